@@ -1,0 +1,57 @@
+# Thin: each target is one line a person could type. PYTHON=/path/to/python3 picks the interpreter.
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+READY := $(VENV)/.ready
+NAME  ?= refresh
+ARGS  ?=
+
+.PHONY: help
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
+
+.PHONY: demo
+demo: $(READY) ## set everything up and watch the main job: hundreds of refreshes, a killed worker
+	@$(BIN)/fairlead demo $(ARGS)
+
+.PHONY: test
+test: $(READY) ## every test, on servers that it starts itself (ARGS="-k ... -x")
+	@$(BIN)/python -m pytest $(ARGS)
+
+.PHONY: check
+check: $(READY) ## format, lint, types, floors and our own lint tests
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python -m pytest -q tests/lint
+
+.PHONY: faults
+faults: $(READY) ## the fault experiments in full size (smoke size runs in `make test`)
+	@FAIRLEAD_FAULTS=full $(BIN)/python -m pytest -s tests/faults $(ARGS)
+
+.PHONY: bench
+bench: $(READY) ## one benchmark (NAME=refresh ARGS=--json)
+	@$(BIN)/python -m bench $(NAME) $(ARGS)
+
+.PHONY: fmt
+fmt: $(READY) ## format, and mend what the linter can mend
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+.PHONY: setup
+setup: $(READY) ## only create .venv with the locked versions
+
+.PHONY: lock
+lock: ## resolve requirements/dev.txt anew (UPGRADE=1 takes newer versions)
+	@sh tools/lock.sh
+
+.PHONY: clean
+clean: ## remove .venv and caches; .fairlead/ (your data) stays
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): requirements/dev.txt pyproject.toml tools/setup.sh
+	@PYTHON="$(PYTHON)" sh tools/setup.sh $(VENV)

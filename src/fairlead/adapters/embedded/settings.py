@@ -1,0 +1,33 @@
+"""Extra server settings: PostgreSQL names as they are, Valkey names behind ``valkey.``.
+
+    {"max_connections": "200", "valkey.enable-debug-command": "local"}
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from fairlead.errors import InputInvalid
+
+__all__ = ["VALKEY_PREFIX", "checked_settings"]
+
+VALKEY_PREFIX = "valkey."
+_NAME = re.compile(r"[a-z][a-z0-9_.]*|valkey\.[a-z][a-z0-9-]*")
+
+
+def checked_settings(settings: Mapping[str, str] | None) -> tuple[dict[str, str], dict[str, str]]:
+    """The settings of PostgreSQL and of Valkey. Raises InputInvalid for what can be no setting."""
+    postgres: dict[str, str] = {}
+    valkey: dict[str, str] = {}
+    for name, value in (settings or {}).items():
+        if not _NAME.fullmatch(name) or "\0" in value or "\n" in value:
+            raise InputInvalid(
+                f"{name!r} = {value!r} cannot be a server setting",
+                hint="use names like 'max_connections' or 'valkey.maxmemory' and one-line values",
+            )
+        if name.startswith(VALKEY_PREFIX):
+            valkey[name.removeprefix(VALKEY_PREFIX)] = value
+        else:
+            postgres[name] = value
+    return postgres, valkey

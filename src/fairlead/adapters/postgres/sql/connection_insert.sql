@@ -1,0 +1,26 @@
+-- connection_insert: a new connection with its first grant.
+-- Takes   the columns of connection and credential, offsets in seconds from now, actor, audit_id
+-- Gives   the connection_id; no row if a connection of this name exists
+-- Locks   the new rows
+-- Needs   connection's unique index (tenant_id, provider, bucket)
+WITH made AS (
+    INSERT INTO connection (connection_id, tenant_id, provider, bucket, variant, account_id, client_id,
+                            endpoint, settings)
+    VALUES (:connection_id, :tenant_id, :provider, :bucket, :variant, :account_id, :client_id,
+            :endpoint, :settings)
+    ON CONFLICT (tenant_id, provider, bucket) DO NOTHING
+    RETURNING connection_id, tenant_id, provider
+),
+sealed AS (
+    INSERT INTO credential (connection_id, tenant_id, sealed, key_id, refreshable, expires_at, urgent_at,
+                            critical_at, due_at)
+    SELECT connection_id, tenant_id, :sealed::bytea, :key_id::uuid, :refreshable::boolean,
+           now() + :expires_in_s::float8 * interval '1 second',
+           now() + :urgent_in_s::float8 * interval '1 second',
+           now() + :critical_in_s::float8 * interval '1 second',
+           now() + :due_in_s::float8 * interval '1 second'
+    FROM made
+)
+INSERT INTO audit (audit_id, tenant_id, actor, act, provider, connection_id)
+SELECT :audit_id::uuid, tenant_id, :actor::text, 'connection.created', provider, connection_id FROM made
+RETURNING connection_id;

@@ -1,0 +1,32 @@
+-- credential_condemn: needs_reauth by compare-and-set, with its audit record and its notice job.
+-- Takes   connection_id, generation, rotation_id (NULL: no refresh may be in flight), reason, audit_id,
+--         job_id, job_args, job_tenant (the notice), unique_key
+-- Gives   connection_id; no row if a winner was there: a loser can never disable it
+-- Locks   the rotation's and the credential's rows
+-- Needs   the primary keys; the rotation row is the proof that no other owner is at it
+WITH held AS (
+    DELETE FROM rotation
+    WHERE connection_id = :connection_id AND rotation_id = :rotation_id::uuid
+    RETURNING connection_id
+),
+condemned AS (
+    UPDATE credential SET
+        state = 'needs_reauth', state_reason = :reason, state_at = now(), due_at = NULL
+    WHERE connection_id = :connection_id AND generation = :generation AND state IN ('active', 'unknown')
+        AND CASE WHEN :rotation_id::uuid IS NULL
+                 THEN NOT EXISTS (SELECT FROM rotation r WHERE r.connection_id = :connection_id)
+                 ELSE EXISTS (SELECT FROM held) END
+    RETURNING connection_id, tenant_id
+),
+told AS (
+    INSERT INTO job (job_id, kind, tenant_id, provider, group_key, priority, args, unique_key, unique_live)
+    SELECT :job_id::uuid, 'event.needs_reauth', condemned.tenant_id, connection.provider,
+           condemned.connection_id::text, 1, :job_args::jsonb, :unique_key::text, true
+    FROM condemned JOIN connection USING (connection_id)
+    ON CONFLICT (kind, tenant_id, unique_key) WHERE unique_live DO NOTHING
+)
+INSERT INTO audit (audit_id, tenant_id, actor, act, provider, connection_id, details)
+SELECT :audit_id::uuid, condemned.tenant_id, 'fairlead', 'connection.needs_reauth', connection.provider,
+       condemned.connection_id, jsonb_build_object('generation', :generation::bigint, 'reason', :reason::text)
+FROM condemned JOIN connection USING (connection_id)
+RETURNING connection_id;

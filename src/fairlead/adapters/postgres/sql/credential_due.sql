@@ -1,0 +1,19 @@
+-- credential_due: one page of credentials that a scan should see to, in order of due_at.
+-- Takes   after_due_at, after_id (the end of the page before), cool_down_s, urgent_only, limit
+-- Gives   connection_id, its name, generation, priority (0 critical, 1 urgent, 2 normal), refreshable,
+--         expired, due_at
+-- Locks   nothing
+-- Needs   credential_due_idx (due_at, connection_id) WHERE due_at IS NOT NULL
+--         A refresh that died stays out until its dead letter has cooled down (R14).
+SELECT cr.connection_id, c.tenant_id, c.provider, c.bucket, cr.generation, cr.refreshable, cr.due_at,
+       CASE WHEN cr.critical_at <= now() THEN 0 WHEN cr.urgent_at <= now() THEN 1 ELSE 2 END AS priority,
+       coalesce(cr.expires_at <= now(), false) AS expired
+FROM credential cr JOIN connection c USING (connection_id)
+WHERE cr.due_at <= now() AND (cr.due_at, cr.connection_id) > (:after_due_at::timestamptz, :after_id::uuid)
+    AND (NOT :urgent_only::boolean OR cr.urgent_at <= now())
+    AND NOT EXISTS (
+        SELECT FROM dead_letter d
+        WHERE d.connection_id = cr.connection_id AND d.status = 'pending_review'
+            AND d.kind = 'token.refresh' AND d.last_at > now() - :cool_down_s::float8 * interval '1 second')
+ORDER BY cr.due_at, cr.connection_id
+LIMIT :limit;

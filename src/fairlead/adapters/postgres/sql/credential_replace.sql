@@ -1,0 +1,39 @@
+-- credential_replace: a new grant for a connection that is there (reconnect in place keeps its id).
+-- Takes   connection_id, generation (the new one), the grant's columns, offsets in seconds, actor, audit_id
+-- Gives   the connection_id; no row if another writer was faster
+-- Locks   the credential's row; whatever refresh was in flight has lost (its settle finds a newer generation)
+-- Needs   the primary keys
+WITH moved AS (
+    UPDATE credential SET
+        generation = :generation, settled_epoch = 0, state = 'active', state_reason = NULL,
+        state_at = now(), sealed = :sealed, key_id = :key_id, refreshable = :refreshable,
+        expires_at = now() + :expires_in_s::float8 * interval '1 second',
+        urgent_at = now() + :urgent_in_s::float8 * interval '1 second',
+        critical_at = now() + :critical_in_s::float8 * interval '1 second',
+        due_at = now() + :due_in_s::float8 * interval '1 second',
+        refreshed_at = NULL
+    WHERE connection_id = :connection_id AND generation = :generation::bigint - 1
+    RETURNING connection_id, tenant_id
+),
+described AS (
+    UPDATE connection SET
+        variant = :variant, account_id = coalesce(:account_id, connection.account_id),
+        client_id = :client_id, endpoint = :endpoint, settings = :settings, updated_at = now()
+    FROM moved WHERE connection.connection_id = moved.connection_id
+    RETURNING connection.provider
+),
+ended AS (
+    DELETE FROM rotation USING moved WHERE rotation.connection_id = moved.connection_id
+),
+healed AS (
+    UPDATE dead_letter SET
+        status = 'auto_resolved', resolution = 'reauthorize', resolved_by = :actor,
+        resolved_why = 'the connection was given a new grant', resolved_at = now(), action_due_at = NULL
+    FROM moved
+    WHERE dead_letter.connection_id = moved.connection_id AND dead_letter.status = 'pending_review'
+)
+INSERT INTO audit (audit_id, tenant_id, actor, act, provider, connection_id, details)
+SELECT :audit_id::uuid, moved.tenant_id, :actor::text, 'connection.reauthorised', described.provider,
+       moved.connection_id, jsonb_build_object('generation', :generation::bigint)
+FROM moved, described
+RETURNING connection_id;

@@ -1,0 +1,57 @@
+-- credential_settle: the answers of refreshes become the new generations, by compare-and-set.
+-- Takes   arrays of one length: connection_ids, generations (the spent ones), epochs, sealeds, key_ids,
+--         refreshables, sent_ats, expires/urgent/critical/due offsets in seconds after sent_at,
+--         account_ids (NULL: as it was), actors, audit_ids
+-- Gives   connection_id, epoch of those that settled; who is missing was superseded
+-- Locks   the credential rows, in key order of the batch
+-- Needs   the spent generation still stands: a reconnect or a faster answer wins. A late answer may heal
+--         needs_reauth (the generation was not replaced), never revoked.
+WITH answer AS (
+    SELECT * FROM unnest(
+        :connection_ids::uuid[], :generations::bigint[], :epochs::bigint[], :sealeds::bytea[],
+        :key_ids::uuid[], :refreshables::boolean[], :sent_ats::timestamptz[], :expires_in_s::float8[],
+        :urgent_in_s::float8[], :critical_in_s::float8[], :due_in_s::float8[], :account_ids::text[],
+        :actors::text[], :audit_ids::uuid[])
+    AS a (connection_id, generation, epoch, sealed, key_id, refreshable, sent_at, expires_in_s,
+          urgent_in_s, critical_in_s, due_in_s, account_id, actor, audit_id)
+),
+settled AS (
+    UPDATE credential cr SET
+        generation = cr.generation + 1, settled_epoch = answer.epoch, state = 'active',
+        state_reason = NULL, state_at = CASE WHEN cr.state = 'active' THEN cr.state_at ELSE now() END,
+        sealed = answer.sealed, key_id = answer.key_id, refreshable = answer.refreshable,
+        expires_at = answer.sent_at + answer.expires_in_s * interval '1 second',
+        urgent_at = answer.sent_at + answer.urgent_in_s * interval '1 second',
+        critical_at = answer.sent_at + answer.critical_in_s * interval '1 second',
+        due_at = answer.sent_at + answer.due_in_s * interval '1 second',
+        refreshed_at = now()
+    FROM answer
+    WHERE cr.connection_id = answer.connection_id AND cr.generation = answer.generation
+        AND cr.state <> 'revoked'
+    RETURNING cr.connection_id, cr.tenant_id, cr.generation, answer.epoch, answer.account_id,
+              answer.actor, answer.audit_id
+),
+ended AS (
+    DELETE FROM rotation USING settled
+    WHERE rotation.connection_id = settled.connection_id AND rotation.from_generation < settled.generation
+),
+named AS (
+    UPDATE connection SET account_id = settled.account_id, updated_at = now()
+    FROM settled
+    WHERE connection.connection_id = settled.connection_id AND settled.account_id IS NOT NULL
+),
+healed AS (
+    UPDATE dead_letter SET
+        status = 'auto_resolved', resolution = 'manual_refresh', resolved_by = 'fairlead',
+        resolved_why = 'the token was refreshed', resolved_at = now(), action_due_at = NULL
+    FROM settled
+    WHERE dead_letter.connection_id = settled.connection_id AND dead_letter.status = 'pending_review'
+        AND dead_letter.kind = 'token.refresh'
+),
+told AS (
+    INSERT INTO audit (audit_id, tenant_id, actor, act, provider, connection_id, details)
+    SELECT settled.audit_id, settled.tenant_id, settled.actor, 'token.refreshed', connection.provider,
+           settled.connection_id, jsonb_build_object('generation', settled.generation, 'epoch', settled.epoch)
+    FROM settled JOIN connection USING (connection_id)
+)
+SELECT connection_id, epoch FROM settled;

@@ -1,0 +1,9 @@
+-- endpoint_list: token endpoints as people see them.
+-- Takes   nothing
+-- Gives   provider, client_id, state, reason, failures, open_for_s, changed_at
+-- Locks   nothing
+-- Needs   one row per app: small
+SELECT provider, client_id, state, reason, failures,
+    extract(epoch FROM open_until - now())::float8 AS open_for_s, changed_at
+FROM endpoint_gate
+ORDER BY provider, client_id;

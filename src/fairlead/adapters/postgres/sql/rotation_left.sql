@@ -1,0 +1,13 @@
+-- rotation_left: refreshes that were sent and left behind by their owner.
+-- Takes   limit
+-- Gives   connection_id, its name, generation
+-- Locks   nothing
+-- Needs   rotation holds only what is in flight, so it is small and read whole
+SELECT r.connection_id, c.tenant_id, c.provider, c.bucket, r.from_generation AS generation
+FROM rotation r
+JOIN connection c USING (connection_id)
+LEFT JOIN worker_session s ON s.session_id = r.session_id
+WHERE r.phase = 'sent'
+    AND (r.lease_until < now() OR s.session_id IS NULL OR s.lost_at IS NOT NULL OR s.stopped_at IS NOT NULL)
+ORDER BY r.started_at
+LIMIT :limit;

@@ -1,0 +1,16 @@
+-- rotation_replay: INTENT to send once more what was sent with unknown outcome, as the replay policy allows.
+-- Takes   connection_id, rotation_id (the new one), generation, session_id, lease_s
+-- Gives   epoch, replays; no row if the outcome is known by now, or another live owner is at it
+-- Locks   the rotation's row
+-- Needs   sent_at stays: it tells that this intent, too, follows a send of unknown outcome
+UPDATE rotation SET
+    rotation_id = :rotation_id, epoch = nextval('send_epoch'), phase = 'intent',
+    session_id = :session_id, lease_until = now() + :lease_s::float8 * interval '1 second', started_at = now()
+WHERE connection_id = :connection_id AND from_generation = :generation
+    AND (phase = 'unknown'
+        OR (phase = 'intent' AND sent_at IS NOT NULL
+            AND (lease_until < now() OR EXISTS (
+                SELECT FROM worker_session s
+                WHERE s.session_id = rotation.session_id
+                    AND (s.lost_at IS NOT NULL OR s.stopped_at IS NOT NULL)))))
+RETURNING epoch, replays;

@@ -1,0 +1,23 @@
+-- rotation_unknown: a send whose outcome is not known; the token is still served, recovery comes at due_in_s.
+-- Takes   connection_id, rotation_id, reason, due_in_s (seconds from now until something can be done), audit_id
+-- Gives   connection_id; no row if the rotation is not ours or not in phase sent
+-- Locks   the rotation's and the credential's rows
+-- Needs   the primary keys
+WITH lost AS (
+    UPDATE rotation SET phase = 'unknown', reason = :reason
+    WHERE connection_id = :connection_id AND rotation_id = :rotation_id AND phase = 'sent'
+    RETURNING connection_id, tenant_id, from_generation
+),
+told AS (
+    UPDATE credential SET
+        state = 'unknown', state_reason = :reason, state_at = now(),
+        due_at = now() + :due_in_s::float8 * interval '1 second'
+    FROM lost
+    WHERE credential.connection_id = lost.connection_id AND credential.generation = lost.from_generation
+        AND credential.state IN ('active', 'unknown')
+)
+INSERT INTO audit (audit_id, tenant_id, actor, act, provider, connection_id, details)
+SELECT :audit_id::uuid, lost.tenant_id, 'fairlead', 'token.outcome_unknown', connection.provider,
+       lost.connection_id, jsonb_build_object('generation', lost.from_generation, 'reason', :reason::text)
+FROM lost JOIN connection USING (connection_id)
+RETURNING connection_id;

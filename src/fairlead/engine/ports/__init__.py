@@ -1,0 +1,129 @@
+"""What the engine asks of the outside world: one narrow Protocol per thing, and the values they carry.
+
+Adapters implement these and know nothing of each other; the runtime wires them. Every duration is in
+seconds, every moment that is stored is the database's. Values are frozen: a port never hands out
+something that changes under its reader. Methods marked *batched* may be called by thousands of tasks
+at once; the adapter sends those that wait together as one statement.
+"""
+
+from __future__ import annotations
+
+from fairlead.engine.ports.audit import (
+    AuditRecord,
+    AuditStore,
+)
+from fairlead.engine.ports.credentials import (
+    Connection,
+    ConnectionKey,
+    Credential,
+    CredentialStore,
+    DueConnection,
+    Intent,
+    IntentGranted,
+    Lifetime,
+    NewCredential,
+    Rotation,
+    Sealed,
+    Settlement,
+    SettleVerdict,
+)
+from fairlead.engine.ports.dead_letters import (
+    DeadLetter,
+    DeadLetterStore,
+)
+from fairlead.engine.ports.jobs import (
+    Cancelled,
+    ClaimFilter,
+    Completed,
+    Discarded,
+    Enqueued,
+    FailureRecord,
+    Job,
+    JobStore,
+    JobView,
+    NewJob,
+    Outcome,
+    Rescheduled,
+    Rescue,
+)
+from fairlead.engine.ports.processes import (
+    DutyStore,
+    ProcessIdentity,
+    Schedule,
+    ScheduleState,
+    SessionStore,
+    SessionView,
+)
+from fairlead.engine.ports.sealing import (
+    Journal,
+    JournalEntry,
+    SealContext,
+    Vault,
+)
+from fairlead.engine.ports.sending import (
+    Answered,
+    EndpointGate,
+    EndpointKey,
+    EndpointLimits,
+    EndpointPermit,
+    EndpointRefusal,
+    NoAnswer,
+    TokenCall,
+    TokenTransport,
+)
+from fairlead.engine.ports.values import (
+    Json,
+)
+
+__all__ = [
+    "Answered",
+    "AuditRecord",
+    "AuditStore",
+    "Cancelled",
+    "ClaimFilter",
+    "Completed",
+    "Connection",
+    "ConnectionKey",
+    "Credential",
+    "CredentialStore",
+    "DeadLetter",
+    "DeadLetterStore",
+    "Discarded",
+    "DueConnection",
+    "DutyStore",
+    "EndpointGate",
+    "EndpointKey",
+    "EndpointLimits",
+    "EndpointPermit",
+    "EndpointRefusal",
+    "Enqueued",
+    "FailureRecord",
+    "Intent",
+    "IntentGranted",
+    "Job",
+    "JobStore",
+    "JobView",
+    "Journal",
+    "JournalEntry",
+    "Json",
+    "Lifetime",
+    "NewCredential",
+    "NewJob",
+    "NoAnswer",
+    "Outcome",
+    "ProcessIdentity",
+    "Rescheduled",
+    "Rescue",
+    "Rotation",
+    "Schedule",
+    "ScheduleState",
+    "SealContext",
+    "Sealed",
+    "SessionStore",
+    "SessionView",
+    "SettleVerdict",
+    "Settlement",
+    "TokenCall",
+    "TokenTransport",
+    "Vault",
+]

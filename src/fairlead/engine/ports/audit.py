@@ -1,0 +1,30 @@
+"""The audit trail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+from uuid import UUID
+
+from fairlead.engine.ports.values import Json
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """One act: append-only, no secrets (T13)."""
+
+    audit_id: UUID
+    act: str
+    actor: str
+    tenant: str | None = None
+    provider: str | None = None
+    connection_id: UUID | None = None
+    details: Mapping[str, Json] = field(default_factory=dict)
+
+
+class AuditStore(Protocol):
+    async def append(self, records: Sequence[AuditRecord]) -> None: ...
+
+    async def search(self, *, tenant: str | None, limit: int) -> list[tuple[datetime, AuditRecord]]: ...

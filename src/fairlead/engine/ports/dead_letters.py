@@ -1,0 +1,95 @@
+"""Dead letters: discarded jobs that need a person or a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+from uuid import UUID
+
+from fairlead.engine.ports.jobs import NewJob
+from fairlead.engine.ports.values import Json
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A job that needs a person or a policy."""
+
+    dead_letter_id: UUID
+    job_id: UUID
+    lineage_id: UUID
+    queue: str
+    kind: str
+    tenant_id: str
+    provider: str | None
+    connection_id: UUID | None
+    group_key: str
+    priority: int
+    category: str
+    code: str
+    reason: str
+    details: Mapping[str, Json]
+    history: Sequence[Mapping[str, Json]]
+    args: Mapping[str, Json]
+    unique_key: str | None
+    status: str
+    resolution: str | None
+    resolved_by: str | None
+    resolved_why: str | None
+    resolved_at: datetime | None
+    replays: int
+    replay_job_id: UUID | None
+    reauth_started_at: datetime | None
+    last_notice_at: datetime | None
+    token_expires_at: datetime | None
+    first_at: datetime
+    last_at: datetime
+    age_s: float  # database's now - first_at
+
+
+class DeadLetterStore(Protocol):
+    """Entries of discarded jobs and what became of them (Q9-Q11, R19)."""
+
+    async def due(self, limit: int) -> list[DeadLetter]:
+        """Entries due for action, oldest first; entries that wait for a person are not among them."""
+        ...
+
+    async def get(self, dead_letter_id: UUID) -> DeadLetter | None: ...
+
+    async def search(
+        self, *, status: str | None, category: str | None, tenant_id: str | None, kind: str | None, limit: int
+    ) -> list[DeadLetter]: ...
+
+    async def redrive(self, dead_letter_id: UUID, job: NewJob) -> bool:
+        """Enqueue *job* as the entry's replay and count it; False if it is closed or already replaying."""
+        ...
+
+    async def resolve(
+        self, dead_letter_id: UUID, *, status: str, resolution: str, by: str, why: str
+    ) -> bool: ...
+
+    async def resolve_connection(self, connection_id: UUID, *, resolution: str, by: str, why: str) -> int:
+        """Close all open entries of a connection that came good (R14: auto_resolved)."""
+        ...
+
+    async def postpone(
+        self,
+        dead_letter_id: UUID,
+        action_in_s: float | None,
+        *,
+        reauth_started: bool = False,
+        notified: bool = False,
+    ) -> None:
+        """Set when the processor looks again, and note what it did."""
+        ...
+
+    async def open_count(self, queue: str) -> int: ...
+
+    async def counts(self) -> Mapping[str, int]:
+        """Open entries by category."""
+        ...
+
+    async def prune(self, older_than_s: float, bound: int, limit: int) -> int:
+        """Delete resolved and abandoned entries that are old, or beyond *bound* a queue; never open ones."""
+        ...

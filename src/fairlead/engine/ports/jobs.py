@@ -1,0 +1,219 @@
+"""The queue: jobs, the outcomes of their runs, and the store that is their truth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+from uuid import UUID
+
+from fairlead.engine.ports.values import Json
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job to enqueue. Names are validated before they get here (policy/job.py)."""
+
+    job_id: UUID
+    kind: str
+    tenant_id: str
+    queue: str = "default"
+    provider: str | None = None
+    group_key: str = ""
+    priority: int = 2
+    delay_s: float = 0.0
+    args: Mapping[str, Json] = field(default_factory=dict)
+    unique_key: str | None = None
+    unique_for_s: float | None = None  # beyond the open states; None: only while open (R20)
+    expires_in_s: float | None = None
+    tags: tuple[str, ...] = ()
+    replay_of: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """*inserted* is False where the unique key found an open job; *job_id* is then that job's."""
+
+    job_id: UUID
+    inserted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A claimed job: *lease_id* is the fence that every write of its outcome presents (R1)."""
+
+    job_id: UUID
+    lease_id: int
+    queue: str
+    kind: str
+    tenant_id: str
+    provider: str | None
+    group_key: str
+    priority: int
+    attempt: int  # 1 on the first run
+    crash_count: int
+    args: Mapping[str, Json]
+    streaks: Mapping[str, int]  # failures so far by category (R14)
+    replay_of: UUID | None
+    created_at: datetime
+    waited_s: float  # from due to claimed
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimFilter:
+    """Which jobs a worker takes; an empty tuple means any."""
+
+    queues: tuple[str, ...] = ("default",)
+    kinds: tuple[str, ...] = ()
+    providers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FailureRecord:
+    """One failed attempt, as kept in the job's history and shown to people. Text is already safe."""
+
+    category: str
+    code: str
+    reason: str
+    ran_s: float
+    attempt: int
+    next_retry_s: float | None = None
+    details: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The handler is done; *result* is JSON or None."""
+
+    job_id: UUID
+    lease_id: int
+    result: Json = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rescheduled:
+    """Available again after *delay_s*.
+
+    With *failure* an attempt was burnt and *streaks* is the new count; without one (snooze, drain)
+    the attempt is handed back.
+    """
+
+    job_id: UUID
+    lease_id: int
+    delay_s: float
+    failure: FailureRecord | None = None
+    streaks: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """Ended without success and without a dead letter."""
+
+    job_id: UUID
+    lease_id: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Discarded:
+    """Ended for good; a dead letter is written with it in one transaction (Q9, R19)."""
+
+    job_id: UUID
+    lease_id: int
+    dead_letter_id: UUID
+    failure: FailureRecord
+    connection_id: UUID | None = None
+    token_expires_at: datetime | None = None
+    action_in_s: float | None = None  # when the processor has something to do; None: only a person
+
+
+Outcome = Completed | Rescheduled | Cancelled | Discarded
+
+
+@dataclass(frozen=True, slots=True)
+class Rescue:
+    """What one rescue pass did. *ready* is False while a full lease has not passed since a gap (R2)."""
+
+    ready: bool
+    sessions: int = 0
+    rescued: int = 0
+    dead: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job as people see it (lists, show)."""
+
+    job_id: UUID
+    queue: str
+    kind: str
+    tenant_id: str
+    provider: str | None
+    state: str
+    label: str  # state, or scheduled / retryable (R18)
+    priority: int
+    attempt: int
+    crash_count: int
+    run_at: datetime
+    created_at: datetime
+    finished_at: datetime | None
+    expires_at: datetime | None
+    unique_key: str | None
+    args: Mapping[str, Json]
+    failures: Sequence[Mapping[str, Json]]
+    result: Json
+
+
+class JobStore(Protocol):
+    """The queue's truth. All times are the database's."""
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Store *jobs* in one statement; an open job of the same unique key is kept, its priority raised."""
+        ...
+
+    async def claim(self, wanted: ClaimFilter, demand: int, session_id: UUID) -> list[Job]:
+        """Up to *demand* due jobs, most urgent first, each under a fresh lease id. Never a suspect."""
+        ...
+
+    async def claim_suspect(self, wanted: ClaimFilter, session_id: UUID) -> Job | None:
+        """One job that was in flight at a crash; it counts as started only with start_suspect (R3)."""
+        ...
+
+    async def start_suspect(self, job_id: UUID, lease_id: int) -> bool:
+        """The suspect begins to run, alone; False if the lease is gone."""
+        ...
+
+    async def acknowledge(self, outcomes: Sequence[Outcome]) -> set[UUID]:
+        """Write outcomes where the lease id still stands; returns the jobs accepted, the rest are stale."""
+        ...
+
+    async def expire_due(self, limit: int) -> int:
+        """Move available jobs past their expires_at to the dead letters as ``expired``; how many."""
+        ...
+
+    async def next_due_s(self, wanted: ClaimFilter) -> float | None:
+        """Seconds until the next available job is due (0 if one is), None if there is none."""
+        ...
+
+    async def prune(self, retention_s: Mapping[str, float], limit: int) -> int:
+        """Delete finished jobs older than their state's retention, at most *limit*; how many."""
+        ...
+
+    async def get(self, job_id: UUID) -> JobView | None: ...
+
+    async def search(
+        self, *, state: str | None, kind: str | None, tenant_id: str | None, queue: str | None, limit: int
+    ) -> list[JobView]: ...
+
+    async def retry_now(self, job_id: UUID) -> bool:
+        """Make an available job due now."""
+        ...
+
+    async def cancel(self, job_id: UUID, reason: str) -> bool:
+        """Cancel an available job, or a running one (its worker's write is then refused)."""
+        ...
+
+    async def counts(self) -> Mapping[str, int]:
+        """Jobs by label, for status."""
+        ...

@@ -1,0 +1,315 @@
+"""Every error a user of fairlead can meet, as one tree with stable codes.
+
+Two families matter to whoever handles them: *Refused* (nothing was sent; asking again later is free)
+and *Failed* (a request left; its effect may have happened). All else is a wrong call or a wrong
+set-up. Each class carries what its handler decides on, so nobody parses a message.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "AccountMismatch",
+    "CallerError",
+    "ConfigInvalid",
+    "CredentialUnreadable",
+    "DependencyUnavailable",
+    "EndpointPaused",
+    "EndpointUnavailable",
+    "Failed",
+    "FairleadError",
+    "InputInvalid",
+    "KeyMissing",
+    "KeyWrong",
+    "MigrationNeeded",
+    "NoRefreshToken",
+    "NotFound",
+    "NotSent",
+    "OutcomeUnknown",
+    "ProviderNotFound",
+    "RateLimited",
+    "ReauthRequired",
+    "RefreshInProgress",
+    "Refused",
+    "RequestRejected",
+    "SetupError",
+    "StaleWrite",
+    "TransientFailure",
+    "all_errors",
+]
+
+
+class FairleadError(Exception):
+    """Base of all errors raised by fairlead.
+
+    ``str(error)`` reads ``what happened (tenant=..., provider=...) hint: the way out``. It never holds
+    a secret. ``code`` is stable; ``sent`` tells whether a request may have reached the provider;
+    ``http_status`` is what a web service would answer its own caller; ``category`` is the failure
+    category of SPEC T, or None where no retry policy applies.
+    """
+
+    code: ClassVar[str] = "internal_error"
+    sent: ClassVar[bool] = False
+    retryable: ClassVar[bool] = False
+    http_status: ClassVar[int] = 500
+    hint: ClassVar[str] = "report this with the lines of the log around it"
+    category: str | None = None
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        tenant: str | None = None,
+        provider: str | None = None,
+        hint: str | None = None,
+        retry_after_s: float | None = None,
+        category: str | None = None,
+        reason: str | None = None,
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.tenant = tenant
+        self.provider = provider
+        self.way_out = hint or type(self).hint
+        self.retry_after_s = retry_after_s
+        self.reason = reason
+        if category is not None:
+            self.category = category
+
+    def __str__(self) -> str:
+        where = ", ".join(
+            f"{name}={value!r}"
+            for name, value in (("tenant", self.tenant), ("provider", self.provider))
+            if value
+        )
+        subject = f"{self.what} ({where})" if where else self.what
+        return f"{subject} hint: {self.way_out}"
+
+
+# ---- nothing was sent -------------------------------------------------------------------------
+
+
+class Refused(FairleadError):
+    """Nothing was sent; ``retry_after_s`` tells when asking again makes sense (None: not by waiting)."""
+
+    code = "refused"
+    retryable = True
+    http_status = 503
+    hint = "ask again after retry_after_s"
+
+
+class RateLimited(Refused):
+    """A limit of ours (cooldown, endpoint rate) refused the request before it was sent."""
+
+    code = "rate_limited"
+    http_status = 429
+    category = "transient_rate_limit"
+
+
+class RefreshInProgress(Refused):
+    """Another process is refreshing this connection; its result was not there in time."""
+
+    code = "refresh_in_progress"
+    category = "transient_network"
+    hint = "ask again in a second; this is no fault of the credential"
+
+
+class EndpointUnavailable(Refused):
+    """The breaker of this token endpoint is open after an outage; refreshes wait, nothing is lost."""
+
+    code = "endpoint_unavailable"
+    category = "transient_server"
+    hint = "fairlead tries again by itself; `fairlead providers show` tells since when"
+
+
+class EndpointPaused(Refused):
+    """The provider refused our client id or secret, so all refreshes of this app are paused."""
+
+    code = "endpoint_paused"
+    category = "permanent_config"
+    hint = "correct client_id and client_secret in the settings, then `fairlead providers resume`"
+
+
+class NotSent(Refused):
+    """The request provably never left: DNS, connect, TLS or pool."""
+
+    code = "not_sent"
+    category = "transient_network"
+    hint = "check that this host can reach the provider's token endpoint"
+
+
+class ReauthRequired(Refused):
+    """The grant is gone; only the customer can give a new one."""
+
+    code = "reauth_required"
+    retryable = False
+    http_status = 401
+    category = "permanent_auth"
+    hint = "send the customer the link of `fairlead connections reauthorize`"
+
+
+class NoRefreshToken(ReauthRequired):
+    """The token has expired and the provider gave no refresh token for it."""
+
+    code = "no_refresh_token"
+
+
+class AccountMismatch(ReauthRequired):
+    """The provider answered with the token of another account; it is kept sealed, not used."""
+
+    code = "account_mismatch"
+
+
+# ---- a request left ---------------------------------------------------------------------------
+
+
+class Failed(FairleadError):
+    """A request left and did not succeed."""
+
+    code = "failed"
+    sent = True
+    http_status = 502
+    hint = "see `fairlead connections show`"
+
+
+class TransientFailure(Failed):
+    """The provider answered that it did not process the request, or failed for a while."""
+
+    code = "transient_failure"
+    retryable = True
+    http_status = 503
+    category = "transient_server"
+    hint = "fairlead tries again by itself"
+
+
+class OutcomeUnknown(Failed):
+    """A refresh was sent and its answer never came; recovery follows the provider's replay policy."""
+
+    code = "outcome_unknown"
+    retryable = True
+    http_status = 503
+    category = "transient_network"
+    hint = "fairlead resolves this by the provider's replay policy; the current token is served meanwhile"
+
+
+class RequestRejected(Failed):
+    """The provider understood and refused: wrong request, scope or client."""
+
+    code = "request_rejected"
+    category = "permanent_request"
+    hint = "see the code and description in `fairlead dlq show`"
+
+
+# ---- a wrong call -----------------------------------------------------------------------------
+
+
+class CallerError(FairleadError):
+    """The call itself cannot be served."""
+
+    code = "caller_error"
+    http_status = 400
+
+
+class InputInvalid(CallerError):
+    """A name, argument or file is not acceptable; nothing was changed."""
+
+    code = "input_invalid"
+    http_status = 422
+    category = "permanent_request"
+    hint = "correct the value named above"
+
+
+class NotFound(CallerError):
+    """There is no such connection, job or entry."""
+
+    code = "not_found"
+    http_status = 404
+    hint = "list what there is with `fairlead connections list`"
+
+
+class ProviderNotFound(CallerError):
+    """There is no profile of this name."""
+
+    code = "provider_not_found"
+    http_status = 404
+    category = "permanent_config"
+    hint = "see `fairlead providers list`, or add a profile file to the providers folder"
+
+
+class StaleWrite(CallerError):
+    """A superseded owner tried to write; the newer state stands."""
+
+    code = "stale_write"
+    http_status = 409
+    hint = "nothing to do: the newer owner's result counts"
+
+
+# ---- a wrong set-up ---------------------------------------------------------------------------
+
+
+class SetupError(FairleadError):
+    """fairlead cannot work as it is set up."""
+
+    code = "setup_error"
+
+
+class ConfigInvalid(SetupError):
+    """The settings cannot be used; nothing was started."""
+
+    code = "config_invalid"
+    category = "permanent_config"
+    hint = "correct the settings named above; `fairlead doctor` checks them"
+
+
+class KeyMissing(SetupError):
+    """No master key, or not the one that sealed this record. Data is untouched."""
+
+    code = "key_missing"
+    category = "permanent_config"
+    hint = "set FAIRLEAD_MASTER_KEY or FAIRLEAD_MASTER_KEY_FILE to the key that sealed the data"
+
+
+class KeyWrong(SetupError):
+    """The master key does not open the data. Data is untouched."""
+
+    code = "key_wrong"
+    category = "permanent_config"
+    hint = "set FAIRLEAD_MASTER_KEY to the key that sealed the data; `fairlead vault verify` checks"
+
+
+class CredentialUnreadable(SetupError):
+    """A sealed record fails its check: altered, or moved from another row. Data is untouched."""
+
+    code = "credential_unreadable"
+    category = "permanent_config"
+    hint = "restore the row from a backup or reconnect this one account"
+
+
+class DependencyUnavailable(SetupError):
+    """PostgreSQL, Redis or an optional package is not there."""
+
+    code = "dependency_unavailable"
+    retryable = True
+    http_status = 503
+    category = "transient_network"
+    hint = "run `fairlead doctor`"
+
+
+class MigrationNeeded(SetupError):
+    """The database schema is not the one this version needs."""
+
+    code = "migration_needed"
+    http_status = 503
+    hint = "run `fairlead migrate`"
+
+
+def all_errors() -> list[type[FairleadError]]:
+    """Every error class, parents first: the source of docs/reference/errors.md."""
+    found: list[type[FairleadError]] = []
+    todo: list[type[FairleadError]] = [FairleadError]
+    while todo:
+        cls = todo.pop(0)
+        found.append(cls)
+        todo.extend(cls.__subclasses__())
+    return found

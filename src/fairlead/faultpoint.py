@@ -1,0 +1,61 @@
+"""Named places where a test may make this process die, stop, raise or wait.
+
+``faultpoint("token.after_sent")`` does nothing unless ``FAIRLEAD_FAULT`` names it, as
+``name:nth:action`` (several by comma). Actions: ``kill`` (SIGKILL to ourselves), ``stop`` (SIGSTOP),
+``raise`` (an ordinary error). A lint test keeps POINTS and the calls equal.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+POINTS = frozenset(
+    {
+        "job.after_claim",
+        "job.before_ack",
+        "job.after_ack",
+        "token.after_intent",
+        "token.after_sent",
+        "token.after_answer",
+        "token.after_journal",
+        "token.after_settle",
+    }
+)
+
+
+class FaultInjected(RuntimeError):
+    """Raised by a fault point with the action ``raise``."""
+
+
+def _parse(plan: str) -> dict[str, tuple[int, str]]:
+    armed: dict[str, tuple[int, str]] = {}
+    for item in filter(None, plan.split(",")):
+        name, nth, action = item.split(":")
+        if name not in POINTS:
+            raise ValueError(f"unknown fault point {name!r} hint: one of {', '.join(sorted(POINTS))}")
+        armed[name] = (int(nth), action)
+    return armed
+
+
+_armed = _parse(os.environ.get("FAIRLEAD_FAULT", ""))
+_passes: dict[str, int] = {}
+
+
+def faultpoint(name: str) -> None:
+    """Pass the place called *name*; act if the plan says so for this pass."""
+    if not _armed:
+        return
+    _passes[name] = _passes.get(name, 0) + 1
+    nth, action = _armed.get(name, (0, ""))
+    if _passes[name] == nth:
+        _act(name, action)
+
+
+def _act(name: str, action: str) -> None:
+    if action == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif action == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    else:
+        raise FaultInjected(f"fault injected at {name}")

@@ -1,0 +1,158 @@
+"""What kind of failure it was: the seven categories of SPEC T, judged by type, never by words.
+
+A message is written for people and changes with every release of a library; a type is a contract. Errors of
+ours say their category themselves. An error nobody knows counts as transient_network, so that it is tried
+again, and is flagged, so that it is counted and somebody looks (DEFAULTS §2).
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fairlead.errors import CallerError, Failed, FairleadError, Refused, SetupError
+from fairlead.policy.safe import safe_text
+
+
+class Category(StrEnum):
+    """Why a job failed, and with it what may be done about it."""
+
+    TRANSIENT_NETWORK = "transient_network"
+    TRANSIENT_RATE_LIMIT = "transient_rate_limit"
+    TRANSIENT_SERVER = "transient_server"
+    PERMANENT_AUTH = "permanent_auth"
+    PERMANENT_CONFIG = "permanent_config"
+    PERMANENT_PERMISSION = "permanent_permission"
+    PERMANENT_REQUEST = "permanent_request"
+
+    @property
+    def transient(self) -> bool:
+        """True where trying again may help by itself."""
+        return self in TRANSIENT
+
+
+TRANSIENT = frozenset({Category.TRANSIENT_NETWORK, Category.TRANSIENT_RATE_LIMIT, Category.TRANSIENT_SERVER})
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed attempt, reduced to what a decision needs. Texts are safe to store and hold no secret."""
+
+    category: Category
+    code: str
+    """Stable word for this kind of failure, such as ``rate_limited``."""
+    reason: str
+    """What happened, for people; never empty."""
+    hint_s: float | None = None
+    """The wait the server asked for, in seconds."""
+    daily_limit: bool = False
+    """The hint is the reset of a known daily limit, so it may reach 24 h."""
+    timed_out_after_s: float | None = None
+    """How long the attempt ran before our own timeout ended it; None: it was not a timeout."""
+    unclassified: bool = False
+    """No rule knew this error: raises the ``unclassified`` counter."""
+
+    def __post_init__(self) -> None:
+        if not self.reason.strip():
+            raise ValueError(f"failure {self.code!r} has no reason hint: say what happened, in words")
+
+
+# An OSError of the network has many faces (resolver errors are a class of their own in every C library);
+# one of the local machine has these.
+_LOCAL_OS_ERRORS = (
+    BlockingIOError,
+    ChildProcessError,
+    FileExistsError,
+    FileNotFoundError,
+    InterruptedError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+    ProcessLookupError,
+)
+_LOCAL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE})
+
+# First match wins, so the special stands before the general.
+_NETWORK_ERRORS: tuple[tuple[type[OSError], str], ...] = (
+    (TimeoutError, "timeout"),
+    (ConnectionRefusedError, "connection_refused"),
+    (ConnectionResetError, "connection_reset"),
+    (ConnectionError, "connection_lost"),
+)
+
+# Where one of our errors names no category, its family does.
+_FAMILIES: tuple[tuple[type[FairleadError], Category], ...] = (
+    (Refused, Category.TRANSIENT_NETWORK),
+    (Failed, Category.TRANSIENT_SERVER),
+    (CallerError, Category.PERMANENT_REQUEST),
+    (SetupError, Category.PERMANENT_CONFIG),
+)
+
+# Of several failures at once the most final decides: what cannot heal must not be retried for the rest.
+_GRAVITY = (
+    Category.TRANSIENT_NETWORK,
+    Category.TRANSIENT_SERVER,
+    Category.TRANSIENT_RATE_LIMIT,
+    Category.PERMANENT_REQUEST,
+    Category.PERMANENT_PERMISSION,
+    Category.PERMANENT_CONFIG,
+    Category.PERMANENT_AUTH,
+)
+
+
+def classify_exception(error: Exception) -> Failure:
+    """The failure behind *error*, by its type. Never raises; an error of no known type is flagged.
+
+    An ExceptionGroup (a handler's TaskGroup) is judged by its gravest member.
+    """
+    if isinstance(error, ExceptionGroup):
+        return max((_classify_one(leaf) for leaf in _leaves(error)), key=_gravity)
+    return _classify_one(error)
+
+
+def job_timeout(ran_s: float, timeout_s: float) -> Failure:
+    """The failure of an attempt that our own timeout ended after *ran_s* seconds."""
+    reason = f"the attempt ran {ran_s:.1f} s and its timeout is {timeout_s:g} s"
+    return Failure(Category.TRANSIENT_NETWORK, "job_timeout", reason, timed_out_after_s=ran_s)
+
+
+def _classify_one(error: Exception) -> Failure:
+    reason = safe_text(error)
+    if isinstance(error, FairleadError):
+        return _classify_ours(error, reason)
+    for kind, code in _NETWORK_ERRORS:
+        if isinstance(error, kind):
+            return Failure(Category.TRANSIENT_NETWORK, code, reason)
+    if isinstance(error, OSError) and not _is_local(error):
+        return Failure(Category.TRANSIENT_NETWORK, "network", reason)
+    return Failure(Category.TRANSIENT_NETWORK, "unclassified", reason, unclassified=True)
+
+
+def _classify_ours(error: FairleadError, reason: str) -> Failure:
+    code, hint_s = error.code, error.retry_after_s
+    if error.category in set(Category):
+        return Failure(Category(error.category), code, reason, hint_s=hint_s)
+    for family, category in _FAMILIES:
+        if isinstance(error, family):
+            return Failure(category, code, reason, hint_s=hint_s)
+    return Failure(Category.TRANSIENT_NETWORK, code, reason, hint_s=hint_s, unclassified=True)
+
+
+def _is_local(error: OSError) -> bool:
+    return isinstance(error, _LOCAL_OS_ERRORS) or error.errno in _LOCAL_ERRNOS
+
+
+def _leaves(group: ExceptionGroup[Exception]) -> Iterator[Exception]:
+    todo: list[Exception] = [group]
+    while todo:
+        error = todo.pop()
+        if isinstance(error, ExceptionGroup):
+            todo.extend(error.exceptions)
+        else:
+            yield error
+
+
+def _gravity(failure: Failure) -> tuple[int, bool, float]:
+    return _GRAVITY.index(failure.category), not failure.unclassified, failure.hint_s or 0.0

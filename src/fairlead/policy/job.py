@@ -1,0 +1,239 @@
+"""Jobs as values: priorities, labels, the outcomes a handler may give, and the checks at the door.
+
+A handler returns one of the outcomes (or anything else, which is a result); what each of them does to the job
+stands in policy/states.py and docs/states.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol
+
+from fairlead.errors import InputInvalid, Refused
+from fairlead.policy.backoff import checked_draw
+from fairlead.policy.category import Category, Failure, classify_exception
+from fairlead.policy.names import check_label, check_name, check_tenant, shown
+from fairlead.policy.payload import encode_args
+from fairlead.policy.safe import safe_text
+from fairlead.policy.states import JobState
+
+LONGEST_DELAY_S = 366 * 86_400.0
+"""The furthest a job may be put off, and the longest it may live before it expires."""
+MAX_UNIQUE_KEY_BYTES = 200
+MAX_GROUP_KEY_BYTES = 400
+MAX_TAGS = 16
+MAX_TAG_BYTES = 64
+
+BUDGET_S = 15.0
+BUDGET_SHARE = 0.25
+BUDGET_SNOOZE_S = 30.0
+
+
+class Priority(IntEnum):
+    """How urgent a job is; the lower is claimed first."""
+
+    CRITICAL = 0
+    URGENT = 1
+    NORMAL = 2
+    LOW = 3
+
+
+def parse_priority(value: object) -> Priority:
+    """The priority named by *value*: ``"urgent"``, ``1`` or ``"1"``; else InputInvalid.
+
+    >>> parse_priority("low")
+    <Priority.LOW: 3>
+    """
+    if isinstance(value, str):
+        for priority in Priority:
+            if value in {priority.name.lower(), str(priority.value)}:
+                return priority
+    elif isinstance(value, int) and not isinstance(value, bool) and value in set(Priority):
+        return Priority(value)
+    told = value if isinstance(value, int | float) else shown(value)
+    raise InputInvalid(f"{told} is no priority", hint="use critical, urgent, normal or low, or its level 0 to 3")
+
+
+def job_label(state: JobState, *, due: bool, attempt: int) -> str:
+    """What people read: the state, or ``scheduled`` / ``retryable`` for available work not yet due (R18)."""
+    if state is not JobState.AVAILABLE or due:
+        return state.value
+    return "retryable" if attempt > 0 else "scheduled"
+
+
+# ---- outcomes of a handler ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The work is done; *result* is kept with the job as JSON."""
+
+    result: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """The attempt failed; the failure's category decides whether and when there is another."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Snooze:
+    """Not now: again after *delay_s* seconds, no attempt burnt."""
+
+    delay_s: float
+    reason: str = "snoozed by its handler"
+
+    def __post_init__(self) -> None:
+        check_delay("snooze", self.delay_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """The work is no longer wanted; ends without a dead letter."""
+
+    reason: str
+
+    def __post_init__(self) -> None:
+        _check_reason("cancel", self.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """The work cannot be done; ends as a dead letter of *category*, default permanent_request."""
+
+    reason: str
+    category: Category = Category.PERMANENT_REQUEST
+
+    def __post_init__(self) -> None:
+        _check_reason("discard", self.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsReauth:
+    """Only the customer can help; ends as a dead letter of permanent_auth that starts the reauthorisation."""
+
+    reason: str
+
+    def __post_init__(self) -> None:
+        _check_reason("needs-reauth", self.reason)
+
+
+Outcome = Done | Retry | Snooze | Cancel | Discard | NeedsReauth
+
+
+def outcome_of_exception(error: Exception, *, draw: float) -> Retry | Snooze:
+    """What an exception that left a handler means.
+
+    A refusal of ours that names a time (cooldown, a refresh in progress, an open breaker) sent nothing and is
+    a wait, not a failure: it burns no attempt. It is spread by up to 10 %, so that not all come back at once.
+    """
+    wait_s = error.retry_after_s if isinstance(error, Refused) and error.retryable else None
+    if wait_s is None or not math.isfinite(wait_s):
+        return Retry(classify_exception(error))
+    wait_s = min(max(wait_s, 0.0), LONGEST_DELAY_S / 2)
+    return Snooze(wait_s * (1 + checked_draw(draw) / 10), safe_text(error))
+
+
+def budget_snooze(remaining_s: float | None, timeout_s: float | None) -> Snooze | None:
+    """The snooze of a job that starts with too little time left, or None where it may run (Q5).
+
+    Too little is under 15 s, but never more than a quarter of the job's own timeout (DEFAULTS §2): a kind
+    with a timeout of 10 s would else never run. *remaining_s* None: no limit.
+    """
+    if remaining_s is None:
+        return None
+    needed_s = BUDGET_S if timeout_s is None else min(BUDGET_S, timeout_s * BUDGET_SHARE)
+    if remaining_s >= needed_s:
+        return None
+    return Snooze(BUDGET_SNOOZE_S, f"{max(remaining_s, 0.0):.1f} s were left at its start, {needed_s:g} s are needed")
+
+
+# ---- checks at the door ------------------------------------------------------------------------
+
+
+class JobFields(Protocol):
+    """The fields of a job to be enqueued, as far as they are checked here."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def tenant_id(self) -> str: ...
+    @property
+    def queue(self) -> str: ...
+    @property
+    def provider(self) -> str | None: ...
+    @property
+    def group_key(self) -> str: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def delay_s(self) -> float: ...
+    @property
+    def args(self) -> Mapping[str, object]: ...
+    @property
+    def unique_key(self) -> str | None: ...
+    @property
+    def unique_for_s(self) -> float | None: ...
+    @property
+    def expires_in_s(self) -> float | None: ...
+    @property
+    def tags(self) -> tuple[str, ...]: ...
+
+
+def check_new_job(job: JobFields) -> str:
+    """The JSON text of *job*'s args, once every field of it is found acceptable; else InputInvalid."""
+    tenant = check_tenant(job.tenant_id)
+    check_name("kind", job.kind, tenant=tenant)
+    check_name("queue", job.queue, tenant=tenant)
+    if job.provider is not None:
+        check_name("provider", job.provider, tenant=tenant)
+    parse_priority(job.priority)
+    _check_keys(job, tenant)
+    _check_times(job, tenant)
+    return encode_args(job.args, tenant=tenant)
+
+
+def check_delay(noun: str, delay_s: float, *, tenant: str | None = None) -> float:
+    """*delay_s* if it is a wait of 0 s to 366 days; else InputInvalid."""
+    if isinstance(delay_s, int | float) and 0 <= delay_s <= LONGEST_DELAY_S:  # NaN fails both comparisons
+        return delay_s
+    told = delay_s if isinstance(delay_s, int | float) else shown(delay_s)
+    hint = f"give seconds from 0 to {LONGEST_DELAY_S:.0f} (366 days)"
+    raise InputInvalid(f"{told} is no delay for {noun}", tenant=tenant, hint=hint)
+
+
+def _check_keys(job: JobFields, tenant: str) -> None:
+    if job.group_key:
+        check_label("group key", job.group_key, MAX_GROUP_KEY_BYTES, tenant=tenant)
+    if job.unique_key is not None:
+        check_label("unique key", job.unique_key, MAX_UNIQUE_KEY_BYTES, tenant=tenant)
+    if len(job.tags) > MAX_TAGS:
+        raise InputInvalid(f"{len(job.tags)} tags are too many", tenant=tenant, hint=f"use at most {MAX_TAGS}")
+    for tag in job.tags:
+        check_label("tag", tag, MAX_TAG_BYTES, tenant=tenant)
+
+
+def _check_times(job: JobFields, tenant: str) -> None:
+    check_delay("delay_s", job.delay_s, tenant=tenant)
+    if job.unique_for_s is not None:
+        check_delay("unique_for_s", job.unique_for_s, tenant=tenant)
+        if job.unique_key is None:
+            raise InputInvalid("unique_for_s without a unique_key", tenant=tenant, hint="give both, or neither")
+    if job.expires_in_s is not None:
+        check_delay("expires_in_s", job.expires_in_s, tenant=tenant)
+        if job.expires_in_s <= job.delay_s:
+            raise InputInvalid(
+                f"the job would expire after {job.expires_in_s:g} s, before it is due after {job.delay_s:g} s",
+                tenant=tenant,
+                hint="let expires_in_s be longer than delay_s",
+            )
+
+
+def _check_reason(noun: str, reason: object) -> None:
+    if not isinstance(reason, str) or not reason.strip():
+        raise InputInvalid(f"a {noun} without a reason", hint="say why, in words: people read it later")

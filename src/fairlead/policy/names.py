@@ -1,0 +1,72 @@
+"""Names that come from outside, checked once where they enter (R36).
+
+Provider, bucket, queue and kind stand in file names, metrics and commands, so they are plain. Tenant ids are
+the user's own and may be almost anything: they are hashed in keys and length-prefixed in associated data.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from fairlead.errors import InputInvalid
+
+MAX_TENANT_BYTES = 200
+
+_PLAIN = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
+_SHOWN = 60
+
+
+def check_name(noun: str, value: object, *, tenant: str | None = None) -> str:
+    """*value* if it is a name for a *noun* (provider, bucket, queue, kind); else InputInvalid.
+
+    >>> check_name("provider", "mercadolibre")
+    'mercadolibre'
+    """
+    # fullmatch: "$" would let a newline at the end pass
+    if isinstance(value, str) and _PLAIN.fullmatch(value):
+        return value
+    raise InputInvalid(
+        f"{shown(value)} is no name for a {noun}",
+        tenant=tenant,
+        hint="use 1 to 64 of a-z, 0-9, '_', '.', '-', beginning with a letter or digit",
+    )
+
+
+def check_tenant(value: object) -> str:
+    """*value* if it can be a tenant id: 1 to 200 bytes of UTF-8 without control characters."""
+    return check_label("tenant id", value, MAX_TENANT_BYTES)
+
+
+def check_label(noun: str, value: object, max_bytes: int, *, tenant: str | None = None) -> str:
+    """*value* if it is 1 to *max_bytes* bytes of UTF-8 without control characters; else InputInvalid."""
+    problem = _problem(value, max_bytes)
+    if problem is None:
+        assert isinstance(value, str)
+        return value
+    raise InputInvalid(
+        f"{shown(value)} is no {noun}: {problem}",
+        tenant=tenant,
+        hint=f"use 1 to {max_bytes} bytes of UTF-8 without control characters",
+    )
+
+
+def shown(value: object) -> str:
+    """*value* as an error may show it: ASCII only, short, and of foreign types the type alone."""
+    if not isinstance(value, str):
+        return f"a {type(value).__name__}"
+    text = ascii(value[:_SHOWN])
+    return text if len(value) <= _SHOWN else f"{text}… ({len(value)} characters)"
+
+
+def _problem(value: object, max_bytes: int) -> str | None:
+    if not isinstance(value, str):
+        return "it must be a text"
+    if not value:
+        return "it is empty"
+    if len(value) > max_bytes or len(value.encode("utf-8", "replace")) > max_bytes:
+        return f"it is longer than {max_bytes} bytes"
+    # Cc: control characters; Cs: halves of surrogate pairs, which are no UTF-8
+    if any(unicodedata.category(character) in {"Cc", "Cs"} for character in value):
+        return "it has a control character or is no valid UTF-8"
+    return None

@@ -1,0 +1,262 @@
+"""A provider profile: everything fairlead must know of a vendor to keep its tokens fresh (T1).
+
+Profiles are data. A *variant* lays some fields over the base (Shopify's online tokens); an *overlay*
+does the same from code or settings (a test's endpoint, a demo's shorter times). Both are checked like
+a file, so an impossible profile never starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from fairlead.errors import ConfigInvalid, InputInvalid
+from fairlead.policy import profile_parts as parts
+from fairlead.policy.endpoint import EndpointRefused, ParamKind, build_url, parse_template
+from fairlead.policy.profile_problem import problems_of, told
+
+NAME = r"\A[a-z0-9][a-z0-9_.-]{0,63}\z"
+"""Form of provider and variant names (R36)."""
+
+Place = Literal["token", "authorize", "revoke", "test"]
+
+
+class Profile(parts.Table):
+    """One vendor. Built by load_profiles, variant or overlay, which check it as a whole."""
+
+    name: Annotated[str, Field(strict=True, pattern=NAME)] = Field(description="Name of the provider.")
+    title: parts.Text = Field(description="The vendor's own name.")
+    sources: tuple[parts.HttpsUrl, ...] = Field(
+        default=(), description="Pages the facts come from. Default none."
+    )
+    strategy: parts.Strategy = Field(description="How a fresh token is had; static_key: there is none.")
+    allow_http: parts.Flag = Field(
+        default=False, description="Plain http and any port, for tests on one machine. Default false."
+    )
+    endpoints: parts.Endpoints = Field(
+        default_factory=parts.Endpoints, description="Where requests go. Default nowhere."
+    )
+    client_auth: parts.ClientAuth = Field(
+        default="body", description="How the app proves itself at the token endpoint. Default body."
+    )
+    extra_fields: parts.ExtraFields = Field(
+        default_factory=parts.ExtraFields, description="Fields beside the standard ones."
+    )
+    scopes: parts.Scopes = Field(default_factory=parts.Scopes, description="How scopes are written.")
+    ttl_default_s: parts.Seconds | None = Field(
+        default=None,
+        description="Life of an access token whose answer tells none. Default none: it never expires.",
+    )
+    expires_in_unit: Literal["s", "ms"] = Field(
+        default="s", description="Unit of expires_in in the answer. Default s."
+    )
+    windows: parts.WindowSettings = Field(
+        default_factory=parts.WindowSettings, description="When a refresh is due."
+    )
+    replay: parts.Replay | None = Field(
+        default=None, description="After an unknown outcome. Required unless static_key."
+    )
+    rotates: parts.Flag = Field(
+        default=False, description="Whether a refresh gives a new refresh token. Default false."
+    )
+    rate: parts.Rate = Field(default_factory=parts.Rate, description="Limit of the token endpoint.")
+    errors: parts.ErrorRules = Field(
+        default_factory=parts.ErrorRules, description="What error codes mean."
+    )
+    refresh_token: parts.RefreshTokenFacts = Field(
+        default_factory=parts.RefreshTokenFacts, description="How long refresh tokens live."
+    )
+    account: parts.Account = Field(default_factory=parts.Account, description="Whose token it is.")
+    backoff_factor: Annotated[float, Field(strict=True, ge=0.1, le=10)] = Field(
+        default=1.0, description="Scales the base of every backoff of this provider. Default 1."
+    )
+    assertion: parts.AssertionFacts | None = Field(
+        default=None, description="The signed JWT. Required for the assertion strategy."
+    )
+    credential_header: parts.CredentialHeader = Field(
+        default_factory=parts.CredentialHeader, description="How an API call carries the secret."
+    )
+    revoke: parts.Revoke | None = Field(default=None, description="How a grant is ended. Default unknown.")
+    test: parts.Probe | None = Field(default=None, description="A harmless request. Default none.")
+    unverified: tuple[parts.Unverified, ...] = Field(
+        default=(), description="Facts to check before relying on them: `path: why`."
+    )
+    variants: dict[Annotated[str, Field(pattern=NAME)], dict[str, Any]] = Field(
+        default_factory=dict,
+        description="Named changes to this profile; `unset` lists dotted fields to take away.",
+    )
+    variant_name: Annotated[str, Field(pattern=NAME)] | None = Field(
+        default=None, description="Set by fairlead: the variant this profile is."
+    )
+
+    # ---- what others ask of a profile
+
+    @property
+    def label(self) -> str:
+        """``name`` or ``name:variant``, for messages."""
+        return f"{self.name}:{self.variant_name}" if self.variant_name else self.name
+
+    @property
+    def refreshes(self) -> bool:
+        """Whether this provider's credentials can be renewed without the customer."""
+        return self.strategy == "assertion" or (
+            self.strategy == "refresh_token" and self.refresh_token.issued
+        )
+
+    @property
+    def replay_at_expiry(self) -> bool:
+        """Whether one replay is made once the access token has expired (strict policies only)."""
+        if self.replay is None or not self.replay.policy.startswith("strict"):
+            return False
+        if self.replay.replay_at_expiry is None:
+            return self.replay.policy == "strict"
+        return self.replay.replay_at_expiry
+
+    def endpoint_values(self, given: Mapping[str, str]) -> dict[str, str]:
+        """The canonical value of each endpoint parameter, defaults put in.
+
+        Raises InputInvalid for an unknown, missing or malformed one; the value itself is not repeated.
+        """
+        unknown = sorted(set(given) - set(self.endpoints.params))
+        if unknown:
+            known = ", ".join(sorted(self.endpoints.params)) or "none"
+            raise self._input("an endpoint parameter is not known", f"this provider has: {known}")
+        return {name: self._value(name, given.get(name)) for name in self.endpoints.params}
+
+    def _value(self, name: str, value: str | None) -> str:
+        param = self.endpoints.params[name]
+        value = param.default if value is None else value
+        way_out = param.description + (f", for example {param.example}" if param.example else "")
+        if value is None:
+            raise self._input(f"endpoint parameter {name!r} is missing", way_out)
+        try:
+            return param.normalise(value)
+        except EndpointRefused as refused:
+            raise self._input(f"endpoint parameter {name!r} {refused}", way_out) from None
+
+    def url(self, place: Place, values: Mapping[str, str]) -> str:
+        """The address of *place* for a connection; raises InputInvalid where there is none or it is unsafe."""
+        template = self._templates().get(place)
+        if template is None:
+            raise self._input(f"no {place} endpoint is known", "add it to a profile file of your own")
+        kinds = self._kinds()
+        parsed = parse_template(template, kinds, allow_http=self.allow_http)
+        given = {name: self._value(name, values.get(name)) for name in parsed.names}
+        try:
+            return build_url(parsed, given, kinds)
+        except EndpointRefused as refused:
+            raise self._input(f"the {place} endpoint {refused}", "correct the endpoint parameters") from None
+
+    def canonical_account(self, raw: str) -> str:
+        """The one spelling of an account id: `My-Shop.myshopify.com` and `my-shop` are the same account."""
+        if self.account.param is not None:
+            return self._value(self.account.param, raw)
+        plain = raw.strip()
+        if not 1 <= len(plain) <= 200 or not plain.isprintable():
+            raise self._input("the account id is empty, too long or not printable", "give the provider's id")
+        return plain.lower() if self.account.lower else plain
+
+    def variant(self, name: str | None) -> Profile:
+        """The profile with variant *name* laid over; itself for None. Raises InputInvalid if unknown."""
+        if name is None:
+            return self
+        if name not in self.variants:
+            known = ", ".join(sorted(self.variants)) or "none"
+            raise self._input("there is no such variant", f"this provider has: {known}")
+        return self._laid_over(self.variants[name], variant_name=name)
+
+    def overlay(self, changes: Mapping[str, Any]) -> Profile:
+        """The profile with *changes* laid over, tables merged, `unset` taken away; raises ConfigInvalid."""
+        return self._laid_over(changes, variant_name=self.variant_name)
+
+    def _laid_over(self, changes: Mapping[str, Any], variant_name: str | None) -> Profile:
+        base = self.model_dump(exclude_unset=True)
+        try:
+            merged = laid_over(base, changes)
+            return Profile.model_validate({**merged, "variant_name": variant_name})
+        except KeyError as missing:
+            raise ConfigInvalid(f"unset names {missing}, which is not there", provider=self.name) from None
+        except ValidationError as error:
+            found = problems_of(error, Profile, f"profile {self.label}")
+            raise ConfigInvalid(told(found), provider=self.name) from None
+
+    def _input(self, what: str, hint: str) -> InputInvalid:
+        return InputInvalid(what, provider=self.label, hint=hint)
+
+    def _kinds(self) -> dict[str, ParamKind]:
+        return {name: param.kind for name, param in self.endpoints.params.items()}
+
+    def _templates(self) -> dict[str, str]:
+        found = {
+            "token": self.endpoints.token,
+            "authorize": self.endpoints.authorize,
+            "revoke": self.revoke.url if self.revoke else None,
+            "test": self.test.url if self.test else None,
+        }
+        return {place: template for place, template in found.items() if template is not None}
+
+    # ---- checks across tables, all findings at once
+
+    @model_validator(mode="after")
+    def _check_whole(self) -> Self:
+        wrong = [*self._wrong_addresses(), *self._wrong_strategy()]
+        if wrong:
+            raise ValueError("; ".join(wrong))
+        return self
+
+    def _wrong_addresses(self) -> list[str]:
+        wrong, used = [], {self.account.param} - {None}
+        for place, template in self._templates().items():
+            try:
+                used |= parse_template(template, self._kinds(), allow_http=self.allow_http).names
+            except EndpointRefused as refused:
+                wrong.append(f"the {place} endpoint {refused}")
+        for name in sorted(used - set(self.endpoints.params), key=str):
+            wrong.append(f"account.param {name} is not declared in endpoints.params")
+        if not wrong:
+            wrong += [f"endpoints.params.{name} is not used" for name in set(self.endpoints.params) - used]
+        return wrong
+
+    def _wrong_strategy(self) -> list[str]:
+        checks = {
+            "static_key with ttl_default_s: a key that expires needs another strategy":
+                self.strategy == "static_key" and self.ttl_default_s is not None,
+            f"strategy {self.strategy} needs endpoints.token":
+                self.strategy != "static_key" and self.endpoints.token is None,
+            f"strategy {self.strategy} needs ttl_default_s":
+                self.strategy != "static_key" and self.ttl_default_s is None,
+            f"strategy {self.strategy} needs a replay table":
+                self.strategy != "static_key" and self.replay is None,
+            "strategy assertion, the assertion table and replay policy assertion go together": len({
+                self.strategy == "assertion",
+                self.assertion is not None,
+                self.replay is not None and self.replay.policy == "assertion",
+            }) > 1,
+            "rotates = true contradicts replay policy stable":
+                self.rotates and self.replay is not None and self.replay.policy == "stable",
+        }  # fmt: skip
+        return [what for what, is_wrong in checks.items() if is_wrong]
+
+
+def laid_over(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """*changes* over *base*: tables merge, other values replace; `unset` lists dotted paths taken away.
+
+    Raises KeyError for an `unset` path that *base* does not have.
+    """
+    result = deepcopy(dict(base))
+    for path in changes.get("unset", ()):
+        *tables, last = path.split(".")
+        place = result
+        for table in tables:
+            place = place[table]
+        del place[last]
+    for key, value in changes.items():
+        if key == "unset":
+            continue
+        old = result.get(key)
+        nested = isinstance(old, Mapping) and isinstance(value, Mapping)
+        result[key] = laid_over(old, value) if nested else deepcopy(value)
+    return result

@@ -1,0 +1,141 @@
+"""What a server says of its limits in RateLimit headers: read strictly, or ignored.
+
+Three dialects are in use: draft-ietf-httpapi-ratelimit-headers from 08 on (``RateLimit: "default";r=0;t=30``),
+its draft 07 (``RateLimit: limit=100, remaining=0, reset=30``) and the three older headers
+(``RateLimit-Limit``, ``RateLimit-Remaining``, ``RateLimit-Reset``). These are advice: a header that cannot be
+read, or says something impossible, is as good as absent, and Retry-After wins over all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+_LONGEST = 4096
+_MOST_ITEMS = 32
+
+# Structured Fields (RFC 9651), as far as these headers use them. Each alternative starts differently,
+# so a match takes linear time.
+_KEY = r"[a-z*][a-z0-9_.*-]{0,63}"
+_STRING = r'"(?:[ !#-\[\]-~]|\\["\\]){0,256}"'
+_TOKEN = r"[A-Za-z*][A-Za-z0-9!#$%&'*+.^_`|~:/-]{0,255}"
+_BARE = rf"{_STRING}|{_TOKEN}|-?[0-9]{{1,15}}(?:\.[0-9]{{1,3}})?|:[A-Za-z0-9+/=]{{0,1024}}:|\?[01]"
+_PARAMETER = re.compile(rf";[ ]*({_KEY})(?:=({_BARE}))?")
+_MEMBER = re.compile(rf"({_STRING}|{_TOKEN})((?:;[ ]*{_KEY}(?:=(?:{_BARE}))?)*)[ \t]*(,[ \t]*|\Z)")
+_PAIR = re.compile(r"(limit|remaining|reset)=([0-9]{1,15})")
+_COUNT = re.compile(r"[0-9]{1,15}")
+_SECONDS = re.compile(r"[0-9]{1,10}")  # as in Retry-After: more is no wait, but nonsense
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaState:
+    """One limit as the server sees it now."""
+
+    policy: str
+    """Name of the limit; empty in the older dialects."""
+    remaining: int
+    """Quota units left in the window."""
+    reset_s: float | None = None
+    """Seconds until quota comes back; None where not told."""
+    quota: int | None = None
+    """Units per window; None where not told."""
+    window_s: int | None = None
+    """Length of the window; None where not told."""
+
+
+def parse_ratelimit(headers: Mapping[str, Sequence[str]]) -> tuple[QuotaState, ...]:
+    """All limits told by *headers* (lower-case names, each with its values), newest dialect first.
+
+    Empty where there is none or none can be read. A limit told twice is kept at its tighter reading.
+    """
+    current = headers.get("ratelimit")
+    if current:
+        text = ", ".join(current)
+        return _current(text, ", ".join(headers.get("ratelimit-policy", ()))) or _draft_07(text)
+    return _three_headers(headers)
+
+
+def ratelimit_wait_s(states: Sequence[QuotaState]) -> float | None:
+    """Seconds until every exhausted limit has quota again; None where none is exhausted or none tells."""
+    waits = [state.reset_s for state in states if state.remaining == 0 and state.reset_s is not None]
+    return max(waits, default=None)
+
+
+def _current(text: str, policy_text: str) -> tuple[QuotaState, ...]:
+    policies = dict(_members(policy_text))
+    found: dict[str, QuotaState] = {}
+    for name, told in _members(text):
+        remaining = _whole(_COUNT, told.get("r"))
+        if remaining is None or ("t" in told and _whole(_SECONDS, told["t"]) is None):
+            continue  # r is required; an impossible t makes the whole item doubtful
+        policy = policies.get(name, {})
+        state = QuotaState(
+            policy=name,
+            remaining=remaining,
+            reset_s=_whole(_SECONDS, told.get("t")),
+            quota=_whole(_COUNT, policy.get("q")),
+            window_s=_whole(_SECONDS, policy.get("w")),
+        )
+        found[name] = _tighter(found.get(name), state)
+    return tuple(found.values())
+
+
+def _members(text: str) -> list[tuple[str, dict[str, str]]]:
+    """The (name, parameters) of a Structured Fields list; empty where the text is not one."""
+    members: list[tuple[str, dict[str, str]]] = []
+    position, more = 0, True
+    while more and len(text) <= _LONGEST and len(members) < _MOST_ITEMS:
+        found = _MEMBER.match(text, position)
+        if found is None:
+            return []
+        members.append((_unquoted(found[1]), dict(_parameters(found[2]))))
+        position, more = found.end(), found[3] != ""
+    return [] if more else members
+
+
+def _parameters(text: str) -> Iterator[tuple[str, str]]:
+    for found in _PARAMETER.finditer(text):
+        yield found[1], found[2] or ""
+
+
+def _unquoted(name: str) -> str:
+    return re.sub(r"\\(.)", r"\1", name[1:-1]) if name.startswith('"') else name
+
+
+def _draft_07(text: str) -> tuple[QuotaState, ...]:
+    pairs = [_PAIR.fullmatch(part.strip(" \t")) for part in text[:_LONGEST].split(",")]
+    told = {pair[1]: pair[2] for pair in pairs if pair}
+    if None in pairs or len(told) != len(pairs) or len(text) > _LONGEST:
+        return ()
+    return _numbers(told.get("limit"), told.get("remaining"), told.get("reset"))
+
+
+def _three_headers(headers: Mapping[str, Sequence[str]]) -> tuple[QuotaState, ...]:
+    told = {}
+    for name in ("limit", "remaining", "reset"):
+        values = headers.get(f"ratelimit-{name}", ())
+        if len(values) > 1:
+            return ()  # neither draft defines a list of them; which belongs to which cannot be told
+        told[name] = values[0].strip(" \t") if values else None
+    limit = told["limit"]
+    # the limit may be followed by its policies: "100, 100;w=60"
+    first = re.split(r"[,;]", limit[:_LONGEST], maxsplit=1)[0].strip(" \t") if limit else None
+    return _numbers(first, told["remaining"], told["reset"])
+
+
+def _numbers(limit: str | None, remaining: str | None, reset: str | None) -> tuple[QuotaState, ...]:
+    left, reset_s = _whole(_COUNT, remaining), _whole(_SECONDS, reset)
+    if left is None or (reset is not None and reset_s is None):
+        return ()
+    return (QuotaState(policy="", remaining=left, reset_s=reset_s, quota=_whole(_COUNT, limit)),)
+
+
+def _whole(form: re.Pattern[str], text: str | None) -> int | None:
+    return int(text) if text is not None and form.fullmatch(text) else None
+
+
+def _tighter(known: QuotaState | None, told: QuotaState) -> QuotaState:
+    if known is None:
+        return told
+    return min(known, told, key=lambda state: (state.remaining, -(state.reset_s or 0)))

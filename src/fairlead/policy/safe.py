@@ -1,0 +1,142 @@
+"""Any error and any result, turned into something the store takes: this never raises.
+
+PostgreSQL's text refuses NUL, its jsonb also NaN and lone surrogates, while Python's json produces all three
+happily. If saving a failure can fail, the failing job loops for ever (E08). So texts and results of unknown
+origin pass through here on their way to the database, bounded in size.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from fairlead.errors import FairleadError
+
+MAX_SAFE_BYTES = 4096
+
+_T = TypeVar("_T")
+_MARK = "…"
+_MAX_DEPTH = 32
+_MAX_INT_BITS = 256
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+# An error's text ends up on terminals too: of the control characters only tab and newline pass.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_INSTEAD = "\ufffd"
+
+
+def safe_text(value: object, max_bytes: int = MAX_SAFE_BYTES) -> str:
+    """A text for *value* that can be stored and shown: valid UTF-8, printable, bounded, never empty.
+
+    An exception reads ``TypeName: message``; ours read as they are. Default bound 4 KiB.
+
+    >>> safe_text(ValueError("bad value"))
+    'ValueError: bad value'
+    """
+    text, name = _text_of(value), type(value).__name__
+    if isinstance(value, BaseException) and not isinstance(value, FairleadError):
+        text = f"{name}: {text}" if text.strip() else name
+    return clipped(_UNPRINTABLE.sub(_INSTEAD, text), max_bytes).strip() or name
+
+
+def safe_json(value: object, max_bytes: int = MAX_SAFE_BYTES) -> str:
+    """JSON text for *value* that jsonb takes, at most *max_bytes* long (default 4 KiB).
+
+    What JSON cannot say is said as text; a value that is too large becomes
+    ``{"truncated": true, "text": "<its beginning>"}``.
+
+    >>> safe_json({"ratio": float("nan"), "who": {"acme"}})
+    '{"ratio":"nan","who":"{\\'acme\\'}"}'
+    """
+    budget = _Budget(max_bytes)
+    try:
+        text = _dumps(_plain(value, budget, _MAX_DEPTH))
+    except Exception as error:  # noqa: BLE001 (a result may be any object, and any of its methods may raise)
+        return _dumps({"unstorable": type(error).__name__[: max_bytes // 2]})
+    if budget.exceeded or len(text.encode()) > max_bytes:
+        return _truncated(text, max_bytes)
+    return text
+
+
+def clipped(text: str, max_bytes: int) -> str:
+    """*text* as valid UTF-8 of at most *max_bytes*; what was cut ends in "…".
+
+    >>> clipped("señor", 5)
+    'se…'
+    """
+    raw = text[: max_bytes + 1].encode("utf-8", "replace")
+    if len(raw) <= max_bytes:
+        return raw.decode()
+    return raw[: max(0, max_bytes - len(_MARK.encode()))].decode("utf-8", "ignore") + _MARK
+
+
+class _Budget:
+    """Characters still to be had: a huge value is not walked to its end."""
+
+    __slots__ = ("exceeded", "left")
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self.exceeded = False
+
+    def spend(self, size: int) -> bool:
+        self.left -= size
+        self.exceeded = self.exceeded or self.left < 0
+        return not self.exceeded
+
+    def among(self, items: Iterable[_T]) -> Iterator[_T]:
+        """The *items*, until the budget is exceeded."""
+        for item in items:
+            if self.exceeded:
+                return
+            yield item
+
+
+def _plain(value: object, budget: _Budget, depth: int) -> object:
+    """*value* in plain JSON types. Numbers and texts are copied, so a subclass brings no code of its own."""
+    if depth == 0:
+        budget.exceeded = True
+    if not budget.spend(1):
+        return _MARK
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        bits = value.bit_length()
+        return int.__index__(value) if bits <= _MAX_INT_BITS else f"integer of {bits} bits"
+    if isinstance(value, float):
+        return float.__float__(value) if math.isfinite(value) else str(float.__float__(value))
+    if isinstance(value, dict):
+        pairs = budget.among(value.items())
+        return {_word(key, budget): _plain(item, budget, depth - 1) for key, item in pairs}
+    if isinstance(value, list | tuple):
+        return [_plain(item, budget, depth - 1) for item in budget.among(value)]
+    return _word(value, budget)
+
+
+def _word(value: object, budget: _Budget) -> str:
+    text = str.__str__(value) if isinstance(value, str) else safe_text(value)
+    text = _UNSTORABLE.sub(_INSTEAD, text[: max(0, budget.left) + 1])
+    budget.spend(len(text))
+    return text
+
+
+def _truncated(text: str, max_bytes: int) -> str:
+    room = max_bytes - len('{"truncated":true,"text":""}')
+    while True:  # quotes double when they are quoted again, so the first try may still be too long
+        shorter = _dumps({"truncated": True, "text": clipped(text, max(room, 0))})
+        if len(shorter.encode()) <= max_bytes or room <= 0:
+            return shorter
+        room //= 2
+
+
+def _text_of(value: object) -> str:
+    try:
+        return "".join(str(value))  # joined, so that a subclass of str does not stay one
+    except Exception as error:  # noqa: BLE001 (an error whose text fails to format is still an error to store)
+        return f"<its text failed with {type(error).__name__}>"
+
+
+def _dumps(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

@@ -1,0 +1,45 @@
+"""A string that must not be seen: it prints as ``***`` everywhere but through ``reveal()``."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+
+class Secret:
+    """Holds *value*; ``reveal()`` is the one way to read it, so a search for it finds every use.
+
+    Equality compares values; ``repr``, ``str``, ``format`` and pickling never show them.
+    """
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """The value itself."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Secret('***')"
+
+    def __str__(self) -> str:
+        return "***"
+
+    def __format__(self, spec: str) -> str:
+        return "***"
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash((Secret, self._value))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Secret is not pickled: it would leave the process in clear")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Secret:
+        return self

@@ -1,0 +1,122 @@
+"""What an issuer is told before it starts: providers, connections, rules, a script of revocations.
+
+The same models are read from TOML or JSON (`load`), from the control API and from Python.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from fairlead.errors import ConfigInvalid
+from fairlead.testing.issuer.dialects import DIALECTS, Dialect
+from fairlead.testing.issuer.families import Policy, ReplayRules
+from fairlead.testing.issuer.model import Model
+from fairlead.testing.issuer.quirks import Rule
+
+ProviderName = Annotated[str, Field(pattern=r"\A[a-z0-9][a-z0-9_.-]{0,63}\Z")]
+ConnectionName = Annotated[str, Field(min_length=1, max_length=200)]
+Ttl = Annotated[float, Field(gt=0)] | tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]]
+
+
+class ProviderConfig(Model):
+    """One provider the issuer plays.
+
+    *policy* (default strict) and *grace_s*, *on_replay*: see `families`. *ttl_s*: life of an access
+    token in seconds, or a range drawn from the seed (whole seconds where both ends are whole; default
+    3600). *dialect*: wording of answers (default generic). *clients*: client ids with their secrets;
+    empty (the default) lets any client in. *audience*: what an assertion's ``aud`` must be (default:
+    the token endpoint's URL).
+    """
+
+    policy: Policy = Policy.STRICT
+    grace_s: float = Field(0.0, ge=0)
+    on_replay: Literal["new", "same"] = "new"
+    ttl_s: Ttl = 3600.0
+    dialect: str = "generic"
+    clients: dict[str, str] = {}
+    audience: str | None = None
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if (self.grace_s > 0) != (self.policy is Policy.GRACE):
+            raise ValueError("grace_s above 0 belongs to the policy grace, and grace needs it")
+        if isinstance(self.ttl_s, tuple) and self.ttl_s[0] > self.ttl_s[1]:
+            raise ValueError("ttl_s: the lower end of the range comes first")
+        if self.dialect not in DIALECTS:
+            raise ValueError(f"dialect must be one of {', '.join(sorted(DIALECTS))}")
+        return self
+
+    @property
+    def rules(self) -> ReplayRules:
+        """The replay policy as the families know it."""
+        return ReplayRules(self.policy, self.grace_s, self.on_replay)
+
+    @property
+    def wording(self) -> Dialect:
+        """The dialect itself."""
+        return DIALECTS[self.dialect]
+
+
+class ConnectionConfig(Model):
+    """One account known to the issuer from the start.
+
+    Tokens left empty are minted; *expires_in_s* is the life of the first access token (default: as the
+    provider's). *client_id* and *public_key* (PEM or JWK) belong to assertions: the subject or issuer
+    that speaks for this connection, and the key its signature must fit (without one: any signature).
+    """
+
+    provider: ProviderName
+    connection: ConnectionName
+    refresh_token: str = ""
+    access_token: str = ""
+    expires_in_s: float | None = None
+    scope: str = "offline_access read write"
+    account_id: str | int | None = None
+    client_id: str | None = None
+    public_key: str | dict[str, str | list[str]] | None = None
+
+
+class Revocation(Model):
+    """The customer withdraws the grant *after_s* seconds after the issuer's start."""
+
+    provider: ProviderName
+    connection: ConnectionName
+    after_s: float = Field(0.0, ge=0)
+
+
+class IssuerConfig(Model):
+    """Everything the issuer needs.
+
+    *port* 0 (default) takes a free one. *seed* (default 1) draws tokens, lifetimes and chances.
+    *ledger*: the file (default: a temporary one); *sync* writes each line at once, so that even SIGKILL
+    of the issuer loses none (default False: at most 50 ms are lost to SIGKILL, nothing otherwise).
+    """
+
+    host: str = "127.0.0.1"
+    port: int = Field(0, ge=0, le=65535)
+    seed: int = 1
+    ledger: Path | None = None
+    sync: bool = False
+    providers: dict[ProviderName, ProviderConfig] = {}
+    connections: tuple[ConnectionConfig, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    revocations: tuple[Revocation, ...] = ()
+    invalid_clients: frozenset[str] = frozenset()
+
+
+def load(path: Path) -> IssuerConfig:
+    """The configuration in *path* (.toml or .json); raises ConfigInvalid with the place that is wrong."""
+    try:
+        text = path.read_text("utf-8")
+        data = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except (OSError, ValueError) as error:
+        raise ConfigInvalid(
+            f"test issuer: cannot read the configuration {path}: {error}",
+            hint="give a TOML or JSON file with the fields of fairlead.testing.issuer.config",
+        ) from None
+    return IssuerConfig.read(data, f"the configuration {path}")

@@ -1,0 +1,280 @@
+"""Token families: what an issuer knows about its grants, and its six ways to meet a replay.
+
+Pure state, no server in it: ``now`` and the token texts come in as arguments. A *family* is one grant
+of one connection; a *generation* is one refresh token of it, counted from 1. Presenting a generation
+spends it and makes the next one; presenting a spent one is a replay, and the policy decides:
+
+    stable                 the refresh token never changes, so nothing is ever spent
+    until_successor_used   allowed until the successor is presented for the first time (Shopify)
+    grace                  allowed as above, but only within grace_s of the first use (Xero, Auth0)
+    strict                 refused; the presented token counts as burnt (Mercado Libre)
+    strict_family_revoke   refused, and the whole family dies, access tokens too (Salesforce RTR)
+    assertion              there is no refresh token: each signed assertion mints (NetSuite M2M)
+
+Two successors of one token never live side by side: an allowed replay either supersedes the first
+successor with a new one (``on_replay="new"``, the rude default: whoever saves the older answer holds
+a dead token) or hands out the same successor again (``"same"``, as django-oauth-toolkit does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+_SWEEP_FROM = 50_000  # access tokens kept before the first sweep of dead ones
+_KEEP_EXPIRED_S = 600.0  # so that a late call is told "expired", not "unknown"
+
+
+class Policy(StrEnum):
+    """How an issuer meets a refresh token that was presented before."""
+
+    STABLE = "stable"
+    UNTIL_SUCCESSOR_USED = "until_successor_used"
+    GRACE = "grace"
+    STRICT = "strict"
+    STRICT_FAMILY_REVOKE = "strict_family_revoke"
+    ASSERTION = "assertion"
+
+    @property
+    def rotates(self) -> bool:
+        """Whether presenting a refresh token spends it."""
+        return self not in (Policy.STABLE, Policy.ASSERTION)
+
+    @property
+    def forgives(self) -> bool:
+        """Whether some replay of a spent token is allowed."""
+        return self not in (Policy.STRICT, Policy.STRICT_FAMILY_REVOKE)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRules:
+    """One provider's replay policy. *grace_s* counts for ``grace`` only, from the first use."""
+
+    policy: Policy
+    grace_s: float = 0.0
+    on_replay: Literal["new", "same"] = "new"
+
+
+@dataclass(slots=True)
+class Access:
+    """One access token; it dies at *expires_at* or when its family moves past *epoch*."""
+
+    text: str
+    family: Family
+    epoch: int
+    expires_at: float
+
+
+@dataclass(slots=True)
+class Generation:
+    """One refresh token of a family and what became of it; *text* is empty for assertions."""
+
+    number: int
+    text: str
+    family: Family
+    access: Access
+    state: Literal["live", "spent", "superseded", "revoked"] = "live"
+    first_used_at: float | None = None
+    successor: Generation | None = None
+
+
+@dataclass(slots=True)
+class Family:
+    """One grant: the newest generation, and what each answer about it carries."""
+
+    provider: str
+    connection: str
+    rules: ReplayRules
+    scope: str
+    account_id: str | int
+    first_number: int = 1
+    epoch: int = 0
+    revoked: str = ""
+    current: Generation = field(init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A refresh that succeeded. *successor* is None when the refresh token did not change."""
+
+    kind: Literal["rotated", "minted", "replayed", "unchanged"]
+    family: Family
+    presented: int
+    successor: Generation | None
+    access: Access
+
+
+RefusalReason = Literal["unknown", "revoked", "replay", "superseded"]
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshRefused:
+    """A refresh that failed with ``invalid_grant``. *burnt* names the generation this replay killed."""
+
+    reason: RefusalReason
+    family: Family | None = None
+    presented: int | None = None
+    reuse: bool = False
+    burnt: int | None = None
+    family_revoked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a quirk asks of one refresh: keep the refresh token, hand out the same access token
+    again, or end the new texts in an odd way."""
+
+    keep_refresh: bool = False
+    same_access: bool = False
+    access_suffix: str = ""
+    refresh_suffix: str = ""
+
+
+PLAIN = Wish()
+
+
+class Families:
+    """All grants of an issuer. *mint* gives a new token text for ``"refresh"`` or ``"access"``."""
+
+    def __init__(self, mint: Callable[[str], str]) -> None:
+        self._mint = mint
+        self._by_key: dict[tuple[str, str], Family] = {}
+        self._by_refresh: dict[str, Generation] = {}
+        self._by_access: dict[str, Access] = {}
+        self._sweep_at = _SWEEP_FROM
+
+    # ---- grants ----------------------------------------------------------------------------------
+
+    def register(self, family: Family, *, now: float, ttl_s: float, texts: tuple[str, str] = ("", "")) -> Family:
+        """Begin *family* with its first generation and an access token of *ttl_s* seconds.
+
+        *texts* are the refresh and access token to use; an empty one is minted. A family that the same
+        connection had before is revoked, and the numbers go on where it stopped.
+        """
+        before = self._by_key.get((family.provider, family.connection))
+        if before is not None:
+            self.revoke(before, "reconnected")
+            family.first_number = before.current.number + 1
+        refresh_text, access_text = texts
+        access = self._access(family, now, ttl_s, access_text or self._mint("access"))
+        if family.rules.policy is not Policy.ASSERTION:
+            refresh_text = refresh_text or self._mint("refresh")
+        self._generation(family, family.first_number, refresh_text, access)
+        self._by_key[family.provider, family.connection] = family
+        return family
+
+    def revoke(self, family: Family, reason: str) -> None:
+        """End *family*: all its refresh and access tokens are dead from here on."""
+        family.revoked = family.revoked or reason
+        family.epoch += 1
+        if family.current.state == "live":
+            family.current.state = "revoked"
+
+    def family(self, provider: str, connection: str) -> Family | None:
+        """The newest grant of this connection, or None."""
+        return self._by_key.get((provider, connection))
+
+    def find(self, refresh_text: str) -> Generation | None:
+        """The generation whose refresh token this is, whatever became of it, or None."""
+        return self._by_refresh.get(refresh_text)
+
+    def access(self, access_text: str) -> Access | None:
+        """The access token of this text, dead or alive, or None (never minted, or long expired)."""
+        return self._by_access.get(access_text)
+
+    @staticmethod
+    def verdict_on(access: Access | None, now: float) -> Literal["live", "expired", "revoked", "unknown"]:
+        """What a resource server says of an access token at *now*."""
+        if access is None:
+            return "unknown"
+        if access.epoch != access.family.epoch:
+            return "revoked"
+        return "live" if now < access.expires_at else "expired"
+
+    # ---- refreshing ------------------------------------------------------------------------------
+
+    def refresh(
+        self, generation: Generation, *, now: float, ttl_s: float, wish: Wish = PLAIN
+    ) -> Granted | RefreshRefused:
+        """Present *generation* (for an assertion: the family's only one) at *now*."""
+        family = generation.family
+        if generation.state == "spent":
+            return self._replay(generation, now, ttl_s, wish)
+        if generation.state != "live" or family.revoked:
+            reason: RefusalReason = "superseded" if generation.state == "superseded" else "revoked"
+            return RefreshRefused(reason, family, generation.number)
+        if wish.same_access and now < generation.access.expires_at:
+            return Granted("unchanged", family, generation.number, None, generation.access)
+        if wish.keep_refresh or wish.same_access or not family.rules.policy.rotates:
+            return self._mint_only(generation, now, ttl_s, wish)
+        generation.state, generation.first_used_at = "spent", now
+        return self._succeed("rotated", generation, now, ttl_s, wish)
+
+    def _replay(
+        self, generation: Generation, now: float, ttl_s: float, wish: Wish
+    ) -> Granted | RefreshRefused:
+        family = generation.family
+        if self.replay_allowed(generation, now):
+            if wish.keep_refresh:
+                return self._mint_only(generation, now, ttl_s, wish)
+            return self._succeed("replayed", generation, now, ttl_s, wish)
+        policy = family.rules.policy
+        if family.revoked and policy.forgives:
+            return RefreshRefused("revoked", family, generation.number)
+        if policy is Policy.STRICT_FAMILY_REVOKE and not family.revoked:
+            killed = family.current.number
+            self.revoke(family, "replay")
+            return RefreshRefused("replay", family, generation.number, True, killed, family_revoked=True)
+        burnt = generation.number if policy is Policy.STRICT else None
+        return RefreshRefused("replay", family, generation.number, reuse=True, burnt=burnt)
+
+    @staticmethod
+    def replay_allowed(generation: Generation, now: float) -> bool:
+        """Whether the policy lets this spent generation be presented again at *now*."""
+        rules, successor = generation.family.rules, generation.successor
+        if not rules.policy.forgives or successor is None or successor.state != "live":
+            return False
+        if rules.policy is Policy.GRACE:
+            return generation.first_used_at is not None and now - generation.first_used_at <= rules.grace_s
+        return True
+
+    def _mint_only(self, generation: Generation, now: float, ttl_s: float, wish: Wish) -> Granted:
+        family = generation.family
+        generation.access = self._access(family, now, ttl_s, self._mint("access") + wish.access_suffix)
+        return Granted("minted", family, generation.number, None, generation.access)
+
+    def _succeed(
+        self, kind: Literal["rotated", "replayed"], generation: Generation, now: float, ttl_s: float, wish: Wish
+    ) -> Granted:
+        family, rival = generation.family, generation.successor
+        access = self._access(family, now, ttl_s, self._mint("access") + wish.access_suffix)
+        if rival is not None and family.rules.on_replay == "same":
+            rival.access = access
+            return Granted(kind, family, generation.number, rival, access)
+        if rival is not None:
+            rival.state = "superseded"
+        text = self._mint("refresh") + wish.refresh_suffix
+        generation.successor = self._generation(family, family.current.number + 1, text, access)
+        return Granted(kind, family, generation.number, generation.successor, access)
+
+    # ---- making ----------------------------------------------------------------------------------
+
+    def _generation(self, family: Family, number: int, text: str, access: Access) -> Generation:
+        generation = Generation(number, text, family, access)
+        family.current = generation
+        if text:
+            self._by_refresh[text] = generation
+        return generation
+
+    def _access(self, family: Family, now: float, ttl_s: float, text: str) -> Access:
+        access = Access(text, family, family.epoch, now + ttl_s)
+        self._by_access[text] = access
+        if len(self._by_access) >= self._sweep_at:
+            self._sweep(now - _KEEP_EXPIRED_S)
+        return access
+
+    def _sweep(self, before: float) -> None:
+        self._by_access = {text: token for text, token in self._by_access.items() if token.expires_at > before}
+        self._sweep_at = max(_SWEEP_FROM, 2 * len(self._by_access))

@@ -1,0 +1,69 @@
+"""Writes the ledger: append-only NDJSON, one line per thing that happened, in the order it happened.
+
+Every line carries ``t`` (the issuer's monotonic clock, comparable with ``time.monotonic()`` of other
+processes on the host), ``seq`` (no gaps: a missing number shows a lost line) and ``ev``.
+`fairlead.testing.ledger` reads and judges it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+FLUSH_S = 0.05
+
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode
+
+
+class LedgerWriter:
+    """Appends to *path* (made with mode 0600). With *sync* each line is in the kernel before `write`
+    returns; else lines wait at most 50 ms of a running loop, and `close` or a normal exit writes them."""
+
+    def __init__(self, path: Path, *, sync: bool, monotonic: Callable[[], float]) -> None:
+        self.path = path
+        self._sync = sync
+        self._monotonic = monotonic
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._seq = 0
+        self._waiting: list[str] = []
+        self._timer: asyncio.TimerHandle | None = None
+        atexit.register(self.flush)
+
+    def write(self, ev: str, **fields: object) -> float:
+        """Add one line; gives its time. Fields that are None are left out."""
+        now = self._monotonic()
+        self._seq += 1
+        line = {"t": round(now, 6), "seq": self._seq, "ev": ev}
+        line.update({name: value for name, value in fields.items() if value is not None})
+        self._waiting.append(_encode(line))
+        if self._sync:
+            self.flush()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
+        return now
+
+    def flush(self) -> None:
+        """Hand all waiting lines to the kernel. An OSError (disk full) leaves them waiting."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._waiting:
+            return
+        data = ("\n".join(self._waiting) + "\n").encode()
+        done = 0
+        while done < len(data):
+            done += os.write(self._file, data[done:])
+        self._waiting.clear()
+
+    def close(self) -> None:
+        """Write what waits and close the file; a second call does nothing."""
+        if self._file < 0:
+            return
+        self.flush()
+        atexit.unregister(self.flush)
+        os.close(self._file)
+        self._file = -1

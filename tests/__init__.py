@@ -1,0 +1,1 @@
+"""Tests by kind: unit, contract, sql, migration, faults, e2e, lint."""

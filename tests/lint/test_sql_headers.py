@@ -1,0 +1,80 @@
+"""Each .sql file states its contract, holds one statement, and names no schema (STYLE A7, A8)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+import pytest
+
+from tests.lint.tree import PACKAGE, ROOT, Source, files
+
+SQL = f"{PACKAGE}/adapters/postgres/sql"
+_LINES = ("Takes", "Gives", "Locks", "Needs")
+_QUOTED = re.compile(r"--[^\n]*|/\*.*?\*/|\$(\w*)\$.*?\$\1\$|'(?:[^']|'')*'", re.DOTALL)
+_SCHEMA = re.compile(r"\b(from|join|into|update|table|using)\s+(public|fairlead)\.", re.IGNORECASE)
+
+
+def contract(source: Source) -> Iterator[str]:
+    stem = PurePosixPath(source.path).stem
+    header = "\n".join(_header(source.text))
+    if not header.startswith(f"-- {stem}: "):
+        yield f"{source.path}: begins with '-- {stem}: what it does'"
+    for word in _LINES:
+        if not re.search(rf"^-- {word}[ \t]+\S", header, re.MULTILINE):
+            yield f"{source.path}: the header has no line '-- {word}   ...'"
+    bare = _QUOTED.sub(" ", source.text).strip()
+    if bare.rstrip("; \n").count(";"):
+        yield f"{source.path}: more than one statement hint: one statement, one file"
+    if _SCHEMA.search(bare):
+        yield f"{source.path}: names a schema hint: search_path decides"
+
+
+def _header(text: str) -> Iterator[str]:
+    for line in text.splitlines():
+        if not line.startswith("--"):
+            return
+        yield line
+
+
+GOOD = """\
+-- job_claim: hand due jobs to one worker.
+-- Takes   queue, demand
+-- Gives   the claimed rows
+-- Locks   the claimed rows; never waits
+-- Needs   job_claim_idx
+SELECT ';' AS a, "b" FROM job -- not the end; yet
+WHERE queue = :queue;
+"""
+
+
+def _planted(text: str) -> list[str]:
+    return list(contract(Source(f"{SQL}/job_claim.sql", text)))
+
+
+def test_each_statement_states_its_contract() -> None:
+    found = [
+        Source(path.relative_to(ROOT).as_posix(), path.read_text()) for path in files(SQL, suffixes=(".sql",))
+    ]
+    assert [finding for source in found for finding in contract(source)] == []
+
+
+def test_a_good_file_passes() -> None:
+    assert _planted(GOOD) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("-- job_claim:", "-- claim:"),
+        ("-- Takes   queue, demand\n", ""),
+        ("-- Gives   the claimed rows\n", "-- Gives\n"),
+        ("-- Locks", "-- locks"),
+        ("-- Needs   job_claim_idx\n", "\n-- Needs   job_claim_idx\n"),
+        ("WHERE queue = :queue;", "WHERE queue = :queue; DELETE FROM job;"),
+        ("FROM job", "FROM public.job"),
+    ],
+)
+def test_it_bites(old: str, new: str) -> None:
+    assert len(_planted(GOOD.replace(old, new))) == 1

@@ -1,0 +1,16 @@
+#!/bin/sh
+# lock: resolve pyproject.toml (with every extra that tests and demo need) into requirements/dev.txt.
+# Takes   UPGRADE=1 to take newer versions; else pinned versions stay while they still fit
+# Gives   one file for Linux and macOS and all our versions of Python: exact versions, hashes of every
+#         wheel, markers, and no address of a package index
+# Why uv and not pip-compile: a dependency that only Python 3.11.0-3.11.2 needs (async-timeout) must be in
+# the lock made on any Python; pip-compile resolves for the interpreter it runs on alone.
+set -eu
+
+tools=$(mktemp -d)
+trap 'rm -rf "$tools"' EXIT
+"${PYTHON:-python3}" -m venv "$tools/venv"
+"$tools/venv/bin/pip" install -qq --disable-pip-version-check 'uv>=0.13,<0.14'
+"$tools/venv/bin/uv" pip compile pyproject.toml --extra dev -o requirements/dev.txt \
+    --universal --python-version 3.11 --fork-strategy fewest --generate-hashes --no-annotate \
+    --custom-compile-command "make lock" --quiet ${UPGRADE:+--upgrade}
