@@ -30,7 +30,7 @@ check: $(READY) ## format, lint, types, floors and our own lint tests
 
 .PHONY: faults
 faults: $(READY) ## the fault experiments in full size (smoke size runs in `make test`)
-	@FAIRLEAD_FAULTS=full $(BIN)/python -m pytest -s tests/faults $(ARGS)
+	@FAIRLEAD_FAULTS=full $(BIN)/python -m pytest -s -o faulthandler_timeout=3600 tests/faults $(ARGS)
 
 .PHONY: bench
 bench: $(READY) ## one benchmark (NAME=refresh ARGS=--json)

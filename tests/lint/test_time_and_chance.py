@@ -39,7 +39,7 @@ def time_and_chance(source: Source) -> Iterator[str]:
     names = dict(_imported(tree))
     for node in ast.walk(tree):
         for asked in _asked(node, names):
-            yield f"{source.path}:{node.lineno}: {asked} hint: take a clock, draw or ids as an argument"
+            yield f"{source.path}:{getattr(node, 'lineno', 0)}: {asked} hint: take a clock, draw or ids"
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:

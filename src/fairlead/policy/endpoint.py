@@ -14,21 +14,24 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
-ParamKind = Literal["label", "subdomain", "host", "path"]
+ParamKind = Literal["label", "subdomain", "host", "segment", "path"]
 
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _PATTERN: Mapping[ParamKind, re.Pattern[str]] = {
     "label": re.compile(_LABEL),
     "subdomain": re.compile(rf"{_LABEL}(?:\.{_LABEL}){{0,3}}"),
     "host": re.compile(rf"{_LABEL}(?:\.{_LABEL}){{1,9}}"),
+    "segment": re.compile(r"[A-Za-z0-9._~-]{1,128}"),
     "path": re.compile(r"[A-Za-z0-9._~-]{1,64}(?:/[A-Za-z0-9._~-]{1,64}){0,7}"),
 }
 KIND_TEXT: Mapping[ParamKind, str] = {
     "label": "one DNS label: a-z, 0-9 and -, 1 to 63 characters, no dot",
     "subdomain": "one to four DNS labels with dots between",
     "host": "a full host name of at least two DNS labels, no address and no local name",
+    "segment": "one path segment: letters, digits and - . _ ~, not only dots",
     "path": "a path without query, 1 to 8 segments, no leading slash",
 }
+_IN_PATH = frozenset({"segment", "path"})
 _LONGEST_VALUE = 253  # what DNS allows for a whole name
 _PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]{0,31})\}")
 _TEMPLATE = re.compile(r"(https?)://([^/?#@\\\s]+)((?:/[^?#\\\s]*)?)")
@@ -61,7 +64,7 @@ def checked_value(kind: ParamKind, value: str) -> str:
     """*value* itself if it matches the pattern of *kind* as a whole; EndpointRefused otherwise."""
     if not 1 <= len(value) <= _LONGEST_VALUE or not _PATTERN[kind].fullmatch(value):
         raise EndpointRefused(f"is not {KIND_TEXT[kind]}")
-    if kind == "path" and any(set(segment) <= {"."} for segment in value.split("/")):
+    if kind in _IN_PATH and any(set(segment) <= {"."} for segment in value.split("/")):
         raise EndpointRefused("has a path segment of dots only")
     if kind == "host":
         _refuse_local_name(value)
@@ -94,8 +97,8 @@ def _check_names(parsed: Template, kinds: Mapping[str, ParamKind]) -> None:
     unknown = sorted(parsed.names - set(kinds))
     if unknown:
         raise EndpointRefused(f"uses {{{unknown[0]}}}, which is not declared in endpoints.params")
-    if any(kinds[name] == "path" for name in _PLACEHOLDER.findall(parsed.host)):
-        raise EndpointRefused("uses a parameter of kind path in its host")
+    if any(kinds[name] in _IN_PATH for name in _PLACEHOLDER.findall(parsed.host)):
+        raise EndpointRefused("uses a parameter of kind path or segment in its host")
     if any(kinds[name] in {"host", "subdomain"} for name in _PLACEHOLDER.findall(parsed.path)):
         raise EndpointRefused("uses a parameter of kind host or subdomain in its path")
     open_end = re.search(r"\{([a-z0-9_]+)\}$", parsed.host)

@@ -35,7 +35,7 @@ DAILY_PARK_CAP_S = 24 * 3600.0
 """The longest park until a known daily limit is reset."""
 
 _SECONDS = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,3}))?")
-_LARGEST_S = 9_999_999_999  # what ten digits can say; a date further away is as unreadable as an eleventh digit
+_LARGEST_S = 9_999_999_999  # what ten digits can say; a date further away is as good as an eleventh
 _MOST_VALUES = 16
 _LONGEST = 256
 

@@ -52,10 +52,9 @@ def _epoch_s(found: re.Match[str]) -> float | None:
     second = int(found["second"])
     leap_s = 1 if second == 60 else 0  # a leap second is legal here, and unknown to datetime
     month = _MONTHS.index(found["month"]) + 1
+    day, hour, minute = (int(found[name]) for name in ("day", "hour", "minute"))
     try:
-        moment = datetime(
-            year, month, int(found["day"]), int(found["hour"]), int(found["minute"]), second - leap_s, tzinfo=UTC
-        )
+        moment = datetime(year, month, day, hour, minute, second - leap_s, tzinfo=UTC)
     except ValueError:  # 30 Feb, 25:00:00, year 0
         return None
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(seconds=1) + leap_s

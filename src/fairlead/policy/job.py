@@ -54,7 +54,8 @@ def parse_priority(value: object) -> Priority:
     elif isinstance(value, int) and not isinstance(value, bool) and value in set(Priority):
         return Priority(value)
     told = value if isinstance(value, int | float) else shown(value)
-    raise InputInvalid(f"{told} is no priority", hint="use critical, urgent, normal or low, or its level 0 to 3")
+    hint = "use critical, urgent, normal or low, or its level 0 to 3"
+    raise InputInvalid(f"{told} is no priority", hint=hint)
 
 
 def job_label(state: JobState, *, due: bool, attempt: int) -> str:
@@ -150,7 +151,8 @@ def budget_snooze(remaining_s: float | None, timeout_s: float | None) -> Snooze 
     needed_s = BUDGET_S if timeout_s is None else min(BUDGET_S, timeout_s * BUDGET_SHARE)
     if remaining_s >= needed_s:
         return None
-    return Snooze(BUDGET_SNOOZE_S, f"{max(remaining_s, 0.0):.1f} s were left at its start, {needed_s:g} s are needed")
+    left_s = max(remaining_s, 0.0)
+    return Snooze(BUDGET_SNOOZE_S, f"{left_s:.1f} s were left at its start, {needed_s:g} s are needed")
 
 
 # ---- checks at the door ------------------------------------------------------------------------
@@ -198,10 +200,11 @@ def check_new_job(job: JobFields) -> str:
     return encode_args(job.args, tenant=tenant)
 
 
-def check_delay(noun: str, delay_s: float, *, tenant: str | None = None) -> float:
+def check_delay(noun: str, delay_s: object, *, tenant: str | None = None) -> float:
     """*delay_s* if it is a wait of 0 s to 366 days; else InputInvalid."""
-    if isinstance(delay_s, int | float) and 0 <= delay_s <= LONGEST_DELAY_S:  # NaN fails both comparisons
-        return delay_s
+    number = delay_s if isinstance(delay_s, int | float) else math.nan
+    if 0 <= number <= LONGEST_DELAY_S:  # NaN fails both comparisons
+        return number
     told = delay_s if isinstance(delay_s, int | float) else shown(delay_s)
     hint = f"give seconds from 0 to {LONGEST_DELAY_S:.0f} (366 days)"
     raise InputInvalid(f"{told} is no delay for {noun}", tenant=tenant, hint=hint)
@@ -213,7 +216,8 @@ def _check_keys(job: JobFields, tenant: str) -> None:
     if job.unique_key is not None:
         check_label("unique key", job.unique_key, MAX_UNIQUE_KEY_BYTES, tenant=tenant)
     if len(job.tags) > MAX_TAGS:
-        raise InputInvalid(f"{len(job.tags)} tags are too many", tenant=tenant, hint=f"use at most {MAX_TAGS}")
+        hint = f"use at most {MAX_TAGS}"
+        raise InputInvalid(f"{len(job.tags)} tags are too many", tenant=tenant, hint=hint)
     for tag in job.tags:
         check_label("tag", tag, MAX_TAG_BYTES, tenant=tenant)
 
@@ -223,15 +227,13 @@ def _check_times(job: JobFields, tenant: str) -> None:
     if job.unique_for_s is not None:
         check_delay("unique_for_s", job.unique_for_s, tenant=tenant)
         if job.unique_key is None:
-            raise InputInvalid("unique_for_s without a unique_key", tenant=tenant, hint="give both, or neither")
+            what = "unique_for_s without a unique_key"
+            raise InputInvalid(what, tenant=tenant, hint="give both, or the key alone")
     if job.expires_in_s is not None:
         check_delay("expires_in_s", job.expires_in_s, tenant=tenant)
         if job.expires_in_s <= job.delay_s:
-            raise InputInvalid(
-                f"the job would expire after {job.expires_in_s:g} s, before it is due after {job.delay_s:g} s",
-                tenant=tenant,
-                hint="let expires_in_s be longer than delay_s",
-            )
+            what = f"the job would expire in {job.expires_in_s:g} s and is due in {job.delay_s:g} s"
+            raise InputInvalid(what, tenant=tenant, hint="let expires_in_s be longer than delay_s")
 
 
 def _check_reason(noun: str, reason: object) -> None:

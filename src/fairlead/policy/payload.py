@@ -1,7 +1,7 @@
 """Arguments of a job: JSON that PostgreSQL, Python and the next language all read alike, within bounds.
 
-They are checked where they enter, with the place of the fault in the error: a job that could not be stored, or
-not be read again, is refused by enqueue and never fails later in a worker.
+They are checked where they enter, with the place of the fault in the error: a job that could not be stored,
+or not be read again, is refused by enqueue and never fails later in a worker.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _LONGEST_PATH = 200
 def encode_args(args: Mapping[str, object], *, tenant: str | None = None) -> str:
     """JSON text of *args*; InputInvalid, naming the place, where they cannot be stored.
 
-    Bounds: an object of at most 64 KiB, 32 levels, keys of text, numbers finite and up to 256 bits, no NUL and
-    no lone surrogate anywhere.
+    Bounds: an object of at most 64 KiB, 32 levels, keys of text, numbers finite and up to 256 bits, no NUL
+    and no lone surrogate anywhere.
     """
     try:
         _check(args, "args", MAX_ARGS_DEPTH, [MAX_ARGS_BYTES])
@@ -56,7 +56,7 @@ def _check(value: object, path: str, depth: int, room: list[int]) -> None:
     elif isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
-                raise _Unfit(path, f"has a key that is {shown(key)}", "JSON keys are texts: convert it to str")
+                raise _Unfit(path, f"has a key that is {shown(key)}", "convert it to str: JSON has no other")
             _check_text(key, f"{path}, key {shown(key)},", room)
             _check(item, f"{path}.{key}" if key.isidentifier() else f"{path}[{shown(key)}]", depth - 1, room)
     elif isinstance(value, list | tuple):

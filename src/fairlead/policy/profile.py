@@ -16,12 +16,15 @@ from pydantic import Field, ValidationError, model_validator
 from fairlead.errors import ConfigInvalid, InputInvalid
 from fairlead.policy import profile_parts as parts
 from fairlead.policy.endpoint import EndpointRefused, ParamKind, build_url, parse_template
-from fairlead.policy.profile_problem import problems_of, told
+from fairlead.policy.profile_problem import Problem, problems_of, told
 
 NAME = r"\A[a-z0-9][a-z0-9_.-]{0,63}\z"
 """Form of provider and variant names (R36)."""
 
 Place = Literal["token", "authorize", "revoke", "test"]
+
+_SUPPLIED: Mapping[str, ParamKind] = {"account_id": "segment", "client_id": "segment"}
+"""Placeholders that fairlead fills in itself, beside the declared parameters."""
 
 
 class Profile(parts.Table):
@@ -63,9 +66,7 @@ class Profile(parts.Table):
         default=False, description="Whether a refresh gives a new refresh token. Default false."
     )
     rate: parts.Rate = Field(default_factory=parts.Rate, description="Limit of the token endpoint.")
-    errors: parts.ErrorRules = Field(
-        default_factory=parts.ErrorRules, description="What error codes mean."
-    )
+    errors: parts.ErrorRules = Field(default_factory=parts.ErrorRules, description="What error codes mean.")
     refresh_token: parts.RefreshTokenFacts = Field(
         default_factory=parts.RefreshTokenFacts, description="How long refresh tokens live."
     )
@@ -138,13 +139,14 @@ class Profile(parts.Table):
             raise self._input(f"endpoint parameter {name!r} {refused}", way_out) from None
 
     def url(self, place: Place, values: Mapping[str, str]) -> str:
-        """The address of *place* for a connection; raises InputInvalid where there is none or it is unsafe."""
+        """The address of *place* for a connection; InputInvalid where there is none or it is unsafe."""
         template = self._templates().get(place)
         if template is None:
             raise self._input(f"no {place} endpoint is known", "add it to a profile file of your own")
         kinds = self._kinds()
         parsed = parse_template(template, kinds, allow_http=self.allow_http)
-        given = {name: self._value(name, values.get(name)) for name in parsed.names}
+        given = {name: self._value(name, values.get(name)) for name in parsed.names - set(_SUPPLIED)}
+        given |= {name: values[name] for name in parsed.names & set(_SUPPLIED) & set(values)}
         try:
             return build_url(parsed, given, kinds)
         except EndpointRefused as refused:
@@ -166,28 +168,20 @@ class Profile(parts.Table):
         if name not in self.variants:
             known = ", ".join(sorted(self.variants)) or "none"
             raise self._input("there is no such variant", f"this provider has: {known}")
-        return self._laid_over(self.variants[name], variant_name=name)
+        return self.overlay({**self.variants[name], "variants": {}, "variant_name": name})
 
     def overlay(self, changes: Mapping[str, Any]) -> Profile:
         """The profile with *changes* laid over, tables merged, `unset` taken away; raises ConfigInvalid."""
-        return self._laid_over(changes, variant_name=self.variant_name)
-
-    def _laid_over(self, changes: Mapping[str, Any], variant_name: str | None) -> Profile:
-        base = self.model_dump(exclude_unset=True)
-        try:
-            merged = laid_over(base, changes)
-            return Profile.model_validate({**merged, "variant_name": variant_name})
-        except KeyError as missing:
-            raise ConfigInvalid(f"unset names {missing}, which is not there", provider=self.name) from None
-        except ValidationError as error:
-            found = problems_of(error, Profile, f"profile {self.label}")
-            raise ConfigInvalid(told(found), provider=self.name) from None
+        built = checked_profile(self.model_dump(exclude_unset=True), f"profile {self.label}", changes)
+        if isinstance(built, Profile):
+            return built
+        raise ConfigInvalid(told(built), provider=self.label, hint="correct the fields named above")
 
     def _input(self, what: str, hint: str) -> InputInvalid:
         return InputInvalid(what, provider=self.label, hint=hint)
 
     def _kinds(self) -> dict[str, ParamKind]:
-        return {name: param.kind for name, param in self.endpoints.params.items()}
+        return {**_SUPPLIED, **{name: param.kind for name, param in self.endpoints.params.items()}}
 
     def _templates(self) -> dict[str, str]:
         found = {
@@ -203,21 +197,29 @@ class Profile(parts.Table):
     @model_validator(mode="after")
     def _check_whole(self) -> Self:
         wrong = [*self._wrong_addresses(), *self._wrong_strategy()]
+        wrong += [
+            f"unverified names {note.split(':')[0]}, which is no field"
+            for note in self.unverified
+            if note.split(":")[0].split(".")[0] not in Profile.model_fields
+        ]
         if wrong:
             raise ValueError("; ".join(wrong))
         return self
 
     def _wrong_addresses(self) -> list[str]:
-        wrong, used = [], {self.account.param} - {None}
+        wrong: list[str] = []
+        declared = set(self.endpoints.params)
+        used = {self.account.param} if self.account.param else set()
         for place, template in self._templates().items():
             try:
                 used |= parse_template(template, self._kinds(), allow_http=self.allow_http).names
             except EndpointRefused as refused:
                 wrong.append(f"the {place} endpoint {refused}")
-        for name in sorted(used - set(self.endpoints.params), key=str):
-            wrong.append(f"account.param {name} is not declared in endpoints.params")
+        used -= set(_SUPPLIED)
+        wrong += [f"endpoints.params.{name} is a reserved name" for name in declared & set(_SUPPLIED)]
+        wrong += [f"account.param {name} is not declared in endpoints.params" for name in used - declared]
         if not wrong:
-            wrong += [f"endpoints.params.{name} is not used" for name in set(self.endpoints.params) - used]
+            wrong += [f"endpoints.params.{name} is not used" for name in sorted(declared - used)]
         return wrong
 
     def _wrong_strategy(self) -> list[str]:
@@ -241,6 +243,19 @@ class Profile(parts.Table):
         return [what for what, is_wrong in checks.items() if is_wrong]
 
 
+def checked_profile(
+    data: Mapping[str, Any], file: str, changes: Mapping[str, Any] | None = None, at: str = ""
+) -> Profile | list[Problem]:
+    """The profile of *data* with *changes* laid over, or everything wrong with it; *at* names a variant."""
+    try:
+        return Profile.model_validate(laid_over(data, changes or {}))
+    except (KeyError, TypeError):
+        place = f"{at}.unset" if at else "unset"
+        return [Problem(file, place, "names a field that is not there", "list dotted paths of set fields")]
+    except ValidationError as error:
+        return problems_of(error, Profile, file, at)
+
+
 def laid_over(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """*changes* over *base*: tables merge, other values replace; `unset` lists dotted paths taken away.
 
@@ -248,15 +263,15 @@ def laid_over(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
     """
     result = deepcopy(dict(base))
     for path in changes.get("unset", ()):
-        *tables, last = path.split(".")
+        *tables, last = str(path).split(".")
         place = result
         for table in tables:
             place = place[table]
         del place[last]
     for key, value in changes.items():
-        if key == "unset":
-            continue
         old = result.get(key)
-        nested = isinstance(old, Mapping) and isinstance(value, Mapping)
-        result[key] = laid_over(old, value) if nested else deepcopy(value)
+        if isinstance(old, Mapping) and isinstance(value, Mapping) and key != "variants":
+            result[key] = laid_over(old, value)
+        elif key != "unset":
+            result[key] = deepcopy(value)
     return result

@@ -19,6 +19,11 @@ ReplayPolicy = Literal[
     "stable", "until_successor_used", "grace", "strict", "strict_family_revoke", "assertion"
 ]
 
+CodePlace = Literal[
+    "error", "error.code", "error.type", "error.status", "status", "code", "error_code", "error_subtype"
+]
+"""Where error codes may stand in an answer."""
+
 Flag = Annotated[bool, Field(strict=True)]
 Seconds = Annotated[float, Field(strict=True, gt=0, le=10 * 366 * 86_400, allow_inf_nan=False)]
 """A positive length of time, at most ten years."""
@@ -62,7 +67,7 @@ class EndpointParam(Table):
         """
         if not value.isascii():
             raise EndpointRefused("has characters other than ASCII")
-        if self.kind != "path":
+        if self.kind not in {"path", "segment"}:
             value = value.lower()
         if self.strip_suffix:
             value = value.removesuffix(self.strip_suffix)
@@ -173,7 +178,7 @@ class Rate(Table):
 class ErrorRules(Table):
     """What the codes of an error answer mean. Codes match exactly, phrases inside the description."""
 
-    code_fields: tuple[FieldPath, ...] = Field(
+    code_fields: tuple[CodePlace, ...] = Field(
         default=("error", "error.code", "error.type", "error.status"),
         min_length=1,
         description="Where codes stand in the answer. Default error, also as an object.",
@@ -298,7 +303,7 @@ class CredentialHeader(Table):
 
     @model_validator(mode="after")
     def _check_format(self) -> Self:
-        if re.findall(r"[{}]|\{token\}", self.format) != ["{token}"]:
+        if re.findall(r"\{token\}|[{}]", self.format) != ["{token}"]:
             raise ValueError("format must hold {token} once and no other brace")
         return self
 
@@ -306,7 +311,7 @@ class CredentialHeader(Table):
 class Revoke(Table):
     """How a grant is ended at the provider."""
 
-    url: Text = Field(description="Where; may hold endpoint parameters.")
+    url: Text = Field(description="Where; may hold endpoint parameters, {client_id} and {account_id}.")
     method: Literal["POST", "DELETE"] = Field(default="POST", description="HTTP method. Default POST.")
     authenticates: Literal["client", "token", "nothing"] = Field(
         default="client",

@@ -1,9 +1,9 @@
 """What a server says of its limits in RateLimit headers: read strictly, or ignored.
 
-Three dialects are in use: draft-ietf-httpapi-ratelimit-headers from 08 on (``RateLimit: "default";r=0;t=30``),
+Three dialects are in use: draft-ietf-httpapi-ratelimit-headers 08 to 11 (``RateLimit: "default";r=0;t=30``),
 its draft 07 (``RateLimit: limit=100, remaining=0, reset=30``) and the three older headers
-(``RateLimit-Limit``, ``RateLimit-Remaining``, ``RateLimit-Reset``). These are advice: a header that cannot be
-read, or says something impossible, is as good as absent, and Retry-After wins over all of them.
+(``RateLimit-Limit``, ``RateLimit-Remaining``, ``RateLimit-Reset``). These are advice: a header that cannot
+be read, or says something impossible, is as good as absent, and Retry-After wins over all of them.
 """
 
 from __future__ import annotations

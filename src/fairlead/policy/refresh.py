@@ -82,15 +82,17 @@ def plan_refresh(
     Generations alone tell whether a newer token is there (R5). "Valid for more than *fresh_enough_s*"
     serves only callers that presented none; the cooldown never hands back the generation presented.
     """
+    if standing.state == "revoked":
+        return Refuse("revoked")
     if newer_than is not None and standing.generation > newer_than:
         return Serve()
     if newer_than is None and _outlasts(standing.expires_in_s, fresh_enough_s):
         return Serve()
-    if standing.state in ("revoked", "needs_reauth"):
-        return Refuse("revoked" if standing.state == "revoked" else "needs_reauth")
+    if standing.state == "needs_reauth":
+        return Refuse("needs_reauth")
     if not standing.refreshable:
         return Refuse("no_refresh_token")
-    return _plan_in_flight(standing.in_flight) or _plan_cooldown(standing, cooldown_s) or Start()
+    return _plan_in_flight(standing.in_flight) or _plan_cooldown(standing, newer_than, cooldown_s) or Start()
 
 
 def _outlasts(expires_in_s: float | None, s: float) -> bool:
@@ -109,8 +111,10 @@ def _plan_in_flight(flight: InFlight | None) -> Plan | None:
     return Judge() if flight.sent_before else None  # an intent that never left may be taken over
 
 
-def _plan_cooldown(standing: Standing, cooldown_s: float) -> Plan | None:
+def _plan_cooldown(standing: Standing, newer_than: int | None, cooldown_s: float) -> Plan | None:
     age_s = standing.refreshed_age_s
     if age_s is None or age_s >= cooldown_s:
         return None
+    if newer_than is None and _outlasts(standing.expires_in_s, 0):
+        return Serve()
     return CoolDown(cooldown_s - age_s)

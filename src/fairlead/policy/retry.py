@@ -117,8 +117,9 @@ def decide(
 ) -> RetryAt | DeadLetter:
     """What becomes of a job after *failure*.
 
-    *streaks* are its earlier failures by category, *attempts_total* its attempts so far with the one that just
-    failed, *draw* a random number in [0, 1), *factor* the provider's scale of the base (Mercado Libre 1.5).
+    *streaks* are its earlier failures by category, *attempts_total* its attempts so far with the one that
+    just failed, *draw* a random number in [0, 1), *factor* the provider's scale of the base (default 1,
+    Mercado Libre 1.5).
     """
     rule = policy.rules[failure.category]
     before = streaks.get(failure.category, 0)
@@ -126,7 +127,7 @@ def decide(
     if rule.attempts == 0:
         return DeadLetter(counted, f"{failure.category} is not retried", rule.then)
     if before >= rule.attempts:
-        return DeadLetter(counted, f"{failure.category} failed again after {rule.attempts} retries", rule.then)
+        return DeadLetter(counted, f"{failure.category} again after {rule.attempts} retries", rule.then)
     if attempts_total >= policy.ceiling:
         return DeadLetter(counted, f"{attempts_total} attempts in all, the ceiling", rule.then)
     return RetryAt(_delay_s(failure, rule, before, draw, factor), counted)

@@ -38,7 +38,8 @@ def safe_text(value: object, max_bytes: int = MAX_SAFE_BYTES) -> str:
     text, name = _text_of(value), type(value).__name__
     if isinstance(value, BaseException) and not isinstance(value, FairleadError):
         text = f"{name}: {text}" if text.strip() else name
-    return clipped(_UNPRINTABLE.sub(_INSTEAD, text), max_bytes).strip() or name
+    text = _UNPRINTABLE.sub(_INSTEAD, text[: max_bytes + 1])  # cut first: an error may bring megabytes
+    return clipped(text, max_bytes).strip() or name
 
 
 def safe_json(value: object, max_bytes: int = MAX_SAFE_BYTES) -> str:

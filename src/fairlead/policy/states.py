@@ -1,6 +1,7 @@
-"""Every state machine of fairlead, drawn once: code, SQL check constraints and docs/states.md use these words.
+"""Every state machine of fairlead, drawn once: code, SQL constraints and docs/states.md use these words.
 
-A test compares the three. ``None`` stands for "there is no row": before the first transition and after the last.
+A test compares the three. ``None`` stands for "there is no row": before the first arrow and after the last.
+The statements in adapters/postgres/sql enforce these arrows by their WHERE clauses.
 """
 
 from __future__ import annotations
@@ -80,18 +81,9 @@ class Machine(Generic[S]):
     def after(self, state: S | None, event: str) -> S | None:
         """The state after *event*; ValueError where *event* cannot happen in *state*."""
         if (state, event) not in self._targets:
-            known = ", ".join(sorted(known for source, known in self._targets if source == state)) or "nothing"
-            raise ValueError(f"{event!r} cannot happen to {state or 'no row'!s} hint: {known} can")
+            possible = sorted(known for source, known in self._targets if source == state)
+            raise ValueError(f"{event!r} cannot happen to {state or 'no row'!s} hint: {possible} can")
         return self._targets[state, event]
-
-    def sources(self, event: str) -> frozenset[S | None]:
-        """The states in which *event* may happen."""
-        return frozenset(source for source, known in self._targets if known == event)
-
-    def final(self) -> frozenset[S]:
-        """The states that lead nowhere but out of the table."""
-        leaving = {arrow.source for arrow in self.transitions if arrow.target is not None}
-        return frozenset(state for state in self.states if state not in leaving)
 
 
 _J, _D, _C, _R = JobState, DeadLetterStatus, CredentialState, RotationPhase
@@ -136,14 +128,19 @@ CREDENTIAL = Machine(
     (_C.ACTIVE, "condemn", _C.NEEDS_REAUTH),
     (_C.ACTIVE, "reconnect", _C.ACTIVE),
     (_C.ACTIVE, "revoke", _C.REVOKED),
+    (_C.ACTIVE, "remove", None),
     (_C.UNKNOWN, "settle", _C.ACTIVE),
+    (_C.UNKNOWN, "lose_answer", _C.UNKNOWN),
     (_C.UNKNOWN, "condemn", _C.NEEDS_REAUTH),
     (_C.UNKNOWN, "reconnect", _C.ACTIVE),
     (_C.UNKNOWN, "revoke", _C.REVOKED),
+    (_C.UNKNOWN, "remove", None),
     (_C.NEEDS_REAUTH, "settle", _C.ACTIVE),
     (_C.NEEDS_REAUTH, "reconnect", _C.ACTIVE),
     (_C.NEEDS_REAUTH, "revoke", _C.REVOKED),
+    (_C.NEEDS_REAUTH, "remove", None),
     (_C.REVOKED, "reconnect", _C.ACTIVE),
+    (_C.REVOKED, "remove", None),
 )
 
 ROTATION = Machine(
@@ -152,11 +149,18 @@ ROTATION = Machine(
     (_R.INTENT, "take_over", _R.INTENT),
     (_R.INTENT, "mark_sent", _R.SENT),
     (_R.INTENT, "release", None),
+    (_R.INTENT, "release_replay", _R.UNKNOWN),
+    (_R.INTENT, "supersede", None),
+    (_R.SENT, "recover", _R.SENT),
     (_R.SENT, "settle", None),
     (_R.SENT, "release", None),
-    (_R.SENT, "condemn", None),
+    (_R.SENT, "release_replay", _R.UNKNOWN),
     (_R.SENT, "lose_answer", _R.UNKNOWN),
+    (_R.SENT, "condemn", None),
+    (_R.SENT, "supersede", None),
+    (_R.UNKNOWN, "recover", _R.UNKNOWN),
     (_R.UNKNOWN, "replay", _R.INTENT),
     (_R.UNKNOWN, "settle", None),
     (_R.UNKNOWN, "condemn", None),
+    (_R.UNKNOWN, "supersede", None),
 )

@@ -11,7 +11,7 @@ import heapq
 import itertools
 import time
 
-_ROUNDS = 10  # loop passes granted to a woken task, so that a chain of sleeps fits into one advance
+_ROUNDS = 50  # loop passes granted to a woken task, so that a chain of sleeps fits into one advance
 
 
 class SystemClock:

@@ -1,13 +1,13 @@
 """The files of one root folder, and what is told to its users.
 
-    users.lock       shared by every user, exclusive for the supervisor when none is left
-    supervisor.lock  exclusive for the one supervisor's life
-    postgres.lock    inherited by the server: free once it and its children are dead (valkey.lock too)
-    endpoints.json   where the servers answer; there only while they run
-    failure.json     why the last supervisor could not go on
-    stop             somebody asks the supervisor to stop now
-    servers/         data and sockets (home.py), perhaps a link to a place the servers can reach
-    *.log            supervisor, postgres, valkey
+users.lock       shared by every user, exclusive for the supervisor when none is left
+supervisor.lock  exclusive for the one supervisor's life
+postgres.lock    inherited by the server: free once it and its children are dead (valkey.lock too)
+endpoints.json   where the servers answer; there only while they run
+failure.json     why the last supervisor could not go on
+stop             somebody asks the supervisor to stop now
+servers/         data and sockets (home.py), perhaps a link to a place the servers can reach
+*.log            supervisor, postgres, valkey
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Layout:
         return os.open(self.log(name), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
     def trim_log(self, name: str, limit_bytes: int = LOG_LIMIT_BYTES) -> None:
-        """Move a log that has grown past *limit_bytes* (default 16 MiB) to ``*.log.1``, keeping its writer."""
+        """Move a log that has grown past *limit_bytes* (default 16 MiB) to ``*.log.1``, and go on."""
         path = self.log(name)
         if not path.exists() or path.stat().st_size <= limit_bytes:
             return

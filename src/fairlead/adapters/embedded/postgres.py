@@ -6,7 +6,6 @@ import shutil
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from urllib.parse import quote
 
 from fairlead.adapters.embedded.process import ManagedServer
 from fairlead.adapters.embedded.settings import checked_settings
@@ -14,9 +13,10 @@ from fairlead.adapters.embedded.wheels import Wheel, postgres_wheel
 from fairlead.adapters.embedded.wire import postgres_answers
 from fairlead.errors import DependencyUnavailable
 
-__all__ = ["DATABASE", "EmbeddedPostgres"]
+__all__ = ["EmbeddedPostgres"]
 
 DATABASE = "fairlead"
+DATABASE_CREATE = Path(__file__).with_name("database_create.sql")
 USER = "postgres"
 PORT = "5432"  # only part of the socket's name
 SETTINGS = {
@@ -49,7 +49,7 @@ class EmbeddedPostgres(ManagedServer):
     @property
     def url(self) -> str:
         """For asyncpg and psycopg alike. The port is named, or PGPORT of the user would be taken."""
-        return f"postgresql://{USER}@/{DATABASE}?host={quote(str(self.home.sockets()))}&port={PORT}"
+        return f"postgresql://{USER}@/{DATABASE}?host={self.home.sockets()}&port={PORT}"
 
     def version(self) -> str:
         """Like '18.4'."""
@@ -57,15 +57,15 @@ class EmbeddedPostgres(ManagedServer):
 
     def answers(self) -> bool:
         """Whether the database takes connections now."""
-        return postgres_answers(self.home.sockets() / f".s.PGSQL.{PORT}", user=USER, database=DATABASE)
+        return postgres_answers(self.url)
 
     @property
     def _pid_file(self) -> Path:
         return self._data / "postmaster.pid"
 
-    def _prepare(self, wheel: Wheel) -> Sequence[str | Path]:
+    def _prepare(self, wheel: Wheel, guard: int) -> Sequence[str | Path]:
         if not self._data.exists():
-            self._make_cluster(wheel)
+            self._make_cluster(wheel, guard)
         sockets = self.home.sockets()
         # The last server may have been killed. Its pid can be another process's by now, which PostgreSQL
         # would take for a living server; the guard has told that there is none.
@@ -74,14 +74,21 @@ class EmbeddedPostgres(ManagedServer):
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         return [wheel.program("postgres"), "-D", self._data, *options]
 
-    def _make_cluster(self, wheel: Wheel) -> None:
+    def _make_cluster(self, wheel: Wheel, guard: int) -> None:
         unfinished = self._data.with_name("unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)  # of a start that was killed
         locale = ["--no-locale", "--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--encoding=UTF8"]
-        options = ["--auth=trust", f"--username={USER}", "--no-instructions", *locale]
-        self._run([wheel.program("initdb"), "-D", unfinished, *options])
-        single = [wheel.program("postgres"), "--single", "-D", unfinished, "template1"]
-        said = self._run(single, f"CREATE DATABASE {DATABASE}\n")
+        options: list[str | Path] = ["--auth=trust", f"--username={USER}", "--no-instructions", *locale]
+        self._run([wheel.program("initdb"), "-D", unfinished, *options], guard)
+        single: list[str | Path] = [
+            wheel.program("postgres"),
+            "--single",
+            "-j",
+            "-D",
+            unfinished,
+            "template1",
+        ]
+        said = self._run(single, guard, DATABASE_CREATE.read_text() + "\n")
         if "ERROR:" in said or "FATAL:" in said:  # the single-user mode ends with 0 all the same
             raise DependencyUnavailable(f"cannot create the database {DATABASE}: {said.strip()}")
         unfinished.rename(self._data)  # last: a cluster under its final name is complete

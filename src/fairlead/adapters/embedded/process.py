@@ -51,8 +51,8 @@ class ManagedServer(ABC):
         """Whether the server takes work now."""
 
     @abstractmethod
-    def _prepare(self, wheel: Wheel) -> Sequence[str | Path]:
-        """Make ready what the server needs, and give its command line. Nothing of it is running."""
+    def _prepare(self, wheel: Wheel, guard: int) -> Sequence[str | Path]:
+        """Make ready what the server needs, and give its command line. The guard is ours: nothing runs."""
 
     @property
     @abstractmethod
@@ -131,10 +131,10 @@ class ManagedServer(ABC):
         log = self.home.layout.open_log(self.name)
         try:
             with explain_os_errors(f"cannot start the embedded {self.name}"):
-                wheel = self._wheel.usable_by(self.home.account, self.home.folder(f"{self.name}-wheel"))
+                wheel = self._wheel.usable_by(self.home.account, self.home.servers / f"{self.name}-wheel")
                 self._pid_file.unlink(missing_ok=True)  # the guard is ours: whoever wrote it is dead
                 self._child = subprocess.Popen(
-                    self._prepare(wheel),
+                    self._prepare(wheel, guard),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -150,14 +150,19 @@ class ManagedServer(ABC):
             os.close(guard)
         return True
 
-    def _run(self, command: Sequence[str | Path], words: str = "") -> str:
-        """Run a helper program under the server's account; give what it said on stderr."""
-        done = subprocess.run(
+    def _run(self, command: Sequence[str | Path], guard: int, words: str = "") -> str:
+        """Run a helper program under the server's account; give what it said on stderr.
+
+        It inherits the guard like the server: if we are killed, nobody starts on its data beside it.
+        """
+        done: subprocess.CompletedProcess[str] = subprocess.run(
             command,
+            check=False,
             input=words,
             capture_output=True,
             text=True,
             errors="replace",
+            pass_fds=(guard,),
             env=ENVIRONMENT,
             cwd="/",
             umask=0o077,

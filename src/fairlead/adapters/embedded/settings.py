@@ -1,6 +1,6 @@
 """Extra server settings: PostgreSQL names as they are, Valkey names behind ``valkey.``.
 
-    {"max_connections": "200", "valkey.enable-debug-command": "local"}
+{"max_connections": "200", "valkey.enable-debug-command": "local"}
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fairlead.errors import InputInvalid
 __all__ = ["VALKEY_PREFIX", "checked_settings"]
 
 VALKEY_PREFIX = "valkey."
-_NAME = re.compile(r"[a-z][a-z0-9_.]*|valkey\.[a-z][a-z0-9-]*")
+_NAME = re.compile(r"valkey\.[a-z][a-z0-9-]*|(?!valkey\.)[a-z][a-z0-9_.]*")
 
 
 def checked_settings(settings: Mapping[str, str] | None) -> tuple[dict[str, str], dict[str, str]]:

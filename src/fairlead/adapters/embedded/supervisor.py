@@ -123,9 +123,9 @@ class Supervisor:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """``supervisor.py ROOT SETTINGS``: become the supervisor of ROOT, in the background, or leave it to who is.
+    """Become the supervisor of a root in the background, or leave it to the one there is.
 
-    Returns at once in the process that was started: 0 means that there is a supervisor.
+    Arguments: the root, and the settings as JSON. Gives 0 at once when there is a supervisor.
     """
     root, settings = Path(arguments[0]), json.loads(arguments[1])
     layout = Layout(root)

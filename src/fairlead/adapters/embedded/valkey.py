@@ -52,7 +52,7 @@ class EmbeddedValkey(ManagedServer):
 
     def answers(self) -> bool:
         """Whether Valkey answers a ping, so its file is loaded."""
-        return valkey_answers(self._socket)
+        return valkey_answers(self.url)
 
     @property
     def _socket(self) -> Path:
@@ -62,7 +62,7 @@ class EmbeddedValkey(ManagedServer):
     def _pid_file(self) -> Path:
         return self._data / "valkey.pid"
 
-    def _prepare(self, wheel: Wheel) -> Sequence[str | Path]:
+    def _prepare(self, wheel: Wheel, guard: int) -> Sequence[str | Path]:
         places = {"unixsocket": str(self._socket), "dir": str(self._data), "pidfile": str(self._pid_file)}
         options = [part for name, value in (self._settings | places).items() for part in (f"--{name}", value)]
         return [wheel.program(PROGRAM), *options]

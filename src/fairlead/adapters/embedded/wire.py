@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import socket
 import struct
-from pathlib import Path
 from typing import BinaryIO
+from urllib.parse import parse_qs, urlsplit
 
 __all__ = ["postgres_answers", "valkey_answers"]
 
@@ -19,8 +19,12 @@ _TERMINATE = b"X\0\0\0\x04"
 _CANNOT_CONNECT_NOW = b"C57P03\0"  # starting up, in recovery or shutting down
 
 
-def postgres_answers(path: Path, *, user: str, database: str) -> bool:
-    """Whether the server behind the socket *path* takes connections to *database* now."""
+def postgres_answers(url: str) -> bool:
+    """Whether the server of *url* (a Unix socket) takes connections to its database now."""
+    parts = urlsplit(url)
+    options = parse_qs(parts.query)
+    path = f"{options['host'][0]}/.s.PGSQL.{options['port'][0]}"
+    user, database = parts.username, parts.path.removeprefix("/")
     words = f"user\0{user}\0database\0{database}\0\0".encode()
     hello = struct.pack("!ii", 8 + len(words), _PROTOCOL_3) + words
     try:
@@ -44,21 +48,21 @@ def _read_until_ready(answers: BinaryIO) -> bool:
     return False
 
 
-def valkey_answers(path: Path) -> bool:
-    """Whether the server behind the socket *path* answers a ping (while it loads, it does not)."""
+def valkey_answers(url: str) -> bool:
+    """Whether the server of *url* (a Unix socket) answers a ping (while it loads, it does not)."""
     try:
-        with _connected(path) as connection:
+        with _connected(urlsplit(url).path) as connection:
             connection.sendall(b"PING\r\n")
             return connection.recv(64).startswith(b"+PONG")
     except OSError:
         return False
 
 
-def _connected(path: Path) -> socket.socket:
+def _connected(path: str) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.settimeout(ANSWER_TIMEOUT_S)
-        connection.connect(str(path))
+        connection.connect(path)
     except OSError:
         connection.close()
         raise

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 from uuid import UUID
 
-from fairlead.engine.ports.jobs import NewJob
 from fairlead.engine.ports.values import Json
 
 
@@ -65,9 +64,10 @@ class Credential:
     state: Literal["active", "unknown", "needs_reauth", "revoked"]
     state_reason: str | None
     generation: int
-    epoch: int
+    settled_epoch: int  # the send whose answer is live; 0 for a grant given by a person
     sealed: Sealed
     refreshable: bool
+    read_at: datetime  # the database's now
     expires_in_s: float | None  # None: never expires
     urgent_in_s: float | None
     critical_in_s: float | None
@@ -99,10 +99,11 @@ class NewCredential:
     endpoint: Mapping[str, str]
     settings: Mapping[str, Json]
     sealed: Sealed
-    generation: int  # the generation this was sealed for; refused if another writer was faster
+    generation: int  # the one this was sealed for: 1 for a new connection
     refreshable: bool
     lifetime: Lifetime
     actor: str
+    audit_id: UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +115,13 @@ class Intent:
     from_generation: int
     session_id: UUID
     lease_s: float
-    replay: bool = False  # take over a rotation in phase unknown, to send once more
-    recover: bool = False  # take over a rotation that was sent, never to send: to settle or judge it
 
 
 @dataclass(frozen=True, slots=True)
 class IntentGranted:
-    """We own the rotation. *phase* is what we took over: ``intent`` or, to recover, ``sent``/``unknown``."""
+    """We own the rotation; *epoch* is the number of this send, rising over the whole database."""
 
-    connection_id: UUID
     epoch: int
-    replays: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,31 +138,89 @@ class Settlement:
     sent_at: datetime
     lifetime: Lifetime
     actor: str
+    audit_id: UUID
 
 
 SettleVerdict = Literal["settled", "superseded"]
 
 
 @dataclass(frozen=True, slots=True)
+class Unknown:
+    """A send whose outcome is not known, and when something can be done about it."""
+
+    connection_id: UUID
+    rotation_id: UUID
+    reason: str
+    due_in_s: float | None
+    audit_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Condemnation:
+    """needs_reauth for one generation. *rotation_id* None: no refresh may be in flight."""
+
+    connection_id: UUID
+    from_generation: int
+    rotation_id: UUID | None
+    reason: str
+    notice_id: UUID
+    notice_args: Mapping[str, Json]
+    audit_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """An answer that was paid for and cannot be published; *sealed* holds it as it came."""
+
+    withheld_id: UUID
+    connection_id: UUID
+    tenant: str
+    from_generation: int
+    epoch: int
+    reason: str
+    sealed: Sealed
+
+
+@dataclass(frozen=True, slots=True)
 class DueConnection:
-    """A credential that a scan should see to, and how urgently (policy decides the priority's name)."""
+    """A credential that a scan should see to, and how urgently."""
 
     connection_id: UUID
     key: ConnectionKey
     generation: int
     priority: int
-    reason: Literal["due", "rotation", "notice", "expired"]
+    refreshable: bool
+    expired: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DuePage:
+    """One page of a scan; *next_after* is where the next one starts, None at the end."""
+
+    connections: Sequence[DueConnection]
+    next_after: tuple[datetime, UUID] | None
+
+
+@dataclass(frozen=True, slots=True)
+class SealedRecord:
+    """A record to be sealed anew."""
+
+    connection_id: UUID
+    tenant: str
+    provider: str
+    generation: int
+    sealed: Sealed
 
 
 class CredentialStore(Protocol):
-    """Connections, sealed credentials and the rotation rows. Each method is one atomic statement.
+    """Connections, sealed credentials and the rotation rows. Each method is one atomic statement."""
 
-    Methods marked *batched* may be called by thousands of tasks at once: the adapter sends those that
-    wait together as one statement.
-    """
+    async def create(self, new: NewCredential) -> bool:
+        """Store a new connection; False if one of this name is there already."""
+        ...
 
-    async def upsert(self, new: NewCredential) -> tuple[UUID, int]:
-        """Store a connection or a new grant in place; any rotation in flight loses (StaleWrite on a race)."""
+    async def replace(self, new: NewCredential) -> bool:
+        """A new grant in place; any refresh in flight loses. False if another writer was faster."""
         ...
 
     async def read(self, key: ConnectionKey) -> Credential | None:
@@ -177,7 +232,11 @@ class CredentialStore(Protocol):
         ...
 
     async def claim(self, intent: Intent) -> IntentGranted | None:
-        """Batched. INTENT: None when the generation moved, or another live owner holds the rotation."""
+        """Batched. INTENT. None when the generation moved, or the rotation is held or was sent."""
+        ...
+
+    async def claim_replay(self, intent: Intent) -> IntentGranted | None:
+        """INTENT to send again what was sent with unknown outcome; None if somebody else is at it."""
         ...
 
     async def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> datetime | None:
@@ -185,61 +244,59 @@ class CredentialStore(Protocol):
         ...
 
     async def release(self, connection_id: UUID, rotation_id: UUID) -> bool:
-        """Batched. Give up a rotation that changed nothing (not sent, or answered 'not processed')."""
+        """Batched. Give up a rotation whose send changed nothing (not sent, or 'not processed')."""
         ...
 
     async def settle(self, settlement: Settlement) -> SettleVerdict:
         """Batched. The new generation, its audit record and the end of the rotation, at once."""
         ...
 
-    async def mark_unknown(self, connection_id: UUID, rotation_id: UUID, reason: str) -> bool:
-        """The rotation's outcome is unknown: credential and rotation say so; the token is still served."""
+    async def mark_unknown(self, unknown: Unknown) -> bool:
+        """Credential and rotation say so; the token is still served. False: not ours, or not sent."""
         ...
 
-    async def condemn(
-        self,
-        connection_id: UUID,
-        *,
-        from_generation: int,
-        rotation_id: UUID | None,
-        reason: str,
-        notice: NewJob | None,
-    ) -> bool:
-        """needs_reauth by compare-and-set on the generation, with audit and notice job; False: a loser's try."""
+    async def condemn(self, condemnation: Condemnation) -> bool:
+        """needs_reauth by compare-and-set, with audit and notice job. False: a loser's try."""
         ...
 
-    async def withhold(self, settlement: Settlement, reason: str, withheld_id: UUID) -> None:
-        """Keep an answer that cannot be published, sealed (R12)."""
+    async def withhold(self, withheld: Withheld) -> None:
+        """Keep an answer that cannot be published (R12)."""
         ...
 
-    async def due(self, limit: int, after: tuple[datetime, UUID] | None) -> tuple[list[DueConnection], Any]:
-        """Credentials due now in order of due_at, and rotations left behind; second: where to go on."""
+    async def due(
+        self, *, urgent_only: bool, cool_down_s: float, after: tuple[datetime, UUID] | None, limit: int
+    ) -> DuePage:
+        """Credentials due now, in order of due_at; a dead refresh stays out until it has cooled down."""
+        ...
+
+    async def left_behind(self, limit: int) -> Sequence[DueConnection]:
+        """Refreshes that were sent and whose owner is gone."""
         ...
 
     async def postpone(self, connection_id: UUID, generation: int, due_in_s: float | None) -> None:
-        """Set when scans look at this credential again (a notice was given, a cool-down runs)."""
+        """When scans look at this credential again; None: never."""
         ...
 
     async def search(
         self, *, tenant: str | None, provider: str | None, state: str | None, limit: int
     ) -> list[Credential]: ...
 
-    async def revoke(self, connection_id: UUID, *, actor: str, reason: str) -> bool: ...
+    async def revoke(self, connection_id: UUID, *, actor: str, reason: str, audit_id: UUID) -> bool: ...
 
-    async def remove(self, connection_id: UUID, *, actor: str) -> bool: ...
+    async def remove(self, connection_id: UUID, *, actor: str, audit_id: UUID) -> bool: ...
 
     async def counts(self) -> Mapping[str, int]:
         """Connections by state."""
         ...
 
-    async def sealed_under(self, key_ids: Sequence[UUID], limit: int) -> list[tuple[UUID, str, int, Sealed]]:
-        """Records to re-seal: (connection_id, tenant, generation, sealed)."""
+    async def sealed_under(self, key_ids: Sequence[UUID], limit: int) -> list[SealedRecord]:
+        """Records sealed under these data keys."""
         ...
 
     async def reseal(self, connection_id: UUID, old: Sealed, new: Sealed) -> bool:
         """Replace by compare-and-set on the old record; False: it has moved on, which is as good."""
         ...
 
-    async def invalidations(self, on_moved: Callable[[UUID], None]) -> Callable[[], Awaitable[None]]:
-        """Call *on_moved* with connections whose credential moved in any process (a hint, never truth)."""
+    async def timeline(self) -> str:
+        """Which history of the database this is; changes when a stand-by was promoted (R11)."""
         ...

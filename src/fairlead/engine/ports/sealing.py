@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -37,6 +38,107 @@ class Vault(Protocol):
         ...
 
 
+# ---- data keys ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DataKey:
+    """The key that seals a tenant's records, itself wrapped by the master key *master_id*.
+
+    One is current per tenant; the others still open what they sealed.
+    """
+
+    key_id: UUID
+    tenant: str
+    master_id: str
+    wrapped: bytes
+    current: bool = True
+
+
+class KeyStore(Protocol):
+    """Where wrapped data keys are kept. Each method is atomic."""
+
+    async def current(self, tenant: str) -> DataKey | None:
+        """The key that seals new records of *tenant*."""
+        ...
+
+    async def get(self, key_id: UUID) -> DataKey | None:
+        """Any key, current or retired."""
+        ...
+
+    async def adopt(self, key: DataKey) -> DataKey:
+        """Store *key* as its tenant's first; gives the current one, which is another's if that was faster."""
+        ...
+
+    async def succeed(self, old: DataKey, new: DataKey) -> bool:
+        """Retire *old* and make *new* current, at once. False: *old* was not current any more."""
+        ...
+
+    async def rewrap(self, old: DataKey, new: DataKey) -> bool:
+        """Replace the wrapping of one key by compare-and-set on the old one."""
+        ...
+
+    async def foreign(
+        self, master_id: str, *, current_only: bool, after: UUID | None, limit: int
+    ) -> list[DataKey]:
+        """Keys not wrapped by *master_id*, in the order of their ids, beyond *after*."""
+        ...
+
+    async def samples(self) -> list[DataKey]:
+        """One key of each master that wrapped any."""
+        ...
+
+
+class KeySmith(Protocol):
+    """The side of a key rotation that sees keys in clear."""
+
+    @property
+    def master_id(self) -> str:
+        """The master key that wraps from now on."""
+        ...
+
+    @property
+    def retired_writes_s(self) -> float:
+        """For how long other processes may go on sealing under a key that was just retired."""
+        ...
+
+    async def check(self) -> None:
+        """Raise KeyMissing, KeyWrong or CredentialUnreadable if stored data keys do not open here."""
+        ...
+
+    async def renew(self, old: DataKey) -> bool:
+        """Retire *old* and make a new data key current. False: *old* was not current any more."""
+        ...
+
+    async def rewrap(self, old: DataKey) -> bool:
+        """Wrap the same data key under the present master. False: another process did."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """A sealed record where it is stored, with all it is bound to."""
+
+    record_id: UUID
+    context: SealContext
+    sealed: Sealed
+
+
+class SealedRecords(Protocol):
+    """One table of sealed records, to be verified and sealed anew."""
+
+    async def page(self, *, retired_only: bool, after: UUID | None, limit: int) -> list[StoredRecord]:
+        """Records in the order of their ids, beyond *after*; only those under retired keys if asked so."""
+        ...
+
+    async def replace(self, changes: Sequence[tuple[StoredRecord, Sealed]]) -> int:
+        """Replace by compare-and-set on the old record; never waits for a writer. How many were replaced."""
+        ...
+
+
+# ---- the journal -------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
     """A sealed answer, on disk before anybody is told of it. *sealed* holds the raw answer."""
@@ -55,11 +157,11 @@ class Journal(Protocol):
     """Host-local, append-only, fsynced (R6, R11)."""
 
     def preflight(self) -> None:
-        """Raise Refused if an entry could not be written now (disk full, folder gone): refuse, do not burn."""
+        """Raise Refused if no entry could be written now (disk full, folder gone): refuse, do not burn."""
         ...
 
     async def append(self, entry: JournalEntry) -> None:
-        """Return once the entry is on disk; entries that wait together share one fsync."""
+        """Return once the entry is on disk; entries that wait together share one fsync. Raises OSError."""
         ...
 
     def settled(self, rotation_id: UUID, epoch: int) -> None:
@@ -71,5 +173,15 @@ class Journal(Protocol):
         ...
 
     async def orphans(self) -> list[JournalEntry]:
-        """Unsettled entries in journals whose owner is dead, for replay at start."""
+        """Unsettled entries in journals whose owner is dead, for replay at start.
+
+        Their files are taken over: no other process gets them while this one lives.
+        """
+        ...
+
+    def all_entries(self, since_s: float) -> AsyncIterator[JournalEntry]:
+        """Entries of the last *since_s* seconds, settled ones too, for a database that lost its tail (R11).
+
+        Those of this process and of the dead whose files it took over; a few older ones may be among them.
+        """
         ...

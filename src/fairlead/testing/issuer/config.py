@@ -18,7 +18,9 @@ from fairlead.testing.issuer.families import Policy, ReplayRules
 from fairlead.testing.issuer.model import Model
 from fairlead.testing.issuer.quirks import Rule
 
-ProviderName = Annotated[str, Field(pattern=r"\A[a-z0-9][a-z0-9_.-]{0,63}\Z")]
+PROVIDER_NAME = "[a-z0-9][a-z0-9_.-]{0,63}"
+
+ProviderName = Annotated[str, Field(pattern=rf"\A{PROVIDER_NAME}\z")]
 ConnectionName = Annotated[str, Field(min_length=1, max_length=200)]
 Ttl = Annotated[float, Field(gt=0)] | tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]]
 
@@ -38,7 +40,7 @@ class ProviderConfig(Model):
     on_replay: Literal["new", "same"] = "new"
     ttl_s: Ttl = 3600.0
     dialect: str = "generic"
-    clients: dict[str, str] = {}
+    clients: dict[str, str] = Field(default_factory=dict)
     audience: str | None = None
 
     @model_validator(mode="after")
@@ -102,7 +104,7 @@ class IssuerConfig(Model):
     seed: int = 1
     ledger: Path | None = None
     sync: bool = False
-    providers: dict[ProviderName, ProviderConfig] = {}
+    providers: dict[ProviderName, ProviderConfig] = Field(default_factory=dict)
     connections: tuple[ConnectionConfig, ...] = ()
     rules: tuple[Rule, ...] = ()
     revocations: tuple[Revocation, ...] = ()

@@ -60,7 +60,11 @@ def token_fields(
     dialect: Dialect, *, access: str, refresh: str | None, expires_in: float, scope: str, account: str | int
 ) -> Fields:
     """The fields of a token answer; *refresh* None leaves the refresh token out."""
-    fields = [("access_token", json.dumps(access)), ("token_type", '"Bearer"'), ("expires_in", repr(expires_in))]
+    fields = [
+        ("access_token", json.dumps(access)),
+        ("token_type", '"Bearer"'),
+        ("expires_in", repr(expires_in)),
+    ]
     if refresh is not None:
         fields.append(("refresh_token", json.dumps(refresh)))
     fields.append(("scope", json.dumps(scope)))
@@ -85,5 +89,5 @@ def to_form(fields: Fields) -> bytes:
 def error_body(dialect: Dialect, code: str, description: str, wording: str = "error_description") -> bytes:
     """An OAuth error in this dialect; *wording* is the key of the description, or ``both``."""
     keys = ("error_description", "message") if wording == "both" else (wording,)
-    fields = [(key, json.dumps(description)) for key in keys]
-    return to_json([*fields, ("error", json.dumps(code)), *dialect.also])
+    words = [(key, json.dumps(description)) for key in keys]
+    return to_json([("error", json.dumps(code)), *words, *dialect.also])

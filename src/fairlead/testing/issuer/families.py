@@ -59,12 +59,13 @@ class ReplayRules:
 
 @dataclass(slots=True)
 class Access:
-    """One access token; it dies at *expires_at* or when its family moves past *epoch*."""
+    """One access token of *life_s* seconds; it dies at *expires_at* or when its family moves past *epoch*."""
 
     text: str
     family: Family
     epoch: int
     expires_at: float
+    life_s: float
 
 
 @dataclass(slots=True)
@@ -147,7 +148,9 @@ class Families:
 
     # ---- grants ----------------------------------------------------------------------------------
 
-    def register(self, family: Family, *, now: float, ttl_s: float, texts: tuple[str, str] = ("", "")) -> Family:
+    def register(
+        self, family: Family, *, now: float, ttl_s: float, texts: tuple[str, str] = ("", "")
+    ) -> Family:
         """Begin *family* with its first generation and an access token of *ttl_s* seconds.
 
         *texts* are the refresh and access token to use; an empty one is minted. A family that the same
@@ -175,6 +178,10 @@ class Families:
     def family(self, provider: str, connection: str) -> Family | None:
         """The newest grant of this connection, or None."""
         return self._by_key.get((provider, connection))
+
+    def all(self) -> list[Family]:
+        """The newest grant of every connection."""
+        return list(self._by_key.values())
 
     def find(self, refresh_text: str) -> Generation | None:
         """The generation whose refresh token this is, whatever became of it, or None."""
@@ -246,7 +253,12 @@ class Families:
         return Granted("minted", family, generation.number, None, generation.access)
 
     def _succeed(
-        self, kind: Literal["rotated", "replayed"], generation: Generation, now: float, ttl_s: float, wish: Wish
+        self,
+        kind: Literal["rotated", "replayed"],
+        generation: Generation,
+        now: float,
+        ttl_s: float,
+        wish: Wish,
     ) -> Granted:
         family, rival = generation.family, generation.successor
         access = self._access(family, now, ttl_s, self._mint("access") + wish.access_suffix)
@@ -269,12 +281,14 @@ class Families:
         return generation
 
     def _access(self, family: Family, now: float, ttl_s: float, text: str) -> Access:
-        access = Access(text, family, family.epoch, now + ttl_s)
+        access = Access(text, family, family.epoch, now + ttl_s, ttl_s)
         self._by_access[text] = access
         if len(self._by_access) >= self._sweep_at:
             self._sweep(now - _KEEP_EXPIRED_S)
         return access
 
     def _sweep(self, before: float) -> None:
-        self._by_access = {text: token for text, token in self._by_access.items() if token.expires_at > before}
+        self._by_access = {
+            text: token for text, token in self._by_access.items() if token.expires_at > before
+        }
         self._sweep_at = max(_SWEEP_FROM, 2 * len(self._by_access))

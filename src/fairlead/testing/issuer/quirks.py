@@ -23,7 +23,9 @@ from fairlead.testing.issuer.wire import HTML, Answer
 
 HUGE_TOKEN_BYTES = 1 << 20
 
-ExpiresIn = Literal["absent", "zero", "negative", "string", "float", "milliseconds", "nan", "huge", "null", "true"]
+ExpiresIn = Literal[
+    "absent", "zero", "negative", "string", "float", "milliseconds", "nan", "huge", "null", "true"
+]
 Seconds = Annotated[float, Field(ge=0, le=86_400)]
 
 
@@ -44,7 +46,7 @@ class Quirk(Model):
     status: int | None = Field(None, ge=200, le=599)
     body: str = ""
     content_type: str = HTML
-    headers: dict[str, str] = {}
+    headers: dict[str, str] = Field(default_factory=dict)
     retry_after: str | None = None
     retry_after_date_s: float | None = None
     processed: bool = False
@@ -181,7 +183,9 @@ QUIRKS: dict[str, Quirk] = {
         rate_limited_seconds=Quirk(status=429, retry_after="2"),
         rate_limited_decimal=Quirk(status=429, retry_after="1.5"),
         rate_limited_date=Quirk(status=429, retry_after_date_s=3.0),
-        invalid_grant_500=Quirk(status=500, body='{"error":"invalid_grant"}', content_type="application/json"),
+        invalid_grant_500=Quirk(
+            status=500, body='{"error":"invalid_grant"}', content_type="application/json"
+        ),
         redirect=Quirk(status=302, headers={"Location": "/_elsewhere"}),
         slow_head=Quirk(slow_head_s=1.0),
         slow_body=Quirk(slow_body_s=1.0),

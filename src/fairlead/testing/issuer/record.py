@@ -14,9 +14,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-FLUSH_S = 0.05
+from pydantic_core import to_json
 
-_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode
+FLUSH_S = 0.05
 
 
 class LedgerWriter:
@@ -29,7 +29,7 @@ class LedgerWriter:
         self._monotonic = monotonic
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._seq = 0
-        self._waiting: list[str] = []
+        self._waiting = bytearray() if _ends_whole(path) else bytearray(b"\n")
         self._timer: asyncio.TimerHandle | None = None
         atexit.register(self.flush)
 
@@ -37,9 +37,10 @@ class LedgerWriter:
         """Add one line; gives its time. Fields that are None are left out."""
         now = self._monotonic()
         self._seq += 1
-        line = {"t": round(now, 6), "seq": self._seq, "ev": ev}
+        line: dict[str, object] = {"t": round(now, 6), "seq": self._seq, "ev": ev}
         line.update({name: value for name, value in fields.items() if value is not None})
-        self._waiting.append(_encode(line))
+        self._waiting += _encode(line)
+        self._waiting += b"\n"
         if self._sync:
             self.flush()
         elif self._timer is None:
@@ -51,13 +52,8 @@ class LedgerWriter:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if not self._waiting:
-            return
-        data = ("\n".join(self._waiting) + "\n").encode()
-        done = 0
-        while done < len(data):
-            done += os.write(self._file, data[done:])
-        self._waiting.clear()
+        while self._waiting:
+            del self._waiting[: os.write(self._file, self._waiting)]
 
     def close(self) -> None:
         """Write what waits and close the file; a second call does nothing."""
@@ -67,3 +63,17 @@ class LedgerWriter:
         atexit.unregister(self.flush)
         os.close(self._file)
         self._file = -1
+
+
+def _ends_whole(path: Path) -> bool:
+    """Whether the file is empty or ends with a newline; a run killed in mid-line leaves half a line."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        return size == 0 or (file.seek(size - 1), file.read(1))[1] == b"\n"
+
+
+def _encode(line: dict[str, object]) -> bytes:
+    try:
+        return to_json(line)  # three times as fast as json.dumps, and the ledger is most of the work
+    except ValueError:  # a client name with a lone surrogate
+        return json.dumps(line).encode()

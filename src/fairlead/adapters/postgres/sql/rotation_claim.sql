@@ -4,6 +4,7 @@
 -- Locks   the rotation rows, in key order
 -- Needs   the primary keys. A snapshot may be older than the insert, so rotation_sent looks again.
 --         Time alone takes over only what was never sent (R7): phase intent without a sent_at.
+--         Asked again with the same rotation_id (a commit in doubt) it grants again.
 INSERT INTO rotation AS held (connection_id, tenant_id, rotation_id, from_generation, epoch, phase,
                               session_id, lease_until)
 SELECT cr.connection_id, cr.tenant_id, wanted.rotation_id, wanted.generation, nextval('send_epoch'),
@@ -18,6 +19,7 @@ ON CONFLICT (connection_id) DO UPDATE SET
     epoch = excluded.epoch, phase = 'intent', session_id = excluded.session_id,
     lease_until = excluded.lease_until, started_at = now(), sent_at = NULL, replays = 0, reason = NULL
 WHERE held.from_generation < excluded.from_generation
+    OR (held.phase = 'intent' AND held.rotation_id = excluded.rotation_id)
     OR (held.phase = 'intent' AND held.sent_at IS NULL
         AND (held.lease_until < now() OR held.session_id IN (
             SELECT s.session_id FROM worker_session s

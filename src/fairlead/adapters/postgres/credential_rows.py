@@ -1,0 +1,66 @@
+"""Rows of the view credential_detail as the values of the ports."""
+
+from __future__ import annotations
+
+import json
+
+from fairlead.adapters.postgres.driver import Row
+from fairlead.engine.ports import Connection, ConnectionKey, Credential, DueConnection, Rotation, Sealed
+
+
+def credential_of(row: Row) -> Credential:
+    """One row of credential_detail."""
+    key = ConnectionKey(row["tenant_id"], row["provider"], row["bucket"])
+    connection = Connection(
+        connection_id=row["connection_id"],
+        key=key,
+        variant=row["variant"],
+        account_id=row["account_id"],
+        client_id=row["client_id"],
+        endpoint=json.loads(row["endpoint"]),
+        settings=json.loads(row["settings"]),
+    )
+    return Credential(
+        connection=connection,
+        state=row["state"],
+        state_reason=row["state_reason"],
+        generation=row["generation"],
+        settled_epoch=row["settled_epoch"],
+        sealed=Sealed(row["key_id"], row["sealed"]),
+        refreshable=row["refreshable"],
+        read_at=row["read_at"],
+        expires_in_s=row["expires_in_s"],
+        urgent_in_s=row["urgent_in_s"],
+        critical_in_s=row["critical_in_s"],
+        due_in_s=row["due_in_s"],
+        refreshed_age_s=row["refreshed_age_s"],
+        expires_at=row["expires_at"],
+        rotation=None if row["rotation_id"] is None else _rotation_of(row),
+    )
+
+
+def _rotation_of(row: Row) -> Rotation:
+    return Rotation(
+        rotation_id=row["rotation_id"],
+        from_generation=row["from_generation"],
+        epoch=row["epoch"],
+        phase=row["phase"],
+        session_id=row["session_id"],
+        owner_lost=row["owner_lost"],
+        expired=row["expired"],
+        age_sent_s=row["age_sent_s"],
+        replays=row["replays"],
+    )
+
+
+def due_of(row: Row, priority: int) -> DueConnection:
+    """One row of credential_due or rotation_left."""
+    columns = dict(row.items())
+    return DueConnection(
+        connection_id=row["connection_id"],
+        key=ConnectionKey(row["tenant_id"], row["provider"], row["bucket"]),
+        generation=row["generation"],
+        priority=priority,
+        refreshable=columns.get("refreshable", True),
+        expired=columns.get("expired", False),
+    )

@@ -1,0 +1,339 @@
+"""Connections, sealed credentials and rotation rows in PostgreSQL.
+
+Reads, INTENT, SENT, settle and release are batched: refreshes that wait at the same moment share one
+statement and one commit. What each statement promises stands in the header of its file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TypeVar
+from uuid import UUID
+
+from fairlead.adapters.postgres.batch import Batcher
+from fairlead.adapters.postgres.credential_rows import credential_of, due_of
+from fairlead.adapters.postgres.driver import Row
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.engine.ports import (
+    Condemnation,
+    ConnectionKey,
+    Credential,
+    DueConnection,
+    DuePage,
+    Intent,
+    IntentGranted,
+    NewCredential,
+    Sealed,
+    SealedRecord,
+    Settlement,
+    SettleVerdict,
+    Unknown,
+    Withheld,
+)
+
+T = TypeVar("T")
+
+_LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
+_FIRST_ID = UUID(int=0)
+
+
+class PostgresCredentialStore:
+    """Implements ``CredentialStore``. Close it before the database, so that no batch is cut short."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._reads = Batcher(self._read_many, name="credential_read")
+        self._id_reads = Batcher(self._read_ids, name="credential_read_id")
+        self._claims = Batcher(self._claim_many, name="rotation_claim")
+        self._sents = Batcher(self._mark_many, name="rotation_sent")
+        self._releases = Batcher(self._release_many, name="rotation_release")
+        self._settles = Batcher(self._settle_many, name="credential_settle")
+
+    async def close(self) -> None:
+        """Answer what was asked, then take no more."""
+        batchers = (self._reads, self._id_reads, self._claims, self._sents, self._releases, self._settles)
+        for batcher in batchers:
+            await batcher.close()
+
+    # ---- batched -------------------------------------------------------------------------------
+
+    async def read(self, key: ConnectionKey) -> Credential | None:
+        return await self._reads(key)
+
+    async def _read_many(self, keys: Sequence[ConnectionKey]) -> list[Credential | None]:
+        rows = await self._database.fetch(
+            statement("credential_read"),
+            tenants=[key.tenant for key in keys],
+            providers=[key.provider for key in keys],
+            buckets=[key.bucket for key in keys],
+        )
+        return _in_order(rows, len(keys))
+
+    async def read_id(self, connection_id: UUID) -> Credential | None:
+        return await self._id_reads(connection_id)
+
+    async def _read_ids(self, ids: Sequence[UUID]) -> list[Credential | None]:
+        rows = await self._database.fetch(statement("credential_read_id"), connection_ids=list(ids))
+        return _in_order(rows, len(ids))
+
+    async def claim(self, intent: Intent) -> IntentGranted | None:
+        return await self._claims(intent)
+
+    async def _claim_many(self, intents: Sequence[Intent]) -> list[IntentGranted | None]:
+        # One statement cannot touch a row twice, so the first of a connection speaks for it.
+        first = {intent.connection_id: intent for intent in reversed(intents)}
+        wanted = list(first.values())
+        rows = await self._doubtless(
+            lambda: self._database.fetch(
+                statement("rotation_claim"),
+                connection_ids=[intent.connection_id for intent in wanted],
+                rotation_ids=[intent.rotation_id for intent in wanted],
+                generations=[intent.from_generation for intent in wanted],
+                session_ids=[intent.session_id for intent in wanted],
+                leases_s=[intent.lease_s for intent in wanted],
+            )
+        )
+        granted = {row["rotation_id"]: IntentGranted(row["epoch"]) for row in rows}
+        return [granted.get(intent.rotation_id) for intent in intents]
+
+    async def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> datetime | None:
+        return await self._sents((connection_id, rotation_id))
+
+    async def _mark_many(self, marks: Sequence[tuple[UUID, UUID]]) -> list[datetime | None]:
+        rows = await self._database.fetch(
+            statement("rotation_sent"),
+            connection_ids=[connection_id for connection_id, _ in marks],
+            rotation_ids=[rotation_id for _, rotation_id in marks],
+        )
+        sent = {row["rotation_id"]: row["sent_at"] for row in rows}
+        return [sent.get(rotation_id) for _, rotation_id in marks]
+
+    async def release(self, connection_id: UUID, rotation_id: UUID) -> bool:
+        return await self._releases((connection_id, rotation_id))
+
+    async def _release_many(self, given_up: Sequence[tuple[UUID, UUID]]) -> list[bool]:
+        rows = await self._doubtless(
+            lambda: self._database.fetch(
+                statement("rotation_release"),
+                connection_ids=[connection_id for connection_id, _ in given_up],
+                rotation_ids=[rotation_id for _, rotation_id in given_up],
+            )
+        )
+        ours = {row["rotation_id"] for row in rows}
+        return [rotation_id in ours for _, rotation_id in given_up]
+
+    async def settle(self, settlement: Settlement) -> SettleVerdict:
+        return await self._settles(settlement)
+
+    async def _settle_many(self, answers: Sequence[Settlement]) -> list[SettleVerdict]:
+        rows = await self._database.fetch(
+            statement("credential_settle"),
+            connection_ids=[answer.connection_id for answer in answers],
+            generations=[answer.from_generation for answer in answers],
+            epochs=[answer.epoch for answer in answers],
+            sealeds=[answer.sealed.blob for answer in answers],
+            key_ids=[answer.sealed.key_id for answer in answers],
+            refreshables=[answer.refreshable for answer in answers],
+            sent_ats=[answer.sent_at for answer in answers],
+            expires_in_s=[answer.lifetime.expires_in_s for answer in answers],
+            urgent_in_s=[answer.lifetime.urgent_in_s for answer in answers],
+            critical_in_s=[answer.lifetime.critical_in_s for answer in answers],
+            due_in_s=[answer.lifetime.due_in_s for answer in answers],
+            account_ids=[answer.account_id for answer in answers],
+            actors=[answer.actor for answer in answers],
+            audit_ids=[answer.audit_id for answer in answers],
+        )
+        settled = {(row["connection_id"], row["epoch"]) for row in rows}
+        return [
+            "settled" if (answer.connection_id, answer.epoch) in settled else "superseded"
+            for answer in answers
+        ]
+
+    # ---- one at a time -------------------------------------------------------------------------
+
+    async def create(self, new: NewCredential) -> bool:
+        row = await self._database.first(
+            statement("connection_insert"),
+            tenant_id=new.key.tenant,
+            provider=new.key.provider,
+            bucket=new.key.bucket,
+            **_grant_columns(new),
+        )
+        return row is not None
+
+    async def replace(self, new: NewCredential) -> bool:
+        columns = _grant_columns(new)
+        row = await self._database.first(
+            statement("credential_replace"), generation=new.generation, **columns
+        )
+        return row is not None
+
+    async def claim_replay(self, intent: Intent) -> IntentGranted | None:
+        row = await self._database.first(
+            statement("rotation_replay"),
+            connection_id=intent.connection_id,
+            rotation_id=intent.rotation_id,
+            generation=intent.from_generation,
+            session_id=intent.session_id,
+            lease_s=intent.lease_s,
+        )
+        return None if row is None else IntentGranted(row["epoch"])
+
+    async def mark_unknown(self, unknown: Unknown) -> bool:
+        row = await self._database.first(
+            statement("rotation_unknown"),
+            connection_id=unknown.connection_id,
+            rotation_id=unknown.rotation_id,
+            reason=unknown.reason,
+            due_in_s=unknown.due_in_s,
+            audit_id=unknown.audit_id,
+        )
+        return row is not None
+
+    async def condemn(self, condemnation: Condemnation) -> bool:
+        row = await self._database.first(
+            statement("credential_condemn"),
+            connection_id=condemnation.connection_id,
+            generation=condemnation.from_generation,
+            rotation_id=condemnation.rotation_id,
+            reason=condemnation.reason,
+            audit_id=condemnation.audit_id,
+            job_id=condemnation.notice_id,
+            job_args=json.dumps(dict(condemnation.notice_args)),
+            unique_key=f"{condemnation.connection_id}:{condemnation.from_generation}",
+        )
+        return row is not None
+
+    async def withhold(self, withheld: Withheld) -> None:
+        await self._doubtless(
+            lambda: self._database.fetch(
+                statement("credential_withhold"),
+                withheld_id=withheld.withheld_id,
+                connection_id=withheld.connection_id,
+                tenant_id=withheld.tenant,
+                generation=withheld.from_generation,
+                epoch=withheld.epoch,
+                reason=withheld.reason,
+                sealed=withheld.sealed.blob,
+                key_id=withheld.sealed.key_id,
+            )
+        )
+
+    async def due(
+        self, *, urgent_only: bool, cool_down_s: float, after: tuple[datetime, UUID] | None, limit: int
+    ) -> DuePage:
+        after_due_at, after_id = after or (_LONG_AGO, _FIRST_ID)
+        rows = await self._database.fetch(
+            statement("credential_due"),
+            after_due_at=after_due_at,
+            after_id=after_id,
+            cool_down_s=cool_down_s,
+            urgent_only=urgent_only,
+            limit=limit,
+        )
+        last = rows[-1] if len(rows) == limit else None
+        next_after = None if last is None else (last["due_at"], last["connection_id"])
+        return DuePage([due_of(row, row["priority"]) for row in rows], next_after)
+
+    async def left_behind(self, limit: int) -> Sequence[DueConnection]:
+        rows = await self._database.fetch(statement("rotation_left"), limit=limit)
+        return [due_of(row, 1) for row in rows]
+
+    async def postpone(self, connection_id: UUID, generation: int, due_in_s: float | None) -> None:
+        await self._database.fetch(
+            statement("credential_postpone"),
+            connection_id=connection_id,
+            generation=generation,
+            due_in_s=due_in_s,
+        )
+
+    async def search(
+        self, *, tenant: str | None, provider: str | None, state: str | None, limit: int
+    ) -> list[Credential]:
+        rows = await self._database.fetch(
+            statement("credential_search"), tenant_id=tenant, provider=provider, state=state, limit=limit
+        )
+        return [credential_of(row) for row in rows]
+
+    async def revoke(self, connection_id: UUID, *, actor: str, reason: str, audit_id: UUID) -> bool:
+        row = await self._database.first(
+            statement("credential_revoke"),
+            connection_id=connection_id,
+            actor=actor,
+            reason=reason,
+            audit_id=audit_id,
+        )
+        return row is not None
+
+    async def remove(self, connection_id: UUID, *, actor: str, audit_id: UUID) -> bool:
+        row = await self._database.first(
+            statement("connection_remove"), connection_id=connection_id, actor=actor, audit_id=audit_id
+        )
+        return row is not None
+
+    async def counts(self) -> Mapping[str, int]:
+        rows = await self._database.fetch(statement("credential_counts"))
+        return {row["state"]: row["count"] for row in rows}
+
+    async def sealed_under(self, key_ids: Sequence[UUID], limit: int) -> list[SealedRecord]:
+        rows = await self._database.fetch(
+            statement("credential_sealed_under"), key_ids=list(key_ids), limit=limit
+        )
+        return [
+            SealedRecord(
+                connection_id=row["connection_id"],
+                tenant=row["tenant_id"],
+                provider=row["provider"],
+                generation=row["generation"],
+                sealed=Sealed(row["key_id"], row["sealed"]),
+            )
+            for row in rows
+        ]
+
+    async def reseal(self, connection_id: UUID, old: Sealed, new: Sealed) -> bool:
+        row = await self._database.first(
+            statement("credential_reseal"),
+            connection_id=connection_id,
+            old_sealed=old.blob,
+            sealed=new.blob,
+            key_id=new.key_id,
+        )
+        return row is not None
+
+    async def timeline(self) -> str:
+        rows = await self._database.fetch(statement("database_timeline"))
+        return str(rows[0]["timeline"])
+
+    async def _doubtless(self, work: Callable[[], Awaitable[T]]) -> T:
+        """For statements that recognise their own effect: ask again while a commit is in doubt."""
+        return await self._database.again(work, within_s=2.0)
+
+
+def _in_order(rows: Sequence[Row], length: int) -> list[Credential | None]:
+    found: list[Credential | None] = [None] * length
+    for row in rows:
+        found[row["ord"] - 1] = credential_of(row)
+    return found
+
+
+def _grant_columns(new: NewCredential) -> dict[str, object]:
+    return {
+        "connection_id": new.connection_id,
+        "variant": new.variant,
+        "account_id": new.account_id,
+        "client_id": new.client_id,
+        "endpoint": json.dumps(dict(new.endpoint)),
+        "settings": json.dumps(dict(new.settings)),
+        "sealed": new.sealed.blob,
+        "key_id": new.sealed.key_id,
+        "refreshable": new.refreshable,
+        "expires_in_s": new.lifetime.expires_in_s,
+        "urgent_in_s": new.lifetime.urgent_in_s,
+        "critical_in_s": new.lifetime.critical_in_s,
+        "due_in_s": new.lifetime.due_in_s,
+        "actor": new.actor,
+        "audit_id": new.audit_id,
+    }

@@ -1,0 +1,102 @@
+"""What asyncpg, PostgreSQL and the network raise, in fairlead's own words.
+
+Three families matter. *Refused by the data*: the values are wrong, the statement changed nothing, another
+try fails alike (InputInvalid). *Not done*: provably nothing was changed (DependencyUnavailable and the set-up
+errors). *In doubt*: the connection went away while a statement was under way, so it may or may not have been
+committed (CommitInDoubt): whoever asked reads back what stands, and nobody replays a COMMIT (E12, F6).
+"""
+
+from __future__ import annotations
+
+import asyncpg
+
+from fairlead.errors import (
+    ConfigInvalid,
+    DependencyUnavailable,
+    FairleadError,
+    InputInvalid,
+    MigrationNeeded,
+)
+from fairlead.policy.safe import clipped
+
+DRIVER_ERRORS = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
+"""Everything that asyncpg raises."""
+
+# no such table, column, function, type or schema
+_MIGRATE = {"42P01", "42703", "42883", "42704", "3F000", "42P10"}
+_GONE = ("08", "57P")  # the connection is lost, or the server is shutting down
+_DATA = ("22", "23", "54", "44")  # bad values, broken constraints, limits of size and depth
+_UNDONE = {"40001", "40P01", "0A000"}  # rolled back by a deadlock, or its cached plan is out of date
+_LOGIN = ("28", "3D", "0P")  # who or where we are is wrong
+_MAX_BYTES = 300
+
+
+class CommitInDoubt(DependencyUnavailable):
+    """The connection was lost while a statement was under way; it may have been committed or not.
+
+    Stores resolve this by reading back the fence or the id. Where even that cannot be reached it comes out.
+    """
+
+    hint = "ask again once the database is back: fairlead recognises what it has stored already"
+
+
+class Undone(DependencyUnavailable):
+    """The server rolled the transaction back for a passing reason: doing it again is the cure."""
+
+
+def not_done(error: BaseException) -> FairleadError:
+    """For a failure before or outside of any statement: nothing was sent."""
+    state = _state(error)
+    if state in _MIGRATE:
+        return MigrationNeeded(_told("the database lacks what this version needs", error))
+    if state in _UNDONE:
+        return Undone(_told("the database rolled a transaction back", error))
+    if state.startswith(_LOGIN):
+        hint = "check user, password and database name of DATABASE_URL"
+        return ConfigInvalid(_told("the database refuses this login", error), hint=hint)
+    if state == "42501":
+        hint = "GRANT fairlead_engine TO the user of DATABASE_URL, or run `fairlead migrate` as the owner"
+        return ConfigInvalid(_told("the database user may not do this", error), hint=hint)
+    if state == "25006":
+        hint = "DATABASE_URL points at a replica or at a former primary: point it at the primary"
+        return DependencyUnavailable(_told("this database server is read-only", error), hint=hint)
+    return DependencyUnavailable(_told("the database is not available", error))
+
+
+def of_statement(error: Exception, *, connected: bool) -> Exception:
+    """For a failure of a statement that was sent. *connected*: the connection is still sound.
+
+    Errors that only a mistake in this program explains are given back as they are.
+    """
+    state = _state(error)
+    if isinstance(error, ValueError) or state.startswith(_DATA):  # ValueError: asyncpg could not encode them
+        return InputInvalid(_told("the database refuses these values", error), reason=state or None)
+    if not connected or isinstance(error, OSError | TimeoutError) or state.startswith(_GONE):
+        return CommitInDoubt(_told("the connection was lost while the database was at work", error))
+    if isinstance(error, asyncpg.PostgresError) and not state.startswith("42"):
+        return not_done(error)
+    if state in _MIGRATE or state == "42501":
+        return not_done(error)
+    return error
+
+
+def _state(error: BaseException) -> str:
+    return getattr(error, "sqlstate", None) or ""
+
+
+def _told(what: str, error: BaseException) -> str:
+    """*what*, and the kind of *error* with the server's own words, where these hold no values of rows."""
+    words = type(error).__name__
+    if isinstance(error, asyncpg.PostgresError) and not _state(error).startswith(_DATA):
+        words = f"{words}: {error.args[0] if error.args else ''}"
+    elif isinstance(error, OSError):
+        words = f"{words}: {error.strerror or error}"
+    elif _state(error).startswith("23"):
+        words = f"{words}: {getattr(error, 'constraint_name', None)}"
+    return f"{what}: {clipped(words, _MAX_BYTES)}"

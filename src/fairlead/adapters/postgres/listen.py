@@ -1,0 +1,93 @@
+"""LISTEN on a connection of its own, which comes back by itself.
+
+A notification is a hint and may be lost with its connection, so whoever listens is told "" each time the
+connection was made anew: something may have happened meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from fairlead.adapters.postgres.driver import Connection
+from fairlead.adapters.postgres.failures import DRIVER_ERRORS
+from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.errors import SetupError
+
+OnPayload = Callable[[str], None]
+
+_PAUSE_S = (0.1, 0.5, 1.0, 2.0)  # between tries to connect; the last one repeats
+_PROBE_EVERY_S = 20.0  # a peer that vanished silently is noticed by this question
+
+
+class Listener:
+    """Serves all channels of a process with one connection, made when the first one is added."""
+
+    def __init__(self, connect: Callable[[], Awaitable[Connection]]) -> None:
+        self._connect = connect
+        self._heard: dict[str, list[OnPayload]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()  # a channel was added, or the connection is gone
+
+    async def add(self, channel: str, on_payload: OnPayload) -> Callable[[], Awaitable[None]]:
+        """Call *on_payload* from now on; the function given back ends that."""
+        self._heard.setdefault(channel, []).append(on_payload)
+        self._changed.set()
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="fairlead-listen")
+
+        async def stop() -> None:
+            self._heard[channel].remove(on_payload)
+
+        return stop
+
+    async def close(self) -> None:
+        """End the connection."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _run(self) -> None:
+        tries = 0
+        while True:
+            try:
+                connection = await self._connect()
+            except SetupError:
+                await asyncio.sleep(_PAUSE_S[min(tries, len(_PAUSE_S) - 1)])
+                tries += 1
+                continue
+            tries = 0
+            try:
+                await self._serve(connection)
+            finally:
+                connection.terminate()
+
+    async def _serve(self, connection: Connection) -> None:
+        """Until the connection breaks."""
+        connection.add_termination_listener(self._on_gone)
+        served: set[str] = set()
+        with suppress(*DRIVER_ERRORS):
+            while not connection.is_closed():
+                self._changed.clear()
+                for channel in [name for name in self._heard if name not in served]:
+                    await connection.add_listener(channel, self._on_notify)
+                    served.add(channel)
+                    self._tell(channel, "")
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_PROBE_EVERY_S):
+                        await self._changed.wait()
+                        continue
+                await connection.execute(statement("server_probe").text)
+
+    def _on_gone(self, _connection: Connection) -> None:
+        self._changed.set()
+
+    def _on_notify(self, _connection: Connection, _pid: int, channel: str, payload: str) -> None:
+        self._tell(channel, payload)
+
+    def _tell(self, channel: str, payload: str) -> None:
+        for on_payload in list(self._heard[channel]):
+            on_payload(payload)

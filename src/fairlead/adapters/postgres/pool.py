@@ -1,0 +1,202 @@
+"""The way to PostgreSQL: one pool of connections, statements from files, errors in our own words.
+
+Every wait ends: for a connection, for an answer, for a dead peer. A statement whose connection breaks while
+it is under way raises CommitInDoubt; it is never sent again by this module, because only the caller knows how
+to recognise its own effect (`Database.again`). One statement is one transaction at READ COMMITTED.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import TypeVar, cast
+
+import asyncpg
+
+from fairlead.adapters.postgres.driver import Connection, Pool, Row
+from fairlead.adapters.postgres.failures import DRIVER_ERRORS, CommitInDoubt, Undone, not_done, of_statement
+from fairlead.adapters.postgres.listen import Listener
+from fairlead.adapters.postgres.session import DatabaseSettings, checked_server, connect_options, prepare
+from fairlead.adapters.postgres.sqlfiles import Statement
+from fairlead.errors import DependencyUnavailable
+
+T = TypeVar("T")
+
+_UNDONE_TRIES = 5
+_AGAIN_PAUSE_S = (0.02, 0.1, 0.3, 0.6)  # the last one repeats
+
+
+class Transaction:
+    """Several statements that count as one; see `Database.transaction`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def fetch(self, statement: Statement, /, **values: object) -> list[Row]:
+        """The rows of *statement*."""
+        return await self._connection.fetch(statement.text, *statement.args(**values))
+
+
+class Database:
+    """One schema of one PostgreSQL database. Make it with `open`, end it with `close`."""
+
+    def __init__(self, pool: Pool, settings: DatabaseSettings) -> None:
+        self._pool = pool
+        self.settings = settings
+        self._listener = Listener(self._dedicated)
+
+    @classmethod
+    async def open(cls, settings: DatabaseSettings) -> Database:
+        """Connect and check the server.
+
+        Raises DependencyUnavailable if it is not there, ConfigInvalid if it is too old, refuses the login or
+        has synchronous_commit off.
+        """
+        try:
+            pool = await asyncpg.create_pool(
+                **connect_options(settings),
+                min_size=settings.min_size,
+                max_size=settings.max_size,
+                init=prepare,
+                reset=_as_it_is,
+            )
+        except DRIVER_ERRORS as error:
+            raise not_done(error) from error
+        database = cls(cast(Pool, pool), settings)
+        try:
+            async with database._lent() as connection:
+                await checked_server(connection, settings)
+        except BaseException:
+            await database.close()
+            raise
+        return database
+
+    async def close(self) -> None:
+        """Stop listening, wait a moment for statements under way, and close all connections."""
+        await self._listener.close()
+        try:
+            async with asyncio.timeout(self.settings.acquire_timeout_s):
+                await self._pool.close()
+        except DRIVER_ERRORS:  # whoever still holds a connection has had its time
+            self._pool.terminate()
+
+    # ---- statements ----------------------------------------------------------------------------
+
+    async def fetch(self, statement: Statement, /, **values: object) -> list[Row]:
+        """Run *statement* as one transaction and give its rows.
+
+        Raises InputInvalid for values that the database refuses, CommitInDoubt if the connection broke on
+        the way, DependencyUnavailable or another SetupError if provably nothing was done.
+        """
+        args = statement.args(**values)
+        tries = 1
+        while True:
+            try:
+                return await self._fetch(statement, args)
+            except Undone:
+                if tries == _UNDONE_TRIES:
+                    raise
+            tries += 1
+
+    async def first(self, statement: Statement, /, **values: object) -> Row | None:
+        """The first row of *statement*, or None."""
+        rows = await self.fetch(statement, **values)
+        return rows[0] if rows else None
+
+    async def _fetch(self, statement: Statement, args: list[object]) -> list[Row]:
+        async with self._lent() as connection:
+            try:
+                return await connection.fetch(statement.text, *args)
+            except DRIVER_ERRORS as error:
+                raise await self._judged(connection, error) from error
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        """A READ COMMITTED transaction: all of its statements count, or none.
+
+        Raises like `fetch`. CommitInDoubt comes only from the commit itself: what breaks before it is undone.
+        """
+        async with self._lent() as connection:
+            inside = True
+            try:
+                async with connection.transaction(isolation="read_committed"):
+                    yield Transaction(connection)
+                    inside = False
+            except DRIVER_ERRORS as error:
+                judged = await self._judged(connection, error)
+                if inside and isinstance(judged, CommitInDoubt):
+                    judged = not_done(error)
+                raise judged from error
+
+    async def again(self, work: Callable[[], Awaitable[T]], within_s: float = 5.0) -> T:
+        """Run *work*; where its commit is in doubt, run it again until it ends, at most *within_s* longer.
+
+        Only for work that recognises what it has done already: by an id, a generation or a lease id.
+        """
+        try:
+            return await work()
+        except (CommitInDoubt, Undone) as first:
+            return await self._resolved(work, first, within_s)
+
+    async def _resolved(self, work: Callable[[], Awaitable[T]], first: Exception, within_s: float) -> T:
+        deadline = asyncio.get_running_loop().time() + within_s
+        tries = 0
+        while True:
+            await asyncio.sleep(_AGAIN_PAUSE_S[min(tries, len(_AGAIN_PAUSE_S) - 1)])
+            tries += 1
+            try:
+                return await work()
+            except DependencyUnavailable:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise first from None
+
+    # ---- notifications -------------------------------------------------------------------------
+
+    async def listen(self, channel: str, on_payload: Callable[[str], None]) -> Callable[[], Awaitable[None]]:
+        """Call *on_payload* with what is notified on *channel*; "" means: something may have been missed.
+
+        Gives the function that ends it. Behind a transaction pooler nothing is ever heard.
+        """
+        if self.settings.transaction_pooler:
+            return _nothing_to_stop
+        return await self._listener.add(channel, on_payload)
+
+    # ---- connections ---------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _lent(self) -> AsyncIterator[Connection]:
+        try:
+            connection = await self._pool.acquire(timeout=self.settings.acquire_timeout_s)
+        except DRIVER_ERRORS as error:
+            raise not_done(error) from error
+        try:
+            yield connection
+        finally:
+            with suppress(*DRIVER_ERRORS):  # the answer counts, not how the connection was handed back
+                await self._pool.release(connection, timeout=self.settings.connect_timeout_s)
+
+    async def _judged(self, connection: Connection, error: Exception) -> Exception:
+        judged = of_statement(error, connected=not connection.is_closed())
+        if isinstance(judged, CommitInDoubt):
+            connection.terminate()
+            if isinstance(error, TimeoutError):  # the peer is silent: so are the other connections to it
+                await self._pool.expire_connections()
+        return judged
+
+    async def _dedicated(self) -> Connection:
+        """A connection of its own, outside the pool."""
+        try:
+            connection = cast(Connection, await asyncpg.connect(**connect_options(self.settings)))
+            await prepare(connection)
+        except DRIVER_ERRORS as error:
+            raise not_done(error) from error
+        return connection
+
+
+async def _as_it_is(_connection: Connection) -> None:
+    """Our statements leave nothing behind in a session, so handing it back costs no round trip."""
+
+
+async def _nothing_to_stop() -> None:
+    return

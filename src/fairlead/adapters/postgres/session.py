@@ -1,0 +1,114 @@
+"""How to reach the database, how a connection to it is set up, and which servers are refused."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+from fairlead.adapters.postgres.driver import Connection
+from fairlead.adapters.postgres.jsonb import use_jsonb
+from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.errors import ConfigInvalid
+
+MIN_VERSION = 15
+
+_STATEMENTS_KEPT = 256
+# in seconds, and a count
+_KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPALIVE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+_USER_TIMEOUT_MS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseSettings:
+    """How to reach the database. Times in seconds."""
+
+    dsn: str
+    """``postgresql://user@host:port/database``; a secret where it holds a password."""
+    schema: str | None = None
+    """The one schema of all tables; default: what the server's search_path says."""
+    application_name: str = "fairlead"
+    """Shown in pg_stat_activity; default ``fairlead``."""
+    min_size: int = 1
+    """Connections kept open; default 1."""
+    max_size: int = 8
+    """Most connections of this process, one more for LISTEN; default 8."""
+    connect_timeout_s: float = 8.0
+    """For one new connection; default 8."""
+    acquire_timeout_s: float = 10.0
+    """For a free connection, a new one included; default 10."""
+    statement_timeout_s: float = 12.0
+    """After which the server itself ends a statement, rolled back; default 12."""
+    command_timeout_s: float = 15.0
+    """After which we give up waiting for an answer and drop the connection; default 15."""
+    transaction_pooler: bool = False
+    """Behind a pooler in transaction mode: nothing prepared, no session settings, no LISTEN; default off."""
+    allow_async_commit: bool = False
+    """Run although the server may lose acknowledged commits (synchronous_commit = off); default off."""
+
+
+def connect_options(settings: DatabaseSettings) -> dict[str, Any]:
+    """Keyword arguments of asyncpg.connect."""
+    return {
+        "dsn": settings.dsn,
+        "timeout": settings.connect_timeout_s,
+        "command_timeout": settings.command_timeout_s,
+        "statement_cache_size": 0 if settings.transaction_pooler else _STATEMENTS_KEPT,
+        "max_cached_statement_lifetime": 0,  # for ever
+        "server_settings": _server_settings(settings),
+    }
+
+
+def quoted(identifier: str) -> str:
+    """*identifier* as SQL writes it."""
+    return '"' + identifier.replace('"', '""') + '"'
+
+
+def _server_settings(settings: DatabaseSettings) -> dict[str, str]:
+    named = {"application_name": settings.application_name}
+    if settings.transaction_pooler:  # it refuses what it does not know; roles carry these settings there
+        return named
+    if settings.schema is not None:
+        named["search_path"] = quoted(settings.schema)
+    return named | {
+        "default_transaction_isolation": "read committed",
+        "statement_timeout": str(round(settings.statement_timeout_s * 1000)),
+        "lock_timeout": str(round(settings.statement_timeout_s * 1000)),
+        "idle_in_transaction_session_timeout": str(round(settings.command_timeout_s * 2000)),
+        "jit": "off",  # our statements are short: compiling one costs more than it saves
+    }
+
+
+async def prepare(connection: Connection) -> None:
+    """What each new connection gets."""
+    _guard_socket(connection)
+    await use_jsonb(connection)
+
+
+def _guard_socket(connection: Connection) -> None:
+    """Have the system notice a peer that vanished without a word (E16). A Unix socket needs no such thing."""
+    transport = getattr(connection, "_transport", None)
+    sock = transport.get_extra_info("socket") if transport is not None else None
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (*_KEEPALIVE.items(), ("TCP_USER_TIMEOUT", _USER_TIMEOUT_MS)):
+        option = getattr(socket, name, None)  # each system knows some of them
+        if option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+async def checked_server(connection: Connection, settings: DatabaseSettings) -> None:
+    """ConfigInvalid unless the server is one that fairlead can keep its promises on."""
+    found = (await connection.fetch(statement("server_check").text))[0]
+    if found["version"] < MIN_VERSION * 10_000:
+        what = f"PostgreSQL {found['version'] // 10_000} is too old: fairlead needs {MIN_VERSION} or newer"
+        raise ConfigInvalid(what, hint="upgrade the server, or unset DATABASE_URL to use the embedded one")
+    if found["synchronous_commit"] == "off" and not settings.allow_async_commit:
+        what = "synchronous_commit is off: the server may lose what it has acknowledged"
+        hint = "ALTER ROLE ... SET synchronous_commit = on, or allow it in the settings"
+        raise ConfigInvalid(what, hint=hint)
+    if found["isolation"] != "read committed":
+        what = f"transactions of this user are {found['isolation']} by default"
+        hint = "ALTER ROLE ... SET default_transaction_isolation = 'read committed'"
+        raise ConfigInvalid(what, hint=hint)

@@ -1,0 +1,80 @@
+"""The sealed record: AES-256-GCM under a data key, bound to the place where it is stored.
+
+    version (1) | key id (16) | nonce (12) | ciphertext and tag
+
+Associated data are the header and the five words of its context, each with its length before it, so that
+no two contexts read alike (R36). A record that is moved, rolled back or altered does not open (S11).
+"""
+
+from __future__ import annotations
+
+import os
+from uuid import UUID
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from fairlead.engine.ports import SealContext, Sealed
+from fairlead.errors import CredentialUnreadable
+
+KEY_BYTES = 32
+NONCE_BYTES = 12
+TAG_BYTES = 16
+_VERSION = b"\x01"
+_HEADER_BYTES = 1 + 16
+_SHORTEST = _HEADER_BYTES + NONCE_BYTES + TAG_BYTES
+
+
+def prefixed(*words: bytes) -> bytes:
+    """*words* one after the other, each led by its length.
+
+    >>> prefixed(b"a", b"bc") == prefixed(b"ab", b"c")
+    False
+    """
+    return b"".join(len(word).to_bytes(4, "big") + word for word in words)
+
+
+def seal(cipher: AESGCM, key_id: UUID, context: SealContext, plain: bytes) -> Sealed:
+    """Seal *plain* for *context* under the data key *key_id*."""
+    header = _VERSION + key_id.bytes
+    nonce = os.urandom(NONCE_BYTES)
+    return Sealed(key_id, header + nonce + cipher.encrypt(nonce, plain, _bound_to(header, context)))
+
+
+def key_of(context: SealContext, sealed: Sealed) -> UUID:
+    """The data key that opens *sealed*; CredentialUnreadable unless the record is well formed."""
+    blob = sealed.blob
+    if len(blob) < _SHORTEST:
+        raise unreadable(context, "is cut off")
+    if blob[:1] != _VERSION:
+        raise unreadable(context, "has an unknown form")
+    if blob[1:_HEADER_BYTES] != sealed.key_id.bytes:
+        raise unreadable(context, "names another data key than its row")
+    return sealed.key_id
+
+
+def unseal(cipher: AESGCM, context: SealContext, sealed: Sealed) -> bytes:
+    """Open a record whose form `key_of` has checked; CredentialUnreadable if it was altered or moved."""
+    blob = sealed.blob
+    header, rest = blob[:_HEADER_BYTES], blob[_HEADER_BYTES:]
+    try:
+        return cipher.decrypt(rest[:NONCE_BYTES], rest[NONCE_BYTES:], _bound_to(header, context))
+    except InvalidTag:
+        raise unreadable(context, "was altered, or belongs to another row or generation") from None
+
+
+def unreadable(context: SealContext, why: str) -> CredentialUnreadable:
+    """The error for a record of *context*."""
+    what = f"the sealed {context.field} of connection {context.connection_id} {why}"
+    return CredentialUnreadable(what, tenant=context.tenant, provider=context.provider)
+
+
+def _bound_to(header: bytes, context: SealContext) -> bytes:
+    return prefixed(
+        header,
+        context.tenant.encode(),
+        context.connection_id.bytes,
+        context.provider.encode(),
+        context.field.encode(),
+        context.generation.to_bytes(8, "big"),
+    )

@@ -1,0 +1,241 @@
+"""Master keys: 32 random bytes from the environment or a file, or a key that never leaves a KMS.
+
+Written as ``key`` or ``id:key``, in base64 or hex; several by comma or line while rotating, the first one
+wraps. Without an id a key is called by its fingerprint, which proves later that it is the same key.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+import pkgutil
+import re
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from fairlead.adapters.vault.envelope import KEY_BYTES, NONCE_BYTES, TAG_BYTES, prefixed
+from fairlead.errors import ConfigInvalid, CredentialUnreadable, KeyMissing, KeyWrong
+from fairlead.secret import Secret
+
+_WRAP_VERSION = b"\x01"
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_HEX = re.compile(r"[0-9A-Fa-f]{64}")
+_MAX_FILE_BYTES = 1 << 16
+_FEWEST_DISTINCT_BYTES = 8  # 32 random bytes have fewer once in 10^40
+
+
+class Kms(Protocol):
+    """A key management service that wraps data keys; its own key never leaves it.
+
+    *context* names the data key and must be given again, unchanged, to unwrap. Whatever the two methods
+    raise passes up to who asked; raise KeyWrong where the service says that it cannot open *wrapped*.
+    """
+
+    @property
+    def master_id(self) -> str:
+        """Stable name of the key in the KMS, stored beside what it wrapped; 1 to 64 plain characters."""
+        ...
+
+    async def wrap(self, plain: bytes, context: bytes) -> bytes:
+        """Encrypt a 32-byte data key."""
+        ...
+
+    async def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
+        """Give back what was wrapped under the same *context*."""
+        ...
+
+
+class MasterKey:
+    """A master key in memory; a Kms of its own. *master_id* defaults to the key's fingerprint."""
+
+    def __init__(self, key: bytes, master_id: str | None = None) -> None:
+        if len(key) != KEY_BYTES:
+            raise ConfigInvalid(f"a master key has {len(key)} bytes instead of {KEY_BYTES}", hint=_MAKE_ONE)
+        if len(set(key)) < _FEWEST_DISTINCT_BYTES:
+            raise ConfigInvalid("a master key is not random", hint=_MAKE_ONE)
+        self._cipher = AESGCM(key)
+        self._fingerprint = fingerprint(key)
+        self.master_id = master_id or self._fingerprint
+
+    def __repr__(self) -> str:
+        return f"MasterKey({self.master_id!r})"
+
+    async def wrap(self, plain: bytes, context: bytes) -> bytes:
+        """version | nonce | ciphertext and tag."""
+        nonce = os.urandom(NONCE_BYTES)
+        return _WRAP_VERSION + nonce + self._cipher.encrypt(nonce, plain, _WRAP_VERSION + context)
+
+    async def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
+        """The data key. KeyWrong: this key did not wrap it. CredentialUnreadable: the row was altered."""
+        whole = 1 + NONCE_BYTES + KEY_BYTES + TAG_BYTES
+        if len(wrapped) != whole or wrapped[:1] != _WRAP_VERSION:
+            raise CredentialUnreadable("a data key is damaged in the database", hint=_RESTORE)
+        nonce, sealed = wrapped[1 : 1 + NONCE_BYTES], wrapped[1 + NONCE_BYTES :]
+        try:
+            return self._cipher.decrypt(nonce, sealed, _WRAP_VERSION + context)
+        except InvalidTag:
+            raise self._refusal() from None
+
+    def _refusal(self) -> Exception:
+        # A fingerprint proves that this is the key that wrapped it, so it must be the row that changed.
+        if self.master_id == self._fingerprint:
+            return CredentialUnreadable("a data key was altered in the database", hint=_RESTORE)
+        return KeyWrong(f"the master key {self.master_id!r} does not open the data")
+
+
+class MasterRing:
+    """The master keys of this process: the first wraps, all unwrap."""
+
+    def __init__(self, masters: Sequence[Kms]) -> None:
+        if not masters:
+            raise KeyMissing("there is no master key")
+        self._masters = {master.master_id: master for master in masters}
+        if len(self._masters) != len(masters):
+            raise ConfigInvalid("two master keys have the same id", hint="give each key an id of its own")
+        self._current = masters[0]
+
+    @property
+    def current_id(self) -> str:
+        """Id of the master key that wraps."""
+        return self._current.master_id
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Ids of all master keys, the current one first."""
+        return tuple(self._masters)
+
+    async def wrap(self, plain: bytes, tenant: str, key_id: bytes) -> bytes:
+        """Wrap the data key *key_id* of *tenant* under the current master key."""
+        return await self._current.wrap(plain, _context(tenant, key_id, self.current_id))
+
+    async def unwrap(self, wrapped: bytes, tenant: str, key_id: bytes, master_id: str) -> bytes:
+        """Open a wrapped data key; raises KeyMissing, KeyWrong or CredentialUnreadable."""
+        master = self._masters.get(master_id)
+        if master is None:
+            raise KeyMissing(
+                f"the data is sealed under the master key {master_id!r}, "
+                f"but this process has only {', '.join(self.ids)}",
+                tenant=tenant,
+            )
+        plain = await master.unwrap(wrapped, _context(tenant, key_id, master_id))
+        if len(plain) != KEY_BYTES:
+            raise KeyWrong(f"the master key {master_id!r} gave no data key", tenant=tenant)
+        return plain
+
+
+def fingerprint(key: bytes) -> str:
+    """Names a key without telling it."""
+    return hashlib.sha256(b"fairlead master key\x00" + key).hexdigest()[:16]
+
+
+def generate() -> str:
+    """A new master key as ``id:key``, ready for the environment or a file."""
+    key = os.urandom(KEY_BYTES)
+    return f"{fingerprint(key)}:{base64.b64encode(key).decode()}"
+
+
+def load_ring(value: Secret | None = None, file: Path | None = None, kms: str | None = None) -> MasterRing:
+    """The master keys from a setting, a file (mode 0600) and a KMS hook given as ``module:object``.
+
+    The KMS stands first, then the setting, then the file, so that a step from one to the next is a rotation.
+    Raises KeyMissing where nothing is given or the file is not there, ConfigInvalid for what cannot be used.
+    """
+    masters: list[Kms] = []
+    if kms is not None:
+        masters.append(_hook(kms))
+    if value is not None:
+        masters += parse_keys(value.reveal(), "the master key setting")
+    if file is not None:
+        masters += parse_keys(_read(file), f"the master key file {file}")
+    return MasterRing(masters)
+
+
+def parse_keys(text: str, where: str) -> list[MasterKey]:
+    """The keys of *text*; an error names *where*, and never repeats a character of a key."""
+    items = [item.strip() for item in re.split(r"[,\n]", text) if item.strip()]
+    if not items:
+        raise KeyMissing(f"{where} is empty")
+    return [_parse_key(item, f"key {number} of {where}") for number, item in enumerate(items, start=1)]
+
+
+def _parse_key(item: str, where: str) -> MasterKey:
+    label, colon, written = item.rpartition(":")
+    if colon and not _ID.fullmatch(label):
+        raise ConfigInvalid(f"{where} has an unusable id", hint="an id is 1 to 64 of A-Z a-z 0-9 _ . -")
+    key = _decoded(written.strip())
+    if key is None or len(key) != KEY_BYTES:
+        raise ConfigInvalid(f"{where} is not {KEY_BYTES} bytes in base64 or hex", hint=_MAKE_ONE)
+    return MasterKey(key, label or None)
+
+
+def _decoded(written: str) -> bytes | None:
+    if _HEX.fullmatch(written):
+        return bytes.fromhex(written)
+    padded = written.rstrip("=")
+    padded += "=" * (-len(padded) % 4)
+    try:
+        return base64.b64decode(padded.replace("-", "+").replace("_", "/"), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _read(file: Path) -> str:
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise KeyMissing(f"the master key file {file} is not there") from None
+    except OSError as error:
+        raise ConfigInvalid(
+            f"the master key file {file} cannot be read: {error.strerror}", hint="check its owner and mode"
+        ) from None
+    with os.fdopen(descriptor, "rb") as opened:
+        found = os.fstat(descriptor)  # of what is open now, not of what the name may lead to later
+        if not stat.S_ISREG(found.st_mode):
+            raise ConfigInvalid(f"the master key file {file} is no regular file", hint="name a file")
+        if found.st_mode & 0o077:
+            mode = stat.S_IMODE(found.st_mode)
+            raise ConfigInvalid(
+                f"the master key file {file} has mode {mode:04o}: others can read it",
+                hint=f"chmod 600 {file}",
+            )
+        text = opened.read(_MAX_FILE_BYTES)
+    return text.decode("ascii", "replace")
+
+
+def _hook(path: str) -> Kms:
+    """The object at *path*; a class or function is called without arguments."""
+    try:
+        found = pkgutil.resolve_name(path)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigInvalid(
+            f"the KMS hook {path!r} cannot be loaded: {type(error).__name__}",
+            hint="give it as module:object; the module must be importable here",
+        ) from error
+    hook: Kms = found if _is_kms(found) else found()
+    if not _is_kms(hook) or not _ID.fullmatch(hook.master_id):
+        raise ConfigInvalid(
+            f"the KMS hook {path!r} is no fairlead.adapters.vault.Kms",
+            hint="it needs master_id (1 to 64 plain characters), wrap and unwrap",
+        )
+    return hook
+
+
+def _is_kms(found: object) -> bool:
+    return not isinstance(found, type) and all(
+        hasattr(found, name) for name in ("master_id", "wrap", "unwrap")
+    )
+
+
+def _context(tenant: str, key_id: bytes, master_id: str) -> bytes:
+    return prefixed(b"fairlead data key", tenant.encode(), key_id, master_id.encode())
+
+
+_MAKE_ONE = "make one with `fairlead init`, or `openssl rand -base64 32`"
+_RESTORE = "restore the table data_key from a backup of the same time as the credentials"

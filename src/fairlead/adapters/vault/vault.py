@@ -1,0 +1,171 @@
+"""Data keys in memory: one current per tenant to seal with, any number to open with, both bounded.
+
+A tenant's first key is minted where it is first needed. Two processes may mint at once; the store keeps
+one, and the other process adopts it. What is current is looked up again after `recheck_s`, so that a key
+rotation elsewhere is followed in that time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from dataclasses import dataclass
+from uuid import UUID
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from fairlead.adapters.vault.envelope import KEY_BYTES, key_of, seal, unreadable, unseal
+from fairlead.adapters.vault.master import MasterRing
+from fairlead.clock import Clock
+from fairlead.engine.ports import DataKey, KeyStore, SealContext, Sealed
+from fairlead.errors import FairleadError, KeyMissing
+from fairlead.ids import Ids
+
+_RESTORE = "restore the table data_key from a backup of the same time as the credentials"
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A data key in clear."""
+
+    key_id: UUID
+    tenant: str
+    cipher: AESGCM
+
+
+@dataclass(slots=True)
+class _Current:
+    opened: _Opened
+    looked_s: float  # when the store last said that it is the current one
+    used_s: float  # last preflight
+
+
+class TenantVault:
+    """The ports Vault and KeySmith over a key store and a ring of master keys.
+
+    *max_keys* bounds the data keys held (default 10,000). *recheck_s* is for how long a key counts as the
+    current one without asking the store (default 300). A key that a preflight promised within the last
+    *promise_s* (default 120, longer than any refresh) stays, so the bound may be passed by what is in flight.
+    """
+
+    def __init__(
+        self,
+        keys: KeyStore,
+        masters: MasterRing,
+        *,
+        clock: Clock,
+        ids: Ids,
+        max_keys: int = 10_000,
+        recheck_s: float = 300.0,
+        promise_s: float = 120.0,
+    ) -> None:
+        self._keys = keys
+        self._masters = masters
+        self._clock = clock
+        self._ids = ids
+        self._max_keys = max_keys
+        self._recheck_s = recheck_s
+        self._promise_s = promise_s
+        self._current: OrderedDict[str, _Current] = OrderedDict()  # least recently used first
+        self._opened: OrderedDict[UUID, _Opened] = OrderedDict()
+
+    # ---- Vault
+
+    async def preflight(self, tenant: str) -> None:
+        """Have the tenant's data key in memory; mints one for a new tenant."""
+        held = self._current.get(tenant)
+        now = self._clock.monotonic()
+        if held is not None and now - held.looked_s < self._recheck_s:
+            held.used_s = now
+            self._current.move_to_end(tenant)
+            return
+        key = await self._keys.current(tenant) or await self._keys.adopt(await self._mint(tenant))
+        opened = await self._unwrap(key)
+        self._current[tenant] = _Current(opened, looked_s=now, used_s=self._clock.monotonic())
+        self._current.move_to_end(tenant)
+        self._evict()
+
+    def seal(self, context: SealContext, plain: bytes) -> Sealed:
+        """Seal under the tenant's current key; RuntimeError without a preflight."""
+        held = self._current.get(context.tenant)
+        if held is None:
+            raise RuntimeError("seal() without preflight(): the tenant's data key is not in memory")
+        return seal(held.opened.cipher, held.opened.key_id, context, plain)
+
+    async def open(self, context: SealContext, sealed: Sealed) -> bytes:
+        """Open a record; raises KeyMissing, KeyWrong or CredentialUnreadable."""
+        try:
+            opened = await self._key(key_of(context, sealed))
+        except FairleadError as error:
+            error.tenant, error.provider = context.tenant, context.provider
+            raise
+        if opened.tenant != context.tenant:
+            raise unreadable(context, "is sealed under another tenant's key")
+        return unseal(opened.cipher, context, sealed)
+
+    # ---- KeySmith
+
+    @property
+    def master_id(self) -> str:
+        """The master key that wraps from now on."""
+        return self._masters.current_id
+
+    @property
+    def retired_writes_s(self) -> float:
+        """Until every process has looked again, and what it had in flight by then has landed."""
+        return self._recheck_s + self._promise_s
+
+    async def check(self) -> None:
+        """Open one data key of each master that wrapped any; for start-up and `fairlead doctor`."""
+        for key in await self._keys.samples():
+            await self._masters.unwrap(key.wrapped, key.tenant, key.key_id.bytes, key.master_id)
+
+    async def renew(self, old: DataKey) -> bool:
+        """Retire *old* and make a new data key current."""
+        renewed = await self._keys.succeed(old, await self._mint(old.tenant))
+        self._current.pop(old.tenant, None)
+        return renewed
+
+    async def rewrap(self, old: DataKey) -> bool:
+        """The same data key under the present master; what is in memory stays as it is."""
+        plain = await self._masters.unwrap(old.wrapped, old.tenant, old.key_id.bytes, old.master_id)
+        return await self._keys.rewrap(old, await self._wrap(old.key_id, old.tenant, plain))
+
+    async def _mint(self, tenant: str) -> DataKey:
+        return await self._wrap(self._ids.uuid7(), tenant, os.urandom(KEY_BYTES))
+
+    async def _wrap(self, key_id: UUID, tenant: str, plain: bytes) -> DataKey:
+        master_id = self._masters.current_id
+        wrapped = await self._masters.wrap(plain, tenant, key_id.bytes)
+        return DataKey(key_id=key_id, tenant=tenant, master_id=master_id, wrapped=wrapped)
+
+    # ---- keys in memory
+
+    async def _key(self, key_id: UUID) -> _Opened:
+        opened = self._opened.get(key_id)
+        if opened is not None:
+            self._opened.move_to_end(key_id)
+            return opened
+        key = await self._keys.get(key_id)
+        if key is None:
+            raise KeyMissing(f"the data key {key_id} is not in the database", hint=_RESTORE)
+        return await self._unwrap(key)
+
+    async def _unwrap(self, key: DataKey) -> _Opened:
+        opened = self._opened.get(key.key_id)
+        if opened is None:
+            plain = await self._masters.unwrap(key.wrapped, key.tenant, key.key_id.bytes, key.master_id)
+            opened = _Opened(key.key_id, key.tenant, AESGCM(plain))
+            self._opened[key.key_id] = opened
+            if len(self._opened) > self._max_keys:
+                self._opened.popitem(last=False)
+        return opened
+
+    def _evict(self) -> None:
+        """Back to the bound, but never a key that a refresh in flight was promised."""
+        promised_since_s = self._clock.monotonic() - self._promise_s
+        while len(self._current) > self._max_keys:
+            tenant, oldest = next(iter(self._current.items()))
+            if oldest.used_s > promised_since_s:
+                return
+            del self._current[tenant]

@@ -1,0 +1,193 @@
+"""Reads settings: flag over environment over file over default, and remembers where each came from (K1).
+
+``FAIRLEAD_WORKER__LEASE_S=10`` sets ``[worker] lease_s``; a trailing ``_FILE`` reads a secret from a file;
+``DATABASE_URL``, ``REDIS_URL``, ``LOG_LEVEL`` and ``LOG_FORMAT`` are understood as everywhere. Unknown
+keys are refused, all problems are told at once, and no value of a secret is ever repeated.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, SecretStr, ValidationError
+
+from fairlead.errors import ConfigInvalid
+from fairlead.settings import Settings
+
+PREFIX = "FAIRLEAD_"
+NOT_SETTINGS = frozenset({"FAIRLEAD_CONFIG", "FAIRLEAD_FAULT"})
+STANDARD = {
+    "DATABASE_URL": ("database", "url"),
+    "REDIS_URL": ("redis", "url"),
+    "LOG_LEVEL": ("log", "level"),
+    "LOG_FORMAT": ("log", "format"),
+    "FAIRLEAD_MASTER_KEY": ("vault", "master_key"),
+    "FAIRLEAD_MASTER_KEY_FILE": ("vault", "master_key_file"),
+}
+SECRETS_FROM_FILES = frozenset({("database", "url"), ("redis", "url"), ("notices", "webhook_secret")})
+MAX_FILE_BYTES = 1 << 20
+
+Path_ = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Settings with the origin of each value that is not a default."""
+
+    settings: Settings
+    origins: Mapping[Path_, str]
+
+    def rows(self) -> Iterator[tuple[str, str, str]]:
+        """(dotted name, value with secrets masked, origin), in the order of the settings."""
+        for path, value in _flatten(self.settings):
+            yield ".".join(path), _shown(value), self._origin(path)
+
+    def _origin(self, path: Path_) -> str:
+        for length in range(len(path), 0, -1):
+            if path[:length] in self.origins:
+                return self.origins[path[:length]]
+        return "default"
+
+
+def load(
+    environ: Mapping[str, str], file: Path | None = None, flags: Mapping[Path_, Any] | None = None
+) -> Config:
+    """Settings from *flags*, *environ* and *file* (default ``FAIRLEAD_CONFIG``, else ./fairlead.toml).
+
+    Raises ConfigInvalid, naming every problem and where it stands.
+    """
+    values: dict[Path_, Any] = {}
+    origins: dict[Path_, str] = {}
+    chosen = _chosen_file(environ, file)
+    sources = [
+        (_from_file(chosen), str(chosen)) if chosen else ({}, ""),
+        (_from_environment(environ), ""),
+        ({path: (value, "flag") for path, value in (flags or {}).items()}, ""),
+    ]
+    for found, _ in sources:
+        for path, (value, origin) in found.items():
+            values[path] = value
+            origins[path] = origin
+    return Config(_validated(values, origins), origins)
+
+
+def _chosen_file(environ: Mapping[str, str], file: Path | None) -> Path | None:
+    named = file or (Path(environ["FAIRLEAD_CONFIG"]) if environ.get("FAIRLEAD_CONFIG") else None)
+    if named is not None:
+        if not named.is_file():
+            raise ConfigInvalid(f"there is no settings file {named}", hint="`fairlead init` makes one")
+        return named
+    usual = Path("fairlead.toml")
+    return usual if usual.is_file() else None
+
+
+def _from_file(file: Path) -> dict[Path_, tuple[Any, str]]:
+    if file.stat().st_size > MAX_FILE_BYTES:
+        raise ConfigInvalid(f"{file} is larger than 1 MiB")
+    try:
+        tree = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigInvalid(f"{file} is not TOML: {error}", hint="correct the line named above") from None
+    return {path: (value, str(file)) for path, value in _leaves(tree)}
+
+
+def _leaves(tree: Mapping[str, Any], path: Path_ = ()) -> Iterator[tuple[Path_, Any]]:
+    for key, value in tree.items():
+        here = (*path, key)
+        if isinstance(value, dict) and here[-1] != "overlay":
+            yield from _leaves(value, here)
+        else:
+            yield here, value
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[Path_, tuple[Any, str]]:
+    found: dict[Path_, tuple[Any, str]] = {}
+    for name, text in environ.items():
+        if name in NOT_SETTINGS or not text:
+            continue
+        path = STANDARD.get(name) or _path_of(name)
+        if path is not None:
+            path, value = _file_secret(path, text, name)
+            found[path] = (value, f"environment {name}")
+    return found
+
+
+def _path_of(name: str) -> Path_ | None:
+    if name.endswith("_FILE") and name.removesuffix("_FILE") in STANDARD:
+        path = STANDARD[name.removesuffix("_FILE")]
+        return (*path[:-1], path[-1] + "_file")
+    if not name.startswith(PREFIX):
+        return None
+    return tuple(part.lower() for part in name.removeprefix(PREFIX).split("__"))
+
+
+def _file_secret(path: Path_, text: str, name: str) -> tuple[Path_, Any]:
+    plain = (*path[:-1], path[-1].removesuffix("_file"))
+    if path[-1].endswith("_file") and plain in SECRETS_FROM_FILES:
+        try:
+            return plain, Path(text).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise ConfigInvalid(f"{name} cannot be read: {error.strerror}") from None
+    return path, _listed(text) if _is_list(path) else text
+
+
+def _is_list(path: Path_) -> bool:
+    model: Any = Settings
+    for part in path[:-1]:
+        field = getattr(model, "model_fields", {}).get(part)
+        model = field.annotation if field else None
+    field = getattr(model, "model_fields", {}).get(path[-1])
+    return field is not None and str(field.annotation).startswith("tuple")
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _validated(values: Mapping[Path_, Any], origins: Mapping[Path_, str]) -> Settings:
+    tree: dict[str, Any] = {}
+    for path, value in values.items():
+        place = tree
+        for part in path[:-1]:
+            place = place.setdefault(part, {})
+            if not isinstance(place, dict):
+                raise ConfigInvalid(f"{'.'.join(path)} is set both as a value and as a table")
+        place[path[-1]] = value
+    try:
+        return Settings.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigInvalid("; ".join(_problem(item, origins) for item in error.errors())) from None
+
+
+def _problem(item: Any, origins: Mapping[Path_, str]) -> str:
+    path = tuple(str(part) for part in item["loc"])
+    origin = next((origins[path[:n]] for n in range(len(path), 0, -1) if path[:n] in origins), "")
+    said = "is not a known setting" if item["type"] == "extra_forbidden" else item["msg"].lower()
+    return f"{'.'.join(path)} {said}" + (f" [{origin}]" if origin else "")
+
+
+def _flatten(table: BaseModel, path: Path_ = ()) -> Iterator[tuple[Path_, Any]]:
+    for name in type(table).model_fields:
+        yield from _flatten_value(getattr(table, name), (*path, name))
+
+
+def _flatten_value(value: Any, path: Path_) -> Iterator[tuple[Path_, Any]]:
+    if isinstance(value, BaseModel):
+        yield from _flatten(value, path)
+    elif isinstance(value, dict) and value and path[-1] != "overlay":
+        for key, inner in value.items():
+            yield from _flatten_value(inner, (*path, key))
+    else:
+        yield path, value
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, SecretStr):
+        return "***"
+    if isinstance(value, tuple):
+        return ", ".join(str(part) for part in value) or "-"
+    return "-" if value is None or value == {} else str(value)

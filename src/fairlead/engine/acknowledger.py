@@ -1,0 +1,149 @@
+"""Writes outcomes in batches: at once when idle, and all that came meanwhile when a write returns.
+
+Finished work is not lost because the store is away (P14): it is kept, up to a bound, and written when the
+store is back. While it is kept too long, or is too much, ``accepting`` is False and no new work is begun.
+What the store refuses as not ours any more is counted and told (R1). An outcome that the store cannot take
+holds up no other: it is written alone, and if it still cannot be, its job goes back to the queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from fairlead.clock import Clock, Draw
+from fairlead.engine.ports import Discarded, Job, JobStore, Outcome, Rescheduled
+from fairlead.engine.services.service import Health, is_outage
+from fairlead.engine.timing import heard
+from fairlead.errors import SetupError
+from fairlead.events import Emit, JobDead, StaleWriteRefused
+from fairlead.faultpoint import faultpoint
+
+BATCH = 500
+BOUND = 2000
+KEEP_S = 60.0
+UNWRITABLE_DELAY_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A run that ended. *in_doubt*: an earlier write of it may have been accepted, its answer was lost."""
+
+    job: Job
+    outcome: Outcome
+    in_doubt: bool = False
+
+
+class Acknowledger:
+    """The one writer of a worker's outcomes. *on_flushed* is called whenever nothing is left to write."""
+
+    def __init__(
+        self, store: JobStore, *, clock: Clock, draw: Draw, emit: Emit, on_flushed: Callable[[], None]
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._emit = emit
+        self._on_flushed = on_flushed
+        self._health = Health("acknowledger", clock=clock, draw=draw, emit=emit)
+        self._waiting: deque[Finished] = deque()
+        self._in_flight = 0
+        self._filled = asyncio.Event()
+        self._flushed = asyncio.Event()
+        self._flushed.set()
+        self._never = asyncio.Event()
+
+    @property
+    def pending(self) -> int:
+        """Outcomes not yet known to be written."""
+        return len(self._waiting) + self._in_flight
+
+    @property
+    def accepting(self) -> bool:
+        """False while so much, or for so long, is kept that no new work should be begun."""
+        return self.pending < BOUND and self._health.failing_s < KEEP_S
+
+    def put(self, job: Job, outcome: Outcome) -> None:
+        """Have *outcome* written soon. Never waits."""
+        self._waiting.append(Finished(job, outcome))
+        self._flushed.clear()
+        self._filled.set()
+
+    async def flushed(self) -> None:
+        """Return once nothing is left to write."""
+        await self._flushed.wait()
+
+    async def run(self) -> None:
+        """Write until cancelled; what is left then is run again by somebody else."""
+        while True:
+            await self._filled.wait()
+            batch = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+            self._in_flight = len(batch)
+            wait_s = await self._write(batch)
+            self._in_flight = 0
+            self._note_level()
+            if wait_s:
+                await heard(self._never, self._clock, wait_s)
+
+    def _note_level(self) -> None:
+        if self._waiting:
+            return
+        self._filled.clear()
+        self._flushed.set()
+        self._on_flushed()
+
+    async def _write(self, batch: Sequence[Finished]) -> float:
+        """Write *batch*, or put it back; the seconds to wait before the next write."""
+        try:
+            faultpoint("job.before_ack")
+            accepted = await self._store.acknowledge([finished.outcome for finished in batch])
+            faultpoint("job.after_ack")
+        except Exception as error:  # noqa: BLE001 (finished work is kept whatever the store says)
+            return await self._not_written(batch, error)
+        self._health.worked()
+        self._tell(batch, accepted)
+        return 0.0
+
+    async def _not_written(self, batch: Sequence[Finished], error: Exception) -> float:
+        if is_outage(error) or isinstance(error, SetupError):
+            return self._keep(batch, error)
+        if len(batch) > 1:  # something in it cannot be stored: find it, and write the others
+            return max([await self._write([finished]) for finished in batch])
+        (finished,) = batch
+        released = Rescheduled(finished.outcome.job_id, finished.outcome.lease_id, UNWRITABLE_DELAY_S)
+        if finished.outcome == released:  # nothing simpler can be said, so it is no fault of what we said
+            return self._keep(batch, error)
+        return await self._write([Finished(finished.job, released)])
+
+    def _keep(self, batch: Sequence[Finished], error: Exception) -> float:
+        kept = [Finished(finished.job, finished.outcome, in_doubt=True) for finished in batch]
+        self._waiting.extendleft(reversed(kept))
+        return self._health.failed(error)
+
+    def _tell(self, batch: Sequence[Finished], accepted: set[UUID]) -> None:
+        stale: Counter[str] = Counter()
+        for finished in batch:
+            if finished.outcome.job_id in accepted:
+                self._tell_dead(finished)
+            elif not finished.in_doubt:
+                stale[finished.job.kind] += 1
+        for kind, count in stale.items():
+            self._emit(StaleWriteRefused(kind, count))
+
+    def _tell_dead(self, finished: Finished) -> None:
+        job, outcome = finished.job, finished.outcome
+        if isinstance(outcome, Discarded):
+            failure = outcome.failure
+            self._emit(
+                JobDead(
+                    job_id=job.job_id,
+                    kind=job.kind,
+                    tenant=job.tenant_id,
+                    provider=job.provider,
+                    category=failure.category,
+                    code=failure.code,
+                    reason=failure.reason,
+                )
+            )

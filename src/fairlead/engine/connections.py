@@ -1,0 +1,238 @@
+"""Connections as their owner sees them: connect, reconnect in place, list, revoke, remove (T12, T14).
+
+Reconnecting keeps the id and moves the generation, so whatever refresh was in flight has lost. Names and
+endpoint parameters are checked before anything is sealed; bad input changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from uuid import UUID
+
+from fairlead.engine.ports import ConnectionKey, Credential, Json, Lifetime, NewCredential, SealContext
+from fairlead.engine.token.parts import PAYLOAD_FIELD, Rooms
+from fairlead.engine.token.settle import NEVER, lifetime_of
+from fairlead.engine.token.stored import Stored, encode_stored
+from fairlead.errors import InputInvalid, NotFound, StaleWrite
+from fairlead.policy.names import check_name, check_tenant
+from fairlead.policy.profile import Profile
+from fairlead.policy.token import TokenSet
+from fairlead.secret import Secret
+
+MAX_SECRET = 64 * 1024
+WANTED = {"static_key": "an API key", "refresh_token": "a refresh token", "assertion": "a private key"}
+WRITERS = 5
+"""How often a race with another writer of the same connection is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a person or an import brings: secrets of one connection and how long the token lasts.
+
+    *expires_in_s* None: the profile's default where there is an access token, at once where there is none.
+    """
+
+    access_token: Secret | None = None
+    refresh_token: Secret | None = None
+    api_key: Secret | None = None
+    expires_in_s: float | None = None
+    token_type: str = "Bearer"
+    scope: str | None = None
+    account_id: str | None = None
+    client_id: str = ""
+    client_secret: Secret | None = None
+    private_key: Secret | None = None
+    key_id: str | None = None
+    variant: str | None = None
+    endpoint: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionView:
+    """A connection for people and programs: nothing secret."""
+
+    connection_id: UUID
+    tenant: str
+    provider: str
+    bucket: str
+    variant: str | None
+    account_id: str | None
+    client_id: str
+    state: str
+    state_reason: str | None
+    generation: int
+    refreshable: bool
+    expires_at: datetime | None
+    expires_in_s: float | None
+    due_in_s: float | None
+    refreshing: str | None  # phase of the refresh in flight
+
+
+class Connections:
+    """Connects accounts and looks after their lives."""
+
+    def __init__(self, rooms: Rooms) -> None:
+        self._rooms = rooms
+
+    async def upsert(self, key: ConnectionKey, grant: Grant, *, actor: str) -> ConnectionView:
+        """Store *grant* for *key*: a new connection, or a new grant for the one that is there.
+
+        Raises InputInvalid, ProviderNotFound, or StaleWrite if others keep writing the same connection.
+        """
+        profile = self.check(key, grant)
+        await self._rooms.vault.preflight(key.tenant)
+        for _ in range(WRITERS):
+            known = await self._rooms.store.read(key)
+            new = self._new(key, grant, profile, known, actor)
+            stored = await (
+                self._rooms.store.create(new) if known is None else self._rooms.store.replace(new)
+            )
+            if stored:
+                return await self.get(key)
+        raise StaleWrite("others are writing this connection", tenant=key.tenant, provider=key.provider)
+
+    def check(self, key: ConnectionKey, grant: Grant) -> Profile:
+        """The profile that *grant* is good for; raises what upsert would, and changes nothing."""
+        check_tenant(key.tenant)
+        check_name("provider", key.provider)
+        check_name("bucket", key.bucket)
+        profile = self._rooms.profiles.profile(key.provider, grant.variant)
+        profile.endpoint_values(grant.endpoint)
+        self._check_secrets(key, grant, profile)
+        return profile
+
+    def _check_secrets(self, key: ConnectionKey, grant: Grant, profile: Profile) -> None:
+        needed = {
+            "static_key": grant.api_key or grant.access_token,
+            "refresh_token": grant.refresh_token or grant.access_token,
+            "assertion": grant.private_key or self._shared_key(key, grant),
+        }[profile.strategy]
+        if not needed:
+            wanted = {
+                "static_key": "an API key",
+                "refresh_token": "a refresh token",
+                "assertion": "a private key",
+            }
+            raise self._input(key, f"this provider needs {wanted[profile.strategy]}")
+        for secret in (grant.access_token, grant.refresh_token, grant.api_key, grant.client_secret):
+            text = secret.reveal() if secret else ""
+            if len(text) > MAX_SECRET or any(ord(char) < 32 or ord(char) == 127 for char in text):
+                raise self._input(key, "a secret is too long or holds a line break or control character")
+        if grant.expires_in_s is not None and not 0 <= grant.expires_in_s < 10 * 366 * 86_400:
+            raise self._input(key, "expires_in_s is not between 0 and ten years")
+
+    def _shared_key(self, key: ConnectionKey, grant: Grant) -> Secret | None:
+        return self._rooms.apps.app(key.provider, grant.client_id).private_key
+
+    def _new(
+        self, key: ConnectionKey, grant: Grant, profile: Profile, known: Credential | None, actor: str
+    ) -> NewCredential:
+        connection_id = known.connection.connection_id if known else self._rooms.ids.uuid7()
+        generation = known.generation + 1 if known else 1
+        endpoint = profile.endpoint_values(grant.endpoint)
+        account_id = self._account_id(profile, grant, endpoint)
+        stored = Stored(
+            tokens=TokenSet(
+                access_token=grant.api_key or grant.access_token or Secret(""),
+                refresh_token=grant.refresh_token,
+                token_type=grant.token_type,
+                scope=grant.scope,
+                account_id=account_id,
+            ),
+            client_secret=grant.client_secret,
+            private_key=grant.private_key,
+            key_id=grant.key_id,
+        )
+        context = SealContext(key.tenant, connection_id, key.provider, PAYLOAD_FIELD, generation)
+        return NewCredential(
+            connection_id=connection_id,
+            key=key,
+            variant=grant.variant,
+            account_id=account_id,
+            client_id=grant.client_id or self._rooms.apps.app(key.provider, "").client_id,
+            endpoint=endpoint,
+            settings=grant.settings,
+            sealed=self._rooms.vault.seal(context, encode_stored(stored)),
+            generation=generation,
+            refreshable=profile.refreshes
+            and (profile.strategy == "assertion" or grant.refresh_token is not None),
+            lifetime=self._lifetime(profile, connection_id, grant),
+            actor=actor,
+            audit_id=self._rooms.ids.uuid7(),
+        )
+
+    def _lifetime(self, profile: Profile, connection_id: UUID, grant: Grant) -> Lifetime:
+        if profile.ttl_default_s is None:
+            return NEVER
+        if grant.access_token is None or grant.expires_in_s == 0:
+            return Lifetime(expires_in_s=0.0, urgent_in_s=0.0, critical_in_s=0.0, due_in_s=0.0)
+        return lifetime_of(profile, connection_id, grant.expires_in_s or profile.ttl_default_s)
+
+    def _account_id(self, profile: Profile, grant: Grant, endpoint: Mapping[str, str]) -> str | None:
+        if profile.account.param is not None and profile.account.param in endpoint:
+            return profile.canonical_account(endpoint[profile.account.param])
+        return profile.canonical_account(grant.account_id) if grant.account_id else None
+
+    async def get(self, key: ConnectionKey) -> ConnectionView:
+        """The connection; NotFound where there is none."""
+        return view(await self._read(key))
+
+    async def search(
+        self,
+        *,
+        tenant: str | None = None,
+        provider: str | None = None,
+        state: str | None = None,
+        limit: int = 1000,
+    ) -> list[ConnectionView]:
+        """Connections by tenant, provider and state, in the order of their names."""
+        found = await self._rooms.store.search(tenant=tenant, provider=provider, state=state, limit=limit)
+        return [view(credential) for credential in found]
+
+    async def revoke(self, key: ConnectionKey, *, actor: str, reason: str) -> bool:
+        """Never refresh or serve it again; the row stays. False if it was revoked before."""
+        credential = await self._read(key)
+        return await self._rooms.store.revoke(
+            credential.connection.connection_id, actor=actor, reason=reason, audit_id=self._rooms.ids.uuid7()
+        )
+
+    async def remove(self, key: ConnectionKey, *, actor: str) -> bool:
+        """Delete the connection and its secrets."""
+        credential = await self._read(key)
+        return await self._rooms.store.remove(
+            credential.connection.connection_id, actor=actor, audit_id=self._rooms.ids.uuid7()
+        )
+
+    async def _read(self, key: ConnectionKey) -> Credential:
+        credential = await self._rooms.store.read(key)
+        if credential is None:
+            raise NotFound(f"there is no connection {key.bucket!r}", tenant=key.tenant, provider=key.provider)
+        return credential
+
+    def _input(self, key: ConnectionKey, what: str) -> InputInvalid:
+        return InputInvalid(what, tenant=key.tenant, provider=key.provider)
+
+
+def view(credential: Credential) -> ConnectionView:
+    """*credential* without its secrets."""
+    connection = credential.connection
+    return ConnectionView(
+        connection_id=connection.connection_id,
+        tenant=connection.key.tenant,
+        provider=connection.key.provider,
+        bucket=connection.key.bucket,
+        variant=connection.variant,
+        account_id=connection.account_id,
+        client_id=connection.client_id,
+        state=credential.state,
+        state_reason=credential.state_reason,
+        generation=credential.generation,
+        refreshable=credential.refreshable,
+        expires_at=credential.expires_at,
+        expires_in_s=credential.expires_in_s,
+        due_in_s=credential.due_in_s,
+        refreshing=credential.rotation.phase if credential.rotation else None,
+    )

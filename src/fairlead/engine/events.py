@@ -1,0 +1,105 @@
+"""What happens to a worker and to the services beside it, as values (see ``fairlead.events``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fairlead.events import Event
+
+
+@dataclass(frozen=True, slots=True)
+class StoreReachable(Event):
+    """The database answers again after *away_s* seconds; work goes on."""
+
+    name = "store_reachable"
+    store: str
+    away_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRecovered(Event):
+    """A background service works again after *failed_s* seconds."""
+
+    name = "service_recovered"
+    service: str
+    failed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPressure(Event):
+    """Memory passed a soft limit: ``warn``, ``full`` (no new jobs are claimed) or ``eased`` again."""
+
+    name = "memory_pressure"
+    level = "warning"
+    stage: str
+    used_bytes: int
+    limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoopStalled(Event):
+    """The event loop did not run for *stall_s* seconds: some handler blocks it."""
+
+    name = "loop_stalled"
+    level = "warning"
+    stall_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerDraining(Event):
+    """A worker stopped claiming; *running* jobs have *grace_s* seconds to end."""
+
+    name = "worker_draining"
+    running: int
+    grace_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobsHandedBack(Event):
+    """Jobs were stopped and given back with their attempt; *reason* is ``drain`` or ``lease_lost``."""
+
+    name = "jobs_handed_back"
+    level = "warning"
+    count: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class HandlersStuck(Event):
+    """Handlers of these *kinds* go on after they were cancelled; their jobs were handed back all the same."""
+
+    name = "handlers_stuck"
+    level = "error"
+    kinds: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLettersProcessed(Event):
+    """One run of the dead-letter processor; *counts* by what was done."""
+
+    name = "dead_letters_processed"
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterFailed(Event):
+    """The processor could not handle one entry; the others were handled."""
+
+    name = "dead_letter_failed"
+    level = "error"
+    dead_letter_id: str
+    tenant: str
+    provider: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLettersFull(Event):
+    """A queue's bound is full of open dead letters; new work of it is refused until somebody acts."""
+
+    name = "dead_letters_full"
+    level = "error"
+    queue: str
+    open: int
+    bound: int

@@ -1,0 +1,265 @@
+"""Runs one job and says what becomes of it: handler under its timeout, then one decision by policy.
+
+    handler's answer or exception > outcome (policy/job.py) > decision (policy/retry.py) > write (ports)
+
+Nothing that a handler returns or raises leaves here but as a write: a worker does not die of its jobs, and
+the failure path itself cannot fail (E08). One thing passes: cancellation from outside (lease loss, drain),
+which is no failure; whoever cancelled hands the job back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from uuid import UUID
+
+from fairlead.clock import Clock, Draw
+from fairlead.engine.handler import Handler, JobContext, by_kind
+from fairlead.engine.ports import (
+    Cancelled,
+    Completed,
+    Discarded,
+    FailureRecord,
+    Job,
+    Json,
+    Outcome,
+    Rescheduled,
+)
+from fairlead.engine.timing import TimeLimit
+from fairlead.events import Emit, JobFinished
+from fairlead.ids import Ids
+from fairlead.policy import job as asked
+from fairlead.policy.category import Category, Failure, job_timeout
+from fairlead.policy.dead_letter import (
+    DEFAULT_DEAD_LETTER_RULES,
+    DeadLetterRules,
+    action_in_s,
+    first_action,
+)
+from fairlead.policy.job import budget_snooze, outcome_of_exception
+from fairlead.policy.retry import DEFAULT_POLICY, DeadLetter, decide
+from fairlead.policy.safe import safe_json, safe_text
+
+UNKNOWN_KIND_SNOOZE_S = 60.0
+MAX_RESULT_BYTES = 64 * 1024
+
+_ANY_MOMENT = datetime(2000, 1, 1, tzinfo=UTC)  # first_action counts from it; only the distance is kept
+
+EndBy = Callable[[], float | None]
+"""When the run is ended from outside, on the monotonic clock; None: nobody means to. Asked anew each time."""
+
+
+def _never() -> None:
+    return None
+
+
+class Executor:
+    """Runs jobs by their kind. One serves all workers of a process; it keeps nothing between jobs.
+
+    *factor_of* gives the provider's scale of retry waits (default 1.0 for all).
+    """
+
+    def __init__(
+        self,
+        handlers: Iterable[Handler],
+        *,
+        clock: Clock,
+        draw: Draw,
+        ids: Ids,
+        emit: Emit,
+        factor_of: Callable[[str | None], float] = lambda provider: 1.0,
+        dead_letters: DeadLetterRules = DEFAULT_DEAD_LETTER_RULES,
+    ) -> None:
+        self._handlers = by_kind(handlers)
+        self._clock = clock
+        self._draw = draw
+        self._ids = ids
+        self._emit = emit
+        self._factor_of = factor_of
+        self._dead_letters = dead_letters
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds that can be run here."""
+        return tuple(self._handlers)
+
+    async def run(self, job: Job, end_by: EndBy = _never) -> Outcome:
+        """What to write for *job* after running it once. Raises nothing but cancellation from outside."""
+        started = self._clock.monotonic()
+        handler = self._handlers.get(job.kind)
+        if handler is None:  # another version of the program knows it: give it back, and burn nothing
+            answer: asked.Outcome = asked.Snooze(UNKNOWN_KIND_SNOOZE_S, f"no handler for kind {job.kind!r}")
+        else:
+            end = end_by()
+            left_s = None if end is None else end - started
+            answer = budget_snooze(left_s, handler.timeout_s) or await self._attempt(handler, job, end_by)
+        ran_s = self._clock.monotonic() - started
+        outcome = self._decide(job, handler, answer, ran_s)
+        self._emit(_finished(job, outcome, ran_s))
+        return outcome
+
+    # ---- one attempt ---------------------------------------------------------------------------
+
+    async def _attempt(self, handler: Handler, job: Job, end_by: EndBy) -> asked.Outcome:
+        started = self._clock.monotonic()
+        limit = TimeLimit(self._clock, handler.timeout_s)
+        context = JobContext(job, lambda: _earliest(started + handler.timeout_s, end_by()) - self._now())
+        try:
+            async with limit:
+                result = await handler.run(context)
+            return _answer(result, context)
+        except asyncio.CancelledError as error:
+            if _cancelled_from_outside():
+                raise
+            return self._failed(error)  # the handler awaited something that somebody cancelled
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 (SystemExit too: a handler does not end its worker)
+            if limit.expired:  # whatever the cut-off handler made of it
+                return asked.Retry(job_timeout(self._now() - started, handler.timeout_s))
+            return self._failed(error)
+
+    def _now(self) -> float:
+        return self._clock.monotonic()
+
+    def _failed(self, error: BaseException) -> asked.Outcome:
+        with suppress(Exception):  # an error may be hostile in any of its attributes (E08)
+            if isinstance(error, Exception):
+                return outcome_of_exception(error, draw=self._draw())
+        return asked.Retry(_unclassified(error))
+
+    # ---- what becomes of it --------------------------------------------------------------------
+
+    def _decide(self, job: Job, handler: Handler | None, answer: asked.Outcome, ran_s: float) -> Outcome:
+        try:
+            return self._written(job, handler, answer, ran_s)
+        except Exception as error:  # noqa: BLE001 (an outcome built by a handler may hold anything)
+            return self._written(job, None, asked.Retry(_unclassified(error)), ran_s)
+
+    def _written(self, job: Job, handler: Handler | None, answer: asked.Outcome, ran_s: float) -> Outcome:
+        match answer:
+            case asked.Done(result):
+                return Completed(job.job_id, job.lease_id, _storable(result))
+            case asked.Snooze(delay_s):
+                return Rescheduled(job.job_id, job.lease_id, float(delay_s))
+            case asked.Cancel(reason):
+                return Cancelled(job.job_id, job.lease_id, safe_text(reason))
+            case asked.Discard(reason, category):
+                failure = Failure(Category(category), "discarded", safe_text(reason))
+                return self._discarded(job, failure, ran_s, why="its handler discarded it")
+            case asked.NeedsReauth(reason):
+                failure = Failure(Category.PERMANENT_AUTH, "needs_reauth", safe_text(reason))
+                return self._discarded(job, failure, ran_s, why="only the customer can help")
+            case asked.Retry(failure):
+                return self._retried(job, handler, failure, ran_s)
+
+    def _retried(self, job: Job, handler: Handler | None, failure: Failure, ran_s: float) -> Outcome:
+        policy = handler.retry if handler else DEFAULT_POLICY
+        factor = self._factor_of(job.provider) if handler else 1.0
+        decision = decide(failure, job.streaks, job.attempt, draw=self._draw(), factor=factor, policy=policy)
+        if isinstance(decision, DeadLetter):
+            return self._discarded(job, failure, ran_s, why=decision.why)
+        record = _record(job, failure, ran_s, next_retry_s=decision.delay_s)
+        return Rescheduled(job.job_id, job.lease_id, decision.delay_s, record, decision.streaks)
+
+    def _discarded(self, job: Job, failure: Failure, ran_s: float, *, why: str) -> Discarded:
+        first = first_action(failure.category, failure.code, _ANY_MOMENT, self._dead_letters)
+        return Discarded(
+            job.job_id,
+            job.lease_id,
+            dead_letter_id=self._ids.uuid7(),
+            failure=_record(job, failure, ran_s, details={"why": why}),
+            connection_id=_connection_id(job),
+            action_in_s=action_in_s(first, _ANY_MOMENT),
+        )
+
+
+def _earliest(one: float, other: float | None) -> float:
+    return one if other is None else min(one, other)
+
+
+def _cancelled_from_outside() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _answer(result: object, context: JobContext) -> asked.Outcome:
+    if isinstance(result, asked.Outcome):
+        return result
+    if result is None and context.asked is not None:
+        return context.asked
+    return asked.Done(result)
+
+
+def _unclassified(error: BaseException) -> Failure:
+    """A failure for an error that nothing else is known of, and that may raise in any of its methods."""
+    reason = type(error).__name__
+    with suppress(Exception):
+        reason = safe_text(error)
+    return Failure(Category.TRANSIENT_NETWORK, "unclassified", reason, unclassified=True)
+
+
+def _storable(result: object) -> Json:
+    """*result* as JSON that the database takes; what JSON cannot say is said as text."""
+    return None if result is None else json.loads(safe_json(result, MAX_RESULT_BYTES))
+
+
+def _connection_id(job: Job) -> UUID | None:
+    """Jobs about a connection name it in their args."""
+    with suppress(ValueError, TypeError, AttributeError):
+        return UUID(job.args["connection_id"]) if "connection_id" in job.args else None
+    return None
+
+
+def _record(
+    job: Job,
+    failure: Failure,
+    ran_s: float,
+    *,
+    next_retry_s: float | None = None,
+    details: dict[str, Json] | None = None,
+) -> FailureRecord:
+    return FailureRecord(
+        category=failure.category.value,
+        code=failure.code,
+        reason=safe_text(failure.reason),
+        ran_s=round(ran_s, 3),
+        attempt=job.attempt,
+        next_retry_s=next_retry_s,
+        details=details or {},
+    )
+
+
+def _finished(job: Job, outcome: Outcome, ran_s: float) -> JobFinished:
+    failure = outcome.failure if isinstance(outcome, Rescheduled | Discarded) else None
+    delay_s = outcome.delay_s if isinstance(outcome, Rescheduled) else None
+    return JobFinished(
+        job_id=job.job_id,
+        kind=job.kind,
+        tenant=job.tenant_id,
+        provider=job.provider,
+        outcome=_word(outcome),
+        attempt=job.attempt,
+        ran_s=ran_s,
+        category=failure.category if failure else None,
+        code=failure.code if failure else None,
+        reason=failure.reason if failure else None,
+        next_retry_s=delay_s,
+    )
+
+
+def _word(outcome: Outcome) -> str:
+    match outcome:
+        case Completed():
+            return "completed"
+        case Rescheduled(failure=None):
+            return "snoozed"
+        case Rescheduled():
+            return "retried"
+        case Cancelled():
+            return "cancelled"
+        case Discarded():
+            return "discarded"

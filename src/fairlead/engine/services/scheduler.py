@@ -1,0 +1,109 @@
+"""Takes the ticks of schedules: every process tries, the store lets one succeed per tick (R4).
+
+A tick is taken by moving the schedule's last tick from the one that was seen; the record of the duty and the
+job come with it or not at all. So whoever dies at whatever moment, a tick is taken once: by the dead before
+its death, or by another after. Ticks that nobody was there for are made up: all of them (``catch_up``), or by
+one (``coalesce``, T3).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Literal, cast
+from uuid import UUID
+
+from fairlead.clock import Clock, Draw
+from fairlead.engine.ports import DutyStore, NewJob, Schedule, ScheduleState
+from fairlead.engine.services.heartbeat import Heartbeat
+from fairlead.engine.services.service import Service
+from fairlead.events import Emit, ServiceFailed, TickTaken
+from fairlead.ids import Ids
+from fairlead.policy.cron import DueTicks, due_ticks, ticks_between
+from fairlead.policy.safe import safe_text
+
+LOOK_EVERY_S = 15.0
+"""How often schedules are read when no tick is near: so long may a changed schedule go unnoticed."""
+MOST_AT_ONCE = 100
+"""Ticks of one schedule that one pass catches up with."""
+
+
+class Scheduler:
+    """One pass over all schedules."""
+
+    def __init__(self, duties: DutyStore, heartbeat: Heartbeat, *, ids: Ids, emit: Emit) -> None:
+        self._duties = duties
+        self._heartbeat = heartbeat
+        self._ids = ids
+        self._emit = emit
+        self._unreadable: dict[str, str] = {}
+
+    def service(self, *, clock: Clock, draw: Draw) -> Service:
+        """This as a service."""
+        return Service(
+            "scheduler", self.one_pass, interval_s=LOOK_EVERY_S, clock=clock, draw=draw, emit=self._emit
+        )
+
+    async def one_pass(self) -> float:
+        """Take what is due; the seconds until the next tick, at most 15."""
+        session_id = self._heartbeat.session_id
+        if session_id is None:
+            return 1.0
+        wait_s = LOOK_EVERY_S
+        for state in await self._duties.schedules():
+            if not state.schedule.paused:
+                wait_s = min(wait_s, await self._one_schedule(state, session_id))
+        return wait_s
+
+    async def _one_schedule(self, state: ScheduleState, session_id: UUID) -> float:
+        """Take the due ticks of one schedule; the seconds until its next one."""
+        schedule = state.schedule
+        try:
+            due, wait_s = _due(state), _next_s(state)
+        except Exception as error:  # noqa: BLE001 (a schedule that cannot be computed stops no other)
+            self._tell_unreadable(schedule.name, safe_text(error))
+            return LOOK_EVERY_S
+        self._unreadable.pop(schedule.name, None)
+        seen = state.last_tick
+        for tick in due.ticks:
+            job = _job(schedule, tick, due.coalesced, self._ids.uuid7())
+            if not await self._duties.take_tick(schedule.name, seen, tick, due.coalesced, session_id, job):
+                break  # another process is at it, and goes on with the later ones
+            self._emit(TickTaken(schedule.name, due.coalesced))
+            seen = tick
+        return 0.0 if len(due.ticks) == MOST_AT_ONCE else wait_s
+
+    def _tell_unreadable(self, name: str, reason: str) -> None:
+        """Once per schedule and reason, not once per pass."""
+        if self._unreadable.get(name) != reason:
+            self._unreadable[name] = reason
+            self._emit(ServiceFailed("scheduler", f"schedule {name!r} is left out: {reason}"))
+
+
+def _due(state: ScheduleState) -> DueTicks:
+    schedule = state.schedule
+    missed = cast(Literal["coalesce", "catch_up"], schedule.missed)
+    return due_ticks(
+        schedule.expression, schedule.timezone, missed, state.last_tick, state.now, limit=MOST_AT_ONCE
+    )
+
+
+def _next_s(state: ScheduleState) -> float:
+    schedule, now = state.schedule, state.now
+    until = now + timedelta(seconds=LOOK_EVERY_S)
+    ahead = ticks_between(schedule.expression, schedule.timezone, now, until, limit=1)
+    return (ahead[0] - now).total_seconds() if ahead else LOOK_EVERY_S
+
+
+def _job(schedule: Schedule, tick: datetime, coalesced: int, job_id: UUID) -> NewJob:
+    """A coalescing schedule has one open job: a run that has not ended stands for the later tick too."""
+    every_tick = schedule.missed == "catch_up"
+    unique_key = f"schedule:{schedule.name}:{tick.isoformat()}" if every_tick else f"schedule:{schedule.name}"
+    return NewJob(
+        job_id=job_id,
+        kind=schedule.kind,
+        tenant_id=schedule.tenant_id,
+        queue=schedule.queue,
+        priority=schedule.priority,
+        args={**schedule.args, "schedule": schedule.name, "tick": tick.isoformat(), "coalesced": coalesced},
+        unique_key=unique_key,
+    )

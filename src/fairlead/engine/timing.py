@@ -1,0 +1,56 @@
+"""Waits that end: a time limit and an event with a timeout, both on the injected clock (D9)."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+
+from fairlead.clock import Clock
+
+
+class TimeLimit:
+    """``async with TimeLimit(clock, 5.0):`` raises TimeoutError where the block takes longer.
+
+    As asyncio.timeout, but on our clock: the block is cancelled from inside its own task, so a block that
+    finishes all the same keeps its result, and a cancellation from outside stays one. ``expired`` tells
+    afterwards whether the limit was passed, whatever the block made of it.
+    """
+
+    def __init__(self, clock: Clock, limit_s: float) -> None:
+        self._clock = clock
+        self._limit_s = limit_s
+        self.expired = False
+
+    async def __aenter__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._cancelling = task.cancelling()
+        self._watch = asyncio.create_task(self._expire())
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._watch.cancel()  # it holds nothing and ends with the loop's next pass
+        if not self.expired:
+            return
+        ours_only = self._task.uncancel() <= self._cancelling
+        if ours_only and kind is not None and issubclass(kind, asyncio.CancelledError):
+            raise TimeoutError(f"not done within {self._limit_s:g} s") from error
+
+    async def _expire(self) -> None:
+        await self._clock.sleep(self._limit_s)
+        self.expired = True
+        self._task.cancel()
+
+
+async def heard(event: asyncio.Event, clock: Clock, at_most_s: float) -> bool:
+    """Wait for *event*, at most *at_most_s* seconds; whether it is set."""
+    if event.is_set():
+        return True
+    try:
+        async with TimeLimit(clock, at_most_s):
+            await event.wait()
+    except TimeoutError:
+        return event.is_set()
+    return True

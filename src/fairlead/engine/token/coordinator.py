@@ -1,0 +1,229 @@
+"""One refresh per generation across all processes, as seen from one of them (T4-T6, R5).
+
+In this process a connection has at most one *flight*: a task of its own, which no caller can cancel.
+Across processes the rotation row decides. A flight reads, plans, does one step and reads again, until
+there is a token to serve or a reason why not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from uuid import UUID
+
+from fairlead.engine.ports import Credential
+from fairlead.engine.token.exchange import Exchange
+from fairlead.engine.token.parts import Fresh, RefreshSettings, Rooms
+from fairlead.engine.token.settle import Settler
+from fairlead.engine.token.unknown import UnknownOutcomes
+from fairlead.errors import (
+    FairleadError,
+    NoRefreshToken,
+    NotFound,
+    RateLimited,
+    ReauthRequired,
+    RefreshInProgress,
+    Refused,
+)
+from fairlead.policy import refresh as policy
+
+MAX_STEPS = 200
+"""A flight that has not ended after so many steps is a bug; it says so instead of spinning."""
+
+
+@dataclass(slots=True)
+class _Flight:
+    newer_than: int | None
+    task: asyncio.Task[Fresh]
+
+
+class Coordinator:
+    """Refreshes credentials. Runs inline in whichever process asks; a refresh job is one more caller."""
+
+    def __init__(
+        self,
+        rooms: Rooms,
+        settings: RefreshSettings,
+        exchange: Exchange,
+        settler: Settler,
+        unknown: UnknownOutcomes,
+    ) -> None:
+        self._rooms = rooms
+        self._settings = settings
+        self._exchange = exchange
+        self._settler = settler
+        self._unknown = unknown
+        self._flights: dict[UUID, _Flight] = {}
+        self._closing = False
+
+    async def refresh(
+        self,
+        connection_id: UUID,
+        newer_than: int | None,
+        *,
+        wait_s: float | None = None,
+        actor: str = "fairlead",
+    ) -> Fresh:
+        """A token newer than generation *newer_than* (None: any that lasts), refreshed if need be.
+
+        Callers share one flight. Cancelling a caller leaves the flight alone. Raises NotFound,
+        RateLimited (cooldown, endpoint rate), RefreshInProgress (another owner took longer than
+        *wait_s*), EndpointUnavailable, EndpointPaused, ReauthRequired, OutcomeUnknown, NotSent,
+        TransientFailure, RequestRejected, or a SetupError.
+        """
+        for _ in range(2):
+            flight = self._flights.get(connection_id)
+            joined = flight is not None
+            if flight is None:
+                flight = self._take_off(connection_id, newer_than, wait_s, actor)
+            try:
+                fresh = await asyncio.shield(flight.task)
+            except FairleadError:
+                # It answered another question than ours; ask our own once it has landed.
+                if joined and flight.newer_than != newer_than:
+                    continue
+                raise
+            if newer_than is None or fresh.generation > newer_than:
+                return fresh
+        raise self._in_progress_error()
+
+    def launch(self, connection_id: UUID, newer_than: int) -> None:
+        """Start a flight that nobody waits for, unless one is in the air or this process is stopping."""
+        if connection_id not in self._flights and not self._closing:
+            self._take_off(connection_id, newer_than, 0.0, "fairlead")
+
+    def _take_off(
+        self, connection_id: UUID, newer_than: int | None, wait_s: float | None, actor: str
+    ) -> _Flight:
+        if self._closing:
+            raise Refused("this process is stopping", hint="ask another process", retry_after_s=1.0)
+        limit_s = self._settings.wait_s if wait_s is None else wait_s
+        task = asyncio.create_task(
+            self._fly(connection_id, newer_than, limit_s, actor), name=f"refresh:{connection_id}"
+        )
+        flight = _Flight(newer_than, task)
+        self._flights[connection_id] = flight
+        task.add_done_callback(lambda done: self._land(connection_id, done))
+        return flight
+
+    def _land(self, connection_id: UUID, done: asyncio.Task[Fresh]) -> None:
+        self._flights.pop(connection_id, None)
+        if not done.cancelled():
+            done.exception()  # a flight whose callers have all gone must not complain that nobody looked
+
+    async def _fly(self, connection_id: UUID, newer_than: int | None, wait_s: float, actor: str) -> Fresh:
+        started_s = self._rooms.clock.monotonic()
+        pause_s = 0.02
+        for _ in range(MAX_STEPS):
+            credential = await self._rooms.store.read_id(connection_id)
+            if credential is None:
+                raise NotFound(f"there is no connection {connection_id}")
+            plan = self._plan(credential, newer_than)
+            if isinstance(plan, policy.Wait):
+                if self._rooms.clock.monotonic() - started_s >= wait_s:
+                    raise self._in_progress_error(credential)
+                await self._rooms.clock.sleep(pause_s)
+                pause_s = min(pause_s * 1.6, 0.5)
+                continue
+            fresh = await self._step(plan, credential, actor)
+            if fresh is not None:
+                return fresh
+        raise self._in_progress_error()
+
+    def _plan(self, credential: Credential, newer_than: int | None) -> policy.Plan:
+        return policy.plan_refresh(
+            self._standing(credential),
+            newer_than,
+            cooldown_s=self._settings.cooldown_s,
+            fresh_enough_s=self._settings.fresh_enough_s,
+        )
+
+    def _standing(self, credential: Credential) -> policy.Standing:
+        rotation = credential.rotation
+        in_flight = None
+        if rotation is not None and rotation.from_generation == credential.generation:
+            in_flight = policy.InFlight(
+                phase=rotation.phase,
+                sent_before=rotation.age_sent_s is not None,
+                owner_live=not (rotation.owner_lost or rotation.expired),
+                ours=rotation.session_id == self._rooms.session_id(),
+            )
+        return policy.Standing(
+            state=credential.state,
+            generation=credential.generation,
+            refreshable=credential.refreshable,
+            expires_in_s=credential.expires_in_s,
+            refreshed_age_s=credential.refreshed_age_s,
+            in_flight=in_flight,
+        )
+
+    async def _step(self, plan: policy.Plan, credential: Credential, actor: str) -> Fresh | None:
+        """Do what the plan says; None means: look again."""
+        match plan:
+            case policy.Serve():
+                return await self._settler.open(credential)
+            case policy.Start():
+                return await self._exchange.run(credential, replay=False, actor=actor)
+            case policy.Recover():
+                return await self._unknown.recover(credential)
+            case policy.Judge():
+                if await self._unknown.may_replay(credential):
+                    return await self._exchange.run(credential, replay=True, actor=actor)
+                return None
+            case policy.CoolDown(retry_after_s=retry_after_s):
+                raise self._error(
+                    RateLimited,
+                    credential,
+                    f"refreshed less than {self._settings.cooldown_s:g} s ago",
+                    retry_after_s,
+                )
+            case policy.Refuse(why=why):
+                raise await self._refusal(credential, why)
+            case policy.Wait():
+                return None
+
+    async def _refusal(self, credential: Credential, why: str) -> FairleadError:
+        if why != "no_refresh_token":
+            reason = credential.state_reason or why
+            return self._error(ReauthRequired, credential, f"the grant is gone ({reason})", reason=reason)
+        if credential.expires_in_s is not None and credential.expires_in_s <= 0:
+            await self._unknown.condemn(credential, "no_refresh_token", rotation_id=None)
+        return self._error(NoRefreshToken, credential, "there is no refresh token", reason="no_refresh_token")
+
+    def _error(
+        self,
+        kind: type[FairleadError],
+        credential: Credential,
+        what: str,
+        retry_after_s: float | None = None,
+        reason: str | None = None,
+    ) -> FairleadError:
+        key = credential.connection.key
+        return kind(
+            what, tenant=key.tenant, provider=key.provider, retry_after_s=retry_after_s, reason=reason
+        )
+
+    def _in_progress_error(self, credential: Credential | None = None) -> FairleadError:
+        if credential is None:
+            return RefreshInProgress("a refresh is under way", retry_after_s=1.0)
+        return self._error(RefreshInProgress, credential, "another process is refreshing", 1.0)
+
+    def in_flight(self, connection_id: UUID) -> bool:
+        """Whether this process is refreshing *connection_id* now."""
+        return connection_id in self._flights
+
+    async def drain(self, grace_s: float) -> int:
+        """Take no new flights and let the present ones land; how many had not after *grace_s*.
+
+        Those stay as they are in the database: an unsent one is taken over, a sent one is recovered
+        from the journal or judged.
+        """
+        self._closing = True
+        tasks = [flight.task for flight in self._flights.values()]
+        if not tasks:
+            return 0
+        _, late = await asyncio.wait(tasks, timeout=grace_s)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+        return len(late)

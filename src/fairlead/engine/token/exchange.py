@@ -1,0 +1,338 @@
+"""One send of one refresh, and what its answer means (T4, T5, R6-R9, R13).
+
+    secrets > data key and journal ready > leave to send > INTENT > connect > SENT > POST > answer
+
+The order is the design: whatever can refuse does so before INTENT, whatever can fail without harm
+before SENT. After SENT nothing is sent twice but by the provider's replay policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from fairlead.engine.ports import (
+    Answered,
+    Credential,
+    EndpointKey,
+    EndpointLimits,
+    EndpointPermit,
+    Intent,
+    NoAnswer,
+    TokenCall,
+)
+from fairlead.engine.token.grants import Grants
+from fairlead.engine.token.parts import AppCredential, Fresh, RefreshSettings, Rooms, profile_of
+from fairlead.engine.token.settle import Send, Settler
+from fairlead.engine.token.stored import Stored
+from fairlead.engine.token.unknown import UnknownOutcomes
+from fairlead.errors import (
+    AccountMismatch,
+    EndpointPaused,
+    EndpointUnavailable,
+    FairleadError,
+    NotSent,
+    OutcomeUnknown,
+    RateLimited,
+    ReauthRequired,
+    RequestRejected,
+    TransientFailure,
+)
+from fairlead.events import EndpointStateChanged, TokenRefreshFailed
+from fairlead.faultpoint import faultpoint
+from fairlead.policy import token_outcome as outcomes
+from fairlead.policy.hint import parse_retry_after
+from fairlead.policy.profile import Profile
+from fairlead.policy.token import account_mismatch
+from fairlead.policy.token_parse import parse_answer
+
+BeforeSent = Callable[[], Awaitable[None]]
+
+JITTER_SHARE = 0.1
+"""Waits of many connections for one endpoint are spread by this share, so that they do not return at once."""
+
+
+class _ClaimLost(Exception):
+    """Raised inside the SENT hook: somebody else owns the rotation, so nothing may leave."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Try:
+    """What the steps of one exchange hand on."""
+
+    credential: Credential
+    profile: Profile
+    stored: Stored
+    app: AppCredential
+    endpoint: EndpointKey
+    limits: EndpointLimits
+    permit: EndpointPermit
+    rotation_id: UUID
+    epoch: int
+    replay: bool
+    asked_s: float
+    actor: str
+
+
+class Exchange:
+    """Sends one refresh and concludes it. Holds no state between refreshes."""
+
+    def __init__(
+        self,
+        rooms: Rooms,
+        settings: RefreshSettings,
+        grants: Grants,
+        settler: Settler,
+        unknown: UnknownOutcomes,
+    ) -> None:
+        self._rooms = rooms
+        self._settings = settings
+        self._grants = grants
+        self._settler = settler
+        self._unknown = unknown
+
+    async def run(self, credential: Credential, *, replay: bool, actor: str) -> Fresh | None:
+        """Send once; the fresh token, or None where another owner or a newer generation came first."""
+        asked_s = self._rooms.clock.monotonic()
+        profile = profile_of(self._rooms, credential)
+        stored = await self._settler.stored(credential)
+        app = self._grants.app(credential, stored)
+        call = self._grants.build(profile, credential, stored, app)
+        await self._rooms.vault.preflight(credential.connection.key.tenant)
+        self._rooms.journal.preflight()
+        endpoint, limits = self._grants.endpoint(profile, credential, app)
+        permit = await self._leave(credential, endpoint, limits, app)
+        rotation_id = self._rooms.ids.uuid7()
+        epoch = await self._claim(credential, rotation_id, replay)
+        if epoch is None:
+            return None
+        faultpoint("token.after_intent")
+        step = _Try(
+            credential,
+            profile,
+            stored,
+            app,
+            endpoint,
+            limits,
+            permit,
+            rotation_id,
+            epoch,
+            replay,
+            asked_s,
+            actor,
+        )
+        return await self._send(step, call)
+
+    async def _leave(
+        self, credential: Credential, endpoint: EndpointKey, limits: EndpointLimits, app: AppCredential
+    ) -> EndpointPermit:
+        leave = await self._rooms.gate.admit(endpoint, limits, app.fingerprint)
+        if isinstance(leave, EndpointPermit):
+            return leave
+        kind = {"rate": RateLimited, "breaker": EndpointUnavailable, "pause": EndpointPaused}[leave.by]
+        spread_s = leave.retry_after_s * JITTER_SHARE * self._rooms.draw()
+        raise _error(kind, credential, leave.reason, retry_after_s=leave.retry_after_s + spread_s)
+
+    async def _claim(self, credential: Credential, rotation_id: UUID, replay: bool) -> int | None:
+        intent = Intent(
+            connection_id=credential.connection.connection_id,
+            rotation_id=rotation_id,
+            from_generation=credential.generation,
+            session_id=self._rooms.session_id(),
+            lease_s=self._settings.lease_s,
+        )
+        store = self._rooms.store
+        granted = await (store.claim_replay(intent) if replay else store.claim(intent))
+        return None if granted is None else granted.epoch
+
+    async def _send(self, step: _Try, call: TokenCall) -> Fresh | None:
+        sent_at: list[datetime] = []
+
+        async def before_sent() -> None:
+            at = await self._rooms.store.mark_sent(step.credential.connection.connection_id, step.rotation_id)
+            if at is None:
+                raise _ClaimLost
+            sent_at.append(at)
+            faultpoint("token.after_sent")
+
+        try:
+            answer = await self._post(call, before_sent)
+        except _ClaimLost:
+            await self._release(step)
+            return None
+        except FairleadError:
+            await self._release(step)  # the mark could not be made, so nothing left
+            raise
+        faultpoint("token.after_answer")
+        if not sent_at or (isinstance(answer, NoAnswer) and not answer.sent):
+            raise await self._not_sent(step, answer)
+        send = Send(step.credential, step.rotation_id, step.epoch, sent_at[0], step.asked_s, step.actor)
+        return await self._conclude(step, send, answer)
+
+    async def _post(self, call: TokenCall, before_sent: BeforeSent) -> Answered | NoAnswer:
+        """POST; what provably never left is tried again after 1 s and 3 s, inside the same lease."""
+        clock = self._rooms.clock
+        deadline_s = clock.monotonic() + self._settings.total_deadline_s
+        for delay_s in (*self._settings.not_sent_delays_s, None):
+            answer = await self._rooms.transport.send(call, before_sent)
+            sent = isinstance(answer, Answered) or answer.sent
+            if sent or delay_s is None or clock.monotonic() + delay_s + call.deadline_s > deadline_s:
+                return answer
+            await clock.sleep(delay_s)
+        raise AssertionError("the last delay is None")
+
+    # ---- what the answer means
+
+    async def _conclude(self, step: _Try, send: Send, answer: Answered | NoAnswer) -> Fresh | None:
+        if isinstance(answer, NoAnswer):
+            await self._unhealthy(step, answer.why)
+            raise await self._lost(step, answer.why, "transient_network")
+        outcome = outcomes.classify_answer(
+            step.profile, parse_answer(answer.status, answer.headers, answer.body)
+        )
+        await self._note_health(step, outcome)
+        match outcome:
+            case outcomes.Granted():
+                return await self._granted(step, send, answer, outcome)
+            case outcomes.NotProcessed() | outcomes.TransientFailure():
+                raise await self._not_processed(step, outcome)
+            case outcomes.Rejected(scope="client"):
+                raise await self._client_refused(step, outcome)
+            case outcomes.Rejected(category="permanent_auth"):
+                return await self._grant_refused(step, outcome)
+            case outcomes.Rejected():
+                await self._release(step)
+                raise self._failed(step, RequestRejected, outcome.code, outcome.category)
+            case outcomes.Unknown(why=why):
+                if answer.status < 300:
+                    await self._keep(step, send, answer, why)
+                raise await self._lost(step, why, "transient_server")
+            case outcomes.NotSent():
+                raise AssertionError("a complete answer was sent for")
+
+    async def _granted(
+        self, step: _Try, send: Send, answer: Answered, granted: outcomes.Granted
+    ) -> Fresh | None:
+        entry = await self._settler.journal(send, answer)
+        faultpoint("token.after_journal")
+        if account_mismatch(step.credential.connection.account_id, granted):
+            await self._settler.withhold(send, entry.sealed, "account_mismatch")
+            await self._unknown.condemn(step.credential, "account_mismatch", rotation_id=step.rotation_id)
+            raise self._failed(step, AccountMismatch, "account_mismatch", "permanent_auth")
+        return await self._settler.publish(send, step.stored, granted, recovered=False)
+
+    async def _keep(self, step: _Try, send: Send, answer: Answered, why: str) -> None:
+        """A 2xx that cannot be read may hold the only copy of a paid-for token (R12)."""
+        entry = await self._settler.journal(send, answer)
+        await self._settler.withhold(send, entry.sealed, why)
+
+    async def _not_processed(
+        self, step: _Try, outcome: outcomes.NotProcessed | outcomes.TransientFailure
+    ) -> FairleadError:
+        await self._release(step)
+        hint_s = None
+        if isinstance(outcome, outcomes.NotProcessed) and outcome.retry_after is not None:
+            hint_s = parse_retry_after([outcome.retry_after], server_date=outcome.date, now_epoch_s=None)
+        return self._failed(step, TransientFailure, outcome.code, outcome.category, hint_s)
+
+    async def _client_refused(self, step: _Try, outcome: outcomes.Rejected) -> FairleadError:
+        """One incident for all connections of this app: the rest is refused before it is sent (R13)."""
+        await self._release(step)
+        if await self._rooms.gate.pause(step.endpoint, outcome.code, step.app.fingerprint):
+            self._rooms.emit(
+                EndpointStateChanged(step.endpoint.provider, step.endpoint.client_id, "paused", outcome.code)
+            )
+            return self._failed(step, RequestRejected, outcome.code, outcome.category)
+        return _error(EndpointPaused, step.credential, outcome.code, retry_after_s=60.0)
+
+    async def _grant_refused(self, step: _Try, outcome: outcomes.Rejected) -> Fresh | None:
+        """invalid_grant: a newer generation or a journaled answer wins; else needs_reauth."""
+        now = await self._rooms.store.read_id(step.credential.connection.connection_id)
+        if now is None or now.generation > step.credential.generation:
+            return None
+        fresh = await self._unknown.from_journal(now)
+        if fresh is not None:
+            return fresh
+        reason = "lost_rotation" if step.replay else outcome.code
+        if not await self._unknown.condemn(step.credential, reason, rotation_id=step.rotation_id):
+            return None
+        raise self._failed(step, ReauthRequired, outcome.code, "permanent_auth", reason=reason)
+
+    async def _lost(self, step: _Try, why: str, category: str) -> FairleadError:
+        """Sent, outcome unknown. Where the provider repeats itself freely there is nothing to remember."""
+        if step.profile.replay is not None and step.profile.replay.policy in ("stable", "assertion"):
+            await self._release(step)
+            return self._failed(step, TransientFailure, why, category)
+        wait_s = await self._unknown.mark(step.credential, step.rotation_id, why)
+        if wait_s is None:
+            return self._failed(step, TransientFailure, why, category)
+        return self._failed(step, OutcomeUnknown, why, category, wait_s)
+
+    async def _not_sent(self, step: _Try, answer: Answered | NoAnswer) -> FairleadError:
+        await self._release(step)
+        why = answer.why if isinstance(answer, NoAnswer) else "not sent"
+        await self._unhealthy(step, why)
+        return self._failed(step, NotSent, why, "transient_network")
+
+    # ---- small parts
+
+    async def _release(self, step: _Try) -> None:
+        await self._rooms.store.release(step.credential.connection.connection_id, step.rotation_id)
+
+    async def _note_health(self, step: _Try, outcome: outcomes.TokenOutcome) -> None:
+        """Only the destination's health counts: a 429 or a refusal shows that it is there."""
+        match outcome:
+            case outcomes.Unknown(why=why):
+                await self._unhealthy(step, why)
+            case outcomes.NotProcessed(category="transient_server", code=code):
+                await self._unhealthy(step, code)
+            case outcomes.TransientFailure(category="transient_server", code=code):
+                await self._unhealthy(step, code)
+            case _ if step.permit.dirty or step.permit.probe:
+                await self._rooms.gate.record(step.endpoint, step.limits, step.permit, True, "")
+
+    async def _unhealthy(self, step: _Try, why: str) -> None:
+        opened_s = await self._rooms.gate.record(step.endpoint, step.limits, step.permit, False, why)
+        if opened_s is not None:
+            self._rooms.emit(
+                EndpointStateChanged(step.endpoint.provider, step.endpoint.client_id, "open", why, opened_s)
+            )
+
+    def _failed(
+        self,
+        step: _Try,
+        kind: type[FairleadError],
+        code: str,
+        category: str,
+        retry_after_s: float | None = None,
+        reason: str | None = None,
+    ) -> FairleadError:
+        connection = step.credential.connection
+        self._rooms.emit(
+            TokenRefreshFailed(
+                tenant=connection.key.tenant,
+                provider=connection.key.provider,
+                bucket=connection.key.bucket,
+                connection_id=connection.connection_id,
+                code=code,
+                category=category,
+                reason=reason or code,
+            )
+        )
+        return _error(
+            kind,
+            step.credential,
+            f"the token endpoint answered {code}"
+            if kind is not NotSent
+            else f"the request never left: {code}",
+            retry_after_s=retry_after_s,
+            category=category,
+            reason=reason or code,
+        )
+
+
+def _error(kind: type[FairleadError], credential: Credential, what: str, **more: object) -> FairleadError:
+    key = credential.connection.key
+    return kind(what, tenant=key.tenant, provider=key.provider, **more)  # type: ignore[arg-type]

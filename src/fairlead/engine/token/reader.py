@@ -1,0 +1,131 @@
+"""A caller asks for a token: serve it, refresh it behind the caller's back, or wait for a fresh one (T2, T6).
+
+    valid, outside the buffer    served, from memory for a few seconds
+    valid, inside the buffer     served, and a refresh starts that nobody waits for
+    expired                      refreshed first
+
+A token that has expired is never handed out. A connection that needs its customer still serves its token
+while that lasts: the lead is the time in which a person can act.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from fairlead.engine.ports import ConnectionKey, Credential
+from fairlead.engine.token.coordinator import Coordinator
+from fairlead.engine.token.parts import Fresh, Rooms, profile_of
+from fairlead.engine.token.settle import Settler
+from fairlead.errors import NotFound, OutcomeUnknown, ReauthRequired, Refused, TransientFailure
+from fairlead.policy.token import PublicToken, sanitise
+from fairlead.policy.window import windows
+
+SERVE_MARGIN_S = 1.0
+"""A token with less than this left counts as expired: it would die on its way. TTL/10 for short ones."""
+CACHE_SIZE = 100_000
+
+
+@dataclass(slots=True)
+class _Cached:
+    token: PublicToken
+    generation: int
+    connection_id: UUID
+    good_until_s: float  # monotonic; past it the store is asked again
+
+
+class TokenReader:
+    """Serves tokens to callers of this process."""
+
+    def __init__(self, rooms: Rooms, coordinator: Coordinator, settler: Settler, cache_s: float) -> None:
+        self._rooms = rooms
+        self._coordinator = coordinator
+        self._settler = settler
+        self._cache_s = cache_s
+        self._cache: dict[ConnectionKey, _Cached] = {}
+
+    async def token(self, key: ConnectionKey) -> PublicToken:
+        """A token that is valid now. Raises NotFound, ReauthRequired, or what a refresh raises."""
+        cached = self._cache.get(key)
+        if cached is not None and self._rooms.clock.monotonic() < cached.good_until_s:
+            return cached.token
+        credential = await self._rooms.store.read(key)
+        if credential is None:
+            raise _not_found(key)
+        if credential.state == "revoked":
+            raise ReauthRequired("the grant was revoked", tenant=key.tenant, provider=key.provider)
+        left_s = credential.expires_in_s
+        if left_s is not None and left_s <= self._margin_s(credential):
+            fresh = await self._coordinator.refresh(
+                credential.connection.connection_id, credential.generation
+            )
+            return self._serve(fresh, credential)
+        if self._inside_buffer(credential):
+            self._refresh_behind(credential)
+        return self._serve(await self._settler.open(credential), credential)
+
+    async def _refreshed(self, credential: Credential, left_s: float) -> PublicToken:
+        """A fresh token; where none can be had at once, the old one if it is not dead yet."""
+        try:
+            fresh = await self._coordinator.refresh(
+                credential.connection.connection_id, credential.generation
+            )
+        except (Refused, OutcomeUnknown, TransientFailure):
+            if left_s <= 0:
+                raise
+            fresh = await self._settler.open(credential)
+        return self._serve(fresh, credential)
+
+    async def newer(self, key: ConnectionKey, than: int | None, *, actor: str = "caller") -> PublicToken:
+        """Refresh now: a token newer than generation *than* (None: than the stored one)."""
+        credential = await self._rooms.store.read(key)
+        if credential is None:
+            raise _not_found(key)
+        presented = credential.generation if than is None else than
+        fresh = await self._coordinator.refresh(credential.connection.connection_id, presented, actor=actor)
+        self._cache.pop(key, None)
+        return sanitise(fresh.tokens)
+
+    def forget(self, key: ConnectionKey) -> None:
+        """Drop what this process remembers of *key*."""
+        self._cache.pop(key, None)
+
+    def _margin_s(self, credential: Credential) -> float:
+        profile = profile_of(self._rooms, credential)
+        return min(SERVE_MARGIN_S, (profile.ttl_default_s or SERVE_MARGIN_S * 10) / 10)
+
+    def _inside_buffer(self, credential: Credential) -> bool:
+        if credential.state != "active" or not credential.refreshable or credential.expires_in_s is None:
+            return False
+        profile = profile_of(self._rooms, credential)
+        if profile.ttl_default_s is None:
+            return False
+        return credential.expires_in_s <= windows(profile, profile.ttl_default_s, 0.0).buffer_s
+
+    def _refresh_behind(self, credential: Credential) -> None:
+        """Start a flight and let go of it: its outcome is told by events, not to this caller."""
+        self._coordinator.launch(credential.connection.connection_id, credential.generation)
+
+    def _serve(self, fresh: Fresh, credential: Credential) -> PublicToken:
+        token = sanitise(fresh.tokens)
+        keep_s = self._cache_s
+        if fresh.expires_in_s is not None:
+            keep_s = min(keep_s, fresh.expires_in_s - self._margin_s(credential))
+        if keep_s > 0 and credential.state == "active":
+            self._remember(fresh, token, keep_s)
+        return token
+
+    def _remember(self, fresh: Fresh, token: PublicToken, keep_s: float) -> None:
+        if len(self._cache) >= CACHE_SIZE:
+            self._cache.pop(next(iter(self._cache)))
+        until_s = self._rooms.clock.monotonic() + keep_s
+        self._cache[fresh.key] = _Cached(token, fresh.generation, fresh.connection_id, until_s)
+
+
+def _not_found(key: ConnectionKey) -> NotFound:
+    return NotFound(
+        f"there is no connection {key.bucket!r}",
+        tenant=key.tenant,
+        provider=key.provider,
+        hint="connect the account with `fairlead connections add`",
+    )

@@ -1,0 +1,195 @@
+"""An answer becomes the new generation: sealed, journaled, settled by compare-and-set (T4, T7, R10-R12).
+
+The order is the promise. Raw answer to the fsynced journal first: from then on a crash loses nothing.
+Then merge and settle; a store that is away is asked again for as long as this process lives. An answer
+that cannot be published is kept all the same: it was paid for with a spent token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from uuid import UUID
+
+from fairlead.engine.ports import Answered, Credential, JournalEntry, Lifetime, Sealed, Settlement, Withheld
+from fairlead.engine.token.parts import Fresh, Rooms, answer_context, payload_context, profile_of
+from fairlead.engine.token.stored import Stored, decode_stored, encode_answer, encode_stored
+from fairlead.errors import DependencyUnavailable
+from fairlead.events import StoreUnreachable, TokenRefreshed
+from fairlead.faultpoint import faultpoint
+from fairlead.policy.profile import Profile
+from fairlead.policy.token import merge
+from fairlead.policy.token_outcome import Granted
+from fairlead.policy.window import jitter_fraction, windows
+
+NEVER = Lifetime(expires_in_s=None, urgent_in_s=None, critical_in_s=None, due_in_s=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """One request that left: which rotation it was, and when by the database's clock."""
+
+    credential: Credential
+    rotation_id: UUID
+    epoch: int
+    sent_at: datetime
+    asked_s: float  # monotonic, when the caller asked
+    actor: str
+
+
+def lifetime_of(profile: Profile, connection_id: UUID, expires_in_s: float | None) -> Lifetime:
+    """When a token that lives *expires_in_s* is due, urgent and critical, jitter included (T2)."""
+    if expires_in_s is None:
+        return NEVER
+    offsets = windows(profile, expires_in_s, jitter_fraction(str(connection_id)))
+    return Lifetime(
+        expires_in_s=offsets.expires_in_s,
+        urgent_in_s=offsets.urgent_in_s,
+        critical_in_s=offsets.critical_in_s,
+        due_in_s=offsets.due_in_s,
+    )
+
+
+class Settler:
+    """Stores answers; shared by live exchanges and by recovery from the journal."""
+
+    def __init__(self, rooms: Rooms, retry_s: float) -> None:
+        self._rooms = rooms
+        self._retry_s = retry_s
+
+    async def open(self, credential: Credential) -> Fresh:
+        """The stored token of *credential*, as it stands."""
+        stored = await self.stored(credential)
+        return _fresh(credential, credential.generation, stored, credential.expires_in_s)
+
+    async def stored(self, credential: Credential) -> Stored:
+        """The secrets of the stored generation, opened."""
+        context = payload_context(credential, credential.generation)
+        return decode_stored(await self._rooms.vault.open(context, credential.sealed))
+
+    async def journal(self, send: Send, answer: Answered) -> JournalEntry:
+        """Have the raw answer on disk. A disk that fails now is no reason to drop it: settling goes on."""
+        credential = send.credential
+        plain = encode_answer(answer.status, answer.headers, answer.body)
+        entry = JournalEntry(
+            connection_id=credential.connection.connection_id,
+            tenant=credential.connection.key.tenant,
+            provider=credential.connection.key.provider,
+            rotation_id=send.rotation_id,
+            from_generation=credential.generation,
+            epoch=send.epoch,
+            sent_at=send.sent_at,
+            sealed=self._rooms.vault.seal(answer_context(credential, credential.generation), plain),
+        )
+        try:
+            await self._rooms.journal.append(entry)
+        except OSError as error:
+            self._rooms.emit(StoreUnreachable("journal", type(error).__name__))
+        return entry
+
+    async def publish(self, send: Send, stored: Stored, granted: Granted, *, recovered: bool) -> Fresh | None:
+        """Settle *granted* as the next generation; None if a newer one is there by now."""
+        credential = send.credential
+        merged = replace(stored, tokens=merge(stored.tokens, granted, send.sent_at))
+        generation = await self._settle_or_supersede(send, merged, granted)
+        self._rooms.journal.settled(send.rotation_id, send.epoch)
+        if generation is None:
+            return None
+        faultpoint("token.after_settle")
+        self._tell(send, generation, recovered)
+        left_s = self._left_s(send, granted.expires_in_s, recovered)
+        return replace(_fresh(credential, generation, merged, left_s), refreshed=True)
+
+    def _left_s(self, send: Send, expires_in_s: float | None, recovered: bool) -> float | None:
+        """What is left of the token's life. A recovered one was sent for long ago: let the reader look."""
+        if expires_in_s is None:
+            return None
+        if recovered:
+            return 0.0
+        return expires_in_s - (self._rooms.clock.monotonic() - send.asked_s)
+
+    async def _settle_or_supersede(self, send: Send, merged: Stored, granted: Granted) -> int | None:
+        spent = send.credential.generation
+        if await self._settle(self._settlement(send, merged, granted, spent)) == "settled":
+            return spent + 1
+        now = await self._rooms.store.read_id(send.credential.connection.connection_id)
+        if now is None or now.generation != spent + 1:
+            return None
+        if now.settled_epoch == send.epoch:
+            return now.generation  # ours: its commit had been in doubt
+        # A later send than the settled one, from the same generation, carries the newer token (replays).
+        if not 0 < now.settled_epoch < send.epoch:
+            return None
+        verdict = await self._settle(self._settlement(send, merged, granted, now.generation))
+        return now.generation + 1 if verdict == "settled" else None
+
+    def _settlement(self, send: Send, merged: Stored, granted: Granted, spent: int) -> Settlement:
+        credential = send.credential
+        profile = profile_of(self._rooms, credential)
+        connection = credential.connection
+        unnamed = connection.account_id is None
+        return Settlement(
+            connection_id=connection.connection_id,
+            rotation_id=send.rotation_id,
+            from_generation=spent,
+            epoch=send.epoch,
+            sealed=self._rooms.vault.seal(payload_context(credential, spent + 1), encode_stored(merged)),
+            refreshable=profile.strategy == "assertion" or merged.tokens.refresh_token is not None,
+            account_id=merged.tokens.account_id if unnamed else None,
+            sent_at=send.sent_at,
+            lifetime=lifetime_of(profile, connection.connection_id, granted.expires_in_s),
+            actor=send.actor,
+            audit_id=self._rooms.ids.uuid7(),
+        )
+
+    async def _settle(self, settlement: Settlement) -> str:
+        """Ask until the store answers: the answer is on disk, the lease runs on, nothing is dropped."""
+        told = False
+        while True:
+            try:
+                return await self._rooms.store.settle(settlement)
+            except DependencyUnavailable as away:
+                if not told:
+                    self._rooms.emit(StoreUnreachable("postgres", away.what))
+                    told = True
+                await self._rooms.clock.sleep(self._retry_s)
+
+    async def withhold(self, send: Send, sealed: Sealed, reason: str) -> None:
+        """Keep an answer that cannot be published, sealed as it came (R12)."""
+        await self._rooms.store.withhold(
+            Withheld(
+                withheld_id=self._rooms.ids.uuid7(),
+                connection_id=send.credential.connection.connection_id,
+                tenant=send.credential.connection.key.tenant,
+                from_generation=send.credential.generation,
+                epoch=send.epoch,
+                reason=reason,
+                sealed=sealed,
+            )
+        )
+
+    def _tell(self, send: Send, generation: int, recovered: bool) -> None:
+        connection = send.credential.connection
+        self._rooms.emit(
+            TokenRefreshed(
+                tenant=connection.key.tenant,
+                provider=connection.key.provider,
+                bucket=connection.key.bucket,
+                connection_id=connection.connection_id,
+                generation=generation,
+                waited_s=self._rooms.clock.monotonic() - send.asked_s,
+                recovered=recovered,
+            )
+        )
+
+
+def _fresh(credential: Credential, generation: int, stored: Stored, expires_in_s: float | None) -> Fresh:
+    connection = credential.connection
+    return Fresh(
+        connection_id=connection.connection_id,
+        key=connection.key,
+        generation=generation,
+        tokens=stored.tokens,
+        expires_in_s=expires_in_s,
+        account_id=connection.account_id or stored.tokens.account_id,
+    )

@@ -1,0 +1,77 @@
+"""The plain text of what the vault seals: a connection's secrets, and raw answers for the journal."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fairlead.errors import CredentialUnreadable
+from fairlead.policy.token import TokenSet, token_set_from_bytes, token_set_to_bytes
+from fairlead.secret import Secret
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """All secrets of a connection: its tokens, and its own app's where it does not use the shared one."""
+
+    tokens: TokenSet
+    client_secret: Secret | None = None
+    private_key: Secret | None = None
+    key_id: str | None = None
+
+
+def encode_stored(stored: Stored) -> bytes:
+    """The record to seal. Holds secrets in clear."""
+    record = {
+        "tokens": token_set_to_bytes(stored.tokens).decode(),
+        "client_secret": _plain(stored.client_secret),
+        "private_key": _plain(stored.private_key),
+        "key_id": stored.key_id,
+    }
+    return json.dumps(record, separators=(",", ":")).encode()
+
+
+def decode_stored(plain: bytes) -> Stored:
+    """Back from the sealed form; CredentialUnreadable, without the content, for anything else."""
+    try:
+        record: Mapping[str, Any] = json.loads(plain)
+        return Stored(
+            tokens=token_set_from_bytes(record["tokens"].encode()),
+            client_secret=_secret(record["client_secret"]),
+            private_key=_secret(record["private_key"]),
+            key_id=record["key_id"],
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise CredentialUnreadable("a sealed record opens but holds no credential") from None
+
+
+def encode_answer(status: int, headers: Mapping[str, Sequence[str]], body: bytes) -> bytes:
+    """A raw answer, bytes and all: what cannot be parsed is kept as it came (R12)."""
+    record = {
+        "status": status,
+        "headers": {
+            name: list(values) for name, values in headers.items() if name in ("date", "content-type")
+        },
+        "body": base64.b64encode(body).decode(),
+    }
+    return json.dumps(record, separators=(",", ":")).encode()
+
+
+def decode_answer(plain: bytes) -> tuple[int, dict[str, list[str]], bytes]:
+    """Status, headers and body of a raw answer; CredentialUnreadable for anything else."""
+    try:
+        record = json.loads(plain)
+        return record["status"], record["headers"], base64.b64decode(record["body"])
+    except (KeyError, TypeError, ValueError):
+        raise CredentialUnreadable("a journal entry opens but holds no answer") from None
+
+
+def _plain(secret: Secret | None) -> str | None:
+    return None if secret is None else secret.reveal()
+
+
+def _secret(text: str | None) -> Secret | None:
+    return None if text is None else Secret(text)

@@ -1,0 +1,181 @@
+"""Sends without an answer: the journal first, then the provider's replay policy (T5, R7, R12).
+
+Nobody sends here. A rotation left behind by its owner is settled from the journal of this host or marked
+unknown; an unknown one waits, may be sent once more, or is given up, as the policy of its provider says.
+Meanwhile the stored token is served for as long as it lasts.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from fairlead.engine.ports import Condemnation, Credential, JournalEntry, Rotation, Unknown
+from fairlead.engine.token.parts import Fresh, Rooms, answer_context, profile_of
+from fairlead.engine.token.settle import Send, Settler
+from fairlead.engine.token.stored import decode_answer
+from fairlead.errors import OutcomeUnknown, ReauthRequired
+from fairlead.events import NeedsReauth, TokenOutcomeUnknown
+from fairlead.policy.token import account_mismatch
+from fairlead.policy.token_outcome import Granted, classify_answer
+from fairlead.policy.token_parse import parse_answer
+from fairlead.policy.token_replay import GiveUp, ReplayNow, replay_decision
+from fairlead.policy.token_replay import Wait as WaitUntil
+
+
+class UnknownOutcomes:
+    """Judges sends of unknown outcome and condemns grants that are gone."""
+
+    def __init__(self, rooms: Rooms, settler: Settler) -> None:
+        self._rooms = rooms
+        self._settler = settler
+
+    async def recover(self, credential: Credential) -> Fresh | None:
+        """Settle the journaled answer of a send whose owner is gone, or mark it unknown. None: look again."""
+        rotation = _rotation(credential)
+        fresh = await self.from_journal(credential)
+        if fresh is None:
+            await self.mark(credential, rotation.rotation_id, "the process that sent it is gone")
+        return fresh
+
+    async def mark(self, credential: Credential, rotation_id: UUID, reason: str) -> float | None:
+        """Mark a sent rotation unknown; returns seconds until something can be done, None: at once."""
+        decision = self._decide(credential, age_sent_s=0.0, replays=0)
+        due_in_s = decision.delay_s if isinstance(decision, WaitUntil) else 0.0
+        connection = credential.connection
+        marked = await self._rooms.store.mark_unknown(
+            Unknown(
+                connection_id=connection.connection_id,
+                rotation_id=rotation_id,
+                reason=reason,
+                due_in_s=due_in_s,
+                audit_id=self._rooms.ids.uuid7(),
+            )
+        )
+        if marked:
+            self._rooms.emit(
+                TokenOutcomeUnknown(
+                    tenant=connection.key.tenant,
+                    provider=connection.key.provider,
+                    bucket=connection.key.bucket,
+                    connection_id=connection.connection_id,
+                    generation=credential.generation,
+                    reason=reason,
+                )
+            )
+        return due_in_s if due_in_s > 0 else None
+
+    async def may_replay(self, credential: Credential) -> bool:
+        """True: send once more. False: look again. Raises OutcomeUnknown (wait) or ReauthRequired (gone)."""
+        if await self.from_journal(credential) is not None:
+            return False
+        rotation = _rotation(credential)
+        decision = self._decide(credential, rotation.age_sent_s or 0.0, rotation.replays)
+        if isinstance(decision, ReplayNow):
+            return True
+        key = credential.connection.key
+        if isinstance(decision, WaitUntil):
+            raise OutcomeUnknown(
+                "a refresh was sent and its answer never came",
+                tenant=key.tenant,
+                provider=key.provider,
+                retry_after_s=decision.delay_s,
+            )
+        if not await self.condemn(credential, decision.reason, rotation_id=rotation.rotation_id):
+            return False
+        raise ReauthRequired(
+            "the answer of a refresh was lost and the provider does not repeat it",
+            tenant=key.tenant,
+            provider=key.provider,
+            reason=decision.reason,
+        )
+
+    def _decide(
+        self, credential: Credential, age_sent_s: float, replays: int
+    ) -> ReplayNow | WaitUntil | GiveUp:
+        profile = profile_of(self._rooms, credential)
+        if profile.replay is None:  # a static key was never sent anywhere
+            return GiveUp()
+        return replay_decision(
+            profile.replay.policy,
+            grace_s=profile.replay.grace_s,
+            replay_at_expiry=profile.replay_at_expiry,
+            age_since_sent_s=age_sent_s,
+            access_expires_in_s=credential.expires_in_s,
+            replays_done=replays,
+        )
+
+    async def condemn(self, credential: Credential, reason: str, *, rotation_id: UUID | None) -> bool:
+        """needs_reauth, once, by compare-and-set; False if a newer generation or another owner was there."""
+        connection = credential.connection
+        link = self._rooms.reauth_link(connection.key, connection.connection_id)
+        condemned = await self._rooms.store.condemn(
+            Condemnation(
+                connection_id=connection.connection_id,
+                from_generation=credential.generation,
+                rotation_id=rotation_id,
+                reason=reason,
+                notice_id=self._rooms.ids.uuid7(),
+                notice_args={
+                    "connection_id": str(connection.connection_id),
+                    "bucket": connection.key.bucket,
+                    "reason": reason,
+                    "link": link,
+                },
+                audit_id=self._rooms.ids.uuid7(),
+            )
+        )
+        if condemned:
+            self._rooms.emit(
+                NeedsReauth(
+                    tenant=connection.key.tenant,
+                    provider=connection.key.provider,
+                    bucket=connection.key.bucket,
+                    connection_id=connection.connection_id,
+                    reason=reason,
+                    link=link,
+                )
+            )
+        return condemned
+
+    # ---- the journal
+
+    async def from_journal(self, credential: Credential) -> Fresh | None:
+        """Settle what this host's journals hold for the stored generation, if anything."""
+        entry = await self._rooms.journal.find(credential.connection.connection_id, credential.generation)
+        return None if entry is None else await self.settle_entry(credential, entry)
+
+    async def settle_entry(self, credential: Credential, entry: JournalEntry) -> Fresh | None:
+        """Publish a journaled answer; None if it holds no grant for this account, or came too late."""
+        context = answer_context(credential, entry.from_generation)
+        status, headers, body = decode_answer(await self._rooms.vault.open(context, entry.sealed))
+        stored = await self._settler.stored(credential)
+        outcome = classify_answer(profile_of(self._rooms, credential), parse_answer(status, headers, body))
+        known_account = credential.connection.account_id
+        if not isinstance(outcome, Granted) or account_mismatch(known_account, outcome):
+            return None
+        send = Send(
+            credential=credential,
+            rotation_id=entry.rotation_id,
+            epoch=entry.epoch,
+            sent_at=entry.sent_at,
+            asked_s=self._rooms.clock.monotonic(),
+            actor="fairlead",
+        )
+        return await self._settler.publish(send, stored, outcome, recovered=True)
+
+    async def replay_journal(self) -> int:
+        """At start: settle what dead processes of this host had journaled; how many came good."""
+        settled = 0
+        for entry in await self._rooms.journal.orphans():
+            credential = await self._rooms.store.read_id(entry.connection_id)
+            if credential is not None and credential.generation == entry.from_generation:
+                settled += await self.settle_entry(credential, entry) is not None
+            else:
+                self._rooms.journal.settled(entry.rotation_id, entry.epoch)
+        return settled
+
+
+def _rotation(credential: Credential) -> Rotation:
+    if credential.rotation is None:
+        raise RuntimeError("the plan asked to judge a rotation that is not there")
+    return credential.rotation

@@ -1,0 +1,309 @@
+"""Claims jobs as there is room, runs them, hands back what it may not finish.
+
+    claim free capacity > run each in its own task > acknowledge in batches
+
+One worker serves a process: a job that was in flight at a crash runs alone in it (R3), and alone means that
+nothing else of the process can be lost with it. A job's task is cancelled for two reasons only, lease loss
+and drain; neither is a failure, so the job goes back with its attempt restored. Everything else that ends a
+run is an outcome, written under the lease id of its claim.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from uuid import UUID
+
+from fairlead.clock import Clock, Draw
+from fairlead.engine.acknowledger import Acknowledger
+from fairlead.engine.events import HandlersStuck, JobsHandedBack, WorkerDraining
+from fairlead.engine.executor import Executor
+from fairlead.engine.memory import MemoryGuard
+from fairlead.engine.ports import ClaimFilter, Job, JobStore, MemoryGauge, Outcome, Rescheduled
+from fairlead.engine.services.heartbeat import Heartbeat
+from fairlead.engine.services.service import Health
+from fairlead.engine.timing import TimeLimit, heard
+from fairlead.errors import ConfigInvalid
+from fairlead.events import Emit, ServiceFailed
+from fairlead.faultpoint import faultpoint
+
+SOON_SHARE = 0.02  # of the poll interval: the shortest wait for work that is due but was not to be had
+RUN_SHARE, CANCEL_SHARE = 0.75, 0.9
+"""Of the grace: when running jobs are cancelled, and when even those that ignore it are handed back. With the
+default of 60 s the leases are free after 45 s, and 6 s are left to write what ended last."""
+LAST_WRITE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """What a worker takes, how much at once, and how it waits."""
+
+    wanted: ClaimFilter = field(default_factory=ClaimFilter)
+    """Queues, kinds and providers; no kinds means all that have a handler here."""
+    concurrency: int = 100
+    """Jobs that run at the same time; default 100."""
+    poll_s: float = 1.0
+    """How often to look without a hint, spread by a half; default 1 s."""
+    claim_gap_s: float = 0.005
+    """Between the beginnings of two claims, so that busy slots are filled in batches; default 5 ms."""
+    grace_s: float = 60.0
+    """From ``stop`` to the end of ``run``; default 60 s."""
+
+    def __post_init__(self) -> None:
+        if self.concurrency < 1:
+            raise ConfigInvalid(f"concurrency {self.concurrency} runs nothing", hint="give 1 or more")
+        if not (self.poll_s > 0 and self.grace_s >= 0 and self.claim_gap_s >= 0):
+            raise ConfigInvalid("a worker's times are impossible", hint="poll_s above 0, no negative times")
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    job: Job
+    session_id: UUID
+    task: asyncio.Task[Outcome]
+
+
+class Worker:
+    """Runs jobs until ``stop``. *memory* None: no memory limit is watched."""
+
+    def __init__(
+        self,
+        jobs: JobStore,
+        executor: Executor,
+        heartbeat: Heartbeat,
+        *,
+        clock: Clock,
+        draw: Draw,
+        emit: Emit,
+        settings: WorkerSettings | None = None,
+        memory: MemoryGauge | None = None,
+    ) -> None:
+        self._jobs = jobs
+        self._executor = executor
+        self._heartbeat = heartbeat
+        self._clock = clock
+        self._draw = draw
+        self._emit = emit
+        self._settings = settings or WorkerSettings()
+        self._wanted = _runnable(self._settings.wanted, executor.kinds)
+        self._memory = MemoryGuard(memory, clock=clock, emit=emit) if memory else None
+        self._health = Health("worker", clock=clock, draw=draw, emit=emit)
+        self._woken = asyncio.Event()
+        self._acks = Acknowledger(jobs, clock=clock, draw=draw, emit=emit, on_flushed=self._flushed)
+        self._running: dict[int, _Run] = {}  # by lease id: after a lost lease a job may be here twice
+        self._handed_back: set[int] = set()
+        self._suspect: tuple[Job, UUID] | None = None
+        self._more = True
+        self._next_claim = self._next_suspect = clock.monotonic()
+        self._stopped_at: float | None = None
+        self._at_once = False
+        heartbeat.on_lost(self._lease_lost)
+        heartbeat.on_opened(self.wake)
+
+    # ---- from outside --------------------------------------------------------------------------
+
+    @property
+    def running(self) -> int:
+        """Jobs that run now."""
+        return len(self._running)
+
+    def wake(self) -> None:
+        """A hint that there may be work: look now."""
+        self._more = True
+        self._woken.set()
+
+    def stop(self) -> None:
+        """Claim no more, let jobs end within the grace, hand the rest back. A second call: at once."""
+        if self._stopped_at is None:
+            self._stopped_at = self._clock.monotonic()
+        else:
+            self._at_once = True
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Work until stopped and drained."""
+        async with asyncio.TaskGroup() as group:
+            writer = group.create_task(self._acks.run())
+            while self._stopped_at is None:
+                self._woken.clear()
+                wait_s = await self._guarded_step(group)
+                if self._stopped_at is None:
+                    await heard(self._woken, self._clock, wait_s)
+            await self._drain(self._stopped_at)
+            writer.cancel()
+
+    # ---- working -------------------------------------------------------------------------------
+
+    async def _guarded_step(self, group: asyncio.TaskGroup) -> float:
+        """One look for work; the seconds until the next, unless something wakes us."""
+        try:
+            wait_s = await self._step(group)
+        except Exception as error:  # noqa: BLE001 (the store may be away; what runs, runs on)
+            return self._health.failed(error)
+        self._health.worked()
+        return wait_s
+
+    async def _step(self, group: asyncio.TaskGroup) -> float:
+        if self._heartbeat.session_id is None or not self._acks.accepting or not self._has_memory():
+            return self._poll_s()
+        if self._suspect is None and self._clock.monotonic() >= self._next_suspect:
+            await self._reserve_suspect(self._heartbeat.session_id)
+        if self._suspect is not None:
+            await self._serve_suspect(group)
+            return self._poll_s()
+        return await self._claim(group)
+
+    async def _claim(self, group: asyncio.TaskGroup) -> float:
+        """Fill the free places; the seconds until the next look."""
+        gap_s = self._next_claim - self._clock.monotonic()
+        if gap_s > 0:
+            await self._clock.sleep(gap_s)
+        free = self._settings.concurrency - len(self._running)
+        session_id = self._heartbeat.session_id
+        if free <= 0 or session_id is None or self._stopped_at is not None:
+            return self._poll_s()  # whatever changes this wakes us
+        self._next_claim = self._clock.monotonic() + self._settings.claim_gap_s
+        jobs = await self._jobs.claim(self._wanted, free, session_id)
+        if jobs:
+            faultpoint("job.after_claim")
+        for job in jobs:
+            self._start(group, job, session_id)
+        self._more = len(jobs) == free
+        return self._poll_s() if self._more else await self._idle_s()
+
+    async def _idle_s(self) -> float:
+        """Until the next job is due, at most a poll interval."""
+        due_s = await self._jobs.next_due_s(self._wanted)
+        poll_s = self._poll_s()
+        return poll_s if due_s is None else min(poll_s, max(due_s, self._settings.poll_s * SOON_SHARE))
+
+    def _poll_s(self) -> float:
+        return self._settings.poll_s * (0.5 + self._draw())
+
+    def _has_memory(self) -> bool:
+        return self._memory is None or self._memory.may_claim()
+
+    def _start(self, group: asyncio.TaskGroup, job: Job, session_id: UUID) -> None:
+        if session_id != self._heartbeat.session_id:  # lost while the claim was under way
+            self._acks.put(job, _handed_back(job))
+            return
+        task = group.create_task(self._executor.run(job, self._end_by))
+        self._running[job.lease_id] = _Run(job, session_id, task)
+        task.add_done_callback(partial(self._ended, job))  # not in the task: it may be cancelled unstarted
+
+    def _ended(self, job: Job, task: asyncio.Task[Outcome]) -> None:
+        del self._running[job.lease_id]
+        failed = task.cancelled() or task.exception() is not None  # the exception goes up the task group
+        if job.lease_id in self._handed_back:
+            self._handed_back.discard(job.lease_id)
+        else:
+            self._acks.put(job, _handed_back(job) if failed else task.result())
+        if self._suspect is not None and self._suspect[0] is job:
+            self._suspect = None
+        if self._more or self._suspect is not None or self._stopped_at is not None:
+            self._woken.set()
+
+    def _flushed(self) -> None:
+        if self._suspect is not None:
+            self._woken.set()
+
+    # ---- suspects ------------------------------------------------------------------------------
+
+    async def _reserve_suspect(self, session_id: UUID) -> None:
+        """Take one job that was in flight at a crash. It does not run yet; nothing new begins before it."""
+        self._next_suspect = self._clock.monotonic() + self._settings.poll_s
+        job = await self._jobs.claim_suspect(self._wanted, session_id)
+        if job is not None:
+            self._suspect = job, session_id
+
+    async def _serve_suspect(self, group: asyncio.TaskGroup) -> None:
+        """Start the suspect once nothing can be lost with it: no other run, no unwritten result."""
+        assert self._suspect is not None
+        job, session_id = self._suspect
+        if self._running or self._acks.pending:
+            return
+        started = await self._jobs.start_suspect(job.job_id, job.lease_id)
+        if self._suspect is None:  # the lease was lost meanwhile, and the job handed back
+            return
+        if started:
+            self._start(group, job, session_id)
+        if job.lease_id not in self._running:
+            self._suspect = None
+
+    # ---- losing and leaving --------------------------------------------------------------------
+
+    def _end_by(self) -> float | None:
+        """When running jobs are cancelled; None while nobody stopped us."""
+        if self._stopped_at is None:
+            return None
+        return self._stopped_at + self._settings.grace_s * RUN_SHARE
+
+    def _lease_lost(self, session_id: UUID, reason: str) -> None:
+        """What runs under *session_id* may be running elsewhere already: end it here."""
+        lost = [run for run in self._running.values() if run.session_id == session_id]
+        self._return_suspect()
+        self._cancel(lost, "lease_lost")
+
+    def _cancel(self, runs: list[_Run], reason: str) -> None:
+        for run in runs:
+            run.task.cancel()
+        if runs:
+            self._emit(JobsHandedBack(len(runs), reason))
+
+    def _return_suspect(self) -> None:
+        """Hand back a suspect that was taken and not begun."""
+        if self._suspect is not None and self._suspect[0].lease_id not in self._running:
+            self._acks.put(self._suspect[0], _handed_back(self._suspect[0]))
+            self._suspect = None
+
+    async def _drain(self, stopped_at: float) -> None:
+        grace_s = self._settings.grace_s
+        self._emit(WorkerDraining(len(self._running), grace_s))
+        self._return_suspect()
+        await self._wait_empty(stopped_at + grace_s * RUN_SHARE, until_hurried=True)
+        self._cancel(list(self._running.values()), "drain")
+        await self._wait_empty(stopped_at + grace_s * CANCEL_SHARE, until_hurried=False)
+        self._give_up_on_stuck()
+        await self._write_last(stopped_at + grace_s)
+
+    async def _wait_empty(self, end_by: float, *, until_hurried: bool) -> None:
+        while self._running and not (until_hurried and self._at_once):
+            left_s = end_by - self._clock.monotonic()
+            if left_s <= 0:
+                return
+            self._woken.clear()
+            await heard(self._woken, self._clock, left_s)
+
+    def _give_up_on_stuck(self) -> None:
+        """Handlers that ignore their cancellation: their leases are freed, whatever they still do."""
+        for run in self._running.values():
+            self._handed_back.add(run.job.lease_id)
+            self._acks.put(run.job, _handed_back(run.job))
+        if self._running:
+            self._emit(HandlersStuck(tuple(sorted({run.job.kind for run in self._running.values()}))))
+
+    async def _write_last(self, end_by: float) -> None:
+        left_s = max(end_by - self._clock.monotonic(), LAST_WRITE_S)
+        try:
+            async with TimeLimit(self._clock, left_s):
+                await self._acks.flushed()
+        except TimeoutError:
+            told = f"{self._acks.pending} results could not be written before the stop; their jobs run again"
+            self._emit(ServiceFailed("worker", told))
+
+
+def _runnable(wanted: ClaimFilter, kinds: Iterable[str]) -> ClaimFilter:
+    """*wanted*, narrowed to what has a handler: other kinds are left to processes that know them."""
+    known = tuple(kinds)
+    unknown = sorted(set(wanted.kinds) - set(known))
+    if unknown:
+        hint = f"kinds with a handler: {', '.join(known) or 'none'}"
+        raise ConfigInvalid(f"no handler for kind {', '.join(unknown)}", hint=hint)
+    return replace(wanted, kinds=wanted.kinds or known)
+
+
+def _handed_back(job: Job) -> Rescheduled:
+    """Available again at once, as if it had not been claimed."""
+    return Rescheduled(job.job_id, job.lease_id, 0.0)

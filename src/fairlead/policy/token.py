@@ -1,0 +1,145 @@
+"""The secrets of one generation as a value: made from an answer by merge(), shown by sanitise() only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from fairlead.policy.token_outcome import Granted
+from fairlead.secret import Secret
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSet:
+    """What is sealed for a connection. An API key is an access token that never expires.
+
+    *other* is a JSON object of the fields fairlead has no use for; they are kept for the user (T7).
+    """
+
+    access_token: Secret
+    refresh_token: Secret | None = None
+    token_type: str = "Bearer"
+    scope: str | None = None
+    expires_at: datetime | None = None
+    refresh_expires_at: datetime | None = None
+    account_id: str | None = None
+    other: Secret = Secret("{}")  # noqa: RUF009 - immutable
+
+
+@dataclass(frozen=True, slots=True)
+class PublicToken:
+    """What a caller may see (T8). Nothing else of a TokenSet ever leaves the vault."""
+
+    access_token: Secret
+    token_type: str
+    expires_at: datetime | None
+    scope: str | None
+    account_id: str | None
+
+    def as_dict(self) -> dict[str, str | None]:
+        """For a caller's JSON: the access token in clear, expires_at in ISO 8601."""
+        return {
+            "access_token": self.access_token.reveal(),
+            "token_type": self.token_type,
+            "expires_at": self.expires_at.isoformat() if self.expires_at else None,
+            "scope": self.scope,
+            "account_id": self.account_id,
+        }
+
+
+def merge(stored: TokenSet | None, granted: Granted, sent_at: datetime) -> TokenSet:
+    """The next generation (T7). *sent_at* is the database's time of the SENT mark (R10).
+
+    Absent keeps what is stored: refresh token with its end, scope, account id, other fields.
+    """
+    old = stored or TokenSet(access_token=granted.access_token)
+    refresh_token = granted.refresh_token or old.refresh_token
+    kept_end = old.refresh_expires_at if granted.refresh_token is None else None
+    refresh_end = _end(sent_at, granted.refresh_expires_in_s) or kept_end
+    return TokenSet(
+        access_token=granted.access_token,
+        refresh_token=refresh_token,
+        token_type=granted.token_type or "Bearer",
+        scope=granted.scope or old.scope,
+        expires_at=_end(sent_at, granted.expires_in_s),
+        refresh_expires_at=refresh_end if refresh_token else None,
+        account_id=old.account_id or granted.account_id,
+        other=Secret(json.dumps({**_object(old.other), **_object(granted.other)}, separators=(",", ":"))),
+    )
+
+
+def _end(start: datetime, length_s: float | None) -> datetime | None:
+    return None if length_s is None else start + timedelta(seconds=length_s)
+
+
+def _object(text: Secret) -> dict[str, Any]:
+    fields = json.loads(text.reveal())
+    return fields if isinstance(fields, dict) else {}
+
+
+def account_mismatch(stored_account_id: str | None, granted: Granted) -> bool:
+    """Whether the answer is for another account (R12): both are known, in canonical form, and differ."""
+    return None not in (stored_account_id, granted.account_id) and stored_account_id != granted.account_id
+
+
+def sanitise(tokens: TokenSet) -> PublicToken:
+    """The public part, built new from named fields: what is not named here cannot pass (S18)."""
+    return PublicToken(
+        access_token=tokens.access_token,
+        token_type=tokens.token_type,
+        expires_at=tokens.expires_at,
+        scope=tokens.scope,
+        account_id=tokens.account_id,
+    )
+
+
+# ---- the sealed form
+
+
+def token_set_to_bytes(tokens: TokenSet) -> bytes:
+    """The plain text that the vault seals. Holds secrets in clear."""
+    record = {
+        "v": _VERSION,
+        "access_token": tokens.access_token.reveal(),
+        "refresh_token": tokens.refresh_token.reveal() if tokens.refresh_token else None,
+        "token_type": tokens.token_type,
+        "scope": tokens.scope,
+        "expires_at": _time_text(tokens.expires_at),
+        "refresh_expires_at": _time_text(tokens.refresh_expires_at),
+        "account_id": tokens.account_id,
+        "other": tokens.other.reveal(),
+    }
+    return json.dumps(record, separators=(",", ":")).encode()
+
+
+def token_set_from_bytes(plain: bytes) -> TokenSet:
+    """Back from the sealed form. ValueError, without the content, if it is not one this version reads."""
+    try:
+        record: Mapping[str, Any] = json.loads(plain)
+        if record["v"] != _VERSION:
+            raise ValueError(f"token record of version {record['v']!r}")
+        return TokenSet(
+            access_token=Secret(record["access_token"]),
+            refresh_token=Secret(record["refresh_token"]) if record["refresh_token"] else None,
+            token_type=record["token_type"],
+            scope=record["scope"],
+            expires_at=_time(record["expires_at"]),
+            refresh_expires_at=_time(record["refresh_expires_at"]),
+            account_id=record["account_id"],
+            other=Secret(record["other"]),
+        )
+    except (KeyError, TypeError, json.JSONDecodeError):
+        raise ValueError("not a token record hint: was it sealed by another program?") from None
+
+
+def _time_text(time: datetime | None) -> str | None:
+    return time.astimezone(UTC).isoformat() if time else None
+
+
+def _time(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None

@@ -1,0 +1,299 @@
+"""Reading a token endpoint's answer: strict where it protects, lenient where a token is at stake (V4, V7).
+
+The refresh token has been spent by the time the answer is read, so nothing here raises: what cannot be
+read is an Answer with a `problem`, and the raw body stays sealed in the journal (R12).
+
+What becomes of `expires_in` (the number is in the profile's unit; `default` is the profile's TTL):
+
+| in the answer            | taken as                | why                                                 |
+| ------------------------ | ----------------------- | --------------------------------------------------- |
+| absent, null, ""         | default                 | a missing lifetime must not disable refresh         |
+| 3600, "3600"             | 3600                    | many issuers send text; ASCII digits only           |
+| 3600.5                   | 3600                    | rounded down: early is safe                         |
+| 0, -1, 0.4, "0"          | default, suspect        | a fresh token that is already dead is a mistake     |
+| "3600.5", "1e3", "٣٦٠٠"  | default, suspect        | not a number this parser reads                      |
+| NaN, 1e400, true, {}, [] | default, suspect        | not a number; the token is still good               |
+| above ten years          | default, suspect        | microseconds, or an absolute time                   |
+
+A suspect lifetime is published as an event by the engine; the token is used.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+from urllib.parse import parse_qsl
+
+from fairlead.policy.profile_parts import CodePlace
+from fairlead.secret import Secret
+
+LARGEST_BODY = 256 * 1024
+LARGEST_TOKEN = 64 * 1024
+DEEPEST = 32
+LONGEST_LIFE = 10 * 366 * 86_400
+"""Seconds; ten years. In milliseconds the same number is checked after division."""
+
+_LONGEST_SCOPE = 8 * 1024
+_LONGEST_CODE = 200
+_LONGEST_TEXT = 2_000
+_LONGEST_HEADER = 100
+_MOST_FORM_FIELDS = 64
+# RFC 6750 allows fewer characters; Salesforce's tokens hold "!". A space or control would split the header.
+_ACCESS_TOKEN = re.compile(r"[\x21-\x7e]+")
+_REFRESH_TOKEN = re.compile(r"[\x20-\x7e]+")  # RFC 6749 A.17: VSCHAR; it travels form-encoded
+_TOKEN_TYPE = re.compile(r"[A-Za-z0-9._~+/:-]{1,64}")
+_SCOPE = re.compile(r"[\x20-\x7e]*")
+_DIGITS = re.compile(r"[0-9]{1,16}")
+# A string that never ends is taken to the end of the text: starting again inside it would be quadratic.
+_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
+_STANDARD = frozenset({"access_token", "refresh_token", "token_type", "scope", "expires_in"})
+_CODE_PLACES: tuple[str, ...] = get_args(CodePlace)
+_TEXT_PLACES = ("error_description", "message", "error.message", "error_message", "detail")
+
+Life = Literal["given", "absent", "suspect"]
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The fields of a successful answer as sent; *life* None stands for the profile's default."""
+
+    access_token: Secret
+    refresh_token: Secret | None
+    token_type: str | None
+    scope: str | None
+    life: float | None  # in the profile's unit
+    life_found: Life
+    other: Secret  # JSON object of all other fields
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorFields:
+    """Where codes and descriptions stood. Not shown: a rude issuer may echo secrets in them."""
+
+    codes: tuple[tuple[str, str], ...] = field(repr=False)
+    texts: tuple[str, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A complete answer, read. *problem* says why there is neither grant nor error."""
+
+    status: int
+    grant: Grant | None
+    error: ErrorFields | None
+    problem: str | None
+    retry_after: str | None  # as sent, unread: policy.hint reads it
+    date: str | None  # as sent: the issuer's clock, for a Retry-After that is a date
+
+
+class _Unreadable(ValueError):
+    """Why a body cannot be used; never repeats the body."""
+
+
+def parse_answer(status: int, headers: Mapping[str, Sequence[str]], body: bytes) -> Answer:
+    """Read an answer; *headers* by name in any case, a value or several. Never raises."""
+    grant, error, problem = None, None, None
+    try:
+        fields = _fields_of(body)
+        error = _error_of(fields)
+        grant = _grant_of(fields)
+        if grant is None and error is None:
+            problem = "neither access_token nor error"
+    except _Unreadable as unreadable:
+        problem = str(unreadable)
+    return Answer(
+        status=status,
+        grant=grant,
+        error=error,
+        problem=problem,
+        retry_after=_single(headers, "retry-after"),
+        date=_single(headers, "date"),
+    )
+
+
+def _single(headers: Mapping[str, Sequence[str]], name: str) -> str | None:
+    """The header's one value. Two values contradict each other, so they count as none."""
+    found: list[str] = []
+    for key, value in headers.items():
+        if key.lower() == name:
+            found += [value] if isinstance(value, str) else list(value)
+    return found[0] if len(found) == 1 and len(found[0]) <= _LONGEST_HEADER else None
+
+
+# ---- from bytes to fields
+
+
+def _fields_of(body: bytes) -> dict[str, Any]:
+    if len(body) > LARGEST_BODY:
+        raise _Unreadable(f"body larger than {LARGEST_BODY} bytes")
+    try:
+        text = body.decode("utf-8-sig").strip(" \t\r\n")
+    except UnicodeDecodeError:
+        raise _Unreadable("body is not UTF-8") from None
+    if not text:
+        raise _Unreadable("empty body")
+    if text.startswith("<"):
+        raise _Unreadable("HTML or XML body")
+    return _json_fields(text) if text[0] in '{["' else _form_fields(text)
+
+
+def _json_fields(text: str) -> dict[str, Any]:
+    _check_depth(text)
+    try:
+        value = json.loads(
+            text,
+            object_pairs_hook=_unique,
+            parse_constant=lambda _: math.nan,
+            parse_float=_bounded_float,
+            parse_int=_bounded_int,
+        )
+    except _Unreadable:
+        raise
+    except ValueError:
+        raise _Unreadable("body is not JSON") from None
+    if not isinstance(value, dict):
+        raise _Unreadable("JSON body is not an object")
+    return value
+
+
+def _check_depth(text: str) -> None:
+    """Refuse deep nesting before json recurses into it. Brackets inside strings do not nest."""
+    if text.count("{") + text.count("[") <= DEEPEST:
+        return
+    depth = 0
+    for found in _STRING_OR_BRACKET.finditer(text):
+        depth += (found[0] in "[{") - (found[0] in "]}")
+        if depth > DEEPEST:
+            raise _Unreadable(f"JSON nested deeper than {DEEPEST}")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Python keeps the last of two equal keys, others the first: an answer that means both is refused."""
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise _Unreadable("duplicate key in JSON")
+    return fields
+
+
+def _bounded_int(digits: str) -> int | float:
+    # int() raises from 4,300 digits on; nothing of ours needs more than a JavaScript number holds.
+    return int(digits) if len(digits) <= 20 else math.nan
+
+
+def _bounded_float(digits: str) -> float:
+    return float(digits) if len(digits) <= 100 else math.nan
+
+
+def _form_fields(text: str) -> dict[str, Any]:
+    if not text.isascii() or not text.isprintable() or " " in text or "=" not in text:
+        raise _Unreadable("body is neither JSON nor a form")
+    try:
+        pairs = parse_qsl(
+            text,
+            keep_blank_values=True,
+            strict_parsing=True,
+            errors="strict",
+            max_num_fields=_MOST_FORM_FIELDS,
+        )
+    except ValueError:
+        raise _Unreadable("form body is malformed") from None
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise _Unreadable("duplicate key in form")
+    return fields
+
+
+# ---- from fields to a grant or an error
+
+
+def _grant_of(fields: Mapping[str, Any]) -> Grant | None:
+    if fields.get("access_token") in (None, ""):
+        return None
+    life, found = _life(fields.get("expires_in"))
+    refresh = fields.get("refresh_token")
+    return Grant(
+        access_token=_token(fields["access_token"], "access_token", _ACCESS_TOKEN),
+        refresh_token=_token(refresh, "refresh_token", _REFRESH_TOKEN) if refresh not in (None, "") else None,
+        token_type=_token_type(fields.get("token_type")),
+        scope=_scope(fields.get("scope")),
+        life=life,
+        life_found=found,
+        other=Secret(_plain_json({key: fields[key] for key in fields if key not in _STANDARD})),
+    )
+
+
+def _token(value: object, name: str, form: re.Pattern[str]) -> Secret:
+    if not isinstance(value, str):
+        raise _Unreadable(f"{name} is not text")
+    if len(value) > LARGEST_TOKEN:
+        raise _Unreadable(f"{name} longer than {LARGEST_TOKEN} characters")
+    if not form.fullmatch(value):
+        raise _Unreadable(f"{name} holds characters that no token may hold")
+    return Secret(value)
+
+
+def _token_type(value: object) -> str | None:
+    """None for what is absent or odd: merge() then says Bearer."""
+    if not isinstance(value, str) or not _TOKEN_TYPE.fullmatch(value):
+        return None
+    return "Bearer" if value.lower() == "bearer" else value
+
+
+def _scope(value: object) -> str | None:
+    """One text; a list is joined. None for what is absent or odd: merge() then keeps the stored one."""
+    if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
+        value = " ".join(value)
+    if not isinstance(value, str) or not value or len(value) > _LONGEST_SCOPE or not _SCOPE.fullmatch(value):
+        return None
+    return value
+
+
+def _life(value: object) -> tuple[float | None, Life]:
+    """See the table in the module's docstring."""
+    if value is None or value == "":
+        return None, "absent"
+    if isinstance(value, str):
+        value = int(value) if _DIGITS.fullmatch(value) else math.nan
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None, "suspect"
+    if not (math.isfinite(value) and 1 <= value <= LONGEST_LIFE * 1000):
+        return None, "suspect"
+    return math.floor(value), "given"
+
+
+def _plain_json(value: object) -> str:
+    """Strict JSON: NaN and infinity, which Python alone writes, become null."""
+    return json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _error_of(fields: Mapping[str, Any]) -> ErrorFields | None:
+    codes = [(place, _text_at(fields, place, _LONGEST_CODE)) for place in _CODE_PLACES]
+    texts = [_text_at(fields, place, _LONGEST_TEXT) for place in _TEXT_PLACES]
+    named = tuple((place, code) for place, code in codes if code)
+    told = tuple(text for text in texts if text)
+    return ErrorFields(named, told) if named or told else None
+
+
+def _text_at(fields: Mapping[str, Any], place: str, longest: int) -> str | None:
+    value = at_path(fields, place)
+    return value[:longest] if isinstance(value, str) else None
+
+
+def at_path(fields: Mapping[str, Any], path: str) -> Any:
+    """The value at a dotted path of objects; None where there is none."""
+    value: Any = fields
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value

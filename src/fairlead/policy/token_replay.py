@@ -1,0 +1,72 @@
+"""May a refresh token be sent a second time after an outcome nobody knows? (reference/tokens.md §3.2, R7)
+
+| policy                | answer                                                                            |
+| --------------------- | --------------------------------------------------------------------------------- |
+| stable, assertion     | replay at once: nothing was spent                                                 |
+| until_successor_used  | replay at once, while the provider still remembers the old token (grace_s, if set) |
+| grace(N)              | replay inside N less a margin; later give up                                      |
+| strict*               | wait until the access token is dead; then one replay if replay_at_expiry; give up |
+
+Under strict policies the access token is served meanwhile. A replay once it is dead costs nothing that is
+still held; before, it may revoke the family and with it a token that works.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fairlead.policy.profile_parts import ReplayPolicy
+
+_LARGEST_MARGIN_S = 15.0
+"""A replay may be under way for one HTTP deadline (R9), and must arrive inside the grace."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayNow:
+    """Send the same token again now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Ask again in *delay_s*; serve the access token meanwhile."""
+
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """The rotation is lost: needs_reauth."""
+
+    reason: Literal["lost_rotation"] = "lost_rotation"
+
+
+def replay_decision(
+    policy: ReplayPolicy,
+    *,
+    grace_s: float | None,
+    replay_at_expiry: bool,
+    age_since_sent_s: float,
+    access_expires_in_s: float | None,
+    replays_done: int,
+) -> ReplayNow | Wait | GiveUp:
+    """What to do with a rotation in phase unknown.
+
+    *age_since_sent_s* runs from the first SENT mark, *access_expires_in_s* to the end of the stored access
+    token (zero or less: dead; None: it never expires), *replays_done* counts replays whose outcome is
+    unknown too.
+    """
+    if policy in {"stable", "assertion"}:
+        return ReplayNow()
+    if policy in {"until_successor_used", "grace"}:
+        return ReplayNow() if grace_s is None or age_since_sent_s <= replayable_s(grace_s) else GiveUp()
+    if access_expires_in_s is not None and access_expires_in_s > 0:
+        return Wait(access_expires_in_s)
+    if replay_at_expiry and replays_done == 0:
+        return ReplayNow()
+    return GiveUp()
+
+
+def replayable_s(grace_s: float) -> float:
+    """How long after the send a replay may start so that it arrives inside *grace_s*."""
+    return grace_s - min(_LARGEST_MARGIN_S, grace_s / 10)

@@ -1,0 +1,171 @@
+"""What a user may set, with its meaning and default. Values only; config.py reads them.
+
+Unknown keys are refused. A secret is a SecretStr here and is handed on as a ``Secret``; each may also
+come from a file (``..._FILE``).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+Seconds = Annotated[float, Field(gt=0, le=10 * 366 * 86_400)]
+
+
+class Table(BaseModel):
+    """Base of all tables of the settings file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Database(Table):
+    """PostgreSQL 15 or newer: the truth."""
+
+    url: SecretStr | None = Field(
+        None, description="DSN. Default none: the embedded one is started."
+    )
+    schema_name: str | None = Field(
+        None, pattern=r"\A[a-z_][a-z0-9_]{0,62}\z", description="Schema to live in. Default the DSN's own."
+    )
+    pool_size: int = Field(8, ge=2, le=200, description="Connections of one process. Default 8.")
+    pooler: bool = Field(
+        False,
+        description="The DSN leads through a transaction-mode pooler: no prepared statements, no LISTEN.",
+    )
+
+
+class Redis(Table):
+    """Redis 6.2 or newer, or Valkey: what may be lost."""
+
+    url: SecretStr | None = Field(
+        None, description="URL. Default none: the embedded one is started."
+    )
+
+
+class Vault(Table):
+    """The master key that wraps each tenant's data key (T9)."""
+
+    master_key: SecretStr | None = Field(
+        None, description="`id:key` or key, base64; several by comma while rotating, the first seals."
+    )
+    master_key_file: Path | None = Field(
+        None, description="File that holds the same, mode 0600. Default home/master.key if it is there."
+    )
+    kms: str | None = Field(None, description="`module:object` of a KMS hook, in place of a key of your own.")
+
+
+class Refresh(Table):
+    """The coordinator's numbers (DEFAULTS §1). Rarely worth a change, but for demonstrations and tests."""
+
+    request_deadline_s: Seconds = Field(15.0, description="One token request. Default 15.")
+    total_deadline_s: Seconds = Field(50.0, description="All tries of one refresh. Default 50.")
+    lease_s: Seconds = Field(60.0, description="Nobody takes over an unsent refresh before. Default 60.")
+    not_sent_delays_s: tuple[Seconds, ...] = Field(
+        (1.0, 3.0), description="Waits before trying again what provably never left. Default 1 and 3."
+    )
+    cooldown_s: float = Field(30.0, ge=0, description="Since the last successful refresh. Default 30.")
+    fresh_enough_s: Seconds = Field(
+        60.0, description="Serves a caller that presented no token without a refresh. Default 60."
+    )
+    wait_s: float = Field(
+        15.0, ge=0, description="How long a caller waits for another's refresh. Default 15."
+    )
+    cache_s: float = Field(
+        5.0, ge=0, description="How long a process serves a token from memory without looking. Default 5."
+    )
+    dead_cool_down_s: Seconds = Field(
+        900.0, description="A refresh that died is not scheduled again before this. Default 900."
+    )
+
+
+class Worker(Table):
+    """One worker process."""
+
+    concurrency: int = Field(32, ge=1, le=10_000, description="Jobs at once. Default 32.")
+    lease_s: Seconds = Field(30.0, description="A process unheard of for this long is lost. Default 30.")
+    poll_s: Seconds = Field(1.0, description="How often an idle worker looks for work. Default 1.")
+    rescue_s: Seconds = Field(5.0, description="How often the fleet looks for lost processes. Default 5.")
+    grace_s: float = Field(60.0, ge=0, description="Time to end running jobs on stop. Default 60.")
+    max_crashes: int = Field(3, ge=1, le=100, description="Then a job is dead. Default 3.")
+    queues: tuple[str, ...] = Field(("default",), min_length=1, description="Default only `default`.")
+    kinds: tuple[str, ...] = Field((), description="Kinds of job to take. Default all.")
+    providers: tuple[str, ...] = Field((), description="Providers to take jobs of. Default all.")
+    memory_limit_mb: int | None = Field(
+        None, ge=64, description="Warn at 80 %, stop claiming at 90 %. Default the container's limit."
+    )
+
+
+class Schedules(Table):
+    """Cron expressions, five or six fields, or `@every 5s` (T3)."""
+
+    refresh_scan: str = Field("*/5 * * * *", description="All that is due. Default every 5 minutes.")
+    urgent_scan: str = Field("* * * * *", description="What is inside its lead. Default each minute.")
+    dead_letters: str = Field(
+        "*/15 * * * *", description="The dead-letter processor. Default each quarter hour."
+    )
+    clean_up: str = Field("30 * * * *", description="Retention. Default at half past each hour.")
+
+
+class Retention(Table):
+    """How long ended work is kept (DEFAULTS §7)."""
+
+    completed_s: Seconds = Field(86_400.0, description="Done jobs. Default 24 h.")
+    cancelled_s: Seconds = Field(7 * 86_400.0, description="Cancelled jobs. Default 7 days.")
+    discarded_s: Seconds = Field(
+        30 * 86_400.0, description="Dead jobs and closed dead letters. Default 30 days."
+    )
+    duty_s: Seconds = Field(30 * 86_400.0, description="The record of ticks. Default 30 days.")
+    dead_letter_bound: int = Field(10_000, ge=1, description="Open dead letters of a queue. Default 10,000.")
+
+
+class ProviderApp(Table):
+    """Your app at a provider, and where its profile is changed for you."""
+
+    client_id: str = Field("", max_length=500, description="Client id of your app.")
+    client_secret: SecretStr | None = Field(None, description="Client secret; also client_secret_file.")
+    client_secret_file: Path | None = Field(None, description="File that holds the client secret.")
+    private_key_file: Path | None = Field(None, description="PEM key that signs assertions.")
+    key_id: str | None = Field(None, max_length=200, description="Id of that key (`kid`).")
+    overlay: dict[str, Any] = Field(default_factory=dict, description="Changes laid over the profile.")
+
+
+class Notices(Table):
+    """Who is told that a connection needs its customer."""
+
+    webhook_url: str | None = Field(None, description="POST target of signed events. Default none.")
+    webhook_secret: SecretStr | None = Field(
+        None, description="Signs them (HMAC-SHA256); required with a URL."
+    )
+    reauth_link: str | None = Field(
+        None,
+        description="Page of yours where a customer reconnects; {tenant}, {provider}, {bucket} and "
+        "{connection} are filled in, percent-encoded. Default none.",
+    )
+
+
+class Log(Table):
+    """Structured logs on stderr."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field("info", description="Default info.")
+    format: Literal["auto", "json", "console"] = Field(
+        "auto", description="auto: console on a terminal, else json. Default auto."
+    )
+
+
+class Settings(Table):
+    """All settings. `fairlead config show --origin` tells where each came from."""
+
+    home: Path = Field(Path(".fairlead"), description="Embedded servers, journal, key. Default .fairlead.")
+    database: Database = Database()
+    redis: Redis = Redis()
+    vault: Vault = Vault()
+    refresh: Refresh = Refresh()
+    worker: Worker = Worker()
+    schedules: Schedules = Schedules()
+    retention: Retention = Retention()
+    notices: Notices = Notices()
+    log: Log = Log()
+    providers_dir: Path | None = Field(None, description="Folder of your own profiles. Default none.")
+    providers: dict[str, ProviderApp] = Field(default_factory=dict, description="Your apps by provider.")

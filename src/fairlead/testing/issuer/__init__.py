@@ -1,0 +1,35 @@
+"""A rude OAuth issuer for tests: six replay policies, every quirk seen in the wild, its own ledger."""
+
+from __future__ import annotations
+
+from fairlead.testing.issuer.app import Issuer
+from fairlead.testing.issuer.config import (
+    ConnectionConfig,
+    IssuerConfig,
+    ProviderConfig,
+    Revocation,
+    load,
+)
+from fairlead.testing.issuer.families import Policy
+from fairlead.testing.issuer.holds import Hold, Hook, Moment
+from fairlead.testing.issuer.process import IssuerProcess
+from fairlead.testing.issuer.quirks import QUIRKS, Quirk, Rule
+from fairlead.testing.issuer.world import Grant
+
+__all__ = [
+    "QUIRKS",
+    "ConnectionConfig",
+    "Grant",
+    "Hold",
+    "Hook",
+    "Issuer",
+    "IssuerConfig",
+    "IssuerProcess",
+    "Moment",
+    "Policy",
+    "ProviderConfig",
+    "Quirk",
+    "Revocation",
+    "Rule",
+    "load",
+]

@@ -1,0 +1,92 @@
+"""``python -m fairlead.testing.issuer``: the issuer as a process of its own.
+
+Prints one JSON line (url, pid, ledger) when it is ready, and ends on SIGTERM or SIGINT with a complete
+ledger. With --die-with-parent it also ends when its standard input closes, as it does when the process
+that holds the other end of the pipe dies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from fairlead.errors import FairleadError
+from fairlead.testing.issuer.app import Issuer
+from fairlead.testing.issuer.config import IssuerConfig, load
+
+
+def main() -> int:
+    """Run until told to stop; 2 when the settings cannot be used, 1 when the port cannot."""
+    arguments = _parser().parse_args()
+    try:
+        config = _config(arguments)
+        with contextlib.suppress(ImportError):
+            import uvloop
+
+            return uvloop.run(_serve(config, die_with_parent=arguments.die_with_parent))
+        return asyncio.run(_serve(config, die_with_parent=arguments.die_with_parent))
+    except FairleadError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    except OSError as error:
+        sys.stderr.write(f"test issuer: cannot start: {error} hint: choose another --port or --ledger\n")
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m fairlead.testing.issuer", description=__doc__)
+    parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
+    parser.add_argument("--port", type=int, help="port to listen on (default 0: a free one)")
+    parser.add_argument("--ledger", type=Path, help="ledger file (default: a temporary one)")
+    parser.add_argument("--config", type=Path, help="TOML or JSON file: providers, connections, rules")
+    parser.add_argument("--seed", type=int, help="draws tokens, lifetimes and chances (default 1)")
+    parser.add_argument("--sync", action="store_true", default=None, help="write each ledger line at once")
+    parser.add_argument("--die-with-parent", action="store_true", help="end when standard input closes")
+    return parser
+
+
+def _config(arguments: argparse.Namespace) -> IssuerConfig:
+    config = IssuerConfig() if arguments.config is None else load(arguments.config)
+    names = ("host", "port", "ledger", "seed", "sync")
+    given = {name: value for name in names if (value := getattr(arguments, name)) is not None}
+    return IssuerConfig.read({**dict(config), **given}, "the command line")
+
+
+async def _serve(config: IssuerConfig, *, die_with_parent: bool) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    issuer = Issuer(config)
+    await issuer.start()
+    try:
+        watch = asyncio.create_task(_stdin_closed(stop)) if die_with_parent else None
+        ready = {"url": issuer.url, "pid": os.getpid(), "ledger": str(issuer.ledger_path)}
+        sys.stdout.write(json.dumps(ready) + "\n")
+        sys.stdout.flush()
+        await stop.wait()
+        if watch is not None:
+            watch.cancel()
+    finally:
+        await issuer.stop()
+    return 0
+
+
+async def _stdin_closed(stop: asyncio.Event) -> None:
+    """Set *stop* at the end of standard input."""
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while await reader.read(4096):
+        pass
+    stop.set()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

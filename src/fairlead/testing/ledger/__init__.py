@@ -1,0 +1,25 @@
+"""Reads and judges the ledger of the test issuer: the truth of the other side.
+
+verdict = judge(read_ledger(path))
+assert not verdict.violations and verdict.burnt == 0
+"""
+
+from __future__ import annotations
+
+from fairlead.testing.ledger.history import Burn, GenerationCount, Rotation
+from fairlead.testing.ledger.lines import Entry, Ledger, Post, parse_ledger, posts_of, read_ledger
+from fairlead.testing.ledger.verdict import Verdict, judge
+
+__all__ = [
+    "Burn",
+    "Entry",
+    "GenerationCount",
+    "Ledger",
+    "Post",
+    "Rotation",
+    "Verdict",
+    "judge",
+    "parse_ledger",
+    "posts_of",
+    "read_ledger",
+]

@@ -1,0 +1,225 @@
+"""One connection's history at the issuer, and what each post in it was: first, retry, replay, loss.
+
+The rules are told in `fairlead.testing.ledger.verdict`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from fairlead.testing.ledger.lines import Post
+
+_NEVER_SPENT = ("stable", "assertion")
+_NO_WAY_BACK = ("strict", "strict_family_revoke")
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a connection's client was allowed; times in seconds, *t_end* is when the ledger ends."""
+
+    policy: str
+    grace_s: float
+    replay_at_expiry: bool
+    expiry_leeway_s: float
+    t_end: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """One processed post that made a successor (or handed it out again). *delivered*: the new tokens
+    left in full, or were presented later, which proves it. Times are the issuer's monotonic clock."""
+
+    provider: str
+    connection: str
+    generation: int
+    successor: int
+    t_arrived: float
+    t_processed: float
+    t_answered: float | None
+    delivered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Burn:
+    """A generation whose connection lost its refresh token; *rotation* is the one that spent it."""
+
+    provider: str
+    connection: str
+    generation: int
+    cause: Literal["lost_answer", "replay", "superseded"]
+    t: float
+    rotation: Rotation | None
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationCount:
+    """What was done with one generation of one connection. *kept*: posts that gave an access token and
+    left the refresh token as it was; *overlaps*: posts that arrived while an earlier one was still in
+    the issuer's hands, which single flight forbids."""
+
+    provider: str
+    connection: str
+    generation: int
+    posts: int
+    answered_failures: int
+    kept: int
+    replays: int
+    replays_allowed: int
+    overlaps: int
+
+    @property
+    def violated(self) -> bool:
+        """More posts than the first, one after each known outcome, and the allowed replays."""
+        return self.posts > 1 + self.answered_failures + self.kept + self.replays_allowed
+
+
+class History:
+    """All posts of one connection, in order of arrival."""
+
+    def __init__(self, rules: Rules, posts: list[Post]) -> None:
+        self._rules = rules
+        self._by_generation: defaultdict[int, list[Post]] = defaultdict(list)
+        for post in posts:
+            if post.generation is not None:
+                self._by_generation[post.generation].append(post)
+
+    # ---- what was sent ---------------------------------------------------------------------------
+
+    def counts(self) -> Iterator[GenerationCount]:
+        """One count per generation presented."""
+        for generation, posts in self._by_generation.items():
+            replays = self._replays(posts)
+            yield GenerationCount(
+                provider=posts[0].provider,
+                connection=posts[0].connection or "",
+                generation=generation,
+                posts=len(posts),
+                answered_failures=sum(post.answered_failure for post in posts),
+                kept=sum(post.kept for post in posts),
+                replays=len(replays),
+                replays_allowed=sum(allowed and not _known(post) for post, allowed in replays),
+                overlaps=_overlaps(posts),
+            )
+
+    def _replays(self, posts: list[Post]) -> list[tuple[Post, bool]]:
+        """The posts that came after one of unknown outcome, and whether each was allowed."""
+        first: Post | None = None
+        refused = looked = False
+        replays = []
+        for post in posts:
+            if first is not None:
+                allowed = not refused and not looked and self._may_replay(first, post)
+                replays.append((post, allowed))
+                looked = looked or (allowed and self._strict and not _known(post))
+            elif not _known(post):
+                first = post
+            refused = refused or (post.kind == "refused" and post.delivered)
+        return replays
+
+    @property
+    def _strict(self) -> bool:
+        return self._rules.policy in _NO_WAY_BACK
+
+    def _may_replay(self, first: Post, post: Post) -> bool:
+        rules = self._rules
+        if rules.policy in _NEVER_SPENT:
+            return True
+        if self._strict:
+            expired = post.left_s is not None and post.left_s <= rules.expiry_leeway_s
+            return rules.replay_at_expiry and expired
+        if self._successor_used(first.generation, post.t_arrived):
+            return False
+        begun = first.t_arrived if first.t_processed is None else first.t_processed
+        return rules.policy != "grace" or post.t_arrived - begun <= rules.grace_s
+
+    def _successor_used(self, generation: int | None, before: float) -> bool:
+        successors = {post.successor for post in self._by_generation[generation or 0]} - {None}
+        return any(
+            post.kind is not None and post.t_arrived < before
+            for successor in successors
+            for post in self._by_generation.get(successor or 0, ())
+        )
+
+    # ---- what became of it -----------------------------------------------------------------------
+
+    def rotations(self) -> Iterator[Rotation]:
+        """Every post that gave a successor."""
+        for posts in self._by_generation.values():
+            yield from (self._rotation(post) for post in posts if post.rotated)
+
+    def _rotation(self, post: Post) -> Rotation:
+        return Rotation(
+            provider=post.provider,
+            connection=post.connection or "",
+            generation=post.generation or 0,
+            successor=post.successor or 0,
+            t_arrived=post.t_arrived,
+            t_processed=post.t_processed or post.t_arrived,
+            t_answered=post.t_answered,
+            delivered=post.tokens or post.successor in self._by_generation,
+        )
+
+    def burns(self) -> Iterator[Burn]:
+        """At most one per generation presented."""
+        for posts in self._by_generation.values():
+            burn = self._burn(posts)
+            if burn is not None:
+                yield burn
+
+    def _burn(self, posts: list[Post]) -> Burn | None:
+        rotated = [post for post in posts if post.rotated]
+        last = rotated[-1] if rotated else None
+        if last is not None and self._lost(rotated):
+            return self._burnt("lost_answer", last, last)
+        refused = [post for post in posts if post.kind == "refused"]
+        superseded = next((post for post in refused if post.reason == "superseded"), None)
+        if superseded is not None:
+            return self._burnt("superseded", superseded, None)
+        replayed = next((post for post in refused if post.reason == "replay"), None)
+        if replayed is None or last is None:
+            return None
+        never_seen = last.successor not in self._by_generation
+        if never_seen and self._entitled(posts, replayed):
+            return self._burnt("lost_answer", last, last)
+        return self._burnt("replay", replayed, last) if self._strict else None
+
+    def _lost(self, rotated: list[Post]) -> bool:
+        """Whether the newest successor never arrived and cannot be had again."""
+        newest = rotated[-1].successor
+        if newest in self._by_generation or any(post.tokens for post in rotated if post.successor == newest):
+            return False
+        if self._rules.policy == "grace":
+            return self._rules.t_end - (rotated[0].t_processed or 0.0) > self._rules.grace_s
+        return self._strict
+
+    def _entitled(self, posts: list[Post], replayed: Post) -> bool:
+        """Whether this refused replay was the look of a client that had lost the answer."""
+        return not self._strict or any(post is replayed and allowed for post, allowed in self._replays(posts))
+
+    def _burnt(
+        self, cause: Literal["lost_answer", "replay", "superseded"], post: Post, rotation: Post | None
+    ) -> Burn:
+        return Burn(
+            provider=post.provider,
+            connection=post.connection or "",
+            generation=post.generation or 0,
+            cause=cause,
+            t=post.t_processed or post.t_arrived,
+            rotation=None if rotation is None else self._rotation(rotation),
+        )
+
+
+def _known(post: Post) -> bool:
+    """Whether the client learnt that its refresh token is as it was."""
+    return post.answered_failure or post.kept
+
+
+def _overlaps(posts: list[Post]) -> int:
+    busy_until, overlaps = float("-inf"), 0
+    for post in posts:
+        overlaps += post.t_arrived < busy_until
+        busy_until = max(busy_until, float("inf") if post.t_answered is None else post.t_answered)
+    return overlaps

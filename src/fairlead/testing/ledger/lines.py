@@ -1,0 +1,158 @@
+"""Reads an issuer's ledger: what arrived, what was processed, what left, as values. Pure but for the file.
+
+The ledger is the truth of the other side. `read_ledger` gives its lines, `posts_of` joins the lines of
+each presentation of a token into one `Post`. What the lines mean stands in
+``fairlead.testing.issuer.entries``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fairlead.errors import InputInvalid
+
+_REFRESHES = (None, "client_credentials", "urn:ietf:params:oauth:grant-type:jwt-bearer")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line: its run (an issuer that appends to an old file begins a new one), time in seconds of
+    the issuer's monotonic clock, number within the run, event, and its other fields as they stand."""
+
+    run: int
+    t: float
+    seq: int
+    event: str
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The lines of a ledger file in order."""
+
+    entries: tuple[Entry, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether the issuer ended by itself; otherwise the last moments may not be recorded."""
+        return bool(self.entries) and self.entries[-1].event == "stopped"
+
+    def of(self, event: str) -> Iterator[Entry]:
+        """The lines of one event."""
+        return (entry for entry in self.entries if entry.event == event)
+
+
+@dataclass(slots=True)
+class Post:
+    """One presentation of a token at the token endpoint; what is None did not happen, as far as the
+    ledger tells. *left_s*: life left in the access token that came with the generation presented;
+    *kind*: what processing made of it; *delivered*: the answer left whole; *tokens*: and the new tokens
+    were in it."""
+
+    run: int
+    request: int
+    provider: str
+    connection: str | None
+    generation: int | None
+    t_arrived: float
+    left_s: float | None = None
+    client_id: str | None = None
+    incomplete: bool = False
+    in_url: bool = False
+    t_processed: float | None = None
+    kind: str | None = None
+    reason: str | None = None
+    successor: int | None = None
+    t_answered: float | None = None
+    status: int | None = None
+    delivered: bool = False
+    tokens: bool = False
+
+    @property
+    def answered_failure(self) -> bool:
+        """A complete answer to something that was not processed: the token is as it was, and the client
+        knows it."""
+        return self.kind is None and self.delivered
+
+    @property
+    def kept(self) -> bool:
+        """New access tokens without a new refresh token, and the client knows it."""
+        return self.kind in ("minted", "unchanged") and self.tokens
+
+    @property
+    def rotated(self) -> bool:
+        """Whether a successor was made, or handed out again."""
+        return self.successor is not None
+
+
+def read_ledger(path: Path) -> Ledger:
+    """The ledger in *path*. Half a line, left where an issuer was killed, is passed over; any other
+    line that cannot be read, and a gap in the numbers, raises InputInvalid."""
+    with path.open(encoding="utf-8", newline="\n") as file:
+        return parse_ledger(file)
+
+
+def parse_ledger(lines: Iterable[str]) -> Ledger:
+    """As `read_ledger`, from lines with their newlines."""
+    entries: list[Entry] = []
+    run, seq, torn = 0, 0, False
+    for number, line in enumerate(lines, 1):
+        try:
+            data = json.loads(line) if line.endswith("\n") else None
+        except ValueError:
+            data = None
+        if not isinstance(data, dict):
+            torn = torn or bool(line.strip())
+            continue
+        if data.get("ev") == "started":
+            run, seq, torn = run + 1, 0, False
+        if torn or data.get("seq") != seq + 1:
+            raise InputInvalid(
+                f"the ledger is damaged at line {number}", hint="a line is missing or cut before it"
+            )
+        seq += 1
+        t, event = float(data.pop("t")), str(data.pop("ev"))
+        entries.append(Entry(run, t, int(data.pop("seq")), event, data))
+    return Ledger(tuple(entries))
+
+
+def posts_of(ledger: Ledger) -> list[Post]:
+    """Every presentation of a refresh token or assertion, in the order of arrival."""
+    posts: dict[tuple[int, int], Post] = {}
+    for entry in ledger.entries:
+        fields = entry.fields
+        key = (entry.run, fields.get("req", 0))
+        if entry.event == "arrived":
+            if fields.get("at") is None and fields.get("grant") in _REFRESHES:
+                posts[key] = _arrived(entry)
+            continue
+        post = posts.get(key)
+        if post is None:
+            continue
+        if entry.event == "processed":
+            post.t_processed, post.kind = entry.t, fields["kind"]
+            post.reason, post.successor = fields.get("reason"), fields.get("successor")
+        elif entry.event == "answered":
+            post.t_answered, post.status = entry.t, fields.get("status")
+            post.delivered, post.tokens = fields["delivered"], fields.get("tokens", False)
+    return list(posts.values())
+
+
+def _arrived(entry: Entry) -> Post:
+    fields = entry.fields
+    return Post(
+        run=entry.run,
+        request=fields["req"],
+        provider=fields["provider"],
+        connection=fields.get("connection"),
+        generation=fields.get("generation"),
+        t_arrived=entry.t,
+        left_s=fields.get("left_s"),
+        client_id=fields.get("client_id"),
+        incomplete=fields.get("incomplete", False),
+        in_url=fields.get("query", False),
+    )

@@ -1,0 +1,89 @@
+"""Real servers for tests, and a fresh database per test.
+
+with running_servers() as endpoints:              # once per session
+    url = await fresh_database(endpoints.database_url)
+    ...
+    await drop_database(endpoints.database_url, url)
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import asyncpg
+
+from fairlead.adapters.embedded import EmbeddedServers, Endpoints
+
+__all__ = [
+    "TEST_SETTINGS",
+    "database_name",
+    "drop_database",
+    "fresh_database",
+    "remove_root",
+    "running_servers",
+    "temporary_root",
+]
+
+# Our kills end processes, not the machine, so nothing here needs the disk to be flushed.
+TEST_SETTINGS = {"fsync": "off", "max_connections": "300", "valkey.enable-debug-command": "local"}
+
+
+@contextmanager
+def temporary_root() -> Iterator[Path]:
+    """A short folder that the servers' account can reach, also for root; stopped and removed at the end."""
+    top = Path(tempfile.mkdtemp(prefix="fl-", dir="/tmp"))
+    top.chmod(0o711)  # pytest's own folders are 0700, where root's servers would have to move out
+    root = top / "root"
+    try:
+        yield root
+    finally:
+        EmbeddedServers(root).stop()
+        remove_root(root)
+        shutil.rmtree(top)
+
+
+def remove_root(root: Path) -> None:
+    """Delete a stopped root, and what its links point to."""
+    for link in (root / "servers" / "run", root / "servers"):
+        if link.is_symlink():
+            shutil.rmtree(link.readlink(), ignore_errors=True)
+    shutil.rmtree(root, ignore_errors=True)
+
+
+@contextmanager
+def running_servers(settings: Mapping[str, str] = TEST_SETTINGS) -> Iterator[Endpoints]:
+    """Both servers in a temporary folder, for as long as the block lasts."""
+    with temporary_root() as root, EmbeddedServers(root, settings=settings) as endpoints:
+        yield endpoints
+
+
+async def fresh_database(admin_url: str, *, template: str = "template1") -> str:
+    """Create a database (about 20 ms) and give its URL. Nobody may be connected to *template*."""
+    name = f"t_{os.getpid()}_{secrets.token_hex(4)}"
+    await _admin(admin_url, f'CREATE DATABASE "{name}" TEMPLATE "{template}" STRATEGY wal_log')
+    return urlsplit(admin_url)._replace(path=f"/{name}").geturl()
+
+
+async def drop_database(admin_url: str, url: str) -> None:
+    """Drop what `fresh_database` made, whoever is still connected to it."""
+    await _admin(admin_url, f'DROP DATABASE IF EXISTS "{database_name(url)}" WITH (FORCE)')
+
+
+def database_name(url: str) -> str:
+    """The database of a URL; that of a migrated one serves as template."""
+    return urlsplit(url).path.removeprefix("/")
+
+
+async def _admin(url: str, statement: str) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()

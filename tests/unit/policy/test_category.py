@@ -1,0 +1,122 @@
+"""Failures are judged by type alone: ours by what they say, Python's by a table, the rest is flagged."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import ssl
+
+import pytest
+
+from fairlead import errors
+from fairlead.policy.category import Category, classify_exception
+from fairlead.policy.safe import MAX_SAFE_BYTES
+
+
+class Misleading(Exception):
+    """Its name and text speak of rate limits and 429; its type says nothing."""
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (TimeoutError("slow"), "timeout"),
+        (ConnectionRefusedError("no"), "connection_refused"),
+        (ConnectionResetError("cut"), "connection_reset"),
+        (BrokenPipeError("cut"), "connection_lost"),
+        (ConnectionAbortedError("cut"), "connection_lost"),
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "network"),
+        (socket.herror(1, "unknown host"), "network"),
+        (ssl.SSLError(1, "handshake"), "network"),
+        (ssl.SSLCertVerificationError(1, "expired"), "network"),
+        (OSError(errno.ENETUNREACH, "unreachable"), "network"),
+        (OSError(errno.EHOSTUNREACH, "no route"), "network"),
+        (OSError("something"), "network"),
+    ],
+)
+def test_the_network_of_python(error: Exception, code: str) -> None:
+    failure = classify_exception(error)
+    assert (failure.category, failure.code, failure.unclassified) == (Category.TRANSIENT_NETWORK, code, False)
+    assert type(error).__name__ in failure.reason
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("x"),
+        KeyError("x"),
+        RuntimeError("429 Too Many Requests: rate limit exceeded"),
+        Misleading("invalid_grant 401 unauthorized"),
+        FileNotFoundError(errno.ENOENT, "no such file"),
+        PermissionError(errno.EACCES, "denied"),
+        OSError(errno.ENOSPC, "No space left on device"),
+        OSError(errno.EMFILE, "Too many open files"),
+        errors.FairleadError("something"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_nobody_knows_is_tried_again_and_flagged(error: Exception) -> None:
+    failure = classify_exception(error)
+    assert failure.category is Category.TRANSIENT_NETWORK
+    assert failure.unclassified
+
+
+@pytest.mark.parametrize("cls", errors.all_errors(), ids=lambda cls: cls.__name__)
+def test_each_error_of_ours_has_a_category(cls: type[errors.FairleadError]) -> None:
+    failure = classify_exception(cls("it failed", tenant="acme", retry_after_s=7.5))
+    assert failure.code == cls.code
+    assert failure.hint_s == 7.5
+    assert failure.reason.startswith("it failed (tenant='acme')")
+    assert failure.unclassified == (cls is errors.FairleadError)
+    if cls.category is not None:
+        assert failure.category == cls.category
+
+
+@pytest.mark.parametrize(
+    ("error", "category"),
+    [
+        (errors.Refused("x"), Category.TRANSIENT_NETWORK),
+        (errors.Failed("x"), Category.TRANSIENT_SERVER),
+        (errors.NotFound("x"), Category.PERMANENT_REQUEST),
+        (errors.StaleWrite("x"), Category.PERMANENT_REQUEST),
+        (errors.MigrationNeeded("x"), Category.PERMANENT_CONFIG),
+        (errors.RequestRejected("x", category="permanent_permission"), Category.PERMANENT_PERMISSION),
+        (errors.Failed("x", category="transient_rate_limit"), Category.TRANSIENT_RATE_LIMIT),
+        (errors.Failed("x", category="no_such_category"), Category.TRANSIENT_SERVER),
+    ],
+)
+def test_an_instance_may_say_more_than_its_class_and_its_family_speaks_for_the_silent(
+    error: errors.FairleadError, category: Category
+) -> None:
+    assert classify_exception(error).category is category
+
+
+def test_a_group_is_judged_by_its_gravest_member() -> None:
+    network, limited = ConnectionResetError("cut"), errors.RateLimited("wait", retry_after_s=5)
+    longer, gone = errors.RateLimited("wait", retry_after_s=50), errors.ReauthRequired("gone")
+    assert classify_exception(ExceptionGroup("g", [network, limited, longer])).hint_s == 50
+    nested = ExceptionGroup("g", [network, ExceptionGroup("inner", [gone, limited])])
+    assert classify_exception(nested).category is Category.PERMANENT_AUTH
+    known_first = classify_exception(ExceptionGroup("g", [ValueError("bug"), network]))
+    assert known_first.code == "connection_reset"
+
+
+def test_a_deep_group_is_no_stack_overflow() -> None:
+    group: Exception = ValueError("bottom")
+    for _ in range(5000):
+        group = ExceptionGroup("g", [group])
+    assert classify_exception(group).unclassified
+
+
+def test_an_error_whose_text_fails_is_still_a_failure() -> None:
+    class Broken(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    assert classify_exception(Broken()).reason == "Broken: <its text failed with RuntimeError>"
+
+
+def test_the_reason_is_bounded_and_storable() -> None:
+    reason = classify_exception(ValueError("\0\ud800" + "x" * 10_000_000)).reason
+    assert len(reason.encode()) <= MAX_SAFE_BYTES
+    assert "\0" not in reason

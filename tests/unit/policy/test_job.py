@@ -1,0 +1,214 @@
+"""Priorities, labels, outcomes, the time budget, and the checks a job passes at the door."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from fairlead import errors
+from fairlead.policy.category import Category
+from fairlead.policy.job import (
+    LONGEST_DELAY_S,
+    Cancel,
+    Discard,
+    NeedsReauth,
+    Priority,
+    Retry,
+    Snooze,
+    budget_snooze,
+    check_new_job,
+    job_label,
+    outcome_of_exception,
+    parse_priority,
+)
+from fairlead.policy.states import JobState
+
+# ---- priorities and labels ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("priority", Priority)
+def test_priorities_by_name_and_by_level(priority: Priority) -> None:
+    for word in (priority, priority.name.lower(), int(priority), str(int(priority))):
+        assert parse_priority(word) is priority
+
+
+def test_the_four_levels() -> None:
+    assert {priority.name.lower(): int(priority) for priority in Priority} == {
+        "critical": 0,
+        "urgent": 1,
+        "normal": 2,
+        "low": 3,
+    }
+
+
+@pytest.mark.parametrize(
+    "value", ["", "Urgent", "high", "4", "-1", " 1", "1\n", "\u0661", 4, -1, True, 1.5, None, "x" * 10**6]
+)
+def test_an_unknown_priority_is_refused(value: object) -> None:
+    with pytest.raises(errors.InputInvalid, match=r"is no priority.* hint: use critical") as caught:
+        parse_priority(value)
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("state", "due", "attempt", "label"),
+    [
+        (JobState.AVAILABLE, True, 0, "available"),
+        (JobState.AVAILABLE, True, 3, "available"),
+        (JobState.AVAILABLE, False, 0, "scheduled"),
+        (JobState.AVAILABLE, False, 1, "retryable"),
+        (JobState.RUNNING, False, 1, "running"),
+        (JobState.DISCARDED, False, 4, "discarded"),
+    ],
+)
+def test_labels(state: JobState, due: bool, attempt: int, label: str) -> None:
+    assert job_label(state, due=due, attempt=attempt) == label
+
+
+# ---- outcomes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("outcome", [Cancel, Discard, NeedsReauth])
+@pytest.mark.parametrize("reason", ["", "  ", "\n", None, 5])
+def test_an_end_without_a_reason_is_refused(outcome: type[Cancel], reason: str) -> None:
+    with pytest.raises(errors.InputInvalid, match="without a reason"):
+        outcome(reason)
+
+
+@pytest.mark.parametrize("delay_s", [-1, -1e-9, math.nan, math.inf, LONGEST_DELAY_S + 1, "5", None])
+def test_an_impossible_snooze_is_refused(delay_s: float) -> None:
+    with pytest.raises(errors.InputInvalid, match=r"is no delay for snooze.* hint:"):
+        Snooze(delay_s)
+
+
+def test_a_refusal_that_names_a_time_is_a_wait_not_a_failure() -> None:
+    for cls in (errors.RateLimited, errors.RefreshInProgress, errors.EndpointUnavailable):
+        outcome = outcome_of_exception(cls("wait", tenant="acme", retry_after_s=20), draw=0.5)
+        assert isinstance(outcome, Snooze)
+        assert outcome.delay_s == pytest.approx(21)
+        assert "tenant='acme'" in outcome.reason
+    assert outcome_of_exception(errors.RateLimited("w", retry_after_s=20), draw=0) == Snooze(
+        20, "w hint: ask again after retry_after_s"
+    )
+
+
+@pytest.mark.parametrize("retry_after_s", [1e12, -5.0])
+def test_a_wait_keeps_its_bounds(retry_after_s: float) -> None:
+    outcome = outcome_of_exception(errors.RateLimited("wait", retry_after_s=retry_after_s), draw=0.99)
+    assert isinstance(outcome, Snooze)
+    assert 0 <= outcome.delay_s <= LONGEST_DELAY_S
+
+
+@pytest.mark.parametrize(
+    ("error", "category"),
+    [
+        (errors.RateLimited("wait"), Category.TRANSIENT_RATE_LIMIT),
+        (errors.RateLimited("wait", retry_after_s=math.nan), Category.TRANSIENT_RATE_LIMIT),
+        (errors.NotSent("no route"), Category.TRANSIENT_NETWORK),
+        (errors.ReauthRequired("gone", retry_after_s=5), Category.PERMANENT_AUTH),
+        (errors.TransientFailure("503", retry_after_s=5), Category.TRANSIENT_SERVER),
+        (ValueError("bug"), Category.TRANSIENT_NETWORK),
+    ],
+    ids=repr,
+)
+def test_everything_else_is_a_failure(error: Exception, category: Category) -> None:
+    outcome = outcome_of_exception(error, draw=0)
+    assert isinstance(outcome, Retry)
+    assert outcome.failure.category is category
+
+
+# ---- the time budget (Q5) ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("remaining_s", "timeout_s", "snoozed"),
+    [
+        (60, 60, False),
+        (15, 60, False),
+        (14.9, 60, True),
+        (14.9, None, True),
+        (0, 60, True),
+        (-3, 60, True),
+        (14.9, 90, True),
+        (10, 10, False),  # a short job has its whole time: it must not put itself off for ever
+        (2.5, 10, False),
+        (2.4, 10, True),
+        (None, None, False),
+        (None, 60, False),
+    ],
+)
+def test_too_little_time_at_the_start_means_back_in_30_s(
+    remaining_s: float | None, timeout_s: float | None, snoozed: bool
+) -> None:
+    outcome = budget_snooze(remaining_s, timeout_s)
+    assert (outcome is not None) == snoozed
+    if outcome is not None:
+        assert outcome.delay_s == 30
+        assert "left at its start" in outcome.reason
+
+
+@pytest.mark.parametrize("timeout_s", [0.01, 1, 14, 15, 60, 90, 3600])
+def test_a_job_with_its_whole_time_always_runs(timeout_s: float) -> None:
+    assert budget_snooze(timeout_s, timeout_s) is None
+
+
+# ---- at the door -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fields:
+    kind: str = "token.refresh"
+    tenant_id: str = "Ácme / Zürich"
+    queue: str = "default"
+    provider: str | None = "mercadolibre"
+    group_key: str = "conn:1"
+    priority: int = 2
+    delay_s: float = 0.0
+    args: dict[str, object] = field(default_factory=lambda: {"connection": "x"})
+    unique_key: str | None = None
+    unique_for_s: float | None = None
+    expires_in_s: float | None = None
+    tags: tuple[str, ...] = ()
+
+
+def test_an_acceptable_job_gives_the_text_of_its_args() -> None:
+    job = Fields(unique_key="k", unique_for_s=60, expires_in_s=61, delay_s=60, tags=("a",) * 16, group_key="")
+    assert check_new_job(job) == '{"connection":"x"}'
+    assert check_new_job(replace(job, provider=None, args={})) == "{}"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"tenant_id": ""}, "is no tenant id"),
+        ({"kind": "Token Refresh"}, "is no name for a kind"),
+        ({"kind": "a\n"}, "is no name for a kind"),
+        ({"queue": ""}, "is no name for a queue"),
+        ({"provider": "a/b"}, "is no name for a provider"),
+        ({"priority": 4}, "4 is no priority"),
+        ({"delay_s": -1}, "is no delay for delay_s"),
+        ({"delay_s": math.nan}, "is no delay for delay_s"),
+        ({"expires_in_s": -1}, "is no delay for expires_in_s"),
+        ({"expires_in_s": 5, "delay_s": 5}, "would expire in 5 s and is due in 5 s"),
+        ({"unique_key": ""}, "is no unique key: it is empty"),
+        ({"unique_key": "k" * 201}, "is no unique key"),
+        ({"unique_key": "a\0"}, "is no unique key"),
+        ({"unique_for_s": 5}, "unique_for_s without a unique_key"),
+        ({"unique_key": "k", "unique_for_s": math.inf}, "is no delay for unique_for_s"),
+        ({"group_key": "g" * 401}, "is no group key"),
+        ({"tags": ("a",) * 17}, "17 tags are too many"),
+        ({"tags": ("",)}, "is no tag"),
+        ({"tags": ("t" * 65,)}, "is no tag"),
+        ({"args": {"a": math.nan}}, "args.a is nan"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_an_unacceptable_job_is_refused_with_a_way_out(change: dict[str, object], said: str) -> None:
+    with pytest.raises(errors.InputInvalid) as caught:
+        check_new_job(replace(Fields(), **change))  # type: ignore[arg-type]
+    assert said in str(caught.value)
+    assert " hint: " in str(caught.value)
+    if "tenant_id" not in change and "priority" not in change:
+        assert caught.value.tenant == "Ácme / Zürich"

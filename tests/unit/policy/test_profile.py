@@ -1,0 +1,445 @@
+"""Provider profiles: the built-in facts, the files of users, and addresses that cannot be bent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
+
+from fairlead.errors import ConfigInvalid, InputInvalid
+from fairlead.policy.endpoint import EndpointRefused, checked_value, parse_template
+from fairlead.policy.profile import Profile
+from fairlead.policy.profile_docs import render
+from fairlead.policy.profile_load import inspect_profiles, load_profiles
+
+PROFILES = load_profiles()
+ROOT = Path(__file__).parents[3]
+
+MINIMAL = """
+name = "acme"
+title = "Acme"
+strategy = "refresh_token"
+ttl_default_s = 3600
+[endpoints]
+token = "https://acme.example/token"
+[replay]
+policy = "strict"
+"""
+
+
+def _write(folder: Path, name: str, text: str) -> Path:
+    file = folder / name
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+# ---- built in
+
+
+def test_the_listed_profiles_are_built_in() -> None:
+    assert set(PROFILES) == {
+        "anthropic", "gemini", "generic_oauth2", "google", "hubspot", "mercadolibre", "netsuite", "openai",
+        "quickbooks", "qwen", "salesforce", "shopify", "stripe", "xero",
+    }  # fmt: skip
+    assert set(PROFILES["shopify"].variants) == {"online", "permanent"}
+    assert set(PROFILES["netsuite"].variants) == {"m2m", "public"}
+
+
+# name, variant, strategy, life, rotates, replay policy, grace, replay at expiry, refreshes
+FACTS: list[tuple[str, str | None, str, float | None, bool, str | None, float | None, bool, bool]] = [
+    ("mercadolibre", None, "refresh_token", 21_600, True, "strict", None, True, True),
+    ("shopify", None, "refresh_token", 3_600, True, "until_successor_used", 2_592_000, False, True),
+    ("shopify", "online", "refresh_token", 86_400, False, "until_successor_used", 2_592_000, False, False),
+    ("shopify", "permanent", "static_key", None, False, None, None, False, False),
+    ("google", None, "refresh_token", 3_600, False, "stable", None, False, True),
+    ("google", "service_account", "assertion", 3_600, False, "assertion", None, False, True),
+    ("netsuite", None, "refresh_token", 3_600, False, "stable", None, False, True),
+    ("netsuite", "m2m", "assertion", 3_600, False, "assertion", None, False, True),
+    ("netsuite", "public", "refresh_token", 3_600, True, "strict", None, True, True),
+    ("hubspot", None, "refresh_token", 1_800, False, "stable", None, False, True),
+    ("salesforce", None, "refresh_token", 7_200, True, "strict_family_revoke", None, False, True),
+    ("salesforce", "no_rotation", "refresh_token", 7_200, False, "stable", None, False, True),
+    ("quickbooks", None, "refresh_token", 3_600, True, "grace", 86_400, False, True),
+    ("xero", None, "refresh_token", 1_800, True, "grace", 1_800, False, True),
+    ("generic_oauth2", None, "refresh_token", 3_600, True, "strict", None, True, True),
+    ("stripe", None, "static_key", None, False, None, None, False, False),
+    ("anthropic", None, "static_key", None, False, None, None, False, False),
+    ("openai", None, "static_key", None, False, None, None, False, False),
+    ("gemini", None, "static_key", None, False, None, None, False, False),
+    ("gemini", "oauth", "refresh_token", 3_600, False, "stable", None, False, True),
+    ("qwen", None, "static_key", None, False, None, None, False, False),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "strategy", "ttl_s", "rotates", "policy", "grace_s", "at_expiry", "refreshes"), FACTS
+)
+def test_facts_of_built_in_profiles(
+    name: str, variant: str | None, strategy: str, ttl_s: float | None, rotates: bool, policy: str | None,
+    grace_s: float | None, at_expiry: bool, refreshes: bool,
+) -> None:  # fmt: skip
+    profile = PROFILES[name].variant(variant)
+    replay = profile.replay
+    assert (profile.strategy, profile.ttl_default_s, profile.rotates) == (strategy, ttl_s, rotates)
+    assert (replay.policy, replay.grace_s) == (policy, grace_s) if replay else policy is None
+    assert (profile.replay_at_expiry, profile.refreshes) == (at_expiry, refreshes)
+
+
+def test_every_built_in_profile_and_variant_is_in_the_table() -> None:
+    shipped = {(name, None) for name in PROFILES} | {
+        (name, variant) for name, profile in PROFILES.items() for variant in profile.variants
+    }
+    assert shipped == {(row[0], row[1]) for row in FACTS}
+
+
+def test_mercado_libre_and_shopify_follow_the_defaults_page() -> None:
+    meli, online = PROFILES["mercadolibre"], PROFILES["shopify"].variant("online")
+    assert (meli.windows.lead_s, meli.windows.buffer_s, meli.windows.critical_s) == (1800, 600, 300)
+    assert (online.windows.lead_s, online.windows.buffer_s, online.windows.critical_s) == (3600, 900, 600)
+    assert (meli.rate.limit, meli.rate.per_s, meli.rate.scope) == (100, 60, "app")
+    assert (online.rate.limit, online.rate.per_s, online.rate.scope) == (40, 60, "app_and_account")
+    assert PROFILES["generic_oauth2"].rate.limit == 60
+    assert meli.backoff_factor == 1.5
+    assert meli.errors.fatal == ("invalid_grant", "expired_token", "access_denied")
+    assert meli.errors.retryable == (
+        "temporarily_unavailable", "server_error", "rate_limit_exceeded", "local_rate_limited",
+    )  # fmt: skip
+    assert {"invalid_token", "unauthorized", "access_denied"} <= set(online.errors.fatal)
+    assert online.errors.fatal_phrases == ("requires an active refresh_token",)
+    assert {"throttled", "internal_error", "timeout"} <= set(online.errors.retryable)
+    assert meli.test is not None
+    assert meli.test.url == "https://api.mercadolibre.com/users/me"
+
+
+def test_facts_the_reference_calls_unverified_are_named_so() -> None:
+    named = {name: " ".join(profile.unverified) for name, profile in PROFILES.items()}
+    assert "replay.policy" in named["mercadolibre"]
+    assert "revoke.url" in named["mercadolibre"]
+    assert "rotates" in named["hubspot"]
+    assert "public" in named["netsuite"]
+
+
+def _models(model: type[BaseModel]) -> set[type[BaseModel]]:
+    found = {model}
+    for field in model.model_fields.values():
+        for part in (field.annotation, *get_args(field.annotation)):
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                found |= _models(part)
+    return found
+
+
+def test_every_field_is_described_frozen_and_strict_about_unknown_keys() -> None:
+    models = _models(Profile)
+    assert len(models) > 12
+    for model in models:
+        assert model.model_config["extra"] == "forbid"
+        assert model.model_config["frozen"] is True
+        assert all(field.description for field in model.model_fields.values()), model
+    with pytest.raises(ValidationError, match="frozen"):
+        PROFILES["stripe"].rate.limit = 5  # type: ignore[misc]
+
+
+def test_each_non_obvious_fact_names_its_source() -> None:
+    for name, profile in PROFILES.items():
+        assert profile.sources, name
+    text = (ROOT / "src/fairlead/providers/mercadolibre.toml").read_text()
+    assert text.count("# source:") >= 5
+
+
+def test_the_reference_page_is_what_the_profiles_say() -> None:
+    page = (ROOT / "docs/reference/providers.md").read_text(encoding="utf-8")
+    assert page == render(PROFILES), (
+        "run: python -m fairlead.policy.profile_docs > docs/reference/providers.md"
+    )
+
+
+# ---- variants and overlays
+
+
+def test_a_variant_lays_over_and_takes_away() -> None:
+    online = PROFILES["shopify"].variant("online")
+    assert online.label == "shopify:online"
+    assert online.extra_fields.authorize == {"grant_options[]": "per-user"}
+    assert online.extra_fields.code == {}
+    assert PROFILES["shopify"].extra_fields.code == {"expiring": "1"}
+    assert online.endpoints.token == PROFILES["shopify"].endpoints.token
+    assert PROFILES["shopify"].variant(None) is PROFILES["shopify"]
+
+
+def test_an_unknown_variant_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(InputInvalid, match="online, permanent") as caught:
+        PROFILES["shopify"].variant("offline")
+    assert caught.value.provider == "shopify"
+
+
+def test_an_overlay_scales_time_and_points_to_a_test_server() -> None:
+    demo = PROFILES["mercadolibre"].overlay(
+        {
+            "ttl_default_s": 8,
+            "windows": {"lead_s": 3, "buffer_s": 1, "critical_s": 0.5},
+            "allow_http": True,
+            "endpoints": {"token": "http://127.0.0.1:40123/ml/token"},
+        }
+    )
+    assert demo.url("token", {}) == "http://127.0.0.1:40123/ml/token"
+    assert demo.ttl_default_s == 8
+    assert demo.errors == PROFILES["mercadolibre"].errors
+    assert demo.url("authorize", {"site": "mercadolivre.com.br"}) == (
+        "https://auth.mercadolivre.com.br/authorization"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"endpoints": {"token": "http://127.0.0.1:1/t"}}, "not https"),
+        ({"ttl_default_s": -1}, "ttl_default_s"),
+        ({"unset": ["endpoints.nothing"]}, "unset"),
+        ({"unset": 5}, "unset"),
+        ({"unset": ["name.first"]}, "unset"),
+        ({"windws": {}}, "did you mean windows"),
+        ({"replay": {"policy": "grace"}}, "grace needs grace_s"),
+        ({"replay": {"policy": "stable"}}, "replay_at_expiry has no meaning"),
+    ],
+)
+def test_an_impossible_overlay_never_starts(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigInvalid, match=told) as caught:
+        PROFILES["mercadolibre"].overlay(changes)
+    assert "hint:" in str(caught.value)
+
+
+# ---- files of users
+
+
+def test_a_users_file_joins_and_overrides(tmp_path: Path) -> None:
+    _write(tmp_path, "acme.toml", MINIMAL)
+    stripe = (ROOT / "src/fairlead/providers/stripe.toml").read_text()
+    _write(tmp_path, "stripe.toml", stripe.replace('title = "Stripe"', 'title = "Our Stripe"'))
+    profiles = load_profiles([tmp_path])
+    assert profiles["acme"].refreshes
+    assert profiles["stripe"].title == "Our Stripe"
+    assert list(profiles) == sorted(profiles)
+
+
+def test_all_errors_of_all_files_come_at_once(tmp_path: Path) -> None:
+    _write(
+        tmp_path, "one.toml", MINIMAL.replace('"acme"', '"one"') + "[windows]\nlead = 5\ncritical_s = true\n"
+    )
+    _write(tmp_path, "two.toml", 'name = "Two!"\ntitle = ""\nstrategy = "magic"\n')
+    _write(tmp_path, "three.toml", "name = [\n")
+    (tmp_path / "four.toml").write_bytes(b"name = '\xff'")
+    _write(tmp_path, "five.toml", MINIMAL + '[variants.x]\nrotates = "yes"\n[variants.y]\nname = "z"\n')
+    _write(tmp_path, "six.toml", MINIMAL)
+    with pytest.raises(ConfigInvalid) as caught:
+        load_profiles([tmp_path, tmp_path / "absent"])
+    text = str(caught.value)
+    for expected in (
+        "one.toml: windows.lead: Extra inputs are not permitted hint: did you mean lead_s?",
+        "one.toml: windows.critical_s:",
+        "two.toml: name:",
+        "two.toml: title:",
+        "two.toml: strategy:",
+        "three.toml: is not TOML",
+        "four.toml: is not UTF-8",
+        "five.toml: variants.x.rotates:",
+        "five.toml: variants.y: sets name",
+        "six.toml: name: is not 'six'",
+        "absent: cannot be read",
+    ):
+        assert expected in text
+    assert text.count("hint:") >= 11
+    sound, problems = inspect_profiles([tmp_path])
+    assert "mercadolibre" in sound
+    assert len(problems) == text.count(".toml: ")
+
+
+def test_a_value_of_the_file_is_never_repeated_in_an_error(tmp_path: Path) -> None:
+    _write(tmp_path, "acme.toml", MINIMAL + 'client_secret = "CANARY"\n[rate]\nlimit = "CANARY"\n')
+    _, problems = inspect_profiles([tmp_path])
+    assert len(problems) == 2
+    assert "CANARY" not in repr(problems)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("ttl_default_s = 3600", ""), "needs ttl_default_s"),
+        (('[replay]\npolicy = "strict"', ""), "needs a replay table"),
+        (('token = "https://acme.example/token"', ""), "needs endpoints.token"),
+        (('"strict"', '"assertion"'), "go together"),
+        (('"strict"', '"stable"\n[rotates]'), "rotates"),
+        (('"refresh_token"', '"static_key"'), "static_key with ttl_default_s"),
+        (('name = "acme"', 'name = "acme"\nrotates = true\nunverified = ["rates.x: why not"]'), "no field"),
+        (('name = "acme"', 'name = "acme"\nunverified = ["no path"]'), "path.of.the.field"),
+        (('name = "acme"', 'name = "acme"\nvariant_name = "x"'), "set by fairlead"),
+        (("3600", "inf"), "ttl_default_s"),
+        (('"strict"', '"strict"\n[errors]\nfatal = ["a"]\nretryable = ["a"]\nambiguous = []'), "permanent"),
+        (('"strict"', '"strict"\n[errors]\nrate_limited = ["slow"]'), "not in retryable"),
+        (('"strict"', '"strict"\n[windows]\nlead_s = 10\ncritical_s = 20'), "must not decrease"),
+        (('"strict"', '"strict"\n[credential_header]\nformat = "Bearer {secret}"'), "once"),
+        (('"strict"', '"strict"\n[credential_header]\nformat = "a\\nb {token}"'), "format"),
+        (('"strict"', '"strict"\n[account]\nparam = "shop"'), "not declared"),
+        (('"strict"', '"strict"\n[endpoints.params.x]\ndescription = "d"'), "not used"),
+    ],
+)
+def test_contradictions_in_a_file_are_found(tmp_path: Path, change: tuple[str, str], told: str) -> None:
+    file = _write(tmp_path, "acme.toml", MINIMAL.replace(*change))
+    _, problems = inspect_profiles([tmp_path])
+    assert problems
+    assert told in " ".join(map(str, problems))
+    assert all(problem.file == str(file) and problem.hint for problem in problems)
+
+
+def test_a_large_or_deep_file_is_a_problem_and_no_crash(tmp_path: Path) -> None:
+    _write(tmp_path, "acme.toml", "#" * 300_000)
+    _write(tmp_path, "deep.toml", "a = " + "[" * 100_000)
+    _, problems = inspect_profiles([tmp_path])
+    assert ["larger" in problems[0].what, "not TOML" in problems[1].what] == [True, True]
+
+
+NAMES_V8 = [
+    "", ".", "..", "a/b", "a\0", "a\n", ":", "{t}", "}", "*", "[", "A" * 2**20, "%2e%2e", "\u0430cme",
+    "a\u200fb", "\u202eacme", "'; drop table", 'a"b', "-a", "_a", ".a", "A",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES_V8)
+def test_provider_names_are_one_plain_word(name: str) -> None:
+    data = {"name": name, "title": "x", "strategy": "static_key"}
+    with pytest.raises(ValidationError):
+        Profile.model_validate(data)
+
+
+# ---- addresses (V9, F9, S01)
+
+SHOPS_V9 = [
+    "evil.com/#", "evil.com#", "evil.com?", "a@evil.com/", "evil.com:443/", "evil.com\\", "shop\n",
+    "shop\r\n", "\tshop", " shop", "shop ", "", ".", "..", "a.b", "shop.", "shop%2eevil", "shop%",
+    "shop\u3002evil", "sh\u00f6p", "\u212aelvin", "shop:22", "[::1]", "127.0.0.1", "127.1", "localhost.",
+    "169.254.169.254", "-shop", "shop-", "a" * 64, "A" * 2**20, "shop\0", "{t}", "}", "*", "a_b", "a/b",
+    "my-shop.myshopify.com.", "my-shop.myshopify.com.evil.com", "evil.com/.myshopify.com", "\u0441hop",
+    "shop\u200f", "metadata.google.internal",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shop", SHOPS_V9)
+def test_no_value_leads_to_another_host(shop: str) -> None:
+    with pytest.raises(InputInvalid) as caught:
+        PROFILES["shopify"].url("token", {"shop": shop})
+    assert caught.value.provider == "shopify"
+    assert "for example my-shop" in str(caught.value)
+    if len(shop) > 4:
+        assert shop not in caught.value.what
+
+
+@given(st.text(max_size=80) | st.text("aZ09.-_/\\@:#?%[]{}\n \u3002", max_size=30))
+def test_whatever_is_accepted_stays_at_its_host(value: str) -> None:
+    for name, param, ending in (
+        ("shopify", "shop", ".myshopify.com"),
+        ("salesforce", "domain", ".salesforce.com"),
+    ):
+        try:
+            url = PROFILES[name].url("token", {param: value})
+        except InputInvalid:
+            continue
+        parts = urlsplit(url)
+        assert parts.scheme == "https"
+        assert parts.hostname == parts.netloc
+        assert str(parts.hostname).endswith(ending)
+        assert parts.path == urlsplit(str(PROFILES[name].endpoints.token)).path
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "host"),
+    [
+        ("shopify", {"shop": "My-Shop.myshopify.com"}, "my-shop.myshopify.com"),
+        ("shopify", {"shop": "0"}, "0.myshopify.com"),
+        ("netsuite", {"account": "123456_SB1"}, "123456-sb1.suitetalk.api.netsuite.com"),
+        ("salesforce", {}, "login.salesforce.com"),
+        (
+            "salesforce",
+            {"domain": "acme--uat.sandbox.my.salesforce.com"},
+            "acme--uat.sandbox.my.salesforce.com",
+        ),
+        ("generic_oauth2", {"host": "Login.Example.COM"}, "login.example.com"),
+    ],
+)
+def test_canonical_values_make_the_host(name: str, given: dict[str, str], host: str) -> None:
+    assert urlsplit(PROFILES[name].url("token", given)).netloc == host
+
+
+HOSTS_V9 = [
+    "127.0.0.1", "127.1", "0", "0x7f000001", "0x7f.0x1", "2130706433", "1.2.3.4", "[::1]", "localhost",
+    "localhost.", "a.localhost", "metadata.google.internal", "printer.local", "evil.com:443",
+    "user@evil.com", "evil.com\\x", "evil\u3002com", "evil.com.", "evil.com/", "1.0x7f",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("host", HOSTS_V9)
+def test_a_full_host_is_a_public_name(host: str) -> None:
+    with pytest.raises(InputInvalid):
+        PROFILES["generic_oauth2"].url("token", {"host": host})
+
+
+@pytest.mark.parametrize(
+    "path", ["..", "a/../b", "a//b", "/a", "a?b", "a#b", "a%2e", "a b", "", "a/.", "a\\b"]
+)
+def test_a_path_value_stays_a_path(path: str) -> None:
+    with pytest.raises(InputInvalid):
+        PROFILES["generic_oauth2"].url("token", {"host": "login.example.com", "token_path": path})
+
+
+@pytest.mark.parametrize(
+    ("template", "allow_http", "told"),
+    [
+        ("http://a.example/t", False, "not https"),
+        ("https://a.example:8443/t", False, "port"),
+        ("https://a.example/t?x=1", True, "without user, query"),
+        ("https://u@a.example/t", True, "without user"),
+        ("https://{label}/t", False, "ends its host"),
+        ("https://a.{label}/t", False, "ends its host"),
+        ("https://{path}.example/t", False, "kind path or segment in its host"),
+        ("https://a.example/{host}", False, "kind host or subdomain in its path"),
+        ("https://{nobody}.example/t", False, "not declared"),
+        ("https://A.example/t", False, "character"),
+        ("ftp://a.example/t", True, "https://host/path"),
+        ("https://a.example/t\n", True, "https://host/path"),
+        ("https://{label.__class__}.example/t", True, "character"),
+    ],
+)
+def test_a_template_is_checked_when_it_is_loaded(template: str, allow_http: bool, told: str) -> None:
+    kinds: dict[str, Any] = {"label": "label", "path": "path", "host": "host"}
+    with pytest.raises(EndpointRefused, match=told):
+        parse_template(template, kinds, allow_http=allow_http)
+
+
+def test_a_long_value_costs_no_time() -> None:
+    with pytest.raises(EndpointRefused):
+        checked_value("host", "a-" * 120 + "!")
+
+
+def test_unknown_and_missing_parameters_are_named() -> None:
+    shopify = PROFILES["shopify"]
+    with pytest.raises(InputInvalid, match="this provider has: shop"):
+        shopify.endpoint_values({"store": "x"})
+    with pytest.raises(InputInvalid, match="'shop' is missing"):
+        shopify.endpoint_values({})
+    assert shopify.endpoint_values({"shop": "My-Shop"}) == {"shop": "my-shop"}
+    with pytest.raises(InputInvalid, match="no revoke endpoint is known"):
+        PROFILES["stripe"].url("revoke", {})
+
+
+@pytest.mark.parametrize("value", ["My-Shop.myshopify.com", "my-shop", "MY-SHOP"])
+def test_one_account_has_one_name(value: str) -> None:
+    assert PROFILES["shopify"].canonical_account(value) == "my-shop"
+
+
+@pytest.mark.parametrize("raw", ["", " ", "a\n\0", "x" * 201])
+def test_an_account_id_that_is_no_name_is_refused(raw: str) -> None:
+    with pytest.raises(InputInvalid):
+        PROFILES["mercadolibre"].canonical_account(raw)
