@@ -17,6 +17,10 @@ class Ids(Protocol):
         """A random positive 63-bit number: the fence of one claim (R1). Compared by equality only."""
         ...
 
+    def nonce(self) -> str:
+        """256 unguessable bits as 43 URL-safe characters: OAuth state and PKCE verifier (RFC 7636 §4.1)."""
+        ...
+
 
 def uuid7_from(unix_ms: int, random_bits: int) -> UUID:
     """RFC 9562 version 7 from a millisecond time and 74 random bits."""

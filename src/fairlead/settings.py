@@ -145,6 +145,14 @@ class Notices(Table):
     )
 
 
+class Http(Table):
+    """Outgoing requests."""
+
+    allow_private_addresses: bool = Field(
+        False, description="Token endpoints and webhooks on private addresses, for development. Default false."
+    )
+
+
 class Log(Table):
     """Structured logs on stderr."""
 
@@ -166,6 +174,7 @@ class Settings(Table):
     schedules: Schedules = Schedules()
     retention: Retention = Retention()
     notices: Notices = Notices()
+    http: Http = Http()
     log: Log = Log()
     providers_dir: Path | None = Field(None, description="Folder of your own profiles. Default none.")
     providers: dict[str, ProviderApp] = Field(default_factory=dict, description="Your apps by provider.")

@@ -156,7 +156,7 @@ def test_servers_run_from_copies_of_the_wheels(root: Path, tmp_path: Path) -> No
         assert b"18." in said.stdout or b"9." in said.stdout
     initdb = root / postgres_wheel().key / postgres_wheel().key / postgres_wheel().programs / "initdb"
     data = Home(root).folder("proof") / "data"
-    command = [initdb, "-D", data, "--no-sync", "--username=postgres"]
+    command: list[str | Path] = [initdb, "-D", data, "--no-sync", "--username=postgres"]
     subprocess.run(command, check=True, capture_output=True, cwd="/", **account.popen_options())
     assert (data / "PG_VERSION").read_text() == "18\n"
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
+import signal
+import time
 from pathlib import Path
 
 import psycopg
@@ -69,6 +73,20 @@ def test_killed_servers_come_back_by_themselves_with_their_data(root: Path) -> N
         assert EmbeddedServers(root).start() == endpoints
         assert query(endpoints.database_url, "select n from kept") == [(7,)]
         assert store.get("kept") == "yes"
+
+
+def test_a_server_that_keeps_dying_is_given_up_and_a_new_start_tries_again(root: Path) -> None:
+    servers = EmbeddedServers(root, settings=SETTINGS)
+    endpoints = servers.start()
+    failure = root / "failure.json"
+    while not failure.exists():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            os.kill(int((root / "servers/valkey/valkey.pid").read_text()), signal.SIGKILL)
+        time.sleep(0.05)
+    assert not any_listens(endpoints)
+    assert "died 6 times in 60 s, valkey the last" in failure.read_text()
+    assert servers.start() == endpoints
+    servers.release()
 
 
 def test_start_recovers_after_everything_was_killed(root: Path) -> None:

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 _LONGEST = 4096
-_MOST_ITEMS = 32
 
 # Structured Fields (RFC 9651), as far as these headers use them. Each alternative starts differently,
 # so a match takes linear time.
@@ -84,14 +83,14 @@ def _current(text: str, policy_text: str) -> tuple[QuotaState, ...]:
 def _members(text: str) -> list[tuple[str, dict[str, str]]]:
     """The (name, parameters) of a Structured Fields list; empty where the text is not one."""
     members: list[tuple[str, dict[str, str]]] = []
-    position, more = 0, True
-    while more and len(text) <= _LONGEST and len(members) < _MOST_ITEMS:
+    position, more = 0, len(text) <= _LONGEST
+    while more:
         found = _MEMBER.match(text, position)
         if found is None:
             return []
         members.append((_unquoted(found[1]), dict(_parameters(found[2]))))
         position, more = found.end(), found[3] != ""
-    return [] if more else members
+    return members
 
 
 def _parameters(text: str) -> Iterator[tuple[str, str]]:

@@ -35,11 +35,10 @@ def safe_text(value: object, max_bytes: int = MAX_SAFE_BYTES) -> str:
     >>> safe_text(ValueError("bad value"))
     'ValueError: bad value'
     """
-    text, name = _text_of(value), type(value).__name__
+    text, name = _text_of(value, max_bytes), type(value).__name__
     if isinstance(value, BaseException) and not isinstance(value, FairleadError):
         text = f"{name}: {text}" if text.strip() else name
-    text = _UNPRINTABLE.sub(_INSTEAD, text[: max_bytes + 1])  # cut first: an error may bring megabytes
-    return clipped(text, max_bytes).strip() or name
+    return clipped(_UNPRINTABLE.sub(_INSTEAD, text), max_bytes).strip() or name
 
 
 def safe_json(value: object, max_bytes: int = MAX_SAFE_BYTES) -> str:
@@ -132,9 +131,10 @@ def _truncated(text: str, max_bytes: int) -> str:
         room //= 2
 
 
-def _text_of(value: object) -> str:
+def _text_of(value: object, max_bytes: int) -> str:
+    """Enough of the text of *value* to see that it is too long: an error may bring megabytes."""
     try:
-        return "".join(str(value))  # joined, so that a subclass of str does not stay one
+        return str.__getitem__(str(value), slice(max_bytes + 1))  # of a subclass, too, this gives a plain str
     except Exception as error:  # noqa: BLE001 (an error whose text fails to format is still an error to store)
         return f"<its text failed with {type(error).__name__}>"
 

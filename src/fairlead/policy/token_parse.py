@@ -15,7 +15,7 @@ What becomes of `expires_in` (the number is in the profile's unit; `default` is 
 | NaN, 1e400, true, {}, [] | default, suspect        | not a number; the token is still good               |
 | above ten years          | default, suspect        | microseconds, or an absolute time                   |
 
-A suspect lifetime is published as an event by the engine; the token is used.
+`Granted.suspect_expiry` tells of a suspect lifetime; the token is used all the same.
 """
 
 from __future__ import annotations

@@ -210,7 +210,30 @@ near_changes = st.sampled_from(
 offsets = st.integers(-26 * 3600, 26 * 3600)
 
 
-@settings(max_examples=120, deadline=None)
+@pytest.mark.parametrize("expr", ["*/30 2 * * *", "10,50 1,2,3 * * *", "*/20 * * * *", "0 2 * * *"])
+@pytest.mark.parametrize(
+    ("tz", "change"),
+    [
+        ("Europe/Berlin", "2026-03-29T01:00"),
+        ("Europe/Berlin", "2026-10-25T01:00"),
+        ("Australia/Lord_Howe", "2026-04-04T15:00"),
+        ("Australia/Lord_Howe", "2026-10-03T15:30"),
+        ("Antarctica/Troll", "2026-10-25T01:00"),
+    ],
+)
+def test_each_cut_around_a_change_gives_the_same_ticks(expr: str, tz: str, change: str) -> None:
+    start, end = utc(change) - 4 * HOUR, utc(change) + 4 * HOUR
+    whole = ticks_between(expr, tz, start, end, 100)
+    for minutes in range(0, 480, 11):
+        cut = start + timedelta(minutes=minutes)
+        before, later = [t for t in whole if t <= cut], [t for t in whole if t > cut]
+        assert ticks_between(expr, tz, start, cut, 100) == before
+        assert ticks_between(expr, tz, cut, end, 100) == later
+        assert ticks_between(expr, tz, cut, end, 2) == later[:2]
+        assert ticks_between(expr, tz, cut, end, 3) == later[:3]
+
+
+@settings(max_examples=40, deadline=None)
 @given(expr=expressions, tz=zones, day=near_changes, cuts=st.tuples(offsets, offsets, offsets))
 def test_none_missed_none_doubled_wherever_the_time_is_cut(
     expr: str, tz: str, day: datetime, cuts: tuple[int, int, int]

@@ -93,9 +93,19 @@ class Supervisor:
         for server in self.servers:
             self.layout.trim_log(server.name)
             if not server.alive():
-                log.warning("%s is dead, starting it again", server.name)
-                self._count_restart(server.name)
-                server.start()
+                self._restart(server)
+
+    def _restart(self, server: ManagedServer) -> None:
+        log.warning("%s is dead, starting it again", server.name)
+        self._count_restart(server.name)
+        try:
+            server.start()
+        except DependencyUnavailable:
+            if server.alive():
+                raise
+            log.exception(
+                "%s died again", server.name
+            )  # killed anew perhaps: the count tells when to give up
 
     def _count_restart(self, name: str) -> None:
         now = time.monotonic()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import secrets
 import time
 from uuid import UUID
 
@@ -37,3 +38,7 @@ class SystemIds:
     def lease_id(self) -> int:
         """Random, 1 to 2^63 - 1."""
         return _system.getrandbits(63) or 1
+
+    def nonce(self) -> str:
+        """From the kernel's generator."""
+        return secrets.token_urlsafe(32)

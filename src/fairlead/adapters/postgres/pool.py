@@ -17,7 +17,13 @@ import asyncpg
 from fairlead.adapters.postgres.driver import Connection, Pool, Row
 from fairlead.adapters.postgres.failures import DRIVER_ERRORS, CommitInDoubt, Undone, not_done, of_statement
 from fairlead.adapters.postgres.listen import Listener
-from fairlead.adapters.postgres.session import DatabaseSettings, checked_server, connect_options, prepare
+from fairlead.adapters.postgres.session import (
+    ISOLATION,
+    DatabaseSettings,
+    checked_server,
+    connect_options,
+    prepare,
+)
 from fairlead.adapters.postgres.sqlfiles import Statement
 from fairlead.errors import DependencyUnavailable
 
@@ -107,7 +113,10 @@ class Database:
     async def _fetch(self, statement: Statement, args: list[object]) -> list[Row]:
         async with self._lent() as connection:
             try:
-                return await connection.fetch(statement.text, *args)
+                if not self.settings.transaction_pooler:
+                    return await connection.fetch(statement.text, *args)
+                async with connection.transaction(isolation=ISOLATION):  # its steps must reach one server
+                    return await connection.fetch(statement.text, *args)
             except DRIVER_ERRORS as error:
                 raise await self._judged(connection, error) from error
 
@@ -120,7 +129,7 @@ class Database:
         async with self._lent() as connection:
             inside = True
             try:
-                async with connection.transaction(isolation="read_committed"):
+                async with connection.transaction(isolation=ISOLATION):
                     yield Transaction(connection)
                     inside = False
             except DRIVER_ERRORS as error:

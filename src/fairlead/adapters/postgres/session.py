@@ -12,6 +12,7 @@ from fairlead.adapters.postgres.sqlfiles import statement
 from fairlead.errors import ConfigInvalid
 
 MIN_VERSION = 15
+ISOLATION = "read_committed"
 
 _STATEMENTS_KEPT = 256
 # in seconds, and a count
@@ -82,7 +83,8 @@ def _server_settings(settings: DatabaseSettings) -> dict[str, str]:
 async def prepare(connection: Connection) -> None:
     """What each new connection gets."""
     _guard_socket(connection)
-    await use_jsonb(connection)
+    async with connection.transaction(isolation=ISOLATION):  # keeps a transaction pooler on one server
+        await use_jsonb(connection)
 
 
 def _guard_socket(connection: Connection) -> None:
@@ -112,3 +114,6 @@ async def checked_server(connection: Connection, settings: DatabaseSettings) -> 
         what = f"transactions of this user are {found['isolation']} by default"
         hint = "ALTER ROLE ... SET default_transaction_isolation = 'read committed'"
         raise ConfigInvalid(what, hint=hint)
+    if found["engine"] is False:  # row-level security would show it empty tables
+        hint = "GRANT fairlead_engine TO this user; a NOINHERIT user cannot be used"
+        raise ConfigInvalid("the database user has not the rights of fairlead_engine", hint=hint)

@@ -16,12 +16,14 @@ BEGIN
             IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role_name) THEN
                 EXECUTE format('CREATE ROLE %I NOLOGIN', role_name);
             END IF;
-            IF NOT pg_has_role(current_user, role_name, 'MEMBER') THEN
+            -- USAGE, not MEMBER: who creates a role on PostgreSQL 16 and newer may only grant it at first
+            IF NOT pg_has_role(current_user, role_name, 'USAGE') THEN
                 EXECUTE format('GRANT %I TO %I', role_name, current_user);
             END IF;
         EXCEPTION WHEN duplicate_object OR unique_violation THEN
-            NULL;  -- another migration run made it at the same moment
+            NULL;  -- a migration run in another database made it at the same moment
         END;
+        EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), role_name);
     END LOOP;
 END $$;
 
@@ -70,14 +72,18 @@ CREATE TABLE job (
     attempt integer NOT NULL DEFAULT 0 CHECK (attempt >= 0),
     crash_count smallint NOT NULL DEFAULT 0 CHECK (crash_count >= 0),
     lease_id bigint,
+    -- the last lease whose outcome was accepted: tells a write in doubt from a refused one
+    settled_lease_id bigint,
     session_id uuid,
     started_at timestamptz,
     finished_at timestamptz,
     expires_at timestamptz,
     created_at timestamptz NOT NULL DEFAULT now(),
     unique_key text,
+    -- whether the key is taken: while the job is open, and until unique_until where there is one
     unique_live boolean NOT NULL DEFAULT false,
     unique_until timestamptz,
+    -- the lineage (first job) of the dead letter that this job replays
     replay_of uuid,
     streaks jsonb NOT NULL DEFAULT '{}',
     failures jsonb NOT NULL DEFAULT '[]',
@@ -91,10 +97,13 @@ CREATE TABLE job (
 
 CREATE INDEX job_ready_idx ON job (queue, priority, run_at, job_id)
     WHERE state = 'available' AND crash_count = 0;
+CREATE INDEX job_kind_idx ON job (queue, kind, priority, run_at, job_id)
+    WHERE state = 'available' AND crash_count = 0;
 CREATE INDEX job_suspect_idx ON job (queue, run_at, job_id)
     WHERE state = 'available' AND crash_count > 0;
 CREATE INDEX job_running_idx ON job (session_id) WHERE state = 'running';
-CREATE INDEX job_finished_idx ON job (finished_at) WHERE finished_at IS NOT NULL;
+CREATE INDEX job_finished_idx ON job (state, (greatest(finished_at, unique_until)))
+    WHERE finished_at IS NOT NULL;
 CREATE INDEX job_expiry_idx ON job (expires_at) WHERE state = 'available' AND expires_at IS NOT NULL;
 CREATE UNIQUE INDEX job_unique_idx ON job (kind, tenant_id, unique_key) WHERE unique_live;
 
@@ -166,13 +175,50 @@ CREATE TABLE dead_letter (
 ) WITH (fillfactor = 80);
 CREATE INDEX dead_letter_due_idx ON dead_letter (action_due_at, first_at)
     WHERE status = 'pending_review' AND action_due_at IS NOT NULL;
-CREATE INDEX dead_letter_open_idx ON dead_letter (queue, first_at) WHERE status = 'pending_review';
+CREATE INDEX dead_letter_open_idx ON dead_letter (queue, kind) WHERE status = 'pending_review';
 CREATE INDEX dead_letter_tenant_idx ON dead_letter (tenant_id, first_at);
 CREATE INDEX dead_letter_connection_idx ON dead_letter (connection_id)
     WHERE status = 'pending_review' AND connection_id IS NOT NULL;
 CREATE INDEX dead_letter_replay_idx ON dead_letter (replay_job_id) WHERE replay_job_id IS NOT NULL;
 CREATE INDEX dead_letter_job_idx ON dead_letter (job_id);
-CREATE INDEX dead_letter_resolved_idx ON dead_letter (resolved_at) WHERE resolved_at IS NOT NULL;
+CREATE INDEX dead_letter_closed_idx ON dead_letter (queue, resolved_at) WHERE resolved_at IS NOT NULL;
+
+-- A job's history keeps the last 20 failures.
+CREATE FUNCTION failure_added(failures jsonb, failure jsonb) RETURNS jsonb
+LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN jsonb_array_length(failures) >= 20 THEN failures - 0 ELSE failures END
+        || jsonb_build_array(jsonb_build_object('at', now()) || failure)
+$$;
+
+-- The one way into the dead letters (R19), called in the statement that discards the job, with its row as
+-- it stands then. A replay that fails reopens its entry; anything else, or a replay whose entry was closed
+-- meanwhile, makes a new one.
+CREATE FUNCTION dead_letter_bury(
+    new_id uuid, dead job, why_category text, why_code text, why_reason text, why_details jsonb,
+    about_connection uuid, about_token_expires_at timestamptz, due timestamptz
+) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF dead.replay_of IS NOT NULL THEN
+        UPDATE dead_letter SET
+            job_id = dead.job_id, category = why_category, code = why_code, reason = why_reason,
+            details = why_details, token_expires_at = about_token_expires_at, last_at = now(),
+            replay_job_id = NULL, action_due_at = due,
+            history = (SELECT jsonb_agg(entry ORDER BY n) FROM (
+                SELECT entry, n FROM jsonb_array_elements(history || dead.failures) WITH ORDINALITY AS h(entry, n)
+                ORDER BY n DESC LIMIT 20) AS latest)
+        WHERE replay_job_id = dead.job_id AND status = 'pending_review';
+        IF FOUND THEN
+            RETURN;
+        END IF;
+    END IF;
+    INSERT INTO dead_letter (
+        dead_letter_id, job_id, lineage_id, queue, kind, tenant_id, provider, connection_id, group_key, priority,
+        category, code, reason, details, history, args, unique_key, token_expires_at, action_due_at)
+    VALUES (
+        new_id, dead.job_id, coalesce(dead.replay_of, dead.job_id), dead.queue, dead.kind, dead.tenant_id,
+        dead.provider, about_connection, dead.group_key, dead.priority, why_category, why_code, why_reason,
+        why_details, dead.failures, dead.args, dead.unique_key, about_token_expires_at, due);
+END $$;
 
 -- ---- connections and their secrets -------------------------------------------------------------
 
@@ -340,4 +386,5 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON worker_session, sweep, job, schedule, du
 GRANT SELECT ON credential_detail TO fairlead_engine, fairlead_door;
 GRANT USAGE ON SEQUENCE send_epoch TO fairlead_engine;
 GRANT SELECT, INSERT ON audit TO fairlead_engine;
+GRANT SELECT ON migration TO fairlead_engine, fairlead_door;
 GRANT SELECT ON job, dead_letter, connection, credential, rotation, audit TO fairlead_door;

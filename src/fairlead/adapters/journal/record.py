@@ -1,0 +1,133 @@
+"""Frames on disk: an entry is a sealed answer, a mark says that one was settled.
+
+    magic (4) | length (4) | crc32 of length and payload (4) | payload
+
+A reader goes from frame to frame. Where one does not check, it looks for the next magic: a torn tail is the
+end, a damaged frame costs itself alone, and nothing that fails its checksum is ever given out.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from fairlead.engine.ports import JournalEntry, Sealed
+
+MAGIC = b"\xf1FJ\x01"  # the last byte is the version of what follows
+_HEAD = struct.Struct(">4sII")
+_ENTRY = struct.Struct(">B16sQQ16sq16sHB")
+_MARK = struct.Struct(">B16sQ")
+_KIND_ENTRY, _KIND_MARK = 1, 2
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+EntryKey = tuple[UUID, int]
+"""Rotation and epoch: names one send."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A frame that checks: where it starts and ends in its file, and what it holds."""
+
+    start: int
+    end: int
+    payload: bytes
+
+
+def encode_entry(entry: JournalEntry) -> bytes:
+    """The frame of *entry*."""
+    tenant, provider = entry.tenant.encode(), entry.provider.encode()
+    head = _ENTRY.pack(
+        _KIND_ENTRY,
+        entry.connection_id.bytes,
+        entry.from_generation,
+        entry.epoch,
+        entry.rotation_id.bytes,
+        (entry.sent_at - _EPOCH) // _MICROSECOND,
+        entry.sealed.key_id.bytes,
+        len(tenant),
+        len(provider),
+    )
+    return _frame(b"".join((head, tenant, provider, entry.sealed.blob)))
+
+
+def encode_mark(key: EntryKey) -> bytes:
+    """The frame that says: this send's answer is in the database."""
+    rotation_id, epoch = key
+    return _frame(_MARK.pack(_KIND_MARK, rotation_id.bytes, epoch))
+
+
+def frames(data: bytes, start: int = 0) -> Iterator[Frame]:
+    """All frames of *data* that check, in order."""
+    position = data.find(MAGIC, start)
+    while position >= 0:
+        frame = frame_at(data, position)
+        if frame is not None:
+            yield frame
+        position = data.find(MAGIC, frame.end if frame else position + 1)
+
+
+def frame_at(data: bytes, position: int) -> Frame | None:
+    """The frame that starts at *position*, or None if it is torn or damaged."""
+    if len(data) < position + _HEAD.size:
+        return None
+    magic, length, crc = _HEAD.unpack_from(data, position)
+    begin = position + _HEAD.size
+    payload = data[begin : begin + length]
+    if magic != MAGIC or len(payload) != length or _crc(payload) != crc:
+        return None
+    return Frame(position, begin + length, payload)
+
+
+def is_entry(frame: Frame) -> bool:
+    """Whether *frame* holds an entry."""
+    return frame.payload[:1] == bytes([_KIND_ENTRY])
+
+
+def decode_entry(frame: Frame) -> JournalEntry:
+    """The entry of a frame for which `is_entry` holds."""
+    fields = _ENTRY.unpack_from(frame.payload)
+    _, connection, generation, epoch, rotation, sent_us, key, tenant_length, provider_length = fields
+    tenant_end = _ENTRY.size + tenant_length
+    provider_end = tenant_end + provider_length
+    return JournalEntry(
+        connection_id=UUID(bytes=connection),
+        tenant=frame.payload[_ENTRY.size : tenant_end].decode(),
+        provider=frame.payload[tenant_end:provider_end].decode(),
+        rotation_id=UUID(bytes=rotation),
+        from_generation=generation,
+        epoch=epoch,
+        sent_at=_EPOCH + sent_us * _MICROSECOND,
+        sealed=Sealed(UUID(bytes=key), frame.payload[provider_end:]),
+    )
+
+
+def place_of(frame: Frame) -> tuple[bytes, int]:
+    """Connection and generation of an entry, without decoding the rest."""
+    fields = _ENTRY.unpack_from(frame.payload)
+    return fields[1], fields[2]
+
+
+def decode_mark(frame: Frame) -> EntryKey | None:
+    """The send that a mark names; None for any other frame."""
+    if frame.payload[:1] != bytes([_KIND_MARK]):
+        return None
+    _, rotation, epoch = _MARK.unpack(frame.payload)
+    return UUID(bytes=rotation), epoch
+
+
+def key_of(entry: JournalEntry) -> EntryKey:
+    """What names the send of *entry*."""
+    return entry.rotation_id, entry.epoch
+
+
+def _frame(payload: bytes) -> bytes:
+    return _HEAD.pack(MAGIC, len(payload), _crc(payload)) + payload
+
+
+def _crc(payload: bytes) -> int:
+    return zlib.crc32(payload, zlib.crc32(len(payload).to_bytes(4, "big")))

@@ -1,0 +1,99 @@
+"""The files of one owner: the segment that is written, and a spare that is ready before it is needed."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairlead.adapters.journal.disk import Disk
+
+
+@dataclass(slots=True)
+class Segment:
+    """A file of zeros, written from the front."""
+
+    path: Path
+    descriptor: int
+    inode: int
+    size: int
+    used: int = 0
+
+    @property
+    def room(self) -> int:
+        """Bytes left."""
+        return self.size - self.used
+
+    def close(self) -> None:
+        """Give back what was never used."""
+        with suppress(OSError):  # a few zeros too many do no harm
+            os.ftruncate(self.descriptor, self.used)
+        os.close(self.descriptor)
+
+
+class Segments:
+    """The active segment and its spare. `advance` is the writer's; the rest may be asked by any thread."""
+
+    def __init__(self, folder: Path, owner: str, size: int, disk: Disk) -> None:
+        self._folder = folder
+        self._owner = owner
+        self._size = size
+        self._disk = disk
+        self._number = 0
+        self._maker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fairlead-journal-spare")
+        self._spare: Future[Segment] = self._maker.submit(self._make)
+        self.active: Segment | None = None
+
+    def advance(self) -> Segment:
+        """Close the active segment and go on in the spare; OSError if there is none and none can be made."""
+        if self.active is not None:
+            self.active.close()
+            self.active = None
+        self.repair()
+        spare = self._spare.result()
+        self.active = spare
+        self._spare = self._maker.submit(self._make)
+        return spare
+
+    def repair(self) -> None:
+        """Try again to make a spare that could not be made."""
+        if self.trouble() is not None:
+            self._spare = self._maker.submit(self._make)
+
+    def trouble(self) -> BaseException | None:
+        """Why there is no spare; None while it is being made."""
+        return self._spare.exception() if self._spare.done() else None
+
+    def ready(self) -> bool:
+        """Whether answers of all that may be in flight will find room: half a segment, or a whole spare."""
+        active = self.active
+        if active is not None and active.room * 2 >= active.size:
+            return True
+        return self._spare.done() and self._spare.exception() is None
+
+    def in_place(self) -> bool:
+        """Whether the active segment is still where others look for it."""
+        active = self.active
+        try:
+            return active is not None and os.stat(active.path).st_ino == active.inode
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """Close the active segment, delete the spare."""
+        self._maker.shutdown()
+        if self._spare.exception() is None:
+            spare = self._spare.result()
+            os.close(spare.descriptor)
+            spare.path.unlink(missing_ok=True)
+        if self.active is not None:
+            self.active.close()
+            self.active = None
+
+    def _make(self) -> Segment:
+        self._number += 1
+        path = self._folder / f"{self._owner}.{self._number:06d}.journal"
+        descriptor = self._disk.create(path, self._size)
+        return Segment(path, descriptor, os.fstat(descriptor).st_ino, self._size)

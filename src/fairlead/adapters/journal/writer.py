@@ -1,0 +1,172 @@
+"""One thread writes; everything that waits while a sync is under way shares the next one (group commit).
+
+A segment whose write or sync failed is never touched again: after a failed fsync the kernel may have
+dropped the pages and answers the next one with success. What is unacknowledged is written anew into the
+spare; if that fails too, its appenders get the error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairlead.adapters.journal.disk import Disk
+from fairlead.adapters.journal.segment import Segment, Segments
+
+
+@dataclass(slots=True, eq=False)
+class Append:
+    """A frame to be on disk before *on_done* is called, on *loop*, with its file or with what went wrong."""
+
+    frame: bytes
+    loop: asyncio.AbstractEventLoop
+    on_done: Callable[[Path | None, OSError | None], None]
+
+
+@dataclass(slots=True, eq=False)
+class Mark:
+    """A frame that may be lost. *touch* is a closed file whose time of keeping begins with it."""
+
+    frame: bytes
+    touch: Path
+
+
+@dataclass(slots=True, eq=False)
+class Stop:
+    """Write what came before, and end."""
+
+
+_Job = Append | Mark | Stop
+
+
+class Writer(threading.Thread):
+    """Writes frames into *segments*. *mark_delay_s*: how long marks may wait for an append to go with."""
+
+    def __init__(self, segments: Segments, disk: Disk, mark_delay_s: float) -> None:
+        super().__init__(name="fairlead-journal", daemon=True)
+        self._segments = segments
+        self._disk = disk
+        self._mark_delay_s = mark_delay_s
+        self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._busy_since_s: float | None = None
+
+    def put(self, job: _Job) -> None:
+        """Hand over *job*; never waits."""
+        self._jobs.put(job)
+
+    def busy_s(self) -> float:
+        """For how long the disk has been at the present batch."""
+        since_s = self._busy_since_s
+        return 0.0 if since_s is None else time.monotonic() - since_s
+
+    def run(self) -> None:
+        """Until a Stop came."""
+        stopping = False
+        while not stopping:
+            jobs = self._take()
+            stopping = any(isinstance(job, Stop) for job in jobs)
+            self._busy_since_s = time.monotonic()
+            self._write_marks([job for job in jobs if isinstance(job, Mark)])
+            self._commit([job for job in jobs if isinstance(job, Append)])
+            self._busy_since_s = None
+
+    # ---- what goes together
+
+    def _take(self) -> list[_Job]:
+        """All that waits; marks alone are given time to be joined by an append."""
+        jobs: list[_Job] = []
+        until_s: float | None = None
+        while all(isinstance(job, Mark) for job in jobs):
+            wait_s = None if until_s is None else max(0.0, until_s - time.monotonic())
+            try:
+                jobs.append(self._jobs.get(timeout=wait_s))
+            except queue.Empty:
+                break
+            if until_s is None:
+                until_s = time.monotonic() + self._mark_delay_s
+        while True:
+            try:
+                jobs.append(self._jobs.get_nowait())
+            except queue.Empty:
+                return jobs
+
+    # ---- to the disk
+
+    def _commit(self, appends: Sequence[Append]) -> None:
+        while appends:
+            fitting, error = self._place(appends)
+            path = self._segments.active.path if self._segments.active and error is None else None
+            _tell(appends[:fitting], path, error)
+            appends = appends[fitting:]
+
+    def _place(self, appends: Sequence[Append]) -> tuple[int, OSError | None]:
+        """Have the first few on disk, in a second segment if the first fails; how many, and what went wrong."""
+        error: OSError | None = None
+        for _ in range(2):
+            try:
+                segment = self._room_for(len(appends[0].frame), anew=error is not None)
+                fitting = _fitting(appends, segment.room)
+                self._put_down(segment, b"".join(job.frame for job in appends[:fitting]))
+            except OSError as failed:
+                error = failed
+            else:
+                return fitting, None
+        self._segments.abandon()
+        return len(appends), error
+
+    def _room_for(self, needed: int, *, anew: bool) -> Segment:
+        active = self._segments.active
+        if active is None or anew or active.room < needed:
+            active = self._segments.advance()
+        if active.room < needed:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        return active
+
+    def _put_down(self, segment: Segment, data: bytes) -> None:
+        self._disk.write(segment.descriptor, data, segment.used)
+        self._disk.sync(segment.descriptor)
+        segment.used += len(data)
+
+    def _write_marks(self, marks: Sequence[Mark]) -> None:
+        """Without a sync; a mark that is lost only means that its entry is looked at once more."""
+        for mark in marks:
+            segment = self._segments.active
+            with suppress(OSError):
+                if segment is not None and segment.room >= len(mark.frame):
+                    self._disk.write(segment.descriptor, mark.frame, segment.used)
+                    segment.used += len(mark.frame)
+                if segment is None or segment.path != mark.touch:
+                    os.utime(mark.touch)
+
+
+def _fitting(appends: Sequence[Append], room: int) -> int:
+    count = 0
+    for job in appends:
+        room -= len(job.frame)
+        if room < 0:
+            break
+        count += 1
+    return count
+
+
+def _tell(appends: Sequence[Append], path: Path | None, error: OSError | None) -> None:
+    """One wake-up for each loop that waits."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Append]] = {}
+    for job in appends:
+        by_loop.setdefault(job.loop, []).append(job)
+    for loop, jobs in by_loop.items():
+        with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits there
+            loop.call_soon_threadsafe(_tell_here, jobs, path, error)
+
+
+def _tell_here(jobs: Sequence[Append], path: Path | None, error: OSError | None) -> None:
+    for job in jobs:
+        job.on_done(path, error)

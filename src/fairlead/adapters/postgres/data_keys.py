@@ -1,0 +1,149 @@
+"""Wrapped data keys and the tables of sealed records, for the vault and for key rotation (T9)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from fairlead.adapters.postgres.driver import Row
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.engine.ports import DataKey, SealContext, Sealed, StoredRecord
+from fairlead.engine.token.parts import ANSWER_FIELD, PAYLOAD_FIELD
+from fairlead.errors import DependencyUnavailable
+
+
+class PostgresKeyStore:
+    """See ``fairlead.engine.ports.KeyStore``."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def current(self, tenant: str) -> DataKey | None:
+        """The key that seals new records of *tenant*."""
+        row = await self._database.first(statement("data_key_current"), tenant_id=tenant)
+        return _key(row) if row else None
+
+    async def get(self, key_id: UUID) -> DataKey | None:
+        """Any key, current or retired."""
+        row = await self._database.first(statement("data_key_get"), key_id=key_id)
+        return _key(row) if row else None
+
+    async def adopt(self, key: DataKey) -> DataKey:
+        """Insert *key* as its tenant's first, and give whichever is current then."""
+
+        async def work() -> DataKey:
+            await self._database.fetch(
+                statement("data_key_insert"),
+                key_id=key.key_id,
+                tenant_id=key.tenant,
+                master_id=key.master_id,
+                wrapped=key.wrapped,
+            )
+            current = await self.current(key.tenant)
+            if current is None:
+                raise DependencyUnavailable("a data key vanished as it was stored", tenant=key.tenant)
+            return current
+
+        return await self._database.again(work)
+
+    async def succeed(self, old: DataKey, new: DataKey) -> bool:
+        """Retire *old* and make *new* current, in one statement."""
+
+        async def work() -> bool:
+            row = await self._database.first(
+                statement("data_key_succeed"),
+                old_key_id=old.key_id,
+                key_id=new.key_id,
+                master_id=new.master_id,
+                wrapped=new.wrapped,
+            )
+            return row is not None or await self.get(new.key_id) is not None
+
+        return await self._database.again(work)
+
+    async def rewrap(self, old: DataKey, new: DataKey) -> bool:
+        """Compare-and-set on the old wrapping."""
+
+        async def work() -> bool:
+            row = await self._database.first(
+                statement("data_key_rewrap"),
+                key_id=old.key_id,
+                old_wrapped=old.wrapped,
+                master_id=new.master_id,
+                wrapped=new.wrapped,
+            )
+            return row is not None
+
+        return await self._database.again(work)
+
+    async def foreign(
+        self, master_id: str, *, current_only: bool, after: UUID | None, limit: int
+    ) -> list[DataKey]:
+        """A page of keys that another master wrapped."""
+        rows = await self._database.fetch(
+            statement("data_key_foreign"),
+            master_id=master_id,
+            current_only=current_only,
+            after=after,
+            limit=limit,
+        )
+        return [_key(row) for row in rows]
+
+    async def samples(self) -> list[DataKey]:
+        """One key of each master that wrapped any."""
+        return [_key(row) for row in await self._database.fetch(statement("data_key_samples"))]
+
+
+class PostgresSealedRecords:
+    """See ``fairlead.engine.ports.SealedRecords``; over the statements ``sealed_<noun>_*``."""
+
+    def __init__(self, database: Database, noun: str, field: str) -> None:
+        self._database = database
+        self._page = statement(f"sealed_{noun}_page")
+        self._replace = statement(f"sealed_{noun}_replace")
+        self._field = field
+
+    async def page(self, *, retired_only: bool, after: UUID | None, limit: int) -> list[StoredRecord]:
+        """Records in the order of their ids, beyond *after*."""
+        rows = await self._database.fetch(self._page, retired_only=retired_only, after=after, limit=limit)
+        return [self._record(row) for row in rows]
+
+    async def replace(self, changes: Sequence[tuple[StoredRecord, Sealed]]) -> int:
+        """Compare-and-set on the old records, in one statement."""
+        rows = await self._database.fetch(
+            self._replace,
+            record_ids=[record.record_id for record, _ in changes],
+            olds=[record.sealed.blob for record, _ in changes],
+            news=[new.blob for _, new in changes],
+            key_ids=[new.key_id for _, new in changes],
+        )
+        return len(rows)
+
+    def _record(self, row: Row) -> StoredRecord:
+        context = SealContext(
+            tenant=row["tenant_id"],
+            connection_id=row["connection_id"],
+            provider=row["provider"],
+            field=self._field,
+            generation=row["generation"],
+        )
+        return StoredRecord(row["record_id"], context, Sealed(row["key_id"], row["sealed"]))
+
+
+def sealed_tables(database: Database) -> dict[str, PostgresSealedRecords]:
+    """Every table that holds sealed records, by name."""
+    return {
+        "credential": PostgresSealedRecords(database, "credential", PAYLOAD_FIELD),
+        "withheld_answer": PostgresSealedRecords(database, "withheld", ANSWER_FIELD),
+    }
+
+
+def _key(row: Row) -> DataKey:
+    return DataKey(
+        key_id=row["key_id"],
+        tenant=row["tenant_id"],
+        master_id=row["master_id"],
+        wrapped=row["wrapped"],
+        current=row["current"],
+    )

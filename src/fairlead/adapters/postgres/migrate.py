@@ -1,0 +1,265 @@
+"""Migrations: plain SQL files, applied in the order of their numbers, each once.
+
+A file is ``migrations/NNNN_name.sql``. Its header says ``-- Phase pre`` (safe while the version before it
+still runs: to be applied before the new version starts) or ``-- Phase post`` (only once no older process is
+left). ``-- transaction: none`` marks a file of one statement that cannot run inside a transaction. What was
+applied stands in the table ``migration``, with a checksum: an applied file is never edited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+from typing import Literal, cast
+
+import asyncpg
+
+from fairlead.adapters.postgres.driver import Connection, Row
+from fairlead.adapters.postgres.failures import DRIVER_ERRORS, not_done, of_statement
+from fairlead.adapters.postgres.session import ISOLATION, DatabaseSettings, connect_options
+from fairlead.adapters.postgres.sqlfiles import Statement, statement
+from fairlead.errors import ConfigInvalid, DependencyUnavailable, MigrationNeeded
+
+Phase = Literal["pre", "post"]
+
+_FILE = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
+_PHASE = re.compile(r"^-- Phase[ \t]+(pre|post)\b", re.MULTILINE)
+_NO_TRANSACTION = re.compile(r"^-- transaction: none$", re.MULTILINE)
+_LOCK_EVERY_S = 0.1
+_LOCK_WITHIN_S = 120.0
+_APPLY_TIMEOUT_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One file. *checksum* is of its text, whatever its line ends."""
+
+    number: int
+    name: str
+    phase: Phase
+    transactional: bool
+    text: str
+    checksum: str
+
+    @property
+    def title(self) -> str:
+        """Its file name without the ending."""
+        return f"{self.number:04}_{self.name}"
+
+
+def read_migration(file_name: str, text: str) -> Migration:
+    """The migration of one file; ValueError if name or header break the rules above."""
+    named, phase = _FILE.fullmatch(file_name), _PHASE.search(text)
+    if named is None or phase is None:
+        raise ValueError(f"{file_name}: must be NNNN_name.sql with a line `-- Phase pre` or `-- Phase post`")
+    text = text.replace("\r\n", "\n")
+    return Migration(
+        number=int(named[1]),
+        name=named[2],
+        phase=cast(Phase, phase[1]),
+        transactional=_NO_TRANSACTION.search(text) is None,
+        text=text,
+        checksum=hashlib.sha256(text.encode()).hexdigest(),
+    )
+
+
+@cache
+def shipped_migrations() -> tuple[Migration, ...]:
+    """The migrations of this version, in order."""
+    folder = resources.files("fairlead.adapters.postgres").joinpath("migrations")
+    files = [file for file in folder.iterdir() if file.name.endswith(".sql")]
+    return in_order([read_migration(file.name, file.read_text(encoding="utf-8")) for file in files])
+
+
+def in_order(migrations: Sequence[Migration]) -> tuple[Migration, ...]:
+    """*migrations* by number; ValueError unless they are numbered 1, 2, 3, ..."""
+    ordered = tuple(sorted(migrations, key=lambda migration: migration.number))
+    if [migration.number for migration in ordered] != list(range(1, len(ordered) + 1)):
+        raise ValueError(f"not numbered without gaps: {[migration.title for migration in ordered]}")
+    return ordered
+
+
+@dataclass(frozen=True, slots=True)
+class _Applied:
+    number: int
+    name: str
+    phase: str
+    checksum: str
+
+
+class Migrator:
+    """Brings one schema to the state this version needs. Connects anew for each call, and never through a pooler."""
+
+    def __init__(self, settings: DatabaseSettings, migrations: Sequence[Migration] | None = None) -> None:
+        self._settings = replace(settings, transaction_pooler=False)
+        self._migrations = shipped_migrations() if migrations is None else in_order(migrations)
+
+    async def plan(self) -> list[Migration]:
+        """What `apply` would do, in order. Raises ConfigInvalid if the database is not ours to migrate."""
+        async with self._connected() as connection:
+            return self._pending(await _applied(connection))
+
+    async def check(self) -> None:
+        """MigrationNeeded unless this version can work on the database as it is.
+
+        Later migrations of phase ``pre`` are no obstacle: a rolling upgrade applies them while we run.
+        """
+        pending = await self.plan()
+        if pending:
+            titles = ", ".join(migration.title for migration in pending)
+            raise MigrationNeeded(f"the database lacks {titles}")
+
+    async def apply(self, upto: Phase = "post") -> list[Migration]:
+        """Apply what is pending and give it; with *upto* ``pre`` stop before the first ``post``.
+
+        Waits up to 120 s for another run to end. Each migration is one transaction with its record, so a
+        failed run leaves whole migrations behind and can be repeated.
+        """
+        done: list[Migration] = []
+        async with self._connected() as connection, _alone(connection):
+            await self._prepare_schema(connection)
+            for migration in self._pending(await _applied(connection)):
+                if migration.phase == "post" and upto == "pre":
+                    break
+                await _apply_one(connection, migration)
+                done.append(migration)
+        return done
+
+    async def sql(self, *, pending_only: bool = False) -> str:
+        """The text for a DBA to run by hand: everything, or what the database lacks."""
+        migrations = await self.plan() if pending_only else list(self._migrations)
+        return as_script(migrations, self._settings.schema)
+
+    def _pending(self, applied: Sequence[_Applied]) -> list[Migration]:
+        known = {migration.number: migration for migration in self._migrations}
+        for record in applied:
+            self._check_record(record, known.get(record.number))
+        return [m for m in self._migrations if m.number not in {record.number for record in applied}]
+
+    def _check_record(self, record: _Applied, ours: Migration | None) -> None:
+        title = f"{record.number:04}_{record.name}"
+        if ours is None:
+            if record.phase == "post":
+                what = f"the database is newer than this version of fairlead: {title} was applied to it"
+                raise ConfigInvalid(what, hint="install the newer fairlead again, or restore a backup")
+        elif ours.checksum != record.checksum:
+            what = f"migration {title} is not the one that was applied to this database"
+            hint = f"restore the file {ours.title}.sql as it was released; changes go into a new migration"
+            raise ConfigInvalid(what, hint=hint)
+
+    async def _prepare_schema(self, connection: Connection) -> None:
+        if self._settings.schema is not None:
+            made = await _run(connection, statement("schema_create").text, self._settings.schema)
+            await _run(connection, made[0]["text"])
+        await _run(connection, statement("migration_table").text)
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Connection]:
+        options = connect_options(self._settings)
+        options["command_timeout"] = _APPLY_TIMEOUT_S  # an index on a large table takes its time
+        options["server_settings"] |= {"statement_timeout": "0"}
+        try:
+            connection = cast(Connection, await asyncpg.connect(**options))
+        except DRIVER_ERRORS as error:
+            raise not_done(error) from error
+        try:
+            yield connection
+        finally:
+            connection.terminate()
+
+
+async def _applied(connection: Connection) -> list[_Applied]:
+    """What was applied to this schema; nothing where nobody has migrated yet."""
+    found = await _run(connection, statement("migration_table_exists").text)
+    if not found[0]["exists"]:
+        return []
+    rows = await _run(connection, statement("migration_list").text)
+    return [_Applied(row["number"], row["name"], row["phase"], row["checksum"]) for row in rows]
+
+
+async def _apply_one(connection: Connection, migration: Migration) -> None:
+    if migration.transactional:
+        async with connection.transaction(isolation=ISOLATION):
+            await _run(connection, migration.text, what=migration.title)
+            await _record(connection, migration)
+    else:
+        await _run(connection, migration.text, what=migration.title)
+        await _record(connection, migration)
+
+
+async def _record(connection: Connection, migration: Migration) -> None:
+    record = statement("migration_record")
+    await _run(connection, record.text, *record.args(**_record_values(migration)))
+
+
+def _record_values(migration: Migration) -> dict[str, object]:
+    return {
+        "number": migration.number,
+        "name": migration.name,
+        "phase": migration.phase,
+        "checksum": migration.checksum,
+    }
+
+
+@asynccontextmanager
+async def _alone(connection: Connection) -> AsyncIterator[None]:
+    """Hold the lock of migrations of this database.
+
+    It is asked for again and again instead of waited for: a waiting statement would hold a snapshot, and
+    CREATE INDEX CONCURRENTLY of the run that has the lock waits for all snapshots.
+    """
+    deadline = asyncio.get_running_loop().time() + _LOCK_WITHIN_S
+    while not (await _run(connection, statement("migration_lock").text))[0]["locked"]:
+        if asyncio.get_running_loop().time() > deadline:
+            what = f"another migration run has held its lock for over {_LOCK_WITHIN_S:.0f} s"
+            raise DependencyUnavailable(what, hint="look at pg_stat_activity, and run it again")
+        await asyncio.sleep(_LOCK_EVERY_S)
+    yield  # the lock ends with the connection
+
+
+async def _run(connection: Connection, text: str, *args: object, what: str | None = None) -> list[Row]:
+    """The rows of *text*; several statements (no rows) where there are no *args*."""
+    try:
+        if what is None:
+            return await connection.fetch(text, *args)
+        await connection.execute(text)
+        return []
+    except DRIVER_ERRORS as error:
+        if what is not None and isinstance(error, asyncpg.PostgresError):
+            raise MigrationNeeded(
+                f"migration {what} failed: {error}", hint="nothing of it was kept"
+            ) from error
+        raise of_statement(error, connected=not connection.is_closed()) from error
+
+
+# ---- text for people -----------------------------------------------------------------------------
+
+
+def as_script(migrations: Sequence[Migration], schema: str | None) -> str:
+    """*migrations* with their records as one psql script."""
+    parts = ["\\set ON_ERROR_STOP on"]
+    if schema is not None:
+        parts.append(f"{_inlined(statement('schema_create'), schema=schema)} \\gexec")
+        parts.append(f"{_inlined(statement('schema_use'), schema=schema)};")
+    parts.append(f"{statement('migration_table').text};")
+    for migration in migrations:
+        record = _inlined(statement("migration_record"), **_record_values(migration))
+        body = f"{migration.text.rstrip()}\n{record};"
+        parts.append(f"BEGIN;\n{body}\nCOMMIT;" if migration.transactional else body)
+    return "\n\n".join(parts) + "\n"
+
+
+def _inlined(made: Statement, **values: object) -> str:
+    """The text of *made* with literals in the place of its parameters."""
+    args = made.args(**values)
+    return re.sub(r"\$(\d+)", lambda match: _literal(args[int(match[1]) - 1]), made.text)
+
+
+def _literal(value: object) -> str:
+    return str(value) if isinstance(value, int) else "'" + str(value).replace("'", "''") + "'"

@@ -1,0 +1,165 @@
+"""Connecting an account by the customer's consent: authorization code with PKCE (T12).
+
+Sources: RFC 6749 §4.1, RFC 7636, RFC 9700.
+
+``begin`` gives the address to send the customer to and a Consent to keep; ``finish`` takes what came back.
+A Consent is good once, for the process or session that holds it: state, verifier and redirect stay in it.
+"""
+
+from __future__ import annotations
+
+import hmac
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+from fairlead.engine.connections import Connections, ConnectionView, Grant
+from fairlead.engine.ports import Answered, ConnectionKey, NoAnswer, TokenCall
+from fairlead.engine.token.parts import Rooms
+from fairlead.errors import (
+    FairleadError,
+    InputInvalid,
+    NotSent,
+    OutcomeUnknown,
+    RequestRejected,
+    TransientFailure,
+)
+from fairlead.policy import token_outcome as outcomes
+from fairlead.policy.profile import Profile
+from fairlead.policy.token_parse import parse_answer
+from fairlead.policy.token_request import Client, authorize_url, code_request
+from fairlead.secret import Secret
+
+DEADLINE_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """A consent under way. Keep it where only the person who began it can reach it."""
+
+    key: ConnectionKey
+    variant: str | None
+    endpoint: Mapping[str, str]
+    client_id: str
+    redirect_uri: str
+    state: Secret
+    verifier: Secret
+
+
+class Consents:
+    """Begins and finishes consents."""
+
+    def __init__(self, rooms: Rooms, connections: Connections) -> None:
+        self._rooms = rooms
+        self._connections = connections
+
+    def begin(
+        self,
+        key: ConnectionKey,
+        *,
+        redirect_uri: str,
+        variant: str | None = None,
+        endpoint: Mapping[str, str] | None = None,
+        scopes: Sequence[str] = (),
+    ) -> tuple[str, Consent]:
+        """The consent page's address and what to keep; InputInvalid where the provider has no such page."""
+        profile = self._rooms.profiles.profile(key.provider, variant)
+        app = self._rooms.apps.app(key.provider, "")
+        if not app.client_id:
+            raise InputInvalid(
+                "no client_id is set for this provider", tenant=key.tenant, provider=key.provider
+            )
+        consent = Consent(
+            key=key,
+            variant=variant,
+            endpoint=profile.endpoint_values(endpoint or {}),
+            client_id=app.client_id,
+            redirect_uri=redirect_uri,
+            state=Secret(self._rooms.ids.nonce()),
+            verifier=Secret(self._rooms.ids.nonce()),
+        )
+        challenge = (
+            urlsafe_b64encode(sha256(consent.verifier.reveal().encode()).digest()).rstrip(b"=").decode()
+        )
+        url = authorize_url(
+            profile,
+            consent.endpoint,
+            client_id=app.client_id,
+            redirect_uri=redirect_uri,
+            state=consent.state.reveal(),
+            code_challenge=challenge,
+            scopes=scopes,
+        )
+        return url, consent
+
+    async def finish(self, consent: Consent, answer: Mapping[str, str], *, actor: str) -> ConnectionView:
+        """Exchange the code of the callback's query *answer* and store the grant (reconnects in place)."""
+        profile = self._rooms.profiles.profile(consent.key.provider, consent.variant)
+        code = self._checked_code(consent, answer)
+        app = self._rooms.apps.app(consent.key.provider, consent.client_id)
+        request = code_request(
+            profile,
+            consent.endpoint,
+            Client(app.client_id, app.client_secret),
+            code=code,
+            redirect_uri=consent.redirect_uri,
+            code_verifier=consent.verifier,
+        )
+        call = TokenCall(request.url, request.headers, request.form, DEADLINE_S, reuse_connection=False)
+        granted = self._granted(consent, profile, await self._rooms.transport.send(call, _nothing_to_mark))
+        account_id = granted.account_id or answer.get(profile.account.callback_param or "")
+        grant = Grant(
+            access_token=granted.access_token,
+            refresh_token=granted.refresh_token,
+            expires_in_s=granted.expires_in_s,
+            token_type=granted.token_type or "Bearer",
+            scope=granted.scope,
+            account_id=account_id,
+            client_id=consent.client_id,
+            variant=consent.variant,
+            endpoint=consent.endpoint,
+        )
+        return await self._connections.upsert(consent.key, grant, actor=actor)
+
+    def _checked_code(self, consent: Consent, answer: Mapping[str, str]) -> Secret:
+        key = consent.key
+        if not hmac.compare_digest(answer.get("state", "").encode(), consent.state.reveal().encode()):
+            raise InputInvalid(
+                "the answer's state is not the one that was sent: it belongs to another consent",
+                tenant=key.tenant,
+                provider=key.provider,
+                hint="begin again",
+            )
+        if "error" in answer:
+            raise InputInvalid(
+                "the customer or the provider declined", tenant=key.tenant, provider=key.provider
+            )
+        if not answer.get("code"):
+            raise InputInvalid("the answer holds no code", tenant=key.tenant, provider=key.provider)
+        return Secret(answer["code"])
+
+    def _granted(self, consent: Consent, profile: Profile, got: Answered | NoAnswer) -> outcomes.Granted:
+        if isinstance(got, NoAnswer):
+            raise _failed(consent.key, OutcomeUnknown if got.sent else NotSent, f"no answer: {got.why}")
+        outcome = outcomes.classify_answer(profile, parse_answer(got.status, got.headers, got.body))
+        match outcome:
+            case outcomes.Granted():
+                return outcome
+            case outcomes.Rejected(code=code):
+                raise _failed(consent.key, RequestRejected, f"the code was refused: {code}")
+            case _:
+                raise _failed(consent.key, TransientFailure, f"the token endpoint answered {got.status}")
+
+
+def _input(key: ConnectionKey, what: str) -> InputInvalid:
+    return InputInvalid(what, tenant=key.tenant, provider=key.provider, hint="begin the consent again")
+
+
+def _failed(key: ConnectionKey, kind: type[FairleadError], what: str) -> FairleadError:
+    hint = "begin the consent again: a code is good once"
+    return kind(what, tenant=key.tenant, provider=key.provider, hint=hint)
+
+
+async def _nothing_to_mark() -> None:
+    """A code is single-use at the provider already; there is no rotation to protect."""

@@ -1,0 +1,175 @@
+"""Key rotation and verification while everything runs: loops over ports; no key is ever seen here (T9, S12).
+
+    rotate           new data keys for every tenant whose key an older master wrapped, all records sealed
+                     anew under them, then the retired keys wrapped by the present master
+    rotate, rewrap   only the last step: cheap, but the data keys stay the same
+    verify           opens every record and counts
+
+What is left to do is read from the rows, so a rotation that was killed goes on where it stood. Writers are
+never waited for: what they hold is found again in the next pass.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+from uuid import UUID
+
+from fairlead.clock import Clock
+from fairlead.engine.ports import DataKey, KeySmith, KeyStore, Sealed, SealedRecords, StoredRecord, Vault
+from fairlead.errors import CredentialUnreadable, KeyMissing, KeyWrong
+
+UNREADABLE = (KeyMissing, KeyWrong, CredentialUnreadable)
+MAX_EXAMPLES = 20
+BUSY_ROWS_S = 0.1
+"""Pause where every row that is left is under a writer's hands."""
+
+
+@dataclass(frozen=True, slots=True)
+class RotationProgress:
+    """How far one phase has come: *done* keys or records so far."""
+
+    phase: Literal["renew", "reseal", "rewrap"]
+    done: int
+
+
+@dataclass(frozen=True, slots=True)
+class RotationReport:
+    """What a rotation did. *left* are records still under retired keys: those that nobody can open."""
+
+    renewed: int
+    resealed: int
+    rewrapped: int
+    left: int
+
+
+@dataclass(slots=True)
+class VerifyReport:
+    """Records by outcome; *problems* by error code, *examples* name the first few."""
+
+    checked: int = 0
+    readable: int = 0
+    problems: Counter[str] = field(default_factory=Counter)
+    examples: list[str] = field(default_factory=list)
+
+
+class Resealer:
+    """Rotates and verifies over *tables* of sealed records (name: table), *batch* rows at a time."""
+
+    def __init__(
+        self,
+        *,
+        vault: Vault,
+        smith: KeySmith,
+        keys: KeyStore,
+        tables: Mapping[str, SealedRecords],
+        clock: Clock,
+        batch: int = 200,
+    ) -> None:
+        self._vault = vault
+        self._smith = smith
+        self._keys = keys
+        self._tables = tables
+        self._clock = clock
+        self._batch = batch
+
+    async def rotate(
+        self,
+        *,
+        rewrap_only: bool = False,
+        progress: Callable[[RotationProgress], None] = lambda _: None,
+    ) -> RotationReport:
+        """Leave nothing that an older master opens. Raises KeyMissing or KeyWrong before the first change."""
+        await self._smith.check()
+        renewed = resealed = left = 0
+        if not rewrap_only:
+            renewed = await self._each_key(self._smith.renew, "renew", progress, current_only=True)
+            retired_s = self._clock.monotonic()
+            resealed, left = await self._reseal_until_done(retired_s, progress)
+        rewrapped = await self._each_key(self._smith.rewrap, "rewrap", progress, current_only=False)
+        return RotationReport(renewed, resealed, rewrapped, left)
+
+    async def verify(self, progress: Callable[[int], None] = lambda _: None) -> VerifyReport:
+        """Open every record; nothing is changed."""
+        report = VerifyReport()
+        for table in self._tables.values():
+            async for page in self._pages(table, retired_only=False):
+                for record in page:
+                    await self._verify(record, report)
+                progress(report.checked)
+        return report
+
+    # ---- keys
+
+    async def _each_key(
+        self,
+        act: Callable[[DataKey], Awaitable[bool]],
+        phase: Literal["renew", "rewrap"],
+        progress: Callable[[RotationProgress], None],
+        *,
+        current_only: bool,
+    ) -> int:
+        done = 0
+        after: UUID | None = None
+        while page := await self._keys.foreign(
+            self._smith.master_id, current_only=current_only, after=after, limit=self._batch
+        ):
+            for key in page:
+                done += await act(key)
+            after = page[-1].key_id
+            progress(RotationProgress(phase, done))
+        return done
+
+    # ---- records
+
+    async def _reseal_until_done(
+        self, retired_s: float, progress: Callable[[RotationProgress], None]
+    ) -> tuple[int, int]:
+        """Passes over all tables, until one that began after the last late writer finds nothing to do."""
+        resealed = 0
+        while True:
+            late_writers_s = retired_s + self._smith.retired_writes_s - self._clock.monotonic()
+            found = replaced = left = 0
+            for table in self._tables.values():
+                async for page in self._pages(table, retired_only=True):
+                    changes = await self._resealed(page)
+                    found += len(changes)
+                    left += len(page) - len(changes)
+                    replaced += await table.replace(changes) if changes else 0
+                    progress(RotationProgress("reseal", resealed + replaced))
+            resealed += replaced
+            if found == 0 and late_writers_s <= 0:
+                return resealed, left
+            if found == 0 or replaced == 0:
+                await self._clock.sleep(late_writers_s if found == 0 else BUSY_ROWS_S)
+
+    async def _resealed(self, page: Sequence[StoredRecord]) -> list[tuple[StoredRecord, Sealed]]:
+        """New seals for the records of *page* that open; the others stay exactly as they are."""
+        changes = []
+        for record in page:
+            try:
+                plain = await self._vault.open(record.context, record.sealed)
+            except UNREADABLE:
+                continue
+            await self._vault.preflight(record.context.tenant)
+            changes.append((record, self._vault.seal(record.context, plain)))
+        return changes
+
+    async def _pages(self, table: SealedRecords, *, retired_only: bool) -> AsyncIterator[list[StoredRecord]]:
+        after: UUID | None = None
+        while page := await table.page(retired_only=retired_only, after=after, limit=self._batch):
+            yield page
+            after = page[-1].record_id
+
+    async def _verify(self, record: StoredRecord, report: VerifyReport) -> None:
+        report.checked += 1
+        try:
+            await self._vault.open(record.context, record.sealed)
+        except UNREADABLE as error:
+            report.problems[error.code] += 1
+            if len(report.examples) < MAX_EXAMPLES:
+                report.examples.append(str(error))
+        else:
+            report.readable += 1

@@ -1,0 +1,409 @@
+"""The only place that picks implementations: settings in, a working fairlead out (STYLE A2).
+
+``Runtime.open`` connects and checks, ``run`` works until stopped, ``close`` lets go in reverse order.
+Everything runs under one task group; what fails surfaces where it was started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+from uuid import UUID
+
+from fairlead import __version__
+from fairlead.adapters.embedded import EmbeddedServers
+from fairlead.adapters.http.token_transport import AiohttpTokenTransport
+from fairlead.adapters.http.webhook import AiohttpWebhookSender
+from fairlead.adapters.jose import JoseSigner
+from fairlead.adapters.journal import FileJournal
+from fairlead.adapters.local.memory import ProcessMemory
+from fairlead.adapters.local.process import LocalProcesses
+from fairlead.adapters.local.system import SystemClock, SystemIds, draw
+from fairlead.adapters.postgres.audit import PostgresAuditStore
+from fairlead.adapters.postgres.credentials import PostgresCredentialStore
+from fairlead.adapters.postgres.data_keys import PostgresKeyStore
+from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
+from fairlead.adapters.postgres.duties import PostgresDutyStore
+from fairlead.adapters.postgres.endpoints import PostgresEndpointGate
+from fairlead.adapters.postgres.jobs import PostgresJobStore
+from fairlead.adapters.postgres.migrate import Migrator
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.sessions import PostgresSessionStore
+from fairlead.adapters.vault import TenantVault, load_ring
+from fairlead.books import AppBook, ProfileBook
+from fairlead.bus import Bus
+from fairlead.config import Config
+from fairlead.engine.connections import Connections
+from fairlead.engine.consent import Consents
+from fairlead.engine.dead_letter import DeadLetterProcessor
+from fairlead.engine.executor import Executor
+from fairlead.engine.handler import Handler
+from fairlead.engine.notices import Notices
+from fairlead.engine.ports import ClaimFilter, ConnectionKey, Schedule
+from fairlead.engine.services.heartbeat import Heartbeat
+from fairlead.engine.services.loop_meter import LoopMeter
+from fairlead.engine.services.pruner import Pruner, Retention
+from fairlead.engine.services.rescuer import Rescuer
+from fairlead.engine.services.scheduler import Scheduler
+from fairlead.engine.services.service import Service
+from fairlead.engine.token.coordinator import Coordinator
+from fairlead.engine.token.exchange import Exchange
+from fairlead.engine.token.grants import Grants
+from fairlead.engine.token.handlers import TokenJobs
+from fairlead.engine.token.parts import RefreshSettings, Rooms
+from fairlead.engine.token.reader import TokenReader
+from fairlead.engine.token.settle import Settler
+from fairlead.engine.token.unknown import UnknownOutcomes
+from fairlead.engine.worker import Worker, WorkerSettings
+from fairlead.errors import MigrationNeeded, Refused
+from fairlead.secret import Secret
+from fairlead.settings import Settings
+
+Subscribers = Mapping[str, Sequence[Callable[[Mapping[str, Any]], object]]]
+
+SYSTEM_TENANT = "fairlead"
+"""Whose jobs the fleet's own duties are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """What a process does besides answering: run jobs, take the ticks of schedules. Rescue runs always."""
+
+    worker: bool = True
+    scheduler: bool = True
+
+
+class Runtime:
+    """Everything wired. Made by ``open``; its attributes are the engine's rooms."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.settings: Settings = config.settings
+        self.bus = Bus()
+        self.ids = SystemIds()
+        self.clock = SystemClock()
+        self._stack = AsyncExitStack()
+        self._worker: Worker | None = None
+        self._services: list[Service] = []
+        self._stopping = asyncio.Event()
+
+    @classmethod
+    async def open(
+        cls, config: Config, handlers: Iterable[Handler] = (), subscribers: Subscribers | None = None
+    ) -> Runtime:
+        """Connect, check and wire. Raises a SetupError that names the way out; nothing is left open."""
+        runtime = cls(config)
+        try:
+            await runtime._connect()
+            await runtime._wire(handlers, subscribers or {})
+        except BaseException:
+            await runtime._stack.aclose()
+            raise
+        return runtime
+
+    async def close(self) -> None:
+        """Land the refreshes in flight, end the session, close journal and connections."""
+        self.stop()
+        await self._stack.aclose()
+
+    # ---- connect -------------------------------------------------------------------------------
+
+    async def _connect(self) -> None:
+        embedded = self.settings.database.url is None
+        self.database_url = await self._database_url()
+        settings = DatabaseSettings(
+            dsn=self.database_url.reveal(),
+            schema=self.settings.database.schema_name,
+            max_size=self.settings.database.pool_size,
+            transaction_pooler=self.settings.database.pooler,
+        )
+        self.migrator = Migrator(settings)
+        await self._check_schema(apply=embedded)
+        self.database = await Database.open(settings)
+        self._stack.push_async_callback(self.database.close)
+
+    async def _database_url(self) -> Secret:
+        given = self.settings.database.url
+        if given is not None:
+            return Secret(given.get_secret_value())
+        servers = EmbeddedServers(self.settings.home / "servers")
+        endpoints = await asyncio.to_thread(servers.start)
+        self._stack.callback(servers.release)
+        return Secret(endpoints.database_url)
+
+    async def _check_schema(self, *, apply: bool) -> None:
+        pending = await self.migrator.plan()
+        if pending and not apply:
+            names = ", ".join(migration.name for migration in pending)
+            raise MigrationNeeded(f"the database lacks {len(pending)} migration(s): {names}")
+        if pending:
+            await self.migrator.apply()
+
+    # ---- wire ----------------------------------------------------------------------------------
+
+    async def _wire(self, handlers: Iterable[Handler], subscribers: Subscribers) -> None:
+        self.jobs = PostgresJobStore(self.database, self.ids)
+        self.sessions = PostgresSessionStore(self.database)
+        self.duties = PostgresDutyStore(self.database)
+        self.dead_letters = PostgresDeadLetterStore(self.database)
+        self.audit = PostgresAuditStore(self.database)
+        self.key_store = PostgresKeyStore(self.database)
+        self.credentials = PostgresCredentialStore(self.database)
+        self.endpoints = PostgresEndpointGate(self.database)
+        self._stack.push_async_callback(self.credentials.close)
+        self._stack.push_async_callback(self.endpoints.close)
+        self.profiles = ProfileBook(self.settings)
+        self.apps = AppBook(self.settings)
+        self.vault = TenantVault(self.key_store, self._master_ring(), clock=self.clock, ids=self.ids)
+        await self._open_session()
+        await self._wire_tokens()
+        self._wire_jobs(handlers, subscribers)
+
+    def _master_ring(self) -> Any:
+        vault = self.settings.vault
+        usual = self.settings.home / "master.key"
+        file = vault.master_key_file or (usual if vault.master_key is None and usual.exists() else None)
+        key = Secret(vault.master_key.get_secret_value()) if vault.master_key else None
+        return load_ring(key, file, vault.kms)
+
+    async def _open_session(self) -> None:
+        self.processes = LocalProcesses()
+        self.heartbeat = Heartbeat(
+            self.sessions,
+            self.processes.identity(),
+            version=__version__,
+            clock=self.clock,
+            draw=draw,
+            ids=self.ids,
+            emit=self.bus.emit,
+            lease_s=self.settings.worker.lease_s,
+        )
+        beating = asyncio.create_task(self.heartbeat.run(), name="fairlead-heartbeat")
+        self._stack.push_async_callback(_ended, beating, self.heartbeat.stop)
+        await self.heartbeat.opened()
+
+    def _session_id(self) -> UUID:
+        session_id = self.heartbeat.session_id
+        if session_id is None:
+            raise Refused("this process has lost its lease", hint="it asks for a new one by itself")
+        return session_id
+
+    async def _wire_tokens(self) -> None:
+        given = self.settings.refresh
+        self.refresh_settings = RefreshSettings(
+            request_deadline_s=given.request_deadline_s,
+            total_deadline_s=given.total_deadline_s,
+            lease_s=given.lease_s,
+            not_sent_delays_s=given.not_sent_delays_s,
+            cooldown_s=given.cooldown_s,
+            fresh_enough_s=given.fresh_enough_s,
+            wait_s=given.wait_s,
+            dead_cool_down_s=given.dead_cool_down_s,
+        )
+        self.journal = FileJournal(
+            self.settings.home / "journal",
+            clock=self.clock,
+            emit=self.bus.emit,
+            session_id=self._session_id(),
+        )
+        self._stack.push_async_callback(self.journal.close)
+        self.transport = AiohttpTokenTransport(allow_private=self.settings.http.allow_private_addresses)
+        self._stack.push_async_callback(self.transport.close)
+        self.rooms = Rooms(
+            store=self.credentials,
+            vault=self.vault,
+            journal=self.journal,
+            transport=self.transport,
+            gate=self.endpoints,
+            apps=self.apps,
+            profiles=self.profiles,
+            signer=JoseSigner(),
+            clock=self.clock,
+            draw=draw,
+            ids=self.ids,
+            emit=self.bus.emit,
+            session_id=self._session_id,
+            reauth_link=self._reauth_link,
+        )
+        settler = Settler(self.rooms, self.refresh_settings.settle_retry_s)
+        self.unknown = UnknownOutcomes(self.rooms, settler)
+        exchange = Exchange(
+            self.rooms,
+            self.refresh_settings,
+            Grants(self.rooms, self.refresh_settings),
+            settler,
+            self.unknown,
+        )
+        self.coordinator = Coordinator(self.rooms, self.refresh_settings, exchange, settler, self.unknown)
+        # Before the journal and the connections close, what is in flight lands.
+        self._stack.push_async_callback(self.coordinator.drain, given.total_deadline_s)
+        self.reader = TokenReader(self.rooms, self.coordinator, settler, given.cache_s)
+        self.connections = Connections(self.rooms)
+        self.consents = Consents(self.rooms, self.connections)
+        await self.unknown.replay_journal()
+
+    def _wire_jobs(self, handlers: Iterable[Handler], subscribers: Subscribers) -> None:
+        self.token_jobs = TokenJobs(
+            self.rooms, self.refresh_settings, self.coordinator, self.unknown, self.jobs
+        )
+        self.dead_letter_processor = DeadLetterProcessor(
+            self.dead_letters,
+            self.jobs,
+            ids=self.ids,
+            draw=draw,
+            emit=self.bus.emit,
+            queues=self.settings.worker.queues,
+        )
+        kept = self.settings.retention
+        self.pruner = Pruner(
+            self.jobs,
+            self.dead_letters,
+            self.duties,
+            self.sessions,
+            retention=Retention(
+                jobs={
+                    "completed": kept.completed_s,
+                    "cancelled": kept.cancelled_s,
+                    "discarded": kept.discarded_s,
+                },
+                dead_letters_s=kept.discarded_s,
+                dead_letter_bound=kept.dead_letter_bound,
+                duties_s=kept.duty_s,
+            ),
+            others={"journal": self.journal.prune},
+        )
+        self.executor = Executor(
+            [
+                *self.token_jobs.handlers(),
+                *self._notices(subscribers).handlers(),
+                self.dead_letter_processor.handler(),
+                self.pruner.handler(),
+                *handlers,
+            ],
+            clock=self.clock,
+            draw=draw,
+            ids=self.ids,
+            emit=self.bus.emit,
+            factor_of=self.profiles.backoff_factor,
+        )
+
+    def _notices(self, subscribers: Subscribers) -> Notices:
+        given = self.settings.notices
+        sender = None
+        if given.webhook_url is not None and given.webhook_secret is not None:
+            sender = AiohttpWebhookSender(
+                given.webhook_url,
+                Secret(given.webhook_secret.get_secret_value()),
+                allow_private=self.settings.http.allow_private_addresses,
+            )
+            self._stack.push_async_callback(sender.close)
+        return Notices(subscribers, sender, clock=self.clock)
+
+    def _reauth_link(self, key: ConnectionKey, connection_id: UUID) -> str | None:
+        template = self.settings.notices.reauth_link
+        if template is None:
+            return None
+        values = {
+            "tenant": key.tenant,
+            "provider": key.provider,
+            "bucket": key.bucket,
+            "connection": str(connection_id),
+        }
+        for name, value in values.items():
+            template = template.replace(f"{{{name}}}", quote(value, safe=""))
+        return template
+
+    # ---- work ----------------------------------------------------------------------------------
+
+    async def run(self, roles: Roles) -> None:
+        """Work until ``stop``; then drain within the grace."""
+        await self.duties.sync_schedules(self.schedules())
+        services = self._make_services(roles)
+        worker = self._make_worker() if roles.worker else None
+        self._services, self._worker = services, worker
+        if self._stopping.is_set():
+            return
+        unlisten = await self.jobs.listen(worker.wake) if worker else None
+        try:
+            async with asyncio.TaskGroup() as group:
+                for service in services:
+                    group.create_task(service.run(), name=f"fairlead-{service.name}")
+                if worker is not None:
+                    await worker.run()
+                else:
+                    await self._stopping.wait()
+                for service in services:
+                    service.stop()
+        finally:
+            if unlisten is not None:
+                await unlisten()
+
+    def _make_services(self, roles: Roles) -> list[Service]:
+        emit = self.bus.emit
+        rescuer = Rescuer(
+            self.sessions,
+            self.jobs,
+            self.processes,
+            self.heartbeat,
+            emit=emit,
+            max_crashes=self.settings.worker.max_crashes,
+        )
+        services = [
+            rescuer.service(clock=self.clock, draw=draw),
+            LoopMeter(clock=self.clock, emit=emit).service(draw=draw),
+        ]
+        if roles.scheduler:
+            scheduler = Scheduler(self.duties, self.heartbeat, ids=self.ids, emit=emit)
+            services.append(scheduler.service(clock=self.clock, draw=draw))
+        return services
+
+    def _make_worker(self) -> Worker:
+        given = self.settings.worker
+        return Worker(
+            self.jobs,
+            self.executor,
+            self.heartbeat,
+            clock=self.clock,
+            draw=draw,
+            emit=self.bus.emit,
+            settings=WorkerSettings(
+                wanted=ClaimFilter(given.queues, given.kinds, given.providers),
+                concurrency=given.concurrency,
+                poll_s=given.poll_s,
+                grace_s=given.grace_s,
+            ),
+            memory=ProcessMemory(given.memory_limit_mb),
+        )
+
+    def stop(self) -> None:
+        """End ``run``. A second call: at once."""
+        self._stopping.set()
+        if self._worker is not None:
+            self._worker.stop()
+
+    def schedules(self) -> list[Schedule]:
+        """The fleet's own schedules (T3)."""
+        given = self.settings.schedules
+        return [
+            _schedule("token.scan", given.refresh_scan, "token.scan", 1, {}),
+            _schedule("token.scan.urgent", given.urgent_scan, "token.scan", 0, {"urgent_only": True}),
+            _schedule("dead_letter.process", given.dead_letters, "dead_letter.process", 2, {}),
+            _schedule("clean_up", given.clean_up, "clean_up", 3, {}),
+        ]
+
+
+def _schedule(name: str, expression: str, kind: str, priority: int, args: Mapping[str, Any]) -> Schedule:
+    return Schedule(
+        name=name, expression=expression, kind=kind, tenant_id=SYSTEM_TENANT, priority=priority, args=args
+    )
+
+
+async def _ended(task: asyncio.Task[None], stop: Callable[[], None]) -> None:
+    """Stop a background task and wait for it; its failure surfaces here."""
+    stop()
+    await task

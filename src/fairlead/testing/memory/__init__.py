@@ -1,0 +1,21 @@
+"""Stores in memory that pass the same contract suites as the real ones (tests/contract).
+
+They hold the tables of one `MemoryDatabase`, whose clock is the clock of all that is stored. For tests of
+workers and services without a server; each operation is atomic, as the one statement of the real store is.
+"""
+
+from __future__ import annotations
+
+from fairlead.testing.memory.database import MemoryDatabase
+from fairlead.testing.memory.dead_letters import MemoryDeadLetterStore
+from fairlead.testing.memory.duties import MemoryDutyStore
+from fairlead.testing.memory.jobs import MemoryJobStore
+from fairlead.testing.memory.sessions import MemorySessionStore
+
+__all__ = [
+    "MemoryDatabase",
+    "MemoryDeadLetterStore",
+    "MemoryDutyStore",
+    "MemoryJobStore",
+    "MemorySessionStore",
+]

@@ -1,0 +1,92 @@
+"""How jobs become dead letters, and what the end of a replay does to its entry (Q9, R19)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from uuid import UUID
+
+from fairlead.engine.ports import FailureRecord, Json
+from fairlead.policy.category import Category
+from fairlead.policy.dead_letter import action_in_s, first_action
+from fairlead.policy.states import DeadLetterStatus, JobState, Resolution
+from fairlead.testing.memory.database import MemoryDatabase, seconds
+from fairlead.testing.memory.rows import DeadLetterRow, JobRow
+
+
+def bury(
+    database: MemoryDatabase,
+    row: JobRow,
+    failure: FailureRecord,
+    *,
+    dead_letter_id: UUID,
+    action_s: float | None,
+    connection_id: UUID | None = None,
+    token_expires_at: datetime | None = None,
+) -> None:
+    """End *row* as discarded, with its entry: a new one, or the one whose replay it was."""
+    now = database.now
+    record = failure_json(failure, now)
+    row.failures.append(record)
+    row.end(JobState.DISCARDED, now)
+    due_at = None if action_s is None else now + seconds(action_s)
+    entry = database.dead_letters.get(row.replay_of) if row.replay_of else None
+    if entry is not None and entry.open:
+        entry.category, entry.code, entry.reason = failure.category, failure.code, failure.reason
+        entry.details = dict(failure.details)
+        entry.history.extend(row.failures)
+        entry.last_at, entry.action_due_at, entry.replay_job_id = now, due_at, None
+        return
+    database.dead_letters[dead_letter_id] = DeadLetterRow(
+        dead_letter_id=dead_letter_id,
+        job_id=row.job_id,
+        lineage_id=entry.lineage_id if entry else row.job_id,
+        queue=row.queue,
+        kind=row.kind,
+        tenant_id=row.tenant_id,
+        provider=row.provider,
+        connection_id=connection_id,
+        group_key=row.group_key,
+        priority=row.priority,
+        category=failure.category,
+        code=failure.code,
+        reason=failure.reason,
+        details=dict(failure.details),
+        history=list(row.failures),
+        args=dict(row.args),
+        unique_key=row.unique_key,
+        token_expires_at=token_expires_at,
+        action_due_at=due_at,
+        first_at=now,
+        last_at=now,
+    )
+
+
+def bury_unrun(database: MemoryDatabase, row: JobRow, code: str, reason: str) -> None:
+    """End a job that no handler gave up: ``expired``, or ``poison`` (it killed its worker too often)."""
+    category = Category.PERMANENT_REQUEST
+    first = first_action(category, code, database.now)
+    bury(
+        database,
+        row,
+        FailureRecord(category.value, code, reason, ran_s=0.0, attempt=row.attempt),
+        dead_letter_id=database.ids.uuid7(),
+        action_s=action_in_s(first, database.now),
+    )
+
+
+def replay_ended(database: MemoryDatabase, row: JobRow) -> None:
+    """A replay that succeeded closes its entry; one that was cancelled gives it back to the processor."""
+    entry = database.dead_letters.get(row.replay_of) if row.replay_of else None
+    if entry is None or not entry.open:
+        return
+    if row.state is JobState.COMPLETED:
+        why = "its replay succeeded"
+        entry.close(DeadLetterStatus.AUTO_RESOLVED, Resolution.REDRIVE.value, "fairlead", why, database.now)
+    else:
+        entry.replay_job_id, entry.action_due_at = None, database.now
+
+
+def failure_json(failure: FailureRecord, at: datetime) -> dict[str, Json]:
+    """One line of a job's history."""
+    return {"at": at.isoformat(), **asdict(failure)}

@@ -1,0 +1,90 @@
+"""The tables, their clock, and the ways in which a database fails."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import UTC, datetime, timedelta
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from uuid import UUID
+
+from fairlead.clock import Clock
+from fairlead.errors import DependencyUnavailable
+from fairlead.ids import Ids
+from fairlead.testing.memory.rows import DeadLetterRow, DutyRow, JobRow, ScheduleRow, SessionRow
+
+STARTED = datetime(2026, 1, 1, tzinfo=UTC)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Hook = Callable[[str], Awaitable[None]]
+"""Told the name of an operation; may wait, or raise what the operation shall raise."""
+
+
+class MemoryDatabase:
+    """Tables in memory. Moments count from *started* (default 2026-01-01) by *clock*.
+
+    ``before`` is awaited when an operation arrives, ``after`` when it is done and not yet answered: what
+    ``after`` raises is a lost answer to something that happened. While ``away`` every operation fails.
+    """
+
+    def __init__(self, clock: Clock, ids: Ids, *, started: datetime = STARTED) -> None:
+        self.clock = clock
+        self.ids = ids
+        self.jobs: dict[UUID, JobRow] = {}
+        self.sessions: dict[UUID, SessionRow] = {}
+        self.schedules: dict[str, ScheduleRow] = {}
+        self.duties: dict[tuple[str, datetime], DutyRow] = {}
+        self.dead_letters: dict[UUID, DeadLetterRow] = {}
+        self.rescued_at: datetime | None = None
+        self.uninterrupted_since: datetime | None = None
+        self.away = False
+        self.before: Hook | None = None
+        self.after: Hook | None = None
+        self._started = started
+        self._zero = clock.monotonic()
+
+    @property
+    def now(self) -> datetime:
+        """The database's clock."""
+        return self._started + timedelta(seconds=self.clock.monotonic() - self._zero)
+
+    async def arrive(self, operation: str) -> None:
+        """An operation reaches the database, or does not."""
+        if self.away:
+            raise DependencyUnavailable("the database does not answer")
+        if self.before is not None:
+            await self.before(operation)
+
+    async def answer(self, operation: str) -> None:
+        """Its answer reaches the caller, or does not."""
+        if self.after is not None:
+            await self.after(operation)
+
+
+class _Store(Protocol):
+    @property
+    def database(self) -> MemoryDatabase: ...
+
+
+S = TypeVar("S", bound=_Store)
+
+
+def statement(
+    method: Callable[Concatenate[S, P], R],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
+    """Make a store's method one atomic operation of its database."""
+
+    @wraps(method)
+    async def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        await self.database.arrive(method.__name__)
+        result = method(self, *args, **kwargs)
+        await self.database.answer(method.__name__)
+        return result
+
+    return run
+
+
+def seconds(delay_s: float) -> timedelta:
+    """*delay_s* as a span."""
+    return timedelta(seconds=delay_s)

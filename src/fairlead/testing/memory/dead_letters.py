@@ -1,0 +1,126 @@
+"""Dead letters in memory; see ``fairlead.engine.ports.DeadLetterStore``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from uuid import UUID
+
+from fairlead.engine.ports import DeadLetter, NewJob
+from fairlead.policy.states import DeadLetterStatus
+from fairlead.testing.memory.database import MemoryDatabase, seconds, statement
+from fairlead.testing.memory.enqueue import insert
+from fairlead.testing.memory.rows import DeadLetterRow
+
+_SHARED = [field.name for field in fields(DeadLetter) if field.name != "age_s"]
+
+
+class MemoryDeadLetterStore:
+    """Dead letters of a `MemoryDatabase`."""
+
+    def __init__(self, database: MemoryDatabase) -> None:
+        self.database = database
+
+    @statement
+    def due(self, limit: int) -> list[DeadLetter]:
+        now = self.database.now
+        due = [row for row in self._open() if row.action_due_at is not None and row.action_due_at <= now]
+        return self._views(due, limit)
+
+    @statement
+    def get(self, dead_letter_id: UUID) -> DeadLetter | None:
+        row = self.database.dead_letters.get(dead_letter_id)
+        return None if row is None else self._view(row)
+
+    @statement
+    def search(
+        self, *, status: str | None, category: str | None, tenant_id: str | None, kind: str | None, limit: int
+    ) -> list[DeadLetter]:
+        wanted = {"status": status, "category": category, "tenant_id": tenant_id, "kind": kind}
+        found = [
+            row
+            for row in self.database.dead_letters.values()
+            if all(value is None or getattr(row, name) == value for name, value in wanted.items())
+        ]
+        return self._views(found, limit)
+
+    @statement
+    def redrive(self, dead_letter_id: UUID, job: NewJob) -> bool:
+        row = self._open_one(dead_letter_id)
+        if row is None or row.replay_job_id is not None:
+            return False
+        row.replay_job_id = insert(self.database, job).job_id
+        row.replays += 1
+        return True
+
+    @statement
+    def resolve(self, dead_letter_id: UUID, *, status: str, resolution: str, by: str, why: str) -> bool:
+        row = self._open_one(dead_letter_id)
+        if row is None:
+            return False
+        row.close(DeadLetterStatus(status), resolution, by, why, self.database.now)
+        return True
+
+    @statement
+    def resolve_connection(self, connection_id: UUID, *, resolution: str, by: str, why: str) -> int:
+        rows = [row for row in self._open() if row.connection_id == connection_id]
+        for row in rows:
+            row.close(DeadLetterStatus.AUTO_RESOLVED, resolution, by, why, self.database.now)
+        return len(rows)
+
+    @statement
+    def postpone(
+        self,
+        dead_letter_id: UUID,
+        action_in_s: float | None,
+        *,
+        reauth_started: bool = False,
+        notified: bool = False,
+    ) -> None:
+        row, now = self._open_one(dead_letter_id), self.database.now
+        if row is None:
+            return
+        row.action_due_at = None if action_in_s is None else now + seconds(action_in_s)
+        if reauth_started:
+            row.reauth_started_at = now
+        if notified:
+            row.last_notice_at = now
+
+    @statement
+    def open_count(self, queue: str) -> int:
+        return sum(row.queue == queue for row in self._open())
+
+    @statement
+    def counts(self) -> Mapping[str, int]:
+        return Counter(row.category for row in self._open())
+
+    @statement
+    def prune(self, older_than_s: float, bound: int, limit: int) -> int:
+        before = self.database.now - seconds(older_than_s)
+        rows = sorted(self.database.dead_letters.values(), key=lambda row: row.first_at)
+        size = Counter(row.queue for row in rows)
+        gone = 0
+        for row in rows:
+            if gone == limit or row.resolved_at is None:
+                continue
+            if row.resolved_at < before or size[row.queue] > bound:
+                del self.database.dead_letters[row.dead_letter_id]
+                size[row.queue] -= 1
+                gone += 1
+        return gone
+
+    def _open(self) -> Iterable[DeadLetterRow]:
+        return [row for row in self.database.dead_letters.values() if row.open]
+
+    def _open_one(self, dead_letter_id: UUID) -> DeadLetterRow | None:
+        row = self.database.dead_letters.get(dead_letter_id)
+        return row if row is not None and row.open else None
+
+    def _views(self, rows: Iterable[DeadLetterRow], limit: int) -> list[DeadLetter]:
+        return [self._view(row) for row in sorted(rows, key=lambda row: row.first_at)][:limit]
+
+    def _view(self, row: DeadLetterRow) -> DeadLetter:
+        values = {name: getattr(row, name) for name in _SHARED}
+        values["status"] = row.status.value
+        return DeadLetter(**values, age_s=(self.database.now - row.first_at).total_seconds())

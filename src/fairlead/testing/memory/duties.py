@@ -1,0 +1,55 @@
+"""Schedules and their ticks in memory; see ``fairlead.engine.ports.DutyStore``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from fairlead.engine.ports import NewJob, Schedule, ScheduleState
+from fairlead.testing.memory.database import MemoryDatabase, seconds, statement
+from fairlead.testing.memory.enqueue import insert
+from fairlead.testing.memory.rows import DutyRow, ScheduleRow
+
+
+class MemoryDutyStore:
+    """Schedules of a `MemoryDatabase`."""
+
+    def __init__(self, database: MemoryDatabase) -> None:
+        self.database = database
+
+    @statement
+    def sync_schedules(self, schedules: Sequence[Schedule]) -> None:
+        for schedule in schedules:
+            row = self.database.schedules.get(schedule.name)
+            if row is None:
+                self.database.schedules[schedule.name] = ScheduleRow(schedule, self.database.now)
+            else:
+                row.schedule = schedule
+
+    @statement
+    def schedules(self) -> list[ScheduleState]:
+        now = self.database.now
+        return [ScheduleState(row.schedule, row.last_tick, now) for row in self.database.schedules.values()]
+
+    @statement
+    def take_tick(
+        self, name: str, seen: datetime, tick: datetime, coalesced: int, session_id: UUID, job: NewJob
+    ) -> bool:
+        row = self.database.schedules.get(name)
+        if row is None or row.last_tick != seen or (name, tick) in self.database.duties:
+            return False
+        row.last_tick = tick
+        stored = insert(self.database, job)
+        self.database.duties[name, tick] = DutyRow(
+            name, tick, session_id, coalesced, stored.job_id, self.database.now
+        )
+        return True
+
+    @statement
+    def prune(self, older_than_s: float, limit: int) -> int:
+        before = self.database.now - seconds(older_than_s)
+        old = [key for key, duty in self.database.duties.items() if duty.taken_at < before][:limit]
+        for key in old:
+            del self.database.duties[key]
+        return len(old)

@@ -1,0 +1,51 @@
+"""How a job comes into the table: once per unique key (R20)."""
+
+from __future__ import annotations
+
+from fairlead.engine.ports import Enqueued, NewJob
+from fairlead.testing.memory.database import MemoryDatabase, seconds
+from fairlead.testing.memory.rows import OPEN, JobRow
+
+
+def insert(database: MemoryDatabase, job: NewJob) -> Enqueued:
+    """Store *job*, or find the one that holds its unique key."""
+    holder = _holder(database, job)
+    if holder is not None:
+        if holder.state in OPEN:
+            holder.priority = min(holder.priority, job.priority)
+        return Enqueued(holder.job_id, inserted=False)
+    now = database.now
+    database.jobs[job.job_id] = JobRow(
+        job_id=job.job_id,
+        queue=job.queue,
+        kind=job.kind,
+        tenant_id=job.tenant_id,
+        provider=job.provider,
+        group_key=job.group_key,
+        priority=job.priority,
+        run_at=now + seconds(job.delay_s),
+        created_at=now,
+        expires_at=None if job.expires_in_s is None else now + seconds(job.expires_in_s),
+        unique_key=job.unique_key,
+        unique_until=None if job.unique_for_s is None else now + seconds(job.unique_for_s),
+        replay_of=job.replay_of,
+        args=dict(job.args),
+        tags=job.tags,
+    )
+    return Enqueued(job.job_id, inserted=True)
+
+
+def _holder(database: MemoryDatabase, job: NewJob) -> JobRow | None:
+    if job.unique_key is None:
+        return None
+    wanted = (job.kind, job.tenant_id, job.unique_key)
+    for row in database.jobs.values():
+        if (row.kind, row.tenant_id, row.unique_key) == wanted and holds_key(database, row):
+            return row
+    return None
+
+
+def holds_key(database: MemoryDatabase, row: JobRow) -> bool:
+    """True while *row* keeps its unique key from others."""
+    kept = row.unique_until is not None and row.unique_until > database.now
+    return row.unique_key is not None and (row.state in OPEN or kept)

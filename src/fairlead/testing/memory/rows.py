@@ -1,0 +1,137 @@
+"""Rows as the tables of 0001_ground_floor.sql have them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from uuid import UUID
+
+from fairlead.engine.ports import Json, ProcessIdentity, Schedule
+from fairlead.policy.states import DeadLetterStatus, JobState
+
+OPEN = (JobState.AVAILABLE, JobState.RUNNING)
+
+
+@dataclass(slots=True)
+class JobRow:
+    """Table ``job``."""
+
+    job_id: UUID
+    queue: str
+    kind: str
+    tenant_id: str
+    provider: str | None
+    group_key: str
+    priority: int
+    run_at: datetime
+    created_at: datetime
+    expires_at: datetime | None
+    unique_key: str | None
+    unique_until: datetime | None
+    replay_of: UUID | None
+    args: dict[str, Json]
+    tags: tuple[str, ...]
+    state: JobState = JobState.AVAILABLE
+    attempt: int = 0
+    crash_count: int = 0
+    lease_id: int | None = None
+    session_id: UUID | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    streaks: dict[str, int] = field(default_factory=dict)
+    failures: list[dict[str, Json]] = field(default_factory=list)
+    result: Json = None
+
+    def end(self, state: JobState, now: datetime) -> None:
+        """Reach a final state."""
+        self.state, self.finished_at = state, now
+        self.lease_id = self.session_id = self.started_at = None
+
+    def give_back(self, run_at: datetime) -> None:
+        """Be available again."""
+        self.state, self.run_at = JobState.AVAILABLE, run_at
+        self.lease_id = self.session_id = self.started_at = None
+
+
+@dataclass(slots=True)
+class SessionRow:
+    """Table ``worker_session``."""
+
+    session_id: UUID
+    identity: ProcessIdentity
+    version: str
+    lease_s: float
+    started_at: datetime
+    heartbeat_at: datetime
+    lost_at: datetime | None = None
+    stopped_at: datetime | None = None
+
+    @property
+    def open(self) -> bool:
+        return self.lost_at is None and self.stopped_at is None
+
+
+@dataclass(slots=True)
+class ScheduleRow:
+    """Table ``schedule``."""
+
+    schedule: Schedule
+    last_tick: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class DutyRow:
+    """Table ``duty``."""
+
+    schedule: str
+    tick: datetime
+    session_id: UUID
+    coalesced: int
+    job_id: UUID
+    taken_at: datetime
+
+
+@dataclass(slots=True)
+class DeadLetterRow:
+    """Table ``dead_letter``."""
+
+    dead_letter_id: UUID
+    job_id: UUID
+    lineage_id: UUID
+    queue: str
+    kind: str
+    tenant_id: str
+    provider: str | None
+    connection_id: UUID | None
+    group_key: str
+    priority: int
+    category: str
+    code: str
+    reason: str
+    details: dict[str, Json]
+    history: list[dict[str, Json]]
+    args: dict[str, Json]
+    unique_key: str | None
+    token_expires_at: datetime | None
+    action_due_at: datetime | None
+    first_at: datetime
+    last_at: datetime
+    status: DeadLetterStatus = DeadLetterStatus.PENDING_REVIEW
+    resolution: str | None = None
+    resolved_by: str | None = None
+    resolved_why: str | None = None
+    resolved_at: datetime | None = None
+    replays: int = 0
+    replay_job_id: UUID | None = None
+    reauth_started_at: datetime | None = None
+    last_notice_at: datetime | None = None
+
+    @property
+    def open(self) -> bool:
+        return self.status is DeadLetterStatus.PENDING_REVIEW
+
+    def close(self, status: DeadLetterStatus, resolution: str, by: str, why: str, now: datetime) -> None:
+        """End as *status*."""
+        self.status, self.resolution = status, resolution
+        self.resolved_by, self.resolved_why, self.resolved_at = by, why, now
+        self.replay_job_id = self.action_due_at = None

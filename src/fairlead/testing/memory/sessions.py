@@ -1,0 +1,151 @@
+"""Processes in memory; see ``fairlead.engine.ports.SessionStore``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal
+from uuid import UUID
+
+from fairlead.engine.ports import ProcessIdentity, Rescue, SessionView
+from fairlead.policy.states import JobState
+from fairlead.testing.memory.burial import bury_unrun
+from fairlead.testing.memory.database import MemoryDatabase, seconds, statement
+from fairlead.testing.memory.rows import JobRow, SessionRow
+
+
+class MemorySessionStore:
+    """Sessions of a `MemoryDatabase`."""
+
+    def __init__(self, database: MemoryDatabase) -> None:
+        self.database = database
+
+    @statement
+    def open(self, session_id: UUID, identity: ProcessIdentity, lease_s: float, version: str) -> None:
+        now = self.database.now
+        self.database.sessions[session_id] = SessionRow(session_id, identity, version, lease_s, now, now)
+
+    @statement
+    def heartbeat(self, session_id: UUID) -> bool:
+        row = self.database.sessions.get(session_id)
+        if row is None or not row.open:
+            return False
+        row.heartbeat_at = self.database.now
+        return True
+
+    @statement
+    def close(self, session_id: UUID) -> None:
+        row = self.database.sessions.get(session_id)
+        if row is not None and row.open:
+            row.stopped_at = self.database.now
+
+    @statement
+    def local_sessions(self, identity: ProcessIdentity) -> list[tuple[UUID, ProcessIdentity]]:
+        return [
+            (row.session_id, row.identity)
+            for row in self.database.sessions.values()
+            if row.open
+            and (row.identity.boot_id, row.identity.pid_namespace)
+            == (identity.boot_id, identity.pid_namespace)
+            and row.identity.pid != identity.pid
+        ]
+
+    @statement
+    def bury(self, session_ids: Sequence[UUID]) -> int:
+        found = [self.database.sessions.get(session_id) for session_id in session_ids]
+        dead = [row for row in found if row is not None and row.open]
+        for row in dead:
+            row.lost_at = self.database.now
+        return len(dead)
+
+    # ---- rescue --------------------------------------------------------------------------------
+
+    @statement
+    def rescue(self, session_id: UUID, every_s: float, max_crashes: int, limit: int) -> Rescue | None:
+        now, last = self.database.now, self.database.rescued_at
+        if last is not None and now < last + seconds(every_s):
+            return None
+        own = self.database.sessions[session_id]
+        since = self._uninterrupted_since(last, own.lease_s)
+        sessions = self._declare_lost(since)
+        taken = [row for row in self.database.jobs.values() if self._is_free(row)][:limit]
+        dead = sum(self._rescue_one(row, max_crashes) for row in taken)
+        ready = since + seconds(own.lease_s) <= now
+        return Rescue(ready, sessions=sessions, rescued=len(taken) - dead, dead=dead)
+
+    def _uninterrupted_since(self, last: datetime | None, lease_s: float) -> datetime:
+        """Since when the database has been asked without a gap: a gap is half a lease without a pass (R2)."""
+        database = self.database
+        since = database.uninterrupted_since
+        if since is None or last is None or database.now - last > seconds(lease_s / 2):
+            since = database.uninterrupted_since = database.now
+        database.rescued_at = database.now
+        return since
+
+    def _declare_lost(self, since: datetime) -> int:
+        now, count = self.database.now, 0
+        for row in self.database.sessions.values():
+            silent = max(row.heartbeat_at, since) + seconds(row.lease_s) < now
+            if row.open and silent:
+                row.lost_at = now
+                count += 1
+        return count
+
+    def _is_free(self, row: JobRow) -> bool:
+        if row.state is not JobState.RUNNING or row.session_id is None:
+            return False
+        session = self.database.sessions.get(row.session_id)
+        return session is None or not session.open
+
+    def _rescue_one(self, row: JobRow, max_crashes: int) -> bool:
+        """Give one job back; True where it has killed its worker too often and is dead."""
+        session = self.database.sessions.get(row.session_id) if row.session_id else None
+        stopped = session is not None and session.stopped_at is not None
+        row.attempt -= 1
+        if row.started_at is not None and not stopped:  # reserved, or left in order: no crash of its own
+            row.crash_count += 1
+        if row.crash_count >= max_crashes:
+            bury_unrun(self.database, row, "poison", f"its worker died {row.crash_count} times while it ran")
+            return True
+        row.give_back(self.database.now)
+        return False
+
+    # ---- for people ----------------------------------------------------------------------------
+
+    @statement
+    def search(self) -> list[SessionView]:
+        return [self._view(row) for row in self.database.sessions.values()]
+
+    @statement
+    def prune(self, older_than_s: float, limit: int) -> int:
+        before = self.database.now - seconds(older_than_s)
+        ended = [
+            row.session_id
+            for row in self.database.sessions.values()
+            if not row.open and (row.lost_at or row.stopped_at or before) < before
+        ]
+        for session_id in ended[:limit]:
+            del self.database.sessions[session_id]
+        return len(ended[:limit])
+
+    def _view(self, row: SessionRow) -> SessionView:
+        age_s = (self.database.now - row.heartbeat_at).total_seconds()
+        running = [job for job in self.database.jobs.values() if job.session_id == row.session_id]
+        return SessionView(
+            session_id=row.session_id,
+            identity=row.identity,
+            version=row.version,
+            started_at=row.started_at,
+            heartbeat_age_s=age_s,
+            lease_s=row.lease_s,
+            state=_state(row, age_s),
+            running_jobs=len(running),
+        )
+
+
+def _state(row: SessionRow, age_s: float) -> Literal["alive", "late", "lost", "stopped"]:
+    if row.stopped_at is not None:
+        return "stopped"
+    if row.lost_at is not None:
+        return "lost"
+    return "late" if age_s > row.lease_s else "alive"

@@ -1,0 +1,79 @@
+"""A bare HTTP client for the test issuer: it shows each byte, follows nothing and repeats nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlencode, urlsplit
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came back before the connection closed; *whole* tells whether it was all."""
+
+    raw: bytes
+
+    @property
+    def head(self) -> str:
+        return self.raw.partition(b"\r\n\r\n")[0].decode("latin-1")
+
+    @property
+    def body(self) -> bytes:
+        return self.raw.partition(b"\r\n\r\n")[2]
+
+    @property
+    def status(self) -> int:
+        return int(self.head.split(" ", 2)[1])
+
+    @property
+    def headers(self) -> dict[str, str]:
+        lines = self.head.split("\r\n")[1:]
+        return {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+    @property
+    def json(self) -> dict[str, object]:
+        data = json.loads(self.body)
+        assert isinstance(data, dict)
+        return data
+
+    @property
+    def whole(self) -> bool:
+        length = self.headers.get("content-length") if b"\r\n\r\n" in self.raw else None
+        return length is not None and len(self.body) == int(length)
+
+
+async def begin(
+    url: str, form: Mapping[str, str] | bytes | None = None, headers: Mapping[str, str] | None = None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Send one request (POST with a form or body, else GET) and leave the connection open."""
+    parts = urlsplit(url)
+    body = b"" if form is None else form if isinstance(form, bytes) else urlencode(form).encode()
+    path = f"{parts.path}?{parts.query}" if parts.query else parts.path
+    lines = [f"{'GET' if form is None else 'POST'} {path} HTTP/1.1", f"Host: {parts.netloc}", "Connection: close"]
+    if form is not None:
+        lines += ["Content-Type: application/x-www-form-urlencoded", f"Content-Length: {len(body)}"]
+    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+    await writer.drain()
+    return reader, writer
+
+
+async def fetch(
+    url: str, form: Mapping[str, str] | bytes | None = None, headers: Mapping[str, str] | None = None
+) -> Reply:
+    """One request, and all that came back until the connection closed."""
+    reader, writer = await begin(url, form, headers)
+    try:
+        async with asyncio.timeout(20):
+            return Reply(await reader.read())
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+def refresh_form(refresh_token: str, **more: str) -> dict[str, str]:
+    """The form of a refresh."""
+    return {"grant_type": "refresh_token", "refresh_token": refresh_token, "client_id": "app", **more}
