@@ -142,7 +142,7 @@ class Fairlead:
         unique_for_s: float | None = None,
         expires_in_s: float | None = None,
     ) -> UUID:
-        """Store one job; its id, or that of the open job with the same *unique_key*. InputInvalid: not stored."""
+        """Store one job; its id, or that of the open job with the same *unique_key*. Raises InputInvalid."""
         job = NewJob(
             job_id=self.runtime.ids.uuid7(),
             kind=kind,
@@ -237,10 +237,10 @@ class ConnectionsDoor:
     async def revoke(
         self, tenant: str, provider: str, bucket: str = "default", *, reason: str = "", actor: str = "api"
     ) -> bool:
-        """End the grant: at the provider where it offers that, and here. False if it was revoked before."""
-        return await self._fairlead.runtime.revoke(
-            ConnectionKey(tenant, provider, bucket), actor=actor, reason=reason or "revoked"
-        )
+        """End the grant here and, where the provider offers that, there. False if it was revoked before."""
+        key = ConnectionKey(tenant, provider, bucket)
+        news, _ = await self._fairlead.runtime.accounts.revoke(key, actor=actor, reason=reason or "revoked")
+        return news
 
     async def remove(
         self, tenant: str, provider: str, bucket: str = "default", *, actor: str = "api"

@@ -179,6 +179,17 @@ class StoreUnreachable(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class TimelineChanged(Event):
+    """The database was failed over; *settled* answers that it had forgotten came from the journal."""
+
+    name = "timeline_changed"
+    level = "warning"
+    before: str
+    now: str
+    settled: int
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceFailed(Event):
     """A background service's pass failed; it goes on with its next one."""
 

@@ -20,7 +20,7 @@ from fairlead.adapters.http.token_transport import AiohttpTokenTransport
 from fairlead.adapters.http.webhook import AiohttpWebhookSender
 from fairlead.adapters.jose import JoseSigner
 from fairlead.adapters.journal import FileJournal
-from fairlead.adapters.local.memory import ProcessMemory
+from fairlead.adapters.local.memory import SystemMemory
 from fairlead.adapters.local.process import LocalProcesses
 from fairlead.adapters.local.system import SystemClock, SystemIds, draw
 from fairlead.adapters.postgres.audit import PostgresAuditStore
@@ -38,6 +38,7 @@ from fairlead.adapters.vault import TenantVault, load_ring
 from fairlead.books import AppBook, ProfileBook
 from fairlead.bus import Bus
 from fairlead.config import Config
+from fairlead.engine.account import Accounts
 from fairlead.engine.connections import Connections
 from fairlead.engine.consent import Consents
 from fairlead.engine.dead_letter import DeadLetterProcessor
@@ -51,6 +52,7 @@ from fairlead.engine.services.pruner import Pruner, Retention
 from fairlead.engine.services.rescuer import Rescuer
 from fairlead.engine.services.scheduler import Scheduler
 from fairlead.engine.services.service import Service
+from fairlead.engine.services.timeline import TimelineWatch
 from fairlead.engine.token.coordinator import Coordinator
 from fairlead.engine.token.exchange import Exchange
 from fairlead.engine.token.grants import Grants
@@ -205,12 +207,8 @@ class Runtime:
             wait_s=given.wait_s,
             dead_cool_down_s=given.dead_cool_down_s,
         )
-        self.journal = FileJournal(
-            self.settings.home / "journal",
-            clock=self.clock,
-            emit=self.bus.emit,
-            session_id=self._session_id(),
-        )
+        self.journal = FileJournal(folder, self._session_id())
+        await self.journal.open()
         self._stack.push_async_callback(self.journal.close)
         self.transport = AiohttpTokenTransport(allow_private=self.settings.http.allow_private_addresses)
         self._stack.push_async_callback(self.transport.close)
@@ -245,6 +243,7 @@ class Runtime:
         self.reader = TokenReader(self.rooms, self.coordinator, settler, given.cache_s)
         self.connections = Connections(self.rooms)
         self.consents = Consents(self.rooms, self.connections)
+        self.accounts = Accounts(self.rooms, grants, settler, self.reader, self.connections)
         await self.unknown.replay_journal()
 
     def _wire_jobs(self, handlers: Iterable[Handler], subscribers: Subscribers) -> None:
@@ -275,7 +274,6 @@ class Runtime:
                 dead_letter_bound=kept.dead_letter_bound,
                 duties_s=kept.duty_s,
             ),
-            others={"journal": self.journal.prune},
         )
         self.executor = Executor(
             [
@@ -356,6 +354,7 @@ class Runtime:
         services = [
             rescuer.service(clock=self.clock, draw=draw),
             LoopMeter(clock=self.clock, emit=emit).service(draw=draw),
+            TimelineWatch(self.credentials, self.unknown, emit=emit).service(clock=self.clock, draw=draw),
         ]
         if roles.scheduler:
             scheduler = Scheduler(self.duties, self.heartbeat, ids=self.ids, emit=emit)
@@ -377,7 +376,7 @@ class Runtime:
                 poll_s=given.poll_s,
                 grace_s=given.grace_s,
             ),
-            memory=ProcessMemory(given.memory_limit_mb),
+            memory=SystemMemory(_bytes(given.memory_limit_mb)),
         )
 
     def stop(self) -> None:
@@ -407,3 +406,7 @@ async def _ended(task: asyncio.Task[None], stop: Callable[[], None]) -> None:
     """Stop a background task and wait for it; its failure surfaces here."""
     stop()
     await task
+
+
+def _bytes(megabytes: int | None) -> int | None:
+    return None if megabytes is None else megabytes * 1024 * 1024

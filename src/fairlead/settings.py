@@ -23,9 +23,7 @@ class Table(BaseModel):
 class Database(Table):
     """PostgreSQL 15 or newer: the truth."""
 
-    url: SecretStr | None = Field(
-        None, description="DSN. Default none: the embedded one is started."
-    )
+    url: SecretStr | None = Field(None, description="DSN. Default none: the embedded one is started.")
     schema_name: str | None = Field(
         None, pattern=r"\A[a-z_][a-z0-9_]{0,62}\z", description="Schema to live in. Default the DSN's own."
     )
@@ -39,9 +37,7 @@ class Database(Table):
 class Redis(Table):
     """Redis 6.2 or newer, or Valkey: what may be lost."""
 
-    url: SecretStr | None = Field(
-        None, description="URL. Default none: the embedded one is started."
-    )
+    url: SecretStr | None = Field(None, description="URL. Default none: the embedded one is started.")
 
 
 class Vault(Table):
@@ -98,7 +94,7 @@ class Worker(Table):
 
 
 class Schedules(Table):
-    """Cron expressions, five or six fields, or `@every 5s` (T3)."""
+    """Cron expressions of five fields, or `@every 5s` (T3)."""
 
     refresh_scan: str = Field("*/5 * * * *", description="All that is due. Default every 5 minutes.")
     urgent_scan: str = Field("* * * * *", description="What is inside its lead. Default each minute.")
@@ -149,7 +145,7 @@ class Http(Table):
     """Outgoing requests."""
 
     allow_private_addresses: bool = Field(
-        False, description="Token endpoints and webhooks on private addresses, for development. Default false."
+        False, description="Token endpoints and webhooks may be on private addresses. Default false."
     )
 
 

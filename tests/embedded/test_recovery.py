@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import signal
-import time
 from pathlib import Path
 
 import psycopg
@@ -79,10 +78,13 @@ def test_a_server_that_keeps_dying_is_given_up_and_a_new_start_tries_again(root:
     servers = EmbeddedServers(root, settings=SETTINGS)
     endpoints = servers.start()
     failure = root / "failure.json"
-    while not failure.exists():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+
+    def killed_until_given_up() -> bool:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError, ValueError):
             os.kill(int((root / "servers/valkey/valkey.pid").read_text()), signal.SIGKILL)
-        time.sleep(0.05)
+        return failure.exists()
+
+    wait_until(killed_until_given_up, "the supervisor gives up")
     assert not any_listens(endpoints)
     assert "died 6 times in 60 s, valkey the last" in failure.read_text()
     assert servers.start() == endpoints

@@ -47,13 +47,19 @@ class Reply:
 async def begin(
     url: str, form: Mapping[str, str] | bytes | None = None, headers: Mapping[str, str] | None = None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Send one request (POST with a form or body, else GET) and leave the connection open."""
+    """Send one request (POST with a form or body, else GET) and leave the connection open. *headers*
+    come on top; a Content-Length in them may lie."""
     parts = urlsplit(url)
     body = b"" if form is None else form if isinstance(form, bytes) else urlencode(form).encode()
     path = f"{parts.path}?{parts.query}" if parts.query else parts.path
-    lines = [f"{'GET' if form is None else 'POST'} {path} HTTP/1.1", f"Host: {parts.netloc}", "Connection: close"]
+    lines = [
+        f"{'GET' if form is None else 'POST'} {path} HTTP/1.1",
+        f"Host: {parts.netloc}",
+        "Connection: close",
+    ]
     if form is not None:
-        lines += ["Content-Type: application/x-www-form-urlencoded", f"Content-Length: {len(body)}"]
+        length = {"Content-Length": str(len(body)), **(headers or {})}
+        headers = {"Content-Type": "application/x-www-form-urlencoded", **length}
     lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
     writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)

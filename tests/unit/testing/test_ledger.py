@@ -289,6 +289,15 @@ def test_calls_strays_revocations_and_unknown_tokens_are_counted() -> None:
     assert (verdict.revoked, verdict.in_url) == (1, 1)
 
 
+def test_totals_are_plain_figures() -> None:
+    book = Book()
+    book.rotate(10, 1, 2, tokens=False)
+    totals = book.judged().totals()
+    assert (totals["provider_posts"], totals["lost_answers"], totals["burnt"]) == (1, 1, 1)
+    assert totals["violations"] == 0
+    assert json.loads(json.dumps(totals)) == totals
+
+
 def test_one_provider_can_be_judged_alone() -> None:
     book = Book()
     book.rotate(10, 1, 2)

@@ -103,9 +103,7 @@ class Supervisor:
         except DependencyUnavailable:
             if server.alive():
                 raise
-            log.exception(
-                "%s died again", server.name
-            )  # killed anew perhaps: the count tells when to give up
+            log.exception("%s died again", server.name)  # perhaps killed anew: the count decides
 
     def _count_restart(self, name: str) -> None:
         now = time.monotonic()

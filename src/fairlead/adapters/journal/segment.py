@@ -20,6 +20,7 @@ class Segment:
     inode: int
     size: int
     used: int = 0
+    bad: bool = False  # a write or sync failed: read it, never write it again
 
     @property
     def room(self) -> int:
@@ -29,8 +30,10 @@ class Segment:
     def close(self) -> None:
         """Give back what was never used."""
         with suppress(OSError):  # a few zeros too many do no harm
-            os.ftruncate(self.descriptor, self.used)
-        os.close(self.descriptor)
+            if not self.bad:
+                os.ftruncate(self.descriptor, self.used)
+        with suppress(OSError):
+            os.close(self.descriptor)
 
 
 class Segments:
@@ -52,10 +55,9 @@ class Segments:
             self.active.close()
             self.active = None
         self.repair()
-        spare = self._spare.result()
-        self.active = spare
+        self.active = self._spare.result()
         self._spare = self._maker.submit(self._make)
-        return spare
+        return self.active
 
     def repair(self) -> None:
         """Try again to make a spare that could not be made."""
@@ -67,9 +69,9 @@ class Segments:
         return self._spare.exception() if self._spare.done() else None
 
     def ready(self) -> bool:
-        """Whether answers of all that may be in flight will find room: half a segment, or a whole spare."""
+        """Whether the answers of all that may be in flight find room: in half a segment, or a whole spare."""
         active = self.active
-        if active is not None and active.room * 2 >= active.size:
+        if active is not None and not active.bad and active.room * 2 >= active.size:
             return True
         return self._spare.done() and self._spare.exception() is None
 
@@ -77,20 +79,20 @@ class Segments:
         """Whether the active segment is still where others look for it."""
         active = self.active
         try:
-            return active is not None and os.stat(active.path).st_ino == active.inode
+            return active is None or os.stat(active.path).st_ino == active.inode
         except OSError:
             return False
 
     def close(self) -> None:
-        """Close the active segment, delete the spare."""
+        """Close the active segment, delete the spare and what was never written to."""
         self._maker.shutdown()
-        if self._spare.exception() is None:
-            spare = self._spare.result()
-            os.close(spare.descriptor)
-            spare.path.unlink(missing_ok=True)
+        unused = [] if self._spare.exception() else [self._spare.result()]
         if self.active is not None:
             self.active.close()
-            self.active = None
+            unused += [] if self.active.used else [self.active]
+        for segment in unused:
+            segment.path.unlink(missing_ok=True)
+            segment.close()
 
     def _make(self) -> Segment:
         self._number += 1

@@ -8,7 +8,6 @@ spare; if that fails too, its appenders get the error.
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import queue
 import threading
@@ -108,26 +107,27 @@ class Writer(threading.Thread):
             appends = appends[fitting:]
 
     def _place(self, appends: Sequence[Append]) -> tuple[int, OSError | None]:
-        """Have the first few on disk, in a second segment if the first fails; how many, and what went wrong."""
+        """Have the first few on disk, in a second segment if one fails; how many, and what went wrong."""
         error: OSError | None = None
         for _ in range(2):
             try:
-                segment = self._room_for(len(appends[0].frame), anew=error is not None)
-                fitting = _fitting(appends, segment.room)
+                segment = self._room_for(len(appends[0].frame))
+            except OSError as failed:  # no spare can be made
+                return len(appends), error or failed
+            fitting = _fitting(appends, segment.room)
+            try:
                 self._put_down(segment, b"".join(job.frame for job in appends[:fitting]))
             except OSError as failed:
+                segment.bad = True
                 error = failed
             else:
                 return fitting, None
-        self._segments.abandon()
         return len(appends), error
 
-    def _room_for(self, needed: int, *, anew: bool) -> Segment:
+    def _room_for(self, needed: int) -> Segment:
         active = self._segments.active
-        if active is None or anew or active.room < needed:
+        if active is None or active.bad or active.room < needed:
             active = self._segments.advance()
-        if active.room < needed:
-            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
         return active
 
     def _put_down(self, segment: Segment, data: bytes) -> None:
@@ -140,7 +140,7 @@ class Writer(threading.Thread):
         for mark in marks:
             segment = self._segments.active
             with suppress(OSError):
-                if segment is not None and segment.room >= len(mark.frame):
+                if segment is not None and not segment.bad and segment.room >= len(mark.frame):
                     self._disk.write(segment.descriptor, mark.frame, segment.used)
                     segment.used += len(mark.frame)
                 if segment is None or segment.path != mark.touch:

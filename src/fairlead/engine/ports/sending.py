@@ -1,4 +1,4 @@
-"""One POST to a token endpoint, and the leave to send it."""
+"""One request to a token endpoint, and the leave to send it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from fairlead.secret import Secret
 
 @dataclass(frozen=True, slots=True)
 class TokenCall:
-    """One POST to a token endpoint, fully built. *form* may hold secrets and is never logged."""
+    """One request to a token, revoke or test endpoint, fully built. What it holds is never logged."""
 
     url: str
     headers: Mapping[str, Secret]
     form: Mapping[str, Secret]
     deadline_s: float
     reuse_connection: bool
+    method: Literal["POST", "GET", "DELETE"] = "POST"
+    json_body: str | None = None  # in place of the form
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,9 @@ from fairlead.policy.token_parse import parse_answer
 from fairlead.policy.token_replay import GiveUp, ReplayNow, replay_decision
 from fairlead.policy.token_replay import Wait as WaitUntil
 
+JOURNAL_KEPT_S = 86_400.0
+"""How far back answers are settled again after a fail-over (R11)."""
+
 
 class UnknownOutcomes:
     """Judges sends of unknown outcome and condemns grants that are gone."""
@@ -165,14 +168,19 @@ class UnknownOutcomes:
 
     async def replay_journal(self) -> int:
         """At start: settle what dead processes of this host had journaled; how many came good."""
-        settled = 0
-        for entry in await self._rooms.journal.orphans():
-            credential = await self._rooms.store.read_id(entry.connection_id)
-            if credential is not None and credential.generation == entry.from_generation:
-                settled += await self.settle_entry(credential, entry) is not None
-            else:
-                self._rooms.journal.settled(entry.rotation_id, entry.epoch)
-        return settled
+        return sum([await self._replay(entry) for entry in await self._rooms.journal.orphans()])
+
+    async def replay_all(self) -> int:
+        """After a fail-over: settle again whatever the database forgot; how many it took."""
+        entries = self._rooms.journal.all_entries(JOURNAL_KEPT_S)
+        return sum([await self._replay(entry) async for entry in entries])
+
+    async def _replay(self, entry: JournalEntry) -> bool:
+        credential = await self._rooms.store.read_id(entry.connection_id)
+        if credential is not None and credential.generation == entry.from_generation:
+            return await self.settle_entry(credential, entry) is not None
+        self._rooms.journal.settled(entry.rotation_id, entry.epoch)
+        return False
 
 
 def _rotation(credential: Credential) -> Rotation:

@@ -16,7 +16,7 @@ import signal
 import sys
 from pathlib import Path
 
-from fairlead.errors import FairleadError
+from fairlead.errors import ConfigInvalid, FairleadError
 from fairlead.testing.issuer.app import Issuer
 from fairlead.testing.issuer.config import IssuerConfig, load
 
@@ -63,29 +63,39 @@ async def _serve(config: IssuerConfig, *, die_with_parent: bool) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    if die_with_parent:
+        await _watch_stdin(stop)
     issuer = Issuer(config)
     await issuer.start()
     try:
-        watch = asyncio.create_task(_stdin_closed(stop)) if die_with_parent else None
         ready = {"url": issuer.url, "pid": os.getpid(), "ledger": str(issuer.ledger_path)}
         sys.stdout.write(json.dumps(ready) + "\n")
         sys.stdout.flush()
         await stop.wait()
-        if watch is not None:
-            watch.cancel()
     finally:
         await issuer.stop()
     return 0
 
 
-async def _stdin_closed(stop: asyncio.Event) -> None:
-    """Set *stop* at the end of standard input."""
-    reader = asyncio.StreamReader()
+class _EndOfInput(asyncio.Protocol):
+    """Sets *stop* when the other end of the pipe is closed."""
+
+    def __init__(self, stop: asyncio.Event) -> None:
+        self._stop = stop
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop.set()
+
+
+async def _watch_stdin(stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    while await reader.read(4096):
-        pass
-    stop.set()
+    try:
+        await loop.connect_read_pipe(lambda: _EndOfInput(stop), sys.stdin)
+    except (OSError, ValueError):
+        raise ConfigInvalid(
+            "test issuer: --die-with-parent needs a pipe as standard input",
+            hint="start it with a pipe and keep the other end open",
+        ) from None
 
 
 if __name__ == "__main__":

@@ -63,8 +63,14 @@ class Quirk(Model):
     hang: Literal["before", "after"] | None = None
 
     def under(self, older: Quirk) -> Quirk:
-        """Both at once; where both set a field, *older* wins."""
-        return self.model_copy(update={name: getattr(older, name) for name in older.model_fields_set})
+        """Both at once; where both spoil the same thing, *older* wins."""
+        fields = type(self).model_fields.items()
+        set_there = {
+            name
+            for name, field in fields
+            if getattr(older, name) != field.get_default(call_default_factory=True)
+        }
+        return self.model_copy(update={name: getattr(older, name) for name in set_there})
 
     @property
     def wish(self) -> Wish:

@@ -41,11 +41,18 @@ class LedgerWriter:
         line.update({name: value for name, value in fields.items() if value is not None})
         self._waiting += _encode(line)
         self._waiting += b"\n"
-        if self._sync:
+        if self._sync or not self._flush_later():
             self.flush()
-        elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
         return now
+
+    def _flush_later(self) -> bool:
+        """Whether a flush is under way; without a running loop none can be."""
+        if self._timer is None:
+            try:
+                self._timer = asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
+            except RuntimeError:
+                return False
+        return True
 
     def flush(self) -> None:
         """Hand all waiting lines to the kernel. An OSError (disk full) leaves them waiting."""

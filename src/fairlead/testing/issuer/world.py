@@ -77,6 +77,7 @@ class World:
         account = wanted.account_id
         if account is None:
             account = 100_000_000 + zlib.crc32(f"{wanted.provider}/{wanted.connection}".encode())
+        self._check_token(wanted)
         before = self.families.family(wanted.provider, wanted.connection)
         if before is not None and not before.revoked:
             self.revoke_family(before, "reconnected")
@@ -90,6 +91,16 @@ class World:
         self._know_speaker(wanted)
         self.entries.begun(family, change)
         return self._grant(family, now)
+
+    def _check_token(self, wanted: ConnectionConfig) -> None:
+        """Two connections with one token could not be told apart in the ledger."""
+        known = self.families.find(wanted.refresh_token)
+        if known is not None and known.family.connection != wanted.connection:
+            raise InputInvalid(
+                f"test issuer: the refresh token of {wanted.connection!r} belongs to another connection",
+                provider=wanted.provider,
+                hint="give each connection its own, or none",
+            )
 
     def _know_speaker(self, wanted: ConnectionConfig) -> None:
         client_id = wanted.client_id or wanted.connection

@@ -130,15 +130,15 @@ class History:
         if self._strict:
             expired = post.left_s is not None and post.left_s <= rules.expiry_leeway_s
             return rules.replay_at_expiry and expired
-        if self._successor_used(first.generation, post.t_arrived):
+        if self._successor_used(first.generation, post.seq_arrived):
             return False
         begun = first.t_arrived if first.t_processed is None else first.t_processed
         return rules.policy != "grace" or post.t_arrived - begun <= rules.grace_s
 
-    def _successor_used(self, generation: int | None, before: float) -> bool:
+    def _successor_used(self, generation: int | None, before_seq: int) -> bool:
         successors = {post.successor for post in self._by_generation[generation or 0]} - {None}
         return any(
-            post.kind is not None and post.t_arrived < before
+            post.kind is not None and post.seq_arrived < before_seq
             for successor in successors
             for post in self._by_generation.get(successor or 0, ())
         )
@@ -218,8 +218,8 @@ def _known(post: Post) -> bool:
 
 
 def _overlaps(posts: list[Post]) -> int:
-    busy_until, overlaps = float("-inf"), 0
+    busy_until, overlaps = 0.0, 0
     for post in posts:
-        overlaps += post.t_arrived < busy_until
-        busy_until = max(busy_until, float("inf") if post.t_answered is None else post.t_answered)
+        overlaps += post.seq_arrived < busy_until
+        busy_until = max(busy_until, float("inf") if post.seq_answered is None else post.seq_answered)
     return overlaps

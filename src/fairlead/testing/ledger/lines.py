@@ -49,7 +49,8 @@ class Ledger:
 @dataclass(slots=True)
 class Post:
     """One presentation of a token at the token endpoint; what is None did not happen, as far as the
-    ledger tells. *left_s*: life left in the access token that came with the generation presented;
+    ledger tells. *seq_arrived*, *seq_answered*: the numbers of the lines, which order what happened at
+    the same moment; *left_s*: life left in the access token that came with the generation presented;
     *kind*: what processing made of it; *delivered*: the answer left whole; *tokens*: and the new tokens
     were in it."""
 
@@ -59,6 +60,7 @@ class Post:
     connection: str | None
     generation: int | None
     t_arrived: float
+    seq_arrived: int
     left_s: float | None = None
     client_id: str | None = None
     incomplete: bool = False
@@ -68,6 +70,7 @@ class Post:
     reason: str | None = None
     successor: int | None = None
     t_answered: float | None = None
+    seq_answered: int | None = None
     status: int | None = None
     delivered: bool = False
     tokens: bool = False
@@ -127,7 +130,7 @@ def posts_of(ledger: Ledger) -> list[Post]:
         fields = entry.fields
         key = (entry.run, fields.get("req", 0))
         if entry.event == "arrived":
-            if fields.get("at") is None and fields.get("grant") in _REFRESHES:
+            if _is_refresh(fields):
                 posts[key] = _arrived(entry)
             continue
         post = posts.get(key)
@@ -137,9 +140,15 @@ def posts_of(ledger: Ledger) -> list[Post]:
             post.t_processed, post.kind = entry.t, fields["kind"]
             post.reason, post.successor = fields.get("reason"), fields.get("successor")
         elif entry.event == "answered":
-            post.t_answered, post.status = entry.t, fields.get("status")
+            post.t_answered, post.seq_answered = entry.t, entry.seq
+            post.status = fields.get("status")
             post.delivered, post.tokens = fields["delivered"], fields.get("tokens", False)
     return list(posts.values())
+
+
+def _is_refresh(fields: dict[str, Any]) -> bool:
+    """Not a revocation or a code; a body that never came is taken for a refresh."""
+    return fields.get("at") is None and (fields.get("incomplete") or fields.get("grant") in _REFRESHES)
 
 
 def _arrived(entry: Entry) -> Post:
@@ -151,6 +160,7 @@ def _arrived(entry: Entry) -> Post:
         connection=fields.get("connection"),
         generation=fields.get("generation"),
         t_arrived=entry.t,
+        seq_arrived=entry.seq,
         left_s=fields.get("left_s"),
         client_id=fields.get("client_id"),
         incomplete=fields.get("incomplete", False),

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from fairlead.testing.ledger.history import Burn, GenerationCount, History, Rotation, Rules
 from fairlead.testing.ledger.lines import Ledger, Post, posts_of
@@ -34,7 +34,7 @@ class Verdict:
 
     *generations*: fresh token grants (without replays); *reuse_events*: spent tokens that came back
     where the policy forbids it, including the tolerated look at expiry; *lost_answers*: rotations whose
-    answer did not arrive whole, recovered or not; *unknown_tokens*: posts of tokens the issuer never
+    answer did not arrive whole, recovered or not; *revoked*: grants withdrawn; *unknown_tokens*: posts of tokens the issuer never
     gave; *incomplete*: posts whose body never came; *expired_served*: calls with an expired access
     token; *in_url*: token requests with something in the URL; *strays*: redirects followed and the like.
     """
@@ -67,6 +67,11 @@ class Verdict:
     def violations(self) -> tuple[GenerationCount, ...]:
         """The generations presented more often than the rules allow."""
         return tuple(count for count in self.counts if count.violated)
+
+    def totals(self) -> dict[str, int]:
+        """The figures without their records, for one JSON line."""
+        figures = {f.name: getattr(self, f.name) for f in fields(self) if f.type in (int, "int")}
+        return {**figures, "burnt": self.burnt, "violations": len(self.violations)}
 
     def burnt_outside(self, windows: Iterable[tuple[float, float]]) -> tuple[Burn, ...]:
         """The burns that no window of death explains.
@@ -140,12 +145,12 @@ def _histories(
     return [History(rules[key], own) for key, own in by_connection.items()]
 
 
-def _event_key(event: str, fields: dict[str, object], provider: str | None) -> str:
-    if provider is not None and fields.get("provider") not in (None, provider):
+def _event_key(event: str, line: dict[str, object], provider: str | None) -> str:
+    if provider is not None and line.get("provider") not in (None, provider):
         return ""
-    if event == "family":
-        return str(fields["change"])
-    return "expired" if event == "resource" and fields["why"] == "expired" else event
+    if event == "family" and line.get("reason") not in ("replay", "reconnected"):
+        return str(line["change"])
+    return "expired" if event == "resource" and line["why"] == "expired" else event
 
 
 def _explains(window: tuple[float, float], burn: Burn) -> bool:

@@ -6,7 +6,7 @@ workers and services without a server; each operation is atomic, as the one stat
 
 from __future__ import annotations
 
-from fairlead.testing.memory.database import MemoryDatabase
+from fairlead.testing.memory.database import MemoryDatabase, MemoryLink
 from fairlead.testing.memory.dead_letters import MemoryDeadLetterStore
 from fairlead.testing.memory.duties import MemoryDutyStore
 from fairlead.testing.memory.jobs import MemoryJobStore
@@ -17,5 +17,6 @@ __all__ = [
     "MemoryDeadLetterStore",
     "MemoryDutyStore",
     "MemoryJobStore",
+    "MemoryLink",
     "MemorySessionStore",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
 from fairlead.clock import Clock
@@ -22,11 +22,7 @@ Hook = Callable[[str], Awaitable[None]]
 
 
 class MemoryDatabase:
-    """Tables in memory. Moments count from *started* (default 2026-01-01) by *clock*.
-
-    ``before`` is awaited when an operation arrives, ``after`` when it is done and not yet answered: what
-    ``after`` raises is a lost answer to something that happened. While ``away`` every operation fails.
-    """
+    """Tables in memory. Moments count from *started* (default 2026-01-01) by *clock*."""
 
     def __init__(self, clock: Clock, ids: Ids, *, started: datetime = STARTED) -> None:
         self.clock = clock
@@ -38,9 +34,6 @@ class MemoryDatabase:
         self.dead_letters: dict[UUID, DeadLetterRow] = {}
         self.rescued_at: datetime | None = None
         self.uninterrupted_since: datetime | None = None
-        self.away = False
-        self.before: Hook | None = None
-        self.after: Hook | None = None
         self._started = started
         self._zero = clock.monotonic()
 
@@ -48,6 +41,24 @@ class MemoryDatabase:
     def now(self) -> datetime:
         """The database's clock."""
         return self._started + timedelta(seconds=self.clock.monotonic() - self._zero)
+
+    def link(self) -> MemoryLink:
+        """A new way to this database."""
+        return MemoryLink(self)
+
+
+class MemoryLink:
+    """One process's way to the database, and how it fails.
+
+    ``before`` is awaited when an operation arrives, ``after`` when it is done and not yet answered: what
+    ``after`` raises is a lost answer to something that happened. While ``away`` every operation fails.
+    """
+
+    def __init__(self, database: MemoryDatabase) -> None:
+        self.database = database
+        self.away = False
+        self.before: Hook | None = None
+        self.after: Hook | None = None
 
     async def arrive(self, operation: str) -> None:
         """An operation reaches the database, or does not."""
@@ -62,12 +73,15 @@ class MemoryDatabase:
             await self.after(operation)
 
 
-class _Store(Protocol):
-    @property
-    def database(self) -> MemoryDatabase: ...
+class MemoryStore:
+    """What all stores are: operations on the tables behind a link."""
+
+    def __init__(self, link: MemoryLink) -> None:
+        self.link = link
+        self.database = link.database
 
 
-S = TypeVar("S", bound=_Store)
+S = TypeVar("S", bound=MemoryStore)
 
 
 def statement(
@@ -77,9 +91,9 @@ def statement(
 
     @wraps(method)
     async def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        await self.database.arrive(method.__name__)
+        await self.link.arrive(method.__name__)
         result = method(self, *args, **kwargs)
-        await self.database.answer(method.__name__)
+        await self.link.answer(method.__name__)
         return result
 
     return run

@@ -9,18 +9,15 @@ from uuid import UUID
 
 from fairlead.engine.ports import DeadLetter, NewJob
 from fairlead.policy.states import DeadLetterStatus
-from fairlead.testing.memory.database import MemoryDatabase, seconds, statement
+from fairlead.testing.memory.database import MemoryStore, seconds, statement
 from fairlead.testing.memory.enqueue import insert
 from fairlead.testing.memory.rows import DeadLetterRow
 
 _SHARED = [field.name for field in fields(DeadLetter) if field.name != "age_s"]
 
 
-class MemoryDeadLetterStore:
+class MemoryDeadLetterStore(MemoryStore):
     """Dead letters of a `MemoryDatabase`."""
-
-    def __init__(self, database: MemoryDatabase) -> None:
-        self.database = database
 
     @statement
     def due(self, limit: int) -> list[DeadLetter]:

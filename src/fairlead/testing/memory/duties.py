@@ -7,16 +7,13 @@ from datetime import datetime
 from uuid import UUID
 
 from fairlead.engine.ports import NewJob, Schedule, ScheduleState
-from fairlead.testing.memory.database import MemoryDatabase, seconds, statement
+from fairlead.testing.memory.database import MemoryStore, seconds, statement
 from fairlead.testing.memory.enqueue import insert
 from fairlead.testing.memory.rows import DutyRow, ScheduleRow
 
 
-class MemoryDutyStore:
+class MemoryDutyStore(MemoryStore):
     """Schedules of a `MemoryDatabase`."""
-
-    def __init__(self, database: MemoryDatabase) -> None:
-        self.database = database
 
     @statement
     def sync_schedules(self, schedules: Sequence[Schedule]) -> None:

@@ -21,16 +21,13 @@ from fairlead.engine.ports import (
 from fairlead.policy.job import job_label
 from fairlead.policy.states import JobState
 from fairlead.testing.memory.burial import bury, bury_unrun, failure_json, replay_ended
-from fairlead.testing.memory.database import MemoryDatabase, seconds, statement
+from fairlead.testing.memory.database import MemoryStore, seconds, statement
 from fairlead.testing.memory.enqueue import holds_key, insert
 from fairlead.testing.memory.rows import OPEN, JobRow
 
 
-class MemoryJobStore:
+class MemoryJobStore(MemoryStore):
     """Jobs of a `MemoryDatabase`."""
-
-    def __init__(self, database: MemoryDatabase) -> None:
-        self.database = database
 
     @statement
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:

@@ -10,15 +10,12 @@ from uuid import UUID
 from fairlead.engine.ports import ProcessIdentity, Rescue, SessionView
 from fairlead.policy.states import JobState
 from fairlead.testing.memory.burial import bury_unrun
-from fairlead.testing.memory.database import MemoryDatabase, seconds, statement
+from fairlead.testing.memory.database import MemoryStore, seconds, statement
 from fairlead.testing.memory.rows import JobRow, SessionRow
 
 
-class MemorySessionStore:
+class MemorySessionStore(MemoryStore):
     """Sessions of a `MemoryDatabase`."""
-
-    def __init__(self, database: MemoryDatabase) -> None:
-        self.database = database
 
     @statement
     def open(self, session_id: UUID, identity: ProcessIdentity, lease_s: float, version: str) -> None:

@@ -1,0 +1,286 @@
+"""The port Journal over files of this host: append, find, and take over what the dead left."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+from uuid import UUID
+
+from fairlead.adapters.journal.disk import Disk
+from fairlead.adapters.journal.owners import Owners
+from fairlead.adapters.journal.record import (
+    EntryKey,
+    Frame,
+    decode_entry,
+    decode_mark,
+    encode_entry,
+    encode_mark,
+    is_entry,
+    key_of,
+)
+from fairlead.adapters.journal.segment import Segments
+from fairlead.adapters.journal.shelf import MAX_FILE_BYTES, Shelf, read_frames, trim
+from fairlead.adapters.journal.writer import Append, Mark, Stop, Writer
+from fairlead.engine.ports import JournalEntry
+from fairlead.errors import Refused
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class JournalSettings:
+    """Sizes in bytes, times in seconds."""
+
+    segment_bytes: int = 4 << 20
+    """One file, written out beforehand; default 4 MiB, at most 16 MiB."""
+    keep_s: float = 86_400.0
+    """How long a file is kept after its last entry was settled; default 24 h (R11)."""
+    sync_timeout_s: float = 5.0
+    """An append fails, and new refreshes are refused, if the disk does not answer for so long; default 5."""
+    mark_delay_s: float = 1.0
+    """How long a mark may wait to be written with an append; default 1."""
+    max_waiting: int = 4096
+    """Appends not on disk yet; new refreshes are refused at half of it. Default 4096."""
+
+
+@dataclass(slots=True, eq=False)
+class _Held:
+    """An entry that is not settled yet, and its file once it is on disk."""
+
+    path: Path | None = None
+    settled: bool = False
+
+
+class FileJournal:
+    """See ``fairlead.engine.ports.Journal``. *session_id* names our files; use it for one journal only.
+
+        async with FileJournal(folder, session_id) as journal: ...
+
+    The folder is made with mode 0700 if it is absent; ConfigInvalid if it is open to others. *now* is the
+    wall clock that judges the age of files, and nothing else.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        session_id: UUID,
+        settings: JournalSettings = JournalSettings(),
+        *,
+        disk: Disk | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        assert 0 < settings.segment_bytes <= MAX_FILE_BYTES
+        self._folder = folder
+        self._name = str(session_id)
+        self._settings = settings
+        self._disk = disk or Disk()
+        self._now = now
+        self._owners = Owners(folder, self._name)
+        self._shelf = Shelf()
+        self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fairlead-journal-reader")
+        self._held: dict[EntryKey, _Held] = {}
+        self._kept: dict[Path, int] = {}  # our files and those we took over: unsettled entries
+        self._taken_over: set[Path] = set()
+        self._waiting = 0
+        self._open = False
+
+    async def open(self) -> None:
+        """Take our lock and have the first files on disk; a full disk is left to `preflight` to tell.
+
+        Raises ConfigInvalid for a folder that cannot be used.
+        """
+        await asyncio.to_thread(self._owners.open)
+        self._segments = Segments(self._folder, self._name, self._settings.segment_bytes, self._disk)
+        with suppress(OSError):
+            await asyncio.to_thread(self._segments.advance)
+        self._writer = Writer(self._segments, self._disk, self._settings.mark_delay_s)
+        self._writer.start()
+        self._open = True
+
+    async def close(self) -> None:
+        """Write what waits and let go of all files; unsettled entries go to whoever starts next."""
+        if self._open:
+            self._open = False
+            self._writer.put(Stop())
+            await asyncio.to_thread(self._writer.join)
+            await asyncio.to_thread(self._close_files)
+
+    def _close_files(self) -> None:
+        self._reader.shutdown()
+        self._segments.close()
+        self._owners.close()
+
+    async def __aenter__(self) -> FileJournal:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_exc_info: object) -> None:
+        await self.close()
+
+    # ---- writing
+
+    def preflight(self) -> None:
+        """Raise Refused unless an answer could be kept now."""
+        trouble = self._trouble()
+        if trouble is not None:
+            why, hint = trouble
+            raise Refused(
+                f"no answer could be kept, so none is asked for: {why}",
+                hint=hint,
+                retry_after_s=self._settings.sync_timeout_s,
+                category="transient_network",
+                reason="journal_unavailable",
+            )
+
+    def _trouble(self) -> tuple[str, str] | None:
+        if not self._open:
+            return "the journal is closed", "this process is stopping; ask another one"
+        if not self._owners.in_place() or not self._segments.in_place():
+            return f"the journal folder {self._folder} was removed", "restart this process"
+        busy_s = self._writer.busy_s()
+        if busy_s > self._settings.sync_timeout_s:
+            return f"the journal's disk has not answered for {busy_s:.0f} s", "look at the disk of this host"
+        if self._waiting * 2 >= self._settings.max_waiting:
+            return "too many answers wait for the journal's disk", "ask again in a moment"
+        if not self._segments.ready():
+            error = self._segments.trouble()
+            self._segments.repair()
+            words = getattr(error, "strerror", None) or "the next file is not ready"
+            return f"the journal cannot grow: {words}", f"free space on the disk of {self._folder}"
+        return None
+
+    async def append(self, entry: JournalEntry) -> None:
+        """Return once the entry is on disk; OSError if it could not be had there in time."""
+        frame = encode_entry(entry)
+        if not self._open or self._waiting >= self._settings.max_waiting:
+            raise OSError(errno.ENOBUFS, "the journal takes no more entries")
+        if len(frame) > self._settings.segment_bytes:
+            raise OSError(errno.EFBIG, "the entry is larger than a journal file")
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        key, held = key_of(entry), _Held()
+        self._held[key] = held
+        self._waiting += 1
+
+        def on_done(path: Path | None, error: OSError | None) -> None:
+            self._written(key, held, path)
+            if not done.done():
+                done.set_result(None) if error is None else done.set_exception(error)
+
+        self._writer.put(Append(frame, loop, on_done))
+        async with asyncio.timeout(self._settings.sync_timeout_s):
+            await done
+
+    def _written(self, key: EntryKey, held: _Held, path: Path | None) -> None:
+        self._waiting -= 1
+        if path is None:
+            self._held.pop(key, None)
+            return
+        if path not in self._kept:
+            self._kept[path] = 0
+            self._prune_later()
+        held.path = path
+        self._kept[path] += not held.settled
+
+    def settled(self, rotation_id: UUID, epoch: int) -> None:
+        """The entry is in the database; its file need not be kept for it any longer than *keep_s*."""
+        held = self._held.pop((rotation_id, epoch), None)
+        if held is None:
+            return
+        held.settled = True
+        if held.path is not None:
+            self._kept[held.path] -= 1
+            self._writer.put(Mark(encode_mark((rotation_id, epoch)), held.path))
+
+    # ---- reading
+
+    async def find(self, connection_id: UUID, from_generation: int) -> JournalEntry | None:
+        """The newest entry of this generation, in anybody's files of this host."""
+        return await self._read(
+            lambda: self._shelf.find(self._owners.all_files(), connection_id, from_generation)
+        )
+
+    async def orphans(self) -> list[JournalEntry]:
+        """Take over the files of the dead; all their entries that are unsettled by now, oldest first."""
+        found = await self._read(self._take_over)
+        marks = {mark for frames in found.values() for frame in frames if (mark := decode_mark(frame))}
+        for path, frames in found.items():
+            self._kept[path] = 0
+            for key in map(key_of, _entries(frames)):
+                if key not in marks and key not in self._held:
+                    self._held[key] = _Held(path)
+                    self._kept[path] += 1
+        self._taken_over.update(found)
+        self._prune_later()
+        owing = [path for path in self._taken_over if self._kept.get(path)]
+        entries = {key_of(entry): entry for path in owing for entry in await self._entries_of(path)}
+        return sorted((e for key, e in entries.items() if key in self._held), key=lambda entry: entry.epoch)
+
+    def _take_over(self) -> dict[Path, list[Frame]]:
+        """The frames of files that were not ours before."""
+        found = {}
+        for path in self._owners.take_over():
+            if path not in self._taken_over:
+                trim(path)
+                found[path] = read_frames(path)
+        return found
+
+    async def all_entries(self, since_s: float) -> AsyncIterator[JournalEntry]:
+        """Entries of our files and those we took over that were written to within *since_s* seconds."""
+        for path in sorted(self._kept):
+            if await self._read(partial(self._age_s, path)) <= since_s:
+                for entry in await self._entries_of(path):
+                    yield entry
+
+    async def _entries_of(self, path: Path) -> list[JournalEntry]:
+        return await self._read(lambda: _entries(read_frames(path)))
+
+    async def _read(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._reader, work)
+
+    # ---- dropping what was kept for long enough
+
+    def _prune_later(self) -> None:
+        """Delete, on the reader's thread, settled files older than *keep_s*."""
+        if not self._open:
+            return
+        active = self._segments.active
+        idle = [
+            path
+            for path, count in self._kept.items()
+            if count == 0 and (active is None or path != active.path)
+        ]
+        dropped = asyncio.get_running_loop().run_in_executor(self._reader, self._prune, idle)
+        dropped.add_done_callback(self._forget)
+
+    def _prune(self, paths: Sequence[Path]) -> list[Path]:
+        old = [path for path in paths if self._age_s(path) > self._settings.keep_s]
+        for path in old:
+            path.unlink(missing_ok=True)
+        self._owners.release_empty()
+        return old
+
+    def _forget(self, dropped: asyncio.Future[list[Path]]) -> None:
+        for path in dropped.result():
+            self._kept.pop(path, None)
+            self._taken_over.discard(path)
+
+    def _age_s(self, path: Path) -> float:
+        """Since it was last written to or settled from; infinite if it is gone."""
+        try:
+            return self._now() - os.stat(path).st_mtime
+        except FileNotFoundError:
+            return float("inf")
+
+
+def _entries(frames: Sequence[Frame]) -> list[JournalEntry]:
+    return [decode_entry(frame) for frame in frames if is_entry(frame)]

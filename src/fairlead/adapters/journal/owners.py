@@ -1,0 +1,140 @@
+"""Who owns which files. An owner holds `<owner>.lock`; the kernel drops the lock however the owner dies.
+
+So a lock that can be had is proof of death on this host, without pids and without clocks. Whoever takes it
+is the new owner; if that one dies too, the next can take it: nothing is moved, so nothing can be lost.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from fairlead.errors import ConfigInvalid
+
+_LOCK, _JOURNAL = ".lock", ".journal"
+
+
+class Owners:
+    """The owners in *folder* whose files this process may write: itself, and the dead it took over."""
+
+    def __init__(self, folder: Path, own: str) -> None:
+        self._folder = folder
+        self._own = own
+        self._held: dict[str, int] = {}
+
+    def open(self) -> None:
+        """Make the folder if need be, and take our own lock. ConfigInvalid if others could read it."""
+        _checked_folder(self._folder)
+        descriptor = _new_lock(self._lock_path(self._own))
+        if descriptor is None:
+            raise ConfigInvalid(f"there is a journal of session {self._own}", hint="use a new session id")
+        self._held[self._own] = descriptor
+
+    def close(self) -> None:
+        """Let go of all; files stay for whoever comes next, locks without files do not."""
+        for owner in list(self._held):
+            self._release(owner)
+
+    def take_over(self) -> list[Path]:
+        """Lock what dead owners left; the files of all the dead that are ours by now."""
+        for owner in sorted(self._present() - set(self._held)):
+            descriptor = _lock(self._lock_path(owner))
+            if descriptor is not None:
+                self._held[owner] = descriptor
+        return [path for owner in sorted(self._held) if owner != self._own for path in self.files(owner)]
+
+    def release_empty(self) -> None:
+        """Forget the dead whose last file is gone."""
+        for owner in list(self._held):
+            if owner != self._own and not self.files(owner):
+                self._release(owner)
+
+    def files(self, owner: str) -> list[Path]:
+        """The journal files of *owner*, oldest first."""
+        return sorted(path for path in self._listing(_JOURNAL) if _owner_of(path) == owner)
+
+    def all_files(self) -> list[Path]:
+        """Everybody's journal files."""
+        return sorted(self._listing(_JOURNAL))
+
+    def in_place(self) -> bool:
+        """Whether our lock is still where others look for it."""
+        return _is_at(self._held[self._own], self._lock_path(self._own))
+
+    def _present(self) -> set[str]:
+        return {_owner_of(path) for suffix in (_LOCK, _JOURNAL) for path in self._listing(suffix)}
+
+    def _listing(self, suffix: str) -> Iterator[Path]:
+        return (
+            self._folder / entry.name for entry in os.scandir(self._folder) if entry.name.endswith(suffix)
+        )
+
+    def _release(self, owner: str) -> None:
+        if not self.files(owner):
+            self._lock_path(owner).unlink(missing_ok=True)
+        os.close(self._held.pop(owner))
+
+    def _lock_path(self, owner: str) -> Path:
+        return self._folder / f"{owner}{_LOCK}"
+
+
+def _owner_of(path: Path) -> str:
+    return path.name.partition(".")[0]
+
+
+def _new_lock(path: Path) -> int | None:
+    """A descriptor that holds a new lock; None if *path* exists. It has its name only once it is locked."""
+    unnamed = path.with_suffix(".new")
+    descriptor = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.link(unnamed, path)
+    except (BlockingIOError, FileExistsError):
+        os.close(descriptor)
+        return None
+    finally:
+        unnamed.unlink(missing_ok=True)
+    return descriptor
+
+
+def _lock(path: Path) -> int | None:
+    """A descriptor that holds the lock, or None if somebody alive has it."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        if _is_at(descriptor, path):
+            return descriptor
+        os.close(descriptor)  # its last owner deleted it between our open and our lock
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return False
+    held = os.fstat(descriptor)
+    return (held.st_dev, held.st_ino) == (found.st_dev, found.st_ino)
+
+
+def _checked_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.stat()
+    except OSError as error:
+        raise ConfigInvalid(
+            f"the journal folder {folder} cannot be used: {error.strerror}", hint="name a folder of your own"
+        ) from error
+    if found.st_uid != os.geteuid():
+        raise ConfigInvalid(f"the journal folder {folder} belongs to another user", hint=f"chown {folder}")
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        mode = stat.S_IMODE(found.st_mode)
+        raise ConfigInvalid(
+            f"the journal folder {folder} has mode {mode:04o}: others can look in", hint=f"chmod 700 {folder}"
+        )

@@ -1,0 +1,10 @@
+-- audit_append: add records to the audit trail (T13).
+-- Takes   arrays of one length: audit_ids, acts, actors, tenant_ids, providers, connection_ids, details
+-- Gives   nothing
+-- Locks   the new rows
+-- Needs   the primary key: a record that is there already is left as it is, so that asking again is harmless
+INSERT INTO audit (audit_id, act, actor, tenant_id, provider, connection_id, details)
+SELECT * FROM unnest(
+    :audit_ids::uuid[], :acts::text[], :actors::text[], :tenant_ids::text[], :providers::text[],
+    :connection_ids::uuid[], :details::jsonb[])
+ON CONFLICT (audit_id) DO NOTHING

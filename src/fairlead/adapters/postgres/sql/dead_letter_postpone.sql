@@ -1,0 +1,11 @@
+-- dead_letter_postpone: when the processor looks at an open entry again, and what it did.
+-- Takes   dead_letter_id, action_in_s (NULL: only a person can act), reauth_started, notified
+-- Gives   nothing
+-- Locks   the entry's row
+-- Needs   the primary key
+UPDATE dead_letter SET
+    action_due_at = now() + :action_in_s::float8 * interval '1 second',
+    reauth_started_at = CASE WHEN :reauth_started::boolean THEN coalesce(reauth_started_at, now())
+                             ELSE reauth_started_at END,
+    last_notice_at = CASE WHEN :notified::boolean THEN now() ELSE last_notice_at END
+WHERE dead_letter_id = :dead_letter_id AND status = 'pending_review'

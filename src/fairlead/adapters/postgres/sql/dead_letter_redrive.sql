@@ -1,0 +1,30 @@
+-- dead_letter_redrive: enqueue a replay of an open entry and count it; the entry closes when that job succeeds (R19).
+-- Takes   dead_letter_id, job_id, kind, tenant_id, queue, provider, group_key, priority, delay_s, args, unique_key,
+--         expires_in_s, tags, notify
+-- Gives   dead_letter_id, or no row if the entry is closed, is being replayed, or its unique key is held by another
+--         open job
+-- Locks   the entry's row
+-- Needs   the primary key; job_unique_idx
+WITH entry AS MATERIALIZED (
+    SELECT dead_letter_id, lineage_id FROM dead_letter
+    WHERE dead_letter_id = :dead_letter_id AND status = 'pending_review' AND replay_job_id IS NULL
+    FOR UPDATE
+),
+stored AS (
+    INSERT INTO job (job_id, kind, tenant_id, queue, provider, group_key, priority, run_at, args, unique_key,
+                     unique_live, expires_at, tags, replay_of)
+    SELECT :job_id::uuid, :kind::text, :tenant_id::text, :queue::text, :provider::text, :group_key::text,
+           :priority::smallint, now() + :delay_s::float8 * interval '1 second', :args::jsonb, :unique_key::text,
+           :unique_key::text IS NOT NULL, now() + :expires_in_s::float8 * interval '1 second', :tags::text[],
+           entry.lineage_id
+    FROM entry
+    ON CONFLICT (kind, tenant_id, unique_key) WHERE unique_live DO NOTHING
+    RETURNING job_id, queue, run_at
+),
+told AS MATERIALIZED (
+    SELECT count(pg_notify('fairlead_job', queue)) FROM stored WHERE :notify::boolean AND run_at <= now()
+)
+UPDATE dead_letter SET replays = replays + 1, replay_job_id = stored.job_id, action_due_at = NULL
+FROM stored CROSS JOIN entry CROSS JOIN told
+WHERE dead_letter.dead_letter_id = entry.dead_letter_id
+RETURNING dead_letter.dead_letter_id

@@ -1,0 +1,15 @@
+-- duty_prune: forget ticks that were taken long ago.
+-- Takes   older_than_s, limit
+-- Gives   one row: deleted
+-- Locks   the rows deleted; never waits for another process
+-- Needs   duty_taken_idx
+WITH old AS MATERIALIZED (
+    SELECT schedule, tick FROM duty
+    WHERE taken_at < now() - :older_than_s::float8 * interval '1 second'
+    ORDER BY taken_at
+    LIMIT :limit::bigint FOR UPDATE SKIP LOCKED
+),
+gone AS (
+    DELETE FROM duty USING old WHERE duty.schedule = old.schedule AND duty.tick = old.tick RETURNING duty.tick
+)
+SELECT count(*) AS deleted FROM gone

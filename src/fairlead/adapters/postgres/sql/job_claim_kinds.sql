@@ -1,0 +1,38 @@
+-- job_claim_kinds: hand due jobs of certain kinds to one worker, the most urgent first; else like job_claim.
+-- Takes   queues and kinds (in the order of their turns), providers (empty: any), demand, session_id,
+--         lease_seed (random)
+-- Gives   the claimed jobs, in no promised order
+-- Locks   the claimed rows only; never waits for another worker
+-- Needs   job_kind_idx for (queue, kind, priority, run_at, job_id): jobs of other kinds are never read, however
+--         many they are. A live session, like job_claim
+WITH live AS MATERIALIZED (
+    SELECT session_id FROM worker_session
+    WHERE session_id = :session_id::uuid AND lost_at IS NULL AND stopped_at IS NULL
+        AND heartbeat_at > now() - lease
+),
+turn AS (
+    SELECT level AS priority, named.queue, wanted.kind
+    FROM live, generate_series(0, 3) AS level,
+        unnest(:queues::text[]) WITH ORDINALITY AS named (queue, place),
+        unnest(:kinds::text[]) WITH ORDINALITY AS wanted (kind, place)
+    ORDER BY level, named.place, wanted.place
+),
+picked AS MATERIALIZED (
+    SELECT candidate.job_id
+    FROM turn CROSS JOIN LATERAL (
+        SELECT job_id FROM job
+        WHERE job.queue = turn.queue AND job.kind = turn.kind AND job.priority = turn.priority
+            AND job.state = 'available' AND job.crash_count = 0 AND job.run_at <= now()
+            AND (job.expires_at IS NULL OR job.expires_at > now())
+            AND (cardinality(:providers::text[]) = 0 OR job.provider = ANY(:providers::text[]))
+        ORDER BY job.run_at, job.job_id
+        LIMIT :demand::bigint FOR UPDATE SKIP LOCKED
+    ) AS candidate
+    LIMIT :demand::bigint
+)
+UPDATE job SET
+    state = 'running', attempt = attempt + 1, started_at = now(), session_id = :session_id::uuid,
+    lease_id = uuid_hash_extended(job_id, :lease_seed::bigint) & 9223372036854775807
+WHERE job_id = ANY(ARRAY(SELECT job_id FROM picked))
+RETURNING job_id, lease_id, queue, kind, tenant_id, provider, group_key, priority, attempt, crash_count, args,
+    streaks, replay_of, created_at, extract(epoch FROM now() - run_at)::float8 AS waited_s

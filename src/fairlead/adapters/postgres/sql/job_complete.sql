@@ -1,0 +1,25 @@
+-- job_complete: jobs are done; a replay that is done closes the dead letter it was made for (R19).
+-- Takes   arrays of one length: job_ids, lease_ids, results
+-- Gives   job_id of those accepted; the others were not running under that lease any more
+-- Locks   the jobs' rows, and those of the dead letters closed
+-- Needs   the primary key; dead_letter_replay_idx for replays
+WITH input AS (
+    SELECT * FROM unnest(:job_ids::uuid[], :lease_ids::bigint[], :results::jsonb[]) AS i (job_id, lease_id, result)
+),
+done AS (
+    UPDATE job SET
+        state = 'completed', finished_at = now(), result = input.result, crash_count = 0,
+        lease_id = NULL, session_id = NULL, settled_lease_id = input.lease_id,
+        unique_live = coalesce(unique_until > now(), false)
+    FROM input
+    WHERE job.job_id = input.job_id AND job.lease_id = input.lease_id AND job.state = 'running'
+    RETURNING job.job_id, job.replay_of
+),
+healed AS (
+    UPDATE dead_letter SET
+        status = 'auto_resolved', resolution = 'redrive', resolved_by = 'fairlead',
+        resolved_why = 'its replay succeeded', resolved_at = now(), action_due_at = NULL
+    WHERE replay_job_id = ANY(ARRAY(SELECT job_id FROM done WHERE replay_of IS NOT NULL))
+        AND status = 'pending_review'
+)
+SELECT job_id FROM done

@@ -1,0 +1,20 @@
+-- job_counts: how many jobs there are of each label.
+-- Takes   bound: at most so many rows are looked at for available, for running, and for each finished state
+-- Gives   label, jobs
+-- Locks   nothing
+-- Needs   job_ready_idx, job_suspect_idx, job_running_idx, job_finished_idx
+SELECT
+    CASE WHEN run_at <= now() THEN 'available' WHEN attempt > 0 THEN 'retryable' ELSE 'scheduled' END AS label,
+    count(*) AS jobs
+FROM (
+    (SELECT run_at, attempt FROM job WHERE state = 'available' AND crash_count = 0 LIMIT :bound)
+    UNION ALL
+    (SELECT run_at, attempt FROM job WHERE state = 'available' AND crash_count > 0 LIMIT :bound)
+) AS waiting
+GROUP BY label
+UNION ALL
+SELECT 'running', (SELECT count(*) FROM (SELECT FROM job WHERE state = 'running' LIMIT :bound) AS j)
+UNION ALL
+SELECT finished.state, (SELECT count(*) FROM (
+        SELECT FROM job WHERE job.state = finished.state AND finished_at IS NOT NULL LIMIT :bound) AS j)
+FROM (VALUES ('completed'), ('cancelled'), ('discarded')) AS finished (state)

@@ -1,0 +1,70 @@
+-- job_enqueue: store new jobs; where a unique key is taken the job that holds it is kept, its priority raised.
+-- Takes   arrays of one length: job_ids, kinds, tenant_ids, queues, providers, group_keys, priorities,
+--         delays_s, args, unique_keys, unique_for_s (NULL: only while open), expires_in_s, tags (JSON lists),
+--         replay_of; and notify (tell listening workers about what is due now, once per queue)
+-- Gives   asked_id, job_id, inserted, for each job asked for
+-- Locks   the new rows, and the open jobs whose priority is raised; new keys are taken in key order, so that
+--         two callers never wait for each other
+-- Needs   job_unique_idx; job ids that are new (a known one breaks the primary key: see job_present)
+WITH input AS MATERIALIZED (
+    SELECT i.*,
+        CASE WHEN i.unique_key IS NULL THEN i.job_id
+             ELSE first_value(i.job_id) OVER (
+                 PARTITION BY i.kind, i.tenant_id, i.unique_key ORDER BY i.priority, i.turn) END AS kept_id
+    FROM unnest(
+        :job_ids::uuid[], :kinds::text[], :tenant_ids::text[], :queues::text[], :providers::text[],
+        :group_keys::text[], :priorities::smallint[], :delays_s::float8[], :args::jsonb[],
+        :unique_keys::text[], :unique_for_s::float8[], :expires_in_s::float8[], :tags::jsonb[],
+        :replay_of::uuid[])
+    WITH ORDINALITY AS i (job_id, kind, tenant_id, queue, provider, group_key, priority, delay_s, args,
+                          unique_key, unique_for_s, expires_in_s, tags, replay_of, turn)
+),
+lapsed AS (  -- finished long enough ago: the key is free again
+    UPDATE job SET unique_live = false
+    FROM (SELECT DISTINCT kind, tenant_id, unique_key FROM input WHERE unique_key IS NOT NULL) AS key
+    WHERE job.kind = key.kind AND job.tenant_id = key.tenant_id AND job.unique_key = key.unique_key
+        AND job.unique_live AND job.finished_at IS NOT NULL AND job.unique_until <= now()
+    RETURNING job.job_id
+),
+held AS MATERIALIZED (
+    SELECT input.job_id AS asked_id, job.job_id, job.state, job.priority, input.priority AS asked_priority
+    FROM input JOIN job
+        ON job.kind = input.kind AND job.tenant_id = input.tenant_id AND job.unique_key = input.unique_key
+        AND job.unique_live AND (job.finished_at IS NULL OR job.unique_until > now())
+),
+raised AS (
+    UPDATE job SET priority = wanted.priority
+    FROM (SELECT job_id, min(asked_priority) AS priority FROM held GROUP BY job_id ORDER BY job_id) AS wanted
+    WHERE job.job_id = wanted.job_id AND job.state = 'available' AND job.priority > wanted.priority
+),
+stored AS (
+    INSERT INTO job (job_id, kind, tenant_id, queue, provider, group_key, priority, run_at, args, unique_key,
+                     unique_live, unique_until, expires_at, tags, replay_of)
+    SELECT input.job_id, input.kind, input.tenant_id, input.queue, input.provider, input.group_key,
+           input.priority, now() + input.delay_s * interval '1 second', input.args, input.unique_key,
+           input.unique_key IS NOT NULL, now() + input.unique_for_s * interval '1 second',
+           now() + input.expires_in_s * interval '1 second',
+           ARRAY(SELECT jsonb_array_elements_text(input.tags)), input.replay_of
+    FROM input
+    WHERE input.job_id = input.kept_id
+        AND NOT EXISTS (SELECT FROM held WHERE held.asked_id = input.job_id)
+        AND (SELECT count(*) FROM lapsed) >= 0  -- they must be out of the index first
+    ORDER BY input.kind, input.tenant_id, input.unique_key
+    -- reached only in a race: the key was taken after this statement began
+    ON CONFLICT (kind, tenant_id, unique_key) WHERE unique_live
+        DO UPDATE SET priority = least(job.priority, excluded.priority)
+    RETURNING job.job_id, job.kind, job.tenant_id, job.unique_key, job.queue, job.run_at
+),
+told AS MATERIALIZED (
+    SELECT count(pg_notify('fairlead_job', due.queue)) AS queues
+    FROM (SELECT DISTINCT queue FROM stored WHERE :notify::boolean AND run_at <= now()) AS due
+)
+SELECT
+    input.job_id AS asked_id,
+    CASE WHEN input.unique_key IS NULL THEN input.job_id ELSE coalesce(held.job_id, stored.job_id) END AS job_id,
+    input.unique_key IS NULL OR (held.job_id IS NULL AND stored.job_id = input.job_id) AS inserted
+FROM input
+    CROSS JOIN told
+    LEFT JOIN held ON held.asked_id = input.job_id
+    LEFT JOIN stored ON stored.kind = input.kind AND stored.tenant_id = input.tenant_id
+        AND stored.unique_key = input.unique_key

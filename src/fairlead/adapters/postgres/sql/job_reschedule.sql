@@ -1,0 +1,18 @@
+-- job_reschedule: jobs are available again after a delay: a failed attempt counts, a snooze is handed back.
+-- Takes   arrays of one length: job_ids, lease_ids, delays_s, failures (NULL: no attempt was burnt), streaks
+--         (NULL: as they were)
+-- Gives   job_id of those accepted; the others were not running under that lease any more
+-- Locks   the jobs' rows
+-- Needs   the primary key. A run that ended without a crash clears the crash count; a suspect that never began
+--         stays one (R3)
+UPDATE job SET
+    state = 'available', run_at = now() + input.delay_s * interval '1 second',
+    attempt = CASE WHEN input.failure IS NULL THEN greatest(attempt - 1, 0) ELSE attempt END,
+    crash_count = CASE WHEN started_at IS NULL THEN crash_count ELSE 0 END,
+    lease_id = NULL, session_id = NULL, started_at = NULL, settled_lease_id = input.lease_id,
+    failures = CASE WHEN input.failure IS NULL THEN failures ELSE failure_added(failures, input.failure) END,
+    streaks = coalesce(input.streaks, job.streaks)
+FROM unnest(:job_ids::uuid[], :lease_ids::bigint[], :delays_s::float8[], :failures::jsonb[], :streaks::jsonb[])
+    AS input (job_id, lease_id, delay_s, failure, streaks)
+WHERE job.job_id = input.job_id AND job.lease_id = input.lease_id AND job.state = 'running'
+RETURNING job.job_id

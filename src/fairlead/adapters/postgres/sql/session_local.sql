@@ -1,0 +1,9 @@
+-- session_local: the open sessions of the other processes of this boot and pid namespace.
+-- Takes   boot_id, pid_namespace, pid (the caller's own)
+-- Gives   session_id, host, boot_id, pid_namespace, pid, process_started
+-- Locks   nothing
+-- Needs   nothing: the table is small
+SELECT session_id, host, boot_id, pid_namespace, pid, process_started
+FROM worker_session
+WHERE boot_id = :boot_id AND pid_namespace = :pid_namespace AND pid <> :pid
+    AND lost_at IS NULL AND stopped_at IS NULL

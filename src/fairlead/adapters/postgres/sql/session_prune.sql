@@ -1,0 +1,16 @@
+-- session_prune: forget processes that ended long ago and hold nothing any more.
+-- Takes   older_than_s, limit
+-- Gives   one row: deleted
+-- Locks   the rows deleted; never waits for another process
+-- Needs   job_running_idx; the table is small
+WITH old AS MATERIALIZED (
+    SELECT session_id FROM worker_session
+    WHERE coalesce(lost_at, stopped_at) < now() - :older_than_s::float8 * interval '1 second'
+        AND NOT EXISTS (
+            SELECT FROM job WHERE job.session_id = worker_session.session_id AND job.state = 'running')
+    LIMIT :limit::bigint FOR UPDATE SKIP LOCKED
+),
+gone AS (
+    DELETE FROM worker_session WHERE session_id = ANY(ARRAY(SELECT session_id FROM old)) RETURNING session_id
+)
+SELECT count(*) AS deleted FROM gone

@@ -1,0 +1,100 @@
+-- session_rescue: one fleet-wide pass that declares silent sessions lost and gives their jobs back (R1-R4).
+-- Takes   session_id (the caller's), every_s (the least time between passes), max_crashes, dead_letter_ids (as
+--         many as jobs may be handled)
+-- Gives   one row: ready (false while a full lease of uninterrupted database time has not passed), sessions,
+--         rescued, dead; no row if another process just did it, or the caller's session is not open
+-- Locks   the sweep's row, the sessions declared lost, the jobs handled; never waits for a job
+-- Needs   job_running_idx; dead_letter_bury. A gap of half a lease between passes, a restart of the server or a
+--         jump of its clock begins the uninterrupted time anew: after it every owner looks dead. A proven death
+--         (session_bury) waits for no such time
+WITH swept AS (
+    INSERT INTO sweep AS s (name, session_id, last_at)
+    SELECT 'rescue', session_id, now() FROM worker_session
+    WHERE session_id = :session_id::uuid AND lost_at IS NULL AND stopped_at IS NULL
+    ON CONFLICT (name) DO UPDATE SET
+        session_id = excluded.session_id, last_at = now(),
+        uninterrupted_since = CASE
+            WHEN abs(extract(epoch FROM now() - s.last_at)) <= (
+                    SELECT extract(epoch FROM lease) / 2 FROM worker_session WHERE session_id = :session_id::uuid)
+                AND s.last_at >= pg_postmaster_start_time()
+            THEN s.uninterrupted_since ELSE now() END
+    WHERE s.last_at <= now() - :every_s::float8 * interval '1 second'
+        OR s.last_at > now() + interval '1 minute'  -- the clock was set back
+    RETURNING s.uninterrupted_since
+),
+open AS MATERIALIZED (
+    SELECT w.session_id, w.heartbeat_at NOT BETWEEN now() - w.lease AND now() + w.lease AS silent,
+        swept.uninterrupted_since <= now() - w.lease AS judged
+    FROM worker_session w CROSS JOIN swept
+    WHERE w.lost_at IS NULL AND w.stopped_at IS NULL
+),
+lost AS (
+    UPDATE worker_session w SET lost_at = now()
+    FROM open
+    WHERE w.session_id = open.session_id AND open.judged AND open.silent
+        -- once more on the row as it is now: a heartbeat may have come since
+        AND w.lost_at IS NULL AND w.stopped_at IS NULL
+        AND w.heartbeat_at NOT BETWEEN now() - w.lease AND now() + w.lease
+    RETURNING w.session_id
+),
+ended AS (
+    SELECT session_id, true AS crashed FROM lost
+    UNION ALL
+    SELECT w.session_id, w.lost_at IS NOT NULL FROM worker_session w CROSS JOIN swept
+    WHERE w.lost_at IS NOT NULL OR w.stopped_at IS NOT NULL
+),
+taken AS MATERIALIZED (
+    SELECT held.job_id, ended.crashed AND held.started_at IS NOT NULL AS crashed, held.crash_count
+    FROM ended CROSS JOIN LATERAL (
+        SELECT job_id, started_at, crash_count FROM job
+        WHERE job.session_id = ended.session_id AND job.state = 'running'
+        LIMIT cardinality(:dead_letter_ids::uuid[]) FOR UPDATE SKIP LOCKED
+    ) AS held
+    LIMIT cardinality(:dead_letter_ids::uuid[])
+),
+judged AS MATERIALIZED (
+    SELECT job_id, crashed, crash_count + crashed::integer AS crashes,
+        crashed AND crash_count + 1 >= :max_crashes::integer AS dies,
+        (:dead_letter_ids::uuid[])[row_number() OVER ()] AS dead_letter_id
+    FROM taken
+),
+freed AS (
+    UPDATE job SET
+        state = 'available', attempt = greatest(attempt - 1, 0), crash_count = judged.crashes,
+        lease_id = NULL, session_id = NULL, started_at = NULL,
+        failures = CASE WHEN NOT judged.crashed THEN failures ELSE failure_added(failures, jsonb_build_object(
+            'category', 'transient_server', 'code', 'crashed', 'attempt', attempt,
+            'ran_s', extract(epoch FROM now() - started_at),
+            'reason', 'its worker died; this counts as no attempt')) END
+    FROM judged
+    WHERE job.job_id = judged.job_id AND NOT judged.dies
+    RETURNING job.queue
+),
+dead AS (
+    UPDATE job SET
+        state = 'discarded', finished_at = now(), crash_count = judged.crashes, lease_id = NULL, session_id = NULL,
+        unique_live = coalesce(unique_until > now(), false),
+        failures = failure_added(failures, jsonb_build_object(
+            'category', 'transient_server', 'code', 'poison', 'attempt', attempt,
+            'ran_s', extract(epoch FROM now() - started_at),
+            'reason', format('it killed its worker %s times', judged.crashes)))
+    FROM judged
+    WHERE job.job_id = judged.job_id AND judged.dies
+    RETURNING job AS final, judged.dead_letter_id
+),
+buried AS (
+    SELECT dead_letter_bury(
+        dead_letter_id, final, 'transient_server', 'poison', (final).failures -> -1 ->> 'reason', '{}', NULL, NULL,
+        now())
+    FROM dead
+),
+told AS (
+    SELECT count(pg_notify('fairlead_job', queue)) FROM (SELECT DISTINCT queue FROM freed) AS q
+)
+SELECT
+    NOT EXISTS (SELECT FROM open WHERE NOT open.judged) AS ready,
+    (SELECT count(*) FROM lost) AS sessions,
+    (SELECT count(*) FROM freed) AS rescued,
+    (SELECT count(*) FROM buried) AS dead,
+    told.count AS queues
+FROM swept CROSS JOIN told

@@ -1,0 +1,1 @@
+"""One behavioural suite per port, run on every implementation (STYLE A4)."""

@@ -1,0 +1,171 @@
+"""DeadLetterStore: entries due for action, replays that close or reopen them, ends that are final (R19)."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from fairlead.engine.ports import Cancelled, Completed, DeadLetter, Discarded
+from tests.contract.stores import ANY, Stores, a_session, claimed, discarded, failure
+from tests.support.engine import IDS, NOBODY, new_job
+
+
+async def an_entry(
+    stores: Stores, session_id: UUID, *, action_in_s: float | None = 0.0, **fields: object
+) -> UUID:
+    """The id of a new dead letter."""
+    outcome = discarded(await claimed(stores, session_id, **fields), action_in_s=action_in_s)
+    assert await stores.jobs.acknowledge([outcome])
+    return outcome.dead_letter_id
+
+
+async def shown(stores: Stores, dead_letter_id: UUID) -> DeadLetter:
+    entry = await stores.dead_letters.get(dead_letter_id)
+    assert entry is not None
+    return entry
+
+
+async def test_due_for_action_oldest_first(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    first = await an_entry(stores, session_id)
+    await stores.pass_time(1)
+    second = await an_entry(stores, session_id)
+    await an_entry(stores, session_id, action_in_s=None)
+    later = await an_entry(stores, session_id, action_in_s=100)
+    assert [entry.dead_letter_id for entry in await stores.dead_letters.due(9)] == [first, second]
+    assert [entry.dead_letter_id for entry in await stores.dead_letters.due(1)] == [first]
+    await stores.pass_time(101)
+    due = await stores.dead_letters.due(9)
+    assert [entry.dead_letter_id for entry in due] == [first, second, later]
+    assert 102 <= due[0].age_s < 160
+
+
+async def test_postponing_and_what_was_done(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    entry_id = await an_entry(stores, session_id)
+    await stores.dead_letters.postpone(entry_id, 50.0, reauth_started=True)
+    assert await stores.dead_letters.due(9) == []
+    entry = await shown(stores, entry_id)
+    assert entry.reauth_started_at is not None
+    assert entry.last_notice_at is None
+    await stores.pass_time(51)
+    assert len(await stores.dead_letters.due(9)) == 1
+    await stores.dead_letters.postpone(entry_id, None, notified=True)
+    assert await stores.dead_letters.due(9) == []
+    entry = await shown(stores, entry_id)
+    assert entry.last_notice_at is not None
+    assert entry.last_notice_at > entry.reauth_started_at  # type: ignore[operator]
+
+
+async def test_a_replay_that_succeeds_closes_its_entry(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    entry_id = await an_entry(stores, session_id)
+    job = new_job(replay_of=entry_id)
+    assert await stores.dead_letters.redrive(entry_id, job)
+    assert not await stores.dead_letters.redrive(entry_id, new_job(replay_of=entry_id))
+    entry = await shown(stores, entry_id)
+    assert (entry.status, entry.replays, entry.replay_job_id) == ("pending_review", 1, job.job_id)
+    (replay,) = await stores.jobs.claim(ANY, 9, session_id)
+    assert (replay.job_id, replay.replay_of) == (job.job_id, entry_id)
+    await stores.jobs.acknowledge([Completed(replay.job_id, replay.lease_id)])
+    entry = await shown(stores, entry_id)
+    assert (entry.status, entry.resolution) == ("auto_resolved", "redrive")
+    assert entry.resolved_by
+    assert entry.resolved_why
+    assert entry.resolved_at is not None
+
+
+async def test_a_replay_that_fails_reopens_its_entry_and_makes_no_second(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    entry_id = await an_entry(stores, session_id)
+    for replays in (1, 2):
+        assert await stores.dead_letters.redrive(entry_id, new_job(replay_of=entry_id))
+        (replay,) = await stores.jobs.claim(ANY, 9, session_id)
+        again = Discarded(
+            replay.job_id, replay.lease_id, IDS.uuid7(), failure(replay, code="again"), action_in_s=300
+        )
+        await stores.pass_time(1)
+        assert await stores.jobs.acknowledge([again])
+        entry = await shown(stores, entry_id)
+        assert (entry.status, entry.replays, entry.replay_job_id) == ("pending_review", replays, None)
+        assert entry.code == "again"
+        assert len(entry.history) == replays + 1
+        assert entry.last_at > entry.first_at
+        assert await stores.dead_letters.get(again.dead_letter_id) is None
+    assert await stores.dead_letters.due(9) == []
+    assert await stores.dead_letters.open_count("default") == 1
+
+
+async def test_a_replay_that_is_cancelled_gives_its_entry_back(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    entry_id = await an_entry(stores, session_id)
+    await stores.dead_letters.redrive(entry_id, new_job(replay_of=entry_id))
+    (replay,) = await stores.jobs.claim(ANY, 9, session_id)
+    await stores.jobs.acknowledge([Cancelled(replay.job_id, replay.lease_id, "not wanted")])
+    entry = await shown(stores, entry_id)
+    assert (entry.status, entry.replay_job_id) == ("pending_review", None)
+    assert [due.dead_letter_id for due in await stores.dead_letters.due(9)] == [entry_id]
+
+
+@pytest.mark.parametrize(
+    ("status", "resolution"), [("manual_resolved", "config_fix"), ("abandoned", "abandoned")]
+)
+async def test_an_end_is_final(stores: Stores, status: str, resolution: str) -> None:
+    session_id = await a_session(stores)
+    entry_id = await an_entry(stores, session_id)
+    resolve = stores.dead_letters.resolve
+    assert await resolve(entry_id, status=status, resolution=resolution, by="ann", why="fixed")
+    assert not await resolve(entry_id, status=status, resolution=resolution, by="bob", why="again")
+    assert not await resolve(NOBODY, status=status, resolution=resolution, by="bob", why="again")
+    assert not await stores.dead_letters.redrive(entry_id, new_job(replay_of=entry_id))
+    await stores.dead_letters.postpone(entry_id, 0.0)
+    assert await stores.dead_letters.due(9) == []
+    entry = await shown(stores, entry_id)
+    assert (entry.status, entry.resolved_by, entry.resolved_why) == (status, "ann", "fixed")
+
+
+async def test_success_of_a_connection_closes_all_it_left_behind(stores: Stores) -> None:
+    session_id, connection_id = await a_session(stores), IDS.uuid7()
+    for about in (connection_id, connection_id, IDS.uuid7()):
+        job = await claimed(stores, session_id)
+        dead = Discarded(job.job_id, job.lease_id, IDS.uuid7(), failure(job), connection_id=about)
+        await stores.jobs.acknowledge([dead])
+    close = stores.dead_letters.resolve_connection
+    assert await close(connection_id, resolution="reauthorize", by="fairlead", why="refreshed") == 2
+    assert await close(connection_id, resolution="reauthorize", by="fairlead", why="refreshed") == 0
+    assert await stores.dead_letters.open_count("default") == 1
+
+
+async def test_what_people_see(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    one = await an_entry(stores, session_id)
+    await an_entry(stores, session_id, tenant_id="other", queue="default")
+    await stores.dead_letters.resolve(one, status="abandoned", resolution="abandoned", by="x", why="y")
+    everything = {"status": None, "category": None, "tenant_id": None, "kind": None, "limit": 9}
+    search = stores.dead_letters.search
+    assert len(await search(**everything)) == 2  # type: ignore[arg-type]
+    assert [e.dead_letter_id for e in await search(**(everything | {"status": "abandoned"}))] == [one]  # type: ignore[arg-type]
+    assert len(await search(**(everything | {"tenant_id": "other"}))) == 1  # type: ignore[arg-type]
+    assert await search(**(everything | {"category": "permanent_auth"})) == []  # type: ignore[arg-type]
+    assert dict(await stores.dead_letters.counts()) == {"transient_server": 1}
+    assert await stores.dead_letters.open_count("default") == 1
+    assert await stores.dead_letters.get(NOBODY) is None
+
+
+async def test_pruning_never_takes_open_entries(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    closed = [await an_entry(stores, session_id) for _ in range(3)]
+    for _ in range(2):
+        await an_entry(stores, session_id)
+    for entry_id in closed:
+        await stores.dead_letters.resolve(
+            entry_id, status="abandoned", resolution="abandoned", by="x", why="y"
+        )
+    assert await stores.dead_letters.prune(1000, 5, 100) == 0
+    assert await stores.dead_letters.prune(1000, 4, 100) == 1  # beyond the bound, closed ones go early
+    await stores.pass_time(1001)
+    assert await stores.dead_letters.prune(1000, 4, 1) == 1
+    assert await stores.dead_letters.prune(1000, 0, 100) == 1
+    assert await stores.dead_letters.prune(1000, 0, 100) == 0
+    assert await stores.dead_letters.open_count("default") == 2

@@ -1,0 +1,346 @@
+"""The rotation row as mutex, intent and SENT mark, and settle and condemn by compare-and-set (R5-R8)."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from uuid import UUID, uuid4
+
+import pytest
+
+from fairlead.adapters.postgres.credentials import PostgresCredentialStore
+from fairlead.adapters.postgres.pool import Database
+from fairlead.engine.ports import (
+    Condemnation,
+    ConnectionKey,
+    Credential,
+    Intent,
+    Lifetime,
+    NewCredential,
+    Sealed,
+    Settlement,
+    Unknown,
+    Withheld,
+)
+from fairlead.testing.ids import CountedIds
+from tests.support.rows import rows, run
+
+KEY = ConnectionKey("acme", "mercadolibre")
+HOUR = Lifetime(expires_in_s=3600.0, urgent_in_s=3000.0, critical_in_s=3500.0, due_in_s=2900.0)
+PAST = Lifetime(expires_in_s=0.0, urgent_in_s=0.0, critical_in_s=0.0, due_in_s=0.0)
+IDS = CountedIds(10_000)
+
+
+@pytest.fixture
+async def store(database: Database):
+    made = PostgresCredentialStore(database)
+    yield made
+    await made.close()
+
+
+async def session(database: Database) -> UUID:
+    session_id = uuid4()
+    await run(
+        database,
+        "INSERT INTO worker_session (session_id, host, boot_id, pid_namespace, pid, process_started, version,"
+        " lease) VALUES ($1, 'h', 'b', 'n', 1, '1', '0', interval '30 s')",
+        session_id,
+    )
+    return session_id
+
+
+def new(key: ConnectionKey = KEY, lifetime: Lifetime = HOUR, generation: int = 1) -> NewCredential:
+    return NewCredential(
+        connection_id=uuid4(),
+        key=key,
+        variant=None,
+        account_id=None,
+        client_id="app",
+        endpoint={},
+        settings={},
+        sealed=Sealed(uuid4(), b"secret 1"),
+        generation=generation,
+        refreshable=True,
+        lifetime=lifetime,
+        actor="test",
+        audit_id=uuid4(),
+    )
+
+
+async def connected(store: PostgresCredentialStore, **kwargs: object) -> Credential:
+    made = new(**kwargs)  # type: ignore[arg-type]
+    assert await store.create(made)
+    found = await store.read(made.key)
+    assert found is not None
+    return found
+
+
+def intent(credential: Credential, session_id: UUID, lease_s: float = 60.0) -> Intent:
+    return Intent(
+        credential.connection.connection_id, uuid4(), credential.generation, session_id, lease_s
+    )
+
+
+async def answer(store: PostgresCredentialStore, wish: Intent, epoch: int, blob: bytes = b"secret 2") -> Settlement:
+    sent_at = await store.mark_sent(wish.connection_id, wish.rotation_id)
+    assert sent_at is not None
+    return Settlement(
+        connection_id=wish.connection_id,
+        rotation_id=wish.rotation_id,
+        from_generation=wish.from_generation,
+        epoch=epoch,
+        sealed=Sealed(uuid4(), blob),
+        refreshable=True,
+        account_id="77",
+        sent_at=sent_at,
+        lifetime=HOUR,
+        actor="test",
+        audit_id=uuid4(),
+    )
+
+
+async def test_a_connection_is_read_by_name_and_by_id(store) -> None:
+    made = await connected(store)
+    assert (made.state, made.generation, made.sealed.blob, made.rotation) == ("active", 1, b"secret 1", None)
+    assert made.expires_in_s == pytest.approx(3600, abs=5)
+    assert await store.read_id(made.connection.connection_id) is not None
+    assert await store.read(replace(KEY, bucket="other")) is None
+    assert not await store.create(new())
+
+
+async def test_one_intent_at_a_time_whoever_asks(store, database) -> None:
+    credential = await connected(store)
+    sessions = [await session(database) for _ in range(4)]
+    others = [PostgresCredentialStore(database) for _ in range(4)]
+    granted = await asyncio.gather(
+        *(other.claim(intent(credential, s)) for other, s in zip(others * 5, sessions * 5, strict=True))
+    )
+    assert sum(one is not None for one in granted) == 1
+    for other in others:
+        await other.close()
+
+
+async def test_time_takes_over_only_what_was_never_sent(store, database) -> None:
+    credential, owner, peer = await connected(store), await session(database), await session(database)
+    first = intent(credential, owner, lease_s=-1.0)
+    assert await store.claim(first) is not None
+    second = intent(credential, peer, lease_s=-1.0)
+    assert await store.claim(second) is not None, "an intent that ran out may be taken over"
+    assert await store.mark_sent(first.connection_id, first.rotation_id) is None, "its first owner must not send"
+    assert await store.mark_sent(second.connection_id, second.rotation_id) is not None
+    assert await store.claim(intent(credential, owner)) is None, "what was sent is never taken over by time"
+
+
+async def test_a_lost_owner_makes_room_before_it_sent(store, database) -> None:
+    credential, owner, peer = await connected(store), await session(database), await session(database)
+    assert await store.claim(intent(credential, owner)) is not None
+    assert await store.claim(intent(credential, peer)) is None
+    await run(database, "UPDATE worker_session SET lost_at = now() WHERE session_id = $1", owner)
+    assert await store.claim(intent(credential, peer)) is not None
+
+
+async def test_a_stale_generation_gets_no_intent_and_no_mark(store, database) -> None:
+    credential, owner = await connected(store), await session(database)
+    wish = intent(credential, owner)
+    assert await store.claim(wish) is not None
+    moved = replace(new(generation=2), connection_id=credential.connection.connection_id)
+    assert await store.replace(moved)
+    assert await store.mark_sent(wish.connection_id, wish.rotation_id) is None
+    assert await store.claim(intent(credential, owner)) is None
+
+
+async def test_settle_moves_the_generation_once(store, database) -> None:
+    credential, owner = await connected(store), await session(database)
+    wish = intent(credential, owner)
+    granted = await store.claim(wish)
+    assert granted is not None
+    settlement = await answer(store, wish, granted.epoch)
+    assert await store.settle(settlement) == "settled"
+    assert await store.settle(replace(settlement, audit_id=uuid4())) == "superseded"
+    now = await store.read(KEY)
+    assert now is not None
+    assert (now.generation, now.sealed.blob, now.settled_epoch, now.rotation) == (2, b"secret 2", granted.epoch, None)
+    assert now.connection.account_id == "77"
+    assert now.refreshed_age_s is not None
+    acts = await rows(database, "SELECT act FROM audit ORDER BY at, act")
+    assert [row["act"] for row in acts] == ["connection.created", "token.refreshed"]
+
+
+async def test_expiry_counts_from_the_send(store, database) -> None:
+    credential, owner = await connected(store), await session(database)
+    wish = intent(credential, owner)
+    granted = await store.claim(wish)
+    assert granted is not None
+    settlement = await answer(store, wish, granted.epoch)
+    await store.settle(settlement)
+    now = await store.read(KEY)
+    assert now is not None and now.expires_at is not None
+    assert (now.expires_at - settlement.sent_at).total_seconds() == 3600
+
+
+async def test_a_reconnect_wins_over_a_late_answer(store, database) -> None:
+    credential, owner = await connected(store), await session(database)
+    wish = intent(credential, owner)
+    granted = await store.claim(wish)
+    assert granted is not None
+    settlement = await answer(store, wish, granted.epoch)
+    again = replace(new(generation=2), connection_id=credential.connection.connection_id)
+    assert await store.replace(again)
+    assert await store.settle(settlement) == "superseded"
+    assert not await store.replace(replace(again, audit_id=uuid4())), "a second writer of generation 2 loses"
+
+
+async def test_a_released_intent_leaves_nothing(store, database) -> None:
+    credential, owner = await connected(store), await session(database)
+    wish = intent(credential, owner)
+    await store.claim(wish)
+    assert await store.release(wish.connection_id, wish.rotation_id)
+    assert not await store.release(wish.connection_id, wish.rotation_id)
+    assert await store.claim(intent(credential, owner)) is not None
+
+
+async def unknown_rotation(store, database, *, reason: str = "cut") -> tuple[Credential, Intent]:
+    credential, owner = await connected(store), await session(database)
+    wish = intent(credential, owner)
+    await store.claim(wish)
+    assert await store.mark_sent(wish.connection_id, wish.rotation_id) is not None
+    assert await store.mark_unknown(Unknown(wish.connection_id, wish.rotation_id, reason, 0.0, uuid4()))
+    return credential, wish
+
+
+async def test_an_unknown_outcome_keeps_the_token_and_one_may_replay(store, database) -> None:
+    credential, first = await unknown_rotation(store, database)
+    now = await store.read(KEY)
+    assert now is not None and now.rotation is not None
+    assert (now.state, now.state_reason, now.rotation.phase, now.sealed.blob) == ("unknown", "cut", "unknown", b"secret 1")
+    assert await store.claim(intent(credential, first.session_id)) is None, "an ordinary claim never sends again"
+    replays = [intent(credential, first.session_id) for _ in range(5)]
+    granted = await asyncio.gather(*(store.claim_replay(one) for one in replays))
+    assert sum(one is not None for one in granted) == 1
+
+
+async def test_a_replay_that_was_not_processed_stays_unknown(store, database) -> None:
+    credential, first = await unknown_rotation(store, database)
+    again = intent(credential, first.session_id)
+    assert await store.claim_replay(again) is not None
+    assert await store.mark_sent(again.connection_id, again.rotation_id) is not None
+    sent = await store.read(KEY)
+    assert sent is not None and sent.rotation is not None and sent.rotation.replays == 1
+    assert await store.release(again.connection_id, again.rotation_id)
+    back = await store.read(KEY)
+    assert back is not None and back.rotation is not None
+    assert (back.rotation.phase, back.rotation.replays) == ("unknown", 0)
+
+
+async def test_a_late_answer_heals_what_was_unknown(store, database) -> None:
+    credential, owner = await connected(store), await session(database)
+    wish = intent(credential, owner)
+    granted = await store.claim(wish)
+    assert granted is not None
+    settlement = await answer(store, wish, granted.epoch)
+    assert await store.mark_unknown(Unknown(wish.connection_id, wish.rotation_id, "frozen", None, uuid4()))
+    assert await store.settle(settlement) == "settled"
+    now = await store.read(KEY)
+    assert now is not None and (now.state, now.rotation) == ("active", None)
+
+
+def condemnation(credential: Credential, rotation_id: UUID | None) -> Condemnation:
+    return Condemnation(
+        connection_id=credential.connection.connection_id,
+        from_generation=credential.generation,
+        rotation_id=rotation_id,
+        reason="invalid_grant",
+        notice_id=uuid4(),
+        notice_args={"reason": "invalid_grant"},
+        audit_id=uuid4(),
+    )
+
+
+async def test_a_loser_cannot_condemn_a_winner(store, database) -> None:
+    credential, owner = await connected(store), await session(database)
+    wish = intent(credential, owner)
+    granted = await store.claim(wish)
+    assert granted is not None
+    assert not await store.condemn(condemnation(credential, uuid4())), "another owner's rotation is open"
+    assert not await store.condemn(condemnation(credential, None)), "a refresh is in flight"
+    await store.settle(await answer(store, wish, granted.epoch))
+    assert not await store.condemn(condemnation(credential, wish.rotation_id)), "the generation moved"
+    now = await store.read(KEY)
+    assert now is not None and now.state == "active"
+
+
+async def test_condemning_tells_once(store, database) -> None:
+    credential, owner = await connected(store), await session(database)
+    wish = intent(credential, owner)
+    await store.claim(wish)
+    assert await store.condemn(condemnation(credential, wish.rotation_id))
+    assert not await store.condemn(condemnation(credential, None))
+    jobs = await rows(database, "SELECT kind, tenant_id, provider FROM job")
+    assert [tuple(job.values()) for job in jobs] == [("event.needs_reauth", "acme", "mercadolibre")]
+    now = await store.read(KEY)
+    assert now is not None and (now.state, now.state_reason, now.due_in_s) == ("needs_reauth", "invalid_grant", None)
+
+
+async def test_withheld_answers_are_kept_once(store, database) -> None:
+    credential = await connected(store)
+    kept = Withheld(
+        uuid4(), credential.connection.connection_id, "acme", 1, 5, "account_mismatch", Sealed(uuid4(), b"raw")
+    )
+    await store.withhold(kept)
+    await store.withhold(replace(kept, withheld_id=uuid4()))
+    assert len(await rows(database, "SELECT sealed FROM withheld_answer")) == 1
+
+
+async def test_due_pages_cover_everything_once_and_in_order(store, database) -> None:
+    for number in range(25):
+        await store.create(new(ConnectionKey("acme", "mercadolibre", f"b{number}"), PAST))
+    await store.create(new(ConnectionKey("acme", "mercadolibre", "later"), HOUR))
+    seen: list[str] = []
+    after = None
+    while True:
+        page = await store.due(urgent_only=False, cool_down_s=60, after=after, limit=10)
+        seen += [due.key.bucket for due in page.connections]
+        after = page.next_after
+        if after is None:
+            break
+    assert sorted(seen) == sorted(f"b{number}" for number in range(25))
+    urgent = await store.due(urgent_only=True, cool_down_s=60, after=None, limit=100)
+    assert {due.priority for due in urgent.connections} == {0}
+
+
+async def test_refreshes_left_behind_are_found(store, database) -> None:
+    credential, owner = await connected(store), await session(database)
+    wish = intent(credential, owner)
+    await store.claim(wish)
+    await store.mark_sent(wish.connection_id, wish.rotation_id)
+    assert not await store.left_behind(10)
+    await run(database, "UPDATE worker_session SET lost_at = now() WHERE session_id = $1", owner)
+    found = await store.left_behind(10)
+    assert [due.connection_id for due in found] == [wish.connection_id]
+
+
+async def test_revoked_stays_revoked(store, database) -> None:
+    credential, owner = await connected(store), await session(database)
+    wish = intent(credential, owner)
+    granted = await store.claim(wish)
+    assert granted is not None
+    settlement = await answer(store, wish, granted.epoch)
+    assert await store.revoke(wish.connection_id, actor="test", reason="left", audit_id=uuid4())
+    assert not await store.revoke(wish.connection_id, actor="test", reason="left", audit_id=uuid4())
+    assert await store.settle(settlement) == "superseded"
+    assert await store.remove(wish.connection_id, actor="test", audit_id=uuid4())
+    assert await store.read(KEY) is None
+
+
+async def test_reseal_by_compare_and_set(store) -> None:
+    credential = await connected(store)
+    fresh = Sealed(uuid4(), b"sealed anew")
+    assert [record.connection_id for record in await store.sealed_under([credential.sealed.key_id], 10)] == [
+        credential.connection.connection_id
+    ]
+    assert await store.reseal(credential.connection.connection_id, credential.sealed, fresh)
+    assert not await store.reseal(credential.connection.connection_id, credential.sealed, fresh)
+
+
+async def test_the_timeline_has_a_name(store) -> None:
+    assert "/" in await store.timeline()
