@@ -16,7 +16,7 @@ from uuid import UUID
 
 from fairlead import __version__
 from fairlead.adapters.embedded import EmbeddedServers
-from fairlead.adapters.http.token_transport import AiohttpTokenTransport
+from fairlead.adapters.http import AddressPolicy, AiohttpTokenTransport
 from fairlead.adapters.http.webhook import AiohttpWebhookSender
 from fairlead.adapters.jose import JoseSigner
 from fairlead.adapters.journal import FileJournal
@@ -196,23 +196,35 @@ class Runtime:
         return session_id
 
     async def _wire_tokens(self) -> None:
-        given = self.settings.refresh
-        self.refresh_settings = RefreshSettings(
-            request_deadline_s=given.request_deadline_s,
-            total_deadline_s=given.total_deadline_s,
-            lease_s=given.lease_s,
-            not_sent_delays_s=given.not_sent_delays_s,
-            cooldown_s=given.cooldown_s,
-            fresh_enough_s=given.fresh_enough_s,
-            wait_s=given.wait_s,
-            dead_cool_down_s=given.dead_cool_down_s,
-        )
-        self.journal = FileJournal(folder, self._session_id())
+        await self._open_outside()
+        self.rooms = self._make_rooms()
+        given, numbers = self.settings.refresh, self.refresh_settings
+        settler = Settler(self.rooms, numbers.settle_retry_s)
+        grants = Grants(self.rooms, numbers)
+        self.unknown = UnknownOutcomes(self.rooms, settler)
+        exchange = Exchange(self.rooms, numbers, grants, settler, self.unknown)
+        self.coordinator = Coordinator(self.rooms, numbers, exchange, settler, self.unknown)
+        # Before the journal and the connections close, what is in flight lands.
+        self._stack.push_async_callback(self.coordinator.drain, given.total_deadline_s)
+        self.reader = TokenReader(self.rooms, self.coordinator, settler, given.cache_s)
+        self.connections = Connections(self.rooms)
+        self.consents = Consents(self.rooms, self.connections)
+        self.accounts = Accounts(self.rooms, grants, settler, self.reader, self.connections)
+        await self.unknown.replay_journal()
+
+    async def _open_outside(self) -> None:
+        """What answers pass on their way in: the wire and the journal."""
+        self.journal = FileJournal(self.settings.home / "journal", self._session_id())
         await self.journal.open()
         self._stack.push_async_callback(self.journal.close)
-        self.transport = AiohttpTokenTransport(allow_private=self.settings.http.allow_private_addresses)
+        self.transport = AiohttpTokenTransport(policy=self._address_policy())
         self._stack.push_async_callback(self.transport.close)
-        self.rooms = Rooms(
+
+    def _address_policy(self) -> AddressPolicy:
+        return AddressPolicy(allow_private=self.settings.http.allow_private_addresses)
+
+    def _make_rooms(self) -> Rooms:
+        return Rooms(
             store=self.credentials,
             vault=self.vault,
             journal=self.journal,
@@ -228,23 +240,21 @@ class Runtime:
             session_id=self._session_id,
             reauth_link=self._reauth_link,
         )
-        settler = Settler(self.rooms, self.refresh_settings.settle_retry_s)
-        self.unknown = UnknownOutcomes(self.rooms, settler)
-        exchange = Exchange(
-            self.rooms,
-            self.refresh_settings,
-            Grants(self.rooms, self.refresh_settings),
-            settler,
-            self.unknown,
+
+    @property
+    def refresh_settings(self) -> RefreshSettings:
+        """The coordinator's numbers."""
+        given = self.settings.refresh
+        return RefreshSettings(
+            request_deadline_s=given.request_deadline_s,
+            total_deadline_s=given.total_deadline_s,
+            lease_s=given.lease_s,
+            not_sent_delays_s=given.not_sent_delays_s,
+            cooldown_s=given.cooldown_s,
+            fresh_enough_s=given.fresh_enough_s,
+            wait_s=given.wait_s,
+            dead_cool_down_s=given.dead_cool_down_s,
         )
-        self.coordinator = Coordinator(self.rooms, self.refresh_settings, exchange, settler, self.unknown)
-        # Before the journal and the connections close, what is in flight lands.
-        self._stack.push_async_callback(self.coordinator.drain, given.total_deadline_s)
-        self.reader = TokenReader(self.rooms, self.coordinator, settler, given.cache_s)
-        self.connections = Connections(self.rooms)
-        self.consents = Consents(self.rooms, self.connections)
-        self.accounts = Accounts(self.rooms, grants, settler, self.reader, self.connections)
-        await self.unknown.replay_journal()
 
     def _wire_jobs(self, handlers: Iterable[Handler], subscribers: Subscribers) -> None:
         self.token_jobs = TokenJobs(

@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -262,6 +263,10 @@ class _Hammer(asyncio.Protocol):
             self.done.set_result(None)
 
 
+def _same(hammer: _Hammer) -> _Hammer:
+    return hammer
+
+
 async def test_speed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     clients, times = 16, 250
     async with IssuerProcess(CONFIG, ledger=tmp_path / "ledger.ndjson") as issuer:
@@ -271,7 +276,7 @@ async def test_speed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         loop, began = asyncio.get_running_loop(), time.monotonic()
         hammers = [_Hammer(grant["refresh_token"], times) for grant in grants]
         for hammer in hammers:
-            await loop.create_connection(lambda hammer=hammer: hammer, "127.0.0.1", port)
+            await loop.create_connection(partial(_same, hammer), "127.0.0.1", port)
         await asyncio.gather(*(hammer.done for hammer in hammers))
         took_s = time.monotonic() - began
     with capsys.disabled():

@@ -194,6 +194,8 @@ async def test_retry_after_in_every_form(issuer: Issuer, grant: Grant) -> None:
     assert parsedate_to_datetime(date).tzinfo is not None
     verbatim = Quirk(status=503, retry_after="9999999999, 5")
     assert (await rude(issuer, grant, verbatim)).headers["retry-after"] == "9999999999, 5"
+    arabic = Quirk(status=503, retry_after="\u0665", headers={"Retry-After": "7"})
+    assert (await rude(issuer, grant, arabic)).raw.count(b"Retry-After: ") == 2
 
 
 async def test_whoever_follows_the_redirect_is_seen(issuer: Issuer, grant: Grant) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlencode, urlsplit
 
+from fairlead.testing import Issuer, ProviderConfig
+
 
 @dataclass(frozen=True)
 class Reply:
@@ -83,3 +85,24 @@ async def fetch(
 def refresh_form(refresh_token: str, **more: str) -> dict[str, str]:
     """The form of a refresh."""
     return {"grant_type": "refresh_token", "refresh_token": refresh_token, "client_id": "app", **more}
+
+
+def provider(policy: str, **more: object) -> ProviderConfig:
+    """A provider of this policy; ``grace`` lasts a minute."""
+    grace = {"grace_s": 60.0} if policy == "grace" else {}
+    return ProviderConfig.model_validate({"policy": policy, **grace, **more})
+
+
+async def refresh(issuer: Issuer, provider: str, token: str, **more: str) -> Reply:
+    return await fetch(f"{issuer.url}/{provider}/token", refresh_form(token, **more))
+
+
+async def resource(issuer: Issuer, provider: str, access_token: str) -> Reply:
+    return await fetch(f"{issuer.url}/{provider}/resource", None, {"Authorization": f"Bearer {access_token}"})
+
+
+async def recorded(issuer: Issuer, event: str) -> None:
+    """Return once the ledger has a line of this event; the client that caused it is gone."""
+    async with asyncio.timeout(5):
+        while not any(issuer.ledger().of(event)):
+            await asyncio.sleep(0)

@@ -1,0 +1,1 @@
+"""The rooms where decisions of policy become acts through ports."""

@@ -115,6 +115,14 @@ def test_a_failure_after_processing_gives_no_free_retry() -> None:
     assert verdict.answered_failures == 0
 
 
+def test_a_forbidden_replay_is_seen_even_where_it_met_a_failure() -> None:
+    book = Book()
+    book.rotate(10, 1, 2, tokens=False)
+    book.fail(20, 1, 503)
+    verdict = book.judged()
+    assert (verdict.violations, verdict.replays_forbidden, verdict.replays_allowed) == ((), 1, 0)
+
+
 def test_a_token_that_was_kept_may_be_presented_again() -> None:
     book = Book()
     for t in (10, 20, 30):

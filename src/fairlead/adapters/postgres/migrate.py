@@ -34,6 +34,7 @@ _NO_TRANSACTION = re.compile(r"^-- transaction: none$", re.MULTILINE)
 _LOCK_EVERY_S = 0.1
 _LOCK_WITHIN_S = 120.0
 _APPLY_TIMEOUT_S = 3600.0
+_LOCK_TIMEOUT = "3s"  # who waits for a table's lock makes everybody behind it wait (E10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class _Applied:
 
 
 class Migrator:
-    """Brings one schema to the state this version needs. Connects anew for each call, and never through a pooler."""
+    """Brings one schema to the state this version needs. It needs a connection that no pooler shares."""
 
     def __init__(self, settings: DatabaseSettings, migrations: Sequence[Migration] | None = None) -> None:
         self._settings = replace(settings, transaction_pooler=False)
@@ -108,12 +109,12 @@ class Migrator:
     async def check(self) -> None:
         """MigrationNeeded unless this version can work on the database as it is.
 
-        Later migrations of phase ``pre`` are no obstacle: a rolling upgrade applies them while we run.
+        In a rolling upgrade two versions share a database, so neither our own ``post`` migrations that are
+        still to come nor ``pre`` migrations of a later version are an obstacle.
         """
-        pending = await self.plan()
-        if pending:
-            titles = ", ".join(migration.title for migration in pending)
-            raise MigrationNeeded(f"the database lacks {titles}")
+        lacking = [migration.title for migration in await self.plan() if migration.phase == "pre"]
+        if lacking:
+            raise MigrationNeeded(f"the database lacks {', '.join(lacking)}")
 
     async def apply(self, upto: Phase = "post") -> list[Migration]:
         """Apply what is pending and give it; with *upto* ``pre`` stop before the first ``post``.
@@ -163,7 +164,7 @@ class Migrator:
     async def _connected(self) -> AsyncIterator[Connection]:
         options = connect_options(self._settings)
         options["command_timeout"] = _APPLY_TIMEOUT_S  # an index on a large table takes its time
-        options["server_settings"] |= {"statement_timeout": "0"}
+        options["server_settings"] |= {"statement_timeout": "0", "lock_timeout": _LOCK_TIMEOUT}
         try:
             connection = cast(Connection, await asyncpg.connect(**options))
         except DRIVER_ERRORS as error:
@@ -184,18 +185,25 @@ async def _applied(connection: Connection) -> list[_Applied]:
 
 
 async def _apply_one(connection: Connection, migration: Migration) -> None:
-    if migration.transactional:
-        async with connection.transaction(isolation=ISOLATION):
-            await _run(connection, migration.text, what=migration.title)
+    try:
+        if migration.transactional:
+            async with connection.transaction(isolation=ISOLATION):
+                await connection.execute(migration.text)
+                await _record(connection, migration)
+        else:
+            await connection.execute(migration.text)
             await _record(connection, migration)
-    else:
-        await _run(connection, migration.text, what=migration.title)
-        await _record(connection, migration)
+    except asyncpg.PostgresError as error:
+        left = "nothing of it was kept" if migration.transactional else "drop what it left (an INVALID index)"
+        hint = f"{left}; run `fairlead migrate` again once the reason is gone"
+        raise MigrationNeeded(f"migration {migration.title} failed: {error}", hint=hint) from error
+    except DRIVER_ERRORS as error:
+        raise of_statement(error, connected=not connection.is_closed()) from error
 
 
 async def _record(connection: Connection, migration: Migration) -> None:
     record = statement("migration_record")
-    await _run(connection, record.text, *record.args(**_record_values(migration)))
+    await connection.fetch(record.text, *record.args(**_record_values(migration)))
 
 
 def _record_values(migration: Migration) -> dict[str, object]:

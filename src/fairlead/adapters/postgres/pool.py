@@ -138,15 +138,21 @@ class Database:
                     judged = not_done(error)
                 raise judged from error
 
-    async def again(self, work: Callable[[], Awaitable[T]], within_s: float = 5.0) -> T:
-        """Run *work*; where its commit is in doubt, run it again until it ends, at most *within_s* longer.
+    async def again(
+        self,
+        work: Callable[[], Awaitable[T]],
+        in_doubt: Callable[[], Awaitable[T]] | None = None,
+        within_s: float = 5.0,
+    ) -> T:
+        """Run *work*; where its commit is in doubt, run *in_doubt* until it ends, at most *within_s* longer.
 
-        Only for work that recognises what it has done already: by an id, a generation or a lease id.
+        *in_doubt* recognises what was done already, by an id, a generation or a lease id; by default *work*
+        does so itself.
         """
         try:
             return await work()
         except (CommitInDoubt, Undone) as first:
-            return await self._resolved(work, first, within_s)
+            return await self._resolved(in_doubt or work, first, within_s)
 
     async def _resolved(self, work: Callable[[], Awaitable[T]], first: Exception, within_s: float) -> T:
         deadline = asyncio.get_running_loop().time() + within_s

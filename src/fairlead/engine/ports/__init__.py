@@ -56,6 +56,10 @@ from fairlead.engine.ports.jobs import (
     Rescheduled,
     Rescue,
 )
+from fairlead.engine.ports.notices import (
+    Webhook,
+    WebhookSender,
+)
 from fairlead.engine.ports.processes import (
     DutyStore,
     ProcessIdentity,
@@ -153,5 +157,7 @@ __all__ = [
     "TokenTransport",
     "Unknown",
     "Vault",
+    "Webhook",
+    "WebhookSender",
     "Withheld",
 ]

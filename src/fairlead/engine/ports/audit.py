@@ -25,6 +25,8 @@ class AuditRecord:
 
 
 class AuditStore(Protocol):
+    """Append-only records of acts."""
+
     async def append(self, records: Sequence[AuditRecord]) -> None: ...
 
     async def search(self, *, tenant: str | None, limit: int) -> list[tuple[datetime, AuditRecord]]: ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -184,8 +184,19 @@ class JobStore(Protocol):
         """The suspect begins to run, alone; False if the lease is gone."""
         ...
 
+    async def hand_back_strays(self, session_id: UUID, held: Sequence[UUID]) -> int:
+        """Give back jobs that run under *session_id* but are not among *held*; how many.
+
+        A claim whose answer was lost (a cut connection, a cancelled caller) may leave such jobs behind, and
+        the session's heartbeat keeps them. To be called now and then, while no claim is under way.
+        """
+        ...
+
     async def acknowledge(self, outcomes: Sequence[Outcome]) -> set[UUID]:
-        """Write outcomes where the lease id still stands; returns the jobs accepted, the rest are stale."""
+        """Write outcomes where the lease id still stands; returns the jobs accepted, the rest are stale.
+
+        Asked again with the same outcomes it accepts again what it had accepted.
+        """
         ...
 
     async def expire_due(self, limit: int) -> int:
@@ -198,6 +209,13 @@ class JobStore(Protocol):
 
     async def prune(self, retention_s: Mapping[str, float], limit: int) -> int:
         """Delete finished jobs older than their state's retention, at most *limit*; how many."""
+        ...
+
+    async def listen(self, on_wake: Callable[[str], None]) -> Callable[[], Awaitable[None]]:
+        """Call *on_wake* with a queue that has new work, or "" if a call may have been missed (Q13).
+
+        A hint: polling stays the truth. The function given back ends it.
+        """
         ...
 
     async def get(self, job_id: UUID) -> JobView | None: ...

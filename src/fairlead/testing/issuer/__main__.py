@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import signal
+import stat
 import sys
 from pathlib import Path
 
@@ -88,14 +89,13 @@ class _EndOfInput(asyncio.Protocol):
 
 
 async def _watch_stdin(stop: asyncio.Event) -> None:
-    loop = asyncio.get_running_loop()
-    try:
-        await loop.connect_read_pipe(lambda: _EndOfInput(stop), sys.stdin)
-    except (OSError, ValueError):
+    kind = os.fstat(sys.stdin.fileno()).st_mode
+    if not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)):  # uvloop aborts the process on anything else
         raise ConfigInvalid(
             "test issuer: --die-with-parent needs a pipe as standard input",
             hint="start it with a pipe and keep the other end open",
-        ) from None
+        )
+    await asyncio.get_running_loop().connect_read_pipe(lambda: _EndOfInput(stop), sys.stdin)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,24 @@
 """What an issuer is told before it starts: providers, connections, rules, a script of revocations.
 
-The same models are read from TOML or JSON (`load`), from the control API and from Python.
+The same models are read from TOML or JSON (`load`), from the control API and from Python:
+
+    seed = 7
+    [providers.mercadolibre]
+    policy = "strict"
+    dialect = "mercadolibre"
+    ttl_s = [6, 12]
+    [[connections]]
+    provider = "mercadolibre"
+    connection = "acme"
+    [[rules]]                 # a spell of 429 from second 10 to 15, for one request in two
+    quirk = "rate_limited_seconds"
+    start_s = 10
+    for_s = 5
+    probability = 0.5
+    [[revocations]]
+    provider = "mercadolibre"
+    connection = "acme"
+    after_s = 20
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ class TokenFlow:
         visit = await self._arrive(request, name, provider)
         if visit is None:
             return
-        quirk = self._quirk(visit)
         await self._reach("arrived", visit)
+        quirk = self._quirk(visit)
         if quirk is not None and "before" in (quirk.cut, quirk.hang):
             await line.lose("hang" if quirk.hang == "before" else "cut")
             self._world.entries.answered(visit, status=None, delivered=False, granted=None, whole=False)

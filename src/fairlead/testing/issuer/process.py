@@ -1,9 +1,11 @@
 """The issuer as a child process, and a small client of its control API, for tests over processes.
 
-async with IssuerProcess(config, ledger=path) as issuer:
-    await issuer.control("rule", quirk="cut_after", times=1)
-    ...
-verdict = judge(read_ledger(path))
+    async with IssuerProcess(config, ledger=path) as issuer:
+        await issuer.control("rule", quirk="cut_after", times=1)
+        ...
+    verdict = judge(read_ledger(path))
+
+The operations stand in ``fairlead.testing.issuer.control``.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ class IssuerProcess:
         self._file = Path(file.name)
         arguments = ("-m", "fairlead.testing.issuer", "--config", file.name, "--die-with-parent")
         pipe = asyncio.subprocess.PIPE
-        self._words = tempfile.TemporaryFile()  # noqa: SIM115 - outlives this block; a pipe nobody reads would block the child
+        # Its stderr goes to a file that outlives this call: a pipe nobody reads would block the child.
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115
         self._child = await asyncio.create_subprocess_exec(
             sys.executable, *arguments, stdin=pipe, stdout=pipe, stderr=self._words
         )

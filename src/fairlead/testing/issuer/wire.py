@@ -28,7 +28,7 @@ def encode(answer: Answer, *, keep_alive: bool) -> tuple[bytes, bytes]:
     lines.extend(f"{name}: {value}" for name, value in answer.headers)
     if not keep_alive:
         lines.append("Connection: close")
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace"), answer.body
+    return ("\r\n".join(lines) + "\r\n\r\n").encode(), answer.body
 
 
 def _phrase(status: int) -> str:

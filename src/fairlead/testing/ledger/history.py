@@ -57,8 +57,10 @@ class Burn:
 @dataclass(frozen=True, slots=True)
 class GenerationCount:
     """What was done with one generation of one connection. *kept*: posts that gave an access token and
-    left the refresh token as it was; *overlaps*: posts that arrived while an earlier one was still in
-    the issuer's hands, which single flight forbids."""
+    left the refresh token as it was; *replays_allowed*: those of unknown outcome (an answered failure is
+    counted there); *replays_forbidden*: all that were not allowed, whatever they were answered;
+    *overlaps*: posts that arrived while an earlier one was still in the issuer's hands, which single
+    flight forbids."""
 
     provider: str
     connection: str
@@ -68,6 +70,7 @@ class GenerationCount:
     kept: int
     replays: int
     replays_allowed: int
+    replays_forbidden: int
     overlaps: int
 
     @property
@@ -101,6 +104,7 @@ class History:
                 kept=sum(post.kept for post in posts),
                 replays=len(replays),
                 replays_allowed=sum(allowed and not _known(post) for post, allowed in replays),
+                replays_forbidden=sum(not allowed for _, allowed in replays),
                 overlaps=_overlaps(posts),
             )
 

@@ -7,7 +7,8 @@
 * Which replays are allowed follows from the connection's policy (``issuer.families``); after a complete
   refusal none is. Under the policies in ``replay_at_expiry`` (default: strict) one replay per generation
   is allowed once the access token that came with it has expired, to find out whether the grant lives.
-* A *violation* is a generation with posts > 1 + answered failures + kept + allowed replays.
+* A *violation* is a generation with posts > 1 + answered failures + kept + allowed replays. Stricter is
+  ``replays_forbidden``: it also counts the forbidden replay that happened to meet an answered failure.
 * A generation is *burnt* when its connection lost its refresh token for good:
   ``lost_answer`` it was processed, the answer did not arrive whole, the policy gives no way back;
   ``replay`` a forbidden replay was refused (under strict_family_revoke it killed the whole family);
@@ -34,9 +35,10 @@ class Verdict:
 
     *generations*: fresh token grants (without replays); *reuse_events*: spent tokens that came back
     where the policy forbids it, including the tolerated look at expiry; *lost_answers*: rotations whose
-    answer did not arrive whole, recovered or not; *revoked*: grants withdrawn; *unknown_tokens*: posts of tokens the issuer never
-    gave; *incomplete*: posts whose body never came; *expired_served*: calls with an expired access
-    token; *in_url*: token requests with something in the URL; *strays*: redirects followed and the like.
+    answer did not arrive whole, recovered or not; *unknown_tokens*: posts of tokens the issuer never
+    gave; *incomplete*: posts whose body never came; *revoked*: grants withdrawn; *expired_served*: calls
+    with an expired access token; *in_url*: token requests with something in the URL; *strays*: redirects
+    followed and the like.
     """
 
     provider_posts: int
@@ -44,6 +46,7 @@ class Verdict:
     answered_failures: int
     replays: int
     replays_allowed: int
+    replays_forbidden: int
     overlaps: int
     lost_answers: int
     reuse_events: int
@@ -70,7 +73,8 @@ class Verdict:
 
     def totals(self) -> dict[str, int]:
         """The figures without their records, for one JSON line."""
-        figures = {f.name: getattr(self, f.name) for f in fields(self) if f.type in (int, "int")}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        figures = {name: value for name, value in values.items() if isinstance(value, int)}
         return {**figures, "burnt": self.burnt, "violations": len(self.violations)}
 
     def burnt_outside(self, windows: Iterable[tuple[float, float]]) -> tuple[Burn, ...]:
@@ -106,6 +110,7 @@ def judge(
         answered_failures=sum(post.answered_failure for post in posts),
         replays=sum(count.replays for count in counts),
         replays_allowed=sum(count.replays_allowed for count in counts),
+        replays_forbidden=sum(count.replays_forbidden for count in counts),
         overlaps=sum(count.overlaps for count in counts),
         lost_answers=sum(not rotation.delivered for rotation in rotations),
         reuse_events=events["reuse"],

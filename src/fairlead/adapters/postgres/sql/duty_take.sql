@@ -6,8 +6,8 @@
 -- Needs   the compare-and-set on last_tick; duty's primary key is the proof that no tick is taken twice. Where the
 --         unique key is held by an open job the tick is covered by that one: duty.job_id is then NULL
 WITH moved AS (
-    UPDATE schedule SET last_tick = :tick
-    WHERE name = :name::text AND last_tick = :seen AND NOT paused
+    UPDATE schedule SET last_tick = :tick::timestamptz
+    WHERE name = :name::text AND last_tick = :seen::timestamptz AND NOT paused
     RETURNING name
 ),
 stored AS (
@@ -23,6 +23,6 @@ told AS MATERIALIZED (
 ),
 noted AS (
     INSERT INTO duty (schedule, tick, session_id, coalesced, job_id)
-    SELECT moved.name, :tick, :session_id, :coalesced, stored.job_id FROM moved LEFT JOIN stored ON true
+    SELECT moved.name, :tick::timestamptz, :session_id::uuid, :coalesced::integer, stored.job_id FROM moved LEFT JOIN stored ON true
 )
 SELECT moved.name, told.count FROM moved CROSS JOIN told

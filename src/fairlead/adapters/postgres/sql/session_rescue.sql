@@ -24,14 +24,14 @@ WITH swept AS (
 ),
 open AS MATERIALIZED (
     SELECT w.session_id, w.heartbeat_at NOT BETWEEN now() - w.lease AND now() + w.lease AS silent,
-        swept.uninterrupted_since <= now() - w.lease AS judged
+        swept.uninterrupted_since <= now() - w.lease AS sure
     FROM worker_session w CROSS JOIN swept
     WHERE w.lost_at IS NULL AND w.stopped_at IS NULL
 ),
 lost AS (
     UPDATE worker_session w SET lost_at = now()
     FROM open
-    WHERE w.session_id = open.session_id AND open.judged AND open.silent
+    WHERE w.session_id = open.session_id AND open.sure AND open.silent
         -- once more on the row as it is now: a heartbeat may have come since
         AND w.lost_at IS NULL AND w.stopped_at IS NULL
         AND w.heartbeat_at NOT BETWEEN now() - w.lease AND now() + w.lease
@@ -92,7 +92,7 @@ told AS (
     SELECT count(pg_notify('fairlead_job', queue)) FROM (SELECT DISTINCT queue FROM freed) AS q
 )
 SELECT
-    NOT EXISTS (SELECT FROM open WHERE NOT open.judged) AS ready,
+    NOT EXISTS (SELECT FROM open WHERE NOT open.sure) AS ready,
     (SELECT count(*) FROM lost) AS sessions,
     (SELECT count(*) FROM freed) AS rescued,
     (SELECT count(*) FROM buried) AS dead,

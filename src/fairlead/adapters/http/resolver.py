@@ -1,0 +1,130 @@
+"""Which addresses may be called, decided on the address itself and not on its name (S02, F9).
+
+A name is resolved once; every address it leads to is checked, and one refused address refuses the name, so
+that a rebinding name gains nothing. The connector then connects to exactly these addresses. `is_global` of
+the standard library is not used: it calls NAT64, 6to4 and multicast global.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+# Never called, whatever is allowed: metadata services first, as some lie inside private ranges.
+_NEVER: dict[str, tuple[str, ...]] = {
+    "a metadata service": ("169.254.169.254", "169.254.170.2", "168.63.129.16", "100.100.100.200",
+                           "192.0.0.192", "fd00:ec2::254", "fd20:ce::254"),
+    "a link-local address": ("169.254.0.0/16", "fe80::/10"),
+    "a multicast or broadcast address": ("224.0.0.0/4", "255.255.255.255", "ff00::/8"),
+    "an unspecified address": ("0.0.0.0/8", "::"),
+    "an address that embeds another": ("::ffff:0:0/96", "::/96", "64:ff9b::/96", "64:ff9b:1::/48",
+                                       "2002::/16", "2001::/32", "192.88.99.0/24"),
+    "a reserved address": ("192.0.0.0/24", "192.0.2.0/24", "198.18.0.0/15", "198.51.100.0/24",
+                           "203.0.113.0/24", "240.0.0.0/4", "2001::/23", "2001:db8::/32", "3fff::/20"),
+}  # fmt: skip
+_PRIVATE: dict[str, tuple[str, ...]] = {
+    "a loopback address": ("127.0.0.0/8", "::1"),
+    "a private address": ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"),
+}
+_GLOBAL_V6 = ipaddress.ip_network("2000::/3")  # all that was ever given out
+
+
+def _table(kinds: dict[str, tuple[str, ...]]) -> list[tuple[Network, str]]:
+    return [(ipaddress.ip_network(text), kind) for kind, texts in kinds.items() for text in texts]
+
+
+_LOOPBACK_V6 = ipaddress.ip_address("::1")
+_NEVER_TABLE, _PRIVATE_TABLE = _table(_NEVER), _table(_PRIVATE)
+
+
+class AddressRefused(OSError):
+    """The address policy refuses the host. The text says what kind of address it is, and no address."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddressPolicy:
+    """Public addresses may be called. Loopback and private ones only where that is asked for: for all hosts
+    (*allow_private*, for development and tests), or for the hosts in *private_hosts*."""
+
+    allow_private: bool = False
+    private_hosts: frozenset[str] = frozenset()
+
+    def check(self, host: str, address: str) -> None:
+        """AddressRefused unless *address*, to which *host* leads, may be called."""
+        kind = self._refused_kind(host, ipaddress.ip_address(address))
+        if kind is not None:
+            raise AddressRefused(f"the host leads to {kind}")
+
+    def check_literal(self, host: str) -> None:
+        """The same for a host that is an address itself: nobody asks a resolver about those."""
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            return
+        self.check(host, host)
+
+    def _refused_kind(self, host: str, address: Address) -> str | None:
+        kind = _kind(_PRIVATE_TABLE, address)
+        may = self.allow_private or host in self.private_hosts
+        if address == _LOOPBACK_V6:  # it lies in ::/96, which is refused as a whole
+            return None if may else kind
+        never = _kind(_NEVER_TABLE, address)
+        if never is not None:
+            return never
+        if kind is not None:
+            return None if may else kind
+        return "a reserved address" if address.version == 6 and address not in _GLOBAL_V6 else None
+
+
+def _kind(table: list[tuple[Network, str]], address: Address) -> str | None:
+    return next((kind for network, kind in table if address in network), None)
+
+
+class CheckedResolver(AbstractResolver):
+    """The system's resolver with the policy behind it. *exempt* hosts (our own proxy) are not checked.
+
+    Look-ups run on threads of their own: a name server that hangs takes none of the threads that others use.
+    """
+
+    def __init__(self, policy: AddressPolicy, exempt: Iterable[str] = (), threads: int = 8) -> None:
+        self._policy = policy
+        self._exempt = frozenset(exempt)
+        self._threads = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="fairlead-dns")
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """All addresses of *host*. Raises OSError, AddressRefused if one of them is refused."""
+        found = await asyncio.get_running_loop().run_in_executor(
+            self._threads, lambda: socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)
+        )
+        results: list[ResolveResult] = []
+        for family_found, _, protocol, _, address in found:
+            if host not in self._exempt:
+                self._policy.check(host, str(address[0]))
+            results.append(
+                ResolveResult(
+                    hostname=host,
+                    host=str(address[0]),
+                    port=port,
+                    family=family_found,
+                    proto=protocol,
+                    flags=socket.AI_NUMERICHOST,
+                )
+            )
+        if not results:
+            raise OSError(None, "no address")
+        return results
+
+    async def close(self) -> None:
+        """Take no more look-ups; those under way end by themselves."""
+        self._threads.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,189 @@
+"""Dead letters on PostgreSQL: see fairlead.engine.ports.DeadLetterStore.
+
+They are written where jobs are discarded (job_discard, job_expire, session_rescue), by one function of the
+schema. Here they are read, acted upon and closed; every change is a compare-and-set on the open entry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+from fairlead.adapters.postgres.driver import Row
+from fairlead.adapters.postgres.jobrows import args_text
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.engine.ports import DeadLetter, NewJob
+from fairlead.errors import Refused
+
+LOOK_EVERY_S = 5.0
+
+
+class Bound:
+    """Refuses new work of the kinds that a queue's dead letters are full of (Q10, R19).
+
+    Asked at each enqueue, so it must be cheap: the answer of the database is kept for 5 s, per queue. Entries
+    are thus bounded by *bound* and what dies in these seconds. Ticks of schedules and redrives are not asked
+    about: they are how a full queue gets empty again.
+    """
+
+    def __init__(self, database: Database, bound: int) -> None:
+        self._database = database
+        self._bound = bound
+        self._full: dict[str, frozenset[str]] = {}
+        self._look_at: dict[str, float] = {}
+
+    async def check(self, jobs: Sequence[NewJob]) -> None:
+        """Refused if one of *jobs* may not be stored now; then none is."""
+        moment = asyncio.get_running_loop().time()
+        for queue in {job.queue for job in jobs}:
+            if self._look_at.get(queue, moment) <= moment:
+                self._look_at[queue] = moment + LOOK_EVERY_S  # first: other callers need not ask too
+                rows = await self._database.fetch(
+                    statement("dead_letter_full"), queue=queue, bound=self._bound
+                )
+                self._full[queue] = frozenset(row["kind"] for row in rows)
+        for job in jobs:
+            if job.kind in self._full.get(job.queue, ()):
+                raise Refused(
+                    f"queue {job.queue!r} takes no new {job.kind!r}: {self._bound} dead letters are open",
+                    tenant=job.tenant_id,
+                    provider=job.provider,
+                    hint="heal the cause, then `fairlead dlq redrive`, `resolve` or `abandon`",
+                    retry_after_s=60.0,
+                    reason="dead_letters_full",
+                )
+
+
+class PostgresDeadLetterStore:
+    """See the port."""
+
+    def __init__(self, database: Database, *, notify: bool = True) -> None:
+        self._database = database
+        self._notify = notify
+
+    async def due(self, limit: int) -> list[DeadLetter]:
+        """See the port."""
+        return _entries(await self._database.fetch(statement("dead_letter_due"), limit=limit))
+
+    async def get(self, dead_letter_id: UUID) -> DeadLetter | None:
+        """See the port."""
+        row = await self._database.first(statement("dead_letter_get"), dead_letter_id=dead_letter_id)
+        return _entry(row) if row else None
+
+    async def search(
+        self, *, status: str | None, category: str | None, tenant_id: str | None, kind: str | None, limit: int
+    ) -> list[DeadLetter]:
+        """See the port."""
+        return _entries(
+            await self._database.fetch(
+                statement("dead_letter_search"),
+                status=status,
+                category=category,
+                tenant_id=tenant_id,
+                kind=kind,
+                limit=limit,
+            )
+        )
+
+    async def redrive(self, dead_letter_id: UUID, job: NewJob) -> bool:
+        """See the port. The job's replay_of is set to the entry's lineage."""
+
+        return await self._database.again(
+            lambda: self._redrive(dead_letter_id, job), lambda: self._redriven(dead_letter_id, job)
+        )
+
+    async def _redriven(self, dead_letter_id: UUID, job: NewJob) -> bool:
+        """Redrive unless a first try, whose commit was in doubt, has done so."""
+        if await self._redrive(dead_letter_id, job):
+            return True
+        entry = await self.get(dead_letter_id)
+        return entry is not None and entry.replay_job_id == job.job_id
+
+    async def _redrive(self, dead_letter_id: UUID, job: NewJob) -> bool:
+        row = await self._database.first(
+            statement("dead_letter_redrive"),
+            dead_letter_id=dead_letter_id,
+            job_id=job.job_id,
+            kind=job.kind,
+            tenant_id=job.tenant_id,
+            queue=job.queue,
+            provider=job.provider,
+            group_key=job.group_key,
+            priority=job.priority,
+            delay_s=job.delay_s,
+            args=args_text(job.args, job.tenant_id),
+            unique_key=job.unique_key,
+            expires_in_s=job.expires_in_s,
+            tags=job.tags,
+            notify=self._notify,
+        )
+        return row is not None
+
+    async def resolve(self, dead_letter_id: UUID, *, status: str, resolution: str, by: str, why: str) -> bool:
+        """See the port."""
+        row = await self._database.first(
+            statement("dead_letter_resolve"),
+            dead_letter_id=dead_letter_id,
+            status=status,
+            resolution=resolution,
+            by=by,
+            why=why,
+        )
+        return row is not None
+
+    async def resolve_connection(self, connection_id: UUID, *, resolution: str, by: str, why: str) -> int:
+        """See the port."""
+        rows = await self._database.fetch(
+            statement("dead_letter_resolve_connection"),
+            connection_id=connection_id,
+            resolution=resolution,
+            by=by,
+            why=why,
+        )
+        return len(rows)
+
+    async def postpone(
+        self,
+        dead_letter_id: UUID,
+        action_in_s: float | None,
+        *,
+        reauth_started: bool = False,
+        notified: bool = False,
+    ) -> None:
+        """See the port."""
+        await self._database.fetch(
+            statement("dead_letter_postpone"),
+            dead_letter_id=dead_letter_id,
+            action_in_s=action_in_s,
+            reauth_started=reauth_started,
+            notified=notified,
+        )
+
+    async def open_count(self, queue: str) -> int:
+        """See the port."""
+        return await self._number("dead_letter_open_count", "entries", queue=queue)
+
+    async def counts(self) -> Mapping[str, int]:
+        """See the port."""
+        rows = await self._database.fetch(statement("dead_letter_counts"))
+        return {row["category"]: row["entries"] for row in rows}
+
+    async def prune(self, older_than_s: float, bound: int, limit: int) -> int:
+        """See the port."""
+        return await self._number(
+            "dead_letter_prune", "deleted", older_than_s=older_than_s, bound=bound, limit=limit
+        )
+
+    async def _number(self, name: str, column: str, **values: object) -> int:
+        row = await self._database.first(statement(name), **values)
+        return int(row[column]) if row else 0
+
+
+def _entry(row: Row) -> DeadLetter:
+    return DeadLetter(**dict(row.items()))
+
+
+def _entries(rows: Sequence[Row]) -> list[DeadLetter]:
+    return [_entry(row) for row in rows]

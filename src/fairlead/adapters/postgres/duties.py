@@ -1,0 +1,82 @@
+"""Cron entries and their ticks, on PostgreSQL: see fairlead.engine.ports.DutyStore."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from fairlead.adapters.postgres.driver import Row
+from fairlead.adapters.postgres.jobrows import args_text
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.engine.ports import NewJob, Schedule, ScheduleState
+
+
+class PostgresDutyStore:
+    """See the port."""
+
+    def __init__(self, database: Database, *, notify: bool = True) -> None:
+        self._database = database
+        self._notify = notify
+
+    async def sync_schedules(self, schedules: Sequence[Schedule]) -> None:
+        """See the port."""
+        columns = {
+            "names": [s.name for s in schedules],
+            "expressions": [s.expression for s in schedules],
+            "kinds": [s.kind for s in schedules],
+            "tenant_ids": [s.tenant_id for s in schedules],
+            "timezones": [s.timezone for s in schedules],
+            "missed": [s.missed for s in schedules],
+            "queues": [s.queue for s in schedules],
+            "priorities": [s.priority for s in schedules],
+            "args": [args_text(s.args, s.tenant_id) for s in schedules],
+            "paused": [s.paused for s in schedules],
+        }
+        await self._database.again(lambda: self._database.fetch(statement("schedule_sync"), **columns))
+
+    async def schedules(self) -> list[ScheduleState]:
+        """See the port."""
+        return [_state(row) for row in await self._database.fetch(statement("schedule_list"))]
+
+    async def take_tick(
+        self, name: str, seen: datetime, tick: datetime, coalesced: int, session_id: UUID, job: NewJob
+    ) -> bool:
+        """See the port. Where an open job holds the job's unique key, that one covers the tick."""
+        values = {
+            "name": name,
+            "seen": seen,
+            "tick": tick,
+            "coalesced": coalesced,
+            "session_id": session_id,
+            "job_id": job.job_id,
+            "kind": job.kind,
+            "tenant_id": job.tenant_id,
+            "queue": job.queue,
+            "priority": job.priority,
+            "args": args_text(job.args, job.tenant_id),
+            "unique_key": job.unique_key,
+            "notify": self._notify,
+        }
+
+        async def take() -> bool:
+            return await self._database.first(statement("duty_take"), **values) is not None
+
+        async def take_or_taken() -> bool:
+            """Taking waits for a first try that is still under way, so then it is known."""
+            who = {"name": name, "tick": tick, "session_id": session_id}
+            return await take() or await self._database.first(statement("duty_taken"), **who) is not None
+
+        return await self._database.again(take, take_or_taken)
+
+    async def prune(self, older_than_s: float, limit: int) -> int:
+        """See the port."""
+        row = await self._database.first(statement("duty_prune"), older_than_s=older_than_s, limit=limit)
+        return int(row["deleted"]) if row else 0
+
+
+def _state(row: Row) -> ScheduleState:
+    fields = dict(row.items())
+    last_tick, now = fields.pop("last_tick"), fields.pop("now")
+    return ScheduleState(Schedule(**fields), last_tick, now)

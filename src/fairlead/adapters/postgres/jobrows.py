@@ -1,0 +1,111 @@
+"""Jobs between Python and their rows: columns of arrays in, values of the port out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fairlead.adapters.postgres.driver import Row
+from fairlead.adapters.postgres.jsonb import JsonText, encoded, tamed
+from fairlead.engine.ports import Discarded, FailureRecord, Job, JobView, NewJob, Rescheduled
+from fairlead.errors import InputInvalid
+from fairlead.policy.payload import encode_args
+from fairlead.policy.safe import safe_text
+
+MAX_FAILURE_BYTES = 8 * 1024
+
+
+def new_job_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
+    """The parameters of job_enqueue. InputInvalid for args that cannot be stored."""
+    return {
+        "job_ids": [job.job_id for job in jobs],
+        "kinds": [job.kind for job in jobs],
+        "tenant_ids": [job.tenant_id for job in jobs],
+        "queues": [job.queue for job in jobs],
+        "providers": [job.provider for job in jobs],
+        "group_keys": [job.group_key for job in jobs],
+        "priorities": [job.priority for job in jobs],
+        "delays_s": [job.delay_s for job in jobs],
+        "args": [args_text(job.args, job.tenant_id) for job in jobs],
+        "unique_keys": [job.unique_key for job in jobs],
+        "unique_for_s": [job.unique_for_s for job in jobs],
+        "expires_in_s": [job.expires_in_s for job in jobs],
+        "tags": [JsonText(encoded(job.tags)) if job.tags else None for job in jobs],
+        "replay_of": [job.replay_of for job in jobs],
+    }
+
+
+def args_text(args: Mapping[str, Any], tenant: str) -> JsonText:
+    """JSON of a job's arguments; InputInvalid, naming the place, where they cannot be stored."""
+    try:
+        return JsonText(encoded(args))
+    except ValueError as error:
+        encode_args(args, tenant=tenant)  # says exactly what is wrong with them
+        raise InputInvalid(f"args: {error}", tenant=tenant) from None
+
+
+def failure_text(failure: FailureRecord) -> JsonText:
+    """JSON of one failed attempt; never fails."""
+    return tamed(
+        {
+            "category": failure.category,
+            "code": failure.code or "unknown",
+            "reason": safe_text(failure.reason),
+            "ran_s": failure.ran_s,
+            "attempt": failure.attempt,
+            "next_retry_s": failure.next_retry_s,
+            "details": dict(failure.details),
+        },
+        MAX_FAILURE_BYTES,
+    )
+
+
+def cancel_text(reason: str) -> JsonText:
+    """JSON of what a cancelled job keeps in its history."""
+    return tamed({"code": "cancelled", "reason": safe_text(reason)}, MAX_FAILURE_BYTES)
+
+
+def rescheduled_columns(outcomes: Sequence[Rescheduled]) -> dict[str, list[Any]]:
+    """The parameters of job_reschedule, but for ids and leases."""
+    return {
+        "delays_s": [outcome.delay_s for outcome in outcomes],
+        "failures": [None if o.failure is None else failure_text(o.failure) for o in outcomes],
+        "streaks": [None if o.failure is None else tamed(dict(o.streaks)) for o in outcomes],
+    }
+
+
+def discarded_columns(outcomes: Sequence[Discarded]) -> dict[str, list[Any]]:
+    """The parameters of job_discard, but for ids and leases."""
+    return {
+        "dead_letter_ids": [outcome.dead_letter_id for outcome in outcomes],
+        "failures": [failure_text(outcome.failure) for outcome in outcomes],
+        "connection_ids": [outcome.connection_id for outcome in outcomes],
+        "token_expires_ats": [outcome.token_expires_at for outcome in outcomes],
+        "actions_in_s": [outcome.action_in_s for outcome in outcomes],
+    }
+
+
+def claimed_job(row: Row) -> Job:
+    """A row of job_claim."""
+    return Job(
+        job_id=row["job_id"],
+        lease_id=row["lease_id"],
+        queue=row["queue"],
+        kind=row["kind"],
+        tenant_id=row["tenant_id"],
+        provider=row["provider"],
+        group_key=row["group_key"],
+        priority=row["priority"],
+        attempt=row["attempt"],
+        crash_count=row["crash_count"],
+        args=row["args"],
+        streaks=row["streaks"],
+        replay_of=row["replay_of"],
+        created_at=row["created_at"],
+        waited_s=row["waited_s"],
+    )
+
+
+def job_view(row: Row) -> JobView:
+    """A row of job_get or job_search."""
+    return JobView(**dict(row.items()))

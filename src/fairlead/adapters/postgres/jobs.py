@@ -1,0 +1,258 @@
+"""The queue on PostgreSQL: see fairlead.engine.ports.JobStore.
+
+Each method is one statement (acknowledge: one per type of outcome, in one transaction). A write of an outcome
+names the lease id under which the job was claimed and counts only while that lease stands; the row then keeps
+that id, so an answer that got lost is told from a write that was refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+from uuid import UUID
+
+from fairlead.adapters.postgres.dead_letters import Bound
+from fairlead.adapters.postgres.driver import Row
+from fairlead.adapters.postgres.failures import Undone
+from fairlead.adapters.postgres.jobrows import (
+    cancel_text,
+    claimed_job,
+    discarded_columns,
+    job_view,
+    new_job_columns,
+    rescheduled_columns,
+)
+from fairlead.adapters.postgres.jsonb import tamed
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.sqlfiles import Statement, statement
+from fairlead.adapters.postgres.wakeups import WakeUps
+from fairlead.engine.ports import (
+    Cancelled,
+    ClaimFilter,
+    Completed,
+    Discarded,
+    Enqueued,
+    Job,
+    JobView,
+    NewJob,
+    Outcome,
+    Rescheduled,
+)
+from fairlead.errors import InputInvalid
+from fairlead.ids import Ids
+
+COUNT_BOUND = 100_000
+UNIQUE_VIOLATION = "23505"
+
+T = TypeVar("T")
+Columns = dict[str, list[Any]]
+
+
+class PostgresJobStore:
+    """See the port. *bound*: open dead letters per queue (default 10,000); *notify* False: workers poll."""
+
+    def __init__(self, database: Database, ids: Ids, *, bound: int = 10_000, notify: bool = True) -> None:
+        self._database = database
+        self._ids = ids
+        self._bound = Bound(database, bound)
+        self._wake_ups = WakeUps(database, enabled=notify)
+        self._turn = 0
+
+    async def close(self) -> None:
+        """Send the notifications that are still to be sent."""
+        await self._wake_ups.close()
+
+    # ---- in ------------------------------------------------------------------------------------
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """See the port. Refused where the dead letters of a queue are full of a job's kind (Q10)."""
+        if not jobs:
+            return []
+        await self._bound.check(jobs)
+        return await self._database.again(lambda: self._store(jobs), lambda: self._store_rest(jobs))
+
+    async def _store(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        due = {job.queue for job in jobs if job.delay_s <= 0}
+        rows = await self._database.fetch(
+            statement("job_enqueue"), notify=self._wake_ups.now(due), **new_job_columns(jobs)
+        )
+        stored = {row["asked_id"]: Enqueued(row["job_id"], row["inserted"]) for row in rows}
+        return [stored[job.job_id] for job in jobs]
+
+    async def _store_rest(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Store what a commit in doubt did not: our ids tell which."""
+        rows = await self._database.fetch(statement("job_present"), job_ids=[job.job_id for job in jobs])
+        stored = {row["job_id"]: Enqueued(row["job_id"], True) for row in rows}
+        rest = [job for job in jobs if job.job_id not in stored]
+        try:
+            stored |= {job.job_id: done for job, done in zip(rest, await self._store(rest), strict=True)}
+        except InputInvalid as error:
+            if error.reason == UNIQUE_VIOLATION:  # the first try was still being committed: now it is there
+                raise Undone("the same jobs were stored at the same moment") from error
+            raise
+        return [stored[job.job_id] for job in jobs]
+
+    # ---- out -----------------------------------------------------------------------------------
+
+    async def claim(self, wanted: ClaimFilter, demand: int, session_id: UUID) -> list[Job]:
+        """See the port. Queues, and kinds if given, take turns at being the first that is asked."""
+        if demand <= 0:
+            return []
+        self._turn += 1
+        query = {"queues": _from(self._turn, wanted.queues), "providers": wanted.providers, "demand": demand}
+        if wanted.kinds:
+            query["kinds"] = _from(self._turn, wanted.kinds)
+            return await self._claim(statement("job_claim_kinds"), session_id, query)
+        return await self._claim(statement("job_claim"), session_id, query)
+
+    async def claim_suspect(self, wanted: ClaimFilter, session_id: UUID) -> Job | None:
+        """See the port."""
+        query = {"queues": wanted.queues, "kinds": wanted.kinds, "providers": wanted.providers}
+        found = await self._claim(statement("job_claim_suspect"), session_id, query)
+        return found[0] if found else None
+
+    async def _claim(self, claim: Statement, session_id: UUID, query: Mapping[str, object]) -> list[Job]:
+        who = {"session_id": session_id, "lease_seed": self._ids.lease_id()}
+        rows = await self._database.again(
+            lambda: self._database.fetch(claim, **query, **who),
+            lambda: self._database.fetch(statement("job_claimed"), **who),
+        )
+        return [claimed_job(row) for row in rows]
+
+    async def start_suspect(self, job_id: UUID, lease_id: int) -> bool:
+        """See the port."""
+        return await self._changed("job_start_suspect", job_id=job_id, lease_id=lease_id)
+
+    async def hand_back_strays(self, session_id: UUID, held: Sequence[UUID]) -> int:
+        """See the port."""
+        query = {"session_id": session_id, "held": held}
+        rows = await self._database.again(lambda: self._database.fetch(statement("job_hand_back"), **query))
+        return len(rows)
+
+    # ---- outcomes ------------------------------------------------------------------------------
+
+    async def acknowledge(self, outcomes: Sequence[Outcome]) -> set[UUID]:
+        """See the port. May be asked again with the same outcomes: what was accepted once stays accepted."""
+        if not outcomes:
+            return set()
+        try:
+            accepted = await self._database.again(lambda: self._write(outcomes))
+        except InputInvalid:
+            if len(outcomes) == 1:
+                raise
+            middle = len(outcomes) // 2  # one bad outcome must not hold up its neighbours
+            return await self.acknowledge(outcomes[:middle]) | await self.acknowledge(outcomes[middle:])
+        refused = [outcome for outcome in outcomes if outcome.job_id not in accepted]
+        return accepted | await self._settled(refused) if refused else accepted
+
+    async def _write(self, outcomes: Sequence[Outcome]) -> set[UUID]:
+        writes = _writes(outcomes)
+        if len(writes) == 1:
+            [(write, columns)] = writes
+            return _ids(await self._database.fetch(write, **columns))
+        accepted: set[UUID] = set()
+        async with self._database.transaction() as transaction:
+            for write, columns in writes:
+                accepted |= _ids(await transaction.fetch(write, **columns))
+        return accepted
+
+    async def _settled(self, refused: Sequence[Outcome]) -> set[UUID]:
+        return _ids(await self._database.fetch(statement("job_settled"), **_leases(refused)))
+
+    # ---- upkeep --------------------------------------------------------------------------------
+
+    async def expire_due(self, limit: int) -> int:
+        """See the port."""
+        ids = [self._ids.uuid7() for _ in range(limit)]
+        return await self._count("job_expire", "moved", dead_letter_ids=ids)
+
+    async def next_due_s(self, wanted: ClaimFilter) -> float | None:
+        """See the port."""
+        row = await self._database.first(
+            statement("job_next_due"), queues=wanted.queues, kinds=wanted.kinds, providers=wanted.providers
+        )
+        due_in_s: float | None = row["due_in_s"] if row else None
+        return None if due_in_s is None else max(0.0, due_in_s)
+
+    async def prune(self, retention_s: Mapping[str, float], limit: int) -> int:
+        """See the port."""
+        states, kept_s = list(retention_s), list(retention_s.values())
+        return await self._count("job_prune", "deleted", states=states, retentions_s=kept_s, limit=limit)
+
+    async def listen(self, on_wake: Callable[[str], None]) -> Callable[[], Awaitable[None]]:
+        """See the port."""
+        return await self._database.listen("fairlead_job", on_wake)
+
+    # ---- people --------------------------------------------------------------------------------
+
+    async def get(self, job_id: UUID) -> JobView | None:
+        """See the port."""
+        row = await self._database.first(statement("job_get"), job_id=job_id)
+        return job_view(row) if row else None
+
+    async def search(
+        self, *, state: str | None, kind: str | None, tenant_id: str | None, queue: str | None, limit: int
+    ) -> list[JobView]:
+        """See the port."""
+        rows = await self._database.fetch(
+            statement("job_search"), state=state, kind=kind, tenant_id=tenant_id, queue=queue, limit=limit
+        )
+        return [job_view(row) for row in rows]
+
+    async def retry_now(self, job_id: UUID) -> bool:
+        """See the port."""
+        return await self._changed("job_retry_now", job_id=job_id)
+
+    async def cancel(self, job_id: UUID, reason: str) -> bool:
+        """See the port."""
+        return await self._changed("job_cancel", job_id=job_id, failure=cancel_text(reason))
+
+    async def counts(self) -> Mapping[str, int]:
+        """See the port. Beyond 100,000 rows of a kind no more are counted."""
+        rows = await self._database.fetch(statement("job_counts"), bound=COUNT_BOUND)
+        return {row["label"]: row["jobs"] for row in rows}
+
+    async def _changed(self, name: str, **values: object) -> bool:
+        return await self._database.first(statement(name), **values) is not None
+
+    async def _count(self, name: str, column: str, **values: object) -> int:
+        row = await self._database.first(statement(name), **values)
+        return int(row[column]) if row else 0
+
+
+def _from(turn: int, names: Sequence[str]) -> list[str]:
+    """*names*, beginning with another one each turn."""
+    start = turn % len(names) if names else 0
+    return [*names[start:], *names[:start]]
+
+
+def _ids(rows: Sequence[Row]) -> set[UUID]:
+    return {row["job_id"] for row in rows}
+
+
+def _leases(outcomes: Sequence[Outcome]) -> Columns:
+    return {
+        "job_ids": [outcome.job_id for outcome in outcomes],
+        "lease_ids": [outcome.lease_id for outcome in outcomes],
+    }
+
+
+def _writes(outcomes: Sequence[Outcome]) -> list[tuple[Statement, Columns]]:
+    """One statement for each type of outcome that occurs."""
+    completed = [outcome for outcome in outcomes if isinstance(outcome, Completed)]
+    rescheduled = [outcome for outcome in outcomes if isinstance(outcome, Rescheduled)]
+    cancelled = [outcome for outcome in outcomes if isinstance(outcome, Cancelled)]
+    discarded = [outcome for outcome in outcomes if isinstance(outcome, Discarded)]
+    writes: list[tuple[Statement, Columns]] = []
+    if completed:
+        results = [None if outcome.result is None else tamed(outcome.result) for outcome in completed]
+        writes.append((statement("job_complete"), _leases(completed) | {"results": results}))
+    if rescheduled:
+        columns = _leases(rescheduled) | rescheduled_columns(rescheduled)
+        writes.append((statement("job_reschedule"), columns))
+    if cancelled:
+        failures = [cancel_text(outcome.reason) for outcome in cancelled]
+        writes.append((statement("job_cancel_running"), _leases(cancelled) | {"failures": failures}))
+    if discarded:
+        writes.append((statement("job_discard"), _leases(discarded) | discarded_columns(discarded)))
+    return writes

@@ -1,0 +1,104 @@
+"""Who is alive, on PostgreSQL: see fairlead.engine.ports.SessionStore."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from fairlead.adapters.postgres.driver import Row
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.engine.ports import ProcessIdentity, Rescue, SessionView
+from fairlead.ids import Ids
+
+
+class PostgresSessionStore:
+    """See the port."""
+
+    def __init__(self, database: Database, ids: Ids) -> None:
+        self._database = database
+        self._ids = ids
+
+    async def open(self, session_id: UUID, identity: ProcessIdentity, lease_s: float, version: str) -> None:
+        """See the port."""
+        values = {
+            "session_id": session_id,
+            "host": identity.host,
+            "boot_id": identity.boot_id,
+            "pid_namespace": identity.pid_namespace,
+            "pid": identity.pid,
+            "process_started": identity.process_started,
+            "version": version,
+            "lease_s": lease_s,
+        }
+        await self._database.again(lambda: self._database.fetch(statement("session_open"), **values))
+
+    async def heartbeat(self, session_id: UUID) -> bool:
+        """See the port."""
+        row = await self._database.first(statement("session_heartbeat"), session_id=session_id)
+        return row is not None
+
+    async def close(self, session_id: UUID) -> None:
+        """See the port."""
+        await self._database.again(
+            lambda: self._database.fetch(statement("session_close"), session_id=session_id)
+        )
+
+    async def local_sessions(self, identity: ProcessIdentity) -> list[tuple[UUID, ProcessIdentity]]:
+        """See the port."""
+        rows = await self._database.fetch(
+            statement("session_local"),
+            boot_id=identity.boot_id,
+            pid_namespace=identity.pid_namespace,
+            pid=identity.pid,
+        )
+        return [(row["session_id"], _identity(row)) for row in rows]
+
+    async def bury(self, session_ids: Sequence[UUID]) -> int:
+        """See the port."""
+        return len(await self._database.fetch(statement("session_bury"), session_ids=session_ids))
+
+    async def rescue(self, session_id: UUID, every_s: float, max_crashes: int, limit: int) -> Rescue | None:
+        """See the port."""
+        row = await self._database.first(
+            statement("session_rescue"),
+            session_id=session_id,
+            every_s=every_s,
+            max_crashes=max_crashes,
+            dead_letter_ids=[self._ids.uuid7() for _ in range(limit)],
+        )
+        if row is None:
+            return None
+        return Rescue(row["ready"], row["sessions"], row["rescued"], row["dead"])
+
+    async def search(self) -> list[SessionView]:
+        """See the port."""
+        return [_view(row) for row in await self._database.fetch(statement("session_search"))]
+
+    async def prune(self, older_than_s: float, limit: int) -> int:
+        """See the port."""
+        row = await self._database.first(statement("session_prune"), older_than_s=older_than_s, limit=limit)
+        return int(row["deleted"]) if row else 0
+
+
+def _identity(row: Row) -> ProcessIdentity:
+    return ProcessIdentity(
+        host=row["host"],
+        boot_id=row["boot_id"],
+        pid_namespace=row["pid_namespace"],
+        pid=row["pid"],
+        process_started=row["process_started"],
+    )
+
+
+def _view(row: Row) -> SessionView:
+    return SessionView(
+        session_id=row["session_id"],
+        identity=_identity(row),
+        version=row["version"],
+        started_at=row["started_at"],
+        heartbeat_age_s=row["heartbeat_age_s"],
+        lease_s=row["lease_s"],
+        state=row["state"],
+        running_jobs=row["running_jobs"],
+    )

@@ -1,0 +1,52 @@
+"""Telling workers that there is work, not too often: a NOTIFY takes a lock of the whole database (Q13).
+
+the first in a while   > goes out with the statement that stored the job
+more within 20 ms      > one more at the end of these 20 ms, so that the last job is never left to the poll
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.errors import FairleadError
+
+QUIET_S = 0.02
+
+
+class WakeUps:
+    """One per process. *enabled* False: workers poll."""
+
+    def __init__(self, database: Database, *, enabled: bool = True) -> None:
+        self._database = database
+        self._enabled = enabled
+        self._quiet_until: dict[str, float] = {}
+        self._late: dict[str, asyncio.Task[None]] = {}
+
+    def now(self, queues: AbstractSet[str]) -> bool:
+        """Whether the statement that is about to be sent shall notify; if not, it will be made up for."""
+        if not self._enabled or not queues:
+            return False
+        moment = asyncio.get_running_loop().time()
+        if any(self._quiet_until.get(queue, 0.0) <= moment for queue in queues):
+            self._quiet_until.update(dict.fromkeys(queues, moment + QUIET_S))
+            return True
+        for queue in queues - self._late.keys():
+            wait_s = self._quiet_until[queue] - moment
+            self._late[queue] = asyncio.create_task(self._tell(queue, wait_s), name="fairlead-notify")
+        return False
+
+    async def close(self) -> None:
+        """Send what is still to be told."""
+        for task in list(self._late.values()):
+            await task
+
+    async def _tell(self, queue: str, wait_s: float) -> None:
+        await asyncio.sleep(wait_s)
+        del self._late[queue]
+        self._quiet_until[queue] = asyncio.get_running_loop().time() + QUIET_S
+        with suppress(FairleadError):  # a hint only: polling stays the truth
+            await self._database.fetch(statement("job_notify"), queue=queue)

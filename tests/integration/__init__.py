@@ -1,0 +1,1 @@
+"""fairlead against servers that somebody else wrote."""

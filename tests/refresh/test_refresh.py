@@ -1,0 +1,272 @@
+"""One refresh per generation, whatever the issuer answers (T4-T7)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fairlead.engine.ports import ConnectionKey
+from fairlead.errors import (
+    AccountMismatch,
+    EndpointPaused,
+    NotFound,
+    NotSent,
+    OutcomeUnknown,
+    RateLimited,
+    ReauthRequired,
+    RequestRejected,
+    TransientFailure,
+)
+from fairlead.events import EndpointStateChanged, NeedsReauth, TokenRefreshed
+from fairlead.testing.ledger import judge
+from tests.refresh.conftest import POLICIES
+from tests.support.refresher import FAST, FixedApps, local_profile, refresher
+from tests.support.rows import rows, run
+
+ALL = [policy.replace("_", "-") for policy in POLICIES]
+STRICT = "strict"
+
+
+@pytest.mark.parametrize("provider", ALL)
+async def test_a_refresh_stores_what_the_issuer_gave(fl, issuer, provider) -> None:
+    connection_id = await fl.connect(issuer, provider)
+    fresh = await fl.coordinator.refresh(connection_id, 1)
+    assert (fresh.generation, fresh.refreshed) == (2, True)
+    assert fresh.tokens.access_token.reveal() == issuer.grant(provider, "acme").access_token
+    stored = await fl.reader.token(ConnectionKey("acme", provider))
+    assert stored.access_token == fresh.tokens.access_token
+    assert len(fl.told(TokenRefreshed)) == 1
+    again = await fl.coordinator.refresh(connection_id, 2)
+    assert again.generation == 3, "the refresh token that was stored is the live one"
+    assert not judge(issuer.ledger()).violations
+
+
+async def test_many_callers_share_one_post(fl, peer, issuer) -> None:
+    connection_id = await fl.connect(issuer, STRICT)
+    asks = [one.coordinator.refresh(connection_id, 1) for one in (fl, peer) for _ in range(100)]
+    answers = await asyncio.gather(*asks)
+    assert {fresh.generation for fresh in answers} == {2}
+    assert len({fresh.tokens.access_token for fresh in answers}) == 1
+    assert judge(issuer.ledger()).provider_posts == 1
+
+
+async def test_a_cancelled_caller_cancels_no_refresh(fl, issuer) -> None:
+    connection_id = await fl.connect(issuer, STRICT)
+    hold = issuer.hold("processed")
+    first = asyncio.create_task(fl.coordinator.refresh(connection_id, 1))
+    second = asyncio.create_task(fl.coordinator.refresh(connection_id, 1))
+    await hold.reached()
+    first.cancel()
+    hold.release()
+    assert (await second).generation == 2
+    with pytest.raises(asyncio.CancelledError):
+        await first
+
+
+async def test_a_newer_generation_is_served_without_a_post(fl, issuer) -> None:
+    connection_id = await fl.connect(issuer, STRICT)
+    await fl.coordinator.refresh(connection_id, 1)
+    assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
+    assert (await fl.coordinator.refresh(connection_id, None)).generation == 2, "it lasts for more than 60 s"
+    assert judge(issuer.ledger()).provider_posts == 1
+
+
+async def test_the_cooldown_never_hands_back_what_was_presented(database, profiles, issuer, tmp_path) -> None:
+    settings = type(FAST)(**{**{f: getattr(FAST, f) for f in FAST.__slots__}, "cooldown_s": 30.0})
+    async with refresher(database, profiles, tmp_path / "j", settings=settings) as fl:
+        connection_id = await fl.connect(issuer, STRICT)
+        await fl.coordinator.refresh(connection_id, 1)
+        with pytest.raises(RateLimited) as refused:
+            await fl.coordinator.refresh(connection_id, 2)
+        assert 0 < (refused.value.retry_after_s or 0) <= 30
+        assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
+
+
+async def test_an_absent_refresh_token_keeps_the_stored_one(fl, issuer) -> None:
+    connection_id = await fl.connect(issuer, STRICT)
+    issuer.be_rude("refresh_token_absent", times=1)
+    await fl.coordinator.refresh(connection_id, 1)
+    assert (await fl.coordinator.refresh(connection_id, 2)).generation == 3
+
+
+async def test_an_answer_for_another_account_is_kept_but_not_published(fl, issuer, database) -> None:
+    connection_id = await fl.connect(issuer, STRICT)
+    await fl.coordinator.refresh(connection_id, 1)
+    issuer.be_rude("other_account", times=1)
+    with pytest.raises(AccountMismatch):
+        await fl.coordinator.refresh(connection_id, 2)
+    view = await fl.connections.get(ConnectionKey("acme", STRICT))
+    assert (view.state, view.state_reason, view.generation) == ("needs_reauth", "account_mismatch", 2)
+    kept = await rows(database, "SELECT reason FROM withheld_answer")
+    assert [row["reason"] for row in kept] == ["account_mismatch"]
+
+
+@pytest.mark.parametrize("quirk", ["rate_limited", "rate_limited_seconds", "html_400", "html_403", "redirect"])
+async def test_what_was_not_processed_is_tried_again_with_the_same_token(fl, issuer, quirk) -> None:
+    connection_id = await fl.connect(issuer, STRICT)
+    issuer.be_rude(quirk, times=1)
+    with pytest.raises(TransientFailure) as failed:
+        await fl.coordinator.refresh(connection_id, 1)
+    if quirk == "rate_limited_seconds":
+        assert failed.value.retry_after_s == 2
+    assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
+    assert not judge(issuer.ledger()).violations
+
+
+async def test_503_is_not_processed(fl, issuer) -> None:
+    connection_id = await fl.connect(issuer, STRICT)
+    issuer.be_rude({"status": 503}, times=1)
+    with pytest.raises(TransientFailure) as failed:
+        await fl.coordinator.refresh(connection_id, 1)
+    assert failed.value.category == "transient_server"
+    assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
+
+
+async def test_invalid_grant_needs_the_customer_and_is_told_once(fl, peer, issuer, database) -> None:
+    connection_id = await fl.connect(issuer, STRICT)
+    issuer.revoke(STRICT, "acme")
+    results = await asyncio.gather(
+        *(one.coordinator.refresh(connection_id, 1) for one in (fl, peer)), return_exceptions=True
+    )
+    assert all(isinstance(result, ReauthRequired) for result in results), results
+    assert judge(issuer.ledger()).provider_posts == 1
+    assert len(fl.told(NeedsReauth)) + len(peer.told(NeedsReauth)) == 1
+    jobs = await rows(database, "SELECT kind, args FROM job")
+    assert [job["kind"] for job in jobs] == ["event.needs_reauth"]
+    assert str(connection_id) in jobs[0]["args"]
+    with pytest.raises(ReauthRequired):
+        await fl.coordinator.refresh(connection_id, 1)
+    assert judge(issuer.ledger()).provider_posts == 1, "a dead grant is not hammered"
+
+
+async def test_a_dead_grant_still_serves_its_token_while_that_lasts(fl, issuer) -> None:
+    connection_id = await fl.connect(issuer, STRICT)
+    before = await fl.reader.token(ConnectionKey("acme", STRICT))
+    issuer.revoke(STRICT, "acme")
+    with pytest.raises(ReauthRequired):
+        await fl.coordinator.refresh(connection_id, 1)
+    assert await fl.reader.token(ConnectionKey("acme", STRICT)) == before
+
+
+async def test_reconnecting_heals_in_place(fl, issuer) -> None:
+    connection_id = await fl.connect(issuer, STRICT)
+    issuer.revoke(STRICT, "acme")
+    with pytest.raises(ReauthRequired):
+        await fl.coordinator.refresh(connection_id, 1)
+    assert await fl.connect(issuer, STRICT) == connection_id
+    assert (await fl.coordinator.refresh(connection_id, 2)).generation == 3
+
+
+async def test_a_reconnect_during_a_refresh_wins(fl, issuer) -> None:
+    connection_id = await fl.connect(issuer, STRICT)
+    hold = issuer.hold("answering")
+    flight = asyncio.create_task(fl.coordinator.refresh(connection_id, 1))
+    await hold.reached()
+    await fl.connect(issuer, STRICT)
+    hold.release()
+    fresh = await flight
+    assert fresh.generation == 2
+    assert fresh.tokens.access_token.reveal() == issuer.grant(STRICT, "acme").access_token
+
+
+async def test_invalid_client_pauses_the_app_and_no_tenant(database, profiles, issuer, tmp_path) -> None:
+    apps = FixedApps()
+    async with refresher(database, profiles, tmp_path / "j", apps=apps) as fl:
+        first, second = await fl.connect(issuer, STRICT, "a"), await fl.connect(issuer, STRICT, "b")
+        issuer.refuse_client("app")
+        with pytest.raises(RequestRejected) as rejected:
+            await fl.coordinator.refresh(first, 1)
+        assert rejected.value.category == "permanent_config"
+        with pytest.raises(EndpointPaused):
+            await fl.coordinator.refresh(second, 1)
+        assert judge(issuer.ledger()).provider_posts == 1
+        assert [event.state for event in fl.told(EndpointStateChanged)] == ["paused"]
+        assert (await fl.connections.get(ConnectionKey("b", STRICT))).state == "active"
+        issuer.refuse_client("app", on=False)
+        apps.credential = type(apps.credential)("app", apps.credential.client_secret, fingerprint="f2")
+        assert (await fl.coordinator.refresh(second, 1)).generation == 2, "another secret lifts the pause"
+
+
+async def test_an_outage_opens_one_breaker_and_one_probe_closes_it(fl, issuer, database) -> None:
+    ids = [await fl.connect(issuer, "stable", f"t{number}") for number in range(12)]
+    issuer.be_rude({"status": 503})
+    for connection_id in ids[:10]:
+        with pytest.raises(TransientFailure):
+            await fl.coordinator.refresh(connection_id, 1)
+    posts = judge(issuer.ledger()).provider_posts
+    with pytest.raises(Exception, match="breaker open"):
+        await fl.coordinator.refresh(ids[10], 1)
+    assert judge(issuer.ledger()).provider_posts == posts == 10
+    issuer.be_polite()
+    await run(database, "UPDATE endpoint_gate SET open_until = now()")
+    answers = await asyncio.gather(
+        *(fl.coordinator.refresh(one, 1) for one in ids[10:]), return_exceptions=True
+    )
+    assert sum(not isinstance(answer, Exception) for answer in answers) >= 1
+    assert [row["state"] for row in await rows(database, "SELECT state FROM endpoint_gate")] == ["closed"]
+
+
+async def test_unsent_requests_are_tried_again_and_burn_nothing(database, issuer, tmp_path) -> None:
+    nowhere = {"gone": local_profile("http://127.0.0.1:9", "strict", "gone")}
+    issuer.play("gone", issuer.world.provider(STRICT))
+    async with refresher(database, nowhere, tmp_path / "j") as fl:
+        connection_id = await fl.connect(issuer, "gone")
+        with pytest.raises(NotSent):
+            await fl.coordinator.refresh(connection_id, 1)
+        assert await rows(database, "SELECT * FROM rotation") == []
+        assert (await fl.connections.get(ConnectionKey("acme", "gone"))).state == "active"
+
+
+async def test_a_full_disk_refuses_before_the_token_is_spent(fl, issuer, tmp_path) -> None:
+    connection_id = await fl.connect(issuer, STRICT)
+    (tmp_path / "journal").rename(tmp_path / "gone")
+    with pytest.raises(Exception, match="no answer could be kept"):
+        await fl.coordinator.refresh(connection_id, 1)
+    assert judge(issuer.ledger()).provider_posts == 0
+    (tmp_path / "gone").rename(tmp_path / "journal")
+
+
+async def test_unknown_names_have_their_own_error(fl) -> None:
+    with pytest.raises(NotFound):
+        await fl.reader.token(ConnectionKey("nobody", STRICT))
+
+
+async def test_a_lost_answer_under_strict_keeps_serving_and_waits_for_expiry(fl, issuer) -> None:
+    connection_id = await fl.connect(issuer, STRICT)
+    before = await fl.reader.token(ConnectionKey("acme", STRICT))
+    issuer.be_rude("cut_after", times=1)
+    with pytest.raises(OutcomeUnknown) as unknown:
+        await fl.coordinator.refresh(connection_id, 1)
+    assert (unknown.value.retry_after_s or 0) > 3000
+    for _ in range(3):
+        with pytest.raises(OutcomeUnknown):
+            await fl.coordinator.refresh(connection_id, 1)
+    assert judge(issuer.ledger()).provider_posts == 1, "a spent token is not sent twice"
+    view = await fl.connections.get(ConnectionKey("acme", STRICT))
+    assert (view.state, view.refreshing) == ("unknown", "unknown")
+    assert await fl.reader.token(ConnectionKey("acme", STRICT)) == before
+
+
+@pytest.mark.parametrize(
+    ("provider", "heals"),
+    [("strict", False), ("strict-family-revoke", False), ("grace", True), ("until-successor-used", True), ("stable", True)],
+)
+@pytest.mark.parametrize("quirk", ["cut_after", "cut_last_byte"])
+async def test_a_lost_answer_heals_where_the_provider_allows_it(fl, issuer, database, provider, heals, quirk) -> None:
+    connection_id = await fl.connect(issuer, provider)
+    issuer.be_rude(quirk, times=1)
+    with pytest.raises((OutcomeUnknown, TransientFailure)):
+        await fl.coordinator.refresh(connection_id, 1)
+    if heals:
+        assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
+        assert (await fl.coordinator.refresh(connection_id, 2)).generation == 3
+    else:
+        await run(database, "UPDATE credential SET expires_at = now() - interval '1 s'")
+        with pytest.raises(ReauthRequired) as gone:
+            await fl.coordinator.refresh(connection_id, 1)
+        assert gone.value.reason == "lost_rotation"
+        view = await fl.connections.get(ConnectionKey("acme", provider))
+        assert (view.state, view.state_reason) == ("needs_reauth", "lost_rotation")
+        posts = judge(issuer.ledger()).provider_posts
+        assert posts == (2 if provider == "strict" else 1), "strict looks once at expiry, the other never"

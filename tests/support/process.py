@@ -1,0 +1,164 @@
+"""A process of the fleet inside a test: worker, heartbeat, rescuer and scheduler on a virtual clock.
+
+Several of them share one MemoryDatabase, each over a link of its own. ``kill`` is what SIGKILL is: nothing
+of the process reaches the database any more, nothing is cleaned up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+from fairlead.clock import Draw
+from fairlead.engine.executor import Executor
+from fairlead.engine.handler import Handler
+from fairlead.engine.ports import JobView, NewJob, ProcessIdentity
+from fairlead.engine.services.heartbeat import Heartbeat
+from fairlead.engine.services.rescuer import Rescuer
+from fairlead.engine.services.scheduler import Scheduler
+from fairlead.engine.worker import Worker, WorkerSettings
+from fairlead.testing.clock import ManualClock
+from fairlead.testing.ids import CountedIds
+from fairlead.testing.memory import (
+    MemoryDatabase,
+    MemoryDeadLetterStore,
+    MemoryDutyStore,
+    MemoryJobStore,
+    MemorySessionStore,
+)
+from tests.support.engine import Recorder, half, new_job
+
+LEASE_S = 30.0
+
+
+class Processes:
+    """The probe of a test: knows which pids were killed."""
+
+    def __init__(self, pid: int, dead: set[int]) -> None:
+        self._pid = pid
+        self._dead = dead
+
+    def identity(self) -> ProcessIdentity:
+        return ProcessIdentity("here", "boot", "pid:[1]", self._pid, "5")
+
+    def is_dead(self, identity: ProcessIdentity) -> bool:
+        return identity.pid in self._dead
+
+
+class Process:
+    """One process. *proof*: deaths are proved by the host, else a lease has to pass."""
+
+    def __init__(self, fleet: Fleet, pid: int, handlers: tuple[Handler, ...], **settings: Any) -> None:
+        self.fleet, self.pid = fleet, pid
+        self.emit = Recorder()
+        self.link = fleet.database.link()
+        self.operations: Counter[str] = Counter()
+        self.link.after = self._count
+        clock, draw, ids = fleet.clock, fleet.draw, CountedIds(pid * 10_000_000)
+        self.jobs, sessions = MemoryJobStore(self.link), MemorySessionStore(self.link)
+        self.heartbeat = Heartbeat(
+            sessions,
+            Processes(pid, set()).identity(),
+            version="1.0",
+            clock=clock,
+            draw=draw,
+            ids=ids,
+            emit=self.emit,
+            lease_s=LEASE_S,
+        )
+        executor = Executor(handlers, clock=clock, draw=draw, ids=ids, emit=self.emit)
+        memory = settings.pop("memory", None)
+        self.worker = Worker(
+            self.jobs,
+            executor,
+            self.heartbeat,
+            clock=clock,
+            draw=draw,
+            emit=self.emit,
+            settings=WorkerSettings(**({"claim_gap_s": 0.0, "concurrency": 10} | settings)),
+            memory=memory,
+        )
+        probe = Processes(pid, fleet.proven_dead)
+        rescuer = Rescuer(sessions, self.jobs, probe, self.heartbeat, emit=self.emit)
+        scheduler = Scheduler(MemoryDutyStore(self.link), self.heartbeat, ids=ids, emit=self.emit)
+        self.services = [rescuer.service(clock=clock, draw=draw), scheduler.service(clock=clock, draw=draw)]
+        self.task = asyncio.create_task(self._run())
+
+    async def _count(self, operation: str) -> None:
+        self.operations[operation] += 1
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.heartbeat.run())
+            for service in self.services:
+                group.create_task(service.run())
+            await self.worker.run()
+            for service in self.services:
+                service.stop()
+            self.heartbeat.stop()
+
+    def stop(self) -> None:
+        """What SIGTERM does."""
+        self.worker.stop()
+
+    async def kill(self) -> None:
+        """What SIGKILL does."""
+        self.link.away = True
+        self.task.cancel()
+        await asyncio.wait([self.task])
+
+    async def stopped(self) -> None:
+        """Return once the process has ended by itself; its errors come out."""
+        await self.task
+
+
+class Fleet:
+    """The database, its clock, and the processes of one test."""
+
+    def __init__(self, draw: Draw = half) -> None:
+        self.clock = ManualClock()
+        self.draw = draw
+        self.database = MemoryDatabase(self.clock, CountedIds())
+        link = self.database.link()
+        self.jobs = MemoryJobStore(link)
+        self.dead_letters = MemoryDeadLetterStore(link)
+        self.duties = MemoryDutyStore(link)
+        self.proven_dead: set[int] = set()
+        self.processes: list[Process] = []
+
+    async def start(self, *handlers: Handler, **settings: Any) -> Process:
+        """A new process, with its session open."""
+        process = Process(self, len(self.processes) + 1, handlers, **settings)
+        self.processes.append(process)
+        await process.heartbeat.opened()
+        return process
+
+    async def enqueue(self, *jobs: NewJob) -> list[NewJob]:
+        """Store jobs (default: one plain one); nobody is woken."""
+        wanted = list(jobs) or [new_job()]
+        await self.jobs.enqueue(wanted)
+        return wanted
+
+    async def view(self, job: NewJob) -> JobView:
+        """The job as it stands."""
+        view = await self.jobs.get(job.job_id)
+        assert view is not None
+        return view
+
+    async def advance(self, delay_s: float) -> None:
+        """Let virtual time pass; whoever sleeps wakes at its own moment."""
+        await self.clock.advance(delay_s)
+
+    async def settle(self) -> None:
+        """Let everything that can go on without time passing go on."""
+        await self.clock.advance(0)
+
+    async def close(self) -> None:
+        """End whatever still runs; an error of a process that nobody looked at comes out here."""
+        for process in self.processes:
+            if not process.task.done():
+                await process.kill()
+        for process in self.processes:
+            if not process.task.cancelled() and process.task.exception():
+                raise process.task.exception()  # type: ignore[misc]

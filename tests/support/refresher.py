@@ -1,0 +1,173 @@
+"""One fairlead process' worth of refreshing, wired from the real parts: store, vault, journal, wire.
+
+Two of them over one database are two processes, as far as the database can tell; each may be killed, which
+drops it without any farewell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from uuid import UUID
+
+from fairlead.adapters.http import AddressPolicy, AiohttpTokenTransport
+from fairlead.adapters.jose import JoseSigner
+from fairlead.adapters.journal import FileJournal
+from fairlead.adapters.local.system import SystemClock, SystemIds
+from fairlead.adapters.postgres.credentials import PostgresCredentialStore
+from fairlead.adapters.postgres.data_keys import PostgresKeyStore
+from fairlead.adapters.postgres.endpoints import PostgresEndpointGate
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.vault import MasterKey, MasterRing, TenantVault
+from fairlead.engine.connections import Connections, Grant
+from fairlead.engine.ports import ConnectionKey
+from fairlead.engine.token.coordinator import Coordinator
+from fairlead.engine.token.exchange import Exchange
+from fairlead.engine.token.grants import Grants
+from fairlead.engine.token.parts import AppCredential, RefreshSettings, Rooms
+from fairlead.engine.token.reader import TokenReader
+from fairlead.engine.token.settle import Settler
+from fairlead.engine.token.unknown import UnknownOutcomes
+from fairlead.events import Event
+from fairlead.policy.profile import Profile
+from fairlead.secret import Secret
+from tests.support.rows import run
+
+FAST = RefreshSettings(
+    request_deadline_s=2.0,
+    total_deadline_s=6.0,
+    lease_s=5.0,
+    not_sent_delays_s=(0.01, 0.02),
+    cooldown_s=0.0,
+    fresh_enough_s=60.0,
+    wait_s=5.0,
+    settle_retry_s=0.02,
+    dead_cool_down_s=1.0,
+)
+MASTER = bytes(range(32))
+APP = AppCredential("app", Secret("app-secret"), fingerprint="f1")
+
+
+class FixedApps:
+    """One app for all providers; change ``credential`` to rotate its secret."""
+
+    def __init__(self, credential: AppCredential = APP) -> None:
+        self.credential = credential
+
+    def app(self, provider: str, client_id: str) -> AppCredential:
+        return self.credential
+
+
+class FixedProfiles:
+    """Built-in profiles with a token endpoint of the test's."""
+
+    def __init__(self, profiles: dict[str, Profile]) -> None:
+        self.profiles = profiles
+
+    def profile(self, provider: str, variant: str | None) -> Profile:
+        return self.profiles[provider]
+
+
+def local_profile(url: str, policy: str = "strict", name: str = "local", **more: object) -> Profile:
+    """A profile of the provider *name* at a local issuer, with a replay policy; *more* as in a TOML file."""
+    replay = {"policy": policy, **dict(more.pop("replay", {}))}  # type: ignore[call-overload]
+    return Profile.model_validate(
+        {
+            "name": name,
+            "title": name,
+            "strategy": "refresh_token",
+            "allow_http": True,
+            "endpoints": {"token": f"{url}/{name}/token"},
+            "ttl_default_s": 3600.0,
+            "replay": replay,
+            "rate": {"limit": 1_000_000, "per_s": 1.0},
+            "account": {"field": "account_id"},
+            **more,
+        }
+    )
+
+
+@dataclass
+class Refresher:
+    """See the module. *events* holds everything it told."""
+
+    rooms: Rooms
+    coordinator: Coordinator
+    reader: TokenReader
+    connections: Connections
+    unknown: UnknownOutcomes
+    settler: Settler
+    session_id: UUID
+    events: list[Event] = field(default_factory=list)
+
+    def told(self, kind: type[Event]) -> list[Event]:
+        """The events of one kind."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    async def connect(self, issuer: object, provider: str, name: str = "acme", **grant: object) -> UUID:
+        """Register *name* at the issuer and here; gives the connection's id."""
+        tokens = issuer.register(provider, name, account_id=f"account-{name}")  # type: ignore[attr-defined]
+        given = Grant(
+            access_token=Secret(tokens.access_token),
+            refresh_token=Secret(tokens.refresh_token),
+            expires_in_s=3600.0,
+        )
+        key = ConnectionKey(name, provider)
+        view = await self.connections.upsert(key, replace(given, **grant), actor="test")  # type: ignore[arg-type]
+        return view.connection_id
+
+
+@asynccontextmanager
+async def refresher(
+    database: Database,
+    profiles: dict[str, Profile],
+    folder: Path,
+    *,
+    settings: RefreshSettings = FAST,
+    apps: FixedApps | None = None,
+    lease_s: float = 30.0,
+) -> AsyncIterator[Refresher]:
+    """A process of its own session over *database*, journaling into *folder*."""
+    async with AsyncExitStack() as stack:
+        ids, clock, session_id = SystemIds(), SystemClock(), SystemIds().uuid7()
+        await run(
+            database,
+            "INSERT INTO worker_session (session_id, host, boot_id, pid_namespace, pid, process_started,"
+            " version, lease) VALUES ($1, 'h', 'b', 'n', 1, '1', '0', $2 * interval '1 second')",
+            session_id,
+            lease_s,
+        )
+        store, gate = PostgresCredentialStore(database), PostgresEndpointGate(database)
+        stack.push_async_callback(store.close)
+        stack.push_async_callback(gate.close)
+        journal = await stack.enter_async_context(FileJournal(folder, session_id))
+        transport = AiohttpTokenTransport(policy=AddressPolicy(allow_private=True))
+        stack.push_async_callback(transport.close)
+        events: list[Event] = []
+        rooms = Rooms(
+            store=store,
+            vault=TenantVault(
+                PostgresKeyStore(database), MasterRing([MasterKey(MASTER)]), clock=clock, ids=ids
+            ),
+            journal=journal,
+            transport=transport,
+            gate=gate,
+            apps=apps or FixedApps(),
+            profiles=FixedProfiles(profiles),
+            signer=JoseSigner(),
+            clock=clock,
+            draw=lambda: 0.0,
+            ids=ids,
+            emit=events.append,
+            session_id=lambda: session_id,
+            reauth_link=lambda key, connection_id: f"https://example.test/reconnect/{connection_id}",
+        )
+        settler = Settler(rooms, settings.settle_retry_s)
+        unknown = UnknownOutcomes(rooms, settler)
+        exchange = Exchange(rooms, settings, Grants(rooms, settings), settler, unknown)
+        coordinator = Coordinator(rooms, settings, exchange, settler, unknown)
+        stack.push_async_callback(coordinator.drain, 5.0)
+        reader = TokenReader(rooms, coordinator, settler, 0.0)
+        yield Refresher(rooms, coordinator, reader, Connections(rooms), unknown, settler, session_id, events)
