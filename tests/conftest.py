@@ -1,9 +1,48 @@
-"""What holds for all tests."""
+"""What holds for all tests: hypothesis, the servers of a run, and a database of its own for each test."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
 from hypothesis import settings
+
+from fairlead.adapters.embedded import Endpoints
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.session import DatabaseSettings
+from tests.support.databases import migrated_database, settings_of
+from tests.support.servers import database_name, drop_database, fresh_database, running_servers
 
 # A busy machine is no failure of a property; a found example is printed so that anyone can replay it.
 settings.register_profile("fairlead", deadline=None, print_blob=True)
 settings.load_profile("fairlead")
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Endpoints]:
+    """Real PostgreSQL and Valkey, once per run, started by the first test that asks."""
+    with running_servers() as endpoints:
+        yield endpoints
+
+
+@pytest.fixture(scope="session")
+def migrated_url(servers: Endpoints) -> str:
+    """A migrated database that nobody connects to: the template of all others."""
+    return asyncio.run(migrated_database(servers.database_url))
+
+
+@pytest.fixture
+async def database_settings(servers: Endpoints, migrated_url: str) -> AsyncIterator[DatabaseSettings]:
+    """How to reach a migrated database that is this test's own."""
+    url = await fresh_database(servers.database_url, template=database_name(migrated_url))
+    yield settings_of(url)
+    await drop_database(servers.database_url, url)
+
+
+@pytest.fixture
+async def database(database_settings: DatabaseSettings) -> AsyncIterator[Database]:
+    """A connected, migrated database that is this test's own."""
+    opened = await Database.open(database_settings)
+    yield opened
+    await opened.close()

@@ -1,5 +1,25 @@
-"""fairlead: every tenant's credentials fresh, every call within its limits, nothing lost."""
+"""fairlead: every tenant's OAuth credentials fresh, every call within its limits, nothing lost on the way."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 __version__ = "0.1.0"
+__all__ = ["Fairlead", "Roles", "__version__"]
+
+if TYPE_CHECKING:
+    from fairlead.app import Fairlead
+    from fairlead.runtime import Roles
+
+
+def __getattr__(name: str) -> object:
+    # Lazily, so that `fairlead --version` and the supervisor of embedded servers start at once.
+    if name == "Fairlead":
+        from fairlead.app import Fairlead
+
+        return Fairlead
+    if name == "Roles":
+        from fairlead.runtime import Roles
+
+        return Roles
+    raise AttributeError(name)

@@ -149,10 +149,16 @@ class Runtime:
     # ---- wire ----------------------------------------------------------------------------------
 
     async def _wire(self, handlers: Iterable[Handler], subscribers: Subscribers) -> None:
-        self.jobs = PostgresJobStore(self.database, self.ids)
-        self.sessions = PostgresSessionStore(self.database)
-        self.duties = PostgresDutyStore(self.database)
-        self.dead_letters = PostgresDeadLetterStore(self.database)
+        self.jobs = PostgresJobStore(
+            self.database,
+            self.ids,
+            bound=self.settings.retention.dead_letter_bound,
+            notify=not self.settings.database.pooler,
+        )
+        self._stack.push_async_callback(self.jobs.close)
+        self.sessions = PostgresSessionStore(self.database, self.ids)
+        self.duties = PostgresDutyStore(self.database, notify=not self.settings.database.pooler)
+        self.dead_letters = PostgresDeadLetterStore(self.database, notify=not self.settings.database.pooler)
         self.audit = PostgresAuditStore(self.database)
         self.key_store = PostgresKeyStore(self.database)
         self.credentials = PostgresCredentialStore(self.database)
@@ -304,13 +310,17 @@ class Runtime:
         given = self.settings.notices
         sender = None
         if given.webhook_url is not None and given.webhook_secret is not None:
-            sender = AiohttpWebhookSender(
-                given.webhook_url,
-                Secret(given.webhook_secret.get_secret_value()),
-                allow_private=self.settings.http.allow_private_addresses,
-            )
+            secret = Secret(given.webhook_secret.get_secret_value())
+            sender = AiohttpWebhookSender(given.webhook_url, secret, policy=self._address_policy())
             self._stack.push_async_callback(sender.close)
-        return Notices(subscribers, sender, clock=self.clock)
+        return Notices(
+            subscribers,
+            sender,
+            credentials=self.credentials,
+            jobs=self.jobs,
+            ids=self.ids,
+            reauth_link=self._reauth_link,
+        )
 
     def _reauth_link(self, key: ConnectionKey, connection_id: UUID) -> str | None:
         template = self.settings.notices.reauth_link
@@ -336,7 +346,7 @@ class Runtime:
         self._services, self._worker = services, worker
         if self._stopping.is_set():
             return
-        unlisten = await self.jobs.listen(worker.wake) if worker else None
+        unlisten = await self.jobs.listen(lambda _queue: worker.wake()) if worker else None
         try:
             async with asyncio.TaskGroup() as group:
                 for service in services:

@@ -12,6 +12,7 @@ import asyncio
 import datetime
 import ssl
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 from cryptography import x509
@@ -57,10 +58,13 @@ class RawConnection:
     async def say(self, data: bytes) -> None:
         """Send *data*; a client that is gone is no error."""
         self._writer.write(data)
-        try:
+        with suppress(ConnectionError):
             await self._writer.drain()
-        except ConnectionError:
-            pass
+
+    @property
+    def gone(self) -> bool:
+        """Whether the client has hung up."""
+        return self._writer.transport.is_closing()
 
     def hang_up(self, *, reset: bool = False) -> None:
         """Close; with *reset* the client sees ECONNRESET."""
@@ -143,6 +147,8 @@ class RawServer:
             await self._script(connection)
             while await connection.more():
                 pass
+        except asyncio.CancelledError:  # the server is closing
+            pass
         finally:
             self._tasks.discard(task)
             writer.close()

@@ -1,4 +1,4 @@
-"""The transport's verdict against the server's ledger: what left, what did not, and that nothing leaves twice.
+"""The transport's verdict against the server's ledger: what left, what did not, and nothing twice.
 
 These tests pin behaviour of aiohttp that the refresh of single-use tokens rests on (D7, R6, E39, E43).
 """
@@ -192,7 +192,7 @@ async def test_tls_is_done_when_the_hook_is_asked(tmp_path: Path) -> None:
 
         async def before_sent() -> None:
             await server.connected.wait()  # asyncio reports a TLS connection once its handshake is done
-            assert server.received == 0
+            assert server.received == sum(map(len, server.arrivals))
 
         for _ in range(3):  # the second and third on the kept connection, session tickets and all
             assert isinstance(await transport.send(call_of(server.url), before_sent), Answered)

@@ -12,7 +12,7 @@ from typing import Any
 
 from fairlead.clock import Draw
 from fairlead.engine.executor import Executor
-from fairlead.engine.handler import Handler
+from fairlead.engine.handler import Handler, JobContext
 from fairlead.engine.ports import JobView, NewJob, ProcessIdentity
 from fairlead.engine.services.heartbeat import Heartbeat
 from fairlead.engine.services.rescuer import Rescuer
@@ -44,6 +44,46 @@ class Processes:
 
     def is_dead(self, identity: ProcessIdentity) -> bool:
         return identity.pid in self._dead
+
+
+class Gate:
+    """A handler that a test can see in, and lets go."""
+
+    def __init__(self, kind: str = "work", *, deaf: bool = False, timeout_s: float = 1000.0) -> None:
+        self.open = asyncio.Event()
+        self.started: list[str] = []
+        self.cancelled: list[str] = []
+        self.running = self.most = 0
+        self._deaf = deaf
+        self._moved = asyncio.Event()
+        self.handler = Handler(kind, self._run, timeout_s=timeout_s)
+
+    async def _run(self, context: JobContext) -> str:
+        name = str(context.args.get("name", context.job.job_id))
+        self.started.append(name)
+        self.running += 1
+        self.most = max(self.most, self.running)
+        self._moved.set()
+        try:
+            await self._wait(name)
+        finally:
+            self.running -= 1
+            self._moved.set()
+        return name
+
+    async def _wait(self, name: str) -> None:
+        while not self.open.is_set():
+            try:
+                await self.open.wait()
+            except asyncio.CancelledError:
+                self.cancelled.append(name)
+                if not self._deaf:
+                    raise
+
+    async def wait_running(self, count: int) -> None:
+        while self.running != count:
+            self._moved.clear()
+            await self._moved.wait()
 
 
 class Process:

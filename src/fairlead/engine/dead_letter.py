@@ -15,7 +15,9 @@ from datetime import datetime, timedelta
 from fairlead.clock import Draw
 from fairlead.engine.events import DeadLetterFailed, DeadLettersFull, DeadLettersProcessed
 from fairlead.engine.handler import Handler, JobContext
+from fairlead.engine.notices import NEEDS_REAUTH
 from fairlead.engine.ports import DeadLetter, DeadLetterStore, JobStore, Json, NewJob
+from fairlead.engine.token.handlers import REFRESH
 from fairlead.events import Emit
 from fairlead.ids import Ids
 from fairlead.policy.dead_letter import (
@@ -38,7 +40,6 @@ from fairlead.policy.safe import safe_text
 from fairlead.policy.states import DeadLetterStatus, Resolution
 
 PROCESS = "dead_letter.process"
-NEEDS_REAUTH = "event.needs_reauth"
 SPREAD_S = 60.0
 """Replays of one run are spread over this long, so that an outage does not end in a herd."""
 ONCE_FOR_S = 8 * 86_400.0
@@ -119,7 +120,8 @@ class DeadLetterProcessor:
             case RedriveNow():
                 return await self._redrive(entry)
             case StartReauth():
-                await self._notify(entry, last=False)
+                if entry.kind != REFRESH:  # a lost grant told itself in the transaction that condemned it
+                    await self._notify(entry, last=False)
                 await self._look_again(replace(entry, reauth_started_at=now), now, reauth_started=True)
                 return "reauth_started"
             case LastNotice():
@@ -189,14 +191,18 @@ def replay_of(entry: DeadLetter, ids: Ids, *, delay_s: float = 0.0) -> NewJob:
 
 
 def _notice(entry: DeadLetter, ids: Ids, *, last: bool) -> NewJob:
+    job_id = ids.uuid7()
     about: dict[str, Json] = {
+        "event_id": str(job_id),
+        "occurred_at": entry.last_at.isoformat(),
         "dead_letter_id": str(entry.dead_letter_id),
         "connection_id": str(entry.connection_id) if entry.connection_id else None,
+        "code": entry.code,
         "reason": entry.reason,
         "last": last,
     }
     return NewJob(
-        job_id=ids.uuid7(),
+        job_id=job_id,
         kind=NEEDS_REAUTH,
         tenant_id=entry.tenant_id,
         provider=entry.provider,

@@ -16,6 +16,7 @@ import inspect
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from uuid import UUID
 
 from fairlead.engine.handler import Handler, JobContext
@@ -44,6 +45,8 @@ WEBHOOK_RETRY = RetryPolicy.uniform(14, base_s=5.0, cap_s=6 * 3600.0, jitter=Jit
 """A receiver that is away is asked for up to 11 hours: 5 s, 10 s, 20 s and so on."""
 ONCE_FOR_S = 86_400.0
 """A webhook job's unique key outlives its end for so long: longer than its notice is retried and replayed."""
+EXPIRES_IN_S = 3 * 86_400.0
+"""Where no process has a webhook set any more, its jobs wait for one so long, then are dead letters."""
 
 _TIMEOUT_S = 60.0
 _WEBHOOK_TIMEOUT_S = 30.0
@@ -81,64 +84,51 @@ class Notices:
             Handler(TOKEN_EXPIRING, self.token_expiring, timeout_s=_TIMEOUT_S),
         ]
         if self._webhook is not None:
-            handlers.append(
-                Handler(WEBHOOK, self.post_webhook, timeout_s=_WEBHOOK_TIMEOUT_S, retry=WEBHOOK_RETRY)
-            )
+            post = partial(_post, self._webhook)
+            handlers.append(Handler(WEBHOOK, post, timeout_s=_WEBHOOK_TIMEOUT_S, retry=WEBHOOK_RETRY))
         return handlers
 
     async def needs_reauth(self, context: JobContext) -> Outcome:
-        """A connection needs its customer; once per loss, whoever noticed it."""
+        """A connection needs its customer: one notice per loss, whoever noticed it."""
         about = dict(context.args)
         if about.get("dead_letter_id"):
-            lost = await self._lost_connection(context)
-            if lost is not None and not about.get("last"):
-                return Cancel("the connection's own notice told it")
-            about = await self._completed(about)
+            credential = await self._connection_behind(context)
+            if credential is not None:
+                if credential.state == "revoked":
+                    return Cancel("the connection was revoked")
+                if credential.state == "needs_reauth" and not about.get("last"):
+                    return Cancel("the notice of the connection itself tells it")
+                about |= self._place(credential)
         return await self._deliver(context, _event("needs_reauth", context, about))
 
     async def token_expiring(self, context: JobContext) -> Outcome:
         """A token that cannot be refreshed is about to expire."""
-        return await self._deliver(context, _event("token_expiring", context, dict(context.args)))
-
-    async def post_webhook(self, context: JobContext) -> Outcome:
-        """Post one event; what its receiver makes of it decides about another try."""
-        if self._webhook is None:
-            return Cancel("no webhook is configured any more")
-        body = json.dumps(context.args["body"], ensure_ascii=False, separators=(",", ":")).encode()
-        await self._webhook.send(Webhook(context.args["event_id"], context.tenant, context.provider, body))
-        return Done({"delivered": "webhook"})
+        return await self._deliver(context, _event("token_expiring", context, context.args))
 
     # ---- what a dead letter's notice is about --------------------------------------------------
 
-    async def _lost_connection(self, context: JobContext) -> Credential | None:
-        """The connection behind a dead letter, if it is lost and has therefore been told of already.
+    async def _connection_behind(self, context: JobContext) -> Credential | None:
+        """The connection that a dead job was about, or the lost one that it must have met.
 
-        A condemnation enqueues its notice in its own transaction. A job that died of that loss says nothing
-        new; one whose handler judged by itself that the customer must act (``needs_reauth``) does, unless
-        the very connection it names is lost.
+        A job's own verdict (code ``needs_reauth``) that names no connection is about none we know.
         """
-        connection_id = context.args.get("connection_id")
-        if connection_id:
-            credential = await self._credentials.read_id(UUID(connection_id))
-            lost = credential is not None and credential.state in ("needs_reauth", "revoked")
-            return credential if lost else None
+        if context.args.get("connection_id"):
+            return await self._credentials.read_id(UUID(context.args["connection_id"]))
         if context.args.get("code") == "needs_reauth":
             return None
-        found = await self._credentials.search(
+        lost = await self._credentials.search(
             tenant=context.tenant, provider=context.provider, state="needs_reauth", limit=1
         )
-        return found[0] if found else None
+        return lost[0] if lost else None
 
-    async def _completed(self, about: dict[str, Json]) -> dict[str, Json]:
-        """With what a dead letter does not know: the connection's bucket and its link."""
-        if not about.get("connection_id"):
-            return about
-        credential = await self._credentials.read_id(UUID(about["connection_id"]))
-        if credential is None:
-            return about
+    def _place(self, credential: Credential) -> dict[str, Json]:
+        """What a dead letter does not know."""
         connection = credential.connection
-        link = self._reauth_link(connection.key, connection.connection_id)
-        return {**about, "bucket": connection.key.bucket, "link": link}
+        return {
+            "connection_id": str(connection.connection_id),
+            "bucket": connection.key.bucket,
+            "link": self._reauth_link(connection.key, connection.connection_id),
+        }
 
     # ---- delivery ------------------------------------------------------------------------------
 
@@ -174,6 +164,7 @@ class Notices:
             args=args,
             unique_key=event["event_id"],
             unique_for_s=ONCE_FOR_S,
+            expires_in_s=EXPIRES_IN_S,
         )
         stored = await self._jobs.enqueue([job])
         return str(stored[0].job_id)
@@ -189,6 +180,12 @@ class Notices:
         return [result for result in results if result is not None]
 
 
+async def _post(webhook: WebhookSender, context: JobContext) -> Outcome:
+    body = json.dumps(context.args["body"], ensure_ascii=False, separators=(",", ":")).encode()
+    await webhook.send(Webhook(context.args["event_id"], context.tenant, context.provider, body))
+    return Done({"delivered": "webhook"})
+
+
 async def _one(subscriber: Subscriber, event: Mapping[str, Json], heard: set[int], turn: int) -> None:
     try:
         if inspect.iscoroutinefunction(subscriber):
@@ -197,8 +194,8 @@ async def _one(subscriber: Subscriber, event: Mapping[str, Json], heard: set[int
             result = await asyncio.to_thread(subscriber, event)
             if inspect.isawaitable(result):
                 await result
-    except (SystemExit, KeyboardInterrupt) as ended:  # a task that ends by these ends the event loop
-        raise RuntimeError(f"the subscriber tried to end the process ({type(ended).__name__})") from None
+    except SystemExit:  # a task that ends by it ends the event loop
+        raise RuntimeError("the subscriber tried to end the process") from None
     heard.add(turn)
 
 

@@ -139,11 +139,9 @@ class Worker:
     async def _guarded_step(self, group: asyncio.TaskGroup) -> float:
         """One look for work; the seconds until the next, unless something wakes us."""
         try:
-            wait_s = await self._step(group)
+            return await self._step(group)
         except Exception as error:  # noqa: BLE001 (the store may be away; what runs, runs on)
             return self._health.failed(error)
-        self._health.worked()
-        return wait_s
 
     async def _step(self, group: asyncio.TaskGroup) -> float:
         if self._heartbeat.session_id is None or not self._acks.accepting or not self._has_memory():
@@ -166,6 +164,7 @@ class Worker:
             return self._poll_s()  # whatever changes this wakes us
         self._next_claim = self._clock.monotonic() + self._settings.claim_gap_s
         jobs = await self._jobs.claim(self._wanted, free, session_id)
+        self._health.worked()
         if jobs:
             faultpoint("job.after_claim")
         for job in jobs:

@@ -57,7 +57,7 @@ def sign(key: bytes, event_id: str, timestamp_s: int, body: bytes) -> str:
 def matches(key: bytes, event_id: str, timestamp_s: int, body: bytes, signatures: str) -> bool:
     """Whether one of the *signatures* (several by space while a secret is rotated) is ours."""
     ours = sign(key, event_id, timestamp_s, body).encode()
-    return any([hmac.compare_digest(ours, given.encode()) for given in signatures.split(" ")])
+    return any(hmac.compare_digest(ours, given.encode("utf-8", "replace")) for given in signatures.split(" "))
 
 
 def refusal(

@@ -98,8 +98,8 @@ def serve() -> None:
 
     delay_s = float(os.environ.get("DOT_ANSWER_DELAY_S", "0"))
     application = RecordedEndpoint(get_wsgi_application(), Record(os.environ["DOT_RECORD"]), delay_s)
+    ThreadedWSGIServer.request_queue_size = 128  # of connections not yet accepted; a fleet comes at once
     server = ThreadedWSGIServer(("127.0.0.1", 0), WSGIRequestHandler)
-    server.request_queue_size = 128
     server.set_app(application)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     _say({"url": f"http://127.0.0.1:{server.server_port}"})

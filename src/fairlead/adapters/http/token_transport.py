@@ -263,6 +263,7 @@ def _why(failure: Exception, sent: bool) -> str:
     words = next((words for kind, words in _WORDS if isinstance(failure, kind)), type(failure).__name__)
     if isinstance(failure, AddressRefused):
         return f"{words}: {failure}"
-    number = getattr(failure, "errno", None)
-    name = errno.errorcode.get(number) if isinstance(number, int) else None
-    return f"{words} ({name})" if name else words
+    if isinstance(failure, OSError) and not isinstance(failure, aiohttp.ClientSSLError):
+        name = errno.errorcode.get(failure.errno or 0)
+        return f"{words} ({name})" if name else words
+    return words

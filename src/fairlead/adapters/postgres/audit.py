@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from fairlead.adapters.postgres.driver import Row
-from fairlead.adapters.postgres.jsonb import tamed
+from fairlead.adapters.postgres.jsonb import decoded, tamed
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sqlfiles import statement
 from fairlead.engine.ports import AuditRecord
@@ -50,5 +50,5 @@ def _record(row: Row) -> AuditRecord:
         tenant=row["tenant_id"],
         provider=row["provider"],
         connection_id=row["connection_id"],
-        details=row["details"],
+        details=decoded(row["details"]),
     )

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from fairlead.adapters.postgres.driver import Row
-from fairlead.adapters.postgres.jobrows import args_text
+from fairlead.adapters.postgres.jobrows import args_text, with_values
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sqlfiles import statement
 from fairlead.engine.ports import DeadLetter, NewJob
@@ -182,7 +182,7 @@ class PostgresDeadLetterStore:
 
 
 def _entry(row: Row) -> DeadLetter:
-    return DeadLetter(**dict(row.items()))
+    return DeadLetter(**with_values(row, "details", "history", "args"))
 
 
 def _entries(rows: Sequence[Row]) -> list[DeadLetter]:

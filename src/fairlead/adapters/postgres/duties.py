@@ -7,7 +7,7 @@ from datetime import datetime
 from uuid import UUID
 
 from fairlead.adapters.postgres.driver import Row
-from fairlead.adapters.postgres.jobrows import args_text
+from fairlead.adapters.postgres.jobrows import args_text, with_values
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sqlfiles import statement
 from fairlead.engine.ports import NewJob, Schedule, ScheduleState
@@ -77,6 +77,6 @@ class PostgresDutyStore:
 
 
 def _state(row: Row) -> ScheduleState:
-    fields = dict(row.items())
+    fields = with_values(row, "args")
     last_tick, now = fields.pop("last_tick"), fields.pop("now")
     return ScheduleState(Schedule(**fields), last_tick, now)

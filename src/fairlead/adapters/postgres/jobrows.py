@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fairlead.adapters.postgres.driver import Row
-from fairlead.adapters.postgres.jsonb import JsonText, encoded, tamed
+from fairlead.adapters.postgres.jsonb import decoded, encoded, tamed
 from fairlead.engine.ports import Discarded, FailureRecord, Job, JobView, NewJob, Rescheduled
 from fairlead.errors import InputInvalid
 from fairlead.policy.payload import encode_args
@@ -30,21 +30,21 @@ def new_job_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
         "unique_keys": [job.unique_key for job in jobs],
         "unique_for_s": [job.unique_for_s for job in jobs],
         "expires_in_s": [job.expires_in_s for job in jobs],
-        "tags": [JsonText(encoded(job.tags)) if job.tags else None for job in jobs],
+        "tags": [encoded(job.tags) if job.tags else None for job in jobs],
         "replay_of": [job.replay_of for job in jobs],
     }
 
 
-def args_text(args: Mapping[str, Any], tenant: str) -> JsonText:
+def args_text(args: Mapping[str, Any], tenant: str) -> str:
     """JSON of a job's arguments; InputInvalid, naming the place, where they cannot be stored."""
     try:
-        return JsonText(encoded(args))
+        return encoded(args)
     except ValueError as error:
         encode_args(args, tenant=tenant)  # says exactly what is wrong with them
         raise InputInvalid(f"args: {error}", tenant=tenant) from None
 
 
-def failure_text(failure: FailureRecord) -> JsonText:
+def failure_text(failure: FailureRecord) -> str:
     """JSON of one failed attempt; never fails."""
     return tamed(
         {
@@ -60,9 +60,9 @@ def failure_text(failure: FailureRecord) -> JsonText:
     )
 
 
-def cancel_text(reason: str) -> JsonText:
-    """JSON of what a cancelled job keeps in its history."""
-    return tamed({"code": "cancelled", "reason": safe_text(reason)}, MAX_FAILURE_BYTES)
+def cancel_text(reason: str) -> str:
+    """JSON of what a cancelled job keeps as its result."""
+    return tamed({"cancelled": safe_text(reason)}, MAX_FAILURE_BYTES)
 
 
 def rescheduled_columns(outcomes: Sequence[Rescheduled]) -> dict[str, list[Any]]:
@@ -98,8 +98,8 @@ def claimed_job(row: Row) -> Job:
         priority=row["priority"],
         attempt=row["attempt"],
         crash_count=row["crash_count"],
-        args=row["args"],
-        streaks=row["streaks"],
+        args=decoded(row["args"]),
+        streaks=decoded(row["streaks"]),
         replay_of=row["replay_of"],
         created_at=row["created_at"],
         waited_s=row["waited_s"],
@@ -108,4 +108,10 @@ def claimed_job(row: Row) -> Job:
 
 def job_view(row: Row) -> JobView:
     """A row of job_get or job_search."""
-    return JobView(**dict(row.items()))
+    return JobView(**with_values(row, "args", "failures", "result"))
+
+
+def with_values(row: Row, *columns: str) -> dict[str, Any]:
+    """*row* as a dict, with its jsonb *columns* as values."""
+    fields = dict(row.items())
+    return fields | {column: decoded(fields[column]) for column in columns}

@@ -2,18 +2,19 @@
 
 Each method is one statement (acknowledge: one per type of outcome, in one transaction). A write of an outcome
 names the lease id under which the job was claimed and counts only while that lease stands; the row then keeps
-that id, so an answer that got lost is told from a write that was refused.
+that id, so an answer that got lost is told from a write that was refused (E12).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
 from fairlead.adapters.postgres.dead_letters import Bound
 from fairlead.adapters.postgres.driver import Row
-from fairlead.adapters.postgres.failures import Undone
+from fairlead.adapters.postgres.failures import CommitInDoubt, Undone
 from fairlead.adapters.postgres.jobrows import (
     cancel_text,
     claimed_job,
@@ -42,6 +43,7 @@ from fairlead.errors import InputInvalid
 from fairlead.ids import Ids
 
 COUNT_BOUND = 100_000
+LOST_FOR_S = 60.0  # longer than any statement is at work
 UNIQUE_VIOLATION = "23505"
 
 T = TypeVar("T")
@@ -57,6 +59,8 @@ class PostgresJobStore:
         self._bound = Bound(database, bound)
         self._wake_ups = WakeUps(database, enabled=notify)
         self._turn = 0
+        self._lost: dict[int, tuple[UUID, float]] = {}  # claims without an answer, by their seed
+        self._in_doubt: set[int] = set()  # lease ids of outcomes without an answer
 
     async def close(self) -> None:
         """Send the notifications that are still to be sent."""
@@ -112,38 +116,54 @@ class PostgresJobStore:
         return found[0] if found else None
 
     async def _claim(self, claim: Statement, session_id: UUID, query: Mapping[str, object]) -> list[Job]:
-        who = {"session_id": session_id, "lease_seed": self._ids.lease_id()}
-        rows = await self._database.again(
-            lambda: self._database.fetch(claim, **query, **who),
-            lambda: self._database.fetch(statement("job_claimed"), **who),
-        )
+        await self._hand_back_lost()
+        seed = self._ids.lease_id()
+        who = {"session_id": session_id, "lease_seed": seed}
+        try:
+            rows = await self._database.again(
+                lambda: self._database.fetch(claim, **query, **who),
+                lambda: self._database.fetch(statement("job_claimed"), **who),
+            )
+        except (CommitInDoubt, asyncio.CancelledError):
+            self._lost[seed] = (session_id, asyncio.get_running_loop().time() + LOST_FOR_S)
+            raise
         return [claimed_job(row) for row in rows]
+
+    async def _hand_back_lost(self) -> None:
+        """Give back what claims took whose answers never came, as long as such a claim may still be at work."""
+        if not self._lost:
+            return
+        lost = dict(self._lost)
+        moment = asyncio.get_running_loop().time()
+        sessions = [session_id for session_id, _ in lost.values()]
+        await self._database.fetch(statement("job_hand_back"), session_ids=sessions, lease_seeds=list(lost))
+        self._lost = {
+            seed: claim for seed, claim in self._lost.items() if claim[1] > moment or seed not in lost
+        }
 
     async def start_suspect(self, job_id: UUID, lease_id: int) -> bool:
         """See the port."""
         return await self._changed("job_start_suspect", job_id=job_id, lease_id=lease_id)
 
-    async def hand_back_strays(self, session_id: UUID, held: Sequence[UUID]) -> int:
-        """See the port."""
-        query = {"session_id": session_id, "held": held}
-        rows = await self._database.again(lambda: self._database.fetch(statement("job_hand_back"), **query))
-        return len(rows)
-
     # ---- outcomes ------------------------------------------------------------------------------
 
     async def acknowledge(self, outcomes: Sequence[Outcome]) -> set[UUID]:
-        """See the port. May be asked again with the same outcomes: what was accepted once stays accepted."""
+        """See the port."""
         if not outcomes:
             return set()
         try:
-            accepted = await self._database.again(lambda: self._write(outcomes))
+            accepted = await self._database.again(
+                lambda: self._write(outcomes), lambda: self._write_or_settled(outcomes)
+            )
         except InputInvalid:
             if len(outcomes) == 1:
                 raise
             middle = len(outcomes) // 2  # one bad outcome must not hold up its neighbours
             return await self.acknowledge(outcomes[:middle]) | await self.acknowledge(outcomes[middle:])
-        refused = [outcome for outcome in outcomes if outcome.job_id not in accepted]
-        return accepted | await self._settled(refused) if refused else accepted
+        except (CommitInDoubt, asyncio.CancelledError):
+            self._in_doubt.update(outcome.lease_id for outcome in outcomes)
+            raise
+        return accepted | await self._accepted_before(outcomes, accepted)
 
     async def _write(self, outcomes: Sequence[Outcome]) -> set[UUID]:
         writes = _writes(outcomes)
@@ -156,8 +176,20 @@ class PostgresJobStore:
                 accepted |= _ids(await transaction.fetch(write, **columns))
         return accepted
 
-    async def _settled(self, refused: Sequence[Outcome]) -> set[UUID]:
-        return _ids(await self._database.fetch(statement("job_settled"), **_leases(refused)))
+    async def _write_or_settled(self, outcomes: Sequence[Outcome]) -> set[UUID]:
+        return await self._write(outcomes) | await self._settled(outcomes)
+
+    async def _settled(self, outcomes: Sequence[Outcome]) -> set[UUID]:
+        return _ids(await self._database.fetch(statement("job_settled"), **_leases(outcomes)))
+
+    async def _accepted_before(self, outcomes: Sequence[Outcome], accepted: set[UUID]) -> set[UUID]:
+        """Of those refused now, what an earlier call had written whose answer was lost."""
+        if not self._in_doubt:
+            return set()
+        doubtful = [o for o in outcomes if o.lease_id in self._in_doubt and o.job_id not in accepted]
+        settled = await self._settled(doubtful) if doubtful else set()
+        self._in_doubt.difference_update(outcome.lease_id for outcome in outcomes)
+        return settled
 
     # ---- upkeep --------------------------------------------------------------------------------
 
@@ -205,12 +237,12 @@ class PostgresJobStore:
 
     async def cancel(self, job_id: UUID, reason: str) -> bool:
         """See the port."""
-        return await self._changed("job_cancel", job_id=job_id, failure=cancel_text(reason))
+        return await self._changed("job_cancel", job_id=job_id, result=cancel_text(reason))
 
     async def counts(self) -> Mapping[str, int]:
         """See the port. Beyond 100,000 rows of a kind no more are counted."""
         rows = await self._database.fetch(statement("job_counts"), bound=COUNT_BOUND)
-        return {row["label"]: row["jobs"] for row in rows}
+        return {row["label"]: row["jobs"] for row in rows if row["jobs"]}
 
     async def _changed(self, name: str, **values: object) -> bool:
         return await self._database.first(statement(name), **values) is not None
@@ -245,14 +277,14 @@ def _writes(outcomes: Sequence[Outcome]) -> list[tuple[Statement, Columns]]:
     discarded = [outcome for outcome in outcomes if isinstance(outcome, Discarded)]
     writes: list[tuple[Statement, Columns]] = []
     if completed:
-        results = [None if outcome.result is None else tamed(outcome.result) for outcome in completed]
-        writes.append((statement("job_complete"), _leases(completed) | {"results": results}))
+        done = [None if outcome.result is None else tamed(outcome.result) for outcome in completed]
+        writes.append((statement("job_complete"), _leases(completed) | {"results": done}))
     if rescheduled:
         columns = _leases(rescheduled) | rescheduled_columns(rescheduled)
         writes.append((statement("job_reschedule"), columns))
     if cancelled:
-        failures = [cancel_text(outcome.reason) for outcome in cancelled]
-        writes.append((statement("job_cancel_running"), _leases(cancelled) | {"failures": failures}))
+        results = [cancel_text(outcome.reason) for outcome in cancelled]
+        writes.append((statement("job_cancel_running"), _leases(cancelled) | {"results": results}))
     if discarded:
         writes.append((statement("job_discard"), _leases(discarded) | discarded_columns(discarded)))
     return writes

@@ -1,8 +1,9 @@
 """jsonb in and out of Python, fast on the way that is taken, never stuck on the one that is not (F7, E08).
 
-Writing is strict: what jsonb refuses (NaN, NUL, half a surrogate) or JSON cannot say raises ValueError before
-anything is sent. For values of unknown origin (results, errors) there is `tamed`, which never fails. Reading
-never fails either: one unreadable document must not hide the other rows of an answer.
+The driver carries jsonb as text; stores turn it into values at their edge. Writing is strict: what jsonb
+refuses (NaN, NUL, half a surrogate) or JSON cannot say raises ValueError before anything is sent. For values
+of unknown origin (results, errors) there is `tamed`, which never fails. Reading never fails either: one
+unreadable document must not hide the other rows of an answer.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from fairlead.adapters.postgres.driver import Connection
 from fairlead.policy.safe import safe_json
 
 MAX_TAMED_BYTES = 64 * 1024
@@ -22,16 +22,8 @@ _parse = TypeAdapter(Any).validate_json
 _SHOWN = 200
 
 
-class JsonText(str):
-    """Text that is JSON already, and known to be acceptable."""
-
-    __slots__ = ()
-
-
 def encoded(value: object) -> str:
     """JSON text of *value*; ValueError where jsonb could not hold it."""
-    if type(value) is JsonText:
-        return value
     try:
         text = _ENCODER.encode(value)
         if not text.isascii():
@@ -43,19 +35,21 @@ def encoded(value: object) -> str:
     return text
 
 
-def tamed(value: object, max_bytes: int = MAX_TAMED_BYTES) -> JsonText:
+def tamed(value: object, max_bytes: int = MAX_TAMED_BYTES) -> str:
     """JSON text for *value*, whatever it is: like policy's safe_json, which is asked only where needed."""
     try:
         text = encoded(value)
     except ValueError:
-        return JsonText(safe_json(value, max_bytes))
+        return safe_json(value, max_bytes)
     if len(text) > max_bytes // 4 and len(text.encode()) > max_bytes:
-        return JsonText(safe_json(value, max_bytes))
-    return JsonText(text)
+        return safe_json(value, max_bytes)
+    return text
 
 
-def decoded(text: str) -> Any:
-    """The value of *text*, or ``{"unreadable": "<its beginning>"}``."""
+def decoded(text: str | None) -> Any:
+    """The value of *text* (None for SQL's NULL), or ``{"unreadable": "<its beginning>"}``."""
+    if text is None:
+        return None
     try:
         return _parse(text)
     except ValueError:  # over 200 levels, or a number with over 4,300 digits: only foreign SQL stores such
@@ -64,11 +58,6 @@ def decoded(text: str) -> Any:
         return json.loads(text, parse_int=_integer)
     except (ValueError, RecursionError):
         return {"unreadable": text[:_SHOWN]}
-
-
-async def use_jsonb(connection: Connection) -> None:
-    """Have *connection* carry jsonb as Python values."""
-    await connection.set_type_codec("jsonb", schema="pg_catalog", encoder=encoded, decoder=decoded)
 
 
 def _holds_nul(value: object) -> bool:

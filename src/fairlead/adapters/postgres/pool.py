@@ -22,7 +22,7 @@ from fairlead.adapters.postgres.session import (
     DatabaseSettings,
     checked_server,
     connect_options,
-    prepare,
+    guard_socket,
 )
 from fairlead.adapters.postgres.sqlfiles import Statement
 from fairlead.errors import DependencyUnavailable
@@ -64,7 +64,7 @@ class Database:
                 **connect_options(settings),
                 min_size=settings.min_size,
                 max_size=settings.max_size,
-                init=prepare,
+                init=guard_socket,
                 reset=_as_it_is,
             )
         except DRIVER_ERRORS as error:
@@ -203,7 +203,7 @@ class Database:
         """A connection of its own, outside the pool."""
         try:
             connection = cast(Connection, await asyncpg.connect(**connect_options(self.settings)))
-            await prepare(connection)
+            await guard_socket(connection)
         except DRIVER_ERRORS as error:
             raise not_done(error) from error
         return connection

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.adapters.postgres.driver import Connection
-from fairlead.adapters.postgres.jsonb import use_jsonb
 from fairlead.adapters.postgres.sqlfiles import statement
 from fairlead.errors import ConfigInvalid
 
@@ -80,14 +79,7 @@ def _server_settings(settings: DatabaseSettings) -> dict[str, str]:
     }
 
 
-async def prepare(connection: Connection) -> None:
-    """What each new connection gets."""
-    _guard_socket(connection)
-    async with connection.transaction(isolation=ISOLATION):  # keeps a transaction pooler on one server
-        await use_jsonb(connection)
-
-
-def _guard_socket(connection: Connection) -> None:
+async def guard_socket(connection: Connection) -> None:
     """Have the system notice a peer that vanished without a word (E16). A Unix socket needs no such thing."""
     transport = getattr(connection, "_transport", None)
     sock = transport.get_extra_info("socket") if transport is not None else None

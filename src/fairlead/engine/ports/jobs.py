@@ -173,7 +173,10 @@ class JobStore(Protocol):
         ...
 
     async def claim(self, wanted: ClaimFilter, demand: int, session_id: UUID) -> list[Job]:
-        """Up to *demand* due jobs, most urgent first, each under a fresh lease id. Never a suspect."""
+        """Up to *demand* due jobs, most urgent first, each under a fresh lease id. Never a suspect.
+
+        A session that others presume dead gets nothing. What a claim took whose answer was lost goes back.
+        """
         ...
 
     async def claim_suspect(self, wanted: ClaimFilter, session_id: UUID) -> Job | None:
@@ -184,18 +187,10 @@ class JobStore(Protocol):
         """The suspect begins to run, alone; False if the lease is gone."""
         ...
 
-    async def hand_back_strays(self, session_id: UUID, held: Sequence[UUID]) -> int:
-        """Give back jobs that run under *session_id* but are not among *held*; how many.
-
-        A claim whose answer was lost (a cut connection, a cancelled caller) may leave such jobs behind, and
-        the session's heartbeat keeps them. To be called now and then, while no claim is under way.
-        """
-        ...
-
     async def acknowledge(self, outcomes: Sequence[Outcome]) -> set[UUID]:
         """Write outcomes where the lease id still stands; returns the jobs accepted, the rest are stale.
 
-        Asked again with the same outcomes it accepts again what it had accepted.
+        Asked again after an answer that was lost, it tells what had been accepted, too.
         """
         ...
 

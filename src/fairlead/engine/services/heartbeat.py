@@ -69,6 +69,10 @@ class Heartbeat:
         """The session under which work may be claimed and sent; None before the first and while fenced."""
         return self._session_id
 
+    def holds(self) -> bool:
+        """True while there is a session."""
+        return self._session_id is not None
+
     @property
     def lease_s(self) -> float:
         """How long a session stands without renewal."""

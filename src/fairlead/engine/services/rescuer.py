@@ -45,15 +45,20 @@ class Rescuer:
 
     def service(self, *, clock: Clock, draw: Draw) -> Service:
         """This as a service."""
-        interval_s = rescue_interval_s(self._heartbeat.lease_s)
         return Service(
-            "rescuer", self.one_pass, interval_s=interval_s, clock=clock, draw=draw, emit=self._emit
+            "rescuer",
+            self.one_pass,
+            interval_s=rescue_interval_s(self._heartbeat.lease_s),
+            clock=clock,
+            draw=draw,
+            emit=self._emit,
+            ready=self._heartbeat.holds,
         )
 
     async def one_pass(self) -> None:
         """Bury, rescue and expire, in batches until a batch is not full."""
         session_id = self._heartbeat.session_id
-        if session_id is None:  # presumed dead ourselves: judge nobody
+        if session_id is None:  # presumed dead ourselves: we judge nobody
             return
         await self._bury()
         every_s = rescue_interval_s(self._heartbeat.lease_s) / 2

@@ -40,7 +40,13 @@ class Scheduler:
     def service(self, *, clock: Clock, draw: Draw) -> Service:
         """This as a service."""
         return Service(
-            "scheduler", self.one_pass, interval_s=LOOK_EVERY_S, clock=clock, draw=draw, emit=self._emit
+            "scheduler",
+            self.one_pass,
+            interval_s=LOOK_EVERY_S,
+            clock=clock,
+            draw=draw,
+            emit=self._emit,
+            ready=self._heartbeat.holds,
         )
 
     async def one_pass(self) -> float:

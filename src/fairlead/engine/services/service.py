@@ -88,13 +88,25 @@ class Health:
 
 
 class Service:
-    """Runs *one_pass* every *interval_s* seconds, spread by a tenth: processes do not march in step."""
+    """Runs *one_pass* every *interval_s* seconds, spread by a tenth: processes do not march in step.
+
+    While *ready* says no (default: it is always ready) the pass is left out.
+    """
 
     def __init__(
-        self, name: str, one_pass: Pass, *, interval_s: float, clock: Clock, draw: Draw, emit: Emit
+        self,
+        name: str,
+        one_pass: Pass,
+        *,
+        interval_s: float,
+        clock: Clock,
+        draw: Draw,
+        emit: Emit,
+        ready: Callable[[], bool] = lambda: True,
     ) -> None:
         self.name = name
         self._pass = one_pass
+        self._ready = ready
         self._interval_s = interval_s
         self._clock = clock
         self._draw = draw
@@ -120,6 +132,8 @@ class Service:
         self._woken.set()
 
     async def _guarded_pass(self) -> float:
+        if not self._ready():  # no pass is no sign of health either
+            return min(self._interval_s, RETRY_CAP_S)
         try:
             wait_s = await self._pass()
         except Exception as error:  # noqa: BLE001 (a service outlives whatever a pass meets; it is told)

@@ -1,9 +1,11 @@
 """Named points where a test may hold a request: no sleeps, no races.
 
-hold = issuer.hold("processed", connection="acme")
-...                       # the client under test sends its refresh
-await hold.reached()      # the token is spent, no byte of the answer has left
-hold.release()
+    hold = issuer.hold("processed", connection="acme")
+    ...                       # the client under test sends its refresh
+    await hold.reached()      # the token is spent, no byte of the answer has left
+    hold.release()
+
+A `Hook` does whatever else a test needs at such a point, for example kill the client.
 """
 
 from __future__ import annotations

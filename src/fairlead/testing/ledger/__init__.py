@@ -1,7 +1,9 @@
 """Reads and judges the ledger of the test issuer: the truth of the other side.
 
-verdict = judge(read_ledger(path))
-assert not verdict.violations and verdict.burnt == 0
+    verdict = judge(read_ledger(path))
+    assert not verdict.violations and verdict.burnt == 0
+
+The rules of the judgement stand in ``fairlead.testing.ledger.verdict``.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ CREATE TABLE job (
     -- whether the key is taken: while the job is open, and until unique_until where there is one
     unique_live boolean NOT NULL DEFAULT false,
     unique_until timestamptz,
-    -- the lineage (first job) of the dead letter that this job replays
+    -- the dead letter that this job replays
     replay_of uuid,
     streaks jsonb NOT NULL DEFAULT '{}',
     failures jsonb NOT NULL DEFAULT '[]',
@@ -179,7 +179,6 @@ CREATE INDEX dead_letter_open_idx ON dead_letter (queue, kind) WHERE status = 'p
 CREATE INDEX dead_letter_tenant_idx ON dead_letter (tenant_id, first_at);
 CREATE INDEX dead_letter_connection_idx ON dead_letter (connection_id)
     WHERE status = 'pending_review' AND connection_id IS NOT NULL;
-CREATE INDEX dead_letter_replay_idx ON dead_letter (replay_job_id) WHERE replay_job_id IS NOT NULL;
 CREATE INDEX dead_letter_job_idx ON dead_letter (job_id);
 CREATE INDEX dead_letter_closed_idx ON dead_letter (queue, resolved_at) WHERE resolved_at IS NOT NULL;
 
@@ -197,25 +196,28 @@ CREATE FUNCTION dead_letter_bury(
     new_id uuid, dead job, why_category text, why_code text, why_reason text, why_details jsonb,
     about_connection uuid, about_token_expires_at timestamptz, due timestamptz
 ) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE replayed dead_letter;
 BEGIN
     IF dead.replay_of IS NOT NULL THEN
+        SELECT * INTO replayed FROM dead_letter WHERE dead_letter_id = dead.replay_of FOR UPDATE;
+    END IF;
+    IF replayed.status = 'pending_review' AND replayed.replay_job_id = dead.job_id THEN
         UPDATE dead_letter SET
             job_id = dead.job_id, category = why_category, code = why_code, reason = why_reason,
             details = why_details, token_expires_at = about_token_expires_at, last_at = now(),
             replay_job_id = NULL, action_due_at = due,
             history = (SELECT jsonb_agg(entry ORDER BY n) FROM (
-                SELECT entry, n FROM jsonb_array_elements(history || dead.failures) WITH ORDINALITY AS h(entry, n)
+                SELECT entry, n
+                FROM jsonb_array_elements(replayed.history || dead.failures) WITH ORDINALITY AS h(entry, n)
                 ORDER BY n DESC LIMIT 20) AS latest)
-        WHERE replay_job_id = dead.job_id AND status = 'pending_review';
-        IF FOUND THEN
-            RETURN;
-        END IF;
+        WHERE dead_letter_id = dead.replay_of;
+        RETURN;
     END IF;
     INSERT INTO dead_letter (
         dead_letter_id, job_id, lineage_id, queue, kind, tenant_id, provider, connection_id, group_key, priority,
         category, code, reason, details, history, args, unique_key, token_expires_at, action_due_at)
     VALUES (
-        new_id, dead.job_id, coalesce(dead.replay_of, dead.job_id), dead.queue, dead.kind, dead.tenant_id,
+        new_id, dead.job_id, coalesce(replayed.lineage_id, dead.job_id), dead.queue, dead.kind, dead.tenant_id,
         dead.provider, about_connection, dead.group_key, dead.priority, why_category, why_code, why_reason,
         why_details, dead.failures, dead.args, dead.unique_key, about_token_expires_at, due);
 END $$;
@@ -243,7 +245,10 @@ CREATE SEQUENCE send_epoch AS bigint CACHE 50;
 
 CREATE TABLE credential (
     connection_id uuid PRIMARY KEY REFERENCES connection ON DELETE CASCADE,
+    -- the connection's name, which never changes, once more: scans of what is due read this table alone
     tenant_id text NOT NULL,
+    provider text NOT NULL,
+    bucket text NOT NULL,
     state text NOT NULL DEFAULT 'active'
         CHECK (state IN ('active', 'unknown', 'needs_reauth', 'revoked')),
     state_reason text,

@@ -9,12 +9,12 @@ WITH made AS (
     VALUES (:connection_id, :tenant_id, :provider, :bucket, :variant, :account_id, :client_id,
             :endpoint, :settings)
     ON CONFLICT (tenant_id, provider, bucket) DO NOTHING
-    RETURNING connection_id, tenant_id, provider
+    RETURNING connection_id, tenant_id, provider, bucket
 ),
 sealed AS (
-    INSERT INTO credential (connection_id, tenant_id, sealed, key_id, refreshable, expires_at, urgent_at,
-                            critical_at, due_at)
-    SELECT connection_id, tenant_id, :sealed::bytea, :key_id::uuid, :refreshable::boolean,
+    INSERT INTO credential (connection_id, tenant_id, provider, bucket, sealed, key_id, refreshable,
+                            expires_at, urgent_at, critical_at, due_at)
+    SELECT connection_id, tenant_id, provider, bucket, :sealed::bytea, :key_id::uuid, :refreshable::boolean,
            now() + :expires_in_s::float8 * interval '1 second',
            now() + :urgent_in_s::float8 * interval '1 second',
            now() + :critical_in_s::float8 * interval '1 second',

@@ -1,6 +1,6 @@
 -- credential_condemn: needs_reauth by compare-and-set, with its audit record and its notice job.
 -- Takes   connection_id, generation, rotation_id (NULL: no refresh may be in flight), reason, audit_id,
---         job_id, job_args, job_tenant (the notice), unique_key
+--         job_id, job_args (of the notice, which is told once per loss), unique_key
 -- Gives   connection_id; no row if a winner was there: a loser can never disable it
 -- Locks   the rotation's and the credential's rows
 -- Needs   the primary keys; the rotation row is the proof that no other owner is at it
@@ -21,7 +21,9 @@ condemned AS (
 told AS (
     INSERT INTO job (job_id, kind, tenant_id, provider, group_key, priority, args, unique_key, unique_live)
     SELECT :job_id::uuid, 'event.needs_reauth', condemned.tenant_id, connection.provider,
-           condemned.connection_id::text, 1, :job_args::jsonb, :unique_key::text, true
+           condemned.connection_id::text, 1,
+           :job_args::jsonb || jsonb_build_object('event_id', :job_id::uuid, 'occurred_at', now()),
+           :unique_key::text, true
     FROM condemned JOIN connection USING (connection_id)
     ON CONFLICT (kind, tenant_id, unique_key) WHERE unique_live DO NOTHING
 )

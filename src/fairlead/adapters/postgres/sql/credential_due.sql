@@ -5,10 +5,10 @@
 -- Locks   nothing
 -- Needs   credential_due_idx (due_at, connection_id) WHERE due_at IS NOT NULL
 --         A refresh that died stays out until its dead letter has cooled down (R14).
-SELECT cr.connection_id, c.tenant_id, c.provider, c.bucket, cr.generation, cr.refreshable, cr.due_at,
+SELECT cr.connection_id, cr.tenant_id, cr.provider, cr.bucket, cr.generation, cr.refreshable, cr.due_at,
        CASE WHEN cr.critical_at <= now() THEN 0 WHEN cr.urgent_at <= now() THEN 1 ELSE 2 END AS priority,
        coalesce(cr.expires_at <= now(), false) AS expired
-FROM credential cr JOIN connection c USING (connection_id)
+FROM credential cr
 WHERE cr.due_at <= now() AND (cr.due_at, cr.connection_id) > (:after_due_at::timestamptz, :after_id::uuid)
     AND (NOT :urgent_only::boolean OR cr.urgent_at <= now())
     AND NOT EXISTS (

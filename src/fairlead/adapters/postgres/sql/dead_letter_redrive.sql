@@ -6,7 +6,7 @@
 -- Locks   the entry's row
 -- Needs   the primary key; job_unique_idx
 WITH entry AS MATERIALIZED (
-    SELECT dead_letter_id, lineage_id FROM dead_letter
+    SELECT dead_letter_id FROM dead_letter
     WHERE dead_letter_id = :dead_letter_id AND status = 'pending_review' AND replay_job_id IS NULL
     FOR UPDATE
 ),
@@ -16,7 +16,7 @@ stored AS (
     SELECT :job_id::uuid, :kind::text, :tenant_id::text, :queue::text, :provider::text, :group_key::text,
            :priority::smallint, now() + :delay_s::float8 * interval '1 second', :args::jsonb, :unique_key::text,
            :unique_key::text IS NOT NULL, now() + :expires_in_s::float8 * interval '1 second', :tags::text[],
-           entry.lineage_id
+           entry.dead_letter_id
     FROM entry
     ON CONFLICT (kind, tenant_id, unique_key) WHERE unique_live DO NOTHING
     RETURNING job_id, queue, run_at

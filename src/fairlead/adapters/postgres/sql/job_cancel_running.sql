@@ -1,23 +1,23 @@
 -- job_cancel_running: handlers ended their jobs without success and without a dead letter.
--- Takes   arrays of one length: job_ids, lease_ids, failures (what to keep in the history)
+-- Takes   arrays of one length: job_ids, lease_ids, results (why)
 -- Gives   job_id of those accepted; the others were not running under that lease any more
 -- Locks   the jobs' rows, and those of the dead letters whose replay this was: the processor looks at them again
--- Needs   the primary key; dead_letter_replay_idx for replays
+-- Needs   the primary keys
 WITH input AS (
-    SELECT * FROM unnest(:job_ids::uuid[], :lease_ids::bigint[], :failures::jsonb[]) AS i (job_id, lease_id, failure)
+    SELECT * FROM unnest(:job_ids::uuid[], :lease_ids::bigint[], :results::jsonb[]) AS i (job_id, lease_id, result)
 ),
 done AS (
     UPDATE job SET
         state = 'cancelled', finished_at = now(), crash_count = 0, lease_id = NULL, session_id = NULL,
         settled_lease_id = input.lease_id, unique_live = coalesce(unique_until > now(), false),
-        failures = failure_added(failures, input.failure)
+        result = input.result
     FROM input
     WHERE job.job_id = input.job_id AND job.lease_id = input.lease_id AND job.state = 'running'
     RETURNING job.job_id, job.replay_of
 ),
 freed AS (
     UPDATE dead_letter SET replay_job_id = NULL, action_due_at = now()
-    WHERE replay_job_id = ANY(ARRAY(SELECT job_id FROM done WHERE replay_of IS NOT NULL))
-        AND status = 'pending_review'
+    FROM done
+    WHERE dead_letter_id = done.replay_of AND replay_job_id = done.job_id AND status = 'pending_review'
 )
 SELECT job_id FROM done

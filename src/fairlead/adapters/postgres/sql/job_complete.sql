@@ -2,7 +2,7 @@
 -- Takes   arrays of one length: job_ids, lease_ids, results
 -- Gives   job_id of those accepted; the others were not running under that lease any more
 -- Locks   the jobs' rows, and those of the dead letters closed
--- Needs   the primary key; dead_letter_replay_idx for replays
+-- Needs   the primary keys
 WITH input AS (
     SELECT * FROM unnest(:job_ids::uuid[], :lease_ids::bigint[], :results::jsonb[]) AS i (job_id, lease_id, result)
 ),
@@ -19,7 +19,7 @@ healed AS (
     UPDATE dead_letter SET
         status = 'auto_resolved', resolution = 'redrive', resolved_by = 'fairlead',
         resolved_why = 'its replay succeeded', resolved_at = now(), action_due_at = NULL
-    WHERE replay_job_id = ANY(ARRAY(SELECT job_id FROM done WHERE replay_of IS NOT NULL))
-        AND status = 'pending_review'
+    FROM done
+    WHERE dead_letter_id = done.replay_of AND replay_job_id = done.job_id AND status = 'pending_review'
 )
 SELECT job_id FROM done

@@ -1,10 +1,11 @@
--- job_hand_back: give back jobs that run under a session although its process does not hold them.
--- Takes   session_id, held (job ids that it does hold)
--- Gives   job_id of those given back
+-- job_hand_back: give back what claims got whose answers were lost for good.
+-- Takes   arrays of one length: session_ids, lease_seeds (of those claims)
+-- Gives   job_id of those given back, their attempt restored
 -- Locks   their rows
--- Needs   job_running_idx. Such jobs come from a claim whose answer was lost and that was carried out late; the
---         attempt is handed back
+-- Needs   job_running_idx
 UPDATE job SET
     state = 'available', attempt = greatest(attempt - 1, 0), lease_id = NULL, session_id = NULL, started_at = NULL
-WHERE session_id = :session_id::uuid AND state = 'running' AND job_id <> ALL(:held::uuid[])
-RETURNING job_id
+FROM unnest(:session_ids::uuid[], :lease_seeds::bigint[]) AS lost (session_id, lease_seed)
+WHERE job.session_id = lost.session_id AND job.state = 'running'
+    AND job.lease_id = uuid_hash_extended(job.job_id, lost.lease_seed) & 9223372036854775807
+RETURNING job.job_id

@@ -1,0 +1,87 @@
+"""One row a figure: ours, the limit, their ratio, the goal, and where it was measured."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Medians of *n* interleaved runs. *goal* bounds ratios from below, or from above with *at_most*."""
+
+    bench: str
+    ours: float
+    unit: str
+    n: int
+    limit: float | None = None
+    peers: Mapping[str, float] = field(default_factory=dict)
+    goal: Mapping[str, float] = field(default_factory=dict)
+    aim: Mapping[str, float] = field(default_factory=dict)
+    at_most: bool = False
+    more: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def ratios(self) -> dict[str, float]:
+        """Ours over the best peer and over the limit, where there are any."""
+        found = {}
+        if self.peers:
+            found["ratio_best_peer"] = self.ours / max(self.peers.values())
+        if self.limit:
+            found["ratio_limit"] = self.ours / self.limit
+        return found
+
+    @property
+    def passed(self) -> bool:
+        """Whether every goal is met."""
+        ratios = self.ratios
+        pairs = ((ratios[name], bound) for name, bound in self.goal.items())
+        return all(got <= bound if self.at_most else got >= bound for got, bound in pairs)
+
+    def as_dict(self) -> dict[str, object]:
+        """The JSON object; fields that do not apply are left out."""
+        fields: dict[str, object] = {"bench": self.bench, "ours": _round(self.ours), "unit": self.unit}
+        if self.peers:
+            fields["peers"] = {name: _round(value) for name, value in self.peers.items()}
+        if self.limit is not None:
+            fields["limit"] = _round(self.limit)
+        fields |= {name: _round(value) for name, value in self.ratios.items()}
+        if self.goal:
+            fields |= {"goal": dict(self.goal), "pass": self.passed}
+        if self.aim:
+            fields["aim"] = dict(self.aim)
+        return {**fields, **self.more, "n": self.n, "commit": commit()}
+
+
+def print_rows(rows: Sequence[Row], *, as_json: bool) -> None:
+    """JSON lines, or a table for people."""
+    for row in rows:
+        if as_json:
+            print(json.dumps(row.as_dict()), flush=True)
+            continue
+        ratios = "  ".join(f"{name} {value:.2f}" for name, value in row.ratios.items())
+        verdict = "" if not row.goal else ("met" if row.passed else "MISSED")
+        print(f"{row.bench:<24}{row.ours:>12.1f} {row.unit:<14}{ratios:<28}{verdict}")
+
+
+def commit() -> str:
+    """The commit that is measured, with ``+`` if the tree differs from it."""
+    folder = Path(__file__).parent
+    try:
+        name = _git(folder, "rev-parse", "--short=12", "HEAD")
+        return name + ("+" if _git(folder, "status", "--porcelain") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def _git(folder: Path, *words: str) -> str:
+    return subprocess.run(
+        ["git", *words], cwd=folder, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def _round(value: float) -> float:
+    return round(value, 3 if abs(value) < 100 else 1)

@@ -1,0 +1,121 @@
+"""Posts signed events (Standard Webhooks 1.0): one POST, one verdict, nothing of the answer but its status.
+
+Only https, unless private addresses may be called. No redirects: an event goes to the address of the
+settings or nowhere. Connections are not kept: events are rare, and a kept one may be found dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+
+import aiohttp
+from yarl import URL
+
+from fairlead.adapters.http.resolver import AddressPolicy, AddressRefused, CheckedResolver
+from fairlead.engine.ports import Webhook
+from fairlead.errors import ConfigInvalid, FairleadError, NotSent, TransientFailure
+from fairlead.policy.category import Category
+from fairlead.policy.hint import server_hint
+from fairlead.policy.webhook import ID, SIGNATURE, TIMESTAMP, refusal, sign, signing_key
+from fairlead.secret import Secret
+
+DEADLINE_S = 10.0
+_PUBLIC_ONLY = AddressPolicy()
+_AT_ONCE = 20
+
+
+class AiohttpWebhookSender:
+    """See ``fairlead.engine.ports.WebhookSender``. Made and used in one event loop.
+
+    Raises ConfigInvalid for a *url* or *secret* that cannot be used. *deadline_s* is for the whole request;
+    default 10. *now* is the wall clock of the signature's timestamp, in Unix seconds.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        secret: Secret,
+        *,
+        policy: AddressPolicy = _PUBLIC_ONLY,
+        deadline_s: float = DEADLINE_S,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._url = _checked(url, policy)
+        self._key = signing_key(secret)
+        self._policy = policy
+        self._deadline_s = deadline_s
+        self._now = now
+        self._resolver = CheckedResolver(policy, threads=1)
+        connector = aiohttp.TCPConnector(resolver=self._resolver, force_close=True, limit=_AT_ONCE)
+        self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+
+    async def close(self) -> None:
+        """Requests under way fail."""
+        await self._session.close()
+        await self._resolver.close()
+
+    async def send(self, webhook: Webhook) -> None:
+        """POST once; see the port for what is raised."""
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                status, hint_s = await self._post(webhook)
+        except (aiohttp.ClientError, OSError) as error:  # a TimeoutError is an OSError
+            raise self._unanswered(error, webhook) from None
+        refused = refusal(status, retry_after_s=hint_s, tenant=webhook.tenant, provider=webhook.provider)
+        if refused is not None:
+            raise refused
+
+    async def _post(self, webhook: Webhook) -> tuple[int, float | None]:
+        """Status, and the wait asked for. The body is never read: leaving the block closes the connection."""
+        self._policy.check_literal(self._url.host or "")
+        async with self._session.post(
+            self._url, data=webhook.body, headers=self._headers(webhook), allow_redirects=False
+        ) as response:
+            headers = {name.lower(): response.headers.getall(name) for name in set(response.headers)}
+            return response.status, server_hint(headers, now_epoch_s=self._now())
+
+    def _headers(self, webhook: Webhook) -> Mapping[str, str]:
+        timestamp_s = int(self._now())  # of this try: receivers refuse what is older than minutes
+        return {
+            "Content-Type": "application/json",
+            "User-Agent": "fairlead",
+            ID: webhook.event_id,
+            TIMESTAMP: str(timestamp_s),
+            SIGNATURE: sign(self._key, webhook.event_id, timestamp_s, webhook.body),
+        }
+
+    def _unanswered(self, error: Exception, webhook: Webhook) -> FairleadError:
+        tenant, provider, name = webhook.tenant, webhook.provider, type(error).__name__
+        cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+        if isinstance(cause, AddressRefused):
+            what = f"the webhook's receiver may not be called: {cause}"
+            return ConfigInvalid(what, tenant=tenant, provider=provider, hint=_PRIVATE_HINT)
+        if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ClientConnectorCertificateError):
+            hint = "check notices.webhook_url, and that this host reaches it"
+            what = f"the webhook's receiver was not reached ({name})"
+            return NotSent(what, tenant=tenant, provider=provider, hint=hint)
+        late = isinstance(error, TimeoutError)
+        said = f"did not answer in {self._deadline_s:g} s" if late else f"broke off ({name})"
+        category = Category.TRANSIENT_NETWORK.value
+        what = f"the webhook's receiver {said}"
+        return TransientFailure(what, tenant=tenant, provider=provider, category=category)
+
+
+_PRIVATE_HINT = "use a public https address, or set http.allow_private_addresses"
+
+
+def _checked(text: str, policy: AddressPolicy) -> URL:
+    try:
+        url = URL(text)
+    except ValueError:
+        url = URL()
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ConfigInvalid("notices.webhook_url is no http or https address", hint=_PRIVATE_HINT)
+    if url.user is not None or url.password is not None:
+        hint = "the signature shows who sends; leave them out"
+        raise ConfigInvalid("notices.webhook_url holds a user or password", hint=hint)
+    if url.scheme == "http" and not (policy.allow_private or url.host in policy.private_hosts):
+        raise ConfigInvalid("notices.webhook_url is not https", hint=_PRIVATE_HINT)
+    return url

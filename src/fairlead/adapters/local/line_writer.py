@@ -1,0 +1,112 @@
+"""Writes lines to a file descriptor from a thread, so that a reader who stops reading stops nobody (E50).
+
+``put`` takes a line or drops it, at once. What is dropped (the queue is full, the disk is) is counted, and
+told in a line of its own as soon as one can be written again. The descriptor is used directly: Python's own
+stderr has a lock that a stuck writer would hold while the process ends.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+
+MAX_QUEUED_BYTES = 4 << 20
+MAX_BATCH_BYTES = 64 << 10
+
+
+class LineWriter:
+    """A bounded queue of lines before *fd*. *told* makes the line that tells of a number of dropped ones.
+
+    At most *max_bytes* wait (default 4 MiB). Threads and the event loop may all call it.
+    """
+
+    def __init__(
+        self, fd: int, told: Callable[[int], bytes], *, max_bytes: int = MAX_QUEUED_BYTES
+    ) -> None:
+        self._fd = fd
+        self._told = told
+        self._max_bytes = max_bytes
+        self._lines: deque[bytes] = deque()
+        self._bytes = 0
+        self._untold = 0
+        self._dropped = 0
+        self._busy = False
+        self._broken_line = False
+        self._closing = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="fairlead-log", daemon=True)
+        self._thread.start()
+
+    @property
+    def dropped(self) -> int:
+        """Lines lost so far."""
+        return self._dropped
+
+    def put(self, line: bytes) -> bool:
+        """Queue *line*, which ends in a newline; False: it is dropped. Never waits for the descriptor."""
+        with self._changed:
+            if self._closing or self._bytes + len(line) > self._max_bytes:
+                self._drop(1)
+                return False
+            self._lines.append(line)
+            self._bytes += len(line)
+            self._changed.notify_all()
+            return True
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until all is written, at most *timeout_s* seconds; whether it is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._lines and not self._busy, timeout_s)
+
+    def close(self, timeout_s: float = 1.0) -> bool:
+        """Take no more and write the rest, at most *timeout_s* seconds (default 1); whether it was written."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    # ---- the thread ----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._busy = False
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: bool(self._lines) or self._closing)
+                if not self._lines:
+                    return
+                self._busy = True
+                batch, count = self._batch()
+            if not self._written(batch):
+                with self._changed:
+                    self._drop(count)
+
+    def _batch(self) -> tuple[bytes, int]:
+        """What is written at once, and how many lines of the queue it holds."""
+        lines = [self._told(self._untold)] if self._untold else []
+        size, count, self._untold = 0, 0, 0
+        while self._lines and size < MAX_BATCH_BYTES:
+            lines.append(self._lines.popleft())
+            size += len(lines[-1])
+            count += 1
+        self._bytes -= size
+        return b"".join(lines), count
+
+    def _written(self, batch: bytes) -> bool:
+        if self._broken_line:  # what follows starts on a line of its own
+            batch = b"\n" + batch
+        try:
+            while batch:
+                written = os.write(self._fd, batch)
+                self._broken_line = not batch[:written].endswith(b"\n")
+                batch = batch[written:]
+        except OSError:  # the disk is full, the reader is gone: nobody is left to be told
+            return False
+        return True
+
+    def _drop(self, count: int) -> None:
+        self._dropped += count
+        self._untold += count

@@ -1,0 +1,67 @@
+"""What a server says of itself, for `fairlead doctor`: asked over one connection, judged by the caller."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import cast
+
+import asyncpg
+
+from fairlead.adapters.postgres.driver import Connection
+from fairlead.adapters.postgres.failures import DRIVER_ERRORS, not_done
+from fairlead.adapters.postgres.session import MIN_VERSION, DatabaseSettings, connect_options
+from fairlead.adapters.postgres.sqlfiles import statement
+
+__all__ = ["MIN_VERSION", "ServerFacts", "server_facts"]
+
+_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """One look at a server. Times in seconds."""
+
+    version: int
+    """As PostgreSQL numbers itself: 180004 is 18.4."""
+    synchronous_commit: str
+    isolation: str
+    is_engine: bool | None
+    """Whether this user has the rights of fairlead_engine; None: there is no such role yet."""
+    skew_s: float
+    """How far this host's clock is behind the server's; negative: ahead."""
+    doubt_s: float
+    """The skew may be off by this much: half of the round trip it was measured over."""
+
+    @property
+    def major(self) -> int:
+        """18 of 18.4."""
+        return self.version // 10_000
+
+
+async def server_facts(settings: DatabaseSettings) -> ServerFacts:
+    """Ask the server; DependencyUnavailable or ConfigInvalid if it does not answer."""
+    try:
+        connection = cast(Connection, await asyncpg.connect(**connect_options(settings)))
+        try:
+            found = (await connection.fetch(statement("server_check").text))[0]
+            skew_s, doubt_s = min([await _skew(connection) for _ in range(_TRIES)], key=lambda seen: seen[1])
+        finally:
+            connection.terminate()
+    except DRIVER_ERRORS as error:
+        raise not_done(error) from error
+    return ServerFacts(
+        version=found["version"],
+        synchronous_commit=found["synchronous_commit"],
+        isolation=found["isolation"],
+        is_engine=found["engine"],
+        skew_s=skew_s,
+        doubt_s=doubt_s,
+    )
+
+
+async def _skew(connection: Connection) -> tuple[float, float]:
+    asked_s = time.time()
+    row = (await connection.fetch(statement("server_clock").text))[0]
+    answered_s = time.time()
+    return row["now"].timestamp() - (asked_s + answered_s) / 2, (answered_s - asked_s) / 2

@@ -1,0 +1,31 @@
+"""``fairlead config show``: every setting, and with --origin where it came from (K1)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fairlead.cli.exits import Exit
+from fairlead.cli.invocation import Invocation, command, group
+
+app = group("Settings and where they come from.")
+
+
+@command(app, "show")
+def show(
+    call: Invocation,
+    origin: Annotated[bool, typer.Option("--origin", help="Tell where each value came from.")] = False,
+) -> Exit | None:
+    """Show every setting. Secrets read ***."""
+    rows = [
+        {
+            "setting": name,
+            "value": None if value == "-" else value,
+            **({"origin": came_from} if origin else {}),
+        }
+        for name, value, came_from in call.config().rows()
+    ]
+    call.out.rows(rows, ("setting", "value", *(("origin",) if origin else ())))
+    return None
+

@@ -1,0 +1,143 @@
+"""The root of all commands: parses, runs, and turns whatever goes wrong into words and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated, Any, cast
+
+import typer
+from typer.main import get_command
+
+from fairlead import __version__
+from fairlead.cli.exits import Exit, exit_of
+from fairlead.cli.invocation import (
+    ConfigFile,
+    Declined,
+    Json,
+    Manner,
+    NoColor,
+    Quiet,
+    Verbose,
+    markup,
+)
+from fairlead.cli.output import Output
+from fairlead.cli.registry import Commands
+from fairlead.errors import FairleadError
+
+PROGRAM = "fairlead"
+COMPLETING = "_FAIRLEAD_COMPLETE"
+
+# What typer raises for a command line it cannot use. Its home moved between versions; its child did not.
+UsageError = cast(type[Exception], typer.BadParameter.__bases__[0])
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line *arguments*; the exit code. Never raises."""
+    manner = _manner_of(arguments)
+    out = manner.output()
+    if manner.no_color:
+        os.environ["NO_COLOR"] = "1"  # typer's own pages heed it
+    if COMPLETING in os.environ:
+        from typer._completion_classes import completion_init
+
+        completion_init()
+    try:
+        return int(root().main(args=list(arguments), prog_name=PROGRAM, standalone_mode=False) or Exit.OK)
+    except BrokenPipeError:
+        return _reader_left()
+    except (KeyboardInterrupt, typer.Abort):
+        out.say("interrupted")
+        return Exit.INTERRUPTED
+    except Exception as error:  # noqa: BLE001 (the last one to hear of it: words and a code, never a traceback)
+        return _told(error, out)
+
+
+def root() -> Any:
+    """The command that holds all others."""
+    app = typer.Typer(
+        cls=Commands,
+        add_completion=False,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=markup(),
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_every_command)
+    return get_command(app)
+
+
+def _every_command(
+    context: typer.Context,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    no_color: NoColor = False,
+    config_file: ConfigFile = None,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+) -> None:
+    """Keep every tenant's tokens fresh, and lose nothing on the way.
+
+    Begin with `fairlead init`, or watch `fairlead demo`.
+    """
+    if version:
+        print(f"{PROGRAM} {__version__}")
+        raise typer.Exit
+    context.obj = Manner(as_json, quiet, verbose, no_color, config_file)
+
+
+def _manner_of(arguments: Sequence[str]) -> Manner:
+    """How to speak before anything is parsed, or where nothing can be: read from the bare words."""
+    options = set(arguments)
+    return Manner(
+        as_json="--json" in options,
+        quiet=bool({"--quiet", "-q"} & options),
+        verbose=bool({"--verbose", "-v"} & options),
+        no_color="--no-color" in options,
+    )
+
+
+def _told(error: Exception, out: Output) -> int:
+    if isinstance(error, FairleadError):
+        if out.verbose:
+            traceback.print_exception(error)
+        out.problem(error)
+        return exit_of(error)
+    if isinstance(error, UsageError):
+        return _usage(error, out)
+    if isinstance(error, Declined):
+        out.say("nothing was changed")
+        return Exit.FAILED
+    if isinstance(error, PermissionError):
+        out.error(f"{error.filename}: {error.strerror}", hint="check owner and mode", code="forbidden")
+        return Exit.FORBIDDEN
+    return _unforeseen(error, out)
+
+
+def _usage(error: Any, out: Output) -> int:
+    """A command line that cannot be used; a bare group shows its page."""
+    context = error.ctx
+    if type(error).__name__ == "NoArgsIsHelpError":
+        sys.stderr.write(f"{error.format_message()}\n")
+        return Exit.USAGE
+    path = context.command_path if context is not None else PROGRAM
+    out.error(error.format_message(), hint=f"see `{path} --help`", code="usage")
+    return Exit.USAGE
+
+
+def _unforeseen(error: Exception, out: Output) -> int:
+    from fairlead.policy.safe import safe_text
+
+    if out.verbose:
+        traceback.print_exception(error)
+    hint = "run it again with --verbose and report what it prints"
+    out.error(f"this should not happen: {safe_text(error)}", hint=hint, code="internal_error")
+    return Exit.FAILED
+
+
+def _reader_left() -> int:
+    """Whoever read our output has what they wanted (`| head`); what is buffered has nowhere to go."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return Exit.OK

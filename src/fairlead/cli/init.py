@@ -1,0 +1,165 @@
+"""``fairlead init``: a settings file that explains itself, and a master key that only its owner can read."""
+
+from __future__ import annotations
+
+import os
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
+
+import typer
+
+from fairlead.cli.exits import Exit
+from fairlead.cli.invocation import DryRun, Invocation, command, single
+from fairlead.errors import ConfigInvalid
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+app = single()
+
+USUAL_FILE = Path("fairlead.toml")
+
+HEAD = """\
+# Settings of fairlead. A line that begins with "#" shows a default: take the "#" away to change it.
+# The environment rules over this file: FAIRLEAD_WORKER__CONCURRENCY=8 sets [worker] concurrency;
+# DATABASE_URL, REDIS_URL, LOG_LEVEL and LOG_FORMAT are understood as everywhere.
+# `fairlead config show --origin` tells what counts, `fairlead doctor` whether it works.
+"""
+
+EXAMPLE = """\
+# Your apps, one table for each provider (`fairlead providers list`).
+# [providers.mercadolibre]
+# client_id = "1234567890"
+# client_secret_file = "/run/secrets/mercadolibre"
+"""
+
+
+@command(app, "init")
+def init(
+    call: Invocation,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write the settings file anew if there is one. A key is kept.")
+    ] = False,
+    dry_run: DryRun = False,
+) -> Exit | None:
+    """Make a settings file with comments, and a master key that only you can read (mode 0600).
+
+    What is there already is kept and said so; a master key is never written over.
+    """
+    file = call.manner.config_file or USUAL_FILE
+    done = [{"what": "settings", "path": file, "done": _settings(file, force=force, dry_run=dry_run)}]
+    home = _home(call, file)
+    key = home / "master.key"
+    done.append({"what": "master key", "path": key, "done": _key(call, key, dry_run=dry_run)})
+    call.out.rows(done, ("what", "path", "done"))
+    call.out.say("next: put your apps into the settings file, then `fairlead doctor`")
+    call.out.say(f"keep a copy of {key} in a safe place: without it the stored credentials cannot be opened")
+    return None
+
+
+def _settings(file: Path, *, force: bool, dry_run: bool) -> str:
+    there = file.exists()
+    if there and not force:
+        return "kept"
+    if not dry_run:
+        with _reasons(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(settings_text(), encoding="utf-8")
+    return ("would be " if dry_run else "") + ("replaced" if there else "created")
+
+
+def _home(call: Invocation, file: Path) -> Path:
+    """Where the settings say that the key belongs; a file that was only announced counts as empty."""
+    from fairlead.config import load
+
+    return load(os.environ, file if file.exists() else None, call.flags).settings.home
+
+
+def _key(call: Invocation, key: Path, *, dry_run: bool) -> str:
+    from fairlead.runtime import new_master_key
+
+    if os.path.lexists(key):
+        return "kept"
+    if dry_run:
+        return "would be created"
+    with _reasons(key):
+        key.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except FileExistsError:  # another `init` was faster: its key is the one
+            return "kept"
+        with os.fdopen(descriptor, "w", encoding="ascii") as written:
+            written.write(f"{new_master_key().reveal()}\n")
+            written.flush()
+            os.fsync(written.fileno())
+    return "created"
+
+
+class _reasons:  # noqa: N801 - read as a word: `with _reasons(file)`
+    """Turns a file system's refusal into an error with a way out."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and not isinstance(error, PermissionError):
+            raise ConfigInvalid(
+                f"{self._path} cannot be written: {error.strerror}", hint="choose another place"
+            ) from None
+
+
+# ---- the file ------------------------------------------------------------------------------------
+
+
+def settings_text() -> str:
+    """The whole settings file: every setting as a comment, with its meaning and default."""
+    from fairlead.settings import Settings
+
+    top = [line for name in Settings.model_fields for line in _setting(Settings, name, tables=False)]
+    parts = ["\n".join([HEAD, *top])]
+    for name, entry in Settings.model_fields.items():
+        table = _table(entry.annotation)
+        if table is not None:
+            lines = [line for each in table.model_fields for line in _setting(table, each, tables=True)]
+            parts.append("\n".join([f"# {_first(table)}", f"[{name}]", *lines]))
+    return "\n\n".join([*parts, EXAMPLE])
+
+
+def _setting(model: type[BaseModel], name: str, *, tables: bool) -> Iterator[str]:
+    entry = model.model_fields[name]
+    if not tables and (_table(entry.annotation) is not None or get_origin(entry.annotation) is dict):
+        return
+    if entry.description:
+        yield f"# {entry.description}"
+    yield f"# {name} = {_example(entry.annotation, entry.default)}"
+
+
+def _table(annotation: Any) -> type[BaseModel] | None:
+    from pydantic import BaseModel
+
+    is_table = isinstance(annotation, type) and issubclass(annotation, BaseModel)
+    return annotation if is_table else None
+
+
+def _first(table: type[BaseModel]) -> str:
+    return (table.__doc__ or "").strip().splitlines()[0]
+
+
+def _example(annotation: Any, default: Any) -> str:
+    """The default as TOML, or an empty value of the right kind where there is none."""
+    if default is None:
+        inner = [part for part in get_args(annotation) if part is not type(None)]
+        union = get_origin(annotation) in (Union, types.UnionType)
+        return "0" if union and int in inner else '""'
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, int | float):
+        return f"{default:g}" if float(default).is_integer() else str(default)
+    if isinstance(default, tuple):
+        return f"[{', '.join(_example(None, each) for each in default)}]"
+    return f'"{default}"'

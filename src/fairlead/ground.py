@@ -1,0 +1,93 @@
+"""What a runtime stands on, for those who tend it: servers, migrations, master keys.
+
+Runtime.open refuses to work on unsound ground; whoever makes it sound has to reach it before (`fairlead init`,
+`migrate`, `doctor`) or below (`fairlead vault`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from fairlead.adapters.embedded import EmbeddedServers
+from fairlead.adapters.postgres.data_keys import sealed_tables
+from fairlead.adapters.postgres.migrate import Migration, Migrator
+from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.vault import generate
+from fairlead.engine.reseal import Resealer
+from fairlead.runtime import Runtime
+from fairlead.secret import Secret
+from fairlead.settings import Settings
+
+__all__ = ["Migration", "Places", "database_settings", "migrator", "new_master_key", "places", "resealer"]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the stores answer. The versions are known of embedded servers only."""
+
+    database_url: Secret | None
+    redis_url: Secret | None
+    embedded_postgres: str | None = None
+    embedded_valkey: str | None = None
+
+
+@asynccontextmanager
+async def places(settings: Settings) -> AsyncIterator[Places]:
+    """The stores of *settings*; without a database URL the embedded servers run while the block lasts.
+
+    A store of your own beside embedded ones is taken as it is given. Raises DependencyUnavailable.
+    """
+    database, redis = settings.database.url, settings.redis.url
+    given_database = Secret(database.get_secret_value()) if database else None
+    given_redis = Secret(redis.get_secret_value()) if redis else None
+    if given_database is not None:
+        yield Places(given_database, given_redis)
+        return
+    servers = EmbeddedServers(settings.home / "servers")
+    found = await asyncio.to_thread(servers.start)
+    try:
+        yield Places(
+            Secret(found.database_url),
+            given_redis or Secret(found.redis_url),
+            embedded_postgres=found.postgres_version,
+            embedded_valkey=found.valkey_version,
+        )
+    finally:
+        servers.release()
+
+
+def database_settings(settings: Settings, url: Secret) -> DatabaseSettings:
+    """How to reach the database at *url*."""
+    return DatabaseSettings(
+        dsn=url.reveal(),
+        schema=settings.database.schema_name,
+        max_size=settings.database.pool_size,
+        transaction_pooler=settings.database.pooler,
+    )
+
+
+@asynccontextmanager
+async def migrator(settings: Settings) -> AsyncIterator[Migrator]:
+    """The migrations of the database of *settings*, whatever state it is in."""
+    async with places(settings) as found:
+        assert found.database_url is not None  # places() gives one or raises
+        yield Migrator(database_settings(settings, found.database_url))
+
+
+def new_master_key() -> Secret:
+    """A new master key as ``id:key``."""
+    return Secret(generate())
+
+
+def resealer(runtime: Runtime) -> Resealer:
+    """Key rotation and verification over everything that is sealed."""
+    return Resealer(
+        vault=runtime.vault,
+        smith=runtime.vault,
+        keys=runtime.key_store,
+        tables=sealed_tables(runtime.database),
+        clock=runtime.clock,
+    )

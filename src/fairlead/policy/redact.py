@@ -1,0 +1,155 @@
+"""Takes secrets out of text on its way to people: logs above all (S13).
+
+Three nets, each for what the others let through: names that secrets go by (``refresh_token=...``), forms that
+only secrets have (``Bearer ...``, JWTs, vendors' prefixes), and strings that look like chance. The last one
+is for free text: an honest tenant id may look like chance too.
+
+This is the last wall, not the first: secrets live in types that print as ``***`` (fairlead.secret). Every log
+line passes here, so each net first looks, cheaply, whether there is anything to catch.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Iterator
+from itertools import pairwise
+
+MASK = "***"
+
+_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)  # unlike lower(), it keeps the length
+
+_NAME = re.compile(
+    r"(?:token|secret|password|passwd|pwd|api[_-]?key|private[_-]?key|master[_-]?key|access[_-]?key|assertion"
+    r"|verifier|authorization|cookie|credential|signature)s?"
+)
+# = or :, also percent-encoded, with the quotes of JSON, of Python and of JSON within JSON; then the value.
+_ASSIGNED = re.compile(
+    r"""(?x)
+    (?P<separator> \\*["']? \s{0,3} (?: = | : | %3[dDaA] ) \s{0,3} (?:%20|%22)* )
+    (?P<value>
+        \\" (?: (?!\\") . )*        # quoted within a quoted text
+      | " (?: [^"\\] | \\. )* "?
+      | ' (?: [^'\\] | \\. )* '?
+      | [^\s"'\\&,;}\])<>]+
+    )""",
+    re.DOTALL,
+)
+_OAUTH_CODE = re.compile(r"(?i)(?P<name>[?&](?:code|state|sig))=(?P<value>[^\s&\"'<>]+)")
+
+_PREFIXES = (
+    "-----BEGIN", "eyJ", "APP_USR-", "TG-", "shpat_", "shpca_", "shppa_", "shpss_", "shprt_", "shpua_",
+    "ya29.", "1//", "sk-", "k_live_", "k_test_", "AIza", "xox", "gho_", "ghp_", "ghu_", "ghr_", "ghs_",
+    "github_pat_", "glpat-", "whsec_", "AKIA",
+)  # fmt: skip
+_FORMS = re.compile(
+    r"""(?x)
+    -----BEGIN[ A-Z]*PRIVATE[ ]KEY-----.*?(?:-----END[ A-Z]*PRIVATE[ ]KEY-----|\Z)
+  | \beyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)*
+  | (?<![A-Za-z0-9])
+    (?: APP_USR- | TG- | shp(?:at|ca|pa|ss|rt|ua)_ | ya29\. | 1// | sk- | [srp]k_(?:live|test)_ | AIza
+      | xox[abeprs]- | gh[opurs]_ | github_pat_ | glpat- | whsec_ | AKIA )
+    [A-Za-z0-9_./+=~-]{6,}
+    """,
+    re.DOTALL,
+)
+_SCHEMES = ("bearer", "basic", "digest")
+_SCHEME = re.compile(r"(?i)\b(?P<name>bearer|basic|digest)\s+(?P<value>[A-Za-z0-9._~+/=-]{6,})")
+_USERINFO = re.compile(r"(?P<name>://[^\s/:@\"']*):[^\s/@\"']+@")
+
+_LONG = re.compile(r"[A-Za-z0-9_\-+/.~%]{20,}={0,2}")
+_PART = re.compile(r"[A-Za-z0-9_\-+~%]{20,}={0,2}")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_HEX = re.compile(r"(?=[0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{24,}")
+_NOT_ALNUM = re.compile(r"[^A-Za-z0-9]")
+_SHORTEST = 16
+_CHANGES = 0.2  # of all neighbours, with digits among them
+_CHANGES_OF_CASE = 0.3  # without digits
+_CAPITALS = (0.3, 0.7)  # CamelCase has fewer
+
+
+def redact(text: str, *, shapes: bool = True) -> str:
+    """*text* with ``***`` for what is or looks like a secret. *shapes* False: only by name and form.
+
+    >>> redact("POST failed: grant_type=refresh_token&refresh_token=TG-5b9032b4e23464aed1f959f-1234567")
+    'POST failed: grant_type=refresh_token&refresh_token=***'
+    >>> redact("got q0Vx3mT8yKp2Rz7LwN5sB1dF from the vendor")
+    'got *** from the vendor'
+    """
+    lowered = text.translate(_LOWER)
+    text = "".join(_without_named(text, lowered))
+    if any(prefix in text for prefix in _PREFIXES):
+        text = _FORMS.sub(MASK, text)
+    if any(scheme in lowered for scheme in _SCHEMES):
+        text = _SCHEME.sub(_masked_scheme, text)
+    if "://" in text or "?" in text or "&" in text:
+        text = _OAUTH_CODE.sub(rf"\g<name>={MASK}", _USERINFO.sub(rf"\g<name>:{MASK}@", text))
+    return _LONG.sub(_masked_shape, text) if shapes else text
+
+
+def looks_like_chance(text: str) -> bool:
+    """Whether letters and digits change places in *text* as they do in random strings, not in words.
+
+    >>> looks_like_chance("q0Vx3mT8yKp2Rz7LwN5sB1dF"), looks_like_chance("tests/unit/policy/test_redact.py")
+    (True, False)
+    """
+    bare = _NOT_ALNUM.sub("", _UUID.sub("", text))
+    if len(bare) < _SHORTEST:
+        return False
+    kinds = [_kind(character) for character in bare]
+    changes = sum(here != there for here, there in pairwise(kinds)) / (len(kinds) - 1)
+    if kinds.count("digit") >= 2:
+        return changes >= _CHANGES or _HEX.fullmatch(bare.translate(_LOWER)) is not None
+    fewest, most = _CAPITALS
+    return changes >= _CHANGES_OF_CASE and fewest <= kinds.count("upper") / len(kinds) <= most
+
+
+def _kind(character: str) -> str:
+    if character.isdigit():
+        return "digit"
+    return "upper" if character.isupper() else "lower"
+
+
+def _without_named(text: str, lowered: str) -> Iterator[str]:
+    """*text* in pieces, without what is assigned to a secret's name."""
+    done = 0
+    for name in _NAME.finditer(lowered):
+        if name.start() < done:
+            continue  # part of a value that is masked already
+        assigned = _ASSIGNED.match(text, name.end())
+        if assigned is not None and not _is_prose(assigned):
+            yield text[done : name.end()] + assigned["separator"] + _masked_value(assigned["value"])
+            done = assigned.end()
+    yield text[done:]
+
+
+def _is_prose(assigned: re.Match[str]) -> bool:
+    """ "the refresh token: none was sent" is a sentence; after a colon only a value with digits is none."""
+    value, separator = assigned["value"], assigned["separator"]
+    if ":" not in separator or separator[0] in "\"'\\" or value[0] in "\"'\\":
+        return False
+    return len(value) < 8 or not any(character.isdigit() for character in value)
+
+
+def _masked_value(value: str) -> str:
+    opening = re.match(r"\\*[\"']", value)
+    if opening is None:
+        return MASK
+    quote = opening[0]
+    closed = value.endswith(quote) and len(value) > len(quote)
+    return f"{quote}{MASK}{quote if closed else ''}"
+
+
+def _masked_scheme(found: re.Match[str]) -> str:
+    """``Bearer x`` is a secret; "bearer authentication" is a phrase."""
+    if found["value"].isalpha() and found["value"].islower():
+        return found[0]
+    return f"{found['name']} {MASK}"
+
+
+def _masked_shape(found: re.Match[str]) -> str:
+    """The whole run if it is random; of a path or a dotted name only the parts that are."""
+    text = found[0]
+    if looks_like_chance(text):
+        return MASK
+    return _PART.sub(lambda part: MASK if looks_like_chance(part[0]) else part[0], text)

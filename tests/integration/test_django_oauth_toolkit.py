@@ -1,0 +1,226 @@
+"""The main job on a real issuer: 50 connections, four processes, two of them killed (issue 2, real input).
+
+Run A: the server repeats itself for two minutes (grace), so nothing at all may be lost.
+Run B: a spent token ends its family, so what was in flight at the kills may be lost, and nothing else; it is
+shown, and never tried again.
+
+The server's own tables and record are the truth. README.md tells how it treats tokens that it has seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from fairlead.adapters.embedded import Endpoints
+from fairlead.app import Fairlead
+from fairlead.errors import ReauthRequired
+from tests.integration.dot import DotServer, dot_server
+from tests.integration.fleet import PROVIDER, Fleet, Killed, Standing, connect_all, fleet_for
+
+pytestmark = pytest.mark.slow
+
+CONNECTIONS = 50
+PROCESSES = 4
+GENERATIONS = 10
+TTL_S = 4
+ANSWER_DELAY_S = 0.1
+WITHIN_S = 120.0
+
+GRACE = 'policy = "grace", grace_s = 120'
+STRICT = 'policy = "strict_family_revoke", replay_at_expiry = false'
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run left behind."""
+
+    standings: dict[str, Standing]
+    kills: list[Killed]
+    codes: list[int]
+    ran_s: float
+
+    @property
+    def lost(self) -> set[str]:
+        return {tenant for tenant, one in self.standings.items() if one.state != "active"}
+
+    @property
+    def in_flight(self) -> set[str]:
+        return set().union(*(kill.in_flight for kill in self.kills))
+
+
+async def test_run_a_with_a_grace_nothing_is_lost(
+    endpoints: Endpoints, dot_template: str, tmp_path: Path
+) -> None:
+    async with (
+        dot_server(
+            endpoints.database_url, dot_template, tmp_path,
+            users=CONNECTIONS, grace_s=120, ttl_s=TTL_S, answer_delay_s=ANSWER_DELAY_S,
+        ) as server,
+        fleet_for(endpoints.database_url, server, tmp_path, ttl_s=TTL_S, replay=GRACE) as fleet,
+    ):  # fmt: skip
+        outcome = await _run(fleet, server)
+        await _report("dot.grace_120", fleet, server, outcome)
+
+        assert {one.state for one in outcome.standings.values()} == {"active"}
+        assert min(one.generation for one in outcome.standings.values()) > GENERATIONS
+        await _assert_one_live_grant_each(server, CONNECTIONS)
+        await _assert_expiry_is_honest(server, outcome)
+        await _assert_tokens_work(fleet, server, outcome)
+        assert server.verdicts()["reused"] == 0
+
+
+async def test_run_b_without_a_grace_only_what_was_in_flight_is_lost(
+    endpoints: Endpoints, dot_template: str, tmp_path: Path
+) -> None:
+    async with (
+        dot_server(
+            endpoints.database_url, dot_template, tmp_path,
+            users=CONNECTIONS, grace_s=0, ttl_s=TTL_S, answer_delay_s=ANSWER_DELAY_S,
+        ) as server,
+        fleet_for(endpoints.database_url, server, tmp_path, ttl_s=TTL_S, replay=STRICT) as fleet,
+    ):  # fmt: skip
+        outcome = await _run(fleet, server)
+        await _report("dot.grace_0", fleet, server, outcome)
+
+        assert outcome.lost <= outcome.in_flight
+        assert {(one.state, one.reason) for one in outcome.standings.values()} <= {
+            ("active", None), ("needs_reauth", "lost_rotation"),
+        }  # fmt: skip
+        active = [one for one in outcome.standings.values() if one.state == "active"]
+        assert min(one.generation for one in active) > GENERATIONS
+        await _assert_one_live_grant_each(server, CONNECTIONS)  # never presented twice, so not revoked either
+        await _assert_expiry_is_honest(server, outcome)
+        await _assert_tokens_work(fleet, server, outcome)
+        await _assert_lost_ones_are_shown(fleet, outcome)
+        assert server.verdicts().keys() & {"reused", "repeated"} == set()
+
+
+# ---- a run
+
+
+async def _run(fleet: Fleet, server: DotServer) -> Outcome:
+    """Connect, work, kill two processes at random moments, go on to the end, stop."""
+    seed = int(os.environ.get("FAIRLEAD_SEED") or random.randrange(2**32))
+    print(f"seed {seed}: FAIRLEAD_SEED={seed} repeats the draws")
+    draw = random.Random(seed)
+    processes = await _started(fleet, server)
+    assert len(processes) == PROCESSES
+    began_s = time.monotonic()
+    kills = []
+    for first, last in ((2, 4), (5, 8)):
+        after = CONNECTIONS * draw.uniform(first, last)
+        kills.append(await _kill_one(fleet, draw, after))
+        await fleet.start()
+    await fleet.until(lambda: _all_done(fleet), WITHIN_S, f"{GENERATIONS} generations of each connection")
+    ran_s = time.monotonic() - began_s
+    codes = await fleet.stop()
+    assert set(codes) == {0}, codes
+    return Outcome(await fleet.standings(), kills, codes, ran_s)
+
+
+async def _started(fleet: Fleet, server: DotServer) -> list[object]:
+    """The grants are young when the fleet gets them: processes first, which takes them a while."""
+    processes = await asyncio.gather(*(fleet.start() for _ in range(PROCESSES)))
+    await connect_all(fleet, server)
+    return list(processes)
+
+
+async def _kill_one(fleet: Fleet, draw: random.Random, after: float) -> Killed:
+    """Kill one of the processes that wait for an answer, once the fleet has made *after* refreshes."""
+
+    async def far_enough() -> bool:
+        return await fleet.refreshed() >= after
+
+    async def somebody_sends() -> bool:
+        return bool(candidates := await fleet.sending()) and not chosen.append(draw.choice(candidates))
+
+    chosen: list[int] = []
+    await fleet.until(far_enough, WITHIN_S, f"{after:.0f} refreshes")
+    await fleet.until(somebody_sends, WITHIN_S, "a refresh is under way")
+    return await fleet.kill(chosen[0], time.monotonic)
+
+
+async def _all_done(fleet: Fleet) -> bool:
+    standings = (await fleet.standings()).values()
+    return all(
+        one.generation > GENERATIONS if one.state == "active" else one.state == "needs_reauth"
+        for one in standings
+    )
+
+
+# ---- what must hold
+
+
+async def _assert_one_live_grant_each(server: DotServer, count: int) -> None:
+    live = await server.live()
+    assert len(live) == len({grant.user for grant in live}) == count
+    assert all(grant.access_token is not None for grant in live)
+
+
+async def _assert_expiry_is_honest(server: DotServer, outcome: Outcome) -> None:
+    """fairlead never believes a token to live longer than the server does."""
+    ends = {grant.user: grant.access_expires_at for grant in await server.live()}
+    late = [
+        tenant
+        for tenant, one in outcome.standings.items()
+        if one.state == "active" and one.expires_at > ends[tenant]  # type: ignore[operator]
+    ]
+    assert late == []
+
+
+async def _assert_tokens_work(fleet: Fleet, server: DotServer, outcome: Outcome) -> None:
+    """What fairlead hands out is what the server holds; for what is lost it says so."""
+    given = {}
+    async with Fairlead.from_env({}, config=fleet.config) as fairlead:
+        for tenant, one in outcome.standings.items():
+            if one.state == "active":
+                given[tenant] = (await fairlead.token(tenant, PROVIDER)).access_token.reveal()
+            else:
+                with pytest.raises(ReauthRequired, match="lost_rotation"):
+                    await fairlead.token(tenant, PROVIDER)
+    live = {grant.user: grant.access_token for grant in await server.live()}
+    assert given == {tenant: live[tenant] for tenant in given}
+
+
+async def _assert_lost_ones_are_shown(fleet: Fleet, outcome: Outcome) -> None:
+    told = await fleet.looking.fetch(
+        "SELECT tenant_id FROM audit WHERE act = 'connection.needs_reauth'"
+        " AND details ->> 'reason' = 'lost_rotation'"
+    )
+    assert sorted(row["tenant_id"] for row in told) == sorted(outcome.lost)
+    notices = await fleet.looking.fetch("SELECT tenant_id FROM job WHERE kind = 'event.needs_reauth'")
+    assert sorted(row["tenant_id"] for row in notices) == sorted(outcome.lost)
+
+
+async def _report(bench: str, fleet: Fleet, server: DotServer, outcome: Outcome) -> None:
+    generations = [one.generation - 1 for one in outcome.standings.values()]
+    verdicts = server.verdicts()
+    print(
+        json.dumps(
+            {
+                "run": bench,
+                "connections": len(generations),
+                "processes": PROCESSES,
+                "active": CONNECTIONS - len(outcome.lost),
+                "lost": len(outcome.lost),
+                "in_flight_at_kills": [len(kill.in_flight) for kill in outcome.kills],
+                "sent_at_kills": [len(kill.sent) for kill in outcome.kills],
+                "open_at_server": [server.open_at(kill.at_s) for kill in outcome.kills],
+                "generations_min": min(generations),
+                "generations": sum(generations),
+                "rotated": verdicts["rotated"],
+                "repeated": verdicts["repeated"],
+                "reused": verdicts["reused"],
+                "live_grants": len(await server.live()),
+                "ran_s": round(outcome.ran_s, 1),
+            }
+        )
+    )

@@ -1,0 +1,191 @@
+"""The writer of outcomes: batches, refusals, outcomes that cannot be stored, and what it keeps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from uuid import UUID
+
+from fairlead.engine.acknowledger import BOUND, UNWRITABLE_DELAY_S, Acknowledger
+from fairlead.engine.ports import ClaimFilter, Completed, Discarded, FailureRecord, Job, Outcome, Rescheduled
+from fairlead.errors import DependencyUnavailable, InputInvalid, MigrationNeeded
+from fairlead.events import JobDead, ServiceFailed, StaleWriteRefused
+from fairlead.testing.clock import ManualClock
+from fairlead.testing.ids import CountedIds
+from fairlead.testing.memory import MemoryDatabase, MemoryJobStore
+from tests.support.engine import IDS, NOBODY, Recorder, half, new_job
+
+
+class Desk:
+    """A store with claimed jobs, and what was asked of it."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.emit = Recorder()
+        self.link = MemoryDatabase(self.clock, CountedIds()).link()
+        self.store = MemoryJobStore(self.link)
+        self.batches: list[list[Outcome]] = []
+        self.refuse: Callable[[Sequence[Outcome]], Exception | None] = lambda outcomes: None
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.store, name)
+
+    async def acknowledge(self, outcomes: Sequence[Outcome]) -> set[UUID]:
+        error = self.refuse(outcomes)
+        if error is not None:
+            raise error
+        self.batches.append(list(outcomes))
+        return await self.store.acknowledge(outcomes)
+
+    async def running(self, count: int) -> list[Job]:
+        await self.store.enqueue([new_job() for _ in range(count)])
+        return await self.store.claim(ClaimFilter(), count, NOBODY)
+
+    @asynccontextmanager
+    async def acknowledger(self) -> AsyncIterator[Acknowledger]:
+        store: MemoryJobStore = self  # type: ignore[assignment]  # all of it, acknowledge watched
+        acks = Acknowledger(store, clock=self.clock, draw=half, emit=self.emit, on_flushed=lambda: None)
+        task = asyncio.create_task(acks.run())
+        yield acks
+        assert not task.done()
+        task.cancel()
+
+
+def done(job: Job) -> Completed:
+    return Completed(job.job_id, job.lease_id)
+
+
+async def test_at_once_when_idle_and_together_while_one_write_is_under_way() -> None:
+    desk = Desk()
+    arrived, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slowly(operation: str) -> None:
+        arrived.set()
+        await go_on.wait()
+
+    first, *others = await desk.running(5)
+    desk.link.before = slowly
+    async with desk.acknowledger() as acks:
+        acks.put(first, done(first))
+        await arrived.wait()
+        for job in others:
+            acks.put(job, done(job))
+        assert acks.pending == 5
+        go_on.set()
+        await acks.flushed()
+        assert [len(batch) for batch in desk.batches] == [1, 4]
+        assert acks.pending == 0
+
+
+async def test_what_is_not_ours_any_more_is_counted_by_kind() -> None:
+    desk = Desk()
+    kept, *lost = await desk.running(3)
+    async with desk.acknowledger() as acks:
+        acks.put(kept, done(kept))
+        for job in lost:
+            acks.put(job, Completed(job.job_id, job.lease_id + 100))
+        await acks.flushed()
+        assert desk.emit.of(StaleWriteRefused) == [StaleWriteRefused("work", 2)]
+
+
+async def test_a_death_is_told_once_it_is_stored() -> None:
+    desk = Desk()
+    stored, stale = await desk.running(2)
+    failure = FailureRecord("permanent_request", "bad", "bad data", 0.1, 1)
+    async with desk.acknowledger() as acks:
+        acks.put(stored, Discarded(stored.job_id, stored.lease_id, IDS.uuid7(), failure))
+        acks.put(stale, Discarded(stale.job_id, stale.lease_id + 100, IDS.uuid7(), failure))
+        await acks.flushed()
+    (told,) = desk.emit.of(JobDead)
+    assert (told.job_id, told.category, told.code, told.reason) == (
+        stored.job_id,
+        "permanent_request",
+        "bad",
+        "bad data",
+    )
+
+
+async def test_an_outcome_that_cannot_be_stored_holds_up_no_other() -> None:
+    desk = Desk()
+    good, bad, fine = await desk.running(3)
+
+    def refuse(outcomes: Sequence[Outcome]) -> Exception | None:
+        broken = any(isinstance(o, Completed) and o.job_id == bad.job_id for o in outcomes)
+        return InputInvalid("the database refuses these values") if broken else None
+
+    desk.refuse = refuse
+    async with desk.acknowledger() as acks:
+        for job in (good, bad, fine):
+            acks.put(job, done(job))
+        await acks.flushed()
+    assert await desk.store.counts() == {"completed": 2, "scheduled": 1}
+    row = desk.store.database.jobs[bad.job_id]
+    assert (row.run_at - desk.store.database.now).total_seconds() == UNWRITABLE_DELAY_S
+    assert row.attempt == 0
+
+
+async def test_a_store_that_takes_nothing_is_asked_again_and_again_and_told_once() -> None:
+    desk = Desk()
+    jobs = await desk.running(3)
+    desk.refuse = lambda outcomes: RuntimeError("a bug of the adapter")
+    async with desk.acknowledger() as acks:
+        for job in jobs:
+            acks.put(job, done(job))
+        await desk.clock.advance(30)
+        assert acks.pending == 3
+        assert len(desk.emit.of(ServiceFailed)) == 1
+        desk.refuse = lambda outcomes: None
+        await desk.clock.advance(3)
+        assert acks.pending == 0
+
+
+async def test_a_wrong_set_up_is_no_fault_of_the_outcome() -> None:
+    desk = Desk()
+    (job,) = await desk.running(1)
+    desk.refuse = lambda outcomes: MigrationNeeded("the schema is old")
+    async with desk.acknowledger() as acks:
+        acks.put(job, Completed(job.job_id, job.lease_id, "kept"))
+        await desk.clock.advance(30)
+        desk.refuse = lambda outcomes: None
+        await desk.clock.advance(3)
+    view = await desk.store.get(job.job_id)
+    assert view is not None
+    assert view.result == "kept"
+
+
+async def test_what_is_kept_too_long_or_is_too_much_ends_new_work() -> None:
+    desk = Desk()
+    (job,) = await desk.running(1)
+    desk.refuse = lambda outcomes: DependencyUnavailable("away")
+    async with desk.acknowledger() as acks:
+        acks.put(job, done(job))
+        await desk.clock.advance(59)
+        assert acks.accepting
+        await desk.clock.advance(2)
+        assert not acks.accepting
+        desk.refuse = lambda outcomes: None
+        await desk.clock.advance(3)
+        assert acks.accepting
+        desk.refuse = lambda outcomes: DependencyUnavailable("away")
+        for _ in range(BOUND):
+            acks.put(job, Rescheduled(job.job_id, job.lease_id, 0.0))
+        assert not acks.accepting
+
+
+async def test_order_is_kept_through_an_outage() -> None:
+    desk = Desk()
+    one, two, three = await desk.running(3)
+    desk.refuse = lambda outcomes: DependencyUnavailable("away")
+    async with desk.acknowledger() as acks:
+        acks.put(one, done(one))
+        acks.put(two, done(two))
+        await desk.clock.advance(1)
+        acks.put(three, done(three))
+        desk.refuse = lambda outcomes: None
+        await desk.clock.advance(3)
+    assert [outcome.job_id for batch in desk.batches for outcome in batch] == [
+        one.job_id,
+        two.job_id,
+        three.job_id,
+    ]

@@ -1,0 +1,130 @@
+"""Ticks: none missed and none doubled, through any number of deaths (T3, R4)."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+from fairlead.engine.ports import ClaimFilter, Completed, Schedule
+from fairlead.events import ServiceFailed, TickTaken
+from fairlead.policy.cron import ticks_between
+from tests.support.engine import NOBODY
+from tests.support.process import Fleet, Process
+
+
+def schedule(name: str, expression: str, **fields: object) -> Schedule:
+    return Schedule(name, expression, "scan", "fairlead", **fields)  # type: ignore[arg-type]
+
+
+async def open_jobs(fleet: Fleet) -> list[dict[str, object]]:
+    """The args of the jobs that ticks made; they are completed by this."""
+    jobs = await fleet.jobs.claim(ClaimFilter(), 10_000, NOBODY)
+    await fleet.jobs.acknowledge([Completed(job.job_id, job.lease_id) for job in jobs])
+    return [dict(job.args) for job in jobs]
+
+
+async def test_a_tick_makes_its_job_on_time(fleet: Fleet) -> None:
+    await fleet.duties.sync_schedules([schedule("scan", "* * * * *", priority=1, args={"deep": True})])
+    process = await fleet.start()
+    await fleet.advance(59)
+    assert process.emit.of(TickTaken) == []
+    await fleet.advance(1)
+    assert process.emit.of(TickTaken) == [TickTaken("scan", 0)]
+    (job,) = await fleet.jobs.claim(ClaimFilter(), 9, NOBODY)
+    assert (job.kind, job.tenant_id, job.priority) == ("scan", "fairlead", 1)
+    assert dict(job.args) == {
+        "deep": True,
+        "schedule": "scan",
+        "tick": "2026-01-01T00:01:00+00:00",
+        "coalesced": 0,
+    }
+
+
+async def test_seconds_work_too(fleet: Fleet) -> None:
+    await fleet.duties.sync_schedules([schedule("scan", "@every 5s")])
+    process = await fleet.start()
+    await fleet.advance(62)
+    assert len(process.emit.of(TickTaken)) == 12
+
+
+async def test_who_was_away_makes_up_by_one(fleet: Fleet) -> None:
+    await fleet.duties.sync_schedules([schedule("scan", "* * * * *")])
+    await fleet.advance(600)
+    process = await fleet.start()
+    await fleet.advance(1)
+    assert process.emit.of(TickTaken) == [TickTaken("scan", 9)]
+    assert len(await open_jobs(fleet)) == 1
+
+
+async def test_or_by_all_of_them(fleet: Fleet) -> None:
+    await fleet.duties.sync_schedules([schedule("scan", "* * * * *", missed="catch_up")])
+    await fleet.advance(250 * 60)
+    process = await fleet.start()
+    await fleet.advance(1)
+    assert len(process.emit.of(TickTaken)) == 250  # more than one pass takes
+    ticks = [args["tick"] for args in await open_jobs(fleet)]
+    assert len(set(ticks)) == 250
+
+
+async def test_a_paused_schedule_takes_nothing(fleet: Fleet) -> None:
+    await fleet.duties.sync_schedules([schedule("scan", "* * * * *", paused=True)])
+    process = await fleet.start()
+    await fleet.advance(300)
+    assert process.emit.of(TickTaken) == []
+
+
+async def test_a_schedule_that_cannot_be_read_stops_no_other_and_is_told_once(fleet: Fleet) -> None:
+    await fleet.duties.sync_schedules([schedule("bad", "every now and then"), schedule("good", "* * * * *")])
+    process = await fleet.start()
+    await fleet.advance(300)
+    assert len(process.emit.of(TickTaken)) == 5
+    (told,) = process.emit.of(ServiceFailed)
+    assert "'bad'" in told.reason
+
+
+async def test_an_open_job_stands_for_later_ticks(fleet: Fleet) -> None:
+    await fleet.duties.sync_schedules([schedule("scan", "* * * * *")])
+    process = await fleet.start()
+    await fleet.advance(300)
+    assert len(process.emit.of(TickTaken)) == 5
+    assert len(await open_jobs(fleet)) == 1
+
+
+@pytest.mark.parametrize("missed", ["coalesce", "catch_up"])
+@pytest.mark.parametrize("seed", range(4))
+async def test_no_tick_is_missed_or_doubled_through_many_deaths(missed: str, seed: int) -> None:
+    """Three processes, one killed at a random moment again and again, now and then all of them."""
+    fleet, chance = Fleet(), random.Random(seed)
+    expression = "@every 20s"
+    await fleet.duties.sync_schedules([schedule("scan", expression, missed=missed)])
+    began = fleet.database.now
+    alive: list[Process] = [await fleet.start() for _ in range(3)]
+    made: list[str] = []
+    for _ in range(150):
+        await fleet.advance(chance.uniform(0, 15))
+        victims = alive if chance.random() < 0.1 else alive[:1]
+        for victim in list(victims):
+            await victim.kill()
+            alive.remove(victim)
+        await fleet.advance(chance.choice([0.0, 0.0, chance.uniform(0, 90)]))
+        alive += [await fleet.start() for _ in range(3 - len(alive))]
+        chance.shuffle(alive)
+        made += [str(args["tick"]) for args in await open_jobs(fleet)]
+    await fleet.advance(1)
+    made += [str(args["tick"]) for args in await open_jobs(fleet)]
+    await fleet.close()
+    expected = ticks_between(expression, "UTC", began, fleet.database.now, 100_000)
+    taken = sorted(fleet.database.duties.values(), key=lambda duty: duty.tick)
+    assert sum(1 + duty.coalesced for duty in taken) == len(expected)
+    assert {duty.tick for duty in taken} <= set(expected)
+    assert max(Counter(made).values()) == 1
+    assert len(made) == len(taken)
+    if missed == "catch_up":
+        assert [duty.tick for duty in taken] == expected
+        assert sorted(made) == [tick.isoformat() for tick in expected]
+    else:
+        assert any(duty.coalesced for duty in taken)
+    assert expected[-1] > began + timedelta(seconds=1000)

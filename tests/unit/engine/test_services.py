@@ -1,0 +1,313 @@
+"""Services: their one shape, the heartbeat and its fence, rescuer, loop meter, memory guard, clean-up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from fairlead.engine.events import LoopStalled, MemoryPressure, ServiceRecovered, StoreReachable
+from fairlead.engine.handler import JobContext
+from fairlead.engine.memory import MemoryGuard
+from fairlead.engine.ports import ClaimFilter, Completed, MemoryUsage
+from fairlead.engine.services.heartbeat import Heartbeat
+from fairlead.engine.services.loop_meter import LoopMeter
+from fairlead.engine.services.pruner import BATCH, Pruner, Retention
+from fairlead.engine.services.service import Service
+from fairlead.errors import DependencyUnavailable
+from fairlead.events import Emit, LeaseLost, ServiceFailed, StoreUnreachable
+from fairlead.testing.clock import ManualClock
+from fairlead.testing.ids import CountedIds
+from fairlead.testing.memory import (
+    MemoryDatabase,
+    MemoryDeadLetterStore,
+    MemoryDutyStore,
+    MemoryJobStore,
+    MemorySessionStore,
+)
+from tests.support.engine import Recorder, a_job, half, new_job
+from tests.support.process import LEASE_S, Fleet, Processes
+
+# ---- the shape -------------------------------------------------------------------------------------
+
+
+class Passes:
+    """A pass that can be made to fail."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.error: Exception | None = None
+        self.wait_s: float | None = None
+
+    async def __call__(self) -> float | None:
+        self.count += 1
+        if self.error:
+            raise self.error
+        return self.wait_s
+
+
+@asynccontextmanager
+async def running(service: Service) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(service.run())
+    yield task
+    service.stop()
+    await task
+
+
+def service(passes: Passes, clock: ManualClock, emit: Emit, interval_s: float = 10.0) -> Service:
+    return Service("demo", passes, interval_s=interval_s, clock=clock, draw=half, emit=emit)
+
+
+async def test_a_pass_at_once_then_by_interval_or_as_the_pass_says() -> None:
+    clock, passes, emit = ManualClock(), Passes(), Recorder()
+    async with running(service(passes, clock, emit)):
+        await clock.advance(0)
+        assert passes.count == 1
+        await clock.advance(9.9)
+        assert passes.count == 1
+        passes.wait_s = 1.0
+        await clock.advance(0.1)
+        assert passes.count == 2
+        await clock.advance(5)
+        assert passes.count == 7
+    assert emit.events == []
+
+
+async def test_woken_and_stopped_without_waiting() -> None:
+    clock, passes = ManualClock(), Passes()
+    demo = service(passes, clock, Recorder())
+    async with running(demo):
+        await clock.advance(0)
+        demo.wake()
+        await clock.advance(0)
+        assert passes.count == 2
+    assert clock.monotonic() == 0
+
+
+async def test_trouble_is_told_when_it_begins_and_when_it_ends() -> None:
+    clock, passes, emit = ManualClock(), Passes(), Recorder()
+    passes.error = ValueError("odd")
+    async with running(service(passes, clock, emit, interval_s=1.0)):
+        await clock.advance(60)
+        assert passes.count > 20
+        assert emit.events == [ServiceFailed("demo", "ValueError: odd")]
+        passes.error = DependencyUnavailable("away")
+        await clock.advance(60)
+        assert len(emit.of(StoreUnreachable)) == 1
+        passes.error = None
+        await clock.advance(3)
+        assert len(emit.of(StoreReachable)) == 1
+    assert len(emit.events) == 3
+
+
+async def test_an_outage_is_retried_soon_whatever_the_interval() -> None:
+    clock, passes, emit = ManualClock(), Passes(), Recorder()
+    passes.error = DependencyUnavailable("away")
+    async with running(service(passes, clock, emit, interval_s=3600.0)):
+        await clock.advance(60)
+        passes.error = None
+        before = passes.count
+        await clock.advance(2)
+        assert passes.count == before + 1
+        assert emit.of(ServiceRecovered) == []
+
+
+# ---- heartbeat ---------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def heartbeat(fleet: Fleet, emit: Recorder) -> AsyncIterator[tuple[Heartbeat, MemorySessionStore]]:
+    sessions = MemorySessionStore(fleet.database.link())
+    beat = Heartbeat(
+        sessions,
+        Processes(1, set()).identity(),
+        version="1.0",
+        clock=fleet.clock,
+        draw=half,
+        ids=CountedIds(),
+        emit=emit,
+        lease_s=LEASE_S,
+    )
+    task = asyncio.create_task(beat.run())
+    await beat.opened()
+    yield beat, sessions
+    beat.stop()
+    await task
+
+
+async def test_a_session_is_renewed_each_third_of_its_lease_and_closed_at_the_end(fleet: Fleet) -> None:
+    emit = Recorder()
+    async with heartbeat(fleet, emit) as (beat, _):
+        (row,) = fleet.database.sessions.values()
+        for _ in range(10):
+            await fleet.advance(LEASE_S / 3)
+            assert row.heartbeat_at == fleet.database.now
+        assert beat.left_s == LEASE_S
+        await fleet.advance(5)
+        assert beat.left_s == LEASE_S - 5
+    assert row.stopped_at is not None
+    assert emit.events == []
+
+
+async def test_a_store_that_does_not_confirm_for_a_lease_ends_the_session(fleet: Fleet) -> None:
+    emit, lost = Recorder(), []
+    async with heartbeat(fleet, emit) as (beat, sessions):
+        beat.on_lost(lambda session_id, reason: lost.append((fleet.clock.monotonic(), session_id)))
+        first = beat.session_id
+        sessions.link.away = True
+        await fleet.advance(LEASE_S - 0.1)
+        assert beat.session_id == first
+        assert beat.left_s == pytest.approx(0.1)
+        await fleet.advance(0.1)
+        assert (beat.session_id, beat.left_s) == (None, 0.0)
+        assert lost == [(LEASE_S, first)]
+        sessions.link.away = False
+        await fleet.advance(3)
+        assert beat.session_id not in (None, first)
+    assert len(emit.of(LeaseLost)) == 1
+
+
+async def test_a_store_that_hangs_is_not_waited_for_beyond_the_lease(fleet: Fleet) -> None:
+    emit = Recorder()
+    async with heartbeat(fleet, emit) as (beat, sessions):
+
+        async def hang(operation: str) -> None:
+            await asyncio.Event().wait()
+
+        sessions.link.before = hang
+        await fleet.advance(LEASE_S)
+        assert beat.session_id is None
+        sessions.link.before = None
+        await fleet.advance(LEASE_S)
+        assert beat.session_id is not None
+
+
+async def test_who_was_declared_lost_goes_on_under_another_session(fleet: Fleet) -> None:
+    emit = Recorder()
+    async with heartbeat(fleet, emit) as (beat, sessions):
+        first = beat.session_id
+        assert first is not None
+        await sessions.bury([first])
+        await fleet.advance(LEASE_S / 3)
+        assert beat.session_id not in (None, first)
+        assert emit.of(LeaseLost)[0].session_id == first
+
+
+async def test_after_a_stall_the_session_is_asked_for_before_it_is_given_up(fleet: Fleet) -> None:
+    """A blocked loop wakes long after its lease: if nobody took its work, nothing has happened (E04)."""
+    emit = Recorder()
+    async with heartbeat(fleet, emit) as (beat, sessions):
+        first = beat.session_id
+        fleet.clock._now += 3 * LEASE_S  # time passed, and nobody ran
+        await fleet.advance(0)
+        assert beat.session_id == first
+        assert emit.events == []
+        assert first is not None
+        await sessions.bury([first])
+        fleet.clock._now += 3 * LEASE_S
+        await fleet.advance(0)
+        assert beat.session_id != first
+
+
+# ---- loop meter, memory guard --------------------------------------------------------------------------
+
+
+class StallingClock(ManualClock):
+    """A clock whose sleepers wake late by what the test says."""
+
+    stall_s = 0.0
+
+    async def sleep(self, delay_s: float) -> None:
+        await super().sleep(delay_s)
+        self._now += self.stall_s
+
+
+async def test_a_stall_is_measured_and_told() -> None:
+    clock, emit = StallingClock(), Recorder()
+    metering = LoopMeter(clock=clock, emit=emit).service(draw=half)
+    async with running(metering):
+        await clock.advance(1)
+        assert emit.events == []
+        clock.stall_s = 6.0
+        await clock.advance(0.1)
+        clock.stall_s = 0.0
+        metering.stop()
+        await clock.advance(0.2)
+    (told,) = emit.of(LoopStalled)
+    assert told.stall_s == pytest.approx(6.0, rel=0.1)
+
+
+def test_a_gauge_that_knows_no_limit_stops_nothing() -> None:
+    class Unknown:
+        def usage(self) -> MemoryUsage:
+            return MemoryUsage(10**12, None)
+
+    emit = Recorder()
+    assert MemoryGuard(Unknown(), clock=ManualClock(), emit=emit).may_claim()
+    assert emit.events == []
+
+
+async def test_a_gauge_at_the_edge_is_told_once() -> None:
+    clock, emit, shares = ManualClock(), Recorder(), iter([0.81, 0.79, 0.81, 0.79, 0.91, 0.85, 0.5])
+
+    class Edge:
+        def usage(self) -> MemoryUsage:
+            return MemoryUsage(int(next(shares) * 100), 100)
+
+    guard = MemoryGuard(Edge(), clock=clock, emit=emit)
+    may = []
+    for _ in range(7):
+        may.append(guard.may_claim())
+        await clock.advance(5)
+    assert may == [True, True, True, True, False, True, True]
+    assert [told.stage for told in emit.of(MemoryPressure)] == ["warn", "full", "warn", "eased"]
+
+
+# ---- clean-up --------------------------------------------------------------------------------------------
+
+
+async def test_clean_up_prunes_everything_in_batches(fleet: Fleet) -> None:
+    link = fleet.database.link()
+    jobs = MemoryJobStore(link)
+    await jobs.enqueue([new_job() for _ in range(BATCH + 5)])
+    taken = await jobs.claim(ClaimFilter(), BATCH + 5, new_job().job_id)
+    await jobs.acknowledge([Completed(job.job_id, job.lease_id) for job in taken])
+    await fleet.advance(86_401)
+    cleaned: list[str] = []
+
+    async def journal() -> int:
+        cleaned.append("journal")
+        return 3
+
+    pruner = Pruner(
+        jobs,
+        MemoryDeadLetterStore(link),
+        MemoryDutyStore(link),
+        MemorySessionStore(link),
+        retention=Retention(),
+        others={"journal": journal},
+    )
+    context = JobContext(a_job("clean_up"), lambda: 100.0)
+    assert await pruner.run(context) == {
+        "jobs": BATCH + 5,
+        "dead_letters": 0,
+        "duties": 0,
+        "sessions": 0,
+        "journal": 3,
+    }
+    assert cleaned == ["journal"]
+    assert pruner.handler().kind == "clean_up"
+
+
+async def test_clean_up_begins_no_batch_without_time(fleet: Fleet) -> None:
+    link = fleet.database.link()
+    jobs = MemoryJobStore(link)
+    pruner = Pruner(jobs, MemoryDeadLetterStore(link), MemoryDutyStore(link), MemorySessionStore(link))
+    assert sum((await pruner.run(JobContext(a_job(), lambda: 5.0))).values()) == 0
+
+
+def test_memory_database_is_one_for_all_links() -> None:
+    database = MemoryDatabase(ManualClock(), CountedIds())
+    assert database.link().database is database.link().database
