@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
@@ -12,14 +13,11 @@ if TYPE_CHECKING:
     from fairlead.runtime import Roles
 
 
+_HOMES = {"Fairlead": "fairlead.app", "Roles": "fairlead.runtime"}
+
+
 def __getattr__(name: str) -> object:
     # Lazily, so that `fairlead --version` and the supervisor of embedded servers start at once.
-    if name == "Fairlead":
-        from fairlead.app import Fairlead
-
-        return Fairlead
-    if name == "Roles":
-        from fairlead.runtime import Roles
-
-        return Roles
-    raise AttributeError(name)
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'fairlead' has no attribute {name!r}")

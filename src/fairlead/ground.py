@@ -10,18 +10,30 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fairlead.adapters.embedded import EmbeddedServers
 from fairlead.adapters.postgres.data_keys import sealed_tables
 from fairlead.adapters.postgres.migrate import Migration, Migrator
 from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.adapters.vault import generate
+from fairlead.adapters.vault import MasterRing, generate, load_ring
 from fairlead.engine.reseal import Resealer
-from fairlead.runtime import Runtime
 from fairlead.secret import Secret
 from fairlead.settings import Settings
 
-__all__ = ["Migration", "Places", "database_settings", "migrator", "new_master_key", "places", "resealer"]
+if TYPE_CHECKING:
+    from fairlead.runtime import Runtime
+
+__all__ = [
+    "Migration",
+    "Places",
+    "database_settings",
+    "master_ring",
+    "migrator",
+    "new_master_key",
+    "places",
+    "resealer",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +87,15 @@ async def migrator(settings: Settings) -> AsyncIterator[Migrator]:
     async with places(settings) as found:
         assert found.database_url is not None  # places() gives one or raises
         yield Migrator(database_settings(settings, found.database_url))
+
+
+def master_ring(settings: Settings) -> MasterRing:
+    """The master keys of *settings*: KMS hook, setting, file; the usual file where no key is set."""
+    given = settings.vault
+    usual = settings.home / "master.key"
+    file = given.master_key_file or (usual if given.master_key is None and usual.exists() else None)
+    key = Secret(given.master_key.get_secret_value()) if given.master_key else None
+    return load_ring(key, file, given.kms)
 
 
 def new_master_key() -> Secret:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.contract.postgres import postgres_stores
 from tests.contract.stores import Stores, memory_stores
 
 
-@pytest.fixture(params=["memory"])
+@pytest.fixture(params=["memory", "postgres"])
 def stores(request: pytest.FixtureRequest) -> Stores:
-    return memory_stores()
+    if request.param == "memory":
+        return memory_stores()
+    return postgres_stores(request.getfixturevalue("database"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +23,7 @@ app = single()
 USUAL_FILE = Path("fairlead.toml")
 
 HEAD = """\
-# Settings of fairlead. A line that begins with "#" shows a default: take the "#" away to change it.
+# Settings of fairlead. A line like `#name = value` shows a default: take the "#" away to change it.
 # The environment rules over this file: FAIRLEAD_WORKER__CONCURRENCY=8 sets [worker] concurrency;
 # DATABASE_URL, REDIS_URL, LOG_LEVEL and LOG_FORMAT are understood as everywhere.
 # `fairlead config show --origin` tells what counts, `fairlead doctor` whether it works.
@@ -30,9 +31,9 @@ HEAD = """\
 
 EXAMPLE = """\
 # Your apps, one table for each provider (`fairlead providers list`).
-# [providers.mercadolibre]
-# client_id = "1234567890"
-# client_secret_file = "/run/secrets/mercadolibre"
+#[providers.mercadolibre]
+#client_id = "1234567890"
+#client_secret_file = "/run/secrets/mercadolibre"
 """
 
 
@@ -78,7 +79,7 @@ def _home(call: Invocation, file: Path) -> Path:
 
 
 def _key(call: Invocation, key: Path, *, dry_run: bool) -> str:
-    from fairlead.runtime import new_master_key
+    from fairlead.ground import new_master_key
 
     if os.path.lexists(key):
         return "kept"
@@ -134,9 +135,8 @@ def _setting(model: type[BaseModel], name: str, *, tables: bool) -> Iterator[str
     entry = model.model_fields[name]
     if not tables and (_table(entry.annotation) is not None or get_origin(entry.annotation) is dict):
         return
-    if entry.description:
-        yield f"# {entry.description}"
-    yield f"# {name} = {_example(entry.annotation, entry.default)}"
+    yield from textwrap.wrap(entry.description or "", 100, initial_indent="# ", subsequent_indent="# ")
+    yield f"#{name} = {_example(entry.annotation, entry.default)}"
 
 
 def _table(annotation: Any) -> type[BaseModel] | None:
@@ -159,7 +159,7 @@ def _example(annotation: Any, default: Any) -> str:
     if isinstance(default, bool):
         return str(default).lower()
     if isinstance(default, int | float):
-        return f"{default:g}" if float(default).is_integer() else str(default)
+        return str(int(default) if float(default).is_integer() else default)
     if isinstance(default, tuple):
         return f"[{', '.join(_example(None, each) for each in default)}]"
     return f'"{default}"'

@@ -84,15 +84,15 @@ class Segments:
             return False
 
     def close(self) -> None:
-        """Close the active segment, delete the spare and what was never written to."""
+        """Close both, and delete what was never written to."""
         self._maker.shutdown()
-        unused = [] if self._spare.exception() else [self._spare.result()]
+        segments = [] if self._spare.exception() else [self._spare.result()]
         if self.active is not None:
-            self.active.close()
-            unused += [] if self.active.used else [self.active]
-        for segment in unused:
-            segment.path.unlink(missing_ok=True)
+            segments.append(self.active)
+        for segment in segments:
             segment.close()
+            if segment.used == 0 and not segment.bad:
+                segment.path.unlink(missing_ok=True)
 
     def _make(self) -> Segment:
         self._number += 1

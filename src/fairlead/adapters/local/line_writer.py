@@ -8,6 +8,7 @@ stderr has a lock that a stuck writer would hold while the process ends.
 from __future__ import annotations
 
 import os
+import select
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -22,9 +23,7 @@ class LineWriter:
     At most *max_bytes* wait (default 4 MiB). Threads and the event loop may all call it.
     """
 
-    def __init__(
-        self, fd: int, told: Callable[[int], bytes], *, max_bytes: int = MAX_QUEUED_BYTES
-    ) -> None:
+    def __init__(self, fd: int, told: Callable[[int], bytes], *, max_bytes: int = MAX_QUEUED_BYTES) -> None:
         self._fd = fd
         self._told = told
         self._max_bytes = max_bytes
@@ -33,6 +32,7 @@ class LineWriter:
         self._untold = 0
         self._dropped = 0
         self._busy = False
+        self._failing = False
         self._broken_line = False
         self._closing = False
         self._changed = threading.Condition()
@@ -75,36 +75,47 @@ class LineWriter:
             with self._changed:
                 self._busy = False
                 self._changed.notify_all()
-                self._changed.wait_for(lambda: bool(self._lines) or self._closing)
-                if not self._lines:
+                self._changed.wait_for(lambda: self._has_work() or self._closing)
+                if not self._has_work():
                     return
                 self._busy = True
-                batch, count = self._batch()
-            if not self._written(batch):
-                with self._changed:
+                batch, count, told = self._batch()
+            failed = not self._written(batch)
+            with self._changed:
+                self._failing = failed
+                if failed:
                     self._drop(count)
+                    self._untold += told
 
-    def _batch(self) -> tuple[bytes, int]:
-        """What is written at once, and how many lines of the queue it holds."""
-        lines = [self._told(self._untold)] if self._untold else []
-        size, count, self._untold = 0, 0, 0
+    def _has_work(self) -> bool:
+        """Lines, or a loss to tell where telling it has not just failed."""
+        return bool(self._lines) or (self._untold > 0 and not self._failing)
+
+    def _batch(self) -> tuple[bytes, int, int]:
+        """What is written at once, how many lines of the queue it holds, how many lost ones it tells of."""
+        told, self._untold = self._untold, 0
+        lines = [self._told(told)] if told else []
+        size, count = 0, 0
         while self._lines and size < MAX_BATCH_BYTES:
             lines.append(self._lines.popleft())
             size += len(lines[-1])
             count += 1
         self._bytes -= size
-        return b"".join(lines), count
+        return b"".join(lines), count, told
 
     def _written(self, batch: bytes) -> bool:
         if self._broken_line:  # what follows starts on a line of its own
             batch = b"\n" + batch
-        try:
-            while batch:
+        while batch:
+            try:
                 written = os.write(self._fd, batch)
-                self._broken_line = not batch[:written].endswith(b"\n")
-                batch = batch[written:]
-        except OSError:  # the disk is full, the reader is gone: nobody is left to be told
-            return False
+            except BlockingIOError:  # somebody who shares the descriptor made it non-blocking
+                select.select([], [self._fd], [])
+                continue
+            except OSError:  # the disk is full, the reader is gone
+                return False
+            self._broken_line = not batch[:written].endswith(b"\n")
+            batch = batch[written:]
         return True
 
     def _drop(self, count: int) -> None:

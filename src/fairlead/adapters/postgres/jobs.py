@@ -130,7 +130,7 @@ class PostgresJobStore:
         return [claimed_job(row) for row in rows]
 
     async def _hand_back_lost(self) -> None:
-        """Give back what claims took whose answers never came, as long as such a claim may still be at work."""
+        """Give back what claims took whose answers never came, for as long as they may still be at work."""
         if not self._lost:
             return
         lost = dict(self._lost)

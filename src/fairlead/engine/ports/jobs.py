@@ -175,7 +175,7 @@ class JobStore(Protocol):
     async def claim(self, wanted: ClaimFilter, demand: int, session_id: UUID) -> list[Job]:
         """Up to *demand* due jobs, most urgent first, each under a fresh lease id. Never a suspect.
 
-        A session that others presume dead gets nothing. What a claim took whose answer was lost goes back.
+        A session that was declared lost gets nothing. What a claim took whose answer was lost goes back.
         """
         ...
 

@@ -119,7 +119,7 @@ class Heartbeat:
     async def _open(self) -> None:
         session_id, sent = self._ids.uuid7(), self._clock.monotonic()
         try:
-            async with TimeLimit(self._clock, self._lease_s):
+            async with TimeLimit(self._clock, self._lease_s / BEATS_PER_LEASE):
                 await self._sessions.open(session_id, self._identity, self._lease_s, self._version)
         except Exception as error:  # noqa: BLE001 (without a session there is no work: try until there is)
             await heard(self._stop, self._clock, self._health.failed(error))

@@ -51,6 +51,8 @@ CREATE TABLE sweep (
     name text PRIMARY KEY,
     session_id uuid,
     last_at timestamptz NOT NULL DEFAULT '-infinity',
+    -- which server answered then: another one after a restart and after a fail-over
+    server_started_at timestamptz NOT NULL DEFAULT pg_postmaster_start_time(),
     uninterrupted_since timestamptz NOT NULL DEFAULT now()
 ) WITH (fillfactor = 50);
 

@@ -3,12 +3,11 @@
 -- Gives   the claimed jobs, in no promised order
 -- Locks   the claimed rows only; never waits for another worker
 -- Needs   job_ready_idx for (queue, priority, run_at, job_id): each pair of priority and queue is one index
---         range, read until the demand is met. A session that is live: a process that is presumed dead gets
+--         range, read until the demand is met. An open session: a process that was declared lost gets
 --         nothing. A provider filter reads past the jobs of others: give such workers a queue of their own
 WITH live AS MATERIALIZED (
-    SELECT session_id FROM worker_session
+    SELECT FROM worker_session
     WHERE session_id = :session_id::uuid AND lost_at IS NULL AND stopped_at IS NULL
-        AND heartbeat_at > now() - lease
 ),
 turn AS (
     SELECT level AS priority, named.queue

@@ -4,11 +4,10 @@
 -- Gives   the claimed jobs, in no promised order
 -- Locks   the claimed rows only; never waits for another worker
 -- Needs   job_kind_idx for (queue, kind, priority, run_at, job_id): jobs of other kinds are never read, however
---         many they are. A live session, like job_claim
+--         many they are. An open session, like job_claim
 WITH live AS MATERIALIZED (
-    SELECT session_id FROM worker_session
+    SELECT FROM worker_session
     WHERE session_id = :session_id::uuid AND lost_at IS NULL AND stopped_at IS NULL
-        AND heartbeat_at > now() - lease
 ),
 turn AS (
     SELECT level AS priority, named.queue, wanted.kind

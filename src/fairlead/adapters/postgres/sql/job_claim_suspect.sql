@@ -3,11 +3,10 @@
 -- Gives   the claimed job, or no row
 -- Locks   its row, for a moment one more per queue; never waits for another worker
 -- Needs   job_suspect_idx: suspects are few. started_at stays NULL until job_start_suspect, so a process that
---         dies before it began counts as no crash of this job. A live session, like job_claim
+--         dies before it began counts as no crash of this job. An open session, like job_claim
 WITH live AS MATERIALIZED (
-    SELECT session_id FROM worker_session
+    SELECT FROM worker_session
     WHERE session_id = :session_id::uuid AND lost_at IS NULL AND stopped_at IS NULL
-        AND heartbeat_at > now() - lease
 ),
 picked AS MATERIALIZED (
     SELECT candidate.job_id

@@ -4,19 +4,19 @@
 -- Gives   one row: ready (false while a full lease of uninterrupted database time has not passed), sessions,
 --         rescued, dead; no row if another process just did it, or the caller's session is not open
 -- Locks   the sweep's row, the sessions declared lost, the jobs handled; never waits for a job
--- Needs   job_running_idx; dead_letter_bury. A gap of half a lease between passes, a restart of the server or a
---         jump of its clock begins the uninterrupted time anew: after it every owner looks dead. A proven death
---         (session_bury) waits for no such time
+-- Needs   job_running_idx; dead_letter_bury. A gap of half a lease between passes, a restart, a fail-over or
+--         a jump of the server's clock begins the uninterrupted time anew: after it every owner looks dead. A
+--         proven death (session_bury) waits for no such time
 WITH swept AS (
     INSERT INTO sweep AS s (name, session_id, last_at)
     SELECT 'rescue', session_id, now() FROM worker_session
     WHERE session_id = :session_id::uuid AND lost_at IS NULL AND stopped_at IS NULL
     ON CONFLICT (name) DO UPDATE SET
-        session_id = excluded.session_id, last_at = now(),
+        session_id = excluded.session_id, last_at = now(), server_started_at = excluded.server_started_at,
         uninterrupted_since = CASE
             WHEN abs(extract(epoch FROM now() - s.last_at)) <= (
                     SELECT extract(epoch FROM lease) / 2 FROM worker_session WHERE session_id = :session_id::uuid)
-                AND s.last_at >= pg_postmaster_start_time()
+                AND s.server_started_at = excluded.server_started_at
             THEN s.uninterrupted_since ELSE now() END
     WHERE s.last_at <= now() - :every_s::float8 * interval '1 second'
         OR s.last_at > now() + interval '1 minute'  -- the clock was set back

@@ -1,0 +1,75 @@
+"""``fairlead migrate``: bring the database to this version, or tell what that would take."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fairlead.cli.exits import Exit
+from fairlead.cli.invocation import DryRun, Invocation, command, single
+from fairlead.errors import MigrationNeeded
+
+if TYPE_CHECKING:
+    from fairlead.ground import Migration
+
+app = single()
+
+COLUMNS = ("migration", "phase", "state")
+
+
+@command(app, "migrate")
+def migrate(
+    call: Invocation,
+    sql: Annotated[
+        bool, typer.Option("--sql", help="Print what is missing as a psql script, and change nothing.")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only tell whether something is missing; ends with 78 then.")
+    ] = False,
+    dry_run: DryRun = False,
+) -> Exit | None:
+    """Apply the migrations that the database lacks. Safe to run twice, and by several at once."""
+    if sql:
+        call.out.text(asyncio.run(_script(call)))
+        return None
+    changes = not (check or dry_run)
+    found = asyncio.run(_apply(call) if changes else _plan(call))
+    call.out.rows(
+        [
+            {
+                "migration": migration.title,
+                "phase": migration.phase,
+                "state": "applied" if changes else "pending",
+            }
+            for migration in found
+        ],
+        COLUMNS,
+        none="the database is up to date",
+    )
+    if check and found:
+        raise MigrationNeeded(f"the database lacks {len(found)} migration(s)")
+    return None
+
+
+async def _plan(call: Invocation) -> list[Migration]:
+    from fairlead.ground import migrator
+
+    async with migrator(call.config().settings) as opened:
+        return await opened.plan()
+
+
+async def _apply(call: Invocation) -> list[Migration]:
+    from fairlead.ground import migrator
+
+    async with migrator(call.config().settings) as opened:
+        with call.out.progress("migrating"):
+            return await opened.apply()
+
+
+async def _script(call: Invocation) -> str:
+    from fairlead.ground import migrator
+
+    async with migrator(call.config().settings) as opened:
+        return await opened.sql(pending_only=True)

@@ -1,0 +1,37 @@
+"""The stores of PostgreSQL, for the suites that every implementation passes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
+from fairlead.adapters.postgres.duties import PostgresDutyStore
+from fairlead.adapters.postgres.jobs import PostgresJobStore
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.sessions import PostgresSessionStore
+from tests.support.engine import IDS
+from tests.support.passing_time import pass_time
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresStores:
+    """See ``tests.contract.stores.Stores``."""
+
+    database: Database
+    jobs: PostgresJobStore
+    sessions: PostgresSessionStore
+    duties: PostgresDutyStore
+    dead_letters: PostgresDeadLetterStore
+
+    async def pass_time(self, delay_s: float) -> None:
+        await pass_time(self.database, delay_s)
+
+
+def postgres_stores(database: Database) -> PostgresStores:
+    return PostgresStores(
+        database,
+        PostgresJobStore(database, IDS),
+        PostgresSessionStore(database, IDS),
+        PostgresDutyStore(database),
+        PostgresDeadLetterStore(database),
+    )

@@ -1,0 +1,329 @@
+"""The port Journal: on disk before anybody is told, found by everybody, inherited from the dead once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from fairlead.adapters.journal import FileJournal
+from fairlead.adapters.journal.journal import JournalSettings
+from fairlead.adapters.journal.shelf import read_frames
+from fairlead.engine.ports import JournalEntry
+from fairlead.errors import ConfigInvalid, Refused
+from tests.unit.adapters.test_journal_record import entry_number
+
+SMALL = JournalSettings(segment_bytes=4096, mark_delay_s=0.01)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "journal"
+
+
+@pytest.fixture
+async def journal(folder: Path) -> AsyncIterator[FileJournal]:
+    async with FileJournal(folder, uuid4(), SMALL) as made:
+        yield made
+
+
+async def marks_written(folder: Path, count: int) -> None:
+    """Return once so many marks are in the files."""
+    while (
+        sum(len(frame.payload) == 25 for path in folder.glob("*.journal") for frame in read_frames(path))
+        < count
+    ):
+        await asyncio.sleep(0.005)
+
+
+# ---- appending
+
+
+async def test_an_acknowledged_entry_is_in_the_file(journal: FileJournal, folder: Path) -> None:
+    journal.preflight()
+    entry = entry_number(1)
+    await journal.append(entry)
+    files = b"".join(path.read_bytes() for path in folder.glob("*.journal"))
+    assert entry.sealed.blob in files
+    assert await journal.find(entry.connection_id, 1) == entry
+    assert await journal.find(entry.connection_id, 2) is None
+    assert await journal.find(uuid4(), 1) is None
+
+
+async def test_many_at_once_share_files_and_all_are_found(journal: FileJournal, folder: Path) -> None:
+    entries = [entry_number(number, os.urandom(200)) for number in range(300)]
+    await asyncio.gather(*(journal.append(entry) for entry in entries))
+    assert len(list(folder.glob("*.journal"))) > 10  # 300 entries of 300 bytes in files of 4 KiB
+    for entry in entries:
+        assert await journal.find(entry.connection_id, entry.from_generation) == entry
+
+
+async def test_the_newest_send_of_a_generation_is_found(journal: FileJournal) -> None:
+    entry = entry_number(1)
+    for epoch in (5, 9, 7):
+        await journal.append(replace(entry, epoch=epoch, rotation_id=uuid4()))
+    found = await journal.find(entry.connection_id, 1)
+    assert found is not None
+    assert found.epoch == 9
+
+
+async def test_two_places_with_the_same_index_number_are_told_apart(journal: FileJournal) -> None:
+    one = entry_number(1)
+    other = replace(one, connection_id=UUID(int=1 << 100 | 1), rotation_id=uuid4())
+    await journal.append(one)
+    await journal.append(other)
+    assert await journal.find(one.connection_id, 1) == one
+    assert await journal.find(other.connection_id, 1) == other
+
+
+async def test_an_entry_larger_than_a_file_is_an_error_and_no_harm(journal: FileJournal) -> None:
+    with pytest.raises(OSError, match="larger"):
+        await journal.append(entry_number(1, bytes(5000)))
+    journal.preflight()
+    await journal.append(entry_number(2))
+
+
+async def test_a_cancelled_append_is_kept_all_the_same(journal: FileJournal) -> None:
+    entry = entry_number(1)
+    task = asyncio.create_task(journal.append(entry))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await journal.append(entry_number(2))
+    assert await journal.find(entry.connection_id, 1) == entry
+
+
+# ---- who may look
+
+
+async def test_files_are_for_their_owner_alone(journal: FileJournal, folder: Path) -> None:
+    await journal.append(entry_number(1))
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
+
+
+async def test_a_folder_open_to_others_is_refused(folder: Path) -> None:
+    folder.mkdir(mode=0o750)
+    with pytest.raises(ConfigInvalid, match="chmod 700"):
+        await FileJournal(folder, uuid4(), SMALL).open()
+    assert list(folder.iterdir()) == []
+
+
+async def test_a_folder_that_is_a_file_is_refused(folder: Path) -> None:
+    folder.write_text("")
+    with pytest.raises(ConfigInvalid):
+        await FileJournal(folder, uuid4(), SMALL).open()
+
+
+async def test_a_session_id_is_used_once(journal: FileJournal, folder: Path) -> None:
+    await journal.append(entry_number(1))
+    owner = next(folder.glob("*.lock")).stem
+    with pytest.raises(ConfigInvalid, match=owner):
+        await FileJournal(folder, UUID(owner), SMALL).open()
+    await journal.append(entry_number(2))
+
+
+# ---- the living and the dead
+
+
+async def test_a_living_owners_entries_are_found_but_not_inherited(
+    journal: FileJournal, folder: Path
+) -> None:
+    entry = entry_number(1)
+    await journal.append(entry)
+    async with FileJournal(folder, uuid4(), SMALL) as other:
+        assert await other.orphans() == []
+        assert await other.find(entry.connection_id, 1) == entry
+        await journal.append(entry_number(2))  # after the other has looked once
+        assert await other.find(UUID(int=2), 2) == entry_number(2)
+
+
+async def test_what_the_dead_left_unsettled_is_inherited(folder: Path) -> None:
+    entries = [entry_number(number) for number in range(40)]
+    async with FileJournal(folder, uuid4(), SMALL) as dead:
+        for entry in entries:
+            await dead.append(entry)
+        for entry in entries[::2]:
+            dead.settled(entry.rotation_id, entry.epoch)
+    async with FileJournal(folder, uuid4(), SMALL) as heir:
+        assert await heir.orphans() == entries[1::2]
+        assert await heir.orphans() == entries[1::2]  # still unsettled, still ours
+        heir.settled(entries[1].rotation_id, entries[1].epoch)
+        assert await heir.orphans() == entries[3::2]
+
+
+async def test_an_heir_that_dies_too_leaves_it_to_the_next(folder: Path) -> None:
+    entries = [entry_number(number) for number in range(6)]
+    async with FileJournal(folder, uuid4(), SMALL) as dead:
+        for entry in entries:
+            await dead.append(entry)
+    for settled in entries[:3]:
+        async with FileJournal(folder, uuid4(), SMALL) as heir:
+            assert settled in await heir.orphans()
+            heir.settled(settled.rotation_id, settled.epoch)
+            await heir.append(entry_number(100 + settled.epoch))
+    async with FileJournal(folder, uuid4(), SMALL) as last:
+        assert {entry.epoch for entry in await last.orphans()} == {3, 4, 5, 100, 101, 102}
+
+
+async def test_among_heirs_that_start_together_one_inherits(folder: Path) -> None:
+    entries = [entry_number(number) for number in range(20)]
+    for entry in entries:  # one owner each
+        async with FileJournal(folder, uuid4(), SMALL) as dead:
+            await dead.append(entry)
+    heirs = [FileJournal(folder, uuid4(), SMALL) for _ in range(5)]
+    await asyncio.gather(*(heir.open() for heir in heirs))
+    shares = await asyncio.gather(*(heir.orphans() for heir in heirs))
+    assert sorted(entry.epoch for share in shares for entry in share) == list(range(20))
+    await asyncio.gather(*(heir.close() for heir in heirs))
+
+
+async def test_a_file_without_its_lock_is_inherited_too(folder: Path) -> None:
+    async with FileJournal(folder, uuid4(), SMALL) as dead:
+        await dead.append(entry_number(1))
+    next(folder.glob("*.lock")).unlink()
+    async with FileJournal(folder, uuid4(), SMALL) as heir:
+        assert await heir.orphans() == [entry_number(1)]
+
+
+async def test_an_entry_written_twice_is_inherited_once(folder: Path) -> None:
+    async with FileJournal(folder, uuid4(), SMALL) as dead:
+        await dead.append(entry_number(1))
+        await dead.append(entry_number(1))
+    async with FileJournal(folder, uuid4(), SMALL) as heir:
+        assert await heir.orphans() == [entry_number(1)]
+        heir.settled(entry_number(1).rotation_id, 1)
+        assert await heir.orphans() == []
+
+
+async def test_a_damaged_file_gives_out_all_but_the_damaged(folder: Path) -> None:
+    entries = [entry_number(number) for number in range(10)]
+    async with FileJournal(folder, uuid4(), SMALL) as dead:
+        for entry in entries:
+            await dead.append(entry)
+    [path] = names(folder)
+    data = bytearray(path.read_bytes())
+    data[len(data) * 45 // 100] ^= 0x10  # within the fifth of ten entries
+    path.write_bytes(data + b"torn")
+    async with FileJournal(folder, uuid4(), SMALL) as heir:
+        assert await heir.orphans() == entries[:4] + entries[5:]
+        assert await heir.find(entries[4].connection_id, 4) is None
+        assert await heir.find(entries[9].connection_id, 9) == entries[9]
+    assert path.read_bytes() == bytes(data + b"torn")  # somebody may want to see it
+
+
+# ---- keeping and dropping
+
+
+async def until_gone(path: Path) -> None:
+    while path.exists():
+        await asyncio.sleep(0.005)
+
+
+def names(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.journal"))
+
+
+async def test_settled_files_are_dropped_after_their_time(folder: Path) -> None:
+    ahead_s = 0.0
+    settings = replace(SMALL, keep_s=100.0)
+    async with FileJournal(folder, uuid4(), settings, now=lambda: time.time() + ahead_s) as journal:
+        old, open_one = entry_number(1, bytes(2000)), entry_number(2, bytes(3000))
+        for entry in (old, open_one, entry_number(3, bytes(3000))):
+            await journal.append(entry)
+        first, second, *_ = names(folder)
+        journal.settled(old.rotation_id, old.epoch)
+        await marks_written(folder, 1)
+        ahead_s = 90.0
+        await journal.orphans()
+        assert first.exists()
+        ahead_s = 110.0
+        await journal.orphans()
+        await until_gone(first)
+        assert second.exists()  # not settled
+        assert await journal.find(old.connection_id, 1) is None
+        assert await journal.find(open_one.connection_id, 2) == open_one
+
+
+async def test_what_was_inherited_is_dropped_with_its_lock(folder: Path) -> None:
+    ahead_s = 0.0
+    dead_id = uuid4()
+    async with FileJournal(folder, dead_id, SMALL) as dead:
+        await dead.append(entry_number(1))
+    settings = replace(SMALL, keep_s=100.0)
+    async with FileJournal(folder, uuid4(), settings, now=lambda: time.time() + ahead_s) as heir:
+        [entry] = await heir.orphans()
+        os.utime(names(folder)[0], (0, 0))  # old as it is, its time begins when it is settled
+        heir.settled(entry.rotation_id, entry.epoch)
+        await heir.append(entry_number(2))
+        await marks_written(folder, 1)
+        await heir.orphans()
+        assert await heir.find(entry.connection_id, 1) == entry
+        ahead_s = 110.0
+        await heir.orphans()
+        await until_gone(folder / f"{dead_id}.lock")
+        assert not list(folder.glob(f"{dead_id}*"))
+
+
+async def test_a_journal_that_was_never_used_leaves_nothing(folder: Path) -> None:
+    async with FileJournal(folder, uuid4(), SMALL) as journal:
+        journal.preflight()
+    assert list(folder.iterdir()) == []
+
+
+async def test_the_dead_keep_only_what_they_wrote(folder: Path) -> None:
+    async with FileJournal(folder, uuid4(), SMALL) as dead:
+        await dead.append(entry_number(1))
+    assert [path.stat().st_size < 200 for path in names(folder)] == [True]
+
+
+async def test_all_entries_for_a_database_that_lost_its_tail(folder: Path) -> None:
+    old, settled, mine = (entry_number(number) for number in (1, 2, 3))
+    async with FileJournal(folder, uuid4(), SMALL) as dead:
+        await dead.append(old)
+    os.utime(names(folder)[0], (time.time() - 5000, time.time() - 5000))
+    async with FileJournal(folder, uuid4(), SMALL) as dead:
+        await dead.append(settled)
+        dead.settled(settled.rotation_id, settled.epoch)
+    async with FileJournal(folder, uuid4(), SMALL) as journal:
+        await journal.append(mine)
+        await journal.orphans()
+
+        async def since(age_s: float) -> list[JournalEntry]:
+            return sorted([entry async for entry in journal.all_entries(age_s)], key=lambda e: e.epoch)
+
+        assert await since(3600.0) == [settled, mine]
+        assert await since(10_000.0) == [old, settled, mine]
+
+
+# ---- refusing
+
+
+async def test_a_closed_journal_refuses(folder: Path) -> None:
+    journal = FileJournal(folder, uuid4(), SMALL)
+    with pytest.raises(Refused):
+        journal.preflight()
+    await journal.open()
+    journal.preflight()
+    await journal.close()
+    with pytest.raises(Refused, match="closed"):
+        journal.preflight()
+    with pytest.raises(OSError, match="no more"):
+        await journal.append(entry_number(1))
+
+
+async def test_a_folder_that_vanished_is_noticed(journal: FileJournal, folder: Path) -> None:
+    folder.rename(folder.with_name("elsewhere"))
+    with pytest.raises(Refused, match="removed"):
+        journal.preflight()
+    folder.mkdir(mode=0o700)
+    with pytest.raises(Refused, match="restart"):
+        journal.preflight()

@@ -1,0 +1,25 @@
+"""A database's clock cannot be set, so time passes by making everything stored older."""
+
+from __future__ import annotations
+
+from fairlead.adapters.postgres.pool import Database
+from tests.support.rows import rows, run
+
+_NOT_MOVED = {("sweep", "server_started_at")}  # which server it was, not when something happened
+_APPEND_ONLY = {"audit", "migration"}
+
+
+async def pass_time(database: Database, delay_s: float) -> None:
+    """As seen from every row but the audit trail's, *delay_s* seconds go by."""
+    columns = await rows(
+        database,
+        "SELECT c.relname::text AS table, a.attname::text AS column FROM pg_class c JOIN pg_attribute a ON attrelid = c.oid"
+        " WHERE relnamespace = quote_ident(current_schema())::regnamespace AND relkind = 'r' AND atttypid = 'timestamptz'::regtype",
+    )
+    moved: dict[str, list[str]] = {}
+    for column in columns:
+        if column["table"] not in _APPEND_ONLY and (column["table"], column["column"]) not in _NOT_MOVED:
+            moved.setdefault(column["table"], []).append(column["column"])
+    for table, names in moved.items():
+        changes = ", ".join(f"{name} = {name} - $1 * interval '1 second'" for name in names)
+        await run(database, f"UPDATE {table} SET {changes}", delay_s)
