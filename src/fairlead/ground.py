@@ -1,7 +1,7 @@
 """What a runtime stands on, for those who tend it: servers, migrations, master keys.
 
-Runtime.open refuses to work on unsound ground; whoever makes it sound has to reach it before (`fairlead init`,
-`migrate`, `doctor`) or below (`fairlead vault`).
+Runtime.open refuses to work on unsound ground; whoever makes it sound reaches it before (`fairlead init`,
+`migrate`, `doctor`) or below (`vault`).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ __all__ = [
     "new_master_key",
     "places",
     "resealer",
+    "stop_servers",
 ]
 
 
@@ -69,6 +70,11 @@ async def places(settings: Settings) -> AsyncIterator[Places]:
         )
     finally:
         servers.release()
+
+
+def stop_servers(settings: Settings) -> None:
+    """Stop the embedded servers of *settings*, whoever uses them, and wait until they are gone (90 s at most)."""
+    EmbeddedServers(settings.home / "servers").stop()
 
 
 def database_settings(settings: Settings, url: Secret) -> DatabaseSettings:

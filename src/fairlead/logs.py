@@ -20,7 +20,6 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
-from functools import cache
 from types import TracebackType
 from typing import Any
 from uuid import UUID
@@ -43,7 +42,6 @@ CHATTY = ("aiohttp.access", "httpx", "httpcore", "urllib3")
 _LOGGER = logging.getLogger("fairlead")
 _LEVEL_OF = {"retried": "warning", "discarded": "error"}
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 Line = dict[str, Any]
 Render = Callable[[Line], str]
@@ -66,7 +64,7 @@ def level_of(event: Event) -> str:
 
 def fields_of(event: Event) -> Line:
     """The fields of *event* as JSON has them, without secrets and without those that are None."""
-    found = ((name, getattr(event, name)) for name in _field_names(type(event)))
+    found = ((field.name, getattr(event, field.name)) for field in fields(event))
     return {name: _plain(name, value) for name, value in found if value is not None}
 
 
@@ -81,11 +79,6 @@ class _Told:
     def __str__(self) -> str:
         words = (f"{name}={_visible(str(value))}" for name, value in fields_of(self.event).items())
         return " ".join((self.event.name, *words))
-
-
-@cache
-def _field_names(kind: type[Event]) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
 
 
 def _plain(name: str, value: object) -> Any:
@@ -143,25 +136,17 @@ def _json() -> Render:
     from structlog.processors import JSONRenderer
 
     render = JSONRenderer(serializer=json.dumps)  # ASCII: no line separator of any alphabet gets through
-
-    def rendered(line: Line) -> str:
-        return _SURROGATE.sub("\ufffd", str(render(None, "", line)))
-
-    return rendered
+    return lambda line: str(render(None, "", line))
 
 
 def _console(colors: bool) -> Render:
     from structlog.dev import ConsoleRenderer, plain_traceback
 
-    render = ConsoleRenderer(
-        colors=colors, sort_keys=False, pad_event_to=24, exception_formatter=plain_traceback
-    )
+    render = ConsoleRenderer(colors=colors, sort_keys=False, exception_formatter=plain_traceback)
 
     def rendered(line: Line) -> str:
         trace = str(line.pop("exception", ""))
-        seen = {
-            name: _visible(value if isinstance(value, str) else str(value)) for name, value in line.items()
-        }
+        seen = {name: _visible(str(value)) for name, value in line.items()}
         indented = "".join(f"\n    {_visible(part)}" for part in trace.splitlines())
         return str(render(None, "", seen)) + indented
 
@@ -271,7 +256,7 @@ class _Before:
         sys.excepthook = self.excepthook
 
 
-def configure(level: str = "info", format: str = "auto", *, fd: int = 2) -> Logs:  # noqa: A002
+def configure(level: str = "info", format: str = "auto", *, fd: int = 2) -> Logs:
     """Take over this process's logging; ``close`` what is given back at its end.
 
     *level* and *format* as in the settings ([log]); *fd* is written to, default stderr. On a terminal

@@ -102,7 +102,9 @@ async def test_an_answer_for_another_account_is_kept_but_not_published(fl, issue
     assert [row["reason"] for row in kept] == ["account_mismatch"]
 
 
-@pytest.mark.parametrize("quirk", ["rate_limited", "rate_limited_seconds", "html_400", "html_403", "redirect"])
+@pytest.mark.parametrize(
+    "quirk", ["rate_limited", "rate_limited_seconds", "html_400", "html_403", "redirect"]
+)
 async def test_what_was_not_processed_is_tried_again_with_the_same_token(fl, issuer, quirk) -> None:
     connection_id = await fl.connect(issuer, STRICT)
     issuer.be_rude(quirk, times=1)
@@ -250,10 +252,18 @@ async def test_a_lost_answer_under_strict_keeps_serving_and_waits_for_expiry(fl,
 
 @pytest.mark.parametrize(
     ("provider", "heals"),
-    [("strict", False), ("strict-family-revoke", False), ("grace", True), ("until-successor-used", True), ("stable", True)],
+    [
+        ("strict", False),
+        ("strict-family-revoke", False),
+        ("grace", True),
+        ("until-successor-used", True),
+        ("stable", True),
+    ],
 )
 @pytest.mark.parametrize("quirk", ["cut_after", "cut_last_byte"])
-async def test_a_lost_answer_heals_where_the_provider_allows_it(fl, issuer, database, provider, heals, quirk) -> None:
+async def test_a_lost_answer_heals_where_the_provider_allows_it(
+    fl, issuer, database, provider, heals, quirk
+) -> None:
     connection_id = await fl.connect(issuer, provider)
     issuer.be_rude(quirk, times=1)
     with pytest.raises((OutcomeUnknown, TransientFailure)):

@@ -76,12 +76,12 @@ async def connected(store: PostgresCredentialStore, **kwargs: object) -> Credent
 
 
 def intent(credential: Credential, session_id: UUID, lease_s: float = 60.0) -> Intent:
-    return Intent(
-        credential.connection.connection_id, uuid4(), credential.generation, session_id, lease_s
-    )
+    return Intent(credential.connection.connection_id, uuid4(), credential.generation, session_id, lease_s)
 
 
-async def answer(store: PostgresCredentialStore, wish: Intent, epoch: int, blob: bytes = b"secret 2") -> Settlement:
+async def answer(
+    store: PostgresCredentialStore, wish: Intent, epoch: int, blob: bytes = b"secret 2"
+) -> Settlement:
     sent_at = await store.mark_sent(wish.connection_id, wish.rotation_id)
     assert sent_at is not None
     return Settlement(
@@ -126,7 +126,9 @@ async def test_time_takes_over_only_what_was_never_sent(store, database) -> None
     assert await store.claim(first) is not None
     second = intent(credential, peer, lease_s=-1.0)
     assert await store.claim(second) is not None, "an intent that ran out may be taken over"
-    assert await store.mark_sent(first.connection_id, first.rotation_id) is None, "its first owner must not send"
+    assert await store.mark_sent(first.connection_id, first.rotation_id) is None, (
+        "its first owner must not send"
+    )
     assert await store.mark_sent(second.connection_id, second.rotation_id) is not None
     assert await store.claim(intent(credential, owner)) is None, "what was sent is never taken over by time"
 
@@ -159,7 +161,12 @@ async def test_settle_moves_the_generation_once(store, database) -> None:
     assert await store.settle(replace(settlement, audit_id=uuid4())) == "superseded"
     now = await store.read(KEY)
     assert now is not None
-    assert (now.generation, now.sealed.blob, now.settled_epoch, now.rotation) == (2, b"secret 2", granted.epoch, None)
+    assert (now.generation, now.sealed.blob, now.settled_epoch, now.rotation) == (
+        2,
+        b"secret 2",
+        granted.epoch,
+        None,
+    )
     assert now.connection.account_id == "77"
     assert now.refreshed_age_s is not None
     acts = await rows(database, "SELECT act FROM audit ORDER BY at, act")
@@ -212,8 +219,15 @@ async def test_an_unknown_outcome_keeps_the_token_and_one_may_replay(store, data
     credential, first = await unknown_rotation(store, database)
     now = await store.read(KEY)
     assert now is not None and now.rotation is not None
-    assert (now.state, now.state_reason, now.rotation.phase, now.sealed.blob) == ("unknown", "cut", "unknown", b"secret 1")
-    assert await store.claim(intent(credential, first.session_id)) is None, "an ordinary claim never sends again"
+    assert (now.state, now.state_reason, now.rotation.phase, now.sealed.blob) == (
+        "unknown",
+        "cut",
+        "unknown",
+        b"secret 1",
+    )
+    assert await store.claim(intent(credential, first.session_id)) is None, (
+        "an ordinary claim never sends again"
+    )
     replays = [intent(credential, first.session_id) for _ in range(5)]
     granted = await asyncio.gather(*(store.claim_replay(one) for one in replays))
     assert sum(one is not None for one in granted) == 1
@@ -278,13 +292,23 @@ async def test_condemning_tells_once(store, database) -> None:
     jobs = await rows(database, "SELECT kind, tenant_id, provider FROM job")
     assert [tuple(job.values()) for job in jobs] == [("event.needs_reauth", "acme", "mercadolibre")]
     now = await store.read(KEY)
-    assert now is not None and (now.state, now.state_reason, now.due_in_s) == ("needs_reauth", "invalid_grant", None)
+    assert now is not None and (now.state, now.state_reason, now.due_in_s) == (
+        "needs_reauth",
+        "invalid_grant",
+        None,
+    )
 
 
 async def test_withheld_answers_are_kept_once(store, database) -> None:
     credential = await connected(store)
     kept = Withheld(
-        uuid4(), credential.connection.connection_id, "acme", 1, 5, "account_mismatch", Sealed(uuid4(), b"raw")
+        uuid4(),
+        credential.connection.connection_id,
+        "acme",
+        1,
+        5,
+        "account_mismatch",
+        Sealed(uuid4(), b"raw"),
     )
     await store.withhold(kept)
     await store.withhold(replace(kept, withheld_id=uuid4()))

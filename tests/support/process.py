@@ -13,7 +13,7 @@ from typing import Any
 from fairlead.clock import Draw
 from fairlead.engine.executor import Executor
 from fairlead.engine.handler import Handler, JobContext
-from fairlead.engine.ports import JobView, NewJob, ProcessIdentity
+from fairlead.engine.ports import JobView, MemoryGauge, NewJob, ProcessIdentity
 from fairlead.engine.services.heartbeat import Heartbeat
 from fairlead.engine.services.rescuer import Rescuer
 from fairlead.engine.services.scheduler import Scheduler
@@ -87,7 +87,7 @@ class Gate:
 
 
 class Process:
-    """One process. *proof*: deaths are proved by the host, else a lease has to pass."""
+    """One process; without handlers it has no worker and no rescuer, and only schedules."""
 
     def __init__(self, fleet: Fleet, pid: int, handlers: tuple[Handler, ...], **settings: Any) -> None:
         self.fleet, self.pid = fleet, pid
@@ -107,23 +107,28 @@ class Process:
             emit=self.emit,
             lease_s=LEASE_S,
         )
-        executor = Executor(handlers, clock=clock, draw=draw, ids=ids, emit=self.emit)
-        memory = settings.pop("memory", None)
-        self.worker = Worker(
+        scheduler = Scheduler(MemoryDutyStore(self.link), self.heartbeat, ids=ids, emit=self.emit)
+        self.services = [scheduler.service(clock=clock, draw=draw)]
+        if handlers:
+            probe = Processes(pid, fleet.proven_dead)
+            rescuer = Rescuer(sessions, self.jobs, probe, self.heartbeat, emit=self.emit)
+            self.services.append(rescuer.service(clock=clock, draw=draw))
+            executor = Executor(handlers, clock=clock, draw=draw, ids=ids, emit=self.emit)
+            self.worker = self._worker(executor, **settings)
+        self._works = bool(handlers)
+        self.task = asyncio.create_task(self._run())
+
+    def _worker(self, executor: Executor, *, memory: MemoryGauge | None = None, **settings: Any) -> Worker:
+        return Worker(
             self.jobs,
             executor,
             self.heartbeat,
-            clock=clock,
-            draw=draw,
+            clock=self.fleet.clock,
+            draw=self.fleet.draw,
             emit=self.emit,
             settings=WorkerSettings(**({"claim_gap_s": 0.0, "concurrency": 10} | settings)),
             memory=memory,
         )
-        probe = Processes(pid, fleet.proven_dead)
-        rescuer = Rescuer(sessions, self.jobs, probe, self.heartbeat, emit=self.emit)
-        scheduler = Scheduler(MemoryDutyStore(self.link), self.heartbeat, ids=ids, emit=self.emit)
-        self.services = [rescuer.service(clock=clock, draw=draw), scheduler.service(clock=clock, draw=draw)]
-        self.task = asyncio.create_task(self._run())
 
     async def _count(self, operation: str) -> None:
         self.operations[operation] += 1
@@ -133,6 +138,8 @@ class Process:
             group.create_task(self.heartbeat.run())
             for service in self.services:
                 group.create_task(service.run())
+            if not self._works:
+                return
             await self.worker.run()
             for service in self.services:
                 service.stop()
@@ -167,10 +174,15 @@ class Fleet:
         self.proven_dead: set[int] = set()
         self.processes: list[Process] = []
 
-    async def start(self, *handlers: Handler, **settings: Any) -> Process:
-        """A new process, with its session open."""
+    def new(self, *handlers: Handler, **settings: Any) -> Process:
+        """A new process."""
         process = Process(self, len(self.processes) + 1, handlers, **settings)
         self.processes.append(process)
+        return process
+
+    async def start(self, *handlers: Handler, **settings: Any) -> Process:
+        """A new process, with its session open."""
+        process = self.new(*handlers, **settings)
         await process.heartbeat.opened()
         return process
 

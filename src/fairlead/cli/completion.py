@@ -22,15 +22,11 @@ class Shell(StrEnum):
 
 
 @command(app, "completion")
-def completion(
-    call: Invocation, shell: Annotated[Shell, typer.Argument(help="Your shell.")]
-) -> Exit | None:
+def completion(call: Invocation, shell: Annotated[Shell, typer.Argument(help="Your shell.")]) -> Exit | None:
     """Print a completion script: `source <(fairlead completion bash)`."""
     from typer._completion_shared import get_completion_script
 
     from fairlead.cli.entry import COMPLETING, PROGRAM
 
-    call.out.text(
-        get_completion_script(prog_name=PROGRAM, complete_var=COMPLETING, shell=shell.value)
-    )
+    call.out.text(get_completion_script(prog_name=PROGRAM, complete_var=COMPLETING, shell=shell.value))
     return None

@@ -28,4 +28,3 @@ def show(
     ]
     call.out.rows(rows, ("setting", "value", *(("origin",) if origin else ())))
     return None
-

@@ -56,9 +56,7 @@ class Manner:
 
     def output(self) -> Output:
         """Where such a command prints."""
-        return Output(
-            as_json=self.as_json, quiet=self.quiet, verbose=self.verbose, color=not self.no_color
-        )
+        return Output(as_json=self.as_json, quiet=self.quiet, verbose=self.verbose, color=not self.no_color)
 
 
 class Declined(Exception):
@@ -94,7 +92,7 @@ class Invocation:
         return asyncio.run(opened())
 
     def confirm(self, question: str, *, yes: bool) -> None:
-        """Ask a person at a terminal before something is destroyed; raises Declined. Scripts are not asked."""
+        """Ask a person at a terminal before something is destroyed, or raise Declined; scripts go on."""
         if yes or not sys.stdin.isatty():
             return
         from fairlead.cli.output import printable
@@ -180,10 +178,7 @@ def command(app: typer.Typer, name: str) -> Callable[[C], C]:
 
         parameters = [
             inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
-            *(
-                each.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[each.name])
-                for each in own
-            ),
+            *(each.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[each.name]) for each in own),
             *(
                 inspect.Parameter(
                     shared, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default

@@ -28,7 +28,9 @@ from fairlead.secret import Secret
 Record = Mapping[str, Any]
 
 # C0, DEL, C1; line and paragraph separators; marks that reorder text; halves of surrogate pairs.
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 _LINES = re.compile("[\n\t]")
 
 _GOOD, _DOUBTFUL, _BAD = "green", "yellow", "red"
@@ -46,7 +48,7 @@ class Tell(Protocol):
 
 
 class Output:
-    """Prints for one command. *as_json*: machine-readable; *quiet*: no words but errors; *verbose*: more of them.
+    """Prints for one command. *as_json*: for machines; *quiet*: no words but errors; *verbose*: more of them.
 
     *color* False: never; else on a terminal, unless NO_COLOR is set, or always with FORCE_COLOR.
     """
@@ -83,7 +85,7 @@ class Output:
     def rows(self, records: Iterable[Record], columns: Sequence[str], *, none: str = "nothing found") -> int:
         """A list: one JSON object per line with all fields, or a table of *columns*; how many there were."""
         if self.as_json:
-            return sum(1 for record in records if self._json(record, self._stdout) is None)
+            return sum(self._json(record, self._stdout) for record in records)
         found = list(records)
         if not found:
             self.say(none)
@@ -153,9 +155,10 @@ class Output:
 
     # ---- how -----------------------------------------------------------------------------------
 
-    def _json(self, value: object, stream: IO[str]) -> None:
+    def _json(self, value: object, stream: IO[str]) -> int:
         # ASCII only: a name can neither forge a line nor reach the terminal as an escape code
         self._line(json.dumps(value, default=plain, ensure_ascii=True, allow_nan=False), stream)
+        return 1
 
     def _rich_table(self, records: Sequence[Record], columns: Sequence[str]) -> None:
         from rich import box
@@ -213,7 +216,9 @@ def printable(value: object, *, lines: bool = False) -> str:
     'acme\\\\x1b[31m'
     """
     text = str(value)
-    return _UNSAFE.sub(lambda found: found[0] if lines and _LINES.match(found[0]) else _escaped(found[0]), text)
+    return _UNSAFE.sub(
+        lambda found: found[0] if lines and _LINES.match(found[0]) else _escaped(found[0]), text
+    )
 
 
 def _escaped(character: str) -> str:
@@ -258,7 +263,9 @@ def duration(length_s: float) -> str:
 
 
 def _heading(name: str) -> str:
-    return printable(name.removesuffix("_s") if name.endswith(("_in_s", "_age_s")) else name).replace("_", " ")
+    return printable(name.removesuffix("_s") if name.endswith(("_in_s", "_age_s")) else name).replace(
+        "_", " "
+    )
 
 
 def _shown(name: str, value: object) -> str:

@@ -296,9 +296,11 @@ class Worker:
 def _runnable(wanted: ClaimFilter, kinds: Iterable[str]) -> ClaimFilter:
     """*wanted*, narrowed to what has a handler: other kinds are left to processes that know them."""
     known = tuple(kinds)
+    if not known:  # an empty filter would mean every kind
+        raise ConfigInvalid("a worker without handlers runs nothing", hint="register a handler, or run no worker")
     unknown = sorted(set(wanted.kinds) - set(known))
     if unknown:
-        hint = f"kinds with a handler: {', '.join(known) or 'none'}"
+        hint = f"kinds with a handler: {', '.join(known)}"
         raise ConfigInvalid(f"no handler for kind {', '.join(unknown)}", hint=hint)
     return replace(wanted, kinds=wanted.kinds or known)
 

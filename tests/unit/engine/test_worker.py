@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from fairlead.engine.events import HandlersStuck, JobsHandedBack, MemoryPressure, WorkerDraining
+from fairlead.engine.executor import Executor
 from fairlead.engine.handler import Handler, JobContext
 from fairlead.engine.ports import ClaimFilter, MemoryUsage
 from fairlead.engine.worker import WorkerSettings
@@ -14,7 +15,7 @@ from fairlead.errors import ConfigInvalid, ReauthRequired, TransientFailure
 from fairlead.events import JobDead, JobFinished, LeaseLost, StaleWriteRefused
 from fairlead.policy.category import Category
 from fairlead.policy.retry import DEFAULT_RULES
-from tests.support.engine import new_job
+from tests.support.engine import IDS, Recorder, half, new_job
 from tests.support.process import LEASE_S, Fleet, Gate, Process
 
 
@@ -104,6 +105,8 @@ async def test_kinds_without_a_handler_are_left_to_others(fleet: Fleet) -> None:
 async def test_a_filter_that_nothing_can_satisfy_is_refused(fleet: Fleet) -> None:
     with pytest.raises(ConfigInvalid, match="no handler for kind mail"):
         await fleet.start(Handler("work", done_at_once), wanted=ClaimFilter(kinds=("mail",)))
+    with pytest.raises(ConfigInvalid, match="without handlers"):
+        fleet.new()._worker(Executor([], clock=fleet.clock, draw=half, ids=IDS, emit=Recorder()))
     with pytest.raises(ConfigInvalid, match="concurrency"):
         WorkerSettings(concurrency=0)
     with pytest.raises(ConfigInvalid, match="times"):

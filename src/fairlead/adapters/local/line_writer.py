@@ -61,7 +61,7 @@ class LineWriter:
             return self._changed.wait_for(lambda: not self._lines and not self._busy, timeout_s)
 
     def close(self, timeout_s: float = 1.0) -> bool:
-        """Take no more and write the rest, at most *timeout_s* seconds (default 1); whether it was written."""
+        """Take no more and write the rest, at most *timeout_s* seconds (default 1); whether it was."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()

@@ -37,7 +37,7 @@ class RedisFacts:
 
 
 async def redis_facts(url: Secret, timeout_s: float = TIMEOUT_S) -> RedisFacts:
-    """Ask the server at *url*; DependencyUnavailable or ConfigInvalid, without the URL, if it does not answer."""
+    """Ask the server at *url*; DependencyUnavailable or ConfigInvalid, which never repeat the URL."""
     try:
         client = Redis.from_url(
             url.reveal(), socket_timeout=timeout_s, socket_connect_timeout=timeout_s, decode_responses=True
@@ -47,7 +47,9 @@ async def redis_facts(url: Secret, timeout_s: float = TIMEOUT_S) -> RedisFacts:
     try:
         return _facts(await client.info("all"))
     except AuthenticationError:
-        raise ConfigInvalid("Redis refuses this login", hint="check the user and password of REDIS_URL") from None
+        raise ConfigInvalid(
+            "Redis refuses this login", hint="check the user and password of REDIS_URL"
+        ) from None
     except (RedisError, OSError, TimeoutError) as error:
         told = clipped(f"{type(error).__name__}: {error}", _MAX_BYTES)
         raise DependencyUnavailable(

@@ -1,0 +1,261 @@
+"""Writes docs/reference/{errors,settings,events}.md from the code: ``python -m tools.reference [--check]``.
+
+A test compares the pages with the code, so neither changes alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, SecretStr
+from pydantic.fields import FieldInfo
+
+import fairlead.engine.events
+import fairlead.events
+from fairlead.config import PREFIX, STANDARD
+from fairlead.errors import FairleadError, all_errors
+from fairlead.events import Event
+from fairlead.settings import Settings
+
+FOLDER = Path(__file__).resolve().parents[1] / "docs/reference"
+_NOTE = "<!-- Written by `python -m tools.reference`. Do not edit. -->"
+
+# ---- errors ------------------------------------------------------------------------------------
+
+_ERRORS = """\
+Every error that fairlead raises is a `FairleadError`. What your code decides on are its attributes, never its
+text: `code` is stable, `sent` says whether a request may have reached the provider, `retryable` whether asking
+again later may help by itself (`retry_after_s` then says when, if that is known), and HTTP status is what a web
+service would answer its own caller. Messages name tenant and provider, end in a hint, and hold no secret.
+
+Catch families: `Refused` means that nothing was sent and asking again is free; `Failed` means that a request
+left. The rest are wrong calls (`CallerError`) and wrong set-ups (`SetupError`).
+"""
+
+
+def errors_page() -> str:
+    """One line for each stable code (T15)."""
+    head = ("code", "class", "is a", "sent", "retryable", "HTTP", "category", "meaning", "hint")
+    rows = [_error_row(kind) for kind in our_errors()]
+    return _page("Errors", _ERRORS, _table(head, rows))
+
+
+def our_errors() -> list[type[FairleadError]]:
+    """The errors of fairlead itself, without those that a test or an extension derives."""
+    return [kind for kind in all_errors() if kind.__module__ == "fairlead.errors"]
+
+
+def _error_row(kind: type[FairleadError]) -> tuple[str, ...]:
+    parent = kind.__mro__[1].__name__
+    return (
+        f"`{kind.code}`",
+        f"`{kind.__name__}`",
+        f"`{parent}`",
+        _yes(kind.sent),
+        _yes(kind.retryable),
+        str(kind.http_status),
+        f"`{kind.category}`" if kind.category else "–",
+        _first_paragraph(kind),
+        kind.hint,
+    )
+
+
+# ---- settings ----------------------------------------------------------------------------------
+
+_SETTINGS = f"""\
+A setting is taken from a flag, else from the environment, else from the settings file (`fairlead.toml`, or the
+file in `{PREFIX}CONFIG`), else it has its default. `fairlead config show --origin` tells which it was. Unknown
+settings are refused, and all problems are told at once.
+
+In the environment `{PREFIX}WORKER__LEASE_S=10` stands for `lease_s` in `[worker]`; lists are split at commas.
+"""
+
+
+def settings_page() -> str:
+    """One table for each table of the settings file."""
+    body: list[str] = []
+    for path, model in _tables(Settings, ()):
+        if path:
+            body += ["", f"## `[{'.'.join(path)}]`", "", _first_paragraph(model), ""]
+        rows = [_setting_row(path, name, field) for name, field in _leaves(model)]
+        body += _table(("setting", "in the environment", "takes", "default", "meaning"), rows)
+    return _page("Settings", _SETTINGS, body)
+
+
+def _tables(
+    model: type[BaseModel], path: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], type[BaseModel]]]:
+    yield path, model
+    for name, field in model.model_fields.items():
+        inner = _table_of(field)
+        if inner is not None:
+            below = (
+                (*path, name, "NAME")
+                if isinstance(field.get_default(call_default_factory=True), dict)
+                else (*path, name)
+            )
+            yield from _tables(inner, below)
+
+
+def _leaves(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo]]:
+    return ((name, field) for name, field in model.model_fields.items() if _table_of(field) is None)
+
+
+def _table_of(field: FieldInfo) -> type[BaseModel] | None:
+    """The table behind a field: itself, or the values of a mapping by name."""
+    for kind in (field.annotation, *get_args(field.annotation)):
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            return kind
+    return None
+
+
+def _setting_row(path: tuple[str, ...], name: str, field: FieldInfo) -> tuple[str, ...]:
+    dotted = (*path, name)
+    variables = [PREFIX + "__".join(dotted).upper()]
+    variables += [
+        variable for variable, target in STANDARD.items() if target == dotted and variable not in variables
+    ]
+    meaning, said = _split_default(field.description or "")
+    value = field.get_default(call_default_factory=True)
+    known = value is not None and value not in ((), {}, "")
+    default = f"`{_shown(value)}`" if known else said or "none"
+    return (
+        f"`{name}`",
+        ", ".join(f"`{variable}`" for variable in variables),
+        _takes(field),
+        default,
+        meaning,
+    )
+
+
+def _split_default(description: str) -> tuple[str, str]:
+    """The meaning, and what the last sentence says of the default."""
+    meaning, found, said = description.rpartition("Default ")
+    return (meaning.strip(), said.rstrip(".")) if found else (description, "")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(_shown(part) for part in value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+_KINDS: tuple[tuple[type, str], ...] = (
+    (bool, "true or false"),
+    (int, "whole number"),
+    (float, "number"),
+    (SecretStr, "secret"),
+    (Path, "path"),
+    (tuple, "list"),
+    (dict, "table"),
+    (str, "text"),
+)
+
+
+def _takes(field: FieldInfo) -> str:
+    found = [field.annotation, *get_args(field.annotation)]
+    words = [f"`{word}`" for word in found if isinstance(word, str)]
+    if words:
+        return ", ".join(words)
+    origins = [getattr(kind, "__origin__", kind) for kind in found]
+    names = (name for kind, name in _KINDS if kind in origins)
+    return " ".join((next(names), *_bounds(field.metadata)))
+
+
+def _bounds(metadata: Iterable[Any]) -> Iterator[str]:
+    for word, sign in (("gt", "above"), ("ge", "from"), ("le", "to")):
+        yield from (
+            f"{sign} {getattr(one, word):,}" for one in metadata if getattr(one, word, None) is not None
+        )
+
+
+# ---- events ------------------------------------------------------------------------------------
+
+_EVENTS = """\
+What happens inside fairlead is told as events. Each is one line of the log, with its fields, and is counted by
+name (`fairlead status`); fields that do not apply are left out. No event holds a secret. In your own program
+they go to the logger `fairlead`.
+
+`needs_reauth` and `token_expiring` also reach people: see [notices](notices.md).
+
+A `job_finished` line of a run that failed is a warning, and an error where the job is given up.
+"""
+
+
+def events_page() -> str:
+    """One section for each event."""
+    body: list[str] = []
+    for kind in our_events():
+        rows = [(f"`{field.name}`", f"`{field.type}`") for field in fields(kind)]
+        body += ["", f"## `{kind.name}`", "", f"Level {kind.level}. {_first_paragraph(kind)}", ""]
+        body += _table(("field", "type"), rows)
+    return _page("Events", _EVENTS, body)
+
+
+def our_events() -> list[type[Event]]:
+    """All events that the engine emits, by name."""
+    found = {
+        kind
+        for module in (fairlead.events, fairlead.engine.events)
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event
+    }
+    return sorted(found, key=lambda kind: kind.name)
+
+
+# ---- pages -------------------------------------------------------------------------------------
+
+PAGES: dict[str, Callable[[], str]] = {
+    "errors.md": errors_page,
+    "settings.md": settings_page,
+    "events.md": events_page,
+}
+
+
+def outdated() -> list[str]:
+    """The pages that the code no longer agrees with."""
+    return [
+        name
+        for name, page in PAGES.items()
+        if not (FOLDER / name).exists() or (FOLDER / name).read_text("utf-8") != page()
+    ]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the pages; with --check only say which are outdated, and exit with 1 if any is."""
+    stale = outdated()
+    if "--check" in arguments:
+        for name in stale:
+            print(f"docs/reference/{name} is outdated hint: python -m tools.reference", file=sys.stderr)
+        return 1 if stale else 0
+    for name in stale:
+        (FOLDER / name).write_text(PAGES[name](), "utf-8")
+        print(f"docs/reference/{name}")
+    return 0
+
+
+def _page(title: str, head: str, body: Iterable[str]) -> str:
+    return "\n".join((f"# {title}", "", _NOTE, "", head, *body)).replace("\n\n\n", "\n\n").rstrip() + "\n"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = [head, ["---"] * len(head), *rows]
+    return [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines]
+
+
+def _first_paragraph(thing: object) -> str:
+    return " ".join((thing.__doc__ or "").split("\n\n")[0].split())
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
