@@ -5,18 +5,19 @@ A test compares the pages with the code, so neither changes alone.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 import fairlead.engine.events
 import fairlead.events
-from fairlead.config import PREFIX, STANDARD
+from fairlead.config import PREFIX, SECRETS_FROM_FILES, STANDARD
 from fairlead.errors import FairleadError, all_errors
 from fairlead.events import Event
 from fairlead.settings import Settings
@@ -24,13 +25,16 @@ from fairlead.settings import Settings
 FOLDER = Path(__file__).resolve().parents[1] / "docs/reference"
 _NOTE = "<!-- Written by `python -m tools.reference`. Do not edit. -->"
 
+_RULE = re.compile(r" \((?:[A-Z][0-9]+|DEFAULTS §[0-9]+)(?:, [A-Z][0-9]+)*\)")  # of our own papers
+
 # ---- errors ------------------------------------------------------------------------------------
 
 _ERRORS = """\
-Every error that fairlead raises is a `FairleadError`. What your code decides on are its attributes, never its
-text: `code` is stable, `sent` says whether a request may have reached the provider, `retryable` whether asking
-again later may help by itself (`retry_after_s` then says when, if that is known), and HTTP status is what a web
-service would answer its own caller. Messages name tenant and provider, end in a hint, and hold no secret.
+Every error that fairlead raises is a `FairleadError`. What your code decides on are its attributes, never
+its text: `code` is stable, `sent` says whether a request may have reached the provider, `retryable` whether
+asking again later may help by itself (`retry_after_s` then says when, if that is known), and HTTP status is
+what a web service would answer its own caller. Messages name tenant and provider, end in a hint, and hold no
+secret.
 
 Catch families: `Refused` means that nothing was sent and asking again is free; `Failed` means that a request
 left. The rest are wrong calls (`CallerError`) and wrong set-ups (`SetupError`).
@@ -67,11 +71,12 @@ def _error_row(kind: type[FairleadError]) -> tuple[str, ...]:
 # ---- settings ----------------------------------------------------------------------------------
 
 _SETTINGS = f"""\
-A setting is taken from a flag, else from the environment, else from the settings file (`fairlead.toml`, or the
-file in `{PREFIX}CONFIG`), else it has its default. `fairlead config show --origin` tells which it was. Unknown
-settings are refused, and all problems are told at once.
+A setting is taken from a flag, else from the environment, else from the settings file (`fairlead.toml`, or
+the file in `{PREFIX}CONFIG`), else it has its default. `fairlead config show --origin` tells which it was.
+Unknown settings are refused, and all problems are told at once.
 
 In the environment `{PREFIX}WORKER__LEASE_S=10` stands for `lease_s` in `[worker]`; lists are split at commas.
+The secrets marked *or file* may also be read from a file: add `_FILE` to the name of the variable.
 """
 
 
@@ -114,22 +119,18 @@ def _table_of(field: FieldInfo) -> type[BaseModel] | None:
 
 
 def _setting_row(path: tuple[str, ...], name: str, field: FieldInfo) -> tuple[str, ...]:
-    dotted = (*path, name)
-    variables = [PREFIX + "__".join(dotted).upper()]
-    variables += [
-        variable for variable, target in STANDARD.items() if target == dotted and variable not in variables
-    ]
     meaning, said = _split_default(field.description or "")
     value = field.get_default(call_default_factory=True)
     known = value is not None and value not in ((), {}, "")
     default = f"`{_shown(value)}`" if known else said or "none"
-    return (
-        f"`{name}`",
-        ", ".join(f"`{variable}`" for variable in variables),
-        _takes(field),
-        default,
-        meaning,
-    )
+    return (f"`{name}`", _variables((*path, name), field), _takes((*path, name), field), default, meaning)
+
+
+def _variables(dotted: tuple[str, ...], field: FieldInfo) -> str:
+    if _kind_of(field) == "table":
+        return "–"
+    standard = [variable for variable, target in STANDARD.items() if target == dotted]
+    return ", ".join(f"`{variable}`" for variable in (PREFIX + "__".join(dotted).upper(), *standard))
 
 
 def _split_default(description: str) -> tuple[str, str]:
@@ -143,44 +144,48 @@ def _shown(value: object) -> str:
         return ", ".join(_shown(part) for part in value)
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
 _KINDS: tuple[tuple[type, str], ...] = (
+    (tuple, "list"),
+    (dict, "table"),
     (bool, "true or false"),
     (int, "whole number"),
     (float, "number"),
     (SecretStr, "secret"),
     (Path, "path"),
-    (tuple, "list"),
-    (dict, "table"),
     (str, "text"),
 )
+_NO_BOUND = 1e8  # what merely keeps a timestamp from overflowing says nothing to a reader
 
 
-def _takes(field: FieldInfo) -> str:
-    found = [field.annotation, *get_args(field.annotation)]
-    words = [f"`{word}`" for word in found if isinstance(word, str)]
+def _takes(dotted: tuple[str, ...], field: FieldInfo) -> str:
+    words = [f"`{word}`" for word in get_args(field.annotation) if isinstance(word, str)]
     if words:
         return ", ".join(words)
-    origins = [getattr(kind, "__origin__", kind) for kind in found]
-    names = (name for kind, name in _KINDS if kind in origins)
-    return " ".join((next(names), *_bounds(field.metadata)))
+    from_file = " or file" if dotted in SECRETS_FROM_FILES else ""
+    return " ".join((_kind_of(field), *_bounds(field.metadata))) + from_file
+
+
+def _kind_of(field: FieldInfo) -> str:
+    found = (field.annotation, *get_args(field.annotation))
+    origins = [get_origin(kind) or kind for kind in found]
+    return next(name for kind, name in _KINDS if kind in origins)
 
 
 def _bounds(metadata: Iterable[Any]) -> Iterator[str]:
     for word, sign in (("gt", "above"), ("ge", "from"), ("le", "to")):
-        yield from (
-            f"{sign} {getattr(one, word):,}" for one in metadata if getattr(one, word, None) is not None
-        )
+        bounds = (getattr(one, word, None) for one in metadata)
+        yield from (f"{sign} {bound:,}" for bound in bounds if bound is not None and bound < _NO_BOUND)
 
 
 # ---- events ------------------------------------------------------------------------------------
 
 _EVENTS = """\
-What happens inside fairlead is told as events. Each is one line of the log, with its fields, and is counted by
-name (`fairlead status`); fields that do not apply are left out. No event holds a secret. In your own program
-they go to the logger `fairlead`.
+What happens inside fairlead is told as events. Each is one line of the log, with its fields, and is counted
+by name (`fairlead status`); fields that do not apply are left out. No event holds a secret. In your own
+program they go to the logger `fairlead`.
 
 `needs_reauth` and `token_expiring` also reach people: see [notices](notices.md).
 
@@ -232,11 +237,11 @@ def main(arguments: Sequence[str]) -> int:
     stale = outdated()
     if "--check" in arguments:
         for name in stale:
-            print(f"docs/reference/{name} is outdated hint: python -m tools.reference", file=sys.stderr)
+            sys.stderr.write(f"docs/reference/{name} is outdated hint: python -m tools.reference\n")
         return 1 if stale else 0
     for name in stale:
         (FOLDER / name).write_text(PAGES[name](), "utf-8")
-        print(f"docs/reference/{name}")
+        sys.stdout.write(f"docs/reference/{name}\n")
     return 0
 
 
@@ -250,7 +255,8 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _first_paragraph(thing: object) -> str:
-    return " ".join((thing.__doc__ or "").split("\n\n")[0].split())
+    text = " ".join((thing.__doc__ or "").split("\n\n")[0].split())
+    return _RULE.sub("", text).replace("``", "`")
 
 
 def _yes(value: bool) -> str:

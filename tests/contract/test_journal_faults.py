@@ -54,12 +54,13 @@ class FaultyDisk(Disk):
 
 
 async def refusal(journal: FileJournal) -> Refused:
-    """Return what the journal refuses with, once it does."""
+    """Return what the journal refuses with, once it does for longer than a moment."""
     while True:
         try:
             journal.preflight()
         except Refused as refused:
-            return refused
+            if "not ready yet" not in str(refused):
+                return refused
         await asyncio.sleep(0.005)
 
 
@@ -191,8 +192,9 @@ async def test_a_full_disk_refuses_before_anything_is_sent_and_burns_nothing(tmp
                 await journal.append(entry_number(passed))
                 passed += 1
 
-        with pytest.raises(Refused, match="No space left"):
+        with pytest.raises(Refused):
             await refresh_for_ever()
+        assert "No space left" in str(await refusal(journal))
         assert passed > 20
         for number in range(500, 510):  # had passed before the disk was full
             await journal.append(entry_number(number))
@@ -206,8 +208,7 @@ async def test_a_start_on_a_full_disk_refuses_and_mends_itself(tmp_path: Path) -
     disk = FaultyDisk()
     disk.number, disk.failing = errno.ENOSPC, {"create": 10**6}
     async with FileJournal(tmp_path / "j", uuid4(), SMALL, disk=disk) as journal:
-        with pytest.raises(Refused, match="No space left"):
-            journal.preflight()
+        assert "No space left" in str(await refusal(journal))
         with pytest.raises(OSError, match="No space left"):
             await journal.append(entry_number(1))
         disk.failing = {}
@@ -243,7 +244,7 @@ def test_a_real_limit_of_the_kernel_refuses_too(tmp_path: Path) -> None:
         [sys.executable, "-c", LIMITED, str(tmp_path / "j")], capture_output=True, text=True, check=True
     )
     assert "File too large" in done.stdout
-    assert "hint: free space" in done.stdout
+    assert "hint: see to the disk" in done.stdout
     assert [path.name for path in (tmp_path / "j").iterdir()] == []  # nothing half-made is left
 
 

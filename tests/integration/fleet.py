@@ -244,8 +244,11 @@ def _settings_file(folder: Path, database_url: str, server: DotServer, ttl_s: in
     return config
 
 
-async def connect_all(fleet: Fleet, server: DotServer) -> None:
-    """Each grant of the server becomes a connection; the tenant is called as the user there."""
+async def connect_all(fleet: Fleet, server: DotServer, *, expires_in_s: float) -> None:
+    """Each grant of the server becomes a connection; the tenant is called as the user there.
+
+    *expires_in_s*: what is said of the access token's life, which decides when its first refresh is due.
+    """
     async with Fairlead.from_env({}, config=fleet.config) as fairlead:
         for grant in server.grants:
             await fairlead.connections.upsert(
@@ -253,5 +256,5 @@ async def connect_all(fleet: Fleet, server: DotServer) -> None:
                 PROVIDER,
                 access_token=grant["access_token"],
                 refresh_token=grant["refresh_token"],
-                expires_in_s=grant["expires_in"],
+                expires_in_s=expires_in_s,
             )

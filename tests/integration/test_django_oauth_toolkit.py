@@ -13,6 +13,7 @@ import asyncio
 import json
 import os
 import random
+import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,10 @@ class Outcome:
     def lost(self) -> set[str]:
         return {tenant for tenant, one in self.standings.items() if one.state != "active"}
 
+    def rotations(self) -> dict[str, int]:
+        """By tenant: how many refreshes fairlead has the result of."""
+        return {tenant: one.generation - 1 for tenant, one in self.standings.items()}
+
     @property
     def in_flight(self) -> set[str]:
         return set().union(*(kill.in_flight for kill in self.kills))
@@ -71,6 +76,7 @@ async def test_run_a_with_a_grace_nothing_is_lost(
 
         assert {one.state for one in outcome.standings.values()} == {"active"}
         assert min(one.generation for one in outcome.standings.values()) > GENERATIONS
+        assert await server.rotations() == outcome.rotations()  # the server rotated once per generation
         await _assert_one_live_grant_each(server, CONNECTIONS)
         await _assert_expiry_is_honest(server, outcome)
         await _assert_tokens_work(fleet, server, outcome)
@@ -96,11 +102,66 @@ async def test_run_b_without_a_grace_only_what_was_in_flight_is_lost(
         }  # fmt: skip
         active = [one for one in outcome.standings.values() if one.state == "active"]
         assert min(one.generation for one in active) > GENERATIONS
+        await _assert_rotated_once_per_generation(server, outcome)
         await _assert_one_live_grant_each(server, CONNECTIONS)  # never presented twice, so not revoked either
         await _assert_expiry_is_honest(server, outcome)
         await _assert_tokens_work(fleet, server, outcome)
         await _assert_lost_ones_are_shown(fleet, outcome)
         assert server.verdicts().keys() & {"reused", "repeated"} == set()
+
+
+# ---- one process, killed at one place
+
+
+async def test_an_answer_that_died_with_its_process_is_asked_for_again(
+    endpoints: Endpoints, dot_template: str, tmp_path: Path
+) -> None:
+    """The repetition claims a whole life for a token that has lived a while; fairlead must not believe it."""
+    async with (
+        dot_server(endpoints.database_url, dot_template, tmp_path, users=1, grace_s=120, ttl_s=30) as server,
+        fleet_for(endpoints.database_url, server, tmp_path, ttl_s=30, replay=GRACE) as fleet,
+    ):
+        standing = await _killed_once(fleet, server, "token.after_answer")
+
+        assert (standing.state, standing.generation) == ("active", 2)
+        assert [line["event"] for line in server.record() if "user" in line] == ["rotated", "repeated"]
+        [live] = await server.live()
+        assert live.access_expires_at is not None
+        assert standing.expires_at is not None
+        assert standing.expires_at <= live.access_expires_at
+
+
+async def test_an_answer_in_the_journal_is_not_asked_for_again(
+    endpoints: Endpoints, dot_template: str, tmp_path: Path
+) -> None:
+    """Without a grace the journal is all there is; here it is enough."""
+    async with (
+        dot_server(endpoints.database_url, dot_template, tmp_path, users=1, grace_s=0, ttl_s=30) as server,
+        fleet_for(endpoints.database_url, server, tmp_path, ttl_s=30, replay=STRICT) as fleet,
+    ):
+        standing = await _killed_once(fleet, server, "token.after_journal")
+
+        assert (standing.state, standing.generation) == ("active", 2)
+        assert [line["event"] for line in server.record() if "user" in line] == ["rotated"]
+        await _assert_one_live_grant_each(server, 1)
+
+
+async def _killed_once(fleet: Fleet, server: DotServer, place: str) -> Standing:
+    """A process refreshes the only connection and dies at *place*; another finds out what became of it."""
+    await connect_all(fleet, server, expires_in_s=1.0)
+    first = await fleet.start({"FAIRLEAD_FAULT": f"{place}:1:kill"})
+    async with asyncio.timeout(WITHIN_S):
+        assert await first.wait() == -signal.SIGKILL
+    await fleet.start()
+    [tenant] = await fleet.standings()
+
+    async def known() -> bool:
+        standing = (await fleet.standings())[tenant]
+        return standing.state == "needs_reauth" or standing.generation > 1
+
+    await fleet.until(known, WITHIN_S, "the refresh has an outcome")
+    assert await fleet.stop() == [0]
+    return (await fleet.standings())[tenant]
 
 
 # ---- a run
@@ -129,7 +190,7 @@ async def _run(fleet: Fleet, server: DotServer) -> Outcome:
 async def _started(fleet: Fleet, server: DotServer) -> list[object]:
     """The grants are young when the fleet gets them: processes first, which takes them a while."""
     processes = await asyncio.gather(*(fleet.start() for _ in range(PROCESSES)))
-    await connect_all(fleet, server)
+    await connect_all(fleet, server, expires_in_s=TTL_S)
     return list(processes)
 
 
@@ -163,6 +224,14 @@ async def _assert_one_live_grant_each(server: DotServer, count: int) -> None:
     live = await server.live()
     assert len(live) == len({grant.user for grant in live}) == count
     assert all(grant.access_token is not None for grant in live)
+
+
+async def _assert_rotated_once_per_generation(server: DotServer, outcome: Outcome) -> None:
+    """A lost rotation is one that the server made and fairlead never learnt of, or one that never arrived."""
+    made = await server.rotations()
+    unknown = {tenant: made[tenant] - known for tenant, known in outcome.rotations().items()}
+    assert {tenant for tenant, more in unknown.items() if more} <= outcome.lost
+    assert set(unknown.values()) <= {0, 1}
 
 
 async def _assert_expiry_is_honest(server: DotServer, outcome: Outcome) -> None:

@@ -55,14 +55,10 @@ def context(kind: str, **args: object) -> JobContext:
     return JobContext(job, lambda: 60.0)
 
 
-async def make_due(database, where: str = "true", by: str = "2 hours") -> None:
-    await run(
-        database,
-        "UPDATE credential SET due_at = due_at - $1::text::interval, urgent_at = urgent_at - $1::text::interval,"
-        " critical_at = critical_at - $1::text::interval, expires_at = expires_at - $1::text::interval"
-        f" WHERE {where}",
-        by,
-    )
+async def make_due(database, by: str = "2 hours") -> None:
+    moments = ("due_at", "urgent_at", "critical_at", "expires_at")
+    earlier = ", ".join(f"{moment} = {moment} - $1::text::interval" for moment in moments)
+    await run(database, f"UPDATE credential SET {earlier}", by)
 
 
 async def open_jobs(database, kind: str = "token.refresh") -> list[dict]:

@@ -89,7 +89,7 @@ async def answer(
         rotation_id=wish.rotation_id,
         from_generation=wish.from_generation,
         epoch=epoch,
-        sealed=Sealed(uuid4(), blob),
+        sealed=Sealed(uuid4(), b"secret 2"),
         refreshable=True,
         account_id="77",
         sent_at=sent_at,
@@ -181,7 +181,8 @@ async def test_expiry_counts_from_the_send(store, database) -> None:
     settlement = await answer(store, wish, granted.epoch)
     await store.settle(settlement)
     now = await store.read(KEY)
-    assert now is not None and now.expires_at is not None
+    assert now is not None
+    assert now.expires_at is not None
     assert (now.expires_at - settlement.sent_at).total_seconds() == 3600
 
 
@@ -218,7 +219,8 @@ async def unknown_rotation(store, database, *, reason: str = "cut") -> tuple[Cre
 async def test_an_unknown_outcome_keeps_the_token_and_one_may_replay(store, database) -> None:
     credential, first = await unknown_rotation(store, database)
     now = await store.read(KEY)
-    assert now is not None and now.rotation is not None
+    assert now is not None
+    assert now.rotation is not None
     assert (now.state, now.state_reason, now.rotation.phase, now.sealed.blob) == (
         "unknown",
         "cut",
@@ -239,10 +241,13 @@ async def test_a_replay_that_was_not_processed_stays_unknown(store, database) ->
     assert await store.claim_replay(again) is not None
     assert await store.mark_sent(again.connection_id, again.rotation_id) is not None
     sent = await store.read(KEY)
-    assert sent is not None and sent.rotation is not None and sent.rotation.replays == 1
+    assert sent is not None
+    assert sent.rotation is not None
+    assert sent.rotation.replays == 1
     assert await store.release(again.connection_id, again.rotation_id)
     back = await store.read(KEY)
-    assert back is not None and back.rotation is not None
+    assert back is not None
+    assert back.rotation is not None
     assert (back.rotation.phase, back.rotation.replays) == ("unknown", 0)
 
 
@@ -255,7 +260,8 @@ async def test_a_late_answer_heals_what_was_unknown(store, database) -> None:
     assert await store.mark_unknown(Unknown(wish.connection_id, wish.rotation_id, "frozen", None, uuid4()))
     assert await store.settle(settlement) == "settled"
     now = await store.read(KEY)
-    assert now is not None and (now.state, now.rotation) == ("active", None)
+    assert now is not None
+    assert (now.state, now.rotation) == ("active", None)
 
 
 def condemnation(credential: Credential, rotation_id: UUID | None) -> Condemnation:
@@ -280,7 +286,8 @@ async def test_a_loser_cannot_condemn_a_winner(store, database) -> None:
     await store.settle(await answer(store, wish, granted.epoch))
     assert not await store.condemn(condemnation(credential, wish.rotation_id)), "the generation moved"
     now = await store.read(KEY)
-    assert now is not None and now.state == "active"
+    assert now is not None
+    assert now.state == "active"
 
 
 async def test_condemning_tells_once(store, database) -> None:
@@ -292,7 +299,8 @@ async def test_condemning_tells_once(store, database) -> None:
     jobs = await rows(database, "SELECT kind, tenant_id, provider FROM job")
     assert [tuple(job.values()) for job in jobs] == [("event.needs_reauth", "acme", "mercadolibre")]
     now = await store.read(KEY)
-    assert now is not None and (now.state, now.state_reason, now.due_in_s) == (
+    assert now is not None
+    assert (now.state, now.state_reason, now.due_in_s) == (
         "needs_reauth",
         "invalid_grant",
         None,

@@ -71,7 +71,8 @@ async def test_a_pause_is_for_the_secret_that_was_refused(gates) -> None:
     assert await gates[0].pause(KEY, "invalid_client", "f1")
     assert not await gates[1].pause(KEY, "invalid_client", "f1"), "told once"
     refused = await gates[2].admit(KEY, UNLIMITED, "f1")
-    assert isinstance(refused, EndpointRefusal) and refused.by == "pause"
+    assert isinstance(refused, EndpointRefusal)
+    assert refused.by == "pause"
     assert isinstance(await gates[2].admit(KEY, UNLIMITED, "f2"), EndpointPermit)
     await gates[0].pause(KEY, "invalid_client", "f1")
     assert await gates[3].resume(KEY)

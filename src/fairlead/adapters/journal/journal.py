@@ -152,10 +152,11 @@ class FileJournal:
         if self._waiting * 2 >= self._settings.max_waiting:
             return "too many answers wait for the journal's disk", "ask again in a moment"
         if not self._segments.ready():
-            error = self._segments.trouble()
             self._segments.repair()
-            words = getattr(error, "strerror", None) or "the next file is not ready"
-            return f"the journal cannot grow: {words}", f"free space on the disk of {self._folder}"
+            error = self._segments.trouble
+            if error is None:
+                return "the journal's next file is not ready yet", "ask again in a moment"
+            return f"the journal cannot grow: {error.strerror}", f"see to the disk of {self._folder}"
         return None
 
     async def append(self, entry: JournalEntry) -> None:

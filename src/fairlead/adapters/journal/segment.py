@@ -48,6 +48,7 @@ class Segments:
         self._maker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fairlead-journal-spare")
         self._spare: Future[Segment] = self._maker.submit(self._make)
         self.active: Segment | None = None
+        self.trouble: OSError | None = None  # why the last file could not be made, until one could
 
     def advance(self) -> Segment:
         """Close the active segment and go on in the spare; OSError if there is none and none can be made."""
@@ -61,12 +62,8 @@ class Segments:
 
     def repair(self) -> None:
         """Try again to make a spare that could not be made."""
-        if self.trouble() is not None:
+        if self._spare.done() and self._spare.exception() is not None:
             self._spare = self._maker.submit(self._make)
-
-    def trouble(self) -> BaseException | None:
-        """Why there is no spare; None while it is being made."""
-        return self._spare.exception() if self._spare.done() else None
 
     def ready(self) -> bool:
         """Whether the answers of all that may be in flight find room: in half a segment, or a whole spare."""
@@ -97,5 +94,10 @@ class Segments:
     def _make(self) -> Segment:
         self._number += 1
         path = self._folder / f"{self._owner}.{self._number:06d}.journal"
-        descriptor = self._disk.create(path, self._size)
+        try:
+            descriptor = self._disk.create(path, self._size)
+        except OSError as error:
+            self.trouble = error
+            raise
+        self.trouble = None
         return Segment(path, descriptor, os.fstat(descriptor).st_ino, self._size)

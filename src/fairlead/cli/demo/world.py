@@ -14,7 +14,6 @@ import shutil
 import tempfile
 import time
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,12 +23,10 @@ from fairlead.cli.demo.plan import ACCOUNTS, TENANTS, Account, Plan
 from fairlead.cli.demo.profile import settings, write_settings
 from fairlead.cli.demo.worker import WorkerProcess
 from fairlead.config import load
-from fairlead.engine.connections import Grant
 from fairlead.engine.ports import SessionView
 from fairlead.errors import DependencyUnavailable
 from fairlead.ground import stop_servers
 from fairlead.runtime import Runtime
-from fairlead.secret import Secret
 from fairlead.testing.issuer import IssuerProcess, Policy
 from fairlead.testing.ledger import Ledger
 
@@ -141,20 +138,22 @@ class World:
 
     async def _connect_one(self, account: Account, given: dict[str, Any], consented_s: float) -> None:
         own_app = account.role.policy is Policy.ASSERTION
-        grant = Grant(
-            access_token=Secret(given["access_token"]),
-            refresh_token=Secret(given["refresh_token"]) if given["refresh_token"] else None,
-            scope=given["scope"],
-            account_id=account.account_id,
-            client_id=account.client_id if own_app else "",
-            private_key=Secret(self._pem) if own_app else None,
-            variant=account.role.variant,
-            endpoint=account.endpoint,
-        )
         # the life of the token is counted from before the consent, never from now
         left_s = given["expires_in_s"] - (time.monotonic() - consented_s)
-        await self.runtime.connections.upsert(
-            account.key, replace(grant, expires_in_s=max(left_s, 0.0)), actor=ACTOR
+        await self.fairlead.connections.upsert(
+            account.key.tenant,
+            account.key.provider,
+            bucket=account.key.bucket,
+            variant=account.role.variant,
+            endpoint=account.endpoint,
+            account_id=account.account_id,
+            access_token=given["access_token"],
+            refresh_token=given["refresh_token"] or None,
+            expires_in_s=max(left_s, 0.0),
+            scope=given["scope"],
+            client_id=account.client_id if own_app else "",
+            private_key=self._pem if own_app else None,
+            actor=ACTOR,
         )
 
     # ---- the end -------------------------------------------------------------------------------
