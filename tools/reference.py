@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, get_args
 
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
@@ -98,12 +98,8 @@ def _tables(
     for name, field in model.model_fields.items():
         inner = _table_of(field)
         if inner is not None:
-            below = (
-                (*path, name, "NAME")
-                if isinstance(field.get_default(call_default_factory=True), dict)
-                else (*path, name)
-            )
-            yield from _tables(inner, below)
+            by_name = ("NAME",) if _kind_of(field) == "table" else ()
+            yield from _tables(inner, (*path, name, *by_name))
 
 
 def _leaves(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo]]:
@@ -170,8 +166,8 @@ def _takes(dotted: tuple[str, ...], field: FieldInfo) -> str:
 
 def _kind_of(field: FieldInfo) -> str:
     found = (field.annotation, *get_args(field.annotation))
-    origins = [get_origin(kind) or kind for kind in found]
-    return next(name for kind, name in _KINDS if kind in origins)
+    origins = [getattr(kind, "__origin__", kind) for kind in found]
+    return next((name for kind, name in _KINDS if kind in origins), "text")
 
 
 def _bounds(metadata: Iterable[Any]) -> Iterator[str]:

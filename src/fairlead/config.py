@@ -166,7 +166,11 @@ def _validated(values: Mapping[Path_, Any], origins: Mapping[Path_, str]) -> Set
 def _problem(item: Any, origins: Mapping[Path_, str]) -> str:
     path = tuple(str(part) for part in item["loc"])
     origin = next((origins[path[:n]] for n in range(len(path), 0, -1) if path[:n] in origins), "")
-    said = "is not a known setting" if item["type"] == "extra_forbidden" else item["msg"].lower()
+    said = (
+        "is not a known setting"
+        if item["type"] == "extra_forbidden"
+        else item["msg"][:1].lower() + item["msg"][1:]
+    )
     return f"{'.'.join(path)} {said}" + (f" [{origin}]" if origin else "")
 
 

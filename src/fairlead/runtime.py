@@ -260,6 +260,9 @@ class Runtime:
             fresh_enough_s=given.fresh_enough_s,
             wait_s=given.wait_s,
             dead_cool_down_s=given.dead_cool_down_s,
+            breaker_failures=given.breaker_failures,
+            breaker_open_s=given.breaker_open_s,
+            breaker_open_max_s=given.breaker_open_max_s,
         )
 
     def _wire_jobs(self, handlers: Iterable[Handler], subscribers: Subscribers) -> None:

@@ -25,7 +25,7 @@ class Database(Table):
 
     url: SecretStr | None = Field(None, description="DSN. Default none: the embedded one is started.")
     schema_name: str | None = Field(
-        None, pattern=r"\A[a-z_][a-z0-9_]{0,62}\z", description="Schema to live in. Default the DSN's own."
+        None, min_length=1, max_length=63, description="Schema to live in. Default the DSN's own."
     )
     pool_size: int = Field(8, ge=2, le=200, description="Connections of one process. Default 8.")
     pooler: bool = Field(
@@ -74,6 +74,16 @@ class Refresh(Table):
     dead_cool_down_s: Seconds = Field(
         900.0, description="A refresh that died is not scheduled again before this. Default 900."
     )
+    breaker_failures: int = Field(
+        10,
+        ge=1,
+        le=10_000,
+        description="Failures of a token endpoint in a row that open its breaker. Default 10.",
+    )
+    breaker_open_s: Seconds = Field(
+        60.0, description="First opening of the breaker; each further one doubles it. Default 60."
+    )
+    breaker_open_max_s: Seconds = Field(600.0, description="Longest opening of the breaker. Default 600.")
 
 
 class Worker(Table):

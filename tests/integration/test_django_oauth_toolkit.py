@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 CONNECTIONS = 50
 PROCESSES = 4
 GENERATIONS = 10
-TTL_S = 4
+TTL_S = 3
 ANSWER_DELAY_S = 0.1
 WITHIN_S = 120.0
 

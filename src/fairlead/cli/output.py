@@ -95,6 +95,11 @@ class Output:
             self._plain_table(found, columns)
         return len(found)
 
+    def heading(self, title: str) -> None:
+        """Stands above a part of a longer answer to a person."""
+        if not self.as_json:
+            self._line(self._styled(_heading(title), "bold", self._stdout), self._stdout)
+
     def text(self, text: str) -> None:
         """A text of our own making as it is (SQL, a script, a page)."""
         self._line(text.removesuffix("\n"), self._stdout)

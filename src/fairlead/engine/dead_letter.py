@@ -118,7 +118,7 @@ class DeadLetterProcessor:
         now = entry.first_at + timedelta(seconds=entry.age_s)  # the database's
         match next_action(entry, now, self._rules):
             case RedriveNow():
-                return await self._redrive(entry)
+                return await self._redrive(entry, now)
             case StartReauth():
                 if entry.kind != REFRESH:  # a lost grant told itself in the transaction that condemned it
                     await self._notify(entry, last=False)
@@ -136,10 +136,11 @@ class DeadLetterProcessor:
             case Closed():
                 return "closed"
 
-    async def _redrive(self, entry: DeadLetter) -> str:
+    async def _redrive(self, entry: DeadLetter, now: datetime) -> str:
         job = replay_of(entry, self._ids, delay_s=self._draw() * SPREAD_S)
         if not await self._entries.redrive(entry.dead_letter_id, job):
             return "closed"  # a person or a success was faster
+        await self._look_again(replace(entry, replay_job_id=job.job_id), now)
         return "redriven"
 
     async def _notify(self, entry: DeadLetter, *, last: bool) -> None:

@@ -43,7 +43,7 @@ WEBHOOK = "event.webhook"
 
 WEBHOOK_RETRY = RetryPolicy.uniform(14, base_s=5.0, cap_s=6 * 3600.0, jitter=Jitter.EQUAL)
 """A receiver that is away is asked for up to 11 hours: 5 s, 10 s, 20 s and so on."""
-ONCE_FOR_S = 86_400.0
+ONCE_FOR_S = 3 * 3600.0
 """A webhook job's unique key outlives its end for so long: longer than its notice is retried and replayed."""
 EXPIRES_IN_S = 3 * 86_400.0
 """Where no process has a webhook set any more, its jobs wait for one so long, then are dead letters."""

@@ -297,7 +297,7 @@ def _runnable(wanted: ClaimFilter, kinds: Iterable[str]) -> ClaimFilter:
     """*wanted*, narrowed to what has a handler: other kinds are left to processes that know them."""
     known = tuple(kinds)
     if not known:  # an empty filter would mean every kind
-        raise ConfigInvalid("a worker without handlers runs nothing", hint="register a handler, or run no worker")
+        raise ConfigInvalid("a worker without handlers runs nothing", hint="register one, or run no worker")
     unknown = sorted(set(wanted.kinds) - set(known))
     if unknown:
         hint = f"kinds with a handler: {', '.join(known)}"

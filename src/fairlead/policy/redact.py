@@ -63,9 +63,8 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _HEX = re.compile(r"(?=[0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{24,}")
 _NOT_ALNUM = re.compile(r"[^A-Za-z0-9]")
 _SHORTEST = 16
-_CHANGES = 0.2  # of all neighbours, with digits among them
-_CHANGES_OF_CASE = 0.3  # without digits
-_CAPITALS = (0.3, 0.7)  # CamelCase has fewer
+_CHANGES = 0.2  # of neighbours: a random string has them at half of its places, a name seldom
+_CAPITALS = (0.3, 0.7)  # where there are no digits; CamelCase has fewer
 
 
 def redact(text: str, *, shapes: bool = True) -> str:
@@ -98,10 +97,10 @@ def looks_like_chance(text: str) -> bool:
         return False
     kinds = [_kind(character) for character in bare]
     changes = sum(here != there for here, there in pairwise(kinds)) / (len(kinds) - 1)
-    if kinds.count("digit") >= 2:
-        return changes >= _CHANGES or _HEX.fullmatch(bare.translate(_LOWER)) is not None
+    if changes < _CHANGES:
+        return _HEX.fullmatch(bare.translate(_LOWER)) is not None
     fewest, most = _CAPITALS
-    return changes >= _CHANGES_OF_CASE and fewest <= kinds.count("upper") / len(kinds) <= most
+    return kinds.count("digit") >= 2 or fewest <= kinds.count("upper") / len(kinds) <= most
 
 
 def _kind(character: str) -> str:
@@ -148,8 +147,6 @@ def _masked_scheme(found: re.Match[str]) -> str:
 
 
 def _masked_shape(found: re.Match[str]) -> str:
-    """The whole run if it is random; of a path or a dotted name only the parts that are."""
-    text = found[0]
-    if looks_like_chance(text):
-        return MASK
-    return _PART.sub(lambda part: MASK if looks_like_chance(part[0]) else part[0], text)
+    """Of a path or a dotted name the random parts; the whole run if what is left still looks random."""
+    text = _PART.sub(lambda part: MASK if looks_like_chance(part[0]) else part[0], found[0])
+    return MASK if looks_like_chance(text) else text

@@ -117,6 +117,7 @@ class Deaths:
         self.made += await done(self.fleet)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missed", ["coalesce", "catch_up"])
 @pytest.mark.parametrize("seed", range(4))
 async def test_no_tick_is_missed_or_doubled_through_many_deaths(missed: str, seed: int) -> None:

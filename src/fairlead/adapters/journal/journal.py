@@ -136,7 +136,7 @@ class FileJournal:
             raise Refused(
                 f"no answer could be kept, so none is asked for: {why}",
                 hint=hint,
-                retry_after_s=self._settings.sync_timeout_s,
+                retry_after_s=1.0,
                 category="transient_network",
                 reason="journal_unavailable",
             )

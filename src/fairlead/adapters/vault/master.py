@@ -188,25 +188,30 @@ def _decoded(written: str) -> bytes | None:
 
 def _read(file: Path) -> str:
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe must not hold us up
     except FileNotFoundError:
         raise KeyMissing(f"the master key file {file} is not there") from None
     except OSError as error:
         raise ConfigInvalid(
             f"the master key file {file} cannot be read: {error.strerror}", hint="check its owner and mode"
         ) from None
-    with os.fdopen(descriptor, "rb") as opened:
-        found = os.fstat(descriptor)  # of what is open now, not of what the name may lead to later
-        if not stat.S_ISREG(found.st_mode):
-            raise ConfigInvalid(f"the master key file {file} is no regular file", hint="name a file")
-        if found.st_mode & 0o077:
-            mode = stat.S_IMODE(found.st_mode)
-            raise ConfigInvalid(
-                f"the master key file {file} has mode {mode:04o}: others can read it",
-                hint=f"chmod 600 {file}",
-            )
-        text = opened.read(_MAX_FILE_BYTES)
-    return text.decode("ascii", "replace")
+    try:
+        _check_mode(
+            file, os.fstat(descriptor).st_mode
+        )  # of what is open now, whatever the name leads to later
+        return os.read(descriptor, _MAX_FILE_BYTES).decode("ascii", "replace")
+    finally:
+        os.close(descriptor)
+
+
+def _check_mode(file: Path, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        raise ConfigInvalid(f"the master key file {file} is no regular file", hint="name a file")
+    if mode & 0o077:
+        raise ConfigInvalid(
+            f"the master key file {file} has mode {stat.S_IMODE(mode):04o}: others can read it",
+            hint=f"chmod 600 {file}",
+        )
 
 
 def _hook(path: str) -> Kms:

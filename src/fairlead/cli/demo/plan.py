@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random
 
 from fairlead.engine.ports import ConnectionKey
-from fairlead.testing.issuer import ConnectionConfig, IssuerConfig, Policy, ProviderConfig
+from fairlead.testing.issuer import ConnectionConfig, IssuerConfig, Policy, ProviderConfig, Quirk, Rule
 
 TENANTS = (
     "acme", "birch", "cobalt", "dune", "ember", "fjord", "grove", "harbor", "iris", "juniper",
@@ -22,6 +22,8 @@ TTL_S = (6.0, 12.0)
 FIXED_TTL_S = 8.0
 """Where answers do not tell the life of a token (Salesforce), the profile must know it."""
 GRACE_S = 30.0
+ANSWER_S = 0.25
+"""How long the provider thinks, with the token already spent: who dies meanwhile has lost the answer."""
 
 SHORTEST_S, LONGEST_S = 15, 600
 CUSTOMERS_WHO_LEAVE = 3
@@ -164,7 +166,11 @@ class Plan:
 
     def issuer(self) -> IssuerConfig:
         """The rude issuer's part."""
-        return IssuerConfig(seed=self.seed, providers={role.provider: _provider(role) for role in CAST})
+        return IssuerConfig(
+            seed=self.seed,
+            providers={role.provider: _provider(role) for role in CAST},
+            rules=(Rule(quirk=Quirk(slow_head_s=ANSWER_S)),),
+        )
 
 
 def client_secret(role: Role) -> str:

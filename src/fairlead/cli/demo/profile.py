@@ -46,6 +46,8 @@ def settings(home: Path, issuer_url: str) -> dict[str, Any]:
             "wait_s": 2.0,
             "cache_s": 1.0,
             "dead_cool_down_s": 3.0,
+            "breaker_open_s": 1.0,
+            "breaker_open_max_s": 4.0,
         },
         "worker": {
             "lease_s": WORKER_LEASE_S,

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from fairlead.cli.demo.watch import everyone
+from fairlead.cli.demo.watch import Tell, everyone
 from fairlead.engine.ports import ConnectionKey, Credential
 from fairlead.runtime import Runtime
 
@@ -42,7 +42,7 @@ class Recovery:
         """How many refreshes were in flight."""
         return len(self.sent) + len(self.unsent)
 
-    async def follow(self, runtime: Runtime) -> None:
+    async def follow(self, runtime: Runtime, tell: Tell) -> None:
         """Watch until all is settled, at most 40 s."""
         while self.settled_s is None and self._age_s() < LONGEST_S:
             found = await everyone(runtime)
@@ -51,8 +51,13 @@ class Recovery:
             held = await self._held_jobs(runtime)
             if self.recovered_s is None and not held and self._in_other_hands(found):
                 self.recovered_s = self._age_s()
+                tell(
+                    f"recovered: {self.jobs} jobs and {self.refreshes} refreshes of the killed worker are in "
+                    f"other hands after {self.recovered_s:.1f} s"
+                )
             if self.recovered_s is not None and self._settled(found):
                 self.settled_s = self._age_s()
+                tell(f"every refresh that it had in flight has ended, {self.settled_s:.1f} s after the kill")
             await asyncio.sleep(LOOK_EVERY_S)
 
     def _age_s(self) -> float:

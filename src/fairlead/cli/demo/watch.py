@@ -5,15 +5,14 @@ Everything comes from outside: from the database through the ports, and from the
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from fairlead.cli.demo.tail import Provider
 from fairlead.engine.ports import Credential, SessionView
 from fairlead.runtime import Runtime
 
@@ -37,59 +36,12 @@ class Sample:
 NOTHING = Sample(0.0, {}, 0, {}, {}, (), ())
 
 
-class LedgerTail:
-    """Reads what the issuer has written since the last look."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._at = 0
-        self.posts = 0
-        self.statuses: Counter[int] = Counter()
-
-    def read(self) -> None:
-        """Take in the new whole lines."""
-        with self._file.open("rb") as opened:
-            opened.seek(self._at)
-            new = opened.read()
-        whole = new[: new.rfind(b"\n") + 1]
-        self._at += len(whole)
-        for line in whole.splitlines():
-            self._take(json.loads(line))
-
-    def _take(self, entry: Mapping[str, Any]) -> None:
-        if entry["ev"] == "arrived":
-            self.posts += 1
-        elif entry["ev"] == "answered" and "status" in entry:
-            self.statuses[entry["status"]] += 1
-
-
-class RetryTail:
-    """Reads from a worker's log which retries it ordered, by category."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._at = 0
-        self.retries: Counter[str] = Counter()
-
-    def read(self) -> None:
-        """Take in the new whole lines."""
-        with self._file.open("rb") as opened:
-            opened.seek(self._at)
-            new = opened.read()
-        whole = new[: new.rfind(b"\n") + 1]
-        self._at += len(whole)
-        for line in whole.splitlines():
-            if b'"retried"' in line:
-                entry = json.loads(line)
-                self.retries[str(entry.get("category"))] += 1
-
-
 @dataclass(slots=True)
 class Watch:
     """Looks, remembers, and tells what has changed. *samples* are the last few."""
 
     runtime: Runtime
-    ledger: LedgerTail
+    provider: Provider
     tell: Tell
     samples: list[Sample] = field(default_factory=lambda: [NOTHING])
     _standing: dict[UUID, str] = field(default_factory=dict)
@@ -124,13 +76,16 @@ class Watch:
             *(old for old in self.samples if old.at_s >= sample.at_s - RATE_OVER_S),
             sample,
         ]
-        self.ledger.read()
+        self.provider.look()
         self._tell_changes(found, sample)
         return sample
 
     def _tell_changes(self, found: Sequence[Credential], sample: Sample) -> None:
         for each in found:
-            identity, before = each.connection.connection_id, self._standing.get(each.connection.connection_id)
+            identity, before = (
+                each.connection.connection_id,
+                self._standing.get(each.connection.connection_id),
+            )
             self._standing[identity] = each.state
             if before is not None and before != each.state:
                 self._tell_one(each, before)

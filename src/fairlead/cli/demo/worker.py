@@ -48,7 +48,7 @@ class WorkerProcess:
                 stderr=descriptor,
                 env=child_environment(os.environ),
                 start_new_session=True,  # Ctrl-C in a terminal is for the demo, which then stops its workers
-                preexec_fn=_leash(),  # noqa: PLW1509 - one system call, prepared before the fork
+                preexec_fn=_leash(),
             )
         finally:
             os.close(descriptor)

@@ -221,7 +221,8 @@ class Exchange:
             await self._settler.withhold(send, entry.sealed, "account_mismatch")
             await self._unknown.condemn(step.credential, "account_mismatch", rotation_id=step.rotation_id)
             raise self._failed(step, AccountMismatch, "account_mismatch", "permanent_auth")
-        return await self._settler.publish(send, step.stored, granted, recovered=False)
+        # A repeated answer may hold a token as old as the first send; what is left of it, the store knows.
+        return await self._settler.publish(send, step.stored, granted, recovered=step.replay)
 
     async def _keep(self, step: _Try, send: Send, answer: Answered, why: str) -> None:
         """A 2xx that cannot be read may hold the only copy of a paid-for token (R12)."""

@@ -48,7 +48,11 @@ class Grants:
             )
         per_s = profile.rate.limit / profile.rate.per_s
         return EndpointKey(profile.name, client_id), EndpointLimits(
-            per_s=per_s, burst=float(profile.rate.limit)
+            per_s=per_s,
+            burst=float(profile.rate.limit),
+            breaker_failures=self._settings.breaker_failures,
+            open_s=self._settings.breaker_open_s,
+            open_max_s=self._settings.breaker_open_max_s,
         )
 
     def build(

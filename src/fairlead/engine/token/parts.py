@@ -44,6 +44,9 @@ class RefreshSettings:
     wait_s: float = 15.0
     settle_retry_s: float = 0.2
     dead_cool_down_s: float = 900.0
+    breaker_failures: int = 10
+    breaker_open_s: float = 60.0
+    breaker_open_max_s: float = 600.0
     scan_page: int = 1000
 
 

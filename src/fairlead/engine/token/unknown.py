@@ -151,6 +151,7 @@ class UnknownOutcomes:
         """Publish a journaled answer; None if it holds no grant for this account, or came too late."""
         context = answer_context(credential, entry.from_generation)
         status, headers, body = decode_answer(await self._rooms.vault.open(context, entry.sealed))
+        await self._rooms.vault.preflight(credential.connection.key.tenant)  # publishing seals
         stored = await self._settler.stored(credential)
         outcome = classify_answer(profile_of(self._rooms, credential), parse_answer(status, headers, body))
         known_account = credential.connection.account_id

@@ -8,10 +8,9 @@ from uuid import UUID
 
 from fairlead.engine.ports import FailureRecord, Json
 from fairlead.policy.category import Category
-from fairlead.policy.dead_letter import action_in_s, first_action
 from fairlead.policy.states import DeadLetterStatus, JobState, Resolution
 from fairlead.testing.memory.database import MemoryDatabase, seconds
-from fairlead.testing.memory.rows import DeadLetterRow, JobRow
+from fairlead.testing.memory.rows import MOST_FAILURES, DeadLetterRow, JobRow
 
 
 def bury(
@@ -26,15 +25,15 @@ def bury(
 ) -> None:
     """End *row* as discarded, with its entry: a new one, or the one whose replay it was."""
     now = database.now
-    record = failure_json(failure, now)
-    row.failures.append(record)
+    row.add_failure(failure_json(failure, now))
     row.end(JobState.DISCARDED, now)
     due_at = None if action_s is None else now + seconds(action_s)
     entry = database.dead_letters.get(row.replay_of) if row.replay_of else None
-    if entry is not None and entry.open:
+    if entry is not None and entry.open and entry.replay_job_id == row.job_id:
+        entry.job_id, entry.token_expires_at = row.job_id, token_expires_at
         entry.category, entry.code, entry.reason = failure.category, failure.code, failure.reason
         entry.details = dict(failure.details)
-        entry.history.extend(row.failures)
+        entry.history = [*entry.history, *row.failures][-MOST_FAILURES:]
         entry.last_at, entry.action_due_at, entry.replay_job_id = now, due_at, None
         return
     database.dead_letters[dead_letter_id] = DeadLetterRow(
@@ -62,23 +61,16 @@ def bury(
     )
 
 
-def bury_unrun(database: MemoryDatabase, row: JobRow, code: str, reason: str) -> None:
+def bury_unrun(database: MemoryDatabase, row: JobRow, category: Category, code: str, reason: str) -> None:
     """End a job that no handler gave up: ``expired``, or ``poison`` (it killed its worker too often)."""
-    category = Category.PERMANENT_REQUEST
-    first = first_action(category, code, database.now)
-    bury(
-        database,
-        row,
-        FailureRecord(category.value, code, reason, ran_s=0.0, attempt=row.attempt),
-        dead_letter_id=database.ids.uuid7(),
-        action_s=action_in_s(first, database.now),
-    )
+    failure = FailureRecord(category.value, code, reason, ran_s=0.0, attempt=row.attempt)
+    bury(database, row, failure, dead_letter_id=database.ids.uuid7(), action_s=0.0)
 
 
 def replay_ended(database: MemoryDatabase, row: JobRow) -> None:
     """A replay that succeeded closes its entry; one that was cancelled gives it back to the processor."""
     entry = database.dead_letters.get(row.replay_of) if row.replay_of else None
-    if entry is None or not entry.open:
+    if entry is None or not entry.open or entry.replay_job_id != row.job_id:
         return
     if row.state is JobState.COMPLETED:
         why = "its replay succeeded"

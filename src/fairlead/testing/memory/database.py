@@ -32,6 +32,7 @@ class MemoryDatabase:
         self.schedules: dict[str, ScheduleRow] = {}
         self.duties: dict[tuple[str, datetime], DutyRow] = {}
         self.dead_letters: dict[UUID, DeadLetterRow] = {}
+        self.listeners: list[Callable[[str], None]] = []
         self.rescued_at: datetime | None = None
         self.uninterrupted_since: datetime | None = None
         self._started = started
@@ -41,6 +42,16 @@ class MemoryDatabase:
     def now(self) -> datetime:
         """The database's clock."""
         return self._started + timedelta(seconds=self.clock.monotonic() - self._zero)
+
+    def is_open(self, session_id: UUID) -> bool:
+        """True for a session that was not declared lost and has not stopped."""
+        session = self.sessions.get(session_id)
+        return session is not None and session.open
+
+    def notify(self, queue: str) -> None:
+        """Tell the listeners that *queue* has work."""
+        for told in list(self.listeners):
+            told(queue)
 
     def link(self) -> MemoryLink:
         """A new way to this database."""

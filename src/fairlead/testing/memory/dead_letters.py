@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from uuid import UUID
 
 from fairlead.engine.ports import DeadLetter, NewJob
 from fairlead.policy.states import DeadLetterStatus
 from fairlead.testing.memory.database import MemoryStore, seconds, statement
-from fairlead.testing.memory.enqueue import insert
+from fairlead.testing.memory.enqueue import holder_of, insert
 from fairlead.testing.memory.rows import DeadLetterRow
 
 _SHARED = [field.name for field in fields(DeadLetter) if field.name != "age_s"]
@@ -22,8 +22,9 @@ class MemoryDeadLetterStore(MemoryStore):
     @statement
     def due(self, limit: int) -> list[DeadLetter]:
         now = self.database.now
-        due = [row for row in self._open() if row.action_due_at is not None and row.action_due_at <= now]
-        return self._views(due, limit)
+        due = [(row.action_due_at, row) for row in self._open() if row.action_due_at is not None]
+        rows = [row for at, row in sorted(due, key=lambda pair: (pair[0], pair[1].first_at)) if at <= now]
+        return [self._view(row) for row in rows[:limit]]
 
     @statement
     def get(self, dead_letter_id: UUID) -> DeadLetter | None:
@@ -45,9 +46,10 @@ class MemoryDeadLetterStore(MemoryStore):
     @statement
     def redrive(self, dead_letter_id: UUID, job: NewJob) -> bool:
         row = self._open_one(dead_letter_id)
-        if row is None or row.replay_job_id is not None:
+        if row is None or row.replay_job_id is not None or holder_of(self.database, job) is not None:
             return False
-        row.replay_job_id = insert(self.database, job).job_id
+        insert(self.database, replace(job, replay_of=dead_letter_id))
+        row.replay_job_id, row.action_due_at = job.job_id, None
         row.replays += 1
         return True
 
@@ -80,7 +82,7 @@ class MemoryDeadLetterStore(MemoryStore):
             return
         row.action_due_at = None if action_in_s is None else now + seconds(action_in_s)
         if reauth_started:
-            row.reauth_started_at = now
+            row.reauth_started_at = row.reauth_started_at or now
         if notified:
             row.last_notice_at = now
 
@@ -95,13 +97,12 @@ class MemoryDeadLetterStore(MemoryStore):
     @statement
     def prune(self, older_than_s: float, bound: int, limit: int) -> int:
         before = self.database.now - seconds(older_than_s)
-        rows = sorted(self.database.dead_letters.values(), key=lambda row: row.first_at)
+        rows = list(self.database.dead_letters.values())
         size = Counter(row.queue for row in rows)
+        closed = [(row.resolved_at, row) for row in rows if row.resolved_at is not None]
         gone = 0
-        for row in rows:
-            if gone == limit or row.resolved_at is None:
-                continue
-            if row.resolved_at < before or size[row.queue] > bound:
+        for at, row in sorted(closed, key=lambda pair: pair[0]):
+            if gone < limit and (at < before or size[row.queue] > bound):
                 del self.database.dead_letters[row.dead_letter_id]
                 size[row.queue] -= 1
                 gone += 1

@@ -34,12 +34,13 @@ class MemoryDutyStore(MemoryStore):
         self, name: str, seen: datetime, tick: datetime, coalesced: int, session_id: UUID, job: NewJob
     ) -> bool:
         row = self.database.schedules.get(name)
-        if row is None or row.last_tick != seen or (name, tick) in self.database.duties:
+        if row is None or row.last_tick != seen or row.schedule.paused:
             return False
         row.last_tick = tick
         stored = insert(self.database, job)
+        job_id = stored.job_id if stored.inserted else None
         self.database.duties[name, tick] = DutyRow(
-            name, tick, session_id, coalesced, stored.job_id, self.database.now
+            name, tick, session_id, coalesced, job_id, self.database.now
         )
         return True
 

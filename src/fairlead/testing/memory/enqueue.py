@@ -9,7 +9,7 @@ from fairlead.testing.memory.rows import OPEN, JobRow
 
 def insert(database: MemoryDatabase, job: NewJob) -> Enqueued:
     """Store *job*, or find the one that holds its unique key."""
-    holder = _holder(database, job)
+    holder = holder_of(database, job)
     if holder is not None:
         if holder.state in OPEN:
             holder.priority = min(holder.priority, job.priority)
@@ -32,10 +32,13 @@ def insert(database: MemoryDatabase, job: NewJob) -> Enqueued:
         args=dict(job.args),
         tags=job.tags,
     )
+    if job.delay_s <= 0:
+        database.notify(job.queue)
     return Enqueued(job.job_id, inserted=True)
 
 
-def _holder(database: MemoryDatabase, job: NewJob) -> JobRow | None:
+def holder_of(database: MemoryDatabase, job: NewJob) -> JobRow | None:
+    """The job that keeps *job* from its unique key."""
     if job.unique_key is None:
         return None
     wanted = (job.kind, job.tenant_id, job.unique_key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from uuid import UUID
 
 from fairlead.engine.ports import (
@@ -18,10 +18,11 @@ from fairlead.engine.ports import (
     Outcome,
     Rescheduled,
 )
+from fairlead.policy.category import Category
 from fairlead.policy.job import job_label
 from fairlead.policy.states import JobState
 from fairlead.testing.memory.burial import bury, bury_unrun, failure_json, replay_ended
-from fairlead.testing.memory.database import MemoryStore, seconds, statement
+from fairlead.testing.memory.database import MemoryLink, MemoryStore, seconds, statement
 from fairlead.testing.memory.enqueue import holds_key, insert
 from fairlead.testing.memory.rows import OPEN, JobRow
 
@@ -29,37 +30,64 @@ from fairlead.testing.memory.rows import OPEN, JobRow
 class MemoryJobStore(MemoryStore):
     """Jobs of a `MemoryDatabase`."""
 
+    def __init__(self, link: MemoryLink) -> None:
+        super().__init__(link)
+        self._lost: list[Job] = []  # claimed, and the answer did not arrive
+        self._in_doubt: set[int] = set()  # lease ids of outcomes whose answer did not arrive
+
     @statement
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         return [insert(self.database, job) for job in jobs]
 
     # ---- claiming ------------------------------------------------------------------------------
 
-    @statement
-    def claim(self, wanted: ClaimFilter, demand: int, session_id: UUID) -> list[Job]:
-        ready = [row for row in self._due(wanted) if row.crash_count == 0]
+    async def claim(self, wanted: ClaimFilter, demand: int, session_id: UUID) -> list[Job]:
+        await self.link.arrive("claim")
+        self._hand_back_lost()
+        ready = [row for row in self._due(wanted, session_id) if row.crash_count == 0]
         ready.sort(key=lambda row: (row.priority, row.run_at, row.job_id))
         for row in ready[:demand]:
             row.started_at = self.database.now
-        return [self._claimed(row, session_id) for row in ready[:demand]]
+        jobs = [self._claimed(row, session_id) for row in ready[:demand]]
+        await self._answer_claim("claim", jobs)
+        return jobs
 
-    @statement
-    def claim_suspect(self, wanted: ClaimFilter, session_id: UUID) -> Job | None:
-        suspects = [row for row in self._due(wanted) if row.crash_count > 0]
-        if not suspects:
-            return None
-        return self._claimed(min(suspects, key=lambda row: (row.run_at, row.job_id)), session_id)
+    async def claim_suspect(self, wanted: ClaimFilter, session_id: UUID) -> Job | None:
+        await self.link.arrive("claim_suspect")
+        self._hand_back_lost()
+        suspects = [row for row in self._due(wanted, session_id) if row.crash_count > 0]
+        suspects.sort(key=lambda row: (row.priority, row.run_at, row.job_id))
+        jobs = [self._claimed(row, session_id) for row in suspects[:1]]
+        await self._answer_claim("claim_suspect", jobs)
+        return jobs[0] if jobs else None
+
+    async def _answer_claim(self, operation: str, jobs: Sequence[Job]) -> None:
+        try:
+            await self.link.answer(operation)
+        except BaseException:
+            self._lost.extend(jobs)
+            raise
+
+    def _hand_back_lost(self) -> None:
+        """Give back what earlier claims took whose answers never came."""
+        for job in self._lost:
+            row = self._leased(job.job_id, job.lease_id)
+            if row is not None:
+                row.restore()
+        self._lost = []
 
     @statement
     def start_suspect(self, job_id: UUID, lease_id: int) -> bool:
         row = self._leased(job_id, lease_id)
         if row is None:
             return False
-        row.started_at = self.database.now
+        row.started_at = row.started_at or self.database.now
         return True
 
-    def _due(self, wanted: ClaimFilter) -> Iterator[JobRow]:
+    def _due(self, wanted: ClaimFilter, session_id: UUID) -> Iterator[JobRow]:
         now = self.database.now
+        if not self.database.is_open(session_id):  # who was declared lost gets nothing
+            return
         for row in self._available(wanted):
             if row.run_at <= now and (row.expires_at is None or row.expires_at > now):
                 yield row
@@ -98,15 +126,27 @@ class MemoryJobStore(MemoryStore):
 
     # ---- outcomes ------------------------------------------------------------------------------
 
-    @statement
-    def acknowledge(self, outcomes: Sequence[Outcome]) -> set[UUID]:
-        accepted: set[UUID] = set()
-        for outcome in outcomes:
-            row = self._leased(outcome.job_id, outcome.lease_id)
-            if row is not None:
-                self._write(row, outcome)
-                accepted.add(outcome.job_id)
+    async def acknowledge(self, outcomes: Sequence[Outcome]) -> set[UUID]:
+        await self.link.arrive("acknowledge")
+        accepted = {outcome.job_id for outcome in outcomes if self._accept(outcome)}
+        try:
+            await self.link.answer("acknowledge")
+        except BaseException:
+            self._in_doubt |= {outcome.lease_id for outcome in outcomes}
+            raise
+        self._in_doubt -= {outcome.lease_id for outcome in outcomes}
         return accepted
+
+    def _accept(self, outcome: Outcome) -> bool:
+        """Write *outcome*, or find that an earlier call wrote it whose answer was lost."""
+        row = self._leased(outcome.job_id, outcome.lease_id)
+        if row is not None:
+            row.settled_lease_id = row.lease_id
+            self._write(row, outcome)
+            return True
+        row = self.database.jobs.get(outcome.job_id)
+        settled = row is not None and row.settled_lease_id == outcome.lease_id
+        return settled and outcome.lease_id in self._in_doubt
 
     def _leased(self, job_id: UUID, lease_id: int) -> JobRow | None:
         row = self.database.jobs.get(job_id)
@@ -130,7 +170,7 @@ class MemoryJobStore(MemoryStore):
                 row.give_back(now + seconds(outcome.delay_s))
             case Rescheduled():
                 assert outcome.failure is not None
-                row.failures.append(failure_json(outcome.failure, now))
+                row.add_failure(failure_json(outcome.failure, now))
                 row.streaks = dict(outcome.streaks)
                 row.give_back(now + seconds(outcome.delay_s))
             case Discarded():
@@ -155,7 +195,8 @@ class MemoryJobStore(MemoryStore):
             if row.state is JobState.AVAILABLE and row.expires_at is not None and row.expires_at <= now
         ]
         for row in late[:limit]:
-            bury_unrun(self.database, row, "expired", "it was not run before it expired")
+            reason = f"not run before its expiry at {row.expires_at}"
+            bury_unrun(self.database, row, Category.PERMANENT_REQUEST, "expired", reason)
         return len(late[:limit])
 
     @statement
@@ -175,6 +216,15 @@ class MemoryJobStore(MemoryStore):
         if row.finished_at is None or keep_s is None or holds_key(self.database, row):
             return False
         return row.finished_at + seconds(keep_s) < self.database.now
+
+    async def listen(self, on_wake: Callable[[str], None]) -> Callable[[], Awaitable[None]]:
+        await self.link.arrive("listen")
+        self.database.listeners.append(on_wake)
+
+        async def unlisten() -> None:
+            self.database.listeners.remove(on_wake)
+
+        return unlisten
 
     # ---- for people ----------------------------------------------------------------------------
 

@@ -10,6 +10,8 @@ from fairlead.engine.ports import Json, ProcessIdentity, Schedule
 from fairlead.policy.states import DeadLetterStatus, JobState
 
 OPEN = (JobState.AVAILABLE, JobState.RUNNING)
+MOST_FAILURES = 20
+"""Kept of a job's history: the latest."""
 
 
 @dataclass(slots=True)
@@ -35,6 +37,7 @@ class JobRow:
     attempt: int = 0
     crash_count: int = 0
     lease_id: int | None = None
+    settled_lease_id: int | None = None
     session_id: UUID | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
@@ -51,6 +54,17 @@ class JobRow:
         """Be available again."""
         self.state, self.run_at = JobState.AVAILABLE, run_at
         self.lease_id = self.session_id = self.started_at = None
+
+    def restore(self) -> None:
+        """Be available as if it had not been claimed, but for a count of crashes that a run has cleared."""
+        self.attempt -= 1
+        if self.started_at is not None:
+            self.crash_count = 0
+        self.give_back(self.run_at)
+
+    def add_failure(self, failure: dict[str, Json]) -> None:
+        """One line more of its history."""
+        self.failures = [*self.failures, failure][-MOST_FAILURES:]
 
 
 @dataclass(slots=True)
@@ -87,7 +101,7 @@ class DutyRow:
     tick: datetime
     session_id: UUID
     coalesced: int
-    job_id: UUID
+    job_id: UUID | None  # None: an open job stood for it
     taken_at: datetime
 
 

@@ -7,9 +7,10 @@ from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
-from fairlead.engine.ports import ProcessIdentity, Rescue, SessionView
+from fairlead.engine.ports import FailureRecord, ProcessIdentity, Rescue, SessionView
+from fairlead.policy.category import Category
 from fairlead.policy.states import JobState
-from fairlead.testing.memory.burial import bury_unrun
+from fairlead.testing.memory.burial import bury_unrun, failure_json
 from fairlead.testing.memory.database import MemoryStore, seconds, statement
 from fairlead.testing.memory.rows import JobRow, SessionRow
 
@@ -35,6 +36,10 @@ class MemorySessionStore(MemoryStore):
         row = self.database.sessions.get(session_id)
         if row is not None and row.open:
             row.stopped_at = self.database.now
+        for job in self.database.jobs.values():
+            if job.session_id == session_id:
+                job.restore()
+                self.database.notify(job.queue)
 
     @statement
     def local_sessions(self, identity: ProcessIdentity) -> list[tuple[UUID, ProcessIdentity]]:
@@ -60,7 +65,7 @@ class MemorySessionStore(MemoryStore):
     @statement
     def rescue(self, session_id: UUID, every_s: float, max_crashes: int, limit: int) -> Rescue | None:
         now, last = self.database.now, self.database.rescued_at
-        if last is not None and now < last + seconds(every_s):
+        if not self.database.is_open(session_id) or (last is not None and now < last + seconds(every_s)):
             return None
         own = self.database.sessions[session_id]
         since = self._uninterrupted_since(last, own.lease_s)
@@ -89,22 +94,24 @@ class MemorySessionStore(MemoryStore):
         return count
 
     def _is_free(self, row: JobRow) -> bool:
-        if row.state is not JobState.RUNNING or row.session_id is None:
-            return False
-        session = self.database.sessions.get(row.session_id)
-        return session is None or not session.open
+        held = row.state is JobState.RUNNING and row.session_id is not None
+        return held and row.session_id is not None and not self.database.is_open(row.session_id)
 
     def _rescue_one(self, row: JobRow, max_crashes: int) -> bool:
         """Give one job back; True where it has killed its worker too often and is dead."""
-        session = self.database.sessions.get(row.session_id) if row.session_id else None
-        stopped = session is not None and session.stopped_at is not None
-        row.attempt -= 1
-        if row.started_at is not None and not stopped:  # reserved, or left in order: no crash of its own
+        category = Category.TRANSIENT_SERVER
+        if row.started_at is not None:  # else it was reserved only: no crash of its own
             row.crash_count += 1
-        if row.crash_count >= max_crashes:
-            bury_unrun(self.database, row, "poison", f"its worker died {row.crash_count} times while it ran")
-            return True
-        row.give_back(self.database.now)
+            if row.crash_count >= max_crashes:
+                reason = f"it killed its worker {row.crash_count} times"
+                bury_unrun(self.database, row, category, "poison", reason)
+                return True
+            reason = "its worker died; this counts as no attempt"
+            crashed = FailureRecord(category.value, "crashed", reason, 0.0, row.attempt)
+            row.add_failure(failure_json(crashed, self.database.now))
+        row.attempt -= 1
+        row.give_back(row.run_at)
+        self.database.notify(row.queue)
         return False
 
     # ---- for people ----------------------------------------------------------------------------

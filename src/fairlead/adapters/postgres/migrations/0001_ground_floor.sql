@@ -243,7 +243,7 @@ CREATE TABLE connection (
 
 -- Everything secret is in `sealed` (AES-256-GCM; associated data = tenant, connection, provider,
 -- field, generation). `settled_epoch` is the send whose answer is live; 0 for a grant given by a person.
-CREATE SEQUENCE send_epoch AS bigint CACHE 50;
+CREATE SEQUENCE send_epoch AS bigint;  -- no CACHE: a later send must have the greater number on any backend
 
 CREATE TABLE credential (
     connection_id uuid PRIMARY KEY REFERENCES connection ON DELETE CASCADE,

@@ -4,12 +4,12 @@
 -- Locks   the rows deleted; never waits for another process
 -- Needs   duty_taken_idx
 WITH old AS MATERIALIZED (
-    SELECT schedule, tick FROM duty
+    SELECT ctid AS tid FROM duty
     WHERE taken_at < now() - :older_than_s::float8 * interval '1 second'
     ORDER BY taken_at
     LIMIT :limit::bigint FOR UPDATE SKIP LOCKED
 ),
 gone AS (
-    DELETE FROM duty USING old WHERE duty.schedule = old.schedule AND duty.tick = old.tick RETURNING duty.tick
+    DELETE FROM duty WHERE ctid = ANY(ARRAY(SELECT tid FROM old)) RETURNING tick
 )
 SELECT count(*) AS deleted FROM gone

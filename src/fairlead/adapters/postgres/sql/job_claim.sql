@@ -15,9 +15,9 @@ turn AS (
     ORDER BY level, place
 ),
 picked AS MATERIALIZED (  -- a fence: the planner may not run these limits twice
-    SELECT candidate.job_id
+    SELECT candidate.tid
     FROM turn CROSS JOIN LATERAL (
-        SELECT job_id FROM job
+        SELECT job.ctid AS tid FROM job
         WHERE job.queue = turn.queue AND job.priority = turn.priority
             AND job.state = 'available' AND job.crash_count = 0 AND job.run_at <= now()
             AND (job.expires_at IS NULL OR job.expires_at > now())
@@ -31,6 +31,6 @@ UPDATE job SET
     state = 'running', attempt = attempt + 1, started_at = now(), session_id = :session_id::uuid,
     -- a fence per job from one random number per claim (R1): 63 bits, compared by equality only
     lease_id = uuid_hash_extended(job_id, :lease_seed::bigint) & 9223372036854775807
-WHERE job_id = ANY(ARRAY(SELECT job_id FROM picked))  -- an array: planned by the primary key, whatever statistics say
+WHERE ctid = ANY(ARRAY(SELECT tid FROM picked))  -- the locked rows themselves: no second search by an index
 RETURNING job_id, lease_id, queue, kind, tenant_id, provider, group_key, priority, attempt, crash_count, args,
     streaks, replay_of, created_at, extract(epoch FROM now() - run_at)::float8 AS waited_s

@@ -17,9 +17,9 @@ turn AS (
     ORDER BY level, named.place, wanted.place
 ),
 picked AS MATERIALIZED (
-    SELECT candidate.job_id
+    SELECT candidate.tid
     FROM turn CROSS JOIN LATERAL (
-        SELECT job_id FROM job
+        SELECT job.ctid AS tid FROM job
         WHERE job.queue = turn.queue AND job.kind = turn.kind AND job.priority = turn.priority
             AND job.state = 'available' AND job.crash_count = 0 AND job.run_at <= now()
             AND (job.expires_at IS NULL OR job.expires_at > now())
@@ -32,6 +32,6 @@ picked AS MATERIALIZED (
 UPDATE job SET
     state = 'running', attempt = attempt + 1, started_at = now(), session_id = :session_id::uuid,
     lease_id = uuid_hash_extended(job_id, :lease_seed::bigint) & 9223372036854775807
-WHERE job_id = ANY(ARRAY(SELECT job_id FROM picked))
+WHERE ctid = ANY(ARRAY(SELECT tid FROM picked))
 RETURNING job_id, lease_id, queue, kind, tenant_id, provider, group_key, priority, attempt, crash_count, args,
     streaks, replay_of, created_at, extract(epoch FROM now() - run_at)::float8 AS waited_s

@@ -9,9 +9,9 @@ WITH live AS MATERIALIZED (
     WHERE session_id = :session_id::uuid AND lost_at IS NULL AND stopped_at IS NULL
 ),
 picked AS MATERIALIZED (
-    SELECT candidate.job_id
+    SELECT candidate.tid
     FROM live, unnest(:queues::text[]) AS named (queue) CROSS JOIN LATERAL (
-        SELECT job_id, priority, run_at FROM job
+        SELECT job.ctid AS tid, priority, run_at FROM job
         WHERE job.queue = named.queue AND job.state = 'available' AND job.crash_count > 0
             AND job.run_at <= now() AND (job.expires_at IS NULL OR job.expires_at > now())
             AND (cardinality(:kinds::text[]) = 0 OR job.kind = ANY(:kinds::text[]))
@@ -25,6 +25,6 @@ picked AS MATERIALIZED (
 UPDATE job SET
     state = 'running', attempt = attempt + 1, started_at = NULL, session_id = :session_id::uuid,
     lease_id = uuid_hash_extended(job_id, :lease_seed::bigint) & 9223372036854775807
-WHERE job_id = ANY(ARRAY(SELECT job_id FROM picked))
+WHERE ctid = ANY(ARRAY(SELECT tid FROM picked))
 RETURNING job_id, lease_id, queue, kind, tenant_id, provider, group_key, priority, attempt, crash_count, args,
     streaks, replay_of, created_at, extract(epoch FROM now() - run_at)::float8 AS waited_s

@@ -4,9 +4,9 @@
 -- Locks   the rows deleted; never waits for another process
 -- Needs   job_finished_idx: each state is one index range, oldest first
 WITH old AS MATERIALIZED (
-    SELECT candidate.job_id
+    SELECT candidate.tid
     FROM unnest(:states::text[], :retentions_s::float8[]) AS kept (state, retention_s) CROSS JOIN LATERAL (
-        SELECT job_id FROM job
+        SELECT job.ctid AS tid FROM job
         WHERE job.state = kept.state AND job.finished_at IS NOT NULL
             AND greatest(job.finished_at, job.unique_until) < now() - kept.retention_s * interval '1 second'
         ORDER BY greatest(job.finished_at, job.unique_until)
@@ -15,6 +15,6 @@ WITH old AS MATERIALIZED (
     LIMIT :limit::bigint
 ),
 gone AS (
-    DELETE FROM job WHERE job_id = ANY(ARRAY(SELECT job_id FROM old)) RETURNING job_id
+    DELETE FROM job WHERE ctid = ANY(ARRAY(SELECT tid FROM old)) RETURNING job_id
 )
 SELECT count(*) AS deleted FROM gone

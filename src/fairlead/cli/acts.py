@@ -1,0 +1,75 @@
+"""What a person does to stored things: written to the audit, several at once, and none stopping the others."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
+
+from fairlead.cli.exits import Exit
+from fairlead.cli.output import Record
+from fairlead.errors import FairleadError, InputInvalid
+
+if TYPE_CHECKING:
+    from fairlead.runtime import Runtime
+
+T = TypeVar("T")
+
+
+async def record_act(
+    runtime: Runtime,
+    act: str,
+    actor: str,
+    *,
+    tenant: str | None = None,
+    provider: str | None = None,
+    connection_id: UUID | None = None,
+    **details: Any,
+) -> None:
+    """One line in the audit (T13)."""
+    from fairlead.engine.ports import AuditRecord
+
+    audit_id = runtime.ids.uuid7()
+    record = AuditRecord(audit_id, act, actor, tenant, provider, connection_id, details)
+    await runtime.audit.append([record])
+
+
+@dataclass(slots=True)
+class Tally:
+    """The outcomes of one act on several things."""
+
+    rows: list[Record] = field(default_factory=list)
+    failed: int = 0
+
+    @property
+    def exit(self) -> Exit:
+        """All, some, or none were done."""
+        if not self.failed:
+            return Exit.OK
+        return Exit.PARTIAL if self.failed < len(self.rows) else Exit.FAILED
+
+
+async def on_each(
+    things: Iterable[T], name: Callable[[T], Record], act: Callable[[T], Awaitable[str]]
+) -> Tally:
+    """Do *act* to each; a row for each of *name*, its ``result`` (what *act* returns, or ``failed``) and why."""
+    tally = Tally()
+    for thing in things:
+        result, error = "failed", None
+        try:
+            result = await act(thing)
+        except FairleadError as told:
+            tally.failed += 1
+            error = told
+        more = {"error": error.what, "code": error.code, "hint": error.way_out} if error else {}
+        tally.rows.append({**name(thing), "result": result, **more})
+    return tally
+
+
+def parsed_id(text: str, noun: str) -> UUID:
+    """The id of a *noun*; InputInvalid if *text* is none."""
+    try:
+        return UUID(text)
+    except ValueError:
+        raise InputInvalid(f"{text!r} is no {noun} id", hint=f"an id is a UUID, see `--json` of the list") from None

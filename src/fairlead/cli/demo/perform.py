@@ -1,0 +1,32 @@
+"""Builds the stage, plays, and takes all of it down again, whatever happens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fairlead.cli.demo.plan import Plan
+from fairlead.cli.demo.stage import Stage
+from fairlead.cli.demo.verdict import Report
+from fairlead.cli.demo.view import Scene, view_of
+from fairlead.cli.demo.world import World
+from fairlead.cli.output import Output
+
+
+async def perform(plan: Plan, out: Output, *, keep: bool) -> tuple[Report, Path]:
+    """Play *plan*; the report, and the folder where it happened (gone by then, unless *keep*)."""
+    scene = Scene(plan)
+    with view_of(scene, out) as view:
+        view.tell("starting PostgreSQL and the rude provider")
+        try:
+            async with World(plan, keep=keep) as world:
+                report = await Stage(world, scene, view).play()
+                view.tell("putting everything away")
+        except BaseExceptionGroup as group:
+            raise _first(group) from None
+    return report, world.home
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first error of *group*: what made its neighbours stop."""
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error

@@ -1,0 +1,236 @@
+"""How a person sees the demo: a live picture on a terminal, else a line now and then; at the end two tables.
+
+Words go to stderr, so that stdout holds the result alone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Protocol, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from fairlead.cli.demo.calls import Tally
+from fairlead.cli.demo.plan import Plan
+from fairlead.cli.demo.profile import LINE
+from fairlead.cli.demo.tail import Provider, Retries
+from fairlead.cli.demo.verdict import Report
+from fairlead.cli.demo.watch import Watch
+from fairlead.cli.demo.worker import WorkerProcess
+from fairlead.cli.output import Output
+
+EVENTS_SHOWN = 12
+LINE_EVERY_S = 5.0
+
+
+@dataclass(slots=True)
+class Scene:
+    """What a view shows; filled in as the demo goes on."""
+
+    plan: Plan
+    began_s: float | None = None
+    watch: Watch | None = None
+    provider: Provider | None = None
+    tally: Tally = field(default_factory=Tally)
+    retries: Retries = field(default_factory=Retries)
+    workers: list[WorkerProcess] = field(default_factory=list)
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the start of the run; 0 before it."""
+        return 0.0 if self.began_s is None else time.monotonic() - self.began_s
+
+
+class View(Protocol):
+    """Shows a scene while the demo runs."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def tell(self, words: str) -> None:
+        """One thing that happened."""
+        ...
+
+    def show(self) -> None:
+        """The scene as it is now."""
+        ...
+
+
+def view_of(scene: Scene, out: Output) -> View:
+    """A live picture for a person at a terminal, else lines."""
+    if sys.stderr.isatty() and not (out.as_json or out.quiet or os.environ.get("TERM") == "dumb"):
+        return Picture(scene)
+    return Lines(scene, out)
+
+
+class Lines:
+    """Plain lines: each event, and each five seconds how it stands."""
+
+    def __init__(self, scene: Scene, out: Output) -> None:
+        self._scene = scene
+        self._out = out
+        self._next_s = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing to put away."""
+
+    def tell(self, words: str) -> None:
+        self._out.say(f"{self._scene.age_s:5.1f} s  {words}")
+
+    def show(self) -> None:
+        if self._scene.watch is None or self._scene.age_s < self._next_s:
+            return
+        self._next_s += LINE_EVERY_S
+        self.tell(_in_words(self._scene))
+
+
+class Picture:
+    """A live picture that leaves the events behind as lines."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._events: deque[Text] = deque(maxlen=EVENTS_SHOWN)
+        self._console = Console(stderr=True, no_color=bool(os.environ.get("NO_COLOR")))
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def tell(self, words: str) -> None:
+        line = Text(f"{self._scene.age_s:5.1f} s  ", style="dim").append(Text(words, style="default not dim"))
+        self._events.append(line)
+        self._live.console.print(line)
+        self.show()
+
+    def show(self) -> None:
+        self._live.update(self._picture(), refresh=True)
+
+    def _picture(self) -> RenderableType:
+        scene = self._scene
+        title = "fairlead demo · 20 tenants × 10 connections · one rude provider for all"
+        clock = f"{scene.age_s:.0f} s of {scene.plan.seconds:g} s" if scene.began_s else "getting ready"
+        parts: list[RenderableType] = [Text(LINE, style="dim")]
+        if scene.watch is not None and scene.began_s:
+            columns = Table.grid(padding=(0, 4))
+            columns.add_row(*(_block(name, rows) for name, rows in _blocks(scene).items()))
+            parts.append(columns)
+        return Panel(Group(*parts), title=title, subtitle=clock, title_align="left", subtitle_align="right")
+
+
+def _blocks(scene: Scene) -> dict[str, list[tuple[str, object]]]:
+    """What the picture shows, in columns of names and figures."""
+    assert scene.watch is not None
+    watch, last = scene.watch, scene.watch.last
+    answers = scene.provider.statuses if scene.provider else {}
+    alive = {each.identity.pid: each for each in last.sessions if each.state in ("alive", "late")}
+    return {
+        "connections": [
+            (state.replace("_", " "), last.states.get(state, 0))
+            for state in ("active", "unknown", "needs_reauth")
+        ],
+        "refreshes": [("per second", f"{watch.refreshes_per_s:.1f}"), ("generations", last.generations)],
+        "provider": [
+            ("posts", scene.provider.posts if scene.provider else 0),
+            *((str(status), answers[status]) for status in (200, 401, 400, 429, 503) if status in answers),
+        ],
+        "retries": [(name.removeprefix("transient_"), n) for name, n in scene.retries.by_category.items()]
+        or [("none", "")],
+        "jobs": [(label, n) for label, n in last.jobs.items() if n] or [("none", "")],
+        "callers": [
+            ("served", scene.tally.outcomes["ok"]),
+            ("told to wait", scene.tally.outcomes["later"]),
+            ("expired", len(scene.tally.expired)),
+        ],
+        "processes": [
+            (f"{worker.name} ({worker.pid})", _pulse(alive[worker.pid].heartbeat_age_s))
+            if worker.pid in alive and worker.running
+            else (f"{worker.name} ({worker.pid})", "begins" if worker.running else "dead")
+            for worker in scene.workers
+        ],
+    }
+
+
+def _pulse(age_s: float) -> str:
+    return f"beat {age_s:.1f} s ago"
+
+
+def _block(name: str, rows: Iterable[tuple[str, object]]) -> Table:
+    table = Table(
+        title=name,
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        show_header=False,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column(style="dim")
+    table.add_column(justify="right")
+    for label, value in rows:
+        table.add_row(label, str(value))
+    return table
+
+
+def _in_words(scene: Scene) -> str:
+    """How it stands, in one line."""
+    assert scene.watch is not None
+    last = scene.watch.last
+    states = ", ".join(f"{n} {state.replace('_', ' ')}" for state, n in last.states.items())
+    retries = sum(scene.retries.by_category.values())
+    return (
+        f"{states}; {last.generations} generations, {scene.watch.refreshes_per_s:.1f} refreshes/s; "
+        f"{retries} retries, {sum(last.dead_letters.values())} dead letters; "
+        f"{scene.tally.outcomes['ok']} tokens served"
+    )
+
+
+# ---- the end -------------------------------------------------------------------------------------
+
+WANTED: Mapping[str, str] = {
+    "burnt_outside_window": "0",
+    "expired_served": "0",
+    "needs_reauth": "revoked_by_customer + lost_rotation",
+}
+
+
+def show_report(report: Report, out: Output) -> None:
+    """The figures of the run, and those of each policy, as two tables."""
+    rows = [
+        {"figure": name, "value": _value(name, value), "must be": WANTED.get(name, "")}
+        for name, value in report.figures.items()
+    ]
+    out.rows(rows, ("figure", "value", "must be"))
+    out.rows(
+        report.policies,
+        ("policy", "provider", "connections", "generations", "provider_posts", "answered_failures",
+         "lost_answers", "replays", "lost_rotation", "needs_reauth"),
+    )  # fmt: skip
+
+
+def _value(name: str, value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{n} {key}" for key, n in value.items()) or "none"
+    return f"{value} s" if name.endswith("_s") and value is not None else str(value)

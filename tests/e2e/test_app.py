@@ -1,0 +1,174 @@
+"""The Python door: what a user's own program does with fairlead, on a real database and a real issuer."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from fairlead import Fairlead
+from fairlead.config import load
+from fairlead.engine.handler import JobContext
+from fairlead.errors import ConfigInvalid, InputInvalid, NotFound, ProviderNotFound, ReauthRequired
+from fairlead.testing.issuer import Issuer, IssuerConfig, ProviderConfig
+from fairlead.testing.ledger import judge
+from tests.support.rows import rows
+
+SETTINGS = """
+home = "{home}"
+http.allow_private_addresses = true
+refresh.cooldown_s = 0
+worker.poll_s = 0.05
+worker.lease_s = 3
+schedules.refresh_scan = "@every 1s"
+schedules.urgent_scan = "@every 1s"
+notices.reauth_link = "https://app.example/reconnect?t={{tenant}}&c={{connection}}"
+
+[providers.mercadolibre]
+client_id = "app"
+client_secret = "s3cret"
+
+[providers.mercadolibre.overlay]
+allow_http = true
+endpoints.token = "{url}/mercadolibre/token"
+"""
+
+
+@pytest.fixture
+async def issuer():
+    played = {"mercadolibre": ProviderConfig(policy="strict", dialect="mercadolibre")}
+    async with Issuer(IssuerConfig(providers=played)) as issuer:
+        yield issuer
+
+
+@pytest.fixture
+def made(issuer, database_settings, tmp_path: Path):
+    file = tmp_path / "fairlead.toml"
+    file.write_text(SETTINGS.format(home=tmp_path / "home", url=issuer.url))
+    environ = {
+        "DATABASE_URL": database_settings.dsn,
+        "FAIRLEAD_MASTER_KEY": "k1:" + "0123456789abcdef" * 4,
+        "FAIRLEAD_DATABASE__SCHEMA_NAME": database_settings.schema or "",
+    }
+    return Fairlead(load(environ, file))
+
+
+async def connect(fl: Fairlead, issuer: Issuer, tenant: str = "acme", expires_in_s: float = 3600.0):
+    grant = issuer.register("mercadolibre", tenant)
+    return await fl.connections.upsert(
+        tenant,
+        "mercadolibre",
+        access_token=grant.access_token,
+        refresh_token=grant.refresh_token,
+        expires_in_s=expires_in_s,
+    )
+
+
+async def test_the_three_lines_of_the_readme(made, issuer) -> None:
+    async with made as fl:
+        await connect(fl, issuer)
+        token = await fl.token("acme", "mercadolibre")
+        assert token.access_token.reveal() == issuer.grant("mercadolibre", "acme").access_token
+        assert str(token.access_token) == "***"
+        fresh = await fl.refresh("acme", "mercadolibre")
+        assert fresh.access_token != token.access_token
+
+
+async def test_errors_name_tenant_provider_and_the_way_out(made) -> None:
+    async with made as fl:
+        with pytest.raises(NotFound, match=r"tenant='nobody', provider='mercadolibre'.*hint:"):
+            await fl.token("nobody", "mercadolibre")
+        with pytest.raises(ProviderNotFound, match="hint:"):
+            await fl.connections.upsert("acme", "nosuch", refresh_token="x")
+        with pytest.raises(InputInvalid, match="refresh token"):
+            await fl.connections.upsert("acme", "mercadolibre")
+        with pytest.raises(InputInvalid) as refused:
+            await fl.connections.upsert("acme", "mercadolibre", refresh_token="top\nsecret")
+        assert "secret'" not in str(refused.value)
+        assert "top" not in str(refused.value)
+    with pytest.raises(ConfigInvalid, match="async with"):
+        await made.token("acme", "mercadolibre")
+
+
+async def test_a_worker_in_the_same_loop_keeps_tokens_fresh_and_tells_of_losses(made, issuer) -> None:
+    lost: asyncio.Queue[dict] = asyncio.Queue()
+    ran: asyncio.Queue[JobContext] = asyncio.Queue()
+
+    @made.on("needs_reauth")
+    async def on_loss(event) -> None:
+        await lost.put(dict(event))
+
+    @made.job("greet")
+    async def greet(context: JobContext) -> dict:
+        await ran.put(context)
+        return {"hello": context.args["name"]}
+
+    async with made as fl:
+        await connect(fl, issuer, "fresh", expires_in_s=0)
+        await connect(fl, issuer, "gone", expires_in_s=0)
+        issuer.revoke("mercadolibre", "gone")
+        working = asyncio.create_task(fl.run())
+        job_id = await fl.enqueue("greet", {"name": "Ada"}, tenant="acme", unique_key="once")
+        assert await fl.enqueue("greet", {"name": "Ada"}, tenant="acme", unique_key="once") == job_id
+        async with asyncio.timeout(20):
+            assert (await ran.get()).tenant == "acme"
+            event = await lost.get()
+        assert (event["tenant"], event["reason"]) == ("gone", "invalid_grant")
+        assert event["link"].startswith("https://app.example/reconnect?t=gone&c=")
+        token = await fl.token("fresh", "mercadolibre")
+        assert token.access_token.reveal() == issuer.grant("mercadolibre", "fresh").access_token
+        with pytest.raises(ReauthRequired):
+            await fl.token("gone", "mercadolibre")
+        fl.stop()
+        await working
+        done = await rows(fl.runtime.database, "SELECT result FROM job WHERE job_id = $1", job_id)
+        assert done[0]["result"] == '{"hello": "Ada"}'
+    assert not judge(issuer.ledger()).violations
+
+
+async def test_the_sync_facade_reads_and_enqueues(made, issuer) -> None:
+    async with made as fl:
+        await connect(fl, issuer)
+
+    def plain_code() -> tuple[str, object]:
+        with made.sync as fl:
+            token = fl.token("acme", "mercadolibre")
+            return token.access_token.reveal(), fl.enqueue("later", {"n": 1}, tenant="acme", delay_s=60)
+
+    token, job_id = await asyncio.to_thread(plain_code)
+    assert token == issuer.grant("mercadolibre", "acme").access_token
+    assert job_id
+
+
+async def test_revoking_ends_it_here_and_there(made, issuer) -> None:
+    async with made as fl:
+        await connect(fl, issuer)
+        assert await fl.connections.revoke("acme", "mercadolibre")
+        assert not await fl.connections.revoke("acme", "mercadolibre")
+        with pytest.raises(ReauthRequired):
+            await fl.token("acme", "mercadolibre")
+        assert await fl.connections.remove("acme", "mercadolibre")
+
+
+async def test_a_wrong_master_key_stops_clearly_and_changes_nothing(made, issuer, tmp_path) -> None:
+    async with made as fl:
+        await connect(fl, issuer)
+        before = await rows(fl.runtime.database, "SELECT * FROM credential")
+        dsn, schema = fl.runtime.database.settings.dsn, fl.runtime.database.settings.schema
+    other = Fairlead(
+        load(
+            {
+                "DATABASE_URL": dsn,
+                "FAIRLEAD_DATABASE__SCHEMA_NAME": schema or "",
+                "FAIRLEAD_MASTER_KEY": "k1:" + "fedcba9876543210" * 4,
+            },
+            tmp_path / "fairlead.toml",
+        )
+    )
+    with pytest.raises(Exception, match="master key"):
+        async with other as fl:
+            await fl.token("acme", "mercadolibre")
+    async with made as fl:
+        assert await rows(fl.runtime.database, "SELECT * FROM credential") == before
+        await fl.token("acme", "mercadolibre")

@@ -1,0 +1,74 @@
+"""What the planner does with our statements, on tables that are not small."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.sqlfiles import statement
+
+EXPLAIN = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "
+TOUCHED = (
+    "SELECT relname::text AS table, seq_tup_read + coalesce(idx_tup_fetch, 0) AS rows, seq_scan"
+    " FROM pg_stat_xact_user_tables"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A plan as it was carried out."""
+
+    tree: dict[str, Any]
+
+    def nodes(self) -> Iterator[dict[str, Any]]:
+        """Every node of it."""
+        todo = [self.tree]
+        while todo:
+            node = todo.pop()
+            yield node
+            todo.extend(node.get("Plans", ()))
+
+    @property
+    def buffers(self) -> int:
+        """Pages looked at."""
+        return int(self.tree["Shared Hit Blocks"] + self.tree["Shared Read Blocks"])
+
+    def scanned_whole(self) -> set[str]:
+        """Tables that were read from end to end."""
+        return {node["Relation Name"] for node in self.nodes() if node["Node Type"] == "Seq Scan"}
+
+    def indexes(self) -> set[str]:
+        """Indexes that were used."""
+        return {node["Index Name"] for node in self.nodes() if "Index Name" in node and node["Actual Loops"]}
+
+
+async def explained(database: Database, name: str, **values: object) -> Plan:
+    """The plan of ``sql/<name>.sql`` for these values, carried out and rolled back."""
+    made = statement(name)
+    async with database._lent() as connection:
+        await connection.execute("BEGIN")
+        rows = await connection.fetch(EXPLAIN + made.text, *made.args(**values))
+        await connection.execute("ROLLBACK")
+    return Plan(json.loads(rows[0][0])[0]["Plan"])
+
+
+async def touched(
+    database: Database, name: str, *, generic: bool, **values: object
+) -> dict[str, tuple[int, int]]:
+    """Rows read and whole scans by table, of the statement itself under a generic or a custom plan."""
+    made = statement(name)
+    async with database._lent() as connection:
+        await connection.execute("BEGIN")
+        mode = "force_generic_plan" if generic else "force_custom_plan"
+        await connection.execute(f"SET LOCAL plan_cache_mode = {mode}")
+        before = {row["table"]: row for row in await connection.fetch(TOUCHED)}
+        await connection.fetch(made.text, *made.args(**values))
+        after = await connection.fetch(TOUCHED)
+        await connection.execute("ROLLBACK")
+    return {
+        row["table"]: tuple(row[column] - before[row["table"]][column] for column in ("rows", "seq_scan"))  # type: ignore[misc]
+        for row in after
+    }

@@ -1,0 +1,73 @@
+"""Events reach all subscribers; one that fails harms nobody."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from fairlead.bus import Bus
+from fairlead.events import Event, StoreUnreachable, TickTaken
+
+TICK = TickTaken("token.scan", 0)
+AWAY = StoreUnreachable("postgres", "gone")
+
+
+def test_subscribers_hear_what_comes_after_them_in_order() -> None:
+    bus, heard = Bus(), []
+    bus.emit(AWAY)
+    bus.subscribe(lambda event: heard.append(("first", event)))
+    bus.subscribe(lambda event: heard.append(("second", event)))
+    bus.emit(TICK)
+    assert heard == [("first", TICK), ("second", TICK)]
+
+
+def test_events_are_counted_by_name() -> None:
+    bus = Bus()
+    for event in (TICK, AWAY, TICK):
+        bus.emit(event)
+    assert bus.counts == {"tick_taken": 2, "store_unreachable": 1}
+
+
+def test_unsubscribing_ends_it_even_while_an_event_is_handed_out() -> None:
+    bus, heard = Bus(), []
+
+    def once(event: Event) -> None:
+        heard.append(event)
+        leave()
+
+    leave = bus.subscribe(once)
+    bus.subscribe(heard.append)
+    bus.emit(TICK)
+    bus.emit(AWAY)
+    leave()
+    assert heard == [TICK, TICK, AWAY]
+
+
+def test_one_that_fails_is_counted_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    bus, heard = Bus(), []
+
+    def fails(event: Event) -> None:
+        raise ValueError("broken")
+
+    bus.subscribe(fails)
+    bus.subscribe(heard.append)
+    with caplog.at_level(logging.ERROR, "fairlead.bus"):
+        bus.emit(TICK)
+        bus.emit(TICK)
+    assert heard == [TICK, TICK]
+    assert bus.failures == 2
+    assert [record.getMessage() for record in caplog.records] == [
+        "a subscriber failed at tick_taken; only its first failure is logged"
+    ]
+
+
+def test_an_interrupt_passes() -> None:
+    bus = Bus()
+
+    def interrupted(event: Event) -> None:
+        raise KeyboardInterrupt
+
+    bus.subscribe(interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        bus.emit(TICK)
