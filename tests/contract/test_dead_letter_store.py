@@ -97,6 +97,16 @@ async def test_a_replay_that_fails_reopens_its_entry_and_makes_no_second(stores:
     assert await stores.dead_letters.open_count("default") == 1
 
 
+async def test_work_that_is_open_already_needs_no_replay(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    entry_id = await an_entry(stores, session_id, unique_key="u")
+    (newer,) = await stores.jobs.enqueue([new_job(unique_key="u")])
+    assert not await stores.dead_letters.redrive(entry_id, new_job(unique_key="u", replay_of=entry_id))
+    entry = await shown(stores, entry_id)
+    assert (entry.status, entry.replays, entry.replay_job_id) == ("pending_review", 0, None)
+    assert [job.job_id for job in await stores.jobs.claim(ANY, 9, session_id)] == [newer.job_id]
+
+
 async def test_a_replay_that_is_cancelled_gives_its_entry_back(stores: Stores) -> None:
     session_id = await a_session(stores)
     entry_id = await an_entry(stores, session_id)

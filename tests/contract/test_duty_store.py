@@ -61,6 +61,15 @@ async def test_a_tick_whose_job_is_still_open_is_taken_all_the_same(stores: Stor
     assert [taken.job_id for taken in await stores.jobs.claim(ANY, 9, session_id)] == [job.job_id]
 
 
+async def test_a_paused_schedule_gives_no_tick(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    await stores.duties.sync_schedules([replace(HOURLY, paused=True)])
+    (state,) = await stores.duties.schedules()
+    tick = state.last_tick + timedelta(hours=1)
+    assert not await stores.duties.take_tick("scan", state.last_tick, tick, 0, session_id, new_job())
+    assert await stores.jobs.counts() == {}
+
+
 async def test_pruning_forgets_old_ticks(stores: Stores) -> None:
     session_id = await a_session(stores)
     await stores.duties.sync_schedules([HOURLY])

@@ -78,6 +78,26 @@ async def test_demand_bounds_a_claim(stores: Stores) -> None:
     assert await stores.jobs.claim(ANY, 3, session_id) == []
 
 
+async def test_who_was_declared_lost_gets_nothing(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    await stores.jobs.enqueue([new_job()])
+    await stores.sessions.bury([session_id])
+    assert await stores.jobs.claim(ANY, 9, session_id) == []
+    assert await stores.jobs.claim(ANY, 9, NOBODY) == []
+    assert len(await stores.jobs.claim(ANY, 9, await a_session(stores, 2))) == 1
+
+
+async def test_who_listens_is_told_of_work_that_is_due(stores: Stores) -> None:
+    told: asyncio.Queue[str] = asyncio.Queue()
+    unlisten = await stores.jobs.listen(told.put_nowait)
+    await stores.jobs.enqueue([new_job(queue="later", delay_s=60)])
+    await stores.jobs.enqueue([new_job(queue="mail")])
+    while (queue := await told.get()) == "":  # "": a call may have been missed
+        pass
+    assert queue == "mail"
+    await unlisten()
+
+
 # ---- unique keys (R20) -----------------------------------------------------------------------------
 
 

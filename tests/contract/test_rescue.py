@@ -113,10 +113,17 @@ async def test_a_closed_session_leaves_its_jobs_without_a_crash(stores: Stores) 
     survivor, leaver = await a_session(stores, 1), await a_session(stores, 2)
     job = await claimed(stores, leaver)
     await stores.sessions.close(leaver)
-    await stores.sessions.rescue(survivor, 0.0, 3, 100)
     (again,) = await stores.jobs.claim(ANY, 1, survivor)
     assert (again.job_id, again.attempt, again.crash_count) == (job.job_id, 1, 0)
     assert again.lease_id != job.lease_id
+
+
+async def test_who_is_lost_itself_judges_nobody(stores: Stores) -> None:
+    lost, victim = await a_session(stores, 1), await a_session(stores, 2)
+    await claimed(stores, victim)
+    await stores.sessions.bury([lost, victim])
+    assert await stores.sessions.rescue(lost, 0.0, 3, 100) is None
+    assert await stores.jobs.counts() == {"running": 1}
 
 
 async def test_one_pass_at_a_time_across_the_fleet(stores: Stores) -> None:

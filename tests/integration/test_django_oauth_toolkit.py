@@ -267,6 +267,12 @@ async def _assert_lost_ones_are_shown(fleet: Fleet, outcome: Outcome) -> None:
     assert sorted(row["tenant_id"] for row in told) == sorted(outcome.lost)
     notices = await fleet.looking.fetch("SELECT tenant_id FROM job WHERE kind = 'event.needs_reauth'")
     assert sorted(row["tenant_id"] for row in notices) == sorted(outcome.lost)
+    letters = await fleet.looking.fetch(
+        "SELECT tenant_id, category, reason FROM dead_letter WHERE kind = 'token.refresh'"
+    )
+    assert sorted(tuple(row) for row in letters) == [
+        (tenant, "permanent_auth", "lost_rotation") for tenant in sorted(outcome.lost)
+    ]
 
 
 async def _report(bench: str, fleet: Fleet, server: DotServer, outcome: Outcome) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from fairlead.clock import Clock, Draw
@@ -30,7 +30,7 @@ UNWRITABLE_DELAY_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A run that ended. *in_doubt*: an earlier write of it may have been accepted, its answer was lost."""
+    """A run that ended. *in_doubt*: it was part of a batch that failed, of which some may have been written."""
 
     job: Job
     outcome: Outcome
@@ -110,7 +110,7 @@ class Acknowledger:
         if is_outage(error) or isinstance(error, SetupError):
             return self._keep(batch, error)
         if len(batch) > 1:  # something in it cannot be stored: find it, and write the others
-            return max([await self._write([finished]) for finished in batch])
+            return max([await self._write([replace(finished, in_doubt=True)]) for finished in batch])
         (finished,) = batch
         released = Rescheduled(finished.outcome.job_id, finished.outcome.lease_id, UNWRITABLE_DELAY_S)
         if finished.outcome == released:  # nothing simpler can be said, so it is no fault of what we said
@@ -118,8 +118,7 @@ class Acknowledger:
         return await self._write([Finished(finished.job, released)])
 
     def _keep(self, batch: Sequence[Finished], error: Exception) -> float:
-        kept = [Finished(finished.job, finished.outcome, in_doubt=True) for finished in batch]
-        self._waiting.extendleft(reversed(kept))
+        self._waiting.extendleft(reversed(batch))
         return self._health.failed(error)
 
     def _tell(self, batch: Sequence[Finished], accepted: set[UUID]) -> None:

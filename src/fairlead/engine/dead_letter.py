@@ -138,10 +138,10 @@ class DeadLetterProcessor:
 
     async def _redrive(self, entry: DeadLetter, now: datetime) -> str:
         job = replay_of(entry, self._ids, delay_s=self._draw() * SPREAD_S)
-        if not await self._entries.redrive(entry.dead_letter_id, job):
-            return "closed"  # a person or a success was faster
+        redriven = await self._entries.redrive(entry.dead_letter_id, job)
+        # if not: it was closed meanwhile, or the same work is open already; its replay is a matter for later
         await self._look_again(replace(entry, replay_job_id=job.job_id), now)
-        return "redriven"
+        return "redriven" if redriven else "left"
 
     async def _notify(self, entry: DeadLetter, *, last: bool) -> None:
         await self._jobs.enqueue([_notice(entry, self._ids, last=last)])

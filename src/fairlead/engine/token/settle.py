@@ -58,8 +58,9 @@ class Settler:
         self._retry_s = retry_s
 
     async def open(self, credential: Credential) -> Fresh:
-        """The stored token of *credential*, as it stands."""
+        """The stored token of *credential*, as it stands; its end is the row's, not the sealed record's."""
         stored = await self.stored(credential)
+        stored = replace(stored, tokens=replace(stored.tokens, expires_at=credential.expires_at))
         return _fresh(credential, credential.generation, stored, credential.expires_in_s)
 
     async def stored(self, credential: Credential) -> Stored:
