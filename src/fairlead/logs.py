@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeGuard
 from uuid import UUID
 
 from fairlead.adapters.local.line_writer import LineWriter
@@ -31,11 +31,13 @@ from fairlead.policy.safe import clipped, safe_text
 
 MAX_TEXT_BYTES = 8 << 10
 MAX_TRACE_BYTES = 16 << 10
+MAX_NAME = 400
 
 NAMES = frozenset(
     {"tenant", "provider", "bucket", "kind", "client_id", "queue", "schedule", "service", "store", "outcome"}
 )
-"""Fields that hold names: an id of yours may look like chance, and a line without it helps nobody."""
+"""Fields that hold names. Not searched for what looks like chance, as an id of yours may: a line without it
+helps nobody. All other nets are cast over the whole line."""
 CHATTY = ("aiohttp.access", "httpx", "httpcore", "urllib3")
 """Libraries that log addresses, with whatever is in their queries."""
 
@@ -92,7 +94,12 @@ def _plain(name: str, value: object) -> Any:
         return {str(key): _plain(name, item) for key, item in value.items()}
     if isinstance(value, tuple | list):
         return [_plain(name, item) for item in value]
-    return redact(safe_text(value, MAX_TEXT_BYTES), shapes=name not in NAMES)
+    text = value if _is_plain(value) else safe_text(value, MAX_TEXT_BYTES)
+    return text if name in NAMES else redact(text)
+
+
+def _is_plain(value: object) -> TypeGuard[str]:
+    return type(value) is str and len(value) < MAX_NAME and value.isprintable()
 
 
 # ---- lines -------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 from fairlead.adapters.http import AddressPolicy, AiohttpTokenTransport
 from fairlead.engine.ports import Answered, NoAnswer
 from tests.contract.raw_server import BODY, OK, RawConnection, RawServer, say_once
-from tests.contract.test_token_transport import call_of, let_it_go
+from tests.contract.token_calls import call_of, let_it_go
 
 TOO_LARGE = NoAnswer(sent=True, why="answer too large")
 CUT = NoAnswer(sent=True, why="answer cut off")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fairlead.adapters.postgres.data_keys import PostgresKeyStore
 from fairlead.adapters.vault import MasterKey
 from fairlead.engine.ports import DataKey, KeyStore, SealContext, Sealed
-from fairlead.errors import CredentialUnreadable, KeyMissing, KeyWrong
+from fairlead.errors import CredentialUnreadable, DependencyUnavailable, KeyMissing, KeyWrong
 from fairlead.testing.clock import ManualClock
 from tests.support.keys import MASTER_1, MASTER_2, MemoryKeyStore, context_of, vault_over
 
@@ -328,6 +328,16 @@ async def test_a_key_that_is_not_32_bytes_is_wrong() -> None:
         await vault_over(MemoryKeyStore(), Broken()).preflight("acme")  # type: ignore[arg-type]
 
 
+async def test_a_kms_that_is_away_is_told_without_its_words() -> None:
+    class Away(CountingKms):
+        async def wrap(self, plain: bytes, context: bytes) -> bytes:
+            raise ConnectionError("https://kms.example/?token=canary")
+
+    with pytest.raises(DependencyUnavailable, match="kms-key-7") as away:
+        await vault_over(MemoryKeyStore(), Away()).preflight("acme")  # type: ignore[arg-type]
+    assert "canary" not in str(away.value)
+
+
 async def test_rewrapping_leaves_records_as_they_are(keys: KeyStore) -> None:
     vault = vault_over(keys)
     await vault.preflight("acme")
@@ -340,4 +350,3 @@ async def test_rewrapping_leaves_records_as_they_are(keys: KeyStore) -> None:
     assert await vault_over(keys, MASTER_2).open(context_of(), sealed) == PLAIN
     with pytest.raises(KeyMissing):
         await vault_over(keys, MASTER_1).open(context_of(), sealed)
-    assert uuid4() != sealed.key_id

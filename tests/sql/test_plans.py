@@ -186,7 +186,8 @@ async def test_outcomes_are_written_by_the_primary_key(full: Database) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "most"), [("job_claim", 1.5), ("job_claim_kinds", 1.5), ("session_rescue", 1.5), ("job_enqueue", 1.7)]
+    ("name", "most"),
+    [("job_claim", 1.5), ("job_claim_kinds", 1.5), ("session_rescue", 1.5), ("job_enqueue", 1.7)],
 )
 async def test_the_cost_hardly_grows_with_the_tables(
     full: Database, large: Seeded, little: Seeded, name: str, most: float

@@ -1,8 +1,8 @@
 """A wire to PostgreSQL that is cut at the worst moment, or goes silent.
 
-    proxy.cut_before()   the next statement never reaches the server
-    proxy.cut_after()    it reaches the server and is carried out; its answer never comes back
-    proxy.stall()        nothing goes through any more, and nobody says so
+proxy.cut_before()   the next statement never reaches the server
+proxy.cut_after()    it reaches the server and is carried out; its answer never comes back
+proxy.stall()        nothing goes through any more, and nobody says so
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 EXECUTE = b"E\x00\x00\x00\x09\x00\x00\x00\x00\x00"  # run the bound statement
 COMMIT = b"COMMIT;\x00"
-READY = b"Z\x00\x00\x00\x05I"  # the server is done, outside of any transaction
+READY = b"Z\x00\x00\x00\x05"  # the server is done with the request
 
 
 class CuttingProxy:
@@ -28,7 +28,8 @@ class CuttingProxy:
         self._armed: tuple[str, bytes] | None = None
         self._flow = asyncio.Event()
         self._flow.set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._pumps: set[asyncio.Task[None]] = set()
+        self._idle = asyncio.Event()
         self.cuts = 0
 
     def cut_before(self, sign: bytes = EXECUTE) -> None:
@@ -49,25 +50,25 @@ class CuttingProxy:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection of a client."""
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        with suppress(OSError, asyncio.CancelledError):
-            upstream, up_writer = await asyncio.open_unix_connection(str(self._server_socket))
-            cut = asyncio.Event()
-            pumps = [
-                asyncio.create_task(self._requests(reader, up_writer, cut)),
-                asyncio.create_task(self._answers(upstream, writer, cut)),
-            ]
-            try:
-                await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for pump in pumps:
-                    pump.cancel()
-                await asyncio.gather(*pumps, return_exceptions=True)
-                writer.transport.abort()
-                up_writer.transport.abort()
-        self._tasks.discard(task)
+        upstream, up_writer = await asyncio.open_unix_connection(str(self._server_socket))
+        cut = asyncio.Event()
+        pumps = {
+            asyncio.create_task(self._requests(reader, up_writer, cut)),
+            asyncio.create_task(self._answers(upstream, writer, cut)),
+        }
+        self._pumps |= pumps
+        await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        for pump in pumps:
+            pump.cancel()
+        await asyncio.gather(*pumps, return_exceptions=True)
+        for end in (writer, up_writer):
+            end.transport.abort()
+            end.close()
+            with suppress(OSError):
+                await end.wait_closed()
+        self._pumps -= pumps
+        if not self._pumps:
+            self._idle.set()
 
     async def _requests(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, cut: asyncio.Event
@@ -97,9 +98,11 @@ class CuttingProxy:
 
     async def close(self) -> None:
         """End what is open."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        while self._pumps:
+            self._idle.clear()
+            for pump in self._pumps:
+                pump.cancel()
+            await self._idle.wait()
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from typing import Any
 from fairlead.clock import Draw
 from fairlead.engine.executor import Executor
 from fairlead.engine.handler import Handler, JobContext
-from fairlead.engine.ports import JobView, MemoryGauge, NewJob, ProcessIdentity
+from fairlead.engine.ports import ClaimFilter, Job, JobView, MemoryGauge, NewJob, ProcessIdentity
 from fairlead.engine.services.heartbeat import Heartbeat
 from fairlead.engine.services.rescuer import Rescuer
 from fairlead.engine.services.scheduler import Scheduler
@@ -27,7 +27,7 @@ from fairlead.testing.memory import (
     MemoryJobStore,
     MemorySessionStore,
 )
-from tests.support.engine import Recorder, half, new_job
+from tests.support.engine import IDS, Recorder, half, new_job
 
 LEASE_S = 30.0
 
@@ -191,6 +191,12 @@ class Fleet:
         wanted = list(jobs) or [new_job()]
         await self.jobs.enqueue(wanted)
         return wanted
+
+    async def claim(self, *kinds: str) -> list[Job]:
+        """All due jobs (of these kinds), taken by somebody who is no process of the fleet."""
+        session_id, outsider = IDS.uuid7(), Processes(0, set()).identity()
+        await MemorySessionStore(self.jobs.link).open(session_id, outsider, LEASE_S, "1.0")
+        return await self.jobs.claim(ClaimFilter(kinds=kinds), 100_000, session_id)
 
     async def view(self, job: NewJob) -> JobView:
         """The job as it stands."""

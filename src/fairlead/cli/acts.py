@@ -72,4 +72,6 @@ def parsed_id(text: str, noun: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise InputInvalid(f"{text!r} is no {noun} id", hint=f"an id is a UUID, see `--json` of the list") from None
+        raise InputInvalid(
+            f"{text!r} is no {noun} id", hint=f"an id is a UUID, see `--json` of the list"
+        ) from None

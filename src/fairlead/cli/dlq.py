@@ -34,7 +34,9 @@ Status = Annotated[
 Category = Annotated[str | None, typer.Option("--category", help="Only this failure category.")]
 Tenant = Annotated[str | None, typer.Option("--tenant", "-t", help="Only this tenant's.")]
 Kind = Annotated[str | None, typer.Option("--kind", help="Only jobs of this kind.")]
-Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of entries.", show_default=False)]
+Ids = Annotated[
+    list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of entries.", show_default=False)
+]
 Why = Annotated[str, typer.Option("--why", help="Why; kept with the entry.")]
 
 
@@ -89,7 +91,8 @@ def stats(
         word = str(as_record(entry)[by.value])
         oldest[word] = max(oldest.get(word, 0.0), entry.age_s)
     rows = [
-        {by.value: word, "entries": count, "oldest_age_s": oldest[word]} for word, count in counts.most_common(top)
+        {by.value: word, "entries": count, "oldest_age_s": oldest[word]}
+        for word, count in counts.most_common(top)
     ]
     call.out.rows(rows, (by.value, "entries", "oldest_age_s"), none="no such dead letters")
     return None
@@ -134,7 +137,9 @@ def resolve(
     entry_ids: Ids = None,
     resolution: Annotated[
         str,
-        typer.Option("--resolution", help="reauthorize, config_fix, manual_refresh or redrive: what healed it."),
+        typer.Option(
+            "--resolution", help="reauthorize, config_fix, manual_refresh or redrive: what healed it."
+        ),
     ] = "config_fix",
     category: Category = None,
     tenant: Tenant = None,
@@ -242,15 +247,15 @@ def _closing(call: Invocation, status: DeadLetterStatus, resolution: Resolution,
         )
         if not closed:
             return "closed meanwhile"
-        await _record(call, runtime, f"dead_letter.{status.value}", entry, resolution=resolution.value, why=why)
+        await _record(
+            call, runtime, f"dead_letter.{status.value}", entry, resolution=resolution.value, why=why
+        )
         return status.value
 
     return act
 
 
-def _on_entries(
-    call: Invocation, choose: Chooser, act: Act, *, verb: str, dry_run: bool, yes: bool
-) -> Exit:
+def _on_entries(call: Invocation, choose: Chooser, act: Act, *, verb: str, dry_run: bool, yes: bool) -> Exit:
     """Do *act* to each chosen entry, spread evenly from 0 to 1; a closed one is an error of its own."""
 
     async def work(fairlead: Fairlead) -> Tally:
@@ -285,7 +290,11 @@ async def _search(
     if category is not None and category not in set(Known):
         raise InputInvalid(f"{category!r} is no failure category", hint=f"one of: {', '.join(Known)}")
     return await fairlead.runtime.dead_letters.search(
-        status=None if status == "any" else status, category=category, tenant_id=tenant, kind=kind, limit=limit
+        status=None if status == "any" else status,
+        category=category,
+        tenant_id=tenant,
+        kind=kind,
+        limit=limit,
     )
 
 

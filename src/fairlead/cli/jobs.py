@@ -52,7 +52,9 @@ def list_jobs(
 
 
 @command(app, "show")
-def show(call: Invocation, job_id: Annotated[str, typer.Argument(metavar="ID", help="Id of a job.")]) -> Exit | None:
+def show(
+    call: Invocation, job_id: Annotated[str, typer.Argument(metavar="ID", help="Id of a job.")]
+) -> Exit | None:
     """Show one job: what it is to do, and what happened to it, attempt by attempt."""
     wanted = parsed_id(job_id, "job")
 
@@ -73,7 +75,9 @@ def retry(call: Invocation, job_ids: Ids, dry_run: DryRun = False) -> Exit | Non
         async def one(job_id: str) -> str:
             job = await _job(runtime, job_id)
             if job.state != "available":
-                hint = "for a discarded one: `fairlead dlq redrive`" if job.state == "discarded" else "leave it"
+                hint = (
+                    "for a discarded one: `fairlead dlq redrive`" if job.state == "discarded" else "leave it"
+                )
                 raise InputInvalid(f"the job is {job.state}, not waiting", tenant=job.tenant_id, hint=hint)
             if dry_run:
                 return "would be retried"

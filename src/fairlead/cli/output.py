@@ -73,13 +73,14 @@ class Output:
     # ---- data ----------------------------------------------------------------------------------
 
     def record(self, record: Record) -> None:
-        """One thing: a JSON object, or a line per field."""
+        """One thing: a JSON object, or a line per field under its JSON name, those of its parts dotted."""
         if self.as_json:
             self._json(record, self._stdout)
             return
-        width = max((len(_heading(name)) for name in record), default=0)
-        for name, value in record.items():
-            label = self._styled(_heading(name).ljust(width), "bold", self._stdout)
+        lines = [(printable(name), value) for name, value in _flat(record)]
+        width = max((len(name) for name, _ in lines), default=0)
+        for name, value in lines:
+            label = self._styled(name.ljust(width), "bold", self._stdout)
             self._line(f"{label}  {self._cell(name, value, self._stdout)}", self._stdout)
 
     def rows(self, records: Iterable[Record], columns: Sequence[str], *, none: str = "nothing found") -> int:
@@ -267,10 +268,17 @@ def duration(length_s: float) -> str:
     return " ".join(parts[:2])
 
 
+def _flat(record: Record, above: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in record.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value
+
+
 def _heading(name: str) -> str:
-    return printable(name.removesuffix("_s") if name.endswith(("_in_s", "_age_s")) else name).replace(
-        "_", " "
-    )
+    """The name of a field for people: its value tells the unit."""
+    return printable(name.removesuffix("_s")).replace("_", " ")
 
 
 def _shown(name: str, value: object) -> str:
@@ -282,6 +290,8 @@ def _shown(name: str, value: object) -> str:
         return duration(value)
     if isinstance(value, datetime):
         return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    if isinstance(value, list | tuple) and all(isinstance(each, str | int) for each in value):
+        return ", ".join(printable(each) for each in value) or "-"
     if isinstance(value, Mapping | list | tuple):
         return json.dumps(value, default=plain, ensure_ascii=True) if value else "-"
     return printable(plain(value) if not isinstance(value, str | int | float) else value)

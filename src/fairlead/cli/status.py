@@ -97,7 +97,9 @@ def _problems(found: Mapping[str, Any]) -> Iterator[str]:
         yield "no process runs: nothing is refreshed (hint: start `fairlead run`)"
     for endpoint in found["endpoints"]:
         if endpoint["state"] != "closed":
-            way_out = "`fairlead providers resume`" if endpoint["state"] == "paused" else "it tries again by itself"
+            way_out = (
+                "`fairlead providers resume`" if endpoint["state"] == "paused" else "it tries again by itself"
+            )
             yield (
                 f"the token endpoint of {endpoint['provider']} for client {endpoint['client_id']} is "
                 f"{endpoint['state']}: {endpoint['reason']} (hint: {way_out})"

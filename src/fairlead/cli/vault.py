@@ -9,6 +9,7 @@ import typer
 from fairlead.cli.acts import record_act
 from fairlead.cli.exits import Exit
 from fairlead.cli.invocation import DryRun, Invocation, command, group
+from fairlead.cli.output import duration
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
@@ -94,6 +95,9 @@ async def _rotate(call: Invocation, fairlead: Fairlead, rewrap_only: bool) -> Ro
     from fairlead.ground import resealer
 
     runtime = fairlead.runtime
+    if not rewrap_only:
+        wait = duration(runtime.vault.retired_writes_s)
+        call.out.say(f"other processes may seal under a retired key for {wait} more: this waits for them")
     words = {"renew": "data keys made", "reseal": "records sealed anew", "rewrap": "data keys wrapped"}
     with call.out.progress("rotating") as tell:
 

@@ -30,7 +30,7 @@ UNWRITABLE_DELAY_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A run that ended. *in_doubt*: it was part of a batch that failed, of which some may have been written."""
+    """A run that ended. *in_doubt*: it was in a batch that failed, of which some may have been written."""
 
     job: Job
     outcome: Outcome

@@ -13,8 +13,9 @@ from fairlead.errors import DependencyUnavailable, InputInvalid, MigrationNeeded
 from fairlead.events import JobDead, ServiceFailed, StaleWriteRefused
 from fairlead.testing.clock import ManualClock
 from fairlead.testing.ids import CountedIds
-from fairlead.testing.memory import MemoryDatabase, MemoryJobStore
-from tests.support.engine import IDS, NOBODY, Recorder, half, new_job
+from fairlead.testing.memory import MemoryDatabase, MemoryJobStore, MemorySessionStore
+from tests.support.engine import IDS, Recorder, half, new_job
+from tests.support.process import Processes
 
 
 class Desk:
@@ -39,8 +40,10 @@ class Desk:
         return await self.store.acknowledge(outcomes)
 
     async def running(self, count: int) -> list[Job]:
+        session_id = IDS.uuid7()
+        await MemorySessionStore(self.link).open(session_id, Processes(1, set()).identity(), 30.0, "1.0")
         await self.store.enqueue([new_job() for _ in range(count)])
-        return await self.store.claim(ClaimFilter(), count, NOBODY)
+        return await self.store.claim(ClaimFilter(), count, session_id)
 
     @asynccontextmanager
     async def acknowledger(self) -> AsyncIterator[Acknowledger]:

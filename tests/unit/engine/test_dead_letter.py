@@ -1,4 +1,4 @@
-"""The dead-letter processor: every branch of the policy, errors that stay by themselves, counts (Q10, R19)."""
+"""The dead-letter processor: every branch of the policy, errors that stay where they are, counts (Q10)."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.dead_letter import NEEDS_REAUTH, PROCESS, SPREAD_S, DeadLetterProcessor, replay_of
+from fairlead.engine.dead_letter import PROCESS, SPREAD_S, DeadLetterProcessor, replay_of
 from fairlead.engine.events import DeadLetterFailed, DeadLettersFull, DeadLettersProcessed
 from fairlead.engine.handler import Handler, JobContext
-from fairlead.engine.ports import ClaimFilter, Completed, DeadLetter, Discarded, FailureRecord, NewJob
+from fairlead.engine.notices import NEEDS_REAUTH
+from fairlead.engine.ports import Completed, DeadLetter, Discarded, FailureRecord, NewJob, Schedule
 from fairlead.errors import TransientFailure
-from fairlead.events import JobDead, JobFinished
-from fairlead.policy.dead_letter import DeadLetterRules, action_in_s, first_action
+from fairlead.events import JobDead
 from fairlead.policy.category import Category
+from fairlead.policy.dead_letter import DeadLetterRules, action_in_s, first_action
 from fairlead.testing.ids import CountedIds
-from tests.support.engine import IDS, NOBODY, Recorder, a_job, half, new_job
+from tests.support.engine import IDS, Recorder, a_job, half, new_job
 from tests.support.process import Fleet
 
 DAY_S = 86_400.0
@@ -44,7 +45,7 @@ class Office:
     async def dies(self, category: str = "transient_server", code: str = "boom", **fields: object) -> UUID:
         """The id of a dead letter that begins now."""
         await self.fleet.jobs.enqueue([new_job(**fields)])
-        (job,) = await self.fleet.jobs.claim(ClaimFilter(), 1, NOBODY)
+        (job,) = await self.fleet.claim()
         now = self.fleet.database.now
         outcome = Discarded(
             job.job_id,
@@ -95,31 +96,23 @@ async def test_a_transient_entry_is_replayed_after_its_cool_down_with_its_lineag
     assert (await office.entry(entry_id)).replays == 1
 
 
+@pytest.mark.slow
 async def test_three_replays_within_the_hour_then_a_person_then_the_end(office: Office, fleet: Fleet) -> None:
-    """End to end, with a worker that fails every time."""
+    """End to end: a worker whose handler fails every time, and the processor by its schedule."""
 
     async def fails(context: JobContext) -> None:
-        raise TransientFailure("down", category="permanent_request" if context.attempt > 1 else None)
+        raise TransientFailure("down")
 
-    handlers = [Handler("work", fails), office.processor.handler()]
-    process = await fleet.start(*handlers)
+    await fleet.duties.sync_schedules([Schedule("dead letters", "*/5 * * * *", PROCESS, "fairlead")])
+    process = await fleet.start(Handler("work", fails), office.processor.handler(), poll_s=10.0)
     await fleet.enqueue()
-    await process.emit.wait_for(JobFinished)
-    row = next(iter(fleet.database.dead_letters.values()), None)
-    assert row is None  # it is retried first
-    await fleet.advance(60)
-    entry_id = next(iter(fleet.database.dead_letters))
-    fleet.database.dead_letters[entry_id].category = "transient_server"
-    fleet.database.dead_letters[entry_id].action_due_at = fleet.database.now
-    for replays in (1, 2, 3):
-        await fleet.enqueue(new_job(PROCESS))
-        await fleet.advance(300)
-        fleet.database.dead_letters[entry_id].category = "transient_server"
-        fleet.database.dead_letters[entry_id].action_due_at = fleet.database.now
-        await fleet.enqueue(new_job(PROCESS))
-        await fleet.advance(100)
-        assert (await office.entry(entry_id)).replays == replays
-    assert len(fleet.database.dead_letters) == 1
+    await fleet.advance(2 * 3600)
+    (row,) = fleet.database.dead_letters.values()
+    assert (row.replays, row.status.value, len(row.history)) == (3, "pending_review", 16)
+    assert len(process.emit.of(JobDead)) == 4
+    await process.kill()
+    await fleet.advance(7 * DAY_S)
+    assert await office.run() == {"abandoned": 1}
 
 
 @pytest.mark.parametrize("category", ["permanent_config", "permanent_permission", "permanent_request"])
@@ -140,12 +133,9 @@ async def test_an_auth_entry_starts_its_workflow_once_and_ends_after_a_last_noti
     assert await office.run() == {"reauth_started": 1}
     (notice,) = await office.notices()
     assert (notice.tenant_id, notice.provider, notice.priority) == ("acme", "xero", 1)
-    assert notice.args == {
-        "dead_letter_id": str(entry_id),
-        "connection_id": str(CONNECTION),
-        "reason": "it failed",
-        "last": False,
-    }
+    assert notice.args["dead_letter_id"] == str(entry_id)
+    assert notice.args["connection_id"] == str(CONNECTION)
+    assert (notice.args["reason"], notice.args["last"]) == ("it failed", False)
     assert (await office.entry(entry_id)).reauth_started_at is not None
     await office.fleet.advance(6 * DAY_S - 1)
     assert await office.run() == {}
@@ -182,7 +172,7 @@ async def test_a_run_that_died_half_way_tells_the_customer_once(office: Office) 
     link.before = die
     assert await office.run() == {"failed": 1}
     link.before = None
-    (notice,) = await office.fleet.jobs.claim(ClaimFilter(kinds=(NEEDS_REAUTH,)), 9, NOBODY)
+    (notice,) = await office.fleet.claim(NEEDS_REAUTH)
     await office.fleet.jobs.acknowledge([Completed(notice.job_id, notice.lease_id)])  # and it was delivered
     assert await office.run() == {"reauth_started": 1}
     assert len(await office.notices()) == 1
@@ -220,7 +210,7 @@ async def test_who_closes_it_first_wins(office: Office) -> None:
             )
 
     office.fleet.dead_letters.link.before = a_person
-    assert await office.run() == {"closed": 1}
+    assert await office.run() == {"left": 1}
     entry = await office.entry(entry_id)
     assert (entry.status, entry.resolved_by, entry.replay_job_id) == ("manual_resolved", "ann", None)
 
@@ -285,6 +275,21 @@ async def test_poison_and_expired_are_never_replayed(office: Office) -> None:
         await office.dies("transient_server", code)
     await office.fleet.advance(300)
     assert await office.run() == {}
+
+
+async def test_work_that_is_open_already_is_not_replayed_now(office: Office) -> None:
+    entry_id = await office.dies(unique_key="u")
+    await office.fleet.enqueue(new_job(unique_key="u"))
+    await office.fleet.advance(300)
+    assert await office.run() == {"left": 1}
+    assert await office.run() == {}  # and it fills no batch
+    assert (await office.entry(entry_id)).replays == 0
+
+
+async def test_a_lost_grant_is_told_where_it_is_condemned_so_not_here(office: Office) -> None:
+    await office.dies("permanent_auth", kind="token.refresh")
+    assert await office.run() == {"reauth_started": 1}
+    assert await office.notices() == []
 
 
 async def test_success_of_a_replay_closes_the_entry(office: Office, fleet: Fleet) -> None:

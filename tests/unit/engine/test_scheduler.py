@@ -6,10 +6,9 @@ import random
 
 import pytest
 
-from fairlead.engine.ports import ClaimFilter, Completed, Job, Schedule
+from fairlead.engine.ports import Completed, Job, Schedule
 from fairlead.events import ServiceFailed, TickTaken
 from fairlead.policy.cron import ticks_between
-from tests.support.engine import NOBODY
 from tests.support.process import Fleet, Process
 
 
@@ -19,7 +18,7 @@ def schedule(name: str, expression: str, **fields: object) -> Schedule:
 
 async def done(fleet: Fleet) -> list[Job]:
     """The jobs that ticks made; they are completed by this."""
-    jobs = await fleet.jobs.claim(ClaimFilter(), 10_000, NOBODY)
+    jobs = await fleet.claim()
     await fleet.jobs.acknowledge([Completed(job.job_id, job.lease_id) for job in jobs])
     return jobs
 
@@ -31,7 +30,7 @@ async def test_a_tick_makes_its_job_on_time(fleet: Fleet) -> None:
     assert process.emit.of(TickTaken) == []
     await fleet.advance(1)
     assert process.emit.of(TickTaken) == [TickTaken("scan", 0)]
-    (job,) = await fleet.jobs.claim(ClaimFilter(), 9, NOBODY)
+    (job,) = await fleet.claim()
     assert (job.kind, job.tenant_id, job.priority) == ("scan", "fairlead", 1)
     assert dict(job.args) == {
         "deep": True,
@@ -119,14 +118,14 @@ class Deaths:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("missed", ["coalesce", "catch_up"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 async def test_no_tick_is_missed_or_doubled_through_many_deaths(missed: str, seed: int) -> None:
     fleet = Fleet()
     deaths = Deaths(fleet, seed)
     expression = "@every 20s"
     await fleet.duties.sync_schedules([schedule("scan", expression, missed=missed)])
     began = fleet.database.now
-    for _ in range(150):
+    for _ in range(80):
         await deaths.round()
     await fleet.start()  # the last one may end in peace
     await fleet.advance(1)
@@ -135,10 +134,10 @@ async def test_no_tick_is_missed_or_doubled_through_many_deaths(missed: str, see
     await fleet.close()
     expected = ticks_between(expression, "UTC", began, ended, 100_000)
     taken = sorted(fleet.database.duties.values(), key=lambda duty: duty.tick)
-    assert len(fleet.processes) > 150
+    assert len(fleet.processes) > 80
     assert {duty.tick for duty in taken} <= set(expected)
     assert sum(1 + duty.coalesced for duty in taken) == len(expected)
-    assert {duty.job_id for duty in taken} == {job.job_id for job in made}
+    assert {duty.job_id for duty in taken if duty.job_id} == {job.job_id for job in made}
     if missed == "catch_up":
         assert [duty.tick for duty in taken] == expected
         assert sorted(job.args["tick"] for job in made) == [tick.isoformat() for tick in expected]

@@ -11,7 +11,7 @@ import pytest
 from fairlead.engine.events import LoopStalled, MemoryPressure, ServiceRecovered, StoreReachable
 from fairlead.engine.handler import JobContext
 from fairlead.engine.memory import MemoryGuard
-from fairlead.engine.ports import ClaimFilter, Completed, MemoryUsage
+from fairlead.engine.ports import Completed, MemoryUsage
 from fairlead.engine.services.heartbeat import Heartbeat
 from fairlead.engine.services.loop_meter import LoopMeter
 from fairlead.engine.services.pruner import BATCH, Pruner, Retention
@@ -272,7 +272,7 @@ async def test_clean_up_prunes_everything_in_batches(fleet: Fleet) -> None:
     link = fleet.database.link()
     jobs = MemoryJobStore(link)
     await jobs.enqueue([new_job() for _ in range(BATCH + 5)])
-    taken = await jobs.claim(ClaimFilter(), BATCH + 5, new_job().job_id)
+    taken = await fleet.claim()
     await jobs.acknowledge([Completed(job.job_id, job.lease_id) for job in taken])
     await fleet.advance(86_401)
     cleaned: list[str] = []

@@ -122,9 +122,8 @@ async def test_each_category_goes_its_way_to_the_dead_letters(fleet: Fleet, cate
         raise TransientFailure("boom", category=category.value)
 
     await fleet.enqueue(new_job(args={"connection_id": "00000000-0000-7000-8000-000000000001"}))
-    process = await fleet.start(Handler("work", fails))
-    for _ in range(20):
-        await fleet.advance(60)
+    process = await fleet.start(Handler("work", fails), poll_s=5.0)
+    await fleet.advance(900)
     dead = process.emit.of(JobDead)
     assert [(told.category, told.code, told.tenant) for told in dead] == [
         (category.value, "transient_failure", "acme")

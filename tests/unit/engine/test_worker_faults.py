@@ -53,7 +53,7 @@ async def test_no_living_job_is_rescued(fleet: Fleet) -> None:
     """E09: jobs far longer than the lease, four rescuers, and a database that is slow to answer."""
     gate = Gate()
     await fleet.enqueue(*(new_job() for _ in range(8)))
-    processes = [await fleet.start(gate.handler, concurrency=2) for _ in range(4)]
+    processes = [await fleet.start(gate.handler, concurrency=2, poll_s=5.0) for _ in range(4)]
 
     async def late(operation: str) -> None:
         await fleet.clock.sleep(0.4)
@@ -64,7 +64,7 @@ async def test_no_living_job_is_rescued(fleet: Fleet) -> None:
     assert all(process.emit.of(JobsRescued) == [] for process in processes)
     assert all(process.emit.of(LeaseLost) == [] for process in processes)
     gate.open.set()
-    await fleet.advance(2)
+    await fleet.advance(10)
     assert await fleet.jobs.counts() == {"completed": 8}
     assert len(gate.started) == 8
 
@@ -124,7 +124,8 @@ async def test_a_job_that_kills_its_worker_ends_after_three_crashes_and_harms_no
     assert last.emit.of(JobsRescued)[-1].dead == 1
     for job in others:
         view = await fleet.view(job)
-        assert (view.state, view.attempt, view.failures) == ("completed", 1, [])
+        assert (view.state, view.attempt) == ("completed", 1)
+        assert [line["code"] for line in view.failures] == ["crashed"]  # seen by people, not counted
 
 
 async def test_a_reserved_suspect_goes_back_when_the_worker_stops(fleet: Fleet) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from urllib.parse import SplitResult, urlsplit
 
 import aiohttp
-from yarl import URL
 
 from fairlead.adapters.http.resolver import AddressPolicy, AddressRefused, CheckedResolver
 from fairlead.engine.ports import Webhook
@@ -42,7 +42,7 @@ class AiohttpWebhookSender:
         deadline_s: float = DEADLINE_S,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._url = _checked(url, policy)
+        self._url, self._host = _checked(url, policy)
         self._key = signing_key(secret)
         self._policy = policy
         self._deadline_s = deadline_s
@@ -69,7 +69,7 @@ class AiohttpWebhookSender:
 
     async def _post(self, webhook: Webhook) -> tuple[int, float | None]:
         """Status, and the wait asked for. The body is never read: leaving the block closes the connection."""
-        self._policy.check_literal(self._url.host or "")
+        self._policy.check_literal(self._host)
         async with self._session.post(
             self._url, data=webhook.body, headers=self._headers(webhook), allow_redirects=False
         ) as response:
@@ -106,16 +106,23 @@ class AiohttpWebhookSender:
 _PRIVATE_HINT = "use a public https address, or set http.allow_private_addresses"
 
 
-def _checked(text: str, policy: AddressPolicy) -> URL:
-    try:
-        url = URL(text)
-    except ValueError:
-        url = URL()
-    if url.scheme not in ("http", "https") or not url.host:
+def _checked(url: str, policy: AddressPolicy) -> tuple[str, str]:
+    """*url* and its host."""
+    parts = _parsed(url)
+    host = parts.hostname if parts else None
+    if parts is None or not host or parts.scheme not in ("http", "https"):
         raise ConfigInvalid("notices.webhook_url is no http or https address", hint=_PRIVATE_HINT)
-    if url.user is not None or url.password is not None:
+    if "@" in parts.netloc:
         hint = "the signature shows who sends; leave them out"
         raise ConfigInvalid("notices.webhook_url holds a user or password", hint=hint)
-    if url.scheme == "http" and not (policy.allow_private or url.host in policy.private_hosts):
+    if parts.scheme == "http" and not (policy.allow_private or host in policy.private_hosts):
         raise ConfigInvalid("notices.webhook_url is not https", hint=_PRIVATE_HINT)
-    return url
+    return url, host
+
+
+def _parsed(url: str) -> SplitResult | None:
+    try:
+        parts = urlsplit(url)
+        return None if parts.port == 0 else parts  # a port that is none raises
+    except ValueError:
+        return None

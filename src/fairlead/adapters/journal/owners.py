@@ -27,8 +27,14 @@ class Owners:
 
     def open(self) -> None:
         """Make the folder if need be, and take our own lock. ConfigInvalid if others could read it."""
-        _checked_folder(self._folder)
-        descriptor = _new_lock(self._lock_path(self._own))
+        try:
+            _checked_folder(self._folder)
+            descriptor = _new_lock(self._lock_path(self._own))
+        except OSError as error:
+            raise ConfigInvalid(
+                f"the journal folder {self._folder} cannot be used: {error.strerror}",
+                hint="name a folder of your own on a local disk",
+            ) from error
         if descriptor is None:
             raise ConfigInvalid(f"there is a journal of session {self._own}", hint="use a new session id")
         self._held[self._own] = descriptor
@@ -124,13 +130,8 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def _checked_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.stat()
-    except OSError as error:
-        raise ConfigInvalid(
-            f"the journal folder {folder} cannot be used: {error.strerror}", hint="name a folder of your own"
-        ) from error
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.stat()
     if found.st_uid != os.geteuid():
         raise ConfigInvalid(f"the journal folder {folder} belongs to another user", hint=f"chown {folder}")
     if stat.S_IMODE(found.st_mode) & 0o077:

@@ -15,6 +15,8 @@ from collections.abc import Callable
 
 MAX_QUEUED_BYTES = 4 << 20
 MAX_BATCH_BYTES = 64 << 10
+GATHER_S = 0.005
+"""Lines of so long are written together: waking a thread for each would cost more than the lines."""
 
 
 class LineWriter:
@@ -52,7 +54,8 @@ class LineWriter:
                 return False
             self._lines.append(line)
             self._bytes += len(line)
-            self._changed.notify_all()
+            if len(self._lines) == 1:
+                self._changed.notify_all()
             return True
 
     def flush(self, timeout_s: float) -> bool:
@@ -78,6 +81,7 @@ class LineWriter:
                 self._changed.wait_for(lambda: self._has_work() or self._closing)
                 if not self._has_work():
                     return
+                self._changed.wait_for(lambda: self._closing, GATHER_S)
                 self._busy = True
                 batch, count, told = self._batch()
             failed = not self._written(batch)
@@ -121,3 +125,4 @@ class LineWriter:
     def _drop(self, count: int) -> None:
         self._dropped += count
         self._untold += count
+        self._changed.notify_all()

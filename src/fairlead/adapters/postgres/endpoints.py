@@ -14,9 +14,6 @@ from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sqlfiles import statement
 from fairlead.engine.ports import EndpointKey, EndpointLimits, EndpointPermit, EndpointRefusal, Json
 
-PROBE_S = 60.0
-"""How long the one probe of an open breaker may take before another may be sent."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
@@ -62,7 +59,7 @@ class PostgresEndpointGate:
                 want=want,
                 per_s=ask.limits.per_s,
                 burst=ask.limits.burst,
-                probe_s=PROBE_S,
+                probe_s=ask.limits.probe_s,
                 secret_fingerprint=ask.secret_fingerprint,
                 **where,
             )

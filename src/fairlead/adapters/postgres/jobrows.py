@@ -9,6 +9,7 @@ from fairlead.adapters.postgres.driver import Row
 from fairlead.adapters.postgres.jsonb import decoded, encoded, tamed
 from fairlead.engine.ports import Discarded, FailureRecord, Job, JobView, NewJob, Rescheduled
 from fairlead.errors import InputInvalid
+from fairlead.policy.job import LONGEST_DELAY_S
 from fairlead.policy.payload import encode_args
 from fairlead.policy.safe import safe_text
 
@@ -68,7 +69,7 @@ def cancel_text(reason: str) -> str:
 def rescheduled_columns(outcomes: Sequence[Rescheduled]) -> dict[str, list[Any]]:
     """The parameters of job_reschedule, but for ids and leases."""
     return {
-        "delays_s": [outcome.delay_s for outcome in outcomes],
+        "delays_s": [min(outcome.delay_s, LONGEST_DELAY_S) for outcome in outcomes],
         "failures": [None if o.failure is None else failure_text(o.failure) for o in outcomes],
         "streaks": [None if o.failure is None else tamed(dict(o.streaks)) for o in outcomes],
     }

@@ -192,9 +192,10 @@ class Database:
                 await self._pool.release(connection, timeout=self.settings.connect_timeout_s)
 
     async def _judged(self, connection: Connection, error: Exception) -> Exception:
-        judged = of_statement(error, connected=not connection.is_closed())
+        judged = of_statement(error, connected=_is_sound(connection))
         if isinstance(judged, CommitInDoubt):
-            connection.terminate()
+            with suppress(asyncpg.InterfaceError):  # the pool was faster
+                connection.terminate()
             if isinstance(error, TimeoutError):  # the peer is silent: so are the other connections to it
                 await self._pool.expire_connections()
         return judged
@@ -207,6 +208,13 @@ class Database:
         except DRIVER_ERRORS as error:
             raise not_done(error) from error
         return connection
+
+
+def _is_sound(connection: Connection) -> bool:
+    try:
+        return not connection.is_closed()
+    except asyncpg.InterfaceError:  # it broke, so the pool has taken it back already
+        return False
 
 
 async def _as_it_is(_connection: Connection) -> None:

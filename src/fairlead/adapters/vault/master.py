@@ -13,7 +13,8 @@ import os
 import pkgutil
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -21,7 +22,14 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from fairlead.adapters.vault.envelope import KEY_BYTES, NONCE_BYTES, TAG_BYTES, prefixed
-from fairlead.errors import ConfigInvalid, CredentialUnreadable, KeyMissing, KeyWrong
+from fairlead.errors import (
+    ConfigInvalid,
+    CredentialUnreadable,
+    DependencyUnavailable,
+    FairleadError,
+    KeyMissing,
+    KeyWrong,
+)
 from fairlead.secret import Secret
 
 _WRAP_VERSION = b"\x01"
@@ -34,8 +42,8 @@ _FEWEST_DISTINCT_BYTES = 8  # 32 random bytes have fewer once in 10^40
 class Kms(Protocol):
     """A key management service that wraps data keys; its own key never leaves it.
 
-    *context* names the data key and must be given again, unchanged, to unwrap. Whatever the two methods
-    raise passes up to who asked; raise KeyWrong where the service says that it cannot open *wrapped*.
+    *context* names the data key and must be given again, unchanged, to unwrap. Raise KeyWrong where the
+    service says that it cannot open *wrapped*; any other error is told as DependencyUnavailable.
     """
 
     @property
@@ -113,7 +121,8 @@ class MasterRing:
 
     async def wrap(self, plain: bytes, tenant: str, key_id: bytes) -> bytes:
         """Wrap the data key *key_id* of *tenant* under the current master key."""
-        return await self._current.wrap(plain, _context(tenant, key_id, self.current_id))
+        with _asking(self._current):
+            return await self._current.wrap(plain, _context(tenant, key_id, self.current_id))
 
     async def unwrap(self, wrapped: bytes, tenant: str, key_id: bytes, master_id: str) -> bytes:
         """Open a wrapped data key; raises KeyMissing, KeyWrong or CredentialUnreadable."""
@@ -124,10 +133,25 @@ class MasterRing:
                 f"but this process has only {', '.join(self.ids)}",
                 tenant=tenant,
             )
-        plain = await master.unwrap(wrapped, _context(tenant, key_id, master_id))
+        with _asking(master):
+            plain = await master.unwrap(wrapped, _context(tenant, key_id, master_id))
         if len(plain) != KEY_BYTES:
             raise KeyWrong(f"the master key {master_id!r} gave no data key", tenant=tenant)
         return plain
+
+
+@contextmanager
+def _asking(master: Kms) -> Iterator[None]:
+    """Errors of somebody else's hook in our own words: the hook's text is not told, it may hold secrets."""
+    try:
+        yield
+    except FairleadError:
+        raise
+    except Exception as error:
+        raise DependencyUnavailable(
+            f"the KMS could not be asked for the key {master.master_id!r}: {type(error).__name__}",
+            hint="see to the KMS and to this process' access to it",
+        ) from error
 
 
 def fingerprint(key: bytes) -> str:

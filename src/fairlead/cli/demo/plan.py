@@ -22,7 +22,7 @@ TTL_S = (6.0, 12.0)
 FIXED_TTL_S = 8.0
 """Where answers do not tell the life of a token (Salesforce), the profile must know it."""
 GRACE_S = 30.0
-ANSWER_S = 0.25
+ANSWER_S = 0.2
 """How long the provider thinks, with the token already spent: who dies meanwhile has lost the answer."""
 
 SHORTEST_S, LONGEST_S = 15, 600

@@ -16,10 +16,13 @@ from typing import Any
 from fairlead.cli.demo.plan import CAST, GRACE_S, Role, client_secret
 from fairlead.testing.issuer import Policy
 
-REQUEST_DEADLINE_S = 3.0
-REFRESH_LEASE_S = 6.0
+REQUEST_DEADLINE_S = 5.0
+ALL_TRIES_S = 7.0
+REFRESH_LEASE_S = 8.0
 """Longer than all tries of one refresh: nobody takes over from an owner that lives."""
 WORKER_LEASE_S = 3.0
+CONCURRENCY = 8
+"""Of one worker: at most so much is in flight when it is killed."""
 COOLDOWN_S = 1.0
 GRACE_OF_STOP_S = 6.0
 LEAD_S, BUFFER_S, CRITICAL_S = 3.0, 1.0, 0.6
@@ -38,7 +41,7 @@ def settings(home: Path, issuer_url: str) -> dict[str, Any]:
         "vault": {"master_key": base64.b64encode(os.urandom(32)).decode()},
         "refresh": {
             "request_deadline_s": REQUEST_DEADLINE_S,
-            "total_deadline_s": 5.0,
+            "total_deadline_s": ALL_TRIES_S,
             "lease_s": REFRESH_LEASE_S,
             "not_sent_delays_s": [0.2, 0.5],
             "cooldown_s": COOLDOWN_S,
@@ -51,6 +54,7 @@ def settings(home: Path, issuer_url: str) -> dict[str, Any]:
         },
         "worker": {
             "lease_s": WORKER_LEASE_S,
+            "concurrency": CONCURRENCY,
             "rescue_s": 0.5,
             "poll_s": 0.25,
             "grace_s": GRACE_OF_STOP_S,

@@ -20,6 +20,8 @@ from fairlead.runtime import Runtime
 
 LOOK_EVERY_S = 0.1
 LONGEST_S = 40.0
+BUSY_WITH = 3
+BUSY_WITHIN_S = 3.0
 LAST_COMMITS_S = 0.5
 """What a killed process had sent to the database may still commit; so long its rows are looked for."""
 
@@ -29,7 +31,9 @@ class Recovery:
     """What a killed process had in flight, and when that was in order again (seconds from the SIGKILL)."""
 
     session_id: UUID
-    killed_s: float
+    killed_s: float = 0.0
+    seen: set[ConnectionKey] = field(default_factory=set)
+    """Connections that it was refreshing, by the last look before the kill or any look after it."""
     jobs: int = 0
     sent: dict[ConnectionKey, int] = field(default_factory=dict)
     """Refreshes whose request may have left, by the generation they spent."""
@@ -41,6 +45,15 @@ class Recovery:
     def refreshes(self) -> int:
         """How many refreshes were in flight."""
         return len(self.sent) + len(self.unsent)
+
+    async def wait_busy(self, runtime: Runtime) -> None:
+        """Return in the middle of its work: when it waits for several answers (after 3 s in any case)."""
+        until_s = time.monotonic() + BUSY_WITHIN_S
+        while time.monotonic() < until_s:
+            self.seen = {each.connection.key for each in await everyone(runtime) if self._owns(each)}
+            if len(self.seen) >= BUSY_WITH:
+                return
+            await asyncio.sleep(0.01)
 
     async def follow(self, runtime: Runtime, tell: Tell) -> None:
         """Watch until all is settled, at most 40 s."""
@@ -65,17 +78,22 @@ class Recovery:
 
     def _note(self, found: Sequence[Credential]) -> None:
         """Remember what the dead process owns."""
-        for each in found:
-            rotation, key = each.rotation, each.connection.key
-            if rotation is None or rotation.session_id != self.session_id:
-                continue
-            if rotation.from_generation != each.generation:
-                continue
-            if rotation.phase == "intent" and rotation.age_sent_s is None:
+        for each in filter(self._owns, found):
+            key, rotation = each.connection.key, each.rotation
+            if rotation is not None and rotation.phase == "intent" and rotation.age_sent_s is None:
                 self.unsent.add(key)
             else:
                 self.sent[key] = each.generation
                 self.unsent.discard(key)
+                self.seen.add(key)
+
+    def _owns(self, each: Credential) -> bool:
+        rotation = each.rotation
+        return (
+            rotation is not None
+            and rotation.session_id == self.session_id
+            and rotation.from_generation == each.generation
+        )
 
     async def _held_jobs(self, runtime: Runtime) -> int:
         """Jobs that the dead process still holds, or that were given back and wait."""
@@ -91,10 +109,7 @@ class Recovery:
 
     def _in_other_hands(self, found: Sequence[Credential]) -> bool:
         return not any(
-            each.rotation is not None
-            and each.rotation.session_id == self.session_id
-            and each.rotation.from_generation == each.generation
-            and each.rotation.phase != "unknown"
+            self._owns(each) and each.rotation is not None and each.rotation.phase != "unknown"
             for each in found
         )
 

@@ -17,7 +17,7 @@ from fairlead.cli.demo.recovery import Recovery
 from fairlead.cli.demo.tail import Provider
 from fairlead.cli.demo.verdict import Books, Judge, Report, Run
 from fairlead.cli.demo.view import Scene, View
-from fairlead.cli.demo.watch import Watch
+from fairlead.cli.demo.watch import Sample, Watch
 from fairlead.cli.demo.worker import WorkerProcess
 from fairlead.cli.demo.world import WORKERS, World
 from fairlead.testing.issuer import Quirk
@@ -115,7 +115,9 @@ class Stage:
     async def _kill(self) -> None:
         victim = self._world.workers[0]
         session = await self._world.at_work(victim)
-        self._recovery = recovery = Recovery(session.session_id, time.monotonic())
+        self._recovery = recovery = Recovery(session.session_id)
+        await recovery.wait_busy(self._world.runtime)
+        recovery.killed_s = time.monotonic()
         await victim.kill()
         self._tell(f"{victim.name} is killed (SIGKILL)")
         async with asyncio.TaskGroup() as after:
@@ -131,12 +133,16 @@ class Stage:
     # ---- the end -------------------------------------------------------------------------------
 
     async def _settle(self, watch: Watch) -> None:
-        """Wait until no outcome is unknown: the longest wait is for a token to expire."""
+        """Wait until no outcome is unknown and every customer who left is missed, for a token's life."""
         self._tell("the last act is over; what is in flight comes to its end")
         until_s = self._scene.age_s + SETTLE_S
-        while (await watch.look()).states.get("unknown") and self._scene.age_s < until_s:
+        while self._open_ends(await watch.look()) and self._scene.age_s < until_s:
             self._show()
             await asyncio.sleep(LOOK_EVERY_S)
+
+    def _open_ends(self, sample: Sample) -> bool:
+        missed = sample.states.get("needs_reauth", 0)
+        return bool(sample.states.get("unknown")) or missed < len(self._plan.leaving())
 
     async def _end(self) -> Report:
         world, scene = self._world, self._scene

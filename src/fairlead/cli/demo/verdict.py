@@ -139,7 +139,7 @@ class Judge:
         killed_s = self.run.recovery.killed_s
         window = (killed_s - WINDOW_S, killed_s + WINDOW_S)
         outside = set(self.verdict.burnt_outside([window]))
-        held = {(key.provider, f"{key.tenant}-{key.bucket}") for key in self.run.recovery.sent}
+        held = {(key.provider, f"{key.tenant}-{key.bucket}") for key in self.run.recovery.seen}
         return [
             burn
             for burn in self.verdict.burns

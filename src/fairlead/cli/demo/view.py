@@ -50,6 +50,11 @@ class Scene:
         """Seconds since the start of the run; 0 before it."""
         return 0.0 if self.began_s is None else time.monotonic() - self.began_s
 
+    @property
+    def clock(self) -> str:
+        """The age for the beginning of a line."""
+        return "       " if self.began_s is None else f"{self.age_s:5.1f} s"
+
 
 class View(Protocol):
     """Shows a scene while the demo runs."""
@@ -93,7 +98,7 @@ class Lines:
         """Nothing to put away."""
 
     def tell(self, words: str) -> None:
-        self._out.say(f"{self._scene.age_s:5.1f} s  {words}")
+        self._out.say(f"{self._scene.clock}  {words}")
 
     def show(self) -> None:
         if self._scene.watch is None or self._scene.age_s < self._next_s:
@@ -121,7 +126,7 @@ class Picture:
         self._live.stop()
 
     def tell(self, words: str) -> None:
-        line = Text(f"{self._scene.age_s:5.1f} s  ", style="dim").append(Text(words, style="default not dim"))
+        line = Text(f"{self._scene.clock}  ", style="dim").append(Text(words, style="default not dim"))
         self._events.append(line)
         self._live.console.print(line)
         self.show()

@@ -84,6 +84,7 @@ class EndpointLimits:
     breaker_failures: int = 10
     open_s: float = 60.0
     open_max_s: float = 600.0
+    probe_s: float = 60.0  # how long the one probe may take before another may be sent
 
 
 class EndpointGate(Protocol):

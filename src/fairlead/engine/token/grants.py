@@ -53,6 +53,7 @@ class Grants:
             breaker_failures=self._settings.breaker_failures,
             open_s=self._settings.breaker_open_s,
             open_max_s=self._settings.breaker_open_max_s,
+            probe_s=self._settings.total_deadline_s,
         )
 
     def build(

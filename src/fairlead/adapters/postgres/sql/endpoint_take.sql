@@ -33,4 +33,6 @@ FROM decided d
 WHERE g.provider = d.provider AND g.client_id = d.client_id
 RETURNING d.granted, d.level, d.probing AS probe, d.failures > 0 OR d.state = 'open' AS dirty, d.reason,
     CASE WHEN d.halted THEN 'pause' WHEN d.shut OR d.probing THEN 'breaker' ELSE 'rate' END AS guard,
-    extract(epoch FROM greatest(d.open_until, d.probe_until) - now())::float8 AS retry_after_s;
+    extract(epoch FROM greatest(d.open_until, CASE WHEN d.probe_until > now()  -- it answers long before its time is up
+        THEN least(d.probe_until, now() + :probe_s::float8 / 10 * interval '1 second') END) - now())::float8
+        AS retry_after_s;

@@ -1,0 +1,117 @@
+"""``fairlead connections add``: store a grant that somebody has in hand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fairlead.cli.exits import Exit
+from fairlead.cli.invocation import DryRun, Invocation
+from fairlead.cli.names import Bucket, Endpoint, Provider, Tenant, Variant, key_of, pairs
+from fairlead.cli.secrets_in import SecretSources, read_secrets
+from fairlead.cli.views import as_record
+from fairlead.errors import InputInvalid, NotFound
+
+if TYPE_CHECKING:
+    from fairlead.app import Fairlead
+    from fairlead.engine.connections import Grant
+    from fairlead.engine.ports import ConnectionKey
+    from fairlead.runtime import Runtime
+
+Replace = Annotated[
+    bool, typer.Option("--replace", help="Give a connection that is there a new grant; its id stays.")
+]
+
+
+def add(
+    call: Invocation,
+    tenant: Tenant,
+    provider: Provider,
+    bucket: Bucket = "default",
+    variant: Variant = None,
+    endpoint: Endpoint = None,
+    secret: SecretSources = None,
+    account: Annotated[str | None, typer.Option("--account", help="The provider's id of the account.")] = None,
+    client_id: Annotated[str, typer.Option("--client-id", help="An app of its own. Default: the settings'.")] = "",
+    key_id: Annotated[str | None, typer.Option("--key-id", help="Id (kid) of its private key.")] = None,
+    expires_in: Annotated[
+        float | None, typer.Option("--expires-in", metavar="S", help="Life of the access token in seconds.")
+    ] = None,
+    scope: Annotated[str | None, typer.Option("--scope", help="Scopes of the grant.")] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--setting", metavar="NAME=VALUE", help="A setting of the connection.")
+    ] = None,
+    replace: Replace = False,
+    dry_run: DryRun = False,
+) -> Exit | None:
+    """Connect an account with secrets that you have: tokens, an API key, a private key.
+
+    Secrets are never words of the command line: see --secret. Without it you are asked, or a script hands in on
+    standard input the one that the provider needs, or a JSON object of several.
+    """
+    from fairlead.engine.connections import Grant
+
+    key = key_of(tenant, provider, bucket)
+    secrets = read_secrets(secret, _needed(call, provider, variant))
+    grant = Grant(
+        **secrets,
+        expires_in_s=expires_in,
+        scope=scope,
+        account_id=account,
+        client_id=client_id,
+        key_id=key_id,
+        variant=variant,
+        endpoint=pairs(endpoint, "--endpoint"),
+        settings=pairs(setting, "--setting"),
+    )
+
+    async def work(fairlead: Fairlead) -> dict[str, Any]:
+        result = await store(fairlead.runtime, key, grant, call.actor, replace=replace, dry_run=dry_run)
+        if dry_run:
+            return {"tenant": tenant, "provider": provider, "bucket": bucket, "result": result}
+        return {**as_record(await fairlead.runtime.connections.get(key)), "result": result}
+
+    call.out.record(call.with_fairlead(work))
+    return None
+
+
+async def store(
+    runtime: Runtime, key: ConnectionKey, grant: Grant, actor: str, *, replace: bool, dry_run: bool
+) -> str:
+    """Check and store *grant*; what was done, in a word. A connection that is there needs *replace*."""
+    runtime.connections.check(key, grant)
+    known = await _is_known(runtime, key)
+    if known and not replace:
+        raise InputInvalid(
+            "this connection is there already",
+            tenant=key.tenant,
+            provider=key.provider,
+            hint="--replace gives it a new grant",
+        )
+    if dry_run:
+        return "would be replaced" if known else "would be created"
+    await runtime.connections.upsert(key, grant, actor=actor)
+    runtime.reader.forget(key)
+    return "replaced" if known else "created"
+
+
+async def _is_known(runtime: Runtime, key: ConnectionKey) -> bool:
+    try:
+        await runtime.connections.get(key)
+    except NotFound:
+        return False
+    return True
+
+
+def _needed(call: Invocation, provider: str, variant: str | None) -> str | None:
+    """The one secret that a connection of this provider cannot do without."""
+    from fairlead.books import AppBook, ProfileBook
+
+    settings = call.config().settings
+    profile = ProfileBook(settings).profile(provider, variant)
+    if profile.strategy == "assertion":
+        return None if AppBook(settings).app(provider, "").private_key else "private_key"
+    if profile.strategy == "static_key":
+        return "api_key"
+    return "refresh_token" if profile.refreshes else "access_token"

@@ -1,0 +1,116 @@
+"""How secrets come in: never as a word of the command line, where history and `ps` keep them.
+
+``--secret NAME=SOURCE`` tells where one is: ``env:VARIABLE``, ``file:PATH``, ``-`` for standard input, or
+``prompt``. Without any, a person is asked for the one that the provider needs, and a script hands it in on
+standard input: the bare secret, or one JSON object of several.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairlead.cli.names import pairs
+from fairlead.errors import InputInvalid
+from fairlead.secret import Secret
+
+NAMES = ("access_token", "refresh_token", "api_key", "client_secret", "private_key")
+MAX_BYTES = 1 << 20
+
+SecretSources = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--secret",
+        metavar="NAME=SOURCE",
+        help="Where a secret is: env:VARIABLE, file:PATH, - (standard input) or prompt. "
+        f"Names: {', '.join(NAMES)}.",
+    ),
+]
+
+
+def read_secrets(given: Sequence[str] | None, needed: str | None) -> dict[str, Secret]:
+    """The secrets by name; *needed* is asked for where none was given (None: nothing is needed)."""
+    sources = pairs(given, "--secret")
+    unknown = sorted(set(sources) - set(NAMES))
+    if unknown:
+        raise InputInvalid(f"{unknown[0]!r} is no name of a secret", hint=f"one of: {', '.join(NAMES)}")
+    if list(sources.values()).count("-") > 1:
+        raise InputInvalid("standard input holds one secret", hint="hand in a JSON object, without --secret")
+    if sources:
+        return {name: _from(name, source) for name, source in sources.items()}
+    if needed is None:
+        return {}
+    if sys.stdin.isatty():
+        return {needed: _prompted(needed)}
+    return _from_stdin(needed)
+
+
+def _from(name: str, source: str) -> Secret:
+    kind, _, place = source.partition(":")
+    if source == "-":
+        return _checked(name, _stdin())
+    if source == "prompt":
+        return _prompted(name)
+    if kind == "env" and place:
+        if place not in os.environ:
+            raise InputInvalid(f"{place} is not set in the environment", hint=f"it should hold the {name}")
+        return _checked(name, os.environ[place])
+    if kind == "file" and place:
+        return _checked(name, _file(Path(place)))
+    raise InputInvalid(
+        f"--secret {name}=... names no source", hint="a secret itself is no source: env:VARIABLE, file:PATH, -, prompt"
+    )
+
+
+def _file(path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8") as opened:
+            return opened.read(MAX_BYTES)
+    except PermissionError:
+        raise
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputInvalid(f"{path} cannot be read ({type(error).__name__})", hint="name a text file") from None
+
+
+def _prompted(name: str) -> Secret:
+    return _checked(name, typer.prompt(name.replace("_", " "), hide_input=True, err=True))
+
+
+def _stdin() -> str:
+    return sys.stdin.read(MAX_BYTES)
+
+
+def _from_stdin(needed: str) -> dict[str, Secret]:
+    text = _stdin()
+    if not text.lstrip().startswith("{"):
+        return {needed: _checked(needed, text)}
+    try:
+        found = json.loads(text)
+    except ValueError:
+        raise InputInvalid("standard input begins like JSON and is none", hint="one object, name to secret") from None
+    return secrets_of(found)
+
+
+def secrets_of(found: Mapping[str, object]) -> dict[str, Secret]:
+    """The secrets of a JSON object; InputInvalid for other names and for what is no text."""
+    unknown = sorted(set(found) - set(NAMES))
+    if unknown:
+        raise InputInvalid(f"{unknown[0]!r} is no name of a secret", hint=f"one of: {', '.join(NAMES)}")
+    wrong = sorted(name for name, value in found.items() if not isinstance(value, str))
+    if wrong:
+        raise InputInvalid(f"the {wrong[0]} is no text", hint="write it in quotes")
+    return {name: _checked(name, str(value)) for name, value in found.items()}
+
+
+def _checked(name: str, text: str) -> Secret:
+    """A key in PEM keeps its lines; of all others the line break at the end goes."""
+    text = text if name == "private_key" else text.strip()
+    if not text.strip():
+        raise InputInvalid(f"the {name} is empty", hint="look at where it should come from")
+    return Secret(text)

@@ -1,0 +1,192 @@
+"""``fairlead top``: what the fleet does now, looked at once a second. Reads only; bounded at each look."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fairlead.cli.exits import Exit
+from fairlead.cli.invocation import Invocation, command, single
+from fairlead.cli.output import Output, duration, printable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from fairlead.app import Fairlead
+    from fairlead.runtime import Runtime
+
+app = single()
+
+EVERY_S = 1.0
+MOST_DUE = 1000
+MOST_ACTS = 2000
+RATE_OVER_S = 10.0
+PRIORITIES = ("critical", "urgent", "normal")
+
+Found = Mapping[str, Any]
+
+
+@command(app, "top")
+def top(
+    call: Invocation,
+    once: Annotated[bool, typer.Option("--once", help="Look once and end, as in a pipe.")] = False,
+) -> Exit | None:
+    """Watch connections, refreshes, jobs, dead letters, processes and token endpoints, live.
+
+    Ends with Ctrl-C. In a pipe, with --once or with --json it looks once.
+    """
+    if once or call.out.as_json or not sys.stdout.isatty():
+        found = call.with_fairlead(look)
+        if call.out.as_json:
+            call.out.record(found)
+        else:
+            _show(call.out, found)
+        return None
+    try:
+        call.with_fairlead(_watch)
+    except KeyboardInterrupt:  # the way to end it
+        return None
+    return None
+
+
+# ---- one look ------------------------------------------------------------------------------------
+
+
+async def look(fairlead: Fairlead) -> dict[str, Any]:
+    """How it stands now. Counts stop at a bound, and say so where they did (``due_more``)."""
+    runtime = fairlead.runtime
+    due = await runtime.credentials.due(
+        urgent_only=False, cool_down_s=runtime.refresh_settings.dead_cool_down_s, after=None, limit=MOST_DUE
+    )
+    waiting = Counter(min(one.priority, len(PRIORITIES) - 1) for one in due.connections)
+    endpoints = [dict(endpoint) for endpoint in await runtime.endpoints.search()]
+    return {
+        "connections": dict(await runtime.credentials.counts()),
+        "due": {name: waiting[level] for level, name in enumerate(PRIORITIES)},
+        "due_more": due.next_after is not None,
+        "refreshes_per_s": await _refreshes_per_s(runtime),
+        "jobs": dict(await runtime.jobs.counts()),
+        "dead_letters": dict(await runtime.dead_letters.counts()),
+        "processes": await _processes(runtime),
+        "endpoints": len(endpoints),
+        "endpoints_closed_off": [one for one in endpoints if one["state"] != "closed"],
+    }
+
+
+async def _refreshes_per_s(runtime: Runtime) -> float:
+    """Over the last 10 s, or as far back as the newest records of the audit trail reach."""
+    acts = await runtime.audit.search(tenant=None, limit=MOST_ACTS)
+    schedules = await runtime.duties.schedules()
+    if not acts:
+        return 0.0
+    now = max(acts[0][0], *(state.now for state in schedules))  # the database's, where anything tells
+    since = now - timedelta(seconds=RATE_OVER_S)
+    if len(acts) == MOST_ACTS:
+        since = max(since, acts[-1][0])
+    refreshed = sum(at > since and record.act == "token.refreshed" for at, record in acts)
+    over_s = max((now - since) / timedelta(seconds=1), 0.1)
+    return round(refreshed / over_s, 1)
+
+
+async def _processes(runtime: Runtime) -> list[dict[str, Any]]:
+    """Processes that live, or are late; without this one, which only looks."""
+    own = runtime.heartbeat.session_id
+    return [
+        {
+            "host": session.identity.host,
+            "pid": session.identity.pid,
+            "state": session.state,
+            "running_jobs": session.running_jobs,
+            "heartbeat_age_s": round(session.heartbeat_age_s, 1),
+            "version": session.version,
+        }
+        for session in await runtime.sessions.search()
+        if session.session_id != own and session.state in {"alive", "late"}
+    ]
+
+
+# ---- for people ----------------------------------------------------------------------------------
+
+_PROCESS = ("host", "pid", "state", "running_jobs", "heartbeat_age_s", "version")
+_ENDPOINT = ("provider", "client_id", "state", "failures", "open_for_s", "reason")
+
+
+def _show(out: Output, found: Found) -> None:
+    """One look as text."""
+    out.record({name: _in_words(found[name]) for name in ("connections", "due", "jobs", "dead_letters")})
+    out.record({"refreshes per second": found["refreshes_per_s"]})
+    for title in ("processes", "endpoints_closed_off"):
+        if found[title]:
+            out.heading(title)
+            out.rows(found[title], _PROCESS if title == "processes" else _ENDPOINT)
+
+
+def _in_words(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count) or "none"
+
+
+async def _watch(fairlead: Fairlead) -> None:
+    from rich.live import Live
+
+    with Live(auto_refresh=False, screen=True) as live:
+        while True:
+            live.update(_picture(await look(fairlead)), refresh=True)
+            await asyncio.sleep(EVERY_S)
+
+
+def _picture(found: Found) -> RenderableType:
+    from rich.console import Group
+    from rich.table import Table
+
+    figures = Table.grid(padding=(0, 4))
+    more = "+" if found["due_more"] else ""
+    figures.add_row(
+        _counts("connections", found["connections"].items()),
+        _counts("due", [(name, f"{count}{more}") for name, count in found["due"].items()]),
+        _counts("jobs", found["jobs"].items()),
+        _counts("dead letters", found["dead_letters"].items()),
+        _counts("refreshes", [("per second", found["refreshes_per_s"])]),
+    )
+    parts: list[RenderableType] = [figures, _table("processes", found["processes"], _PROCESS)]
+    if found["endpoints_closed_off"]:
+        parts.append(_table("token endpoints closed off", found["endpoints_closed_off"], _ENDPOINT))
+    return Group(*parts)
+
+
+def _counts(title: str, counts: Iterable[tuple[str, object]]) -> Table:
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False)
+    table.add_column(style="dim")
+    table.add_column(justify="right")
+    for name, count in counts:
+        table.add_row(name.replace("_", " "), str(count))
+    return table
+
+
+def _table(title: str, records: Iterable[Found], columns: Iterable[str]) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    names = tuple(columns)
+    heads = (name.removesuffix("_s").replace("_", " ") for name in names)
+    table = Table(*heads, title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    for record in records:
+        table.add_row(*(Text(_cell(name, record.get(name))) for name in names))
+    return table
+
+
+def _cell(name: str, value: object) -> str:
+    if value is None:
+        return "-"
+    if name.endswith("_s") and isinstance(value, int | float):
+        return duration(value)
+    return printable(value)

@@ -1,0 +1,219 @@
+"""Answers that got lost: what was asked for happens once, and is known to have happened (E12).
+
+Each case is run with the wire cut before the server saw the statement, and after it had committed it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from fairlead.adapters.local.system import SystemIds
+from fairlead.adapters.postgres.audit import PostgresAuditStore
+from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
+from fairlead.adapters.postgres.duties import PostgresDutyStore
+from fairlead.adapters.postgres.failures import CommitInDoubt
+from fairlead.adapters.postgres.jobs import PostgresJobStore
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.sessions import PostgresSessionStore
+from fairlead.engine.ports import (
+    AuditRecord,
+    Cancelled,
+    ClaimFilter,
+    Completed,
+    Discarded,
+    FailureRecord,
+    Rescheduled,
+    Schedule,
+)
+from fairlead.errors import DependencyUnavailable
+from tests.contract.stores import identity
+from tests.support.cutting_proxy import COMMIT, CuttingProxy, cutting_proxy
+from tests.support.engine import new_job
+from tests.support.rows import rows
+from tests.support.seeds import a_session
+
+IDS = SystemIds()
+ANY = ClaimFilter()
+FAILURE = FailureRecord("transient_server", "boom", "it failed", 0.5, 1)
+
+
+class Wire:
+    """A database behind a wire that is about to be cut."""
+
+    def __init__(self, proxy: CuttingProxy, database: Database, when: str) -> None:
+        self.proxy = proxy
+        self.database = database
+        self.jobs = PostgresJobStore(database, IDS, notify=False)
+        self._when = when
+
+    def cut(self, *signs: bytes) -> None:
+        (self.proxy.cut_before if self._when == "before" else self.proxy.cut_after)(*signs)
+
+
+@pytest.fixture(params=["before", "after"])
+async def wire(
+    database: Database, database_settings: DatabaseSettings, request: pytest.FixtureRequest
+) -> AsyncIterator[Wire]:
+    async with cutting_proxy(database_settings.dsn) as (proxy, url):
+        behind = await Database.open(replace(database_settings, dsn=url, max_size=1, command_timeout_s=5.0))
+        yield Wire(proxy, behind, request.param)
+        proxy.flow()
+        await behind.close()
+
+
+async def test_enqueue(wire: Wire, database: Database) -> None:
+    await wire.jobs.enqueue([new_job(unique_key="warm up")])
+    jobs = [new_job(), new_job(unique_key="k"), new_job(unique_key="k"), new_job(unique_key="warm up")]
+    wire.cut()
+    stored = await wire.jobs.enqueue(jobs)
+    assert wire.proxy.cuts == 1
+    assert [one.inserted for one in stored[:2]] == [True, True]
+    assert (stored[2].job_id, stored[2].inserted) == (jobs[1].job_id, False)
+    assert not stored[3].inserted
+    found = await rows(database, "SELECT job_id FROM job")
+    assert len(found) == 3
+    assert {one.job_id for one in stored} == {row["job_id"] for row in found}
+
+
+async def test_claim(wire: Wire, database: Database) -> None:
+    session_id = await a_session(database)
+    await wire.jobs.enqueue([new_job(delay_s=0.0) for _ in range(5)])
+    wire.cut()
+    taken = await wire.jobs.claim(ANY, 3, session_id)
+    taken += await wire.jobs.claim(ANY, 9, session_id)
+    assert wire.proxy.cuts == 1
+    assert len(taken) == len({job.job_id for job in taken}) == 5
+    assert {job.attempt for job in taken} == {1}
+    assert len(await wire.jobs.acknowledge([Completed(job.job_id, job.lease_id) for job in taken])) == 5
+
+
+async def test_a_claim_whose_answer_never_comes_is_given_back(wire: Wire, database: Database) -> None:
+    """Its caller was cancelled, so nobody knows of these jobs, and the session is alive."""
+    session_id = await a_session(database)
+    await wire.jobs.enqueue([new_job() for _ in range(3)])
+    await wire.jobs.claim(ANY, 0, session_id)
+    wire.proxy.stall()
+    claim = asyncio.create_task(wire.jobs.claim(ANY, 3, session_id))
+    await asyncio.sleep(0.05)
+    claim.cancel()
+    wire.proxy.flow()  # it arrives late, and is carried out
+    with suppress(asyncio.CancelledError):
+        await claim
+    async with asyncio.timeout(5):
+        taken: list[object] = []
+        while len(taken) < 3:
+            taken += await wire.jobs.claim(ANY, 9, session_id)
+    assert await wire.jobs.counts() == {"running": 3}
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+async def test_acknowledge(wire: Wire, database: Database, mixed: bool) -> None:
+    session_id = await a_session(database)
+    await wire.jobs.enqueue([new_job() for _ in range(5)])
+    a, b, c, d, e = await wire.jobs.claim(ANY, 5, session_id)
+    dead = Discarded(d.job_id, d.lease_id, IDS.uuid7(), FAILURE)
+    outcomes = [
+        Completed(a.job_id, a.lease_id),
+        Rescheduled(b.job_id, b.lease_id, 60.0, FAILURE),
+        Cancelled(c.job_id, c.lease_id, "no"),
+        dead,
+        Completed(e.job_id, e.lease_id + 1),  # stale, and stays so
+    ]
+    if mixed:
+        wire.cut(COMMIT)
+        accepted = await wire.jobs.acknowledge(outcomes)
+    else:
+        accepted = set()
+        for outcome in outcomes:
+            wire.cut()
+            accepted |= await wire.jobs.acknowledge([outcome])
+    assert wire.proxy.cuts == (1 if mixed else 5)
+    assert accepted == {a.job_id, b.job_id, c.job_id, d.job_id}
+    assert await wire.jobs.counts() == {
+        "completed": 1,
+        "retryable": 1,
+        "cancelled": 1,
+        "discarded": 1,
+        "running": 1,
+    }
+    assert len(await rows(database, "SELECT FROM dead_letter")) == 1
+    (row,) = await rows(database, "SELECT jsonb_array_length(failures) AS n FROM job WHERE state = 'available'")
+    assert row["n"] == 1
+
+
+async def test_an_outcome_that_stays_in_doubt_is_recognised_later(wire: Wire, database: Database) -> None:
+    session_id = await a_session(database)
+    await wire.jobs.enqueue([new_job()])
+    (job,) = await wire.jobs.claim(ANY, 1, session_id)
+    done = Completed(job.job_id, job.lease_id)
+    wire.cut()
+    writing = asyncio.create_task(wire.jobs.acknowledge([done]))
+    while not wire.proxy.cuts:
+        await asyncio.sleep(0.001)
+    wire.proxy.stall()
+    await asyncio.sleep(0.02)
+    writing.cancel()
+    with pytest.raises((asyncio.CancelledError, CommitInDoubt)):
+        await writing
+    wire.proxy.flow()
+    assert await wire.jobs.acknowledge([done]) == {job.job_id}
+    assert await wire.jobs.acknowledge([done]) == set()
+
+
+async def test_take_tick(wire: Wire, database: Database) -> None:
+    duties = PostgresDutyStore(wire.database)
+    session_id = await a_session(database)
+    await duties.sync_schedules([Schedule("scan", "* * * * *", "token.scan", "fairlead")])
+    (state,) = await duties.schedules()
+    tick = state.last_tick + timedelta(minutes=1)
+    wire.cut()
+    assert await duties.take_tick("scan", state.last_tick, tick, 0, session_id, new_job("token.scan"))
+    assert wire.proxy.cuts == 1
+    assert len(await rows(database, "SELECT FROM duty")) == len(await rows(database, "SELECT FROM job")) == 1
+    assert not await duties.take_tick("scan", state.last_tick, tick, 0, session_id, new_job("token.scan"))
+
+
+async def test_redrive(wire: Wire, database: Database) -> None:
+    session_id = await a_session(database)
+    await wire.jobs.enqueue([new_job()])
+    (job,) = await wire.jobs.claim(ANY, 1, session_id)
+    dead = Discarded(job.job_id, job.lease_id, IDS.uuid7(), FAILURE)
+    await wire.jobs.acknowledge([dead])
+    entries = PostgresDeadLetterStore(wire.database)
+    wire.cut()
+    assert await entries.redrive(dead.dead_letter_id, new_job())
+    assert wire.proxy.cuts == 1
+    assert await wire.jobs.counts() == {"available": 1, "discarded": 1}
+    entry = await entries.get(dead.dead_letter_id)
+    assert entry is not None
+    assert entry.replays == 1
+    assert not await entries.redrive(dead.dead_letter_id, new_job())
+
+
+async def test_sessions_and_audit(wire: Wire, database: Database) -> None:
+    sessions, audit = PostgresSessionStore(wire.database, IDS), PostgresAuditStore(wire.database)
+    session_id = IDS.uuid7()
+    wire.cut()
+    await sessions.open(session_id, identity(), 30.0, "1")
+    wire.cut()
+    await sessions.close(session_id)
+    wire.cut()
+    await audit.append([AuditRecord(IDS.uuid7(), "token.issued", "fairlead", "acme")])
+    assert wire.proxy.cuts == 3
+    assert [view.state for view in await sessions.search()] == ["stopped"]
+    assert len(await audit.search(tenant="acme", limit=9)) == 1
+
+
+async def test_what_was_never_sent_is_not_tried_again(database: Database) -> None:
+    """A caller in a web request gets its answer at once when the database is away."""
+    await database.close()
+    with pytest.raises(DependencyUnavailable) as caught:
+        await PostgresJobStore(database, IDS).enqueue([new_job()])
+    assert not isinstance(caught.value, CommitInDoubt)

@@ -1,0 +1,312 @@
+"""Key rotation on real PostgreSQL while readers and writers run, killed in mid-way and resumed (S12, TT7)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from fairlead.adapters.local.system import SystemClock
+from fairlead.adapters.postgres.credentials import PostgresCredentialStore
+from fairlead.adapters.postgres.data_keys import PostgresKeyStore, sealed_tables
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.vault import MasterKey, TenantVault
+from fairlead.engine.ports import (
+    ConnectionKey,
+    Lifetime,
+    NewCredential,
+    SealContext,
+    Sealed,
+    SealedRecords,
+    StoredRecord,
+    Withheld,
+)
+from fairlead.engine.reseal import Resealer, RotationProgress
+from fairlead.errors import KeyMissing
+from tests.support.keys import MASTER_1, MASTER_2, vault_over
+from tests.support.rows import rows, run
+
+QUICK = {"recheck_s": 0.15, "promise_s": 0.1}
+HOUR = Lifetime(expires_in_s=3600.0, urgent_in_s=3000.0, critical_in_s=3500.0, due_in_s=2900.0)
+
+
+def quick_vault(database: Database, *masters: MasterKey) -> TenantVault:
+    return vault_over(PostgresKeyStore(database), *masters, clock=SystemClock(), **QUICK)
+
+
+def resealer(database: Database, vault: TenantVault, batch: int = 50) -> Resealer:
+    return Resealer(
+        vault=vault,
+        smith=vault,
+        keys=PostgresKeyStore(database),
+        tables=sealed_tables(database),
+        clock=SystemClock(),
+        batch=batch,
+    )
+
+
+def place(connection_id: UUID, tenant: str, generation: int, field: str = "credential") -> SealContext:
+    return SealContext(tenant, connection_id, "mercadolibre", field, generation)
+
+
+def secret_of(connection_id: UUID, generation: int) -> bytes:
+    return f"{connection_id} generation {generation}".encode()
+
+
+async def sealed_new(vault: TenantVault, connection_id: UUID, tenant: str, generation: int) -> NewCredential:
+    await vault.preflight(tenant)
+    context = place(connection_id, tenant, generation)
+    return NewCredential(
+        connection_id=connection_id,
+        key=ConnectionKey(tenant, "mercadolibre", f"b{connection_id.hex[:8]}"),
+        variant=None,
+        account_id=None,
+        client_id="app",
+        endpoint={},
+        settings={},
+        sealed=vault.seal(context, secret_of(connection_id, generation)),
+        generation=generation,
+        refreshable=True,
+        lifetime=HOUR,
+        actor="test",
+        audit_id=uuid4(),
+    )
+
+
+async def populate(database: Database, vault: TenantVault, connections: int, tenants: int) -> list[UUID]:
+    """Connections of so many tenants, and one withheld answer each tenth."""
+    store = PostgresCredentialStore(database)
+    ids = [uuid4() for _ in range(connections)]
+    for number, connection_id in enumerate(ids):
+        tenant = f"tenant-{number % tenants}"
+        assert await store.create(await sealed_new(vault, connection_id, tenant, 1))
+        if number % 10 == 0:
+            context = place(connection_id, tenant, 1, "answer")
+            answer = vault.seal(context, b"withheld")
+            await store.withhold(
+                Withheld(uuid4(), connection_id, tenant, 1, number, "account_mismatch", answer)
+            )
+    await store.close()
+    return ids
+
+
+async def masters_of_records(database: Database) -> set[tuple[str, bool]]:
+    """(master, key is current) of every sealed record."""
+    found = await rows(
+        database,
+        "SELECT DISTINCT master_id, current FROM data_key"
+        " WHERE key_id IN (SELECT key_id FROM credential UNION ALL SELECT key_id FROM withheld_answer)",
+    )
+    return {(row["master_id"], row["current"]) for row in found}
+
+
+async def test_a_full_rotation_leaves_nothing_to_the_old_key(database: Database) -> None:
+    await populate(database, quick_vault(database), connections=120, tenants=7)
+    seen: list[RotationProgress] = []
+    report = await resealer(database, quick_vault(database, MASTER_2, MASTER_1)).rotate(progress=seen.append)
+    assert (report.renewed, report.resealed, report.rewrapped, report.left) == (7, 132, 7, 0)
+    assert await masters_of_records(database) == {(MASTER_2.master_id, True)}
+    assert [step.phase for step in seen] == sorted(
+        [step.phase for step in seen], key=["renew", "reseal", "rewrap"].index
+    )
+    assert max(step.done for step in seen if step.phase == "reseal") == 132
+    alone = await resealer(database, quick_vault(database, MASTER_2)).verify()
+    assert (alone.checked, alone.readable, dict(alone.problems)) == (132, 132, {})
+    again = await resealer(database, quick_vault(database, MASTER_2)).rotate()
+    assert (again.renewed, again.resealed, again.rewrapped) == (0, 0, 0)
+
+
+async def test_rewrapping_alone_changes_no_record(database: Database) -> None:
+    await populate(database, quick_vault(database), connections=20, tenants=3)
+    before = await rows(database, "SELECT connection_id, sealed FROM credential ORDER BY 1")
+    report = await resealer(database, quick_vault(database, MASTER_2, MASTER_1)).rotate(rewrap_only=True)
+    assert (report.renewed, report.resealed, report.rewrapped) == (0, 0, 3)
+    assert await rows(database, "SELECT connection_id, sealed FROM credential ORDER BY 1") == before
+    alone = await resealer(database, quick_vault(database, MASTER_2)).verify()
+    assert alone.readable == alone.checked == 22
+
+
+async def test_without_the_old_key_it_stops_before_the_first_change(database: Database) -> None:
+    await populate(database, quick_vault(database), connections=5, tenants=2)
+    before = await rows(database, "SELECT * FROM data_key ORDER BY key_id")
+    with pytest.raises(KeyMissing):
+        await resealer(database, quick_vault(database, MASTER_2)).rotate()
+    assert await rows(database, "SELECT * FROM data_key ORDER BY key_id") == before
+    report = await resealer(database, quick_vault(database, MASTER_2)).verify()
+    assert (report.checked, report.readable, dict(report.problems)) == (6, 0, {"key_missing": 6})
+    assert report.examples
+    assert "hint:" in report.examples[0]
+
+
+async def test_what_nobody_can_open_is_counted_and_left_as_it_is(database: Database) -> None:
+    ids = await populate(database, quick_vault(database), connections=12, tenants=2)
+    await run(
+        database,
+        "UPDATE credential SET sealed = set_byte(sealed, 40, get_byte(sealed, 40) # 1)"
+        " WHERE connection_id = $1",
+        ids[3],
+    )
+    await run(  # moved from another row
+        database,
+        "UPDATE credential c SET sealed = o.sealed FROM credential o WHERE c.connection_id = $1"
+        " AND o.connection_id = $2",
+        ids[4],
+        ids[6],
+    )
+    damaged = [ids[3], ids[4]]
+    before = await rows(
+        database, "SELECT sealed FROM credential WHERE connection_id = ANY($1) ORDER BY 1", damaged
+    )
+    report = await resealer(database, quick_vault(database, MASTER_2, MASTER_1), batch=3).rotate()
+    assert (report.resealed, report.left) == (12, 2)
+    after = await rows(
+        database, "SELECT sealed FROM credential WHERE connection_id = ANY($1) ORDER BY 1", damaged
+    )
+    assert after == before
+    found = await resealer(database, quick_vault(database, MASTER_2)).verify()
+    assert dict(found.problems) == {"credential_unreadable": 2}
+
+
+async def test_a_row_under_a_writers_hands_is_not_waited_for(database: Database) -> None:
+    ids = await populate(database, quick_vault(database), connections=3, tenants=1)
+    table = sealed_tables(database)["credential"]
+    page = await table.page(retired_only=False, after=None, limit=10)
+    new = Sealed(page[0].sealed.key_id, b"new")
+    async with database.transaction() as held:
+        await held._connection.fetch(
+            "SELECT FROM credential WHERE connection_id = $1 FOR UPDATE", page[0].record_id
+        )
+        replaced = await asyncio.wait_for(table.replace([(record, new) for record in page]), 2.0)
+        assert replaced == 2
+    assert await table.replace([(page[0], new)]) == 1
+    assert await table.replace([(page[0], new)]) == 0  # by compare-and-set
+    assert len(ids) == 3
+
+
+class Load:
+    """Readers and writers that never rest; counts what went wrong."""
+
+    def __init__(self, database: Database, ids: list[UUID], vaults: list[TenantVault]) -> None:
+        self._store = PostgresCredentialStore(database)
+        self._ids = ids
+        self._vaults = vaults
+        self._running = True
+        self.reads = self.writes = 0
+
+    async def run(self) -> None:
+        tasks = [self._write(vault, number) for number, vault in enumerate(self._vaults)]
+        await asyncio.gather(
+            *tasks, *(self._read(vault, number) for number, vault in enumerate(self._vaults))
+        )
+        await self._store.close()
+
+    def stop(self) -> None:
+        self._running = False
+
+    async def _opened(self, vault: TenantVault, connection_id: UUID) -> tuple[str, int]:
+        found = await self._store.read_id(connection_id)
+        assert found is not None
+        tenant = found.connection.key.tenant
+        plain = await vault.open(place(connection_id, tenant, found.generation), found.sealed)
+        assert plain == secret_of(connection_id, found.generation)
+        return tenant, found.generation
+
+    async def _read(self, vault: TenantVault, seed: int) -> None:
+        chance = random.Random(seed)
+        while self._running:
+            await self._opened(vault, chance.choice(self._ids))
+            self.reads += 1
+
+    async def _write(self, vault: TenantVault, seed: int) -> None:
+        chance = random.Random(100 + seed)
+        while self._running:
+            connection_id = chance.choice(self._ids)
+            tenant, generation = await self._opened(vault, connection_id)
+            new = await sealed_new(vault, connection_id, tenant, generation + 1)
+            self.writes += await self._store.replace(new)
+
+
+ROTATOR = """
+import asyncio, sys
+sys.path.insert(0, sys.argv[1])
+from fairlead.adapters.postgres.pool import Database
+from tests.sql.test_key_rotation import MASTER_1, MASTER_2, quick_vault, resealer
+from tests.support.databases import settings_of
+
+async def main():
+    database = await Database.open(settings_of(sys.argv[2]))
+    vault = quick_vault(database, MASTER_2, MASTER_1)
+    await resealer(database, vault, batch=5).rotate(progress=lambda step: print(step.phase, flush=True))
+
+asyncio.run(main())
+"""
+
+
+def killed_rotation(url: str, steps: int) -> list[str]:
+    """Start a rotation in a process of its own and SIGKILL it after so many steps; what it told."""
+    root = str(Path(__file__).parents[2])
+    with subprocess.Popen(
+        [sys.executable, "-c", ROTATOR, root, url], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        told = [process.stdout.readline() for _ in range(steps)]
+        process.send_signal(signal.SIGKILL)
+        told += process.stdout.readlines()
+    return [line.strip() for line in told if line.endswith("\n")]
+
+
+@pytest.mark.slow
+async def test_s12_rotation_under_load_killed_and_resumed(database: Database) -> None:
+    ids = await populate(database, quick_vault(database), connections=300, tenants=20)
+    load = Load(
+        database, ids, [quick_vault(database, *pair) for pair in ((MASTER_1, MASTER_2), (MASTER_2, MASTER_1))]
+    )
+    running = asyncio.create_task(load.run())
+    phases = set()
+    for steps in (2, 12):  # within the renewing of keys, and within the re-sealing
+        told = await asyncio.to_thread(killed_rotation, database.settings.dsn, steps)
+        phases.update(told)
+        assert "rewrap" not in told
+    assert phases == {"renew", "reseal"}
+    report = await resealer(database, quick_vault(database, MASTER_2, MASTER_1)).rotate()
+    load.stop()
+    await running  # raises what a reader or writer met
+    assert report.resealed > 0
+    assert report.left == 0
+    assert await masters_of_records(database) == {(MASTER_2.master_id, True)}
+    assert load.reads > 100
+    assert load.writes > 50
+    found = await resealer(database, quick_vault(database, MASTER_2)).verify()
+    assert found.readable == found.checked == 330
+    print({"reads": load.reads, "writes": load.writes, "resealed_after_kills": report.resealed})
+
+
+async def test_pages_follow_one_another(database: Database) -> None:
+    await populate(database, quick_vault(database), connections=25, tenants=3)
+    for table in sealed_tables(database).values():
+        whole = await all_of(table, 1000)
+        assert whole == await all_of(table, 4)
+        assert [record.record_id for record in whole] == sorted(record.record_id for record in whole)
+        assert await table.page(retired_only=True, after=None, limit=10) == []
+        assert {record.context.provider for record in whole} == {"mercadolibre"}
+        first = whole[0]
+        assert (
+            await table.replace([(replace(first, sealed=Sealed(first.sealed.key_id, b"x")), first.sealed)])
+            == 0
+        )
+
+
+async def all_of(table: SealedRecords, limit: int) -> list[StoredRecord]:
+    found: list[StoredRecord] = []
+    while page := await table.page(
+        retired_only=False, after=found[-1].record_id if found else None, limit=limit
+    ):
+        found += page
+    return found

@@ -1,0 +1,112 @@
+"""Clock, chance, ids and memory of the machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fairlead.adapters.local.memory import SystemMemory, resident_by_ps
+from fairlead.adapters.local.system import SystemClock, SystemIds, draw
+
+MIB = 1024 * 1024
+
+
+async def test_the_clock_goes_on_by_what_is_slept() -> None:
+    clock = SystemClock()
+    before = clock.monotonic()
+    await clock.sleep(0.01)
+    assert clock.monotonic() - before >= 0.0099
+
+
+def test_ids_are_version_7_and_do_not_repeat() -> None:
+    ids = SystemIds()
+    made = [ids.uuid7() for _ in range(1000)]
+    assert {(one.version, one.variant) for one in made} == {(7, "specified in RFC 4122")}
+    assert len(set(made)) == 1000
+    assert [one.int >> 80 for one in made] == sorted(one.int >> 80 for one in made)  # by millisecond
+
+
+def test_lease_ids_fit_a_bigint_and_are_no_count() -> None:
+    made = [SystemIds().lease_id() for _ in range(1000)]
+    assert all(0 < lease_id < 2**63 for lease_id in made)
+    assert len(set(made)) == 1000
+    assert max(made) > 2**60
+
+
+def test_draws_lie_in_range() -> None:
+    assert all(0 <= draw() < 1 for _ in range(1000))
+
+
+# ---- memory ----------------------------------------------------------------------------------------
+
+
+def test_more_memory_in_use_is_seen() -> None:
+    gauge = SystemMemory()
+    before = gauge.usage()
+    held = bytearray(os.urandom(1)) * (64 * MIB)
+    after = gauge.usage()
+    assert after.used_bytes - before.used_bytes > 48 * MIB
+    assert after.limit_bytes is not None
+    assert 0 < after.share < 1
+    assert held
+
+
+def test_ps_tells_about_the_same() -> None:
+    by_proc, by_ps = SystemMemory().usage().used_bytes, resident_by_ps(os.getpid())
+    assert by_ps == pytest.approx(by_proc, rel=0.3)
+    assert resident_by_ps(2**22 + 1) == 0
+
+
+def machine(root: Path, cgroup: str, limits: dict[str, str]) -> Path:
+    """A root folder with the files of a Linux machine."""
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/self/cgroup").write_text(cgroup)
+    (root / "proc/self/statm").write_text("5000 1000 200 1 0 300 0\n")
+    for path, text in limits.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "limits", "limit_mib"),
+    [
+        ("0::/app\n", {"sys/fs/cgroup/app/memory.max": f"{256 * MIB}\n"}, 256),
+        (
+            "0::/a/b\n",
+            {"sys/fs/cgroup/a/b/memory.max": "max\n", "sys/fs/cgroup/a/memory.max": f"{128 * MIB}\n"},
+            128,
+        ),
+        (  # inside a container the path of the host is not there, and the limit lies at the top
+            "0::/docker/abc\n",
+            {"sys/fs/cgroup/memory.max": f"{64 * MIB}\n"},
+            64,
+        ),
+        (
+            "9:cpu,cpuacct:/x\n4:memory:/job\n0::/\n",
+            {
+                "sys/fs/cgroup/memory/job/memory.limit_in_bytes": f"{32 * MIB}\n",
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+            },
+            32,
+        ),
+    ],
+)
+def test_the_smallest_control_group_is_the_limit(
+    tmp_path: Path, cgroup: str, limits: dict[str, str], limit_mib: int
+) -> None:
+    usage = SystemMemory(root=machine(tmp_path, cgroup, limits)).usage()
+    assert usage.limit_bytes == limit_mib * MIB
+    assert usage.used_bytes == 1000 * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_without_control_groups_the_machine_is_the_limit_and_a_given_one_rules(tmp_path: Path) -> None:
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert SystemMemory(root=tmp_path).usage().limit_bytes == physical
+    assert SystemMemory(10 * MIB, root=tmp_path).usage().limit_bytes == 10 * MIB
+
+
+def test_a_machine_without_proc_is_asked_by_ps(tmp_path: Path) -> None:
+    assert SystemMemory(root=tmp_path).usage().used_bytes > MIB

@@ -1,0 +1,170 @@
+"""Canaries: unique secrets in every place that reaches the logs, and none of them comes out (S13, T8)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import os
+import random
+import string
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote, quote_plus
+from uuid import UUID
+
+import pytest
+
+from fairlead.bus import Bus
+from fairlead.engine.events import DeadLetterFailed
+from fairlead.events import JobDead, NeedsReauth, ServiceFailed, StoreUnreachable, TokenRefreshFailed
+from fairlead.logs import configure, log_event
+from fairlead.secret import Secret
+
+ID = UUID("0192f0c1-2b3c-7def-8abc-0123456789ab")
+ALPHABET = string.ascii_letters + string.digits + "-_"
+
+
+class Canaries:
+    """Secrets of all makes; each is unique, and looked for raw, in halves, in base64 and percent-encoded."""
+
+    def __init__(self) -> None:
+        self._chance = random.Random(20260101)
+        self.all: list[str] = []
+
+    def _kept(self, secret: str) -> str:
+        self.all.append(secret)
+        return secret
+
+    def random(self, length: int = 43) -> str:
+        """As ``token_urlsafe`` makes them: known by their shape."""
+        return self._kept("".join(self._chance.choices(ALPHABET, k=length)))
+
+    def word(self) -> str:
+        """As people make them: known only by the name beside it."""
+        return self._kept("pass" + "".join(self._chance.choices(string.ascii_lowercase, k=8)))
+
+    def of(self, prefix: str) -> str:
+        """As vendors make them: known by their beginning."""
+        return self._kept(prefix + "".join(self._chance.choices(string.ascii_lowercase, k=20)))
+
+    def found_in(self, text: str) -> list[str]:
+        lowered = text.lower()
+        return [secret for secret in self.all if any(form.lower() in lowered for form in _forms(secret))]
+
+
+def _forms(secret: str) -> Iterator[str]:
+    half = len(secret) // 2
+    yield from (secret, secret[:half], secret[half:]) if half >= 10 else (secret,)
+    yield from (quote(secret, safe=""), quote_plus(secret))
+    for coded in (base64.b64encode(secret.encode()), base64.urlsafe_b64encode(secret.encode())):
+        yield coded.decode().rstrip("=")
+    yield secret.encode().hex()
+
+
+def coded(secret: str) -> list[str]:
+    """*secret* as it travels."""
+    raw = secret.encode()
+    return [
+        secret,
+        base64.b64encode(raw).decode(),
+        base64.urlsafe_b64encode(raw).decode(),
+        quote(secret),
+        raw.hex(),
+    ]
+
+
+def say_everything(canaries: Canaries) -> None:
+    _in_events(canaries)
+    _in_records(canaries)
+    _in_exceptions(canaries)
+
+
+def _in_events(canaries: Canaries) -> None:
+    bus = Bus()
+    bus.subscribe(log_event)
+    for form in coded(canaries.random()):
+        bus.emit(StoreUnreachable("postgres", f"the server said {form}"))
+    bus.emit(StoreUnreachable("postgres", f"postgresql://fairlead:{canaries.word()}@db/x is away"))
+    bus.emit(ServiceFailed("scan", f"{{'client_secret': '{canaries.word()}', 'x': 1}}"))
+    bus.emit(TokenRefreshFailed("acme", "xero", "b", ID, canaries.random(), None, canaries.of("APP_USR-")))
+    bus.emit(NeedsReauth("acme", "xero", "b", ID, "gone", f"https://x.example/?code={canaries.word()}"))
+    bus.emit(JobDead(ID, "work", "acme", None, "transient_network", "boom", f"Bearer {canaries.random(24)}"))
+    body = json.dumps({"refresh_token": canaries.word(), "access_token": canaries.random()})
+    bus.emit(DeadLetterFailed(str(ID), "acme", "xero", f"answered {body}"))
+    bus.emit(DeadLetterFailed(str(ID), "acme", "xero", json.dumps({"body": body})))
+    bus.emit(ServiceFailed("vault", Secret(canaries.word())))  # type: ignore[arg-type]
+
+
+def _in_records(canaries: Canaries) -> None:
+    logger = logging.getLogger("some.library")
+    logger.info("POST /token grant_type=refresh_token&refresh_token=%s&client_id=a", canaries.word())
+    logger.info(
+        "headers %s", {"Authorization": f"Basic {canaries.random(40)}", "Cookie": f"sid={canaries.word()}1"}
+    )
+    logger.info("got %r", {"token": {"id_token": canaries.of("eyJhbGci.eyJpc3Mi.")}})
+    logger.info("%d", canaries.random())  # a broken call: the logging module would print its arguments
+    logger.info(canaries.of("shpat_"), extra={"password": canaries.word()})
+    logger.info("key -----BEGIN PRIVATE KEY-----\n%s\n-----END PRIVATE KEY-----", canaries.word())
+    logger.info("secret %s", Secret(canaries.word()))
+    logger.error("lost", extra={"token": canaries.random()}, stack_info=True)
+    for form in coded(canaries.random(64)):
+        logger.warning("unexpected %s here", form)
+
+
+def _in_exceptions(canaries: Canaries) -> None:
+    logger = logging.getLogger("some.library")
+    local = canaries.word()  # a value of a variable, which a traceback must not show
+    try:
+        try:
+            raise KeyError(canaries.random())
+        except KeyError as error:
+            raise ValueError(f"answer was {{'access_token': '{canaries.word()}'}}", len(local)) from error
+    except ValueError:
+        logger.exception("it failed")
+    group = ExceptionGroup(
+        "several", [OSError(f"refresh_token={canaries.word()}"), KeyError(canaries.random())]
+    )
+    logger.error("group", exc_info=group)
+    noted = ValueError("noted")
+    noted.add_note(f"password: '{canaries.word()}'")
+    logger.error("note", exc_info=noted)
+    sys.excepthook(ValueError, ValueError(canaries.random()), None)
+
+
+async def _never_retrieved(canaries: Canaries) -> None:
+    async def fails() -> None:
+        raise ValueError(canaries.random())
+
+    task = asyncio.create_task(fails())
+    await asyncio.wait([task])
+    told = asyncio.get_running_loop().call_exception_handler
+    told({"message": "Task exception was never retrieved", "exception": task.exception(), "task": task})
+
+
+@pytest.mark.parametrize("format", ["json", "console"])
+def test_no_canary_comes_out(format: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    canaries = Canaries()
+    file = tmp_path / "log"
+    fd = os.open(file, os.O_WRONLY | os.O_CREAT)
+    logs = configure("debug", format, fd=fd)
+    say_everything(canaries)
+    asyncio.run(_never_retrieved(canaries))
+    logs.close()
+    os.close(fd)
+    text = file.read_text("utf-8")
+    assert len(canaries.all) > 30
+    assert canaries.found_in(text) == []
+    assert canaries.found_in("".join(capfd.readouterr())) == []
+    for kept in ("store_unreachable", "acme", str(ID), "it failed", "grant_type=refresh_token", "log"):
+        assert kept in text
+
+
+def test_the_search_finds_each_form() -> None:
+    canaries = Canaries()
+    secret = canaries.random()
+    for form in coded(secret):
+        assert canaries.found_in(f"x {form} y") == [secret]
+    assert canaries.found_in(f"x {secret[:21]} y") == [secret]
