@@ -111,6 +111,8 @@ class Fleet:
     database_url: str
     looking: asyncpg.Pool
     processes: list[asyncio.subprocess.Process] = field(default_factory=list)
+    logs: dict[int, Path] = field(default_factory=dict)
+    started: int = 0
 
     # ---- processes
 
@@ -119,25 +121,31 @@ class Fleet:
         ours = ("FAIRLEAD_", "DATABASE_URL", "REDIS_URL", "LOG_")
         env = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
         env |= environ or {}
-        with (self.config.parent / f"worker-{len(self.processes) + 1}.log").open("wb") as log:
+        self.started += 1
+        path = self.config.parent / f"worker-{self.started}.log"
+        with path.open("wb") as log:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, *COMMAND, "--config", str(self.config),
                 cwd=ROOT, env=env, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
         self.processes.append(process)
+        self.logs[process.pid] = path
         await self.until(lambda: self._has_session(process), 30.0, f"process {process.pid} works")
         return process
 
+    def _check_alive(self) -> None:
+        """Only kills end processes here."""
+        for process in self.processes:
+            if process.returncode not in (None, -signal.SIGKILL):
+                raise AssertionError(f"a process ended with {process.returncode}:\n{self.words(process)}")
+
     async def _has_session(self, process: asyncio.subprocess.Process) -> bool:
-        if process.returncode is not None and process.returncode != -signal.SIGKILL:
-            raise AssertionError(f"it ended with {process.returncode}:\n{self.words(process)}")
         found = await self.looking.fetchval("SELECT count(*) FROM worker_session WHERE pid = $1", process.pid)
         return bool(found) or process.returncode is not None
 
     def words(self, process: asyncio.subprocess.Process) -> str:
         """The end of what *process* wrote."""
-        number = self.processes.index(process) + 1
-        return (self.config.parent / f"worker-{number}.log").read_text(errors="replace")[-3000:]
+        return self.logs[process.pid].read_text(errors="replace")[-3000:]
 
     @property
     def living(self) -> dict[int, asyncio.subprocess.Process]:
@@ -196,6 +204,7 @@ class Fleet:
         try:
             async with asyncio.timeout(within_s):
                 while not await true():  # type: ignore[misc]
+                    self._check_alive()
                     await asyncio.sleep(LOOK_S)
         except TimeoutError:
             tails = "\n".join(self.words(process)[-800:] for process in self.processes)

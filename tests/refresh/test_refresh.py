@@ -102,18 +102,28 @@ async def test_an_answer_for_another_account_is_kept_but_not_published(fl, issue
     assert [row["reason"] for row in kept] == ["account_mismatch"]
 
 
-@pytest.mark.parametrize(
-    "quirk", ["rate_limited", "rate_limited_seconds", "html_400", "html_403", "redirect"]
-)
+@pytest.mark.parametrize("quirk", ["rate_limited", "html_400", "html_403", "redirect"])
 async def test_what_was_not_processed_is_tried_again_with_the_same_token(fl, issuer, quirk) -> None:
     connection_id = await fl.connect(issuer, STRICT)
     issuer.be_rude(quirk, times=1)
-    with pytest.raises(TransientFailure) as failed:
+    with pytest.raises(TransientFailure):
         await fl.coordinator.refresh(connection_id, 1)
-    if quirk == "rate_limited_seconds":
-        assert failed.value.retry_after_s == 2
     assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
     assert not judge(issuer.ledger()).violations
+
+
+async def test_a_429_holds_the_whole_app_back_until_the_time_it_named(fl, peer, issuer, database) -> None:
+    first, second = await fl.connect(issuer, STRICT, "a"), await fl.connect(issuer, STRICT, "b")
+    issuer.be_rude("rate_limited_seconds", times=1)
+    with pytest.raises(TransientFailure) as failed:
+        await fl.coordinator.refresh(first, 1)
+    assert failed.value.retry_after_s == 2
+    with pytest.raises(RateLimited) as refused:
+        await peer.coordinator.refresh(second, 1)
+    assert 1 < (refused.value.retry_after_s or 0) <= 2.1
+    assert judge(issuer.ledger()).provider_posts == 1
+    await run(database, "UPDATE endpoint_gate SET refilled_at = refilled_at - interval '3 s'")
+    assert (await peer.coordinator.refresh(second, 1)).generation == 2
 
 
 async def test_503_is_not_processed(fl, issuer) -> None:

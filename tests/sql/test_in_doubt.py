@@ -62,7 +62,7 @@ async def wire(
     database: Database, database_settings: DatabaseSettings, request: pytest.FixtureRequest
 ) -> AsyncIterator[Wire]:
     async with cutting_proxy(database_settings.dsn) as (proxy, url):
-        behind = await Database.open(replace(database_settings, dsn=url, max_size=1, command_timeout_s=5.0))
+        behind = await Database.open(replace(database_settings, dsn=url, max_size=1, command_timeout_s=1.0))
         yield Wire(proxy, behind, request.param)
         proxy.flow()
         await behind.close()

@@ -1,8 +1,8 @@
-"""What a person does to stored things: written to the audit, several at once, and none stopping the others."""
+"""What a person does to stored things: written to the audit; of several, none stops the others."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
@@ -21,11 +21,11 @@ async def record_act(
     runtime: Runtime,
     act: str,
     actor: str,
+    details: Mapping[str, Any],
     *,
     tenant: str | None = None,
     provider: str | None = None,
     connection_id: UUID | None = None,
-    **details: Any,
 ) -> None:
     """One line in the audit (T13)."""
     from fairlead.engine.ports import AuditRecord
@@ -53,7 +53,7 @@ class Tally:
 async def on_each(
     things: Iterable[T], name: Callable[[T], Record], act: Callable[[T], Awaitable[str]]
 ) -> Tally:
-    """Do *act* to each; a row for each of *name*, its ``result`` (what *act* returns, or ``failed``) and why."""
+    """Do *act* to each; a row for each: its *name*, its ``result`` (*act*'s word, or ``failed``) and why."""
     tally = Tally()
     for thing in things:
         result, error = "failed", None
@@ -73,5 +73,5 @@ def parsed_id(text: str, noun: str) -> UUID:
         return UUID(text)
     except ValueError:
         raise InputInvalid(
-            f"{text!r} is no {noun} id", hint=f"an id is a UUID, see `--json` of the list"
+            f"{text!r} is no {noun} id", hint="an id is a UUID, see `--json` of the list"
         ) from None

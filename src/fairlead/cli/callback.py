@@ -1,7 +1,7 @@
-"""Waits on this host for the one request that ends a consent: the browser, sent back with a code (RFC 8252 §7.3).
+"""Waits on this host for the browser that comes back from a consent with a code (RFC 8252 §7.3).
 
-It listens on the loopback address only and knows one path. A request with another state is refused and changes
-nothing, so nobody on this host can end or replace the consent; the first with the right one ends it.
+It listens on the loopback address only and knows one path. A request with another state is refused and
+changes nothing, so nobody on this host can end or replace the consent; the first with the right one ends it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def is_loopback(redirect_uri: str) -> bool:
 
 
 def answer_of(address: str) -> dict[str, str]:
-    """The query of the address that the browser was sent to; InputInvalid for one that names a field twice."""
+    """The query of the address that the browser was sent to; InputInvalid if it names a field twice."""
     try:
         fields = parse_qsl(urlsplit(address).query, keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError:

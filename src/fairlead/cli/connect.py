@@ -9,6 +9,7 @@ import typer
 from fairlead.cli.exits import Exit
 from fairlead.cli.invocation import DryRun, Invocation
 from fairlead.cli.names import Bucket, Endpoint, Provider, Tenant, Variant, key_of, pairs
+from fairlead.cli.records import Entry
 from fairlead.cli.secrets_in import SecretSources, read_secrets
 from fairlead.cli.views import as_record
 from fairlead.errors import InputInvalid, NotFound
@@ -24,16 +25,21 @@ Replace = Annotated[
 ]
 
 
-def add(
+def add(  # noqa: PLR0913 - one parameter an option
     call: Invocation,
+    *,
     tenant: Tenant,
     provider: Provider,
     bucket: Bucket = "default",
     variant: Variant = None,
     endpoint: Endpoint = None,
     secret: SecretSources = None,
-    account: Annotated[str | None, typer.Option("--account", help="The provider's id of the account.")] = None,
-    client_id: Annotated[str, typer.Option("--client-id", help="An app of its own. Default: the settings'.")] = "",
+    account: Annotated[
+        str | None, typer.Option("--account", help="The provider's id of the account.")
+    ] = None,
+    client_id: Annotated[
+        str, typer.Option("--client-id", help="An app of its own. Default: the settings'.")
+    ] = "",
     key_id: Annotated[str | None, typer.Option("--key-id", help="Id (kid) of its private key.")] = None,
     expires_in: Annotated[
         float | None, typer.Option("--expires-in", metavar="S", help="Life of the access token in seconds.")
@@ -47,27 +53,27 @@ def add(
 ) -> Exit | None:
     """Connect an account with secrets that you have: tokens, an API key, a private key.
 
-    Secrets are never words of the command line: see --secret. Without it you are asked, or a script hands in on
-    standard input the one that the provider needs, or a JSON object of several.
+    Secrets are never words of the command line: see --secret. Without it you are asked, or a script hands in
+    on standard input the one that the provider needs, or a JSON object of several.
     """
-    from fairlead.engine.connections import Grant
-
     key = key_of(tenant, provider, bucket)
-    secrets = read_secrets(secret, _needed(call, provider, variant))
-    grant = Grant(
-        **secrets,
-        expires_in_s=expires_in,
-        scope=scope,
+    entry = Entry(
+        tenant=tenant,
+        provider=provider,
+        bucket=bucket,
+        variant=variant,
         account_id=account,
         client_id=client_id,
         key_id=key_id,
-        variant=variant,
+        scope=scope,
         endpoint=pairs(endpoint, "--endpoint"),
         settings=pairs(setting, "--setting"),
+        expires_in_s=expires_in,
+        secrets=read_secrets(secret, _needed(call, provider, variant)),
     )
 
     async def work(fairlead: Fairlead) -> dict[str, Any]:
-        result = await store(fairlead.runtime, key, grant, call.actor, replace=replace, dry_run=dry_run)
+        result = await store(fairlead.runtime, entry, call.actor, replace=replace, dry_run=dry_run)
         if dry_run:
             return {"tenant": tenant, "provider": provider, "bucket": bucket, "result": result}
         return {**as_record(await fairlead.runtime.connections.get(key)), "result": result}
@@ -76,10 +82,9 @@ def add(
     return None
 
 
-async def store(
-    runtime: Runtime, key: ConnectionKey, grant: Grant, actor: str, *, replace: bool, dry_run: bool
-) -> str:
-    """Check and store *grant*; what was done, in a word. A connection that is there needs *replace*."""
+async def store(runtime: Runtime, entry: Entry, actor: str, *, replace: bool, dry_run: bool) -> str:
+    """Check and store *entry*; what was done, in a word. A connection that is there needs *replace*."""
+    key, grant = key_of(entry.tenant, entry.provider, entry.bucket), _grant(entry)
     runtime.connections.check(key, grant)
     known = await _is_known(runtime, key)
     if known and not replace:
@@ -94,6 +99,27 @@ async def store(
     await runtime.connections.upsert(key, grant, actor=actor)
     runtime.reader.forget(key)
     return "replaced" if known else "created"
+
+
+def _grant(entry: Entry) -> Grant:
+    from fairlead.engine.connections import Grant
+
+    return Grant(
+        access_token=entry.secrets.get("access_token"),
+        refresh_token=entry.secrets.get("refresh_token"),
+        api_key=entry.secrets.get("api_key"),
+        client_secret=entry.secrets.get("client_secret"),
+        private_key=entry.secrets.get("private_key"),
+        expires_in_s=entry.expires_in_s,
+        token_type=entry.token_type,
+        scope=entry.scope,
+        account_id=entry.account_id,
+        client_id=entry.client_id,
+        key_id=entry.key_id,
+        variant=entry.variant,
+        endpoint=entry.endpoint,
+        settings=entry.settings,
+    )
 
 
 async def _is_known(runtime: Runtime, key: ConnectionKey) -> bool:

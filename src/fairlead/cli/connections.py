@@ -80,8 +80,8 @@ def show(call: Invocation, tenant: Tenant, provider: Provider, bucket: Bucket = 
 
 
 @command(app, "test")
-def test(call: Invocation, tenant: Tenant, provider: Provider, bucket: Bucket = "default") -> Exit | None:
-    """Call the provider's test endpoint with a valid token. Ends with 1 if it refuses, 75 without an answer."""
+def probe(call: Invocation, tenant: Tenant, provider: Provider, bucket: Bucket = "default") -> Exit | None:
+    """Call the provider's test endpoint with a valid token. Ends with 1 if refused, 75 without an answer."""
     key = key_of(tenant, provider, bucket)
 
     async def work(fairlead: Fairlead) -> Probed:
@@ -140,7 +140,11 @@ def revoke(
             view = await fairlead.runtime.connections.get(key)
             return {"state": view.state, "result": "would be revoked", "at_provider": None}
         news, told = await fairlead.runtime.accounts.revoke(key, actor=call.actor, reason=reason)
-        return {"state": "revoked", "result": "revoked" if news else "was revoked before", "at_provider": told}
+        return {
+            "state": "revoked",
+            "result": "revoked" if news else "was revoked before",
+            "at_provider": told,
+        }
 
     call.out.record({**_name(key), **call.with_fairlead(work)})
     return None

@@ -35,7 +35,9 @@ Redirect = Annotated[
 Wait = Annotated[
     float, typer.Option("--timeout", metavar="S", min=1, max=3600, help="How long to wait for the consent.")
 ]
-Scope = Annotated[list[str] | None, typer.Option("--scope", help="Scopes to ask for. Default: the profile's.")]
+Scope = Annotated[
+    list[str] | None, typer.Option("--scope", help="Scopes to ask for. Default: the profile's.")
+]
 
 
 def authorize(
@@ -51,8 +53,8 @@ def authorize(
 ) -> Exit | None:
     """Connect an account by its owner's consent: prints the page to open, and waits for the answer.
 
-    Uses the authorization code flow with PKCE and a one-time state. Needs client_id (and client_secret) of your
-    app in the settings.
+    Uses the authorization code flow with PKCE and a one-time state. Needs client_id (and client_secret) of
+    your app in the settings.
     """
     key = key_of(tenant, provider, bucket)
     given = pairs(endpoint, "--endpoint")
@@ -107,7 +109,7 @@ def reauthorize(
     return None
 
 
-async def _consented(  # noqa: PLR0913 - a consent has as many parts
+async def _consented(
     call: Invocation,
     runtime: Runtime,
     key: ConnectionKey,

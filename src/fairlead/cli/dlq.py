@@ -318,9 +318,8 @@ async def _record(call: Invocation, runtime: Runtime, act: str, entry: DeadLette
         runtime,
         act,
         call.actor,
+        {"dead_letter_id": str(entry.dead_letter_id), **details},
         tenant=entry.tenant_id,
         provider=entry.provider,
         connection_id=entry.connection_id,
-        dead_letter_id=str(entry.dead_letter_id),
-        **details,
     )

@@ -100,6 +100,8 @@ def _manner_of(arguments: Sequence[str]) -> Manner:
 
 
 def _told(error: Exception, out: Output) -> int:
+    while isinstance(error, ExceptionGroup):  # what ended a task group; the first of them is the cause
+        error = error.exceptions[0]
     if isinstance(error, FairleadError):
         if out.verbose:
             traceback.print_exception(error)

@@ -166,7 +166,7 @@ async def _job(runtime: Runtime, job_id: str) -> JobView:
 
 async def _record(call: Invocation, runtime: Runtime, act: str, job: JobView, **details: str) -> None:
     told = {"job_id": str(job.job_id), "kind": job.kind, **details}
-    await record_act(runtime, act, call.actor, tenant=job.tenant_id, provider=job.provider, **told)
+    await record_act(runtime, act, call.actor, told, tenant=job.tenant_id, provider=job.provider)
 
 
 def _told(call: Invocation, tally: Tally) -> Exit:

@@ -1,8 +1,8 @@
-"""``fairlead providers``: profiles as they count here, checks of your own, and a request shown before it is sent."""
+"""``fairlead providers``: profiles as they count here, checks of your own, their token endpoints."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -63,7 +63,7 @@ def validate(
         typer.Argument(metavar="[FILE]...", help="Profile files or folders. Default: all that count here."),
     ] = None,
 ) -> Exit | None:
-    """Check profiles and tell everything wrong at once, with file, place and the way out. Ends with 78 then."""
+    """Check profiles and tell everything wrong at once, with file, place and the way out; then 78."""
     from fairlead.policy.profile_load import inspect_profiles, read_profile
 
     if files:
@@ -116,7 +116,9 @@ def resume(
             if dry_run:
                 return "would be resumed"
             await runtime.endpoints.resume(EndpointKey(provider, closed))
-            await record_act(runtime, "endpoint.resumed", call.actor, provider=provider, client_id=closed)
+            await record_act(
+                runtime, "endpoint.resumed", call.actor, {"client_id": closed}, provider=provider
+            )
             return "resumed"
 
         tally = await on_each(found, lambda closed: {"provider": provider, "client_id": closed}, one)
@@ -203,4 +205,3 @@ def _profile_files(given: Sequence[Path]) -> list[Path]:
     for path in given:
         found += sorted(path.glob("*.toml")) if path.is_dir() else [path]
     return found
-

@@ -64,7 +64,8 @@ def _from(name: str, source: str) -> Secret:
     if kind == "file" and place:
         return _checked(name, _file(Path(place)))
     raise InputInvalid(
-        f"--secret {name}=... names no source", hint="a secret itself is no source: env:VARIABLE, file:PATH, -, prompt"
+        f"--secret {name}=... names no source",
+        hint="a secret itself is no source: env:VARIABLE, file:PATH, -, prompt",
     )
 
 
@@ -75,7 +76,9 @@ def _file(path: Path) -> str:
     except PermissionError:
         raise
     except (OSError, UnicodeDecodeError) as error:
-        raise InputInvalid(f"{path} cannot be read ({type(error).__name__})", hint="name a text file") from None
+        raise InputInvalid(
+            f"{path} cannot be read ({type(error).__name__})", hint="name a text file"
+        ) from None
 
 
 def _prompted(name: str) -> Secret:
@@ -93,7 +96,9 @@ def _from_stdin(needed: str) -> dict[str, Secret]:
     try:
         found = json.loads(text)
     except ValueError:
-        raise InputInvalid("standard input begins like JSON and is none", hint="one object, name to secret") from None
+        raise InputInvalid(
+            "standard input begins like JSON and is none", hint="one object, name to secret"
+        ) from None
     return secrets_of(found)
 
 

@@ -24,8 +24,8 @@ OVERDUE_S = 60.0
 def status(call: Invocation) -> Exit | None:
     """Connections, jobs, dead letters, processes, token endpoints and schedules.
 
-    Ends with 4 where something is unhealthy: no process runs, a token endpoint is closed off by its breaker or
-    a pause, or a schedule was not kept.
+    Ends with 4 where something is unhealthy: no process runs, a token endpoint is closed off by its breaker
+    or a pause, or a schedule was not kept.
     """
     found = call.with_fairlead(_gather)
     problems = list(_problems(found))

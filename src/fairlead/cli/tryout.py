@@ -30,11 +30,17 @@ def try_out(
     call: Invocation,
     name: ProviderName,
     endpoint: Endpoint = None,
-    client_id: Annotated[str | None, typer.Option("--client-id", help="Default: that of the settings.")] = None,
-    scope: Annotated[list[str] | None, typer.Option("--scope", help="Scopes to ask for (assertions).")] = None,
+    client_id: Annotated[
+        str | None, typer.Option("--client-id", help="Default: that of the settings.")
+    ] = None,
+    scope: Annotated[
+        list[str] | None, typer.Option("--scope", help="Scopes to ask for (assertions).")
+    ] = None,
     connection: Annotated[
         str | None,
-        typer.Option("--connection", metavar="TENANT", help="With what is stored for this tenant's connection."),
+        typer.Option(
+            "--connection", metavar="TENANT", help="With what is stored for this tenant's connection."
+        ),
     ] = None,
     bucket: Bucket = "default",
     send: Annotated[
@@ -50,7 +56,9 @@ def try_out(
         call.out.record(_shown(*known, scope or ()))
         return None
     if endpoint or client_id or scope or variant:
-        raise InputInvalid("a connection brings its own endpoint, client id and variant", hint="leave them out")
+        raise InputInvalid(
+            "a connection brings its own endpoint, client id and variant", hint="leave them out"
+        )
     key = key_of(connection, provider, bucket)
 
     async def work(fairlead: Fairlead) -> dict[str, Any]:
@@ -118,7 +126,12 @@ def _shown(
     claims = None
     if profile.assertion is not None:
         claims = assertion_claims(
-            profile, endpoint, client_id=client_id, now_s=int(time.time()), jti="(fresh each time)", scopes=scopes
+            profile,
+            endpoint,
+            client_id=client_id,
+            now_s=int(time.time()),
+            jti="(fresh each time)",
+            scopes=scopes,
         )
     return {
         "provider": profile.label,

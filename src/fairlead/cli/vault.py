@@ -80,14 +80,7 @@ def rotate_key(
         call.out.record({"data_keys_to_rotate": keys})
         return None
     report = call.with_fairlead(lambda fairlead: _rotate(call, fairlead, rewrap_only))
-    call.out.record(
-        {
-            "renewed": report.renewed,
-            "resealed": report.resealed,
-            "rewrapped": report.rewrapped,
-            "left": report.left,
-        }
-    )
+    call.out.record(_counts(report))
     return Exit.PARTIAL if report.left else Exit.OK
 
 
@@ -105,10 +98,19 @@ async def _rotate(call: Invocation, fairlead: Fairlead, rewrap_only: bool) -> Ro
             tell(f"{now.done} {words[now.phase]}")
 
         report = await resealer(runtime).rotate(rewrap_only=rewrap_only, progress=progress)
-    counts = {"renewed": report.renewed, "resealed": report.resealed, "rewrapped": report.rewrapped}
-    master = runtime.vault.master_id
-    await record_act(runtime, "vault.rotated", call.actor, master_key=master, left=report.left, **counts)
+    await record_act(
+        runtime, "vault.rotated", call.actor, {"master_key": runtime.vault.master_id, **_counts(report)}
+    )
     return report
+
+
+def _counts(report: RotationReport) -> dict[str, int]:
+    return {
+        "renewed": report.renewed,
+        "resealed": report.resealed,
+        "rewrapped": report.rewrapped,
+        "left": report.left,
+    }
 
 
 async def _keys_to_rotate(fairlead: Fairlead) -> int:

@@ -41,7 +41,7 @@ NEEDS_REAUTH = "event.needs_reauth"
 TOKEN_EXPIRING = "event.token_expiring"
 WEBHOOK = "event.webhook"
 
-WEBHOOK_RETRY = RetryPolicy.uniform(14, base_s=5.0, cap_s=6 * 3600.0, jitter=Jitter.EQUAL)
+WEBHOOK_RETRY = RetryPolicy.uniform(13, base_s=5.0, cap_s=6 * 3600.0, jitter=Jitter.EQUAL)
 """A receiver that is away is asked for up to 11 hours: 5 s, 10 s, 20 s and so on."""
 ONCE_FOR_S = 3 * 3600.0
 """A webhook job's unique key outlives its end for so long: longer than its notice is retried and replayed."""

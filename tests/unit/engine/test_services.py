@@ -199,16 +199,22 @@ async def test_after_a_stall_the_session_is_asked_for_before_it_is_given_up(flee
     """A blocked loop wakes long after its lease: if nobody took its work, nothing has happened (E04)."""
     emit = Recorder()
     async with heartbeat(fleet, emit) as (beat, sessions):
+
+        async def late(operation: str) -> None:
+            await fleet.clock.sleep(1)
+
+        await fleet.clock.wait_sleepers()
+        sessions.link.before = late
         first = beat.session_id
         fleet.clock._now += 3 * LEASE_S  # time passed, and nobody ran
-        await fleet.advance(0)
-        assert beat.session_id == first
+        await fleet.advance(1)
+        assert (beat.session_id, beat.left_s) == (first, LEASE_S - 1)
         assert emit.events == []
-        assert first is not None
-        await sessions.bury([first])
+        fleet.database.sessions[first].lost_at = fleet.database.now  # type: ignore[index]
         fleet.clock._now += 3 * LEASE_S
-        await fleet.advance(0)
+        await fleet.advance(2)
         assert beat.session_id != first
+        sessions.link.before = None
 
 
 # ---- loop meter, memory guard --------------------------------------------------------------------------

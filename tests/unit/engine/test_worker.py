@@ -309,8 +309,10 @@ async def test_a_claim_that_returns_after_the_lease_was_lost_starts_nothing(flee
     await fleet.advance(20)
     assert len(gate.started) == 1  # under the new session, not under both
     gate.open.set()
-    await fleet.advance(2)
+    await fleet.advance(5)
     assert (await fleet.view(job)).state == "completed"
+    assert len(gate.started) == 1
+    assert process.emit.of(JobsHandedBack) == []
 
 
 # ---- memory (Q4) -----------------------------------------------------------------------------------

@@ -88,6 +88,15 @@ class PostgresEndpointGate:
         )
         return None if row is None else row["opened_s"]
 
+    async def penalise(self, key: EndpointKey, limits: EndpointLimits, hint_s: float) -> None:
+        await self._database.fetch(
+            statement("endpoint_penalise"),
+            provider=key.provider,
+            client_id=key.client_id,
+            per_s=limits.per_s,
+            hint_s=hint_s,
+        )
+
     async def pause(self, key: EndpointKey, reason: str, secret_fingerprint: str) -> bool:
         row = await self._database.first(
             statement("endpoint_pause"),

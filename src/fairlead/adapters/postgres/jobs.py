@@ -148,18 +148,13 @@ class PostgresJobStore:
     # ---- outcomes ------------------------------------------------------------------------------
 
     async def acknowledge(self, outcomes: Sequence[Outcome]) -> set[UUID]:
-        """See the port."""
+        """See the port. InputInvalid where one of them cannot be stored; then none is."""
         if not outcomes:
             return set()
         try:
             accepted = await self._database.again(
                 lambda: self._write(outcomes), lambda: self._write_or_settled(outcomes)
             )
-        except InputInvalid:
-            if len(outcomes) == 1:
-                raise
-            middle = len(outcomes) // 2  # one bad outcome must not hold up its neighbours
-            return await self.acknowledge(outcomes[:middle]) | await self.acknowledge(outcomes[middle:])
         except (CommitInDoubt, asyncio.CancelledError):
             self._in_doubt.update(outcome.lease_id for outcome in outcomes)
             raise

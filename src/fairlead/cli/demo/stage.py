@@ -141,8 +141,8 @@ class Stage:
             await asyncio.sleep(LOOK_EVERY_S)
 
     def _open_ends(self, sample: Sample) -> bool:
-        missed = sample.states.get("needs_reauth", 0)
-        return bool(sample.states.get("unknown")) or missed < len(self._plan.leaving())
+        left = {account.key for account in self._plan.leaving()}
+        return bool(sample.states.get("unknown")) or not left <= sample.needs_reauth
 
     async def _end(self) -> Report:
         world, scene = self._world, self._scene

@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from fairlead.cli.demo.tail import Provider
-from fairlead.engine.ports import Credential, SessionView
+from fairlead.engine.ports import ConnectionKey, Credential, SessionView
 from fairlead.runtime import Runtime
 
 Tell = Callable[[str], None]
@@ -26,6 +26,7 @@ class Sample:
 
     at_s: float
     states: Mapping[str, int]
+    needs_reauth: frozenset[ConnectionKey]
     generations: int
     jobs: Mapping[str, int]
     dead_letters: Mapping[str, int]
@@ -33,7 +34,7 @@ class Sample:
     gates: Sequence[Mapping[str, Any]]
 
 
-NOTHING = Sample(0.0, {}, 0, {}, {}, (), ())
+NOTHING = Sample(0.0, {}, frozenset(), 0, {}, {}, (), ())
 
 
 @dataclass(slots=True)
@@ -66,6 +67,7 @@ class Watch:
         sample = Sample(
             at_s=time.monotonic(),
             states=Counter(each.state for each in found),
+            needs_reauth=frozenset(each.connection.key for each in found if each.state == "needs_reauth"),
             generations=sum(each.generation - 1 for each in found),
             jobs=await runtime.jobs.counts(),
             dead_letters=await runtime.dead_letters.counts(),

@@ -102,6 +102,10 @@ class EndpointGate(Protocol):
         """The destination's health; returns how long the breaker opened by this, if it did."""
         ...
 
+    async def penalise(self, key: EndpointKey, limits: EndpointLimits, hint_s: float) -> None:
+        """The provider answered "too many": nobody sends for *hint_s*, then at the rate again."""
+        ...
+
     async def pause(self, key: EndpointKey, reason: str, secret_fingerprint: str) -> bool:
         """The client id or secret was refused: nobody sends until resumed or until the secret changes."""
         ...

@@ -43,7 +43,7 @@ from fairlead.errors import (
 from fairlead.events import EndpointStateChanged, TokenRefreshFailed
 from fairlead.faultpoint import faultpoint
 from fairlead.policy import token_outcome as outcomes
-from fairlead.policy.hint import parse_retry_after
+from fairlead.policy.hint import clamp_hint, parse_retry_after
 from fairlead.policy.profile import Profile
 from fairlead.policy.token import account_mismatch
 from fairlead.policy.token_parse import parse_answer
@@ -236,6 +236,8 @@ class Exchange:
         hint_s = None
         if isinstance(outcome, outcomes.NotProcessed) and outcome.retry_after is not None:
             hint_s = parse_retry_after([outcome.retry_after], server_date=outcome.date, now_epoch_s=None)
+        if outcome.category == "transient_rate_limit":
+            await self._rooms.gate.penalise(step.endpoint, step.limits, clamp_hint(hint_s or 0.0))
         return self._failed(step, TransientFailure, outcome.code, outcome.category, hint_s)
 
     async def _client_refused(self, step: _Try, outcome: outcomes.Rejected) -> FairleadError:

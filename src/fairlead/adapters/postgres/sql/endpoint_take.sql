@@ -21,11 +21,11 @@ decided AS (
         CASE WHEN gate.halted OR gate.shut THEN 0
              WHEN gate.probing THEN 1
              WHEN :per_s::float8 IS NULL THEN :want::integer
-             ELSE least(:want::integer, floor(gate.level)::integer) END AS granted
+             ELSE greatest(0, least(:want::integer, floor(gate.level)::integer)) END AS granted
     FROM gate
 )
 UPDATE endpoint_gate g SET
-    permits = CASE WHEN :per_s::float8 IS NULL THEN d.permits ELSE greatest(0, d.level - d.granted) END,
+    permits = CASE WHEN :per_s::float8 IS NULL THEN d.permits ELSE d.level - d.granted END,
     refilled_at = greatest(g.refilled_at, now()),
     probe_until = CASE WHEN d.probing THEN now() + :probe_s::float8 * interval '1 second' ELSE g.probe_until END,
     state = CASE WHEN d.state = 'paused' AND NOT d.halted THEN 'closed' ELSE g.state END

@@ -1,0 +1,219 @@
+"""``fairlead run``: a process of the fleet, from start to the end of its drain.
+
+SIGTERM or SIGINT: claim no more, let jobs end, hand the rest back, exit 0. A second one: at once, exit 143 or
+130. SIGUSR1 tells on stderr where every task stands. Under systemd (Type=notify) it says when it is ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pkgutil
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fairlead import __version__
+from fairlead.cli.exits import Exit
+from fairlead.cli.invocation import Invocation, command, single
+from fairlead.errors import ConfigInvalid, InputInvalid
+
+if TYPE_CHECKING:
+    from fairlead.app import Fairlead
+    from fairlead.logs import Logs
+    from fairlead.runtime import Roles
+
+app = single()
+
+ROLES = ("worker", "scheduler")
+AT_ONCE_S = 5.0
+"""After a second signal: time to hand jobs back. What a killed process leaves is recovered by the others."""
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@command(app, "run")
+def run(
+    call: Invocation,
+    role: Annotated[
+        str,
+        typer.Option(
+            "--role", help="What this process does: worker, scheduler, or both by comma. Rescue always runs."
+        ),
+    ] = ",".join(ROLES),
+    app_path: Annotated[
+        str | None,
+        typer.Option(
+            "--app", metavar="MODULE:OBJECT", help="A Fairlead of yours, with your jobs and events."
+        ),
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option("--concurrency", min=1, max=10_000, help="Jobs at once. Default: the settings'."),
+    ] = None,
+) -> Exit | None:
+    """Work: refresh tokens, run jobs, keep schedules, rescue the work of processes that died.
+
+    Start as many as you like, on as many hosts as you like. SIGTERM ends one without a loss.
+    """
+    roles = _roles(role)
+    if concurrency is not None:
+        call = call.with_flags({("worker", "concurrency"): concurrency})
+    fairlead = _own(call, app_path) if app_path else _plain(call)
+    return asyncio.run(_Process(call, fairlead, roles).work())
+
+
+def _roles(text: str) -> Roles:
+    from fairlead.runtime import Roles
+
+    named = [part.strip() for part in text.split(",") if part.strip()]
+    unknown = sorted(set(named) - set(ROLES))
+    if unknown or not named:
+        raise InputInvalid(f"{text!r} names no role of a process", hint=f"--role {','.join(ROLES)}")
+    return Roles(worker="worker" in named, scheduler="scheduler" in named)
+
+
+def _plain(call: Invocation) -> Fairlead:
+    from fairlead.app import Fairlead
+
+    return Fairlead(call.config())
+
+
+def _own(call: Invocation, path: str) -> Fairlead:
+    """The user's object. It reads its own settings, so what stands here reaches it by the environment."""
+    from fairlead.app import Fairlead
+
+    if call.manner.config_file is not None:
+        os.environ["FAIRLEAD_CONFIG"] = str(call.manner.config_file)
+    for setting, value in call.flags.items():
+        os.environ[f"FAIRLEAD_{'__'.join(setting).upper()}"] = str(value)
+    sys.path.insert(0, os.getcwd())
+    try:
+        found = pkgutil.resolve_name(path)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigInvalid(
+            f"--app {path} cannot be loaded ({type(error).__name__}: {error})",
+            hint="give module:object; the module is looked for here first",
+        ) from error
+    if not isinstance(found, Fairlead):
+        raise ConfigInvalid(
+            f"--app {path} is a {type(found).__name__}, no Fairlead", hint="name your Fairlead object"
+        )
+    return found
+
+
+class _Process:
+    """One life: signals, logs, and the drain."""
+
+    def __init__(self, call: Invocation, fairlead: Fairlead, roles: Roles) -> None:
+        self._call = call
+        self._fairlead = fairlead
+        self._roles = roles
+        self._signals: list[int] = []
+        self._is_open = False
+
+    async def work(self) -> Exit:
+        """Until stopped; how it ended."""
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            loop.add_signal_handler(number, self._asked, number)
+        loop.add_signal_handler(signal.SIGUSR1, _tell_tasks)
+        async with self._fairlead:
+            logs = self._open_logs()
+            try:
+                self._is_open = True
+                if not self._signals:  # somebody may have thought better of it while we started
+                    self._announce()
+                    await self._fairlead.run(self._roles)
+            finally:
+                self._is_open = False
+                logs.close()
+        return self._exit
+
+    @property
+    def _exit(self) -> Exit:
+        if len(self._signals) < 2:
+            return Exit.OK
+        return Exit.TERMINATED if self._signals[1] == signal.SIGTERM else Exit.INTERRUPTED
+
+    def _asked(self, number: int) -> None:
+        self._signals.append(number)
+        if self._is_open:
+            self._fairlead.stop()
+        if len(self._signals) == 1:
+            _notify_supervisor("STOPPING=1")
+            self._call.out.say("draining; a second signal stops at once")
+        else:
+            loop = asyncio.get_running_loop()
+            loop.call_later(AT_ONCE_S, os._exit, int(self._exit))
+            for each in SIGNALS:  # a third one ends the process by the system's own hand
+                loop.remove_signal_handler(each)
+
+    def _open_logs(self) -> Logs:
+        from fairlead.logs import configure, log_event
+
+        runtime = self._fairlead.runtime
+        runtime.bus.subscribe(log_event)
+        given = runtime.settings.log
+        manner = self._call.manner
+        level = "debug" if manner.verbose else "error" if manner.quiet else given.level
+        return configure(level, "json" if manner.as_json else given.format)
+
+    def _announce(self) -> None:
+        """The one line that says that it works."""
+        runtime = self._fairlead.runtime
+        settings = runtime.settings.worker
+        roles = [name for name in ROLES if getattr(self._roles, name)]
+        if self._call.out.as_json:
+            self._call.out.record(
+                {
+                    "event": "ready",
+                    "version": __version__,
+                    "pid": os.getpid(),
+                    "session_id": runtime.heartbeat.session_id,
+                    "roles": roles,
+                    "concurrency": settings.concurrency,
+                }
+            )
+        else:
+            told = f"{' and '.join(roles)}, {settings.concurrency} jobs at once, pid {os.getpid()}"
+            self._call.out.say(f"fairlead {__version__} is ready: {told}")
+        _notify_supervisor("READY=1")
+
+
+def _notify_supervisor(state: str) -> None:
+    """Tell systemd (sd_notify(3)), if it asked to be told."""
+    place = os.environ.get("NOTIFY_SOCKET")
+    if not place:
+        return
+    address = f"\0{place[1:]}" if place.startswith("@") else place
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+            sock.sendto(state.encode(), address)
+    except OSError:
+        pass  # a supervisor that does not listen is no reason to stop
+
+
+def _tell_tasks() -> None:
+    """Where every task stands, outermost call first: files and lines, no values."""
+    lines = []
+    for task in sorted(asyncio.all_tasks(), key=lambda each: each.get_name()):
+        lines.append(f"task {task.get_name()}:")
+        lines += [
+            f"  {frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}" for frame in _frames(task)
+        ]
+    sys.stderr.write("\n".join([*lines, ""]))
+    sys.stderr.flush()
+
+
+def _frames(task: asyncio.Task[Any]) -> Iterator[FrameType]:
+    waiting: Any = task.get_coro()
+    while waiting is not None:
+        frame = getattr(waiting, "cr_frame", None) or getattr(waiting, "gi_frame", None)
+        if frame is not None:
+            yield frame
+        waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "gi_yieldfrom", None)

@@ -1,0 +1,1 @@
+"""What the experiments are made of."""
