@@ -74,7 +74,7 @@ async def test_the_newest_send_of_a_generation_is_found(journal: FileJournal) ->
     assert found.epoch == 9
 
 
-async def test_two_places_with_the_same_index_number_are_told_apart(journal: FileJournal) -> None:
+async def test_places_that_look_alike_are_told_apart(journal: FileJournal) -> None:
     one = entry_number(1)
     other = replace(one, connection_id=UUID(int=1 << 100 | 1), rotation_id=uuid4())
     await journal.append(one)

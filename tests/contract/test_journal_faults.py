@@ -313,4 +313,4 @@ async def test_every_acknowledged_entry_outlives_kill_9(tmp_path: Path) -> None:
         assert owed <= orphans
         for number in acknowledged:
             assert await survivor.find(UUID(int=number), number) == entry_number(number)
-    assert len(acknowledged) > 500
+    assert len(acknowledged) >= 500

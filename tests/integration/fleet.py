@@ -26,7 +26,6 @@ from tests.integration.dot import ROOT, DotServer
 from tests.support.servers import drop_database, fresh_database
 
 PROVIDER = "generic_oauth2"
-COMMAND = (os.environ["FLEET_WORKER"],) if "FLEET_WORKER" in os.environ else ("-m", "fairlead", "run")
 STOP_S = 30.0
 LOOK_S = 0.02
 """How often a condition is looked at that nothing announces."""
@@ -125,7 +124,7 @@ class Fleet:
         path = self.config.parent / f"worker-{self.started}.log"
         with path.open("wb") as log:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, *COMMAND, "--config", str(self.config),
+                sys.executable, "-m", "fairlead", "run", "--config", str(self.config),
                 cwd=ROOT, env=env, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
         self.processes.append(process)

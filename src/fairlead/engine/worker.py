@@ -11,7 +11,7 @@ run is an outcome, written under the lease id of its claim.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from uuid import UUID
@@ -24,7 +24,7 @@ from fairlead.engine.memory import MemoryGuard
 from fairlead.engine.ports import ClaimFilter, Job, JobStore, MemoryGauge, Outcome, Rescheduled
 from fairlead.engine.services.heartbeat import Heartbeat
 from fairlead.engine.services.service import Health
-from fairlead.engine.timing import TimeLimit, heard
+from fairlead.engine.timing import heard
 from fairlead.errors import ConfigInvalid
 from fairlead.events import Emit, ServiceFailed
 from fairlead.faultpoint import faultpoint
@@ -33,7 +33,11 @@ SOON_SHARE = 0.02  # of the poll interval: the shortest wait for work that is du
 RUN_SHARE, CANCEL_SHARE = 0.75, 0.9
 """Of the grace: when running jobs are cancelled, and when even those that ignore it are handed back. With the
 default of 60 s the leases are free after 45 s, and 6 s are left to write what ended last."""
+CANCEL_HURRIED_S, WRITE_HURRIED_S = 1.0, 2.0
+"""The same after a second stop, in seconds from it."""
 LAST_WRITE_S = 1.0
+ALONE_S = 5.0
+"""How long suspects may follow each other before other work has its turn again, for as long as they took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +99,11 @@ class Worker:
         self._running: dict[int, _Run] = {}  # by lease id: after a lost lease a job may be here twice
         self._handed_back: set[int] = set()
         self._suspect: tuple[Job, UUID] | None = None
+        self._alone_since: float | None = None
         self._more = True
         self._next_claim = self._next_suspect = clock.monotonic()
         self._stopped_at: float | None = None
-        self._at_once = False
+        self._hurried_at: float | None = None
         heartbeat.on_lost(self._lease_lost)
         heartbeat.on_opened(self.wake)
 
@@ -118,8 +123,8 @@ class Worker:
         """Claim no more, let jobs end within the grace, hand the rest back. A second call: at once."""
         if self._stopped_at is None:
             self._stopped_at = self._clock.monotonic()
-        else:
-            self._at_once = True
+        elif self._hurried_at is None:
+            self._hurried_at = self._clock.monotonic()
         self._woken.set()
 
     async def run(self) -> None:
@@ -131,7 +136,7 @@ class Worker:
                 wait_s = await self._guarded_step(group)
                 if self._stopped_at is None:
                     await heard(self._woken, self._clock, wait_s)
-            await self._drain(self._stopped_at)
+            await self._drain()
             writer.cancel()
 
     # ---- working -------------------------------------------------------------------------------
@@ -176,7 +181,11 @@ class Worker:
         """Until the next job is due, at most a poll interval."""
         due_s = await self._jobs.next_due_s(self._wanted)
         poll_s = self._poll_s()
-        return poll_s if due_s is None else min(poll_s, max(due_s, self._settings.poll_s * SOON_SHARE))
+        if due_s is None:
+            return poll_s
+        if due_s <= 0:  # due and not to be had: another worker is at it, or it is a suspect
+            due_s = self._next_suspect - self._clock.monotonic()
+        return min(poll_s, max(due_s, self._settings.poll_s * SOON_SHARE))
 
     def _poll_s(self) -> float:
         return self._settings.poll_s * (0.5 + self._draw())
@@ -200,22 +209,26 @@ class Worker:
         else:
             self._acks.put(job, _handed_back(job) if failed else task.result())
         if self._suspect is not None and self._suspect[0] is job:
-            self._suspect = None
+            self._end_suspect()
         if self._more or self._suspect is not None or self._stopped_at is not None:
             self._woken.set()
 
     def _flushed(self) -> None:
-        if self._suspect is not None:
+        if self._suspect is not None or self._stopped_at is not None:
             self._woken.set()
 
     # ---- suspects ------------------------------------------------------------------------------
 
     async def _reserve_suspect(self, session_id: UUID) -> None:
         """Take one job that was in flight at a crash. It does not run yet; nothing new begins before it."""
-        self._next_suspect = self._clock.monotonic() + self._settings.poll_s
+        asked_at = self._clock.monotonic()
+        self._next_suspect = asked_at + self._settings.poll_s
         job = await self._jobs.claim_suspect(self._wanted, session_id)
-        if job is not None:
-            self._suspect = job, session_id
+        if job is None:
+            self._alone_since = None
+            return
+        self._suspect = job, session_id
+        self._alone_since = asked_at if self._alone_since is None else self._alone_since
 
     async def _serve_suspect(self, group: asyncio.TaskGroup) -> None:
         """Start the suspect once nothing can be lost with it: no other run, no unwritten result."""
@@ -229,7 +242,18 @@ class Worker:
         if started:
             self._start(group, job, session_id)
         if job.lease_id not in self._running:
-            self._suspect = None
+            self._end_suspect()
+
+    def _end_suspect(self) -> None:
+        """A crash leaves many innocent suspects: the next follows at once, until others waited enough."""
+        self._suspect = None
+        now = self._clock.monotonic()
+        alone_s = 0.0 if self._alone_since is None else now - self._alone_since
+        if alone_s < ALONE_S:
+            self._next_suspect = now
+        else:
+            self._next_suspect, self._alone_since = now + alone_s, None
+        self.wake()
 
     # ---- losing and leaving --------------------------------------------------------------------
 
@@ -255,21 +279,33 @@ class Worker:
         """Hand back a suspect that was taken and not begun."""
         if self._suspect is not None and self._suspect[0].lease_id not in self._running:
             self._acks.put(self._suspect[0], _handed_back(self._suspect[0]))
-            self._suspect = None
+            self._suspect = self._alone_since = None
 
-    async def _drain(self, stopped_at: float) -> None:
-        grace_s = self._settings.grace_s
-        self._emit(WorkerDraining(len(self._running), grace_s))
+    async def _drain(self) -> None:
+        self._emit(WorkerDraining(len(self._running), self._settings.grace_s))
         self._return_suspect()
-        await self._wait_empty(stopped_at + grace_s * RUN_SHARE, until_hurried=True)
+        await self._wait_while(lambda: bool(self._running), RUN_SHARE, hurried_s=0.0)
         self._cancel(list(self._running.values()), "drain")
-        await self._wait_empty(stopped_at + grace_s * CANCEL_SHARE, until_hurried=False)
+        await self._wait_while(lambda: bool(self._running), CANCEL_SHARE, hurried_s=CANCEL_HURRIED_S)
         self._give_up_on_stuck()
-        await self._write_last(stopped_at + grace_s)
+        await self._wait_while(
+            lambda: self._acks.pending > 0, 1.0, hurried_s=WRITE_HURRIED_S, at_least_s=LAST_WRITE_S
+        )
+        if self._acks.pending:
+            told = f"{self._acks.pending} results could not be written before the stop; their jobs run again"
+            self._emit(ServiceFailed("worker", told))
 
-    async def _wait_empty(self, end_by: float, *, until_hurried: bool) -> None:
-        while self._running and not (until_hurried and self._at_once):
-            left_s = end_by - self._clock.monotonic()
+    async def _wait_while(
+        self, busy: Callable[[], bool], share: float, *, hurried_s: float, at_least_s: float = 0.0
+    ) -> None:
+        """Wait while *busy*, until *share* of the grace is over, or *hurried_s* after a second stop."""
+        began = self._clock.monotonic()
+        while busy():
+            assert self._stopped_at is not None
+            end = self._stopped_at + self._settings.grace_s * share
+            if self._hurried_at is not None:
+                end = min(end, self._hurried_at + hurried_s)
+            left_s = max(end, began + at_least_s) - self._clock.monotonic()
             if left_s <= 0:
                 return
             self._woken.clear()
@@ -282,15 +318,6 @@ class Worker:
             self._acks.put(run.job, _handed_back(run.job))
         if self._running:
             self._emit(HandlersStuck(tuple(sorted({run.job.kind for run in self._running.values()}))))
-
-    async def _write_last(self, end_by: float) -> None:
-        left_s = max(end_by - self._clock.monotonic(), LAST_WRITE_S)
-        try:
-            async with TimeLimit(self._clock, left_s):
-                await self._acks.flushed()
-        except TimeoutError:
-            told = f"{self._acks.pending} results could not be written before the stop; their jobs run again"
-            self._emit(ServiceFailed("worker", told))
 
 
 def _runnable(wanted: ClaimFilter, kinds: Iterable[str]) -> ClaimFilter:

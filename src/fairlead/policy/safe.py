@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from fairlead.errors import FairleadError
+from fairlead.policy.redact import redact
 
 MAX_SAFE_BYTES = 4096
 
@@ -28,7 +29,7 @@ _INSTEAD = "\ufffd"
 
 
 def safe_text(value: object, max_bytes: int = MAX_SAFE_BYTES) -> str:
-    """A text for *value* that can be stored and shown: valid UTF-8, printable, bounded, never empty.
+    """A text for *value* that can be stored and shown: valid UTF-8, printable, bounded, secrets masked.
 
     An exception reads ``TypeName: message``; ours read as they are. Default bound 4 KiB.
 
@@ -38,7 +39,8 @@ def safe_text(value: object, max_bytes: int = MAX_SAFE_BYTES) -> str:
     text, name = _text_of(value, max_bytes), type(value).__name__
     if isinstance(value, BaseException) and not isinstance(value, FairleadError):
         text = f"{name}: {text}" if text.strip() else name
-    return clipped(_UNPRINTABLE.sub(_INSTEAD, text), max_bytes).strip() or name
+    # Masked before it is cut: half a secret is still half a secret (T8).
+    return clipped(redact(_UNPRINTABLE.sub(_INSTEAD, text)), max_bytes).strip() or name
 
 
 def safe_json(value: object, max_bytes: int = MAX_SAFE_BYTES) -> str:

@@ -12,7 +12,7 @@ from fairlead.engine.handler import Handler, JobContext
 from fairlead.engine.ports import ClaimFilter, MemoryUsage
 from fairlead.engine.worker import WorkerSettings
 from fairlead.errors import ConfigInvalid, ReauthRequired, TransientFailure
-from fairlead.events import JobDead, JobFinished, LeaseLost, StaleWriteRefused
+from fairlead.events import JobDead, JobFinished, LeaseLost, ServiceFailed, StaleWriteRefused
 from fairlead.policy.category import Category
 from fairlead.policy.retry import DEFAULT_RULES
 from tests.support.engine import IDS, Recorder, half, new_job
@@ -205,6 +205,23 @@ async def test_a_second_stop_is_at_once(fleet: Fleet) -> None:
     await process.stopped()
     assert fleet.clock.monotonic() == 0
     assert (await fleet.view(job)).attempt == 0
+
+
+async def test_a_second_stop_waits_for_nobody(fleet: Fleet) -> None:
+    """Not for a deaf handler, and not for a store that is away."""
+    gate = Gate(deaf=True)
+    await fleet.enqueue()
+    process = await fleet.start(gate.handler)
+    await gate.wait_running(1)
+    process.stop()
+    await fleet.advance(10)
+    process.link.away = True
+    process.stop()
+    await fleet.advance(3)
+    assert process.emit.of(HandlersStuck) == [HandlersStuck(("work",))]
+    assert "could not be written" in process.emit.of(ServiceFailed)[-1].reason
+    gate.open.set()
+    await process.stopped()
 
 
 async def test_a_handler_that_ignores_its_end_loses_its_lease_all_the_same(fleet: Fleet) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
+
+import pytest
 
 from fairlead.engine.events import StoreReachable
 from fairlead.engine.handler import Handler, JobContext
@@ -97,6 +100,50 @@ async def test_a_suspect_runs_alone_and_its_neighbours_are_not_disturbed(fleet: 
     await fleet.advance(2)
     assert slow.started == ["slow", "late"]
     assert await fleet.jobs.counts() == {"completed": 3}
+
+
+async def test_a_crash_with_many_jobs_in_flight_is_worked_off_quickly(fleet: Fleet) -> None:
+    """All but one of the suspects are innocent: they follow each other without a wait in between."""
+    gate, quick = Gate(), Gate("quick")
+    quick.open.set()
+    await fleet.enqueue(*(new_job() for _ in range(100)))
+    first = await fleet.start(gate.handler, quick.handler, concurrency=100)
+    await gate.wait_running(100)
+    await first.kill()
+    fleet.proven_dead.add(first.pid)
+    gate.open.set()
+    await fleet.start(gate.handler, quick.handler)
+    await fleet.advance(7)  # a rescue pass, and a poll
+    assert await fleet.jobs.counts() == {"completed": 100}
+
+
+@pytest.mark.slow
+async def test_slow_suspects_leave_other_work_its_share(fleet: Fleet) -> None:
+    """Each suspect takes 20 s: in between, other work is done for as long."""
+
+    async def slow(context: JobContext) -> None:
+        await fleet.clock.sleep(20)
+
+    done_at: list[float] = []
+
+    async def other(context: JobContext) -> None:
+        done_at.append(fleet.clock.monotonic())
+
+    handlers = [Handler("slow", slow), Handler("other", other)]
+    await fleet.enqueue(*(new_job("slow") for _ in range(5)))
+    first = await fleet.start(*handlers)
+    await fleet.advance(1)
+    await first.kill()
+    fleet.proven_dead.add(first.pid)
+    second = await fleet.start(*handlers)
+    for _ in range(200):
+        await fleet.enqueue(new_job("other"))
+        await fleet.advance(1)
+    assert await fleet.jobs.counts() == {"completed": 205}
+    assert second.operations["claim"] < 400  # a suspect that waits for its turn makes nobody ask in haste
+    waits = [later - earlier for earlier, later in pairwise(done_at)]
+    assert max(waits) < 23
+    assert sum(wait > 10 for wait in waits) == 5  # once per suspect
 
 
 async def test_a_job_that_kills_its_worker_ends_after_three_crashes_and_harms_nobody(fleet: Fleet) -> None:

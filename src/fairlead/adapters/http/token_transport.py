@@ -41,6 +41,7 @@ _PUBLIC_ONLY = AddressPolicy()
 _BAD_HEADER = re.compile(r"[^\t\x20-\x7e]")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _FORM = "application/x-www-form-urlencoded"
+_JSON = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ class AiohttpTokenTransport:
         await self.close()
 
     async def send(self, call: TokenCall, before_sent: Callable[[], Awaitable[None]]) -> Answered | NoAnswer:
-        """POST the form of *call* once.
+        """Send *call* once.
 
         Raises what *before_sent* raised, and InputInvalid for a call that cannot be put into HTTP; nothing
         was sent then. A cancellation passes up; it is `sent` if *before_sent* had returned.
@@ -126,10 +127,12 @@ class AiohttpTokenTransport:
 
     async def _exchange(self, call: TokenCall, url: URL, headers: dict[str, str], flight: Flight) -> Answered:
         self._policy.check_literal(url.host or "")
-        session = self._session(call.reuse_connection)
-        async with session.post(
+        # aiohttp repeats GET and DELETE by itself where a kept connection turns out dead: those get a new one
+        session = self._session(call.reuse_connection and call.method == "POST")
+        async with session.request(
+            call.method,
             url,
-            data=_form(call),
+            data=_content(call),
             headers=headers,
             allow_redirects=False,
             proxy=self._proxy(url),
@@ -215,9 +218,10 @@ def _checked_headers(call: TokenCall) -> dict[str, str]:
     headers = {
         "Accept": "application/json",
         "Accept-Encoding": "identity",
-        "Content-Type": _FORM,
         "User-Agent": "fairlead",
     }
+    if _content(call) is not None:
+        headers["Content-Type"] = _FORM if call.json_body is None else _JSON
     for name, value in call.headers.items():
         if not _HEADER_NAME.fullmatch(name) or _BAD_HEADER.search(value.reveal()):
             raise InputInvalid("a header of the token request has a character that HTTP does not allow")
@@ -225,7 +229,12 @@ def _checked_headers(call: TokenCall) -> dict[str, str]:
     return headers
 
 
-def _form(call: TokenCall) -> bytes:
+def _content(call: TokenCall) -> bytes | None:
+    """What goes into the body: JSON, or the form; a form of no fields only where the method wants a body."""
+    if call.json_body is not None:
+        return call.json_body.encode()
+    if not call.form and call.method != "POST":
+        return None
     return urlencode({name: value.reveal() for name, value in call.form.items()}).encode()
 
 

@@ -1,7 +1,7 @@
 """Reading everybody's files: an index of eight bytes an entry, kept for each file and only ever extended.
 
-An index number is 40 bits of the entry's place (connection and generation) and 24 bits of its offset. Two
-places may share their bits; the entry itself is read and compared.
+An index number is a hash of 40 bits of the entry's place (connection and generation) and 24 bits of its
+offset. Two places may share a hash; the entry itself is read and compared.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def trim(path: Path) -> None:
 
 
 def _number(connection: bytes, generation: int, offset: int) -> int:
-    place = (int.from_bytes(connection[-5:], "big") ^ generation) & _PLACE_MASK
+    place = hash((connection, generation)) & _PLACE_MASK  # differs by process, as does the index
     return place << 24 | offset
 
 

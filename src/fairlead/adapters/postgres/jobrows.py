@@ -13,7 +13,8 @@ from fairlead.policy.job import LONGEST_DELAY_S
 from fairlead.policy.payload import encode_args
 from fairlead.policy.safe import safe_text
 
-MAX_FAILURE_BYTES = 8 * 1024
+MAX_CODE_BYTES = 200
+MAX_DETAILS_BYTES = 4 * 1024
 
 
 def new_job_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
@@ -46,24 +47,22 @@ def args_text(args: Mapping[str, Any], tenant: str) -> str:
 
 
 def failure_text(failure: FailureRecord) -> str:
-    """JSON of one failed attempt; never fails."""
-    return tamed(
-        {
-            "category": failure.category,
-            "code": failure.code or "unknown",
-            "reason": safe_text(failure.reason),
-            "ran_s": failure.ran_s,
-            "attempt": failure.attempt,
-            "next_retry_s": failure.next_retry_s,
-            "details": dict(failure.details),
-        },
-        MAX_FAILURE_BYTES,
-    )
+    """JSON of one failed attempt; never fails. Only its details may be cut short."""
+    fields = {
+        "category": failure.category,
+        "code": safe_text(failure.code, MAX_CODE_BYTES) if failure.code else "unknown",
+        "reason": safe_text(failure.reason),
+        "ran_s": failure.ran_s,
+        "attempt": failure.attempt,
+        "next_retry_s": failure.next_retry_s,
+    }
+    details = tamed(dict(failure.details), MAX_DETAILS_BYTES)
+    return f'{tamed(fields).removesuffix("}")},"details":{details}}}'
 
 
 def cancel_text(reason: str) -> str:
     """JSON of what a cancelled job keeps as its result."""
-    return tamed({"cancelled": safe_text(reason)}, MAX_FAILURE_BYTES)
+    return tamed({"cancelled": safe_text(reason)})
 
 
 def rescheduled_columns(outcomes: Sequence[Rescheduled]) -> dict[str, list[Any]]:

@@ -17,7 +17,7 @@ from fairlead.cli.demo.recovery import Recovery
 from fairlead.cli.demo.watch import everyone
 from fairlead.engine.ports import ConnectionKey, Credential, DeadLetter, JobView
 from fairlead.runtime import Runtime
-from fairlead.testing.ledger import Burn, Ledger, Verdict, judge
+from fairlead.testing.ledger import Burn, GenerationCount, Ledger, Verdict, judge, posts_of
 
 LOST = "lost_rotation"
 WINDOW_S = 1.0
@@ -134,17 +134,45 @@ class Judge:
         left = {account.key for account in self.run.left}
         return [key for key, why in self.books.needs_reauth.items() if why == LOST and key not in left]
 
+    @property
+    def window(self) -> tuple[float, float]:
+        """When answers could be lost with the killed worker, on the clock that all processes share."""
+        killed_s = self.run.recovery.killed_s
+        return killed_s - WINDOW_S, killed_s + WINDOW_S
+
+    def had_in_flight(self, provider: str, connection: str) -> bool:
+        """Whether the killed worker was refreshing this connection when it died."""
+        return any(
+            key.provider == provider and f"{key.tenant}-{key.bucket}" == connection
+            for key in self.run.recovery.seen
+        )
+
     def burnt_outside(self) -> list[Burn]:
         """Burnt generations that the kill does not explain."""
-        killed_s = self.run.recovery.killed_s
-        window = (killed_s - WINDOW_S, killed_s + WINDOW_S)
-        outside = set(self.verdict.burnt_outside([window]))
-        held = {(key.provider, f"{key.tenant}-{key.bucket}") for key in self.run.recovery.seen}
+        outside = set(self.verdict.burnt_outside([self.window]))
         return [
             burn
             for burn in self.verdict.burns
-            if burn in outside or (burn.provider, burn.connection) not in held
+            if burn in outside or not self.had_in_flight(burn.provider, burn.connection)
         ]
+
+    def presented_too_often(self) -> list[GenerationCount]:
+        """Generations presented more often than the policy allows, as far as their clients could know.
+
+        The ledger takes a refusal for known once its last byte is with the kernel; a client that is killed
+        before it has read it does not know, and may ask once more.
+        """
+        return [count for count in self.verdict.violations if _excess(count) > self._unread_refusals(count)]
+
+    def _unread_refusals(self, count: GenerationCount) -> int:
+        begins, ends = self.window
+        return self.had_in_flight(count.provider, count.connection) * sum(
+            (post.provider, post.connection, post.generation)
+            == (count.provider, count.connection, count.generation)
+            and post.kind == "refused"
+            and begins <= (post.t_answered or 0.0) <= ends
+            for post in posts_of(self.ledger)
+        )
 
     def policies(self) -> list[dict[str, Any]]:
         """The figures of each replay policy."""
@@ -182,7 +210,7 @@ class Judge:
             f"{count.provider} {count.connection}: generation {count.generation} was presented "
             f"{count.posts} times, with {count.answered_failures} answered failures and "
             f"{count.replays_allowed} allowed replays"
-            for count in self.verdict.violations
+            for count in self.presented_too_often()
         ]
         wrong += self._wrong_states()
         checks = {
@@ -219,6 +247,10 @@ class Judge:
         return wrong + [
             f"{key.tenant} {key.provider} {key.bucket}: its outcome is still unknown" for key in open_ends
         ]
+
+
+def _excess(count: GenerationCount) -> int:
+    return count.posts - 1 - count.answered_failures - count.kept - count.replays_allowed
 
 
 def _rounded(length_s: float | None) -> float | None:

@@ -128,13 +128,15 @@ class TokenJobs:
         await self._rooms.store.postpone(due.connection_id, due.generation, again_s)
 
     def _notice(self, due: DueConnection, expires_at: datetime | None) -> NewJob:
+        job_id = self._rooms.ids.uuid7()
         return NewJob(
-            job_id=self._rooms.ids.uuid7(),
+            job_id=job_id,
             kind=EXPIRING,
             tenant_id=due.key.tenant,
             provider=due.key.provider,
             group_key=str(due.connection_id),
             args={
+                "event_id": str(job_id),
                 "connection_id": str(due.connection_id),
                 "bucket": due.key.bucket,
                 "reason": "no_refresh_token",

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from uuid import UUID
 
 from fairlead.engine.ports import DeadLetter, NewJob
-from fairlead.policy.states import DeadLetterStatus
+from fairlead.policy.states import DeadLetterStatus, JobState
 from fairlead.testing.memory.database import MemoryStore, seconds, statement
 from fairlead.testing.memory.enqueue import holder_of, insert
 from fairlead.testing.memory.rows import DeadLetterRow
@@ -46,7 +46,12 @@ class MemoryDeadLetterStore(MemoryStore):
     @statement
     def redrive(self, dead_letter_id: UUID, job: NewJob) -> bool:
         row = self._open_one(dead_letter_id)
-        if row is None or row.replay_job_id is not None or holder_of(self.database, job) is not None:
+        if row is None or row.replay_job_id is not None:
+            return False
+        dead = self.database.jobs.get(row.job_id)
+        if dead is not None and dead.state is JobState.DISCARDED:
+            dead.unique_until = None  # a key that outlives its job must not keep out the job's own replay
+        if holder_of(self.database, job) is not None:
             return False
         insert(self.database, replace(job, replay_of=dead_letter_id))
         row.replay_job_id, row.action_due_at = job.job_id, None

@@ -6,9 +6,14 @@
 -- Locks   the entry's row
 -- Needs   the primary key; job_unique_idx
 WITH entry AS MATERIALIZED (
-    SELECT dead_letter_id FROM dead_letter
+    SELECT dead_letter_id, job_id FROM dead_letter
     WHERE dead_letter_id = :dead_letter_id AND status = 'pending_review' AND replay_job_id IS NULL
     FOR UPDATE
+),
+freed AS (  -- a unique key that outlives its job must not keep out the job's own replay
+    UPDATE job SET unique_live = false
+    FROM entry WHERE job.job_id = entry.job_id AND job.state = 'discarded' AND job.unique_live
+    RETURNING job.job_id
 ),
 stored AS (
     INSERT INTO job (job_id, kind, tenant_id, queue, provider, group_key, priority, run_at, args, unique_key,
@@ -18,6 +23,7 @@ stored AS (
            :unique_key::text IS NOT NULL, now() + :expires_in_s::float8 * interval '1 second', :tags::text[],
            entry.dead_letter_id
     FROM entry
+    WHERE (SELECT count(*) FROM freed) >= 0  -- it must be out of the index first
     ON CONFLICT (kind, tenant_id, unique_key) WHERE unique_live DO NOTHING
     RETURNING job_id, queue, run_at
 ),

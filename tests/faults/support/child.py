@@ -1,0 +1,158 @@
+"""One process of fairlead as a test holds it: it can be asked, frozen, thawed and killed."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tests.faults.support.nursery import Nursery
+
+LOOK_S = 0.001
+PATIENCE_S = 60.0
+
+
+class Gone(Exception):
+    """The process ended before it answered."""
+
+
+class Asked(Exception):
+    """The process answered with an error; *error* is the name of its class."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        super().__init__(f"{answer['error']}: {answer['said']}")
+        self.error: str = answer["error"]
+        self.retry_after_s: float | None = answer.get("retry_after_s")
+
+
+class Child:
+    """Made by `Child.born`; ready when that returns."""
+
+    def __init__(self, nursery: Nursery, log: Path) -> None:
+        self._nursery = nursery
+        self._log = log
+        self._numbers = itertools.count(1)
+        self._asked: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._ended = asyncio.Event()
+        self.pid = 0
+        self.session_id = ""
+
+    @classmethod
+    async def born(cls, nursery: Nursery, order: dict[str, Any]) -> Child:
+        """A child that carries out *order*, once its runtime is open."""
+        child = cls(nursery, Path(order["log"]))
+        child.pid, ours = nursery.fork(order)
+        reader, child._writer = await asyncio.open_connection(sock=ours, limit=1 << 22)
+        child._listening = asyncio.create_task(child._listen(reader))
+        ready = await child._answer_to(0)
+        child.session_id = ready["session_id"]
+        return child
+
+    async def ask(self, what: str, **how: Any) -> dict[str, Any]:
+        """The answer to one order; Asked where it was an error, Gone where it never came."""
+        number = next(self._numbers)
+        answer = asyncio.ensure_future(self._answer_to(number))
+        await asyncio.sleep(0)
+        with suppress(ConnectionError):
+            self._writer.write(json.dumps({"number": number, "what": what, "how": how}).encode() + b"\n")
+            await self._writer.drain()
+        return await answer
+
+    async def _answer_to(self, number: int) -> dict[str, Any]:
+        if self._ended.is_set():
+            raise Gone(self.words())
+        future = self._asked[number] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                answer = await future
+        except TimeoutError:
+            raise AssertionError(f"process {self.pid} ({_state(self.pid)}) does not answer\n{self.words()}") from None
+        if "error" in answer:
+            raise Asked(answer)
+        return answer
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        with suppress(ConnectionError):
+            while line := await reader.readline():
+                answer = json.loads(line)
+                future = self._asked.pop(answer["number"], None)
+                if future is not None and not future.done():
+                    future.set_result(answer)
+        self._ended.set()
+        for future in self._asked.values():
+            if not future.done():
+                future.set_exception(Gone(self.words()))
+
+    # ---- signals
+
+    async def freeze(self) -> None:
+        """SIGSTOP; it does not move any more when this returns."""
+        os.kill(self.pid, signal.SIGSTOP)
+        await self.frozen()
+
+    async def frozen(self) -> None:
+        """Return once it is stopped (a fault point may stop it too)."""
+        async with asyncio.timeout(PATIENCE_S):
+            while _state(self.pid) != "T":
+                if self._ended.is_set():
+                    raise Gone(self.words())
+                await asyncio.sleep(LOOK_S)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    async def kill(self) -> None:
+        """SIGKILL, and wait until the kernel has buried it."""
+        if not self._ended.is_set():
+            os.kill(self.pid, signal.SIGKILL)
+        await self.died()
+
+    async def died(self) -> None:
+        """Return once it is dead, by whatever cause."""
+        async with asyncio.timeout(PATIENCE_S):
+            await self._ended.wait()
+        self._nursery.reaped(self.pid)
+        await self._let_go()
+
+    async def stop(self) -> None:
+        """Drain and close, as on SIGTERM."""
+        if self._ended.is_set():
+            return
+        with suppress(Gone):
+            await self.ask("stop")
+        await self.died()
+
+    async def _let_go(self) -> None:
+        await self._listening
+        self._writer.close()
+        with suppress(OSError):
+            await self._writer.wait_closed()
+        for future in self._asked.values():
+            if future.done() and not future.cancelled():
+                future.exception()
+
+    @property
+    def alive(self) -> bool:
+        return not self._ended.is_set()
+
+    def words(self) -> str:
+        """The end of what it wrote."""
+        return self._log.read_text(errors="replace")[-2000:] if self._log.exists() else ""
+
+
+def _state(pid: int) -> str:
+    """One letter, as ps has it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        if Path("/proc/self/stat").exists():
+            return ""
+    done = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return done.stdout.strip()[:1]

@@ -1,0 +1,174 @@
+"""What every experiment stands on: a rude issuer, a database of its own, processes, and eyes on both."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from fairlead.adapters.postgres.pool import Database
+from fairlead.testing.issuer import Issuer, IssuerConfig, ProviderConfig
+from fairlead.testing.ledger import Verdict, judge
+from tests.faults.support.child import Child
+from tests.faults.support.nursery import Nursery
+from tests.faults.support.worker import fingerprint
+from tests.support.rows import rows, run
+
+POLICIES: dict[str, dict[str, Any]] = {
+    "strict": {"policy": "strict"},
+    "strict-family-revoke": {"policy": "strict_family_revoke"},
+    "grace": {"policy": "grace", "grace_s": 600.0},
+    "grace-short": {"policy": "grace", "grace_s": 10.0},
+    "until-successor-used": {"policy": "until_successor_used"},
+    "stable": {"policy": "stable"},
+}
+FAMILY = "strict-family-revoke"  # the harshest: one replay, and the customer has to come
+MASTER = base64.b64encode(bytes(range(32))).decode()
+LOOK_S = 0.005
+
+PROFILE = """
+name = "{name}"
+title = "{name}"
+strategy = "refresh_token"
+allow_http = true
+ttl_default_s = 3600.0
+rotates = {rotates}
+endpoints = {{ token = "{url}/{name}/token" }}
+replay = {{ {replay} }}
+rate = {{ limit = 1000000, per_s = 1.0 }}
+account = {{ field = "account_id" }}
+"""
+
+
+async def until(true: Callable[[], Awaitable[object]], what: str, within_s: float = 30.0) -> None:
+    """Return as soon as the awaited ``true()`` is; fail after *within_s*."""
+    try:
+        async with asyncio.timeout(within_s):
+            while not await true():
+                await asyncio.sleep(LOOK_S)
+    except TimeoutError:
+        raise AssertionError(f"after {within_s:g} s still not: {what}") from None
+
+
+@dataclass
+class Stage:
+    """Made by `staged`."""
+
+    nursery: Nursery
+    issuer: Issuer
+    database: Database
+    folder: Path
+    children: list[Child] = field(default_factory=list)
+    _numbers: Any = field(default_factory=itertools.count)
+
+    # ---- processes
+
+    async def born(
+        self,
+        *,
+        unsafe: Iterable[str] = (),
+        url: str | None = None,
+        refresh: dict[str, Any] | None = None,
+        worker: dict[str, Any] | None = None,
+        **order: Any,
+    ) -> Child:
+        """A process. *url* leads to the database another way; *order*: sink, gate, fault, file_bytes."""
+        settings = self._settings(url, refresh or {}, worker or {})
+        log = self.folder / f"child-{next(self._numbers)}.log"
+        wanted = {"settings": settings, "unsafe": list(unsafe), "log": str(log)}
+        child = await Child.born(self.nursery, wanted | order)
+        self.children.append(child)
+        return child
+
+    async def all_born(self, count: int, **order: Any) -> list[Child]:
+        """*count* of them."""
+        return list(await asyncio.gather(*(self.born(**order) for _ in range(count))))
+
+    def _settings(self, url: str | None, refresh: dict[str, Any], worker: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "home": str(self.folder / "home"),
+            "database": {
+                "url": url or self.database.settings.dsn,
+                "schema_name": self.database.settings.schema,
+                "pool_size": 4,
+            },
+            "vault": {"master_key": f"test:{MASTER}"},
+            "http": {"allow_private_addresses": True},
+            "refresh": {"cooldown_s": 0.0, "not_sent_delays_s": [0.05, 0.1]} | refresh,
+            "worker": {"poll_s": 0.2, "lease_s": 5.0} | worker,
+            "providers_dir": str(self.folder / "profiles"),
+            "providers": {name: {"client_id": "app", "client_secret": "app-secret"} for name in POLICIES},
+        }
+
+    async def connect(self, child: Child, provider: str, names: list[str]) -> list[str]:
+        """Register *names* at the issuer and through *child*; the connections' ids."""
+        grants = [self.issuer.register(provider, name, account_id=f"account-{name}") for name in names]
+        told = [
+            {"connection": g.connection, "access_token": g.access_token, "refresh_token": g.refresh_token}
+            for g in grants
+        ]
+        return list((await child.ask("connect", provider=provider, grants=told))["ids"])
+
+    # ---- truth
+
+    def verdict(self, **rules: Any) -> Verdict:
+        """What the issuer's ledger says."""
+        return judge(self.issuer.ledger(), **rules)
+
+    def live_token(self, provider: str, name: str) -> str:
+        """The fingerprint of the access token that the issuer gave last."""
+        return fingerprint(self.issuer.grant(provider, name).access_token)
+
+    async def rows(self, sql: str, *args: object) -> list[dict[str, Any]]:
+        return await rows(self.database, sql, *args)
+
+    async def run(self, sql: str, *args: object) -> None:
+        await run(self.database, sql, *args)
+
+    async def credentials(self) -> dict[str, dict[str, Any]]:
+        """Each connection's state, reason and generation, by tenant and provider."""
+        found = await self.rows(
+            "SELECT c.tenant_id || ' ' || c.provider AS name, cr.state, cr.state_reason AS reason, cr.generation"
+            " FROM credential cr JOIN connection c USING (connection_id)"
+        )
+        return {row.pop("name"): row for row in found}
+
+    async def generation(self, connection: str) -> int:
+        """What stands in the database."""
+        found = await self.rows("SELECT generation FROM credential WHERE connection_id = $1", UUID(connection))
+        return int(found[0]["generation"])
+
+    async def expire(self, connections: Iterable[str]) -> None:
+        """The access tokens of these are dead from here on."""
+        ids = [UUID(connection) for connection in connections]
+        sql = "UPDATE credential SET expires_at = now() - interval '1 second' WHERE connection_id = ANY($1)"
+        await self.run(sql, ids)
+
+
+@asynccontextmanager
+async def staged(nursery: Nursery, database: Database, folder: Path) -> AsyncIterator[Stage]:
+    """A stage; whatever process still lives at its end is killed."""
+    providers = {name: ProviderConfig(ttl_s=3600.0, **policy) for name, policy in POLICIES.items()}
+    async with Issuer(IssuerConfig(providers=providers)) as issuer:
+        _write_profiles(folder / "profiles", issuer.url)
+        stage = Stage(nursery, issuer, database, folder)
+        try:
+            yield stage
+        finally:
+            for child in stage.children:
+                await child.kill()
+
+
+def _write_profiles(folder: Path, url: str) -> None:
+    folder.mkdir(exist_ok=True)
+    for name, policy in POLICIES.items():
+        replay = ", ".join(f'{key} = "{v}"' if isinstance(v, str) else f"{key} = {v}" for key, v in policy.items())
+        rotates = str(policy["policy"] != "stable").lower()
+        text = PROFILE.format(name=name, url=url, replay=replay, rotates=rotates)
+        (folder / f"{name}.toml").write_text(text)

@@ -1,0 +1,237 @@
+"""A runtime that is watched, and from which a safeguard can be taken: what the ablations run.
+
+    ttl_lock        a well-made lock with a time limit, in place of the rotation row
+    time_takeover   a refresh may be taken over by time even after its SENT mark
+    no_journal      answers are not written down before they are settled
+    settle_once     an answer that the database does not take is given up
+    no_proof        death is never proven, only presumed when the lease has passed
+    no_rescue       nobody looks for the dead
+    no_lease_check  an outcome is written whoever holds the job by now
+    naive_retry     what is in doubt is done again, without looking what was done
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, ClassVar
+from uuid import UUID
+
+from fairlead.adapters.postgres import credentials as credentials_module
+from fairlead.adapters.postgres import jobs as jobs_module
+from fairlead.adapters.postgres.failures import CommitInDoubt
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.sqlfiles import Statement
+from fairlead.engine.ports import Credential, Enqueued, Intent, IntentGranted, JournalEntry, NewJob, Settlement
+from fairlead.engine.services.service import Service
+from fairlead.engine.token.parts import Rooms
+from fairlead.errors import DependencyUnavailable
+from fairlead.ids import Ids
+from fairlead.runtime import Roles, Runtime
+from tests.support.rows import rows, run
+
+TTL_LOCK_TABLE = "CREATE TABLE unsafe_lock (connection_id uuid PRIMARY KEY, owner uuid, until timestamptz)"
+_PAUSE_S = 0.01
+
+
+class _Around:
+    """Everything of *inner* but what a subclass does otherwise."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+# ---- refreshing
+
+
+class _TtlLock(_Around):
+    """Waited for, looked at again inside, checked before the send, released by its owner only (F2)."""
+
+    def __init__(self, inner: Any, database: Database) -> None:
+        super().__init__(inner)
+        self._database = database
+
+    async def read_id(self, connection_id: UUID) -> Credential | None:
+        credential = await self._inner.read_id(connection_id)
+        return credential and replace(credential, rotation=None)
+
+    async def claim(self, intent: Intent) -> IntentGranted | None:
+        take = (
+            "INSERT INTO unsafe_lock AS held VALUES ($1, $2, clock_timestamp() + $3 * interval '1 second')"
+            " ON CONFLICT (connection_id) DO UPDATE SET owner = excluded.owner, until = excluded.until"
+            " WHERE held.until < clock_timestamp() RETURNING nextval('send_epoch') AS epoch"
+        )
+        while not (
+            taken := await rows(self._database, take, intent.connection_id, intent.rotation_id, intent.lease_s)
+        ):
+            await asyncio.sleep(_PAUSE_S)
+        now = await self._inner.read_id(intent.connection_id)
+        if now is not None and now.generation == intent.from_generation:
+            return IntentGranted(taken[0]["epoch"])
+        await self.release(intent.connection_id, intent.rotation_id)
+        return None
+
+    async def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> datetime | None:
+        ours = "SELECT now() FROM unsafe_lock WHERE connection_id = $1 AND owner = $2 AND until > now()"
+        held = await rows(self._database, ours, connection_id, rotation_id)
+        return held[0]["now"] if held else None
+
+    async def settle(self, settlement: Settlement) -> str:
+        verdict: str = await self._inner.settle(settlement)
+        await self.release(settlement.connection_id, settlement.rotation_id)
+        return verdict
+
+    async def release(self, connection_id: UUID, rotation_id: UUID) -> bool:
+        gone = "DELETE FROM unsafe_lock WHERE connection_id = $1 AND owner = $2"
+        await run(self._database, gone, connection_id, rotation_id)
+        return True
+
+
+class _TimeTakeover(_Around):
+    """Whoever holds a rotation whose lease has passed is presumed dead, and forgotten."""
+
+    async def read_id(self, connection_id: UUID) -> Credential | None:
+        credential: Credential | None = await self._inner.read_id(connection_id)
+        if credential is not None and credential.rotation is not None and credential.rotation.expired:
+            return replace(credential, rotation=None)
+        return credential
+
+
+class _SettleOnce(_Around):
+    async def settle(self, settlement: Settlement) -> str:
+        try:
+            return str(await self._inner.settle(settlement))
+        except DependencyUnavailable as away:
+            raise RuntimeError("given up") from away
+
+
+class _SettleAgain(_Around):
+    """In doubt, it takes what stands for the generation that was spent."""
+
+    async def settle(self, settlement: Settlement) -> str:
+        while True:
+            try:
+                return str(await self._inner.settle(settlement))
+            except CommitInDoubt:
+                await asyncio.sleep(_PAUSE_S)
+                now = await self._inner.read_id(settlement.connection_id)
+                settlement = replace(settlement, from_generation=now.generation)
+
+
+class _WatchedJournal(_Around):
+    """Notes when each answer was on disk."""
+
+    def __init__(self, inner: Any, journaled: list[Any]) -> None:
+        super().__init__(inner)
+        self._journaled = journaled
+
+    async def append(self, entry: JournalEntry) -> None:
+        await self._inner.append(entry)
+        self._journaled.append((str(entry.connection_id), entry.from_generation, time.monotonic()))
+
+
+class _NoJournal(_Around):
+    async def append(self, entry: JournalEntry) -> None:
+        return
+
+    def settled(self, rotation_id: UUID, epoch: int) -> None:
+        return
+
+
+# ---- jobs
+
+
+class _NaiveDatabase(_Around):
+    """Does again what is in doubt."""
+
+    async def again(
+        self, work: Callable[[], Awaitable[Any]], in_doubt: object = None, within_s: float = 5.0
+    ) -> Any:
+        while True:
+            try:
+                return await work()
+            except CommitInDoubt:
+                await asyncio.sleep(_PAUSE_S)
+
+
+class _NaiveJobs(_Around):
+    def __init__(self, inner: Any, ids: Ids) -> None:
+        super().__init__(inner)
+        self._ids = ids
+        inner._database = _NaiveDatabase(inner._database)
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        while True:
+            try:
+                return list(await self._inner._store(jobs))
+            except CommitInDoubt:
+                await asyncio.sleep(_PAUSE_S)
+                jobs = [replace(job, job_id=self._ids.uuid7()) for job in jobs]
+
+
+class _NoProof(_Around):
+    def is_dead(self, identity: object) -> bool:
+        return False
+
+
+def _alter(module: Any, name: str, old: str, new: str) -> None:
+    """Have *module* run its statement *name* with *old* written as *new*; both must fit."""
+    given = module.statement
+
+    def altered(asked: str) -> Statement:
+        found: Statement = given(asked)
+        if asked != name:
+            return found
+        assert old in found.text, f"{name} does not say {old!r} any more"
+        return replace(found, text=found.text.replace(old, new))
+
+    altered(name)
+    module.statement = altered
+
+
+class FaultRuntime(Runtime):
+    """A Runtime as *order* wants it."""
+
+    order: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.unsafe = frozenset(self.order.get("unsafe", ()))
+        self.journaled: list[Any] = []
+        if "time_takeover" in self.unsafe:
+            unsent, anyhow = "held.phase = 'intent' AND held.sent_at IS NULL\n", "true\n"
+            _alter(credentials_module, "rotation_claim", unsent, anyhow)
+        if "no_lease_check" in self.unsafe:
+            _alter(jobs_module, "job_complete", " AND job.lease_id = input.lease_id", "")
+
+    def _make_rooms(self) -> Rooms:
+        rooms = super()._make_rooms()
+        store: Any = rooms.store
+        journal: Any = _NoJournal(rooms.journal) if "no_journal" in self.unsafe else rooms.journal
+        if "ttl_lock" in self.unsafe:
+            store = _TtlLock(store, self.database)
+        if "time_takeover" in self.unsafe:
+            store = _TimeTakeover(store)
+        if "settle_once" in self.unsafe:
+            store = _SettleOnce(store)
+        if "naive_retry" in self.unsafe:
+            store = _SettleAgain(store)
+        return replace(rooms, store=store, journal=_WatchedJournal(journal, self.journaled))
+
+    def _wire_jobs(self, *given: Any) -> None:
+        if "naive_retry" in self.unsafe:
+            self.jobs = _NaiveJobs(self.jobs, self.ids)  # type: ignore[assignment]
+        super()._wire_jobs(*given)
+
+    def _make_services(self, roles: Roles) -> list[Service]:
+        if "no_proof" in self.unsafe:
+            self.processes = _NoProof(self.processes)  # type: ignore[assignment]
+        services = super()._make_services(roles)
+        gone = "rescuer" if "no_rescue" in self.unsafe else ""
+        return [service for service in services if service.name != gone]

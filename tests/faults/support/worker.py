@@ -1,0 +1,244 @@
+"""The child of an experiment: a real Runtime that takes orders over a socket, one JSON line each.
+
+``refresh``, ``connect``, ``enqueue`` and so on call what a user's process would call. Some safeguard may be
+taken out of it (support/unsafe.py), and a fault point may be armed at any time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import resource
+import signal
+import socket
+import time
+import traceback
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from fairlead import faultpoint
+from fairlead.config import Config
+from fairlead.engine.connections import Grant
+from fairlead.engine.handler import Handler, JobContext
+from fairlead.engine.ports import ConnectionKey, NewJob
+from fairlead.errors import FairleadError
+from fairlead.events import Event, StaleWriteRefused
+from fairlead.runtime import Roles
+from fairlead.secret import Secret
+from fairlead.settings import Settings
+from tests.faults.support.sink import Sink
+from tests.faults.support.unsafe import FaultRuntime
+
+LOOK_S = 0.005
+
+
+def fingerprint(token: str) -> str:
+    """Tells tokens apart without telling them."""
+    return hashlib.sha256(token.encode()).hexdigest()[:16]
+
+
+def main(channel: socket.socket, order: dict[str, Any]) -> None:
+    """Live until told to stop, or until the other end is gone."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a full disk is an error, not a death
+    if order.get("file_bytes") is not None:
+        _limit_files(order["file_bytes"])
+    _arm(order.get("fault", ""))
+    asyncio.run(_Worker(order).live(channel))
+
+
+def _arm(plan: str) -> None:
+    faultpoint._armed = faultpoint._parse(plan)
+    faultpoint._passes.clear()
+
+
+def _limit_files(most_bytes: int) -> None:
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, hard))
+
+
+def _must_not_fail(working: asyncio.Task[None]) -> None:
+    if not working.cancelled() and working.exception() is not None:
+        traceback.print_exception(working.exception())
+        os._exit(2)
+
+
+class _Worker:
+    """Carries out orders on one runtime."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        self._order = order
+        self._stale = 0
+        self._sink = Sink(Path(order["sink"])) if order.get("sink") else None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def live(self, channel: socket.socket) -> None:
+        reader, self._writer = await asyncio.open_connection(sock=channel, limit=1 << 22)
+        FaultRuntime.order = self._order
+        config = Config(Settings.model_validate(self._order["settings"]), {})
+        handlers = [Handler("fault.work", self._work), Handler("fault.deaf", self._deaf)]
+        self.runtime = await FaultRuntime.open(config, handlers)
+        self.runtime.bus.subscribe(self._hear)
+        working = asyncio.create_task(self.runtime.run(Roles(worker=bool(self._sink), scheduler=False)))
+        self._reply({"number": 0, "session_id": str(self.runtime._session_id())})
+        working.add_done_callback(_must_not_fail)
+        while line := await reader.readline():
+            asked = json.loads(line)
+            if asked["what"] == "stop":
+                break
+            task = asyncio.create_task(self._carry_out(asked))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            os._exit(1)  # whoever held the other end is gone
+        self.runtime.stop()
+        await working
+        await self.runtime.close()
+        self._reply({"number": asked["number"]})
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, StaleWriteRefused):
+            self._stale += event.count
+
+    async def _carry_out(self, asked: dict[str, Any]) -> None:
+        try:
+            do: Callable[..., Awaitable[dict[str, Any]]] = getattr(self, f"do_{asked['what']}")
+            answer = await do(**asked["how"])
+        except FairleadError as error:
+            answer = {
+                "error": type(error).__name__,
+                "said": str(error),
+                "retry_after_s": error.retry_after_s,
+            }
+        except Exception as error:
+            answer = {"error": type(error).__name__, "said": repr(error)}
+        self._reply({"number": asked["number"], **answer})
+
+    def _reply(self, answer: dict[str, Any]) -> None:
+        self._writer.write(json.dumps(answer).encode() + b"\n")
+
+    # ---- orders
+
+    async def do_connect(self, provider: str, grants: list[dict[str, Any]]) -> dict[str, Any]:
+        """Store what the issuer gave; the ids in the order of *grants*."""
+        views = await asyncio.gather(*(self._connect(provider, grant) for grant in grants))
+        return {"ids": [str(view.connection_id) for view in views]}
+
+    async def _connect(self, provider: str, grant: dict[str, Any]) -> Any:
+        given = Grant(
+            access_token=Secret(grant["access_token"]),
+            refresh_token=Secret(grant["refresh_token"]),
+            expires_in_s=3600.0,
+        )
+        key = ConnectionKey(grant["connection"], provider)
+        return await self.runtime.connections.upsert(key, given, actor="test")
+
+    async def do_refresh(
+        self, connection: str, newer_than: int, wait_s: float | None = None, after_s: float = 0.0
+    ) -> dict[str, Any]:
+        """A refresh, as a caller in this process would ask for it."""
+        await asyncio.sleep(after_s)
+        fresh = await self.runtime.coordinator.refresh(UUID(connection), newer_than, wait_s=wait_s)
+        token = fresh.tokens.access_token.reveal()
+        return {
+            "generation": fresh.generation,
+            "refreshed": fresh.refreshed,
+            "token": fingerprint(token),
+            "at_s": time.monotonic(),
+        }
+
+    async def do_refresh_on(self, connections: list[str], at_once: int) -> dict[str, Any]:
+        """Refresh these again and again, *at_once* at a time, until this process dies."""
+        gate = asyncio.Semaphore(at_once)
+
+        async def for_ever(connection: str) -> None:
+            generation = 1
+            while True:
+                async with gate:
+                    fresh = await self.runtime.coordinator.refresh(UUID(connection), generation)
+                    generation = fresh.generation
+
+        await asyncio.gather(*map(for_ever, connections))
+        raise AssertionError("it goes on for ever")
+
+    async def do_token(self, tenant: str, provider: str) -> dict[str, Any]:
+        """What a caller is served."""
+        served = await self.runtime.reader.token(ConnectionKey(tenant, provider))
+        return {"token": fingerprint(served.access_token.reveal())}
+
+    async def do_enqueue(self, jobs: list[dict[str, Any]]) -> dict[str, Any]:
+        """Store jobs; their ids."""
+        stored = await self.runtime.jobs.enqueue(
+            [NewJob(job_id=self.runtime.ids.uuid7(), **job) for job in jobs]
+        )
+        return {"ids": [str(one.job_id) for one in stored]}
+
+    async def do_arm(self, plan: str) -> dict[str, Any]:
+        """Arm fault points anew."""
+        _arm(plan)
+        return {}
+
+    async def do_limit_files(self, most_bytes: int) -> dict[str, Any]:
+        """A disk that is full from now on: no file grows past *most_bytes*, no byte is written behind it."""
+        _limit_files(most_bytes)
+        return {}
+
+    async def do_journaled(self) -> dict[str, Any]:
+        """When each answer was on disk: connection, generation spent, monotonic time."""
+        return {"journaled": self.runtime.journaled}
+
+    async def do_told(self) -> dict[str, Any]:
+        """Its events by name, and how many late writes were refused."""
+        return {"events": self.runtime.bus.counts, "stale": self._stale}
+
+    async def do_idle(self) -> dict[str, Any]:
+        """Return once nothing runs here and all that ended is written."""
+        worker = self.runtime._worker
+        assert worker is not None
+        while worker.running or worker._acks.pending:
+            await asyncio.sleep(LOOK_S)
+        return {"stale": self._stale}
+
+    # ---- jobs
+
+    async def _work(self, context: JobContext) -> object:
+        """Began, work, effect. Fails on the attempts below ``args.fails``."""
+        fields = self._began(context)
+        await asyncio.sleep(context.args.get("work_s", 0.0))
+        await self._pass_gate()
+        if context.attempt <= context.args.get("fails", 0):
+            raise ConnectionError("as it was ordered")
+        return self._effect(fields)
+
+    async def _deaf(self, context: JobContext) -> object:
+        """As `_work`, but it ends as it began even if it is cancelled."""
+        fields = self._began(context)
+        until_s = time.monotonic() + context.args.get("work_s", 0.0)
+        while (left_s := until_s - time.monotonic()) > 0:
+            try:
+                await asyncio.sleep(left_s)
+            except asyncio.CancelledError:
+                break
+        await self._pass_gate()
+        return self._effect(fields)
+
+    def _began(self, context: JobContext) -> dict[str, Any]:
+        job = context.job
+        fields = {"job": str(job.job_id), "lease": str(job.lease_id), "n": context.args["n"]}
+        assert self._sink is not None
+        self._sink.write(ev="began", **fields)
+        return fields
+
+    def _effect(self, fields: dict[str, Any]) -> object:
+        assert self._sink is not None
+        self._sink.write(ev="effect", **fields)
+        return {"lease": fields["lease"]}
+
+    async def _pass_gate(self) -> None:
+        """Where this process was ordered to wait for a file, wait until it is there."""
+        gate = self._order.get("gate")
+        while gate is not None and not Path(gate).exists():
+            await asyncio.sleep(LOOK_S)

@@ -1,0 +1,77 @@
+"""A database that came up step by step is the one that is made today, and the one that was agreed upon."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from fairlead.adapters.embedded import Endpoints
+from fairlead.adapters.postgres.migrate import Migrator, read_migration, shipped_migrations
+from fairlead.adapters.postgres.pool import Database
+from tests.support.catalog import catalog
+from tests.support.databases import settings_of, without_public
+from tests.support.rows import run
+from tests.support.servers import drop_database, fresh_database
+
+KEPT = Path(__file__).with_name("catalog.txt")
+
+
+@pytest.fixture
+async def url(servers: Endpoints) -> AsyncIterator[str]:
+    made = await fresh_database(servers.database_url)
+    await without_public(made)
+    yield made
+    await drop_database(servers.database_url, made)
+
+
+async def test_step_by_step_is_as_at_once(url: str, database: Database) -> None:
+    """Each release is applied by its own run, with work going on between: rows of every table are there."""
+    migrations = shipped_migrations()
+    for last in range(1, len(migrations) + 1):
+        await Migrator(settings_of(url), migrations[:last]).apply()
+    upgraded = await Database.open(settings_of(url))
+    assert await catalog(upgraded) == await catalog(database)
+    await upgraded.close()
+
+
+async def test_the_schema_is_the_one_that_was_agreed_upon(database: Database) -> None:
+    """Edited a migration? It has never been released: keep the new text. It has: write another migration."""
+    found = await catalog(database, to_be_kept=True)
+    assert found == KEPT.read_text("utf-8"), (
+        f"the schema has changed hint: if that is meant, write the text above to {KEPT.name}"
+        " with `python -m tests.migration.keep`"
+    )
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "ALTER TABLE job ADD COLUMN more text",
+        "ALTER TABLE job ALTER COLUMN attempt DROP DEFAULT",
+        "ALTER TABLE job ALTER COLUMN kind DROP NOT NULL",
+        "ALTER TABLE job SET (fillfactor = 90)",
+        "ALTER TABLE job NO FORCE ROW LEVEL SECURITY",
+        "DROP POLICY engine_sees_all ON job",
+        "DROP INDEX job_ready_idx",
+        "CREATE INDEX job_tag_idx ON job (tags)",
+        "ALTER TABLE dead_letter DROP CONSTRAINT dead_letter_reason_check",
+        "DROP TRIGGER audit_append_only ON audit",
+        "GRANT DELETE ON audit TO fairlead_engine",
+        "CREATE OR REPLACE FUNCTION failure_added(failures jsonb, failure jsonb) RETURNS jsonb"
+        " LANGUAGE sql STABLE AS 'SELECT failures'",
+        "CREATE VIEW v AS SELECT 1",
+    ],
+)
+async def test_the_comparison_sees(database: Database, sql: str) -> None:
+    before = await catalog(database)
+    await run(database, sql)
+    assert await catalog(database) != before
+
+
+def test_every_shipped_migration_says_what_it_needs() -> None:
+    for migration in shipped_migrations():
+        assert migration.text.startswith(f"-- {migration.title}: ")
+        assert "\n-- Needs " in migration.text
+        assert read_migration(f"{migration.title}.sql", migration.text) == migration

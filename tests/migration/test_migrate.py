@@ -1,0 +1,265 @@
+"""The migration runner: what was applied, in order, once, by whoever is first, and never over an edited past."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from fairlead.adapters.embedded import Endpoints
+from fairlead.adapters.postgres.migrate import (
+    Migration,
+    Migrator,
+    as_script,
+    in_order,
+    read_migration,
+    shipped_migrations,
+)
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.errors import ConfigInvalid, DependencyUnavailable, MigrationNeeded
+from tests.support.databases import settings_of, without_public
+from tests.support.rows import rows, run
+from tests.support.servers import drop_database, fresh_database
+
+
+@pytest.fixture
+async def empty(servers: Endpoints) -> AsyncIterator[DatabaseSettings]:
+    """A database that nobody has migrated."""
+    url = await fresh_database(servers.database_url)
+    await without_public(url)
+    yield settings_of(url)
+    await drop_database(servers.database_url, url)
+
+
+def migration(number: int, sql: str, phase: str = "pre", *more: str) -> Migration:
+    header = "\n".join([f"-- {number:04}_step: a step.", f"-- Phase   {phase}", *more])
+    return read_migration(f"{number:04}_step.sql", f"{header}\n{sql}\n")
+
+
+A = migration(1, "CREATE TABLE a (x integer); INSERT INTO a VALUES (1);")
+B = migration(2, "CREATE TABLE b (x integer);")
+C_POST = migration(3, "ALTER TABLE a DROP COLUMN x;", "post")
+D = migration(4, "CREATE TABLE d (x integer);")
+INDEX = migration(2, "CREATE INDEX CONCURRENTLY a_idx ON a (x);", "pre", "-- transaction: none")
+
+
+async def applied(settings: DatabaseSettings) -> list[int]:
+    database = await Database.open(settings)
+    found = await rows(database, "SELECT number FROM migration ORDER BY number")
+    await database.close()
+    return [row["number"] for row in found]
+
+
+# ---- applying --------------------------------------------------------------------------------------
+
+
+async def test_all_of_ours_are_applied_once_and_then_nothing_is_left(empty: DatabaseSettings) -> None:
+    migrator = Migrator(empty)
+    with pytest.raises(MigrationNeeded, match=r"0001_ground_floor.*fairlead migrate"):
+        await migrator.check()
+    assert await migrator.plan() == list(shipped_migrations())
+    assert await migrator.apply() == list(shipped_migrations())
+    assert await migrator.plan() == await migrator.apply() == []
+    await migrator.check()
+    assert await applied(empty) == [m.number for m in shipped_migrations()]
+
+
+async def test_a_plan_changes_nothing(empty: DatabaseSettings) -> None:
+    await Migrator(empty).plan()
+    await Migrator(empty).sql(pending_only=True)
+    admin = await asyncpg.connect(empty.dsn)
+    assert await admin.fetchval("SELECT count(*) FROM pg_namespace WHERE nspname = $1", empty.schema) == 0
+    await admin.close()
+
+
+async def test_the_default_schema_is_the_search_path_s(servers: Endpoints) -> None:
+    url = await fresh_database(servers.database_url)
+    settings = DatabaseSettings(dsn=url)
+    await Migrator(settings, [A]).apply()
+    database = await Database.open(settings)
+    assert await rows(database, "SELECT x FROM public.a") == [{"x": 1}]
+    await database.close()
+    await drop_database(servers.database_url, url)
+
+
+async def test_pre_stops_before_post_and_both_versions_can_start_in_between(empty: DatabaseSettings) -> None:
+    """R38: a rolling upgrade from A to A, B, C."""
+    old, new = Migrator(empty, [A]), Migrator(empty, [A, B, C_POST, D])
+    await old.apply()
+    assert await new.apply(upto="pre") == [B]
+    await old.check()
+    await Migrator(empty, [A, B, C_POST]).check()
+    with pytest.raises(MigrationNeeded, match="0004_step"):  # D must follow C
+        await new.check()
+    assert await new.apply() == [C_POST, D]
+    await new.check()
+    with pytest.raises(ConfigInvalid, match=r"newer than this version.*0003_step.*hint:"):
+        await old.check()
+
+
+async def test_a_failed_migration_leaves_the_whole_ones_before_it(empty: DatabaseSettings) -> None:
+    broken = migration(2, "CREATE TABLE half (x integer); SELECT 1 / 0;")
+    with pytest.raises(MigrationNeeded, match=r"0002_step.*division by zero.*nothing of it was kept"):
+        await Migrator(empty, [A, broken]).apply()
+    assert await applied(empty) == [1]
+    database = await Database.open(empty)
+    assert await rows(database, "SELECT FROM pg_class WHERE relname = 'half'") == []
+    await database.close()
+    assert await Migrator(empty, [A, B]).apply() == [B]
+
+
+async def test_an_index_is_built_outside_of_a_transaction(empty: DatabaseSettings) -> None:
+    assert await Migrator(empty, [A, INDEX]).apply() == [A, INDEX]
+    database = await Database.open(empty)
+    assert await rows(database, "SELECT FROM pg_class WHERE relname = 'a_idx'") != []
+    await database.close()
+    duplicate = replace(INDEX, number=3)
+    with pytest.raises(MigrationNeeded, match="INVALID index"):
+        await Migrator(empty, [A, INDEX, duplicate]).apply()
+
+
+# ---- refusing --------------------------------------------------------------------------------------
+
+
+async def test_an_edited_past_is_refused_by_everything(empty: DatabaseSettings) -> None:
+    await Migrator(empty, [A, B]).apply()
+    edited = Migrator(empty, [A, migration(2, "CREATE TABLE b (y integer);"), C_POST])
+    for step in (edited.plan, edited.check, edited.apply):
+        with pytest.raises(ConfigInvalid, match=r"0002_step is not the one.*hint: restore the file"):
+            await step()
+    assert await applied(empty) == [1, 2]
+
+
+async def test_line_ends_are_no_edit() -> None:
+    text = A.text.replace("\n", "\r\n")
+    assert read_migration("0001_step.sql", text).checksum == A.checksum
+
+
+async def test_a_newer_database_is_refused_once_its_post_phase_is_through(empty: DatabaseSettings) -> None:
+    await Migrator(empty, [A, B, C_POST]).apply()
+    with pytest.raises(ConfigInvalid, match="newer"):
+        await Migrator(empty, [A, B]).apply()
+    with pytest.raises(ConfigInvalid, match="newer"):
+        await Migrator(empty, [A]).plan()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("1_step.sql", "-- Phase pre\n"),
+        ("0001_Step.sql", "-- Phase pre\n"),
+        ("0001_step.sql", "-- Phase soon\n"),
+        ("0001_step.sql", "SELECT 1"),
+    ],
+)
+def test_a_file_that_breaks_the_rules_is_refused(name: str, text: str) -> None:
+    with pytest.raises(ValueError, match="must be NNNN_name"):
+        read_migration(name, text)
+
+
+def test_numbers_have_no_gap_and_no_double() -> None:
+    with pytest.raises(ValueError, match="without gaps"):
+        in_order([A, C_POST])
+    with pytest.raises(ValueError, match="without gaps"):
+        in_order([A, A])
+    assert in_order([B, A]) == (A, B)
+
+
+async def test_a_server_that_is_away(empty: DatabaseSettings) -> None:
+    away = replace(empty, dsn="postgresql://u@127.0.0.1:1/x")
+    with pytest.raises(DependencyUnavailable):
+        await Migrator(away).check()
+
+
+# ---- at the same time ------------------------------------------------------------------------------
+
+PROCESS = """
+import asyncio, sys
+from fairlead.adapters.postgres.migrate import Migrator
+from fairlead.adapters.postgres.session import DatabaseSettings
+migrator = Migrator(DatabaseSettings(dsn=sys.argv[1], schema=sys.argv[2]))
+print(len(asyncio.run(migrator.apply())))
+"""
+
+
+async def test_two_processes_at_once_apply_each_migration_once(empty: DatabaseSettings) -> None:
+    assert empty.schema is not None
+    processes = [
+        await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            PROCESS,
+            empty.dsn,
+            empty.schema,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        for _ in range(2)
+    ]
+    outputs = [await process.communicate() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    assert sorted(int(out) for out, _ in outputs) == [0, len(shipped_migrations())]
+
+
+async def test_many_runs_at_once_with_an_index_among_them(empty: DatabaseSettings) -> None:
+    """CREATE INDEX CONCURRENTLY waits for every snapshot: a run that waits for the lock must hold none."""
+    runs = await asyncio.gather(*(Migrator(empty, [A, INDEX]).apply() for _ in range(5)))
+    assert sorted(len(done) for done in runs) == [0, 0, 0, 0, 2]
+
+
+async def test_new_databases_may_be_migrated_side_by_side(servers: Endpoints) -> None:
+    """Roles are shared by all databases of a server."""
+    urls = [await fresh_database(servers.database_url) for _ in range(3)]
+    for url in urls:
+        await without_public(url)
+    await asyncio.gather(*(Migrator(settings_of(url)).apply() for url in urls))
+    for url in urls:
+        await Migrator(settings_of(url)).check()
+        await drop_database(servers.database_url, url)
+
+
+# ---- by hand ---------------------------------------------------------------------------------------
+
+
+async def test_the_text_for_a_dba_does_the_same(empty: DatabaseSettings, servers: Endpoints, tmp_path: Path) -> None:
+    script = tmp_path / "migrate.sql"
+    script.write_text(await Migrator(empty).sql())
+    await by_psql(empty.dsn, script)
+    await Migrator(empty).check()
+    assert await Migrator(empty).plan() == []
+
+
+async def test_the_text_for_a_dba_may_be_of_what_is_pending_only(empty: DatabaseSettings) -> None:
+    await Migrator(empty, [A]).apply()
+    text = await Migrator(empty, [A, INDEX]).sql(pending_only=True)
+    assert "CREATE TABLE a" not in text
+    assert "CONCURRENTLY" in text
+    assert "BEGIN" not in text
+
+
+def test_the_text_quotes_what_must_be_quoted() -> None:
+    assert "'it''s'" in as_script([A], "it's")
+
+
+async def by_psql(dsn: str, script: Path) -> None:
+    """Run *script* as a DBA would."""
+    psql = await asyncio.create_subprocess_exec(
+        "psql", "-X", "-q", dsn, "-f", str(script), stderr=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    _, errors = await psql.communicate()
+    assert psql.returncode == 0, errors.decode()
+    assert b"ERROR" not in errors
+
+
+async def test_it_runs_nothing_behind_a_pooler(empty: DatabaseSettings) -> None:
+    """The lock of a run belongs to a session, so the migrator always asks for one."""
+    await Migrator(replace(empty, transaction_pooler=True), [A]).apply()
+    database = await Database.open(empty)
+    await run(database, "SELECT x FROM a")
+    await database.close()

@@ -1,0 +1,245 @@
+"""Rescue, suspects and ticks across processes: once, exactly, and never of the living (R1-R4)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+
+from fairlead.adapters.local.system import SystemIds
+from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
+from fairlead.adapters.postgres.duties import PostgresDutyStore
+from fairlead.adapters.postgres.jobs import PostgresJobStore
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.sessions import PostgresSessionStore
+from fairlead.engine.ports import ClaimFilter, Completed, Rescue, Schedule
+from tests.contract.stores import identity
+from tests.support.engine import new_job
+from tests.support.passing_time import pass_time
+from tests.support.rows import rows, run
+
+IDS = SystemIds()
+ANY = ClaimFilter()
+LEASE_S = 30.0
+
+
+@pytest.fixture
+async def databases(database_settings: DatabaseSettings) -> AsyncIterator[list[Database]]:
+    """Eight processes, as far as the server can tell."""
+    opened = [await Database.open(replace(database_settings, max_size=2)) for _ in range(8)]
+    yield opened
+    for database in opened:
+        await database.close()
+
+
+async def opened_session(database: Database, pid: int = 1) -> UUID:
+    session_id = IDS.uuid7()
+    await PostgresSessionStore(database, IDS).open(session_id, identity(pid), LEASE_S, "1")
+    return session_id
+
+
+async def steady(database: Database, survivor: UUID, total_s: float, every_s: float = 5.0) -> list[Rescue]:
+    """Time goes by with a pass each *every_s* seconds and a heartbeat of *survivor*; what the passes did."""
+    sessions = PostgresSessionStore(database, IDS)
+    done: list[Rescue] = []
+    for _ in range(round(total_s / every_s)):
+        await pass_time(database, every_s)
+        assert await sessions.heartbeat(survivor)
+        one = await sessions.rescue(survivor, every_s / 2, 3, 1000)
+        assert one is not None
+        done.append(one)
+    return done
+
+
+async def test_recovery_takes_a_lease_and_one_pass(database: Database) -> None:
+    """Q3: an expired lease is rescued within lease + 5 s."""
+    survivor = await opened_session(database)
+    await steady(database, survivor, 2 * LEASE_S)
+    victim = await opened_session(database, 2)
+    jobs = PostgresJobStore(database, IDS)
+    await jobs.enqueue([new_job() for _ in range(3)])
+    await jobs.claim(ANY, 3, victim)
+    passes = await steady(database, survivor, LEASE_S + 5.0)
+    assert [one.rescued for one in passes[:5]] == [0] * 5  # not before its lease has passed
+    assert sum(one.rescued for one in passes) == 3
+    assert all(one.ready for one in passes)
+
+
+async def test_eight_rescuers_at_once_rescue_once(database: Database, databases: list[Database]) -> None:
+    survivor = await opened_session(database)
+    await steady(database, survivor, 2 * LEASE_S)
+    victim = await opened_session(database, 2)
+    jobs = PostgresJobStore(database, IDS)
+    await jobs.enqueue([new_job() for _ in range(50)])
+    await jobs.claim(ANY, 50, victim)
+    await PostgresSessionStore(database, IDS).bury([victim])
+    for every_s in (5.0, 0.0):  # one pass in its time; and all of them, one after the other
+        await pass_time(database, 5.0)
+        passes = await asyncio.gather(
+            *(PostgresSessionStore(d, IDS).rescue(survivor, every_s, 3, 20) for d in databases)
+        )
+        done = [one for one in passes if one is not None]
+        if every_s:
+            assert [one.rescued for one in done] == [20]
+    (row,) = await rows(
+        database, "SELECT count(*) FILTER (WHERE crash_count = 1) AS once, max(crash_count) AS most FROM job"
+    )
+    assert row["most"] == 1
+    assert row["once"] == 20 + sum(one.rescued for one in done)
+
+
+async def test_a_heartbeat_under_way_saves_its_session(database: Database, databases: list[Database]) -> None:
+    """The rescuer waits for the row that the heartbeat holds, and looks at it again."""
+    survivor = await opened_session(database)
+    await steady(database, survivor, 2 * LEASE_S)
+    late = await opened_session(database, 2)
+    await run(database, "UPDATE worker_session SET heartbeat_at = now() - interval '40 s' WHERE pid = 2")
+    await pass_time(database, 5.0)
+    async with databases[0].transaction() as transaction:
+        beat = "UPDATE worker_session SET heartbeat_at = now() WHERE session_id = $1"
+        await transaction._connection.execute(beat, late)
+        rescue = asyncio.create_task(PostgresSessionStore(databases[1], IDS).rescue(survivor, 1.0, 3, 100))
+        blocked = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '/* session_rescue%'"
+        while not await rows(database, blocked):
+            await asyncio.sleep(0.005)
+    done = await rescue
+    assert done is not None
+    assert (done.ready, done.sessions) == (True, 0)
+    assert await PostgresSessionStore(database, IDS).heartbeat(late)
+
+
+async def test_nothing_is_rescued_after_a_restart_or_fail_over(database: Database) -> None:
+    """R2: then every owner looks dead. A jump of the clock looks the same."""
+    survivor, other = await opened_session(database), await opened_session(database, 2)
+    jobs = PostgresJobStore(database, IDS)
+    await jobs.enqueue([new_job()])
+    await jobs.claim(ANY, 1, other)
+    await steady(database, survivor, 2 * LEASE_S - 30)
+    sessions = PostgresSessionStore(database, IDS)
+    for change in (
+        "UPDATE sweep SET server_started_at = server_started_at - interval '1 second'",
+        "UPDATE sweep SET last_at = last_at - interval '16 seconds'",
+        "UPDATE sweep SET last_at = last_at + interval '1 hour'",
+    ):
+        await run(database, change)
+        await run(database, "UPDATE worker_session SET heartbeat_at = now() - interval '31 s' WHERE pid = 2")
+        done = await sessions.rescue(survivor, 0.0, 3, 100)
+        assert done is not None
+        assert (done.ready, done.sessions, done.rescued) == (False, 0, 0)
+        assert await sessions.heartbeat(other)
+        await steady(database, survivor, 5.0)
+        assert await sessions.heartbeat(other)
+
+
+async def test_who_is_presumed_dead_judges_nobody(database: Database) -> None:
+    survivor, lost = await opened_session(database), await opened_session(database, 2)
+    sessions = PostgresSessionStore(database, IDS)
+    await sessions.bury([lost])
+    assert await sessions.rescue(lost, 0.0, 3, 100) is None
+    await sessions.close(survivor)
+    assert await sessions.rescue(survivor, 0.0, 3, 100) is None
+
+
+async def test_a_crash_costs_neighbours_no_attempt_and_the_poison_its_life(database: Database) -> None:
+    """Three crashes: the job that is alone in flight dies, the others run on as if nothing had been."""
+    survivor = await opened_session(database)
+    jobs, sessions = PostgresJobStore(database, IDS), PostgresSessionStore(database, IDS)
+    poison, neighbour = new_job("poison"), new_job("neighbour", expires_in_s=1000.0)
+    await jobs.enqueue([poison, neighbour])
+    first = await opened_session(database, 2)
+    assert len(await jobs.claim(ANY, 9, first)) == 2
+    for crash in range(3):
+        victim = first if crash == 0 else await opened_session(database, 2 + crash)
+        if crash:
+            suspect = await jobs.claim_suspect(ClaimFilter(kinds=("poison",)), victim)
+            assert suspect is not None
+            assert await jobs.start_suspect(suspect.job_id, suspect.lease_id)
+        await sessions.bury([victim])
+        assert await sessions.rescue(survivor, 0.0, 3, 100) is not None
+    suspect = await jobs.claim_suspect(ANY, survivor)
+    assert suspect is not None
+    assert (suspect.job_id, suspect.attempt, suspect.crash_count) == (neighbour.job_id, 1, 1)
+    await jobs.start_suspect(suspect.job_id, suspect.lease_id)
+    assert await jobs.acknowledge([Completed(suspect.job_id, suspect.lease_id)])
+    (entry,) = await PostgresDeadLetterStore(database).due(9)
+    assert (entry.kind, entry.code, entry.category) == ("poison", "poison", "transient_server")
+    assert "3 times" in entry.reason
+    assert [line["code"] for line in entry.history] == ["crashed", "crashed", "poison"]
+    (row,) = await rows(database, "SELECT attempt, crash_count FROM job WHERE kind = 'neighbour'")
+    assert row == {"attempt": 1, "crash_count": 0}
+
+
+async def test_a_replay_that_kills_its_worker_reopens_its_entry(database: Database) -> None:
+    survivor, victim = await opened_session(database), await opened_session(database, 2)
+    jobs, entries = PostgresJobStore(database, IDS), PostgresDeadLetterStore(database)
+    await jobs.enqueue([new_job(expires_in_s=10.0)])
+    await pass_time(database, 11)
+    assert await jobs.expire_due(9) == 1
+    (entry,) = await entries.due(9)
+    assert await entries.redrive(entry.dead_letter_id, new_job())
+    assert len(await jobs.claim(ANY, 9, victim)) == 1
+    sessions = PostgresSessionStore(database, IDS)
+    await sessions.bury([victim])
+    done = await sessions.rescue(survivor, 0.0, 1, 100)
+    assert done is not None
+    assert (done.rescued, done.dead) == (0, 1)
+    (again,) = await entries.due(9)
+    assert (again.dead_letter_id, again.code, again.replay_job_id) == (entry.dead_letter_id, "poison", None)
+    assert [line["code"] for line in again.history] == ["expired", "poison"]
+
+
+async def test_closing_frees_leases_at_once_and_is_no_crash(database: Database) -> None:
+    leaver = await opened_session(database)
+    jobs = PostgresJobStore(database, IDS)
+    await jobs.enqueue([new_job(), new_job()])
+    taken = await jobs.claim(ANY, 2, leaver)
+    await PostgresSessionStore(database, IDS).close(leaver)
+    again = await jobs.claim(ANY, 2, await opened_session(database, 2))
+    assert {job.job_id for job in again} == {job.job_id for job in taken}
+    assert {(job.attempt, job.crash_count) for job in again} == {(1, 0)}
+
+
+async def test_one_tick_taken_by_eight_processes(database: Database, databases: list[Database]) -> None:
+    session_id = await opened_session(database)
+    stores = [PostgresDutyStore(d) for d in databases]
+    await asyncio.gather(
+        *(store.sync_schedules([Schedule("scan", "* * * * *", "token.scan", "fairlead")]) for store in stores)
+    )
+    (state,) = await stores[0].schedules()
+    seen = state.last_tick
+    for n in range(1, 31):
+        tick = state.last_tick + timedelta(minutes=n)
+        taken = await asyncio.gather(
+            *(s.take_tick("scan", seen, tick, 0, session_id, new_job("token.scan")) for s in stores)
+        )
+        assert sum(taken) == 1
+        seen = tick
+    (row,) = await rows(
+        database,
+        "SELECT count(*) AS duties, count(DISTINCT tick) AS ticks, count(DISTINCT job_id) AS jobs,"
+        " (SELECT count(*) FROM job) AS stored FROM duty",
+    )
+    assert row == {"duties": 30, "ticks": 30, "jobs": 30, "stored": 30}
+
+
+async def test_a_paused_schedule_takes_no_tick(database: Database) -> None:
+    duties = PostgresDutyStore(database)
+    await duties.sync_schedules([Schedule("scan", "* * * * *", "token.scan", "fairlead", paused=True)])
+    (state,) = await duties.schedules()
+    tick = state.last_tick + timedelta(minutes=1)
+    assert not await duties.take_tick("scan", state.last_tick, tick, 0, IDS.uuid7(), new_job("token.scan"))
+    assert await rows(database, "SELECT FROM job") == []
+
+
+async def test_syncing_what_has_not_changed_writes_nothing(database: Database) -> None:
+    duties = PostgresDutyStore(database)
+    schedule = Schedule("scan", "* * * * *", "token.scan", "fairlead", args={"b": 1, "a": [2]})
+    await duties.sync_schedules([schedule])
+    before = await rows(database, "SELECT ctid::text, updated_at FROM schedule")
+    await duties.sync_schedules([schedule])
+    assert await rows(database, "SELECT ctid::text, updated_at FROM schedule") == before

@@ -1,0 +1,257 @@
+"""Who may see what: row-level security, roles that are no superusers, an audit trail that only grows (R35)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+
+from fairlead.adapters.embedded import Endpoints
+from fairlead.adapters.local.system import SystemIds
+from fairlead.adapters.postgres.audit import PostgresAuditStore
+from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
+from fairlead.adapters.postgres.jobs import PostgresJobStore
+from fairlead.adapters.postgres.migrate import Migrator
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.sessions import PostgresSessionStore
+from fairlead.engine.ports import AuditRecord, ClaimFilter, Completed, Discarded, FailureRecord
+from fairlead.ids import uuid7_from
+from tests.contract.stores import identity
+from tests.support.databases import settings_of, without_public
+from tests.support.engine import new_job
+from tests.support.plans import explained
+from tests.support.rows import rows, run
+from tests.support.seeds import a_session
+from tests.support.servers import drop_database, fresh_database
+
+IDS = SystemIds()
+ANY = ClaimFilter()
+FAILURE = FailureRecord("transient_server", "boom", "it failed", 0.5, 1)
+TABLES_OF_TENANTS = [
+    "audit",
+    "connection",
+    "credential",
+    "data_key",
+    "dead_letter",
+    "job",
+    "rotation",
+    "withheld_answer",
+]
+SEEN_BY_A_DOOR = ["audit", "connection", "credential", "dead_letter", "job", "rotation"]
+
+
+TENANT_ROWS = """
+WITH c AS (
+    INSERT INTO connection (connection_id, tenant_id, provider) VALUES (gen_random_uuid(), $1, 'p') RETURNING *
+), s AS (
+    INSERT INTO credential (connection_id, tenant_id, provider, bucket, sealed, key_id, refreshable)
+    SELECT connection_id, tenant_id, provider, bucket, '', gen_random_uuid(), true FROM c
+), r AS (
+    INSERT INTO rotation (connection_id, tenant_id, rotation_id, from_generation, epoch, phase, session_id, lease_until)
+    SELECT connection_id, tenant_id, gen_random_uuid(), 1, 1, 'intent', gen_random_uuid(), now() FROM c
+), w AS (
+    INSERT INTO withheld_answer (withheld_id, connection_id, tenant_id, from_generation, epoch, reason, sealed, key_id)
+    SELECT gen_random_uuid(), connection_id, tenant_id, 1, 1, 'r', '', gen_random_uuid() FROM c
+)
+INSERT INTO data_key (key_id, tenant_id, master_id, wrapped) VALUES (gen_random_uuid(), $1, 'm', '')
+"""
+
+
+async def as_door(database: Database, tenant: str | None, sql: str) -> list[dict[str, object]]:
+    """The rows of *sql* as a door of *tenant* sees them."""
+    async with database._lent() as connection, connection.transaction(isolation="read_committed"):
+        if tenant is not None:
+            await connection.fetch("SELECT set_config('fairlead.tenant_id', $1, true)", tenant)
+        await connection.execute("SET LOCAL ROLE fairlead_door")
+        return [dict(row.items()) for row in await connection.fetch(sql)]
+
+
+async def two_tenants(database: Database) -> None:
+    """A job, a dead letter, an audit record, a connection with a secret and a rotation for each of two."""
+    jobs, session_id = PostgresJobStore(database, IDS), await a_session(database)
+    for tenant in ("acme", "globex"):
+        await jobs.enqueue([new_job(tenant_id=tenant), new_job(tenant_id=tenant, delay_s=60.0)])
+        (job,) = await jobs.claim(ANY, 1, session_id)
+        await jobs.acknowledge([Discarded(job.job_id, job.lease_id, IDS.uuid7(), FAILURE)])
+        await PostgresAuditStore(database).append([AuditRecord(IDS.uuid7(), "act", "x", tenant)])
+        await run(
+            database,
+            TENANT_ROWS,
+            tenant,
+        )
+
+
+async def test_every_table_of_tenants_is_guarded(database: Database) -> None:
+    found = await rows(
+        database,
+        "SELECT c.relname::text AS name, relrowsecurity AND relforcerowsecurity AS guarded"
+        " FROM pg_class c JOIN pg_attribute a ON attrelid = c.oid AND attname = 'tenant_id'"
+        " WHERE relkind = 'r' AND relnamespace = quote_ident(current_schema())::regnamespace AND relname <> 'schedule'"
+        " ORDER BY 1",
+    )
+    assert [row["name"] for row in found] == TABLES_OF_TENANTS
+    assert all(row["guarded"] for row in found)
+
+
+@pytest.mark.parametrize("table", SEEN_BY_A_DOOR)
+async def test_a_door_sees_the_rows_of_its_tenant_only(database: Database, table: str) -> None:
+    await two_tenants(database)
+    tenants = f"SELECT DISTINCT tenant_id FROM {table} ORDER BY 1"
+    assert [row["tenant_id"] for row in await rows(database, tenants)] == ["acme", "globex"]
+    assert [row["tenant_id"] for row in await as_door(database, "acme", tenants)] == ["acme"]
+    assert await as_door(database, "nobody", tenants) == []
+    assert await as_door(database, "", tenants) == []
+    assert await as_door(database, None, tenants) == []
+
+
+@pytest.mark.parametrize("table", sorted(set(TABLES_OF_TENANTS) - set(SEEN_BY_A_DOOR)))
+async def test_keys_are_nothing_for_a_door(database: Database, table: str) -> None:
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await as_door(database, "acme", f"SELECT FROM {table}")
+
+
+async def test_a_view_shows_a_door_no_more_than_its_tables(database: Database) -> None:
+    await two_tenants(database)
+    seen = "SELECT DISTINCT tenant_id FROM credential_detail"
+    assert [row["tenant_id"] for row in await rows(database, seen + " ORDER BY 1")] == ["acme", "globex"]
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):  # it also reads who is alive, which is no tenant's
+        await as_door(database, "acme", seen)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE job SET priority = 0",
+        "DELETE FROM dead_letter",
+        "INSERT INTO job (job_id, kind, tenant_id) VALUES (gen_random_uuid(), 'k', 'acme')",
+        "UPDATE credential SET state = 'revoked'",
+        "SELECT FROM worker_session",
+        "TRUNCATE job",
+    ],
+)
+async def test_a_door_changes_nothing(database: Database, sql: str) -> None:
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await as_door(database, "acme", sql)
+
+
+@pytest.mark.parametrize("sql", ["UPDATE audit SET act = 'x'", "DELETE FROM audit", "TRUNCATE audit"])
+async def test_the_audit_trail_only_grows_whoever_asks(database: Database, sql: str) -> None:
+    await two_tenants(database)
+    with pytest.raises(asyncpg.RaiseError, match="append-only"):
+        await run(database, sql)
+    assert len(await PostgresAuditStore(database).search(tenant=None, limit=9)) == 2
+
+
+async def test_audit_records_come_newest_first_and_once(database: Database) -> None:
+    audit = PostgresAuditStore(database)
+    ids = [uuid7_from(1_800_000_000_000 + n, 0) for n in range(3)]
+    records = [
+        AuditRecord(ids[n], f"act {n}", "ann", "acme", "shopify", IDS.uuid7(), {"n": n, "bad": "\0"})
+        for n in range(3)
+    ]
+    for record in (*records, records[0]):
+        await audit.append([record])
+    await audit.append([])
+    for found in (
+        await audit.search(tenant=None, limit=9),
+        await audit.search(tenant="acme", limit=9),
+    ):
+        assert [record.act for _, record in found] == ["act 2", "act 1", "act 0"]
+        assert found[2][1] == replace(records[0], details={"n": 0, "bad": "\ufffd"})
+    assert len(await audit.search(tenant="acme", limit=2)) == 2
+    assert await audit.search(tenant="other", limit=2) == []
+
+
+# ---- without a superuser ---------------------------------------------------------------------------
+
+
+def login(url: str, user: str) -> str:
+    parts = urlsplit(url)
+    return parts._replace(netloc=f"{user}@{parts.netloc.rpartition('@')[2]}").geturl()
+
+
+@pytest.fixture(params=["CREATEROLE", "NOCREATEROLE"])
+async def owner(
+    servers: Endpoints, migrated_url: str, request: pytest.FixtureRequest
+) -> AsyncIterator[DatabaseSettings]:
+    """A database migrated by its owner, who is no superuser; without CREATEROLE a DBA has granted our roles."""
+    admin = await asyncpg.connect(servers.database_url)
+    url = await fresh_database(servers.database_url)
+    await without_public(url)
+    try:
+        await admin.execute(f"CREATE ROLE shopkeeper LOGIN NOSUPERUSER {request.param}")
+        await admin.execute("GRANT fairlead_engine, fairlead_door TO shopkeeper")
+        await admin.execute(f"ALTER DATABASE {urlsplit(url).path[1:]} OWNER TO shopkeeper")
+        settings = settings_of(login(url, "shopkeeper"))
+        await Migrator(settings).apply()
+        yield settings
+    finally:
+        await drop_database(servers.database_url, url)
+        await admin.execute("DROP ROLE IF EXISTS clerk")
+        await admin.execute("DROP ROLE shopkeeper")
+        await admin.close()
+
+
+async def a_day_of_work(database: Database) -> None:
+    """Every store does something that shows whether it sees its rows."""
+    sessions, jobs = PostgresSessionStore(database, IDS), PostgresJobStore(database, IDS)
+    session_id = IDS.uuid7()
+    await sessions.open(session_id, identity(), 30.0, "1")
+    await jobs.enqueue([new_job(unique_key="k"), new_job(unique_key="k", priority=0), new_job(expires_in_s=60.0)])
+    done, dead = await jobs.claim(ANY, 9, session_id)
+    record = Discarded(dead.job_id, dead.lease_id, IDS.uuid7(), FAILURE, action_in_s=0.0)
+    accepted = await jobs.acknowledge([Completed(done.job_id, done.lease_id), record])
+    assert accepted == {done.job_id, dead.job_id}
+    entries = PostgresDeadLetterStore(database)
+    assert await entries.redrive(record.dead_letter_id, new_job())
+    assert len(await jobs.claim(ANY, 9, session_id)) == 1
+    assert await sessions.rescue(session_id, 0.0, 3, 10) is not None
+    await PostgresAuditStore(database).append([AuditRecord(IDS.uuid7(), "act", "x", "acme")])
+    assert len(await PostgresAuditStore(database).search(tenant="acme", limit=9)) == 1
+    assert await jobs.prune({"completed": 0.0}, 10) == 1
+    await sessions.close(session_id)
+    assert (await jobs.counts())["available"] == 1
+
+
+async def test_an_owner_that_is_no_superuser_can_work(owner: DatabaseSettings) -> None:
+    database = await Database.open(owner)
+    (row,) = await rows(database, "SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
+    assert not row["rolsuper"]
+    await a_day_of_work(database)
+    await database.close()
+
+
+async def test_a_member_of_the_engine_role_can_work_and_alter_nothing(
+    owner: DatabaseSettings, servers: Endpoints
+) -> None:
+    admin = await asyncpg.connect(servers.database_url)
+    await admin.execute("CREATE ROLE clerk LOGIN IN ROLE fairlead_engine")
+    await admin.close()
+    database = await Database.open(replace(owner, dsn=login(owner.dsn, "clerk")))
+    await a_day_of_work(database)
+    await Migrator(database.settings).check()
+    for sql in ("DROP TABLE job", "ALTER TABLE job DISABLE ROW LEVEL SECURITY", "DELETE FROM audit"):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await run(database, sql)
+    await database.close()
+
+
+async def test_the_guards_cost_the_engine_nothing(owner: DatabaseSettings) -> None:
+    """The planner must see through `true OR ...`: no filter is left on the hot statements."""
+    database = await Database.open(owner)
+    session_id = await a_session(database)
+    plan = await explained(
+        database,
+        "job_claim",
+        queues=["default"],
+        providers=[],
+        demand=5,
+        session_id=session_id,
+        lease_seed=1,
+    )
+    assert "tenant_id" not in str(plan.tree)
+    await database.close()
