@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import settings
@@ -21,9 +23,14 @@ settings.load_profile("fairlead")
 
 @pytest.fixture(scope="session")
 def servers() -> Iterator[Endpoints]:
-    """Real PostgreSQL and Valkey, once per run, started by the first test that asks."""
+    """Real PostgreSQL and Valkey, once per run, started by the first test that asks.
+
+    FAIRLEAD_TEST_DATABASE_URL names another PostgreSQL server to test on: as a superuser, for its oldest
+    version, say. Databases are made on it and dropped again.
+    """
     with running_servers() as endpoints:
-        yield endpoints
+        elsewhere = os.environ.get("FAIRLEAD_TEST_DATABASE_URL")
+        yield replace(endpoints, database_url=elsewhere) if elsewhere else endpoints
 
 
 @pytest.fixture(scope="session")

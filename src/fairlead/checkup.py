@@ -23,7 +23,7 @@ from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.adapters.redis import RedisFacts, redis_facts
 from fairlead.adapters.vault import TenantVault
 from fairlead.books import AppBook, ProfileBook
-from fairlead.errors import FairleadError
+from fairlead.errors import DependencyUnavailable, FairleadError
 from fairlead.ground import Places, database_settings, master_ring, places
 from fairlead.policy.profile import Profile
 from fairlead.secret import Secret
@@ -97,7 +97,10 @@ async def _judged(name: str, look: Awaitable[Check]) -> Check:
 
 
 def _failed(name: str, error: FairleadError) -> Check:
-    return Check(name, "fail", error.what.strip(), error.way_out)
+    hint = error.way_out
+    if hint == DependencyUnavailable.hint:  # it sends people here
+        hint = f"check {'REDIS_URL' if name == 'redis' else 'DATABASE_URL'} and that the server runs"
+    return Check(name, "fail", error.what.strip(), hint)
 
 
 # ---- this host -----------------------------------------------------------------------------------

@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
-from urllib.parse import quote
 from uuid import UUID
 
-from fairlead import __version__
+from fairlead import __version__, translate
 from fairlead.adapters.embedded import EmbeddedServers
-from fairlead.adapters.http import AddressPolicy, AiohttpTokenTransport
+from fairlead.adapters.http import AiohttpTokenTransport
 from fairlead.adapters.http.webhook import AiohttpWebhookSender
 from fairlead.adapters.jose import JoseSigner
 from fairlead.adapters.journal import FileJournal
@@ -32,9 +32,8 @@ from fairlead.adapters.postgres.endpoints import PostgresEndpointGate
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.migrate import Migrator
 from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.adapters.postgres.sessions import PostgresSessionStore
-from fairlead.adapters.vault import TenantVault, load_ring
+from fairlead.adapters.vault import TenantVault
 from fairlead.books import AppBook, ProfileBook
 from fairlead.bus import Bus
 from fairlead.config import Config
@@ -45,10 +44,9 @@ from fairlead.engine.dead_letter import DeadLetterProcessor
 from fairlead.engine.executor import Executor
 from fairlead.engine.handler import Handler
 from fairlead.engine.notices import Notices
-from fairlead.engine.ports import ClaimFilter, ConnectionKey, Schedule
 from fairlead.engine.services.heartbeat import Heartbeat
 from fairlead.engine.services.loop_meter import LoopMeter
-from fairlead.engine.services.pruner import Pruner, Retention
+from fairlead.engine.services.pruner import Pruner
 from fairlead.engine.services.rescuer import Rescuer
 from fairlead.engine.services.scheduler import Scheduler
 from fairlead.engine.services.service import Service
@@ -61,15 +59,13 @@ from fairlead.engine.token.parts import RefreshSettings, Rooms
 from fairlead.engine.token.reader import TokenReader
 from fairlead.engine.token.settle import Settler
 from fairlead.engine.token.unknown import UnknownOutcomes
-from fairlead.engine.worker import Worker, WorkerSettings
+from fairlead.engine.worker import Worker
 from fairlead.errors import MigrationNeeded, Refused
+from fairlead.ground import database_settings, master_ring
 from fairlead.secret import Secret
 from fairlead.settings import Settings
 
 Subscribers = Mapping[str, Sequence[Callable[[Mapping[str, Any]], object]]]
-
-SYSTEM_TENANT = "fairlead"
-"""Whose jobs the fleet's own duties are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +114,7 @@ class Runtime:
     async def _connect(self) -> None:
         embedded = self.settings.database.url is None
         self.database_url = await self._database_url()
-        settings = DatabaseSettings(
-            dsn=self.database_url.reveal(),
-            schema=self.settings.database.schema_name,
-            max_size=self.settings.database.pool_size,
-            transaction_pooler=self.settings.database.pooler,
-        )
+        settings = database_settings(self.settings, self.database_url)
         self.migrator = Migrator(settings)
         await self._check_schema(apply=embedded)
         self.database = await Database.open(settings)
@@ -167,17 +158,10 @@ class Runtime:
         self._stack.push_async_callback(self.endpoints.close)
         self.profiles = ProfileBook(self.settings)
         self.apps = AppBook(self.settings)
-        self.vault = TenantVault(self.key_store, self._master_ring(), clock=self.clock, ids=self.ids)
+        self.vault = TenantVault(self.key_store, master_ring(self.settings), clock=self.clock, ids=self.ids)
         await self._open_session()
         await self._wire_tokens()
         self._wire_jobs(handlers, subscribers)
-
-    def _master_ring(self) -> Any:
-        vault = self.settings.vault
-        usual = self.settings.home / "master.key"
-        file = vault.master_key_file or (usual if vault.master_key is None and usual.exists() else None)
-        key = Secret(vault.master_key.get_secret_value()) if vault.master_key else None
-        return load_ring(key, file, vault.kms)
 
     async def _open_session(self) -> None:
         self.processes = LocalProcesses()
@@ -193,7 +177,11 @@ class Runtime:
         )
         beating = asyncio.create_task(self.heartbeat.run(), name="fairlead-heartbeat")
         self._stack.push_async_callback(_ended, beating, self.heartbeat.stop)
-        await self.heartbeat.opened()
+        opened = asyncio.create_task(self.heartbeat.opened())
+        await asyncio.wait((opened, beating), return_when=asyncio.FIRST_COMPLETED)
+        if not opened.done():
+            opened.cancel()
+            await beating  # it ended before there was a session: let its reason surface
 
     def _session_id(self) -> UUID:
         session_id = self.heartbeat.session_id
@@ -223,11 +211,8 @@ class Runtime:
         self.journal = FileJournal(self.settings.home / "journal", self._session_id())
         await self.journal.open()
         self._stack.push_async_callback(self.journal.close)
-        self.transport = AiohttpTokenTransport(policy=self._address_policy())
+        self.transport = AiohttpTokenTransport(policy=translate.address_policy(self.settings))
         self._stack.push_async_callback(self.transport.close)
-
-    def _address_policy(self) -> AddressPolicy:
-        return AddressPolicy(allow_private=self.settings.http.allow_private_addresses)
 
     def _make_rooms(self) -> Rooms:
         return Rooms(
@@ -244,26 +229,13 @@ class Runtime:
             ids=self.ids,
             emit=self.bus.emit,
             session_id=self._session_id,
-            reauth_link=self._reauth_link,
+            reauth_link=partial(translate.reauth_link, self.settings),
         )
 
     @property
     def refresh_settings(self) -> RefreshSettings:
         """The coordinator's numbers."""
-        given = self.settings.refresh
-        return RefreshSettings(
-            request_deadline_s=given.request_deadline_s,
-            total_deadline_s=given.total_deadline_s,
-            lease_s=given.lease_s,
-            not_sent_delays_s=given.not_sent_delays_s,
-            cooldown_s=given.cooldown_s,
-            fresh_enough_s=given.fresh_enough_s,
-            wait_s=given.wait_s,
-            dead_cool_down_s=given.dead_cool_down_s,
-            breaker_failures=given.breaker_failures,
-            breaker_open_s=given.breaker_open_s,
-            breaker_open_max_s=given.breaker_open_max_s,
-        )
+        return translate.refresh_settings(self.settings)
 
     def _wire_jobs(self, handlers: Iterable[Handler], subscribers: Subscribers) -> None:
         self.token_jobs = TokenJobs(
@@ -277,22 +249,12 @@ class Runtime:
             emit=self.bus.emit,
             queues=self.settings.worker.queues,
         )
-        kept = self.settings.retention
         self.pruner = Pruner(
             self.jobs,
             self.dead_letters,
             self.duties,
             self.sessions,
-            retention=Retention(
-                jobs={
-                    "completed": kept.completed_s,
-                    "cancelled": kept.cancelled_s,
-                    "discarded": kept.discarded_s,
-                },
-                dead_letters_s=kept.discarded_s,
-                dead_letter_bound=kept.dead_letter_bound,
-                duties_s=kept.duty_s,
-            ),
+            retention=translate.retention(self.settings),
         )
         self.executor = Executor(
             [
@@ -310,11 +272,11 @@ class Runtime:
         )
 
     def _notices(self, subscribers: Subscribers) -> Notices:
-        given = self.settings.notices
         sender = None
-        if given.webhook_url is not None and given.webhook_secret is not None:
-            secret = Secret(given.webhook_secret.get_secret_value())
-            sender = AiohttpWebhookSender(given.webhook_url, secret, policy=self._address_policy())
+        receiver = translate.webhook(self.settings)
+        if receiver is not None:
+            url, secret = receiver
+            sender = AiohttpWebhookSender(url, secret, policy=translate.address_policy(self.settings))
             self._stack.push_async_callback(sender.close)
         return Notices(
             subscribers,
@@ -322,28 +284,14 @@ class Runtime:
             credentials=self.credentials,
             jobs=self.jobs,
             ids=self.ids,
-            reauth_link=self._reauth_link,
+            reauth_link=partial(translate.reauth_link, self.settings),
         )
-
-    def _reauth_link(self, key: ConnectionKey, connection_id: UUID) -> str | None:
-        template = self.settings.notices.reauth_link
-        if template is None:
-            return None
-        values = {
-            "tenant": key.tenant,
-            "provider": key.provider,
-            "bucket": key.bucket,
-            "connection": str(connection_id),
-        }
-        for name, value in values.items():
-            template = template.replace(f"{{{name}}}", quote(value, safe=""))
-        return template
 
     # ---- work ----------------------------------------------------------------------------------
 
     async def run(self, roles: Roles) -> None:
         """Work until ``stop``; then drain within the grace."""
-        await self.duties.sync_schedules(self.schedules())
+        await self.duties.sync_schedules(translate.schedules(self.settings))
         services = self._make_services(roles)
         worker = self._make_worker() if roles.worker else None
         self._services, self._worker = services, worker
@@ -385,7 +333,6 @@ class Runtime:
         return services
 
     def _make_worker(self) -> Worker:
-        given = self.settings.worker
         return Worker(
             self.jobs,
             self.executor,
@@ -393,13 +340,8 @@ class Runtime:
             clock=self.clock,
             draw=draw,
             emit=self.bus.emit,
-            settings=WorkerSettings(
-                wanted=ClaimFilter(given.queues, given.kinds, given.providers),
-                concurrency=given.concurrency,
-                poll_s=given.poll_s,
-                grace_s=given.grace_s,
-            ),
-            memory=SystemMemory(_bytes(given.memory_limit_mb)),
+            settings=translate.worker_settings(self.settings),
+            memory=SystemMemory(translate.memory_limit_bytes(self.settings)),
         )
 
     def stop(self) -> None:
@@ -408,28 +350,8 @@ class Runtime:
         if self._worker is not None:
             self._worker.stop()
 
-    def schedules(self) -> list[Schedule]:
-        """The fleet's own schedules (T3)."""
-        given = self.settings.schedules
-        return [
-            _schedule("token.scan", given.refresh_scan, "token.scan", 1, {}),
-            _schedule("token.scan.urgent", given.urgent_scan, "token.scan", 0, {"urgent_only": True}),
-            _schedule("dead_letter.process", given.dead_letters, "dead_letter.process", 2, {}),
-            _schedule("clean_up", given.clean_up, "clean_up", 3, {}),
-        ]
-
-
-def _schedule(name: str, expression: str, kind: str, priority: int, args: Mapping[str, Any]) -> Schedule:
-    return Schedule(
-        name=name, expression=expression, kind=kind, tenant_id=SYSTEM_TENANT, priority=priority, args=args
-    )
-
 
 async def _ended(task: asyncio.Task[None], stop: Callable[[], None]) -> None:
     """Stop a background task and wait for it; its failure surfaces here."""
     stop()
     await task
-
-
-def _bytes(megabytes: int | None) -> int | None:
-    return None if megabytes is None else megabytes * 1024 * 1024

@@ -92,7 +92,6 @@ class Worker(Table):
     concurrency: int = Field(32, ge=1, le=10_000, description="Jobs at once. Default 32.")
     lease_s: Seconds = Field(30.0, description="A process unheard of for this long is lost. Default 30.")
     poll_s: Seconds = Field(1.0, description="How often an idle worker looks for work. Default 1.")
-    rescue_s: Seconds = Field(5.0, description="How often the fleet looks for lost processes. Default 5.")
     grace_s: float = Field(60.0, ge=0, description="Time to end running jobs on stop. Default 60.")
     max_crashes: int = Field(3, ge=1, le=100, description="Then a job is dead. Default 3.")
     queues: tuple[str, ...] = Field(("default",), min_length=1, description="Default only `default`.")

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fairlead.adapters.postgres.session import DatabaseSettings
-from tests.support.cli import MASTER_KEY, Shell
+from tests.support.cli import MASTER_KEY, Shell, Spawner, running_spawner
+
+
+@pytest.fixture(scope="session")
+def spawner() -> Iterator[Spawner]:
+    """Starts commands, once per run."""
+    with running_spawner() as spawner:
+        yield spawner
 
 
 @pytest.fixture
-def bare(tmp_path: Path) -> Shell:
+def bare(tmp_path: Path, spawner: Spawner) -> Shell:
     """Without any store: DATABASE_URL leads nowhere, so that nothing is started by mistake."""
     nowhere = "postgresql://nobody:canary-in-url@127.0.0.1:1/none"
-    shell = Shell(tmp_path, {"DATABASE_URL": nowhere, "FAIRLEAD_MASTER_KEY": MASTER_KEY})
+    shell = Shell(tmp_path, spawner, {"DATABASE_URL": nowhere, "FAIRLEAD_MASTER_KEY": MASTER_KEY})
     shell.canaries |= {"canary-in-url", MASTER_KEY.partition(":")[2]}
     return shell
 

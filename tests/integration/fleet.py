@@ -55,7 +55,6 @@ dead_cool_down_s = 2.0
 concurrency = 16
 lease_s = 3.0
 poll_s = 0.2
-rescue_s = 0.5
 grace_s = 15.0
 
 [schedules]

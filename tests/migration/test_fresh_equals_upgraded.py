@@ -27,7 +27,7 @@ async def url(servers: Endpoints) -> AsyncIterator[str]:
 
 
 async def test_step_by_step_is_as_at_once(url: str, database: Database) -> None:
-    """Each release is applied by its own run, with work going on between: rows of every table are there."""
+    """Each migration is applied by a run of its own, as if each were a release."""
     migrations = shipped_migrations()
     for last in range(1, len(migrations) + 1):
         await Migrator(settings_of(url), migrations[:last]).apply()

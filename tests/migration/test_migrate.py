@@ -1,4 +1,4 @@
-"""The migration runner: what was applied, in order, once, by whoever is first, and never over an edited past."""
+"""The migration runner: each migration once, in order, by whoever is first, and never over an edited past."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import asyncpg
 import pytest
 
 from fairlead.adapters.embedded import Endpoints
+from fairlead.adapters.embedded.wheels import postgres_wheel
 from fairlead.adapters.postgres.migrate import (
     Migration,
     Migrator,
@@ -227,7 +228,9 @@ async def test_new_databases_may_be_migrated_side_by_side(servers: Endpoints) ->
 # ---- by hand ---------------------------------------------------------------------------------------
 
 
-async def test_the_text_for_a_dba_does_the_same(empty: DatabaseSettings, servers: Endpoints, tmp_path: Path) -> None:
+async def test_the_text_for_a_dba_does_the_same(
+    empty: DatabaseSettings, servers: Endpoints, tmp_path: Path
+) -> None:
     script = tmp_path / "migrate.sql"
     script.write_text(await Migrator(empty).sql())
     await by_psql(empty.dsn, script)
@@ -250,7 +253,9 @@ def test_the_text_quotes_what_must_be_quoted() -> None:
 async def by_psql(dsn: str, script: Path) -> None:
     """Run *script* as a DBA would."""
     psql = await asyncio.create_subprocess_exec(
-        "psql", "-X", "-q", dsn, "-f", str(script), stderr=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        *(str(postgres_wheel().program("psql")), "-X", "-q", dsn, "-f", str(script)),
+        stderr=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
     )
     _, errors = await psql.communicate()
     assert psql.returncode == 0, errors.decode()

@@ -1,4 +1,4 @@
-"""What PostgreSQL refuses and Python produces happily: nothing of it stops a job, a claim or a batch (F7, E08)."""
+"""What PostgreSQL refuses and Python produces happily stops no job, no claim and no batch (F7, E08)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from fairlead.adapters.local.system import SystemIds
 from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.pool import Database
-from fairlead.engine.ports import Cancelled, ClaimFilter, Completed, Discarded, FailureRecord, Job, Rescheduled
+from fairlead.engine.ports import (
+    Cancelled,
+    ClaimFilter,
+    Completed,
+    Discarded,
+    FailureRecord,
+    Job,
+    Rescheduled,
+)
 from fairlead.errors import InputInvalid
 from tests.support.engine import new_job
 from tests.support.rows import run
@@ -125,7 +133,9 @@ async def test_what_foreign_sql_stored_does_not_stop_a_claim(
     assert len(await jobs.search(state=None, kind=None, tenant_id=None, queue=None, limit=9)) == 2
 
 
-@pytest.mark.parametrize("text", ["'; DROP TABLE job; --", "ü\U0001f6a2", "{t}", "$1", ":name", "a\nb", "x" * 200])
+@pytest.mark.parametrize(
+    "text", ["'; DROP TABLE job; --", "ü\U0001f6a2", "{t}", "$1", ":name", "a\nb", "x" * 200]
+)
 async def test_names_come_back_as_they_went(database: Database, jobs: PostgresJobStore, text: str) -> None:
     new = new_job(tenant_id=text, group_key=text, unique_key=text, tags=(text, "plain"), args={text: text})
     await jobs.enqueue([new])

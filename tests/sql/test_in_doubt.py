@@ -144,7 +144,9 @@ async def test_acknowledge(wire: Wire, database: Database, mixed: bool) -> None:
         "running": 1,
     }
     assert len(await rows(database, "SELECT FROM dead_letter")) == 1
-    (row,) = await rows(database, "SELECT jsonb_array_length(failures) AS n FROM job WHERE state = 'available'")
+    (row,) = await rows(
+        database, "SELECT jsonb_array_length(failures) AS n FROM job WHERE state = 'available'"
+    )
     assert row["n"] == 1
 
 

@@ -134,7 +134,9 @@ async def test_a_write_after_the_rescue_is_refused_whatever_it_is(
     ):
         assert await jobs.acknowledge([outcome]) == set()
     assert await jobs.acknowledge([Completed(again.job_id, again.lease_id, "right")]) == {job.job_id}
-    (row,) = await rows(database, "SELECT result #>> '{}' AS result, jsonb_array_length(failures) AS n FROM job")
+    (row,) = await rows(
+        database, "SELECT result #>> '{}' AS result, jsonb_array_length(failures) AS n FROM job"
+    )
     assert row == {"result": "right", "n": 0}
     assert await rows(database, "SELECT FROM dead_letter") == []
 

@@ -1,9 +1,8 @@
-"""The way to PostgreSQL: refusals at the door, errors in our words, waits that end, commits in doubt."""
+"""The way to PostgreSQL: refusals at the door, errors in our words, transactions that count or do not."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -14,47 +13,17 @@ from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.postgres.failures import CommitInDoubt
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.adapters.postgres.sqlfiles import Statement, statement
+from fairlead.adapters.postgres.sqlfiles import statement
 from fairlead.errors import ConfigInvalid, DependencyUnavailable, InputInvalid, MigrationNeeded
-from tests.support.cutting_proxy import COMMIT, CuttingProxy, cutting_proxy
+from tests.support.notes import COUNT, INSERT, count, make_notes, sql
 from tests.support.rows import rows, run
-
-
-def sql(text: str, *params: str) -> Statement:
-    """A statement that stands in no file."""
-    return Statement("test", text, params)
 
 
 @pytest.fixture
 async def notes(database: Database) -> Database:
     """With a table to write to."""
-    await run(database, "CREATE TABLE note (id integer PRIMARY KEY, body jsonb CHECK (body <> '0'))")
+    await make_notes(database)
     return database
-
-
-@pytest.fixture
-async def proxied(
-    notes: Database, database_settings: DatabaseSettings
-) -> AsyncIterator[tuple[CuttingProxy, Database]]:
-    """The same database over a wire that can be cut; one connection, so that nothing is left to chance."""
-    async with cutting_proxy(database_settings.dsn) as (proxy, url):
-        settings = replace(
-            database_settings, dsn=url, max_size=1, command_timeout_s=5.0, acquire_timeout_s=5.0
-        )
-        database = await Database.open(settings)
-        yield proxy, database
-        proxy.flow()
-        await database.close()
-
-
-INSERT = sql("INSERT INTO note (id) VALUES ($1) RETURNING id", "id")
-COUNT = sql("SELECT count(*) AS n FROM note")
-
-
-async def count(database: Database) -> int:
-    row = await database.first(COUNT)
-    assert row is not None
-    return int(row["n"])
 
 
 # ---- at the door -----------------------------------------------------------------------------------
@@ -112,8 +81,8 @@ async def test_a_schema_that_was_not_migrated(database_settings: DatabaseSetting
 async def test_the_connection_is_set_up_as_promised(database: Database) -> None:
     (row,) = await rows(
         database,
-        "SELECT current_setting('application_name') AS name, current_setting('transaction_isolation') AS isolation,"
-        " current_setting('statement_timeout') AS statement, current_setting('lock_timeout') AS lock",
+        "SELECT current_setting('application_name') AS name, current_setting('lock_timeout') AS lock,"
+        " current_setting('transaction_isolation') AS isolation, current_setting('statement_timeout') AS statement",
     )
     assert row == {"name": "fairlead-test", "isolation": "read committed", "statement": "12s", "lock": "12s"}
 
@@ -207,218 +176,19 @@ async def test_all_statements_of_a_transaction_count_or_none(notes: Database) ->
         await transaction.fetch(INSERT, id=1)
         await transaction.fetch(INSERT, id=2)
     assert await count(notes) == 2
-    with pytest.raises(InputInvalid):
+
+    async def refused() -> None:
         async with notes.transaction() as transaction:
             await transaction.fetch(INSERT, id=3)
             await transaction.fetch(INSERT, id=1)
-    with pytest.raises(ZeroDivisionError):
+
+    async def given_up() -> None:
         async with notes.transaction() as transaction:
             await transaction.fetch(INSERT, id=4)
             raise ZeroDivisionError
+
+    with pytest.raises(InputInvalid):
+        await refused()
+    with pytest.raises(ZeroDivisionError):
+        await given_up()
     assert await count(notes) == 2
-
-
-# ---- in doubt (E12, F6) ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("when", "stored"), [("before", 0), ("after", 1)])
-async def test_a_connection_lost_during_a_statement_is_in_doubt(
-    proxied: tuple[CuttingProxy, Database], notes: Database, when: str, stored: int
-) -> None:
-    proxy, database = proxied
-    assert await count(database) == 0
-    (proxy.cut_before if when == "before" else proxy.cut_after)()
-    with pytest.raises(CommitInDoubt, match="hint:"):
-        await database.fetch(INSERT, id=1)
-    assert await count(notes) == stored
-    assert await count(database) == stored  # the pool has a new connection by itself
-
-
-@pytest.mark.parametrize(("when", "stored"), [("before", 0), ("after", 1)])
-async def test_only_the_commit_of_a_transaction_can_be_in_doubt(
-    proxied: tuple[CuttingProxy, Database], notes: Database, when: str, stored: int
-) -> None:
-    proxy, database = proxied
-    cut = proxy.cut_before if when == "before" else proxy.cut_after
-    with pytest.raises(CommitInDoubt):
-        async with database.transaction() as transaction:
-            await transaction.fetch(INSERT, id=1)
-            cut(COMMIT)
-    assert await count(notes) == stored
-    with pytest.raises(DependencyUnavailable) as caught:
-        async with database.transaction() as transaction:
-            await transaction.fetch(INSERT, id=2)
-            cut()
-            await transaction.fetch(INSERT, id=3)
-    assert not isinstance(caught.value, CommitInDoubt)
-    assert await count(notes) == stored
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-async def test_again_resolves_a_doubt(
-    proxied: tuple[CuttingProxy, Database], notes: Database, when: str
-) -> None:
-    proxy, database = proxied
-    once = sql("INSERT INTO note (id) VALUES ($1) ON CONFLICT DO NOTHING", "id")
-    (proxy.cut_before if when == "before" else proxy.cut_after)()
-    await database.again(lambda: database.fetch(once, id=1))
-    assert proxy.cuts == 1
-    assert await count(notes) == 1
-
-
-async def test_again_gives_up_in_time_and_says_that_it_does_not_know(
-    proxied: tuple[CuttingProxy, Database],
-) -> None:
-    proxy, database = proxied
-
-    async def work() -> object:
-        proxy.cut_before()
-        return await database.fetch(INSERT, id=1)
-
-    with pytest.raises(CommitInDoubt):
-        await database.again(work, within_s=0.05)
-
-
-async def test_again_leaves_what_was_provably_not_done_to_the_caller(notes: Database) -> None:
-    tries = 0
-
-    async def work() -> None:
-        nonlocal tries
-        tries += 1
-        raise DependencyUnavailable("away")
-
-    with pytest.raises(DependencyUnavailable):
-        await notes.again(work)
-    assert tries == 1
-
-
-async def test_a_killed_backend_is_in_doubt_and_the_next_statement_works(
-    notes: Database, database_settings: DatabaseSettings
-) -> None:
-    victim = await Database.open(replace(database_settings, max_size=1))
-    sleeping = asyncio.create_task(victim.fetch(sql("SELECT pg_sleep(30) /* asleep */")))
-    kill = (
-        "SELECT pg_terminate_backend(pid) AS done FROM pg_stat_activity"
-        " WHERE query LIKE '%/* asleep%' AND pid <> pg_backend_pid() AND state = 'active'"
-    )
-    while not await rows(notes, kill):
-        await asyncio.sleep(0.01)
-    with pytest.raises(CommitInDoubt):
-        await sleeping
-    assert await count(victim) == 0
-    await victim.close()
-
-
-async def test_a_silent_peer_costs_a_bounded_time(proxied: tuple[CuttingProxy, Database]) -> None:
-    proxy, _ = proxied
-    _, database = proxied
-    impatient = await Database.open(
-        replace(
-            database.settings,
-            max_size=2,
-            min_size=2,
-            command_timeout_s=0.2,
-            connect_timeout_s=0.2,
-            acquire_timeout_s=0.3,
-        )
-    )
-    proxy.stall()
-    async with asyncio.timeout(3):
-        ends = await asyncio.gather(*(impatient.fetch(COUNT) for _ in range(4)), return_exceptions=True)
-    assert all(isinstance(end, DependencyUnavailable) for end in ends)
-    proxy.flow()
-    assert await count(impatient) == 0
-    await impatient.close()
-
-
-async def test_a_cancelled_caller_leaves_a_sound_pool(database_settings: DatabaseSettings) -> None:
-    database = await Database.open(replace(database_settings, max_size=2))
-    for _ in range(5):
-        asleep = [asyncio.create_task(database.fetch(sql("SELECT pg_sleep(30)"))) for _ in range(2)]
-        await asyncio.sleep(0.02)
-        for task in asleep:
-            task.cancel()
-        await asyncio.gather(*asleep, return_exceptions=True)
-    answers = await asyncio.gather(*(database.fetch(sql("SELECT 1 AS one")) for _ in range(10)))
-    assert all(answer[0]["one"] == 1 for answer in answers)
-    await database.close()
-
-
-async def test_behind_a_transaction_pooler_nothing_is_left_in_a_session(
-    notes: Database, database_settings: DatabaseSettings
-) -> None:
-    name = urlsplit(database_settings.dsn).path[1:]
-    await run(notes, f'ALTER DATABASE "{name}" SET search_path = "{database_settings.schema}"')
-    database = await Database.open(replace(database_settings, transaction_pooler=True, max_size=1))
-    await database.fetch(INSERT, id=1)
-    async with database.transaction() as transaction:
-        await transaction.fetch(INSERT, id=2)
-    assert await count(database) == 2
-    assert await rows(database, "SELECT name FROM pg_prepared_statements WHERE name <> ''") == []
-    heard: list[str] = []
-    stop = await database.listen("anything", heard.append)
-    await stop()
-    assert heard == []
-    await database.close()
-
-
-# ---- listening -------------------------------------------------------------------------------------
-
-
-class Ear:
-    """Keeps what it hears."""
-
-    def __init__(self) -> None:
-        self.heard: list[str] = []
-        self._more = asyncio.Event()
-
-    def __call__(self, payload: str) -> None:
-        self.heard.append(payload)
-        self._more.set()
-
-    async def hears(self, *payloads: str) -> None:
-        async with asyncio.timeout(5):
-            while self.heard[-len(payloads) :] != list(payloads):
-                self._more.clear()
-                await self._more.wait()
-
-
-NOTIFY = sql("SELECT pg_notify($1, $2)", "channel", "payload")
-
-
-async def test_listening_survives_its_connection(database: Database) -> None:
-    ear, other = Ear(), Ear()
-    stop = await database.listen("one", ear)
-    await database.listen("two", other)
-    await ear.hears("")
-    await other.hears("")
-    await database.fetch(NOTIFY, channel="one", payload="first")
-    await ear.hears("first")
-    kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
-    await run(database, kill)
-    await ear.hears("first", "")  # something may have been missed
-    await other.hears("", "")
-    await database.fetch(NOTIFY, channel="one", payload="second")
-    await ear.hears("second")
-    await stop()
-    await database.fetch(NOTIFY, channel="one", payload="third")
-    await database.fetch(NOTIFY, channel="two", payload="end")
-    await other.hears("end")
-    assert ear.heard == ["", "first", "", "second"]
-
-
-async def test_closing_leaves_no_task_and_no_connection(
-    database: Database, database_settings: DatabaseSettings
-) -> None:
-    before = asyncio.all_tasks()
-    name = "to be closed"
-    other = await Database.open(replace(database_settings, application_name=name))
-    ear = Ear()
-    await other.listen("one", ear)
-    await ear.hears("")
-    await other.close()
-    assert asyncio.all_tasks() == before
-    mine = "SELECT count(*) AS n FROM pg_stat_activity WHERE application_name = $1"
-    async with asyncio.timeout(5):
-        while (await rows(database, mine, name))[0]["n"]:
-            await asyncio.sleep(0.01)

@@ -104,7 +104,9 @@ async def test_a_heartbeat_under_way_saves_its_session(database: Database, datab
         beat = "UPDATE worker_session SET heartbeat_at = now() WHERE session_id = $1"
         await transaction._connection.execute(beat, late)
         rescue = asyncio.create_task(PostgresSessionStore(databases[1], IDS).rescue(survivor, 1.0, 3, 100))
-        blocked = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '/* session_rescue%'"
+        blocked = (
+            "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '/* session_rescue%'"
+        )
         while not await rows(database, blocked):
             await asyncio.sleep(0.005)
     done = await rescue

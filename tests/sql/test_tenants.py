@@ -1,4 +1,4 @@
-"""Who may see what: row-level security, roles that are no superusers, an audit trail that only grows (R35)."""
+"""Who may see what: row-level security, users that are no superusers, an audit trail that grows (R35)."""
 
 from __future__ import annotations
 
@@ -46,15 +46,18 @@ SEEN_BY_A_DOOR = ["audit", "connection", "credential", "dead_letter", "job", "ro
 
 TENANT_ROWS = """
 WITH c AS (
-    INSERT INTO connection (connection_id, tenant_id, provider) VALUES (gen_random_uuid(), $1, 'p') RETURNING *
+    INSERT INTO connection (connection_id, tenant_id, provider) VALUES (gen_random_uuid(), $1, 'p')
+    RETURNING *
 ), s AS (
     INSERT INTO credential (connection_id, tenant_id, provider, bucket, sealed, key_id, refreshable)
     SELECT connection_id, tenant_id, provider, bucket, '', gen_random_uuid(), true FROM c
 ), r AS (
-    INSERT INTO rotation (connection_id, tenant_id, rotation_id, from_generation, epoch, phase, session_id, lease_until)
+    INSERT INTO rotation
+        (connection_id, tenant_id, rotation_id, from_generation, epoch, phase, session_id, lease_until)
     SELECT connection_id, tenant_id, gen_random_uuid(), 1, 1, 'intent', gen_random_uuid(), now() FROM c
 ), w AS (
-    INSERT INTO withheld_answer (withheld_id, connection_id, tenant_id, from_generation, epoch, reason, sealed, key_id)
+    INSERT INTO withheld_answer
+        (withheld_id, connection_id, tenant_id, from_generation, epoch, reason, sealed, key_id)
     SELECT gen_random_uuid(), connection_id, tenant_id, 1, 1, 'r', '', gen_random_uuid() FROM c
 )
 INSERT INTO data_key (key_id, tenant_id, master_id, wrapped) VALUES (gen_random_uuid(), $1, 'm', '')
@@ -90,8 +93,8 @@ async def test_every_table_of_tenants_is_guarded(database: Database) -> None:
         database,
         "SELECT c.relname::text AS name, relrowsecurity AND relforcerowsecurity AS guarded"
         " FROM pg_class c JOIN pg_attribute a ON attrelid = c.oid AND attname = 'tenant_id'"
-        " WHERE relkind = 'r' AND relnamespace = quote_ident(current_schema())::regnamespace AND relname <> 'schedule'"
-        " ORDER BY 1",
+        " WHERE relkind = 'r' AND relnamespace = quote_ident(current_schema())::regnamespace"
+        " AND relname <> 'schedule' ORDER BY 1",
     )
     assert [row["name"] for row in found] == TABLES_OF_TENANTS
     assert all(row["guarded"] for row in found)
@@ -118,7 +121,9 @@ async def test_a_view_shows_a_door_no_more_than_its_tables(database: Database) -
     await two_tenants(database)
     seen = "SELECT DISTINCT tenant_id FROM credential_detail"
     assert [row["tenant_id"] for row in await rows(database, seen + " ORDER BY 1")] == ["acme", "globex"]
-    with pytest.raises(asyncpg.InsufficientPrivilegeError):  # it also reads who is alive, which is no tenant's
+    with pytest.raises(
+        asyncpg.InsufficientPrivilegeError
+    ):  # it also reads who is alive, which is no tenant's
         await as_door(database, "acme", seen)
 
 
@@ -178,7 +183,7 @@ def login(url: str, user: str) -> str:
 async def owner(
     servers: Endpoints, migrated_url: str, request: pytest.FixtureRequest
 ) -> AsyncIterator[DatabaseSettings]:
-    """A database migrated by its owner, who is no superuser; without CREATEROLE a DBA has granted our roles."""
+    """A database migrated by its owner, who is no superuser; a DBA has granted the two roles beforehand."""
     admin = await asyncpg.connect(servers.database_url)
     url = await fresh_database(servers.database_url)
     await without_public(url)
@@ -201,7 +206,9 @@ async def a_day_of_work(database: Database) -> None:
     sessions, jobs = PostgresSessionStore(database, IDS), PostgresJobStore(database, IDS)
     session_id = IDS.uuid7()
     await sessions.open(session_id, identity(), 30.0, "1")
-    await jobs.enqueue([new_job(unique_key="k"), new_job(unique_key="k", priority=0), new_job(expires_in_s=60.0)])
+    await jobs.enqueue(
+        [new_job(unique_key="k"), new_job(unique_key="k", priority=0), new_job(expires_in_s=60.0)]
+    )
     done, dead = await jobs.claim(ANY, 9, session_id)
     record = Discarded(dead.job_id, dead.lease_id, IDS.uuid7(), FAILURE, action_in_s=0.0)
     accepted = await jobs.acknowledge([Completed(done.job_id, done.lease_id), record])

@@ -12,7 +12,8 @@ from tests.support.rows import rows
 QUERIES = {
     "tables": """
         SELECT c.relname AS name, concat_ws(' ', c.relkind::text, c.relpersistence::text,
-            CASE WHEN c.relrowsecurity THEN 'row security' END, CASE WHEN c.relforcerowsecurity THEN 'forced' END,
+            CASE WHEN c.relrowsecurity THEN 'row security' END,
+            CASE WHEN c.relforcerowsecurity THEN 'forced' END,
             array_to_string(ARRAY(SELECT unnest(c.reloptions) ORDER BY 1), ' ')) AS what
         FROM pg_class c WHERE c.relnamespace = :here AND c.relkind IN ('r', 'v', 'm', 'S', 'p')""",
     "columns": """
@@ -20,7 +21,8 @@ QUERIES = {
             CASE WHEN a.attnotnull THEN 'not null' END, 'default ' || pg_get_expr(d.adbin, d.adrelid)) AS what
         FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
             LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
-        WHERE c.relnamespace = :here AND c.relkind IN ('r', 'v', 'p') AND a.attnum > 0 AND NOT a.attisdropped""",
+        WHERE c.relnamespace = :here AND c.relkind IN ('r', 'v', 'p')
+            AND a.attnum > 0 AND NOT a.attisdropped""",
     "constraints": """
         SELECT c.relname || '.' || k.conname AS name, pg_get_constraintdef(k.oid) AS what
         FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid
@@ -35,8 +37,8 @@ QUERIES = {
             CASE WHEN p.prosecdef THEN 'definer' END, md5(p.prosrc)) AS what
         FROM pg_proc p WHERE p.pronamespace = :here""",
     "triggers": """
-        SELECT c.relname || '.' || t.tgname AS name, regexp_replace(pg_get_triggerdef(t.oid), ' ON .*? FOR EACH',
-            ' FOR EACH') AS what
+        SELECT c.relname || '.' || t.tgname AS name,
+            regexp_replace(pg_get_triggerdef(t.oid), ' ON .*? FOR EACH', ' FOR EACH') AS what
         FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
         WHERE c.relnamespace = :here AND NOT t.tgisinternal""",
     "policies": """
@@ -48,8 +50,8 @@ QUERIES = {
         SELECT c.relname AS name, md5(pg_get_viewdef(c.oid)) AS what
         FROM pg_class c WHERE c.relnamespace = :here AND c.relkind = 'v'""",
     "grants": """
-        SELECT c.relname || ' to ' || r.rolname AS name, string_agg(a.privilege_type, ' ' ORDER BY a.privilege_type)
-            AS what
+        SELECT c.relname || ' to ' || r.rolname AS name,
+            string_agg(a.privilege_type, ' ' ORDER BY a.privilege_type) AS what
         FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) a JOIN pg_roles r ON r.oid = a.grantee
         WHERE c.relnamespace = :here AND r.rolname LIKE 'fairlead%'
         GROUP BY c.relname, r.rolname""",

@@ -1,7 +1,7 @@
 """The real command in a process of its own, in a folder of its own; nothing secret may ever come out of it.
 
-    done = await shell("connections", "list", "--json")
-    assert done.code == 0 and done.rows[0]["tenant"] == "acme"
+done = await shell("connections", "list", "--json")
+assert done.code == 0 and done.rows[0]["tenant"] == "acme"
 """
 
 from __future__ import annotations
@@ -10,15 +10,21 @@ import asyncio
 import json
 import os
 import re
+import signal
+import socket
+import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 ANSI = re.compile(r"\x1b|\x9b")
 BOXES = re.compile("[─━│┃╭╮╰╯┏┓┗┛]")
 MASTER_KEY = "k1:" + "0123456789abcdef" * 4
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
@@ -47,11 +53,92 @@ class Done:
         return json.loads(lines[-1])["error"]
 
 
+class Child:
+    """A command that runs. Its streams block: read them with asyncio.to_thread."""
+
+    def __init__(self, answers: socket.socket, stdin: IO[str], stdout: IO[str], stderr: IO[str]) -> None:
+        self._answers = answers.makefile("r")
+        answers.close()
+        self.stdin, self.stdout, self.stderr = stdin, stdout, stderr
+        self.pid = int(self._answers.readline())
+
+    async def line(self) -> str:
+        """The next line of its standard output."""
+        return await asyncio.to_thread(self.stdout.readline)
+
+    async def word(self) -> str:
+        """The next line of its standard error."""
+        return await asyncio.to_thread(self.stderr.readline)
+
+    def kill(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        os.kill(self.pid, number)
+
+    async def end(self, stdin: str = "") -> Done:
+        """Hand in *stdin*, and wait for the end."""
+        self.stdin.write(stdin)
+        self.stdin.close()
+        try:
+            async with asyncio.timeout(60):
+                out, err, code = await asyncio.gather(
+                    asyncio.to_thread(self.stdout.read),
+                    asyncio.to_thread(self.stderr.read),
+                    asyncio.to_thread(self._answers.readline),
+                )
+        except TimeoutError:
+            os.kill(self.pid, signal.SIGKILL)
+            raise
+        finally:
+            for stream in (self.stdout, self.stderr, self._answers):
+                stream.close()
+        return Done(int(code), out, err)
+
+
+class Spawner:
+    """Starts commands by forking a process that has loaded everything already."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+
+    def start(self, arguments: tuple[str, ...], folder: Path, environ: Mapping[str, str]) -> Child:
+        """Start one command."""
+        request = socket.socket(socket.AF_UNIX)
+        request.connect(str(self._place))
+        (read_in, stdin), (stdout, write_out), (stderr, write_err) = os.pipe(), os.pipe(), os.pipe()
+        wanted = {"arguments": arguments, "folder": str(folder), "environ": dict(environ)}
+        socket.send_fds(request, [json.dumps(wanted).encode()], [read_in, write_out, write_err])
+        for descriptor in (read_in, write_out, write_err):
+            os.close(descriptor)
+        return Child(request, os.fdopen(stdin, "w"), os.fdopen(stdout), os.fdopen(stderr))
+
+
+@contextmanager
+def running_spawner() -> Iterator[Spawner]:
+    """For as long as the block lasts."""
+    with tempfile.TemporaryDirectory(prefix="fl-cli-") as folder:
+        place = Path(folder) / "spawner"
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.spawner", str(place)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            env={**os.environ, "PYTHONUTF8": "1", "PYTHONWARNINGS": "error"},
+        )
+        try:
+            while not place.exists():
+                assert process.poll() is None
+            yield Spawner(place)
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+            assert process.wait(10) == 0
+
+
 @dataclass
 class Shell:
     """Runs `fairlead` in *folder*. *canaries* are secrets: no output of any command may hold one."""
 
     folder: Path
+    spawner: Spawner
     environ: dict[str, str] = field(default_factory=dict)
     canaries: set[str] = field(default_factory=set)
 
@@ -65,51 +152,27 @@ class Shell:
         self.canaries.add(canary)
         return canary
 
-    async def __call__(
-        self, *arguments: str, stdin: str | None = "", env: Mapping[str, str] | None = None
-    ) -> Done:
+    async def __call__(self, *arguments: str, stdin: str = "", env: Mapping[str, str] | None = None) -> Done:
         """Run one command to its end and check its manners."""
-        child = await self.start(*arguments, env=env)
-        done = await self.end(child, stdin)
-        assert "Traceback" not in done.err, done.err
-        return done
+        return await self.end(self.start(*arguments, env=env), stdin)
 
-    async def start(
-        self, *arguments: str, env: Mapping[str, str] | None = None
-    ) -> asyncio.subprocess.Process:
+    def start(self, *arguments: str, env: Mapping[str, str] | None = None) -> Child:
         """Start a command and leave it running; *arguments* hold no secret."""
         assert not any(canary in argument for canary in self.canaries for argument in arguments)
-        pipe = asyncio.subprocess.PIPE
-        return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "fairlead", *arguments),
-            cwd=self.folder,
-            env=self.all_environ | dict(env or {}),
-            stdin=pipe,
-            stdout=pipe,
-            stderr=pipe,
-        )
+        return self.spawner.start(arguments, self.folder, self.all_environ | dict(env or {}))
 
-    async def end(self, child: asyncio.subprocess.Process, stdin: str | None = "") -> Done:
-        """Wait for its end; what it said since it was last read."""
-        try:
-            async with asyncio.timeout(60):
-                out, err = await child.communicate(None if stdin is None else stdin.encode())
-        finally:
-            if child.returncode is None:
-                child.kill()
-                await child.wait()
-        return self.checked(Done(child.returncode or 0, out.decode(), err.decode()))
-
-    def checked(self, done: Done) -> Done:
-        """No secret, and nothing that only a terminal understands."""
+    async def end(self, child: Child, stdin: str = "") -> Done:
+        """Wait for its end and check its manners: no secret, nothing that only a terminal understands."""
+        done = await child.end(stdin)
         told = done.out + done.err
         assert not [canary for canary in self.canaries if canary in told]
         assert not ANSI.search(told)
         assert not BOXES.search(told)
+        assert "Traceback" not in told
         return done
 
     @property
     def all_environ(self) -> dict[str, str]:
-        """Nothing of the environment of the tests but what Python needs."""
+        """Nothing of the environment of the tests but what any program needs."""
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ}
-        return {**kept, "PYTHONUTF8": "1", "PYTHONWARNINGS": "error", **self.environ}
+        return {**kept, **self.environ}

@@ -7,15 +7,17 @@ from tests.support.rows import rows, run
 
 _NOT_MOVED = {("sweep", "server_started_at")}  # which server it was, not when something happened
 _APPEND_ONLY = {"audit", "migration"}
+_MOMENTS = """
+SELECT c.relname::text AS table, a.attname::text AS column
+FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND c.relkind = 'r'
+    AND a.atttypid = 'timestamptz'::regtype
+"""
 
 
 async def pass_time(database: Database, delay_s: float) -> None:
     """As seen from every row but the audit trail's, *delay_s* seconds go by."""
-    columns = await rows(
-        database,
-        "SELECT c.relname::text AS table, a.attname::text AS column FROM pg_class c JOIN pg_attribute a ON attrelid = c.oid"
-        " WHERE relnamespace = quote_ident(current_schema())::regnamespace AND relkind = 'r' AND atttypid = 'timestamptz'::regtype",
-    )
+    columns = await rows(database, _MOMENTS)
     moved: dict[str, list[str]] = {}
     for column in columns:
         if column["table"] not in _APPEND_ONLY and (column["table"], column["column"]) not in _NOT_MOVED:

@@ -7,45 +7,53 @@ from uuid import UUID, uuid4
 from fairlead.adapters.postgres.pool import Database
 from tests.support.rows import run
 
-JOBS = (
-    "INSERT INTO job (job_id, queue, kind, tenant_id, provider, priority, run_at, unique_key, unique_live, expires_at)"
-    " SELECT gen_random_uuid(), 'default', 'kind' || i % 10, 'tenant' || i % 100, 'provider' || i % 5, i % 4,"
-    " now() - random() * interval '1 hour' + CASE WHEN i % 3 = 0 THEN interval '1 day' ELSE '0' END,"
-    " CASE WHEN i % 2 = 0 THEN 'key' || i END, i % 2 = 0,"
-    " CASE WHEN i % 20 = 0 THEN now() + (i % 1000 - 10) * interval '1 minute' END"
-    " FROM generate_series(1, $1::integer) AS i"
-)
-FINISHED = (
-    "INSERT INTO job (job_id, kind, tenant_id, state, finished_at)"
-    " SELECT gen_random_uuid(), 'kind' || i % 10, 'tenant' || i % 100,"
-    " CASE WHEN i % 50 = 0 THEN 'cancelled' ELSE 'completed' END, now() - random() * interval '2 days'"
-    " FROM generate_series(1, $1::integer) AS i"
-)
-SESSION = (
-    "INSERT INTO worker_session (session_id, host, boot_id, pid_namespace, pid, process_started, version, lease,"
-    " heartbeat_at) VALUES ($1, 'h', 'b', 'n', 1, '1', '1', interval '30 seconds', now() - $2 * interval '1 second')"
-)
-RUNNING = (
-    "INSERT INTO job (job_id, kind, tenant_id, state, session_id, lease_id, started_at)"
-    " SELECT gen_random_uuid(), 'kind1', 'tenant1', 'running', $1, i, now() FROM generate_series(1, $2::integer) AS i"
-)
-SWEPT = (
-    "INSERT INTO sweep (name, last_at, uninterrupted_since)"
-    " VALUES ('rescue', now() - interval '5 seconds', now() - interval '1 hour')"
-)
-DEAD = (
-    "INSERT INTO dead_letter (dead_letter_id, job_id, lineage_id, queue, kind, tenant_id, priority, category, code,"
-    " reason, details, status, resolution, resolved_at, action_due_at)"
-    " SELECT gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'default', 'kind' || i % 10, 'tenant' || i % 100,"
-    " 2, 'transient_server', 'boom', 'it failed', jsonb_build_object('text', repeat(md5(i::text), 30)), CASE WHEN i % 2 = 0 THEN 'pending_review' ELSE 'abandoned' END,"
-    " CASE WHEN i % 2 = 1 THEN 'abandoned' END, CASE WHEN i % 2 = 1 THEN now() - random() * interval '40 days' END,"
-    " CASE WHEN i % 20 = 0 THEN now() - interval '1 second' END FROM generate_series(1, $1::integer) AS i"
-)
-DUTIES = (
-    "INSERT INTO duty (schedule, tick, session_id, taken_at)"
-    " SELECT 'schedule' || i % 5, now() - i * interval '5 seconds', gen_random_uuid(), now() - i * interval '5 seconds'"
-    " FROM generate_series(1, $1::integer) AS i"
-)
+JOBS = """
+INSERT INTO job
+    (job_id, queue, kind, tenant_id, provider, priority, run_at, unique_key, unique_live, expires_at)
+SELECT gen_random_uuid(), 'default', 'kind' || i % 10, 'tenant' || i % 100, 'provider' || i % 5, i % 4,
+    now() - random() * interval '1 hour' + CASE WHEN i % 3 = 0 THEN interval '1 day' ELSE '0' END,
+    CASE WHEN i % 2 = 0 THEN 'key' || i END, i % 2 = 0,
+    CASE WHEN i % 20 = 0 THEN now() + (i % 1000 - 10) * interval '1 minute' END
+FROM generate_series(1, $1::integer) AS i
+"""
+FINISHED = """
+INSERT INTO job (job_id, kind, tenant_id, state, finished_at)
+SELECT gen_random_uuid(), 'kind' || i % 10, 'tenant' || i % 100,
+    CASE WHEN i % 50 = 0 THEN 'cancelled' ELSE 'completed' END, now() - random() * interval '2 days'
+FROM generate_series(1, $1::integer) AS i
+"""
+SESSION = """
+INSERT INTO worker_session
+    (session_id, host, boot_id, pid_namespace, pid, process_started, version, lease, heartbeat_at)
+VALUES ($1, 'h', 'b', 'n', 1, '1', '1', interval '30 seconds', now() - $2 * interval '1 second')
+"""
+RUNNING = """
+INSERT INTO job (job_id, kind, tenant_id, state, session_id, lease_id, started_at)
+SELECT gen_random_uuid(), 'kind1', 'tenant1', 'running', $1, i, now()
+FROM generate_series(1, $2::integer) AS i
+"""
+SWEPT = """
+INSERT INTO sweep (name, last_at, uninterrupted_since)
+VALUES ('rescue', now() - interval '5 seconds', now() - interval '1 hour')
+"""
+DEAD = """
+INSERT INTO dead_letter
+    (dead_letter_id, job_id, lineage_id, queue, kind, tenant_id, priority, category, code, reason, details,
+    status, resolution, resolved_at, action_due_at)
+SELECT gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'default', 'kind' || i % 10,
+    'tenant' || i % 100, 2, 'transient_server', 'boom', 'it failed', jsonb_build_object('text', repeat(md5(i::text), 30)),
+    CASE WHEN i % 2 = 0 THEN 'pending_review' ELSE 'abandoned' END,
+    CASE WHEN i % 2 = 1 THEN 'abandoned' END,
+    CASE WHEN i % 2 = 1 THEN now() - random() * interval '40 days' END,
+    CASE WHEN i % 20 = 0 THEN now() - interval '1 second' END
+FROM generate_series(1, $1::integer) AS i
+"""
+DUTIES = """
+INSERT INTO duty (schedule, tick, session_id, taken_at)
+SELECT 'schedule' || i % 5, moment, gen_random_uuid(), moment
+FROM generate_series(1, $1::integer) AS i
+    CROSS JOIN LATERAL (SELECT now() - i * interval '5 seconds' AS moment) AS m
+"""
 
 
 async def a_session(database: Database, silent_s: float = 0.0) -> UUID:

@@ -92,7 +92,7 @@ def stats(
         oldest[word] = max(oldest.get(word, 0.0), entry.age_s)
     rows = [
         {by.value: word, "entries": count, "oldest_age_s": oldest[word]}
-        for word, count in counts.most_common(top)
+        for word, count in sorted(counts.items(), key=lambda each: (-each[1], each[0]))[:top]
     ]
     call.out.rows(rows, (by.value, "entries", "oldest_age_s"), none="no such dead letters")
     return None

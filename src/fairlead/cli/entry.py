@@ -20,6 +20,7 @@ from fairlead.cli.invocation import (
     Manner,
     NoColor,
     Quiet,
+    ReaderLeft,
     Verbose,
     markup,
 )
@@ -46,7 +47,7 @@ def run(arguments: Sequence[str]) -> int:
         completion_init()
     try:
         return int(root().main(args=list(arguments), prog_name=PROGRAM, standalone_mode=False) or Exit.OK)
-    except BrokenPipeError:
+    except ReaderLeft:
         return _reader_left()
     except (KeyboardInterrupt, typer.Abort):
         out.say("interrupted")
@@ -103,8 +104,6 @@ def _told(error: Exception, out: Output) -> int:
     while isinstance(error, ExceptionGroup):  # what ended a task group; the first of them is the cause
         error = error.exceptions[0]
     if isinstance(error, FairleadError):
-        if out.verbose:
-            traceback.print_exception(error)
         out.problem(error)
         return exit_of(error)
     if isinstance(error, UsageError):

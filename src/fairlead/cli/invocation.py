@@ -63,6 +63,10 @@ class Declined(Exception):
     """A person said no."""
 
 
+class ReaderLeft(Exception):
+    """Nobody reads our output any more; a name of our own, since typer makes a failure of a broken pipe."""
+
+
 @dataclass(frozen=True, slots=True)
 class Invocation:
     """One run of one command."""
@@ -174,7 +178,10 @@ def command(app: typer.Typer, name: str) -> Callable[[C], C]:
             manner = Manner(**{shared: given.pop(shared) for shared in _SHARED})
             if isinstance(context.obj, Manner):
                 manner = manner.over(context.obj)
-            return function(Invocation(manner, manner.output()), **given)
+            try:
+                return function(Invocation(manner, manner.output()), **given)
+            except BrokenPipeError:
+                raise ReaderLeft from None
 
         parameters = [
             inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),

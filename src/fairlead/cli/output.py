@@ -19,11 +19,14 @@ from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 from fairlead.errors import FairleadError
 from fairlead.secret import Secret
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Record = Mapping[str, Any]
 
@@ -152,11 +155,9 @@ class Output:
         if self.quiet or self.as_json or not self._is_terminal(self._stderr):
             yield lambda _: None
             return
-        from rich.console import Console
         from rich.text import Text
 
-        console = Console(file=self._stderr, no_color=not self._has_color(self._stderr))
-        with console.status(Text(printable(words))) as status:
+        with self._console(self._stderr).status(Text(printable(words))) as status:
             yield lambda now: status.update(Text(printable(now)))
 
     # ---- how -----------------------------------------------------------------------------------
@@ -168,7 +169,6 @@ class Output:
 
     def _rich_table(self, records: Sequence[Record], columns: Sequence[str]) -> None:
         from rich import box
-        from rich.console import Console
         from rich.table import Table
         from rich.text import Text
 
@@ -176,7 +176,7 @@ class Output:
         for record in records:
             cells = [(_shown(name, record.get(name)), record.get(name)) for name in columns]
             table.add_row(*(Text(shown, style=_style(value)) for shown, value in cells))
-        Console(file=self._stdout, no_color=not self._has_color(self._stdout), highlight=False).print(table)
+        self._console(self._stdout).print(table)
 
     def _plain_table(self, records: Sequence[Record], columns: Sequence[str]) -> None:
         grid = [[_heading(name) for name in columns]]
@@ -185,6 +185,12 @@ class Output:
         for row in grid:
             cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
             self._line("  ".join(cells).rstrip(), self._stdout)
+
+    def _console(self, stream: IO[str]) -> Console:
+        from rich.console import Console
+
+        has_color = self._has_color(stream)
+        return Console(file=stream, color_system="auto" if has_color else None, highlight=False)
 
     def _cell(self, name: str, value: object, stream: IO[str]) -> str:
         return self._styled(_shown(name, value), _style(value), stream)

@@ -32,27 +32,24 @@ class Asked(Exception):
 
 
 class Child:
-    """Made by `Child.born`; ready when that returns."""
+    """Nothing runs before `begin`, and it is ready when that returns."""
 
-    def __init__(self, nursery: Nursery, log: Path) -> None:
+    def __init__(self, nursery: Nursery, order: dict[str, Any]) -> None:
         self._nursery = nursery
-        self._log = log
+        self._order = order
+        self._log = Path(order["log"])
         self._numbers = itertools.count(1)
         self._asked: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._ended = asyncio.Event()
         self.pid = 0
         self.session_id = ""
 
-    @classmethod
-    async def born(cls, nursery: Nursery, order: dict[str, Any]) -> Child:
-        """A child that carries out *order*, once its runtime is open."""
-        child = cls(nursery, Path(order["log"]))
-        child.pid, ours = nursery.fork(order)
-        reader, child._writer = await asyncio.open_connection(sock=ours, limit=1 << 22)
-        child._listening = asyncio.create_task(child._listen(reader))
-        ready = await child._answer_to(0)
-        child.session_id = ready["session_id"]
-        return child
+    async def begin(self) -> None:
+        """Be born, and have an open runtime."""
+        self.pid, ours = self._nursery.fork(self._order)
+        reader, self._writer = await asyncio.open_connection(sock=ours, limit=1 << 22)
+        self._listening = asyncio.create_task(self._listen(reader))
+        self.session_id = (await self._answer_to(0))["session_id"]
 
     async def ask(self, what: str, **how: Any) -> dict[str, Any]:
         """The answer to one order; Asked where it was an error, Gone where it never came."""
@@ -96,13 +93,16 @@ class Child:
         os.kill(self.pid, signal.SIGSTOP)
         await self.frozen()
 
-    async def frozen(self) -> None:
-        """Return once it is stopped (a fault point may stop it too)."""
+    async def frozen(self, unless: asyncio.Future[Any] | None = None) -> bool:
+        """True once it is stopped (a fault point may stop it too), False if *unless* is done before."""
         async with asyncio.timeout(PATIENCE_S):
             while _state(self.pid) != "T":
                 if self._ended.is_set():
                     raise Gone(self.words())
+                if unless is not None and unless.done():
+                    return False
                 await asyncio.sleep(LOOK_S)
+        return True
 
     def thaw(self) -> None:
         """SIGCONT."""
@@ -110,6 +110,8 @@ class Child:
 
     async def kill(self) -> None:
         """SIGKILL, and wait until the kernel has buried it."""
+        if not self.pid:
+            return
         if not self._ended.is_set():
             os.kill(self.pid, signal.SIGKILL)
         await self.died()

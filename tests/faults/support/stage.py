@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import itertools
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -30,6 +31,8 @@ POLICIES: dict[str, dict[str, Any]] = {
 }
 FAMILY = "strict-family-revoke"  # the harshest: one replay, and the customer has to come
 MASTER = base64.b64encode(bytes(range(32))).decode()
+QUICK = {"cooldown_s": 0.0, "not_sent_delays_s": [0.05, 0.1], "breaker_failures": 10_000}
+TTL_S = 3600.0
 LOOK_S = 0.005
 
 PROFILE = """
@@ -82,8 +85,9 @@ class Stage:
         settings = self._settings(url, refresh or {}, worker or {})
         log = self.folder / f"child-{next(self._numbers)}.log"
         wanted = {"settings": settings, "unsafe": list(unsafe), "log": str(log)}
-        child = await Child.born(self.nursery, wanted | order)
+        child = Child(self.nursery, wanted | order)
         self.children.append(child)
+        await child.begin()
         return child
 
     async def all_born(self, count: int, **order: Any) -> list[Child]:
@@ -100,7 +104,7 @@ class Stage:
             },
             "vault": {"master_key": f"test:{MASTER}"},
             "http": {"allow_private_addresses": True},
-            "refresh": {"cooldown_s": 0.0, "not_sent_delays_s": [0.05, 0.1]} | refresh,
+            "refresh": QUICK | refresh,
             "worker": {"poll_s": 0.2, "lease_s": 5.0} | worker,
             "providers_dir": str(self.folder / "profiles"),
             "providers": {name: {"client_id": "app", "client_secret": "app-secret"} for name in POLICIES},
@@ -117,9 +121,9 @@ class Stage:
 
     # ---- truth
 
-    def verdict(self, **rules: Any) -> Verdict:
-        """What the issuer's ledger says."""
-        return judge(self.issuer.ledger(), **rules)
+    def verdict(self, provider: str | None = None) -> Verdict:
+        """What the issuer's ledger says. It does not know of `expire`, so any look at expiry is let pass."""
+        return judge(self.issuer.ledger(), provider=provider, expiry_leeway_s=TTL_S)
 
     def live_token(self, provider: str, name: str) -> str:
         """The fingerprint of the access token that the issuer gave last."""
@@ -144,6 +148,18 @@ class Stage:
         found = await self.rows("SELECT generation FROM credential WHERE connection_id = $1", UUID(connection))
         return int(found[0]["generation"])
 
+    async def windows_s(self, journaled: Path) -> list[float]:
+        """From each rotation at the issuer to its answer on our disk: what a death costs (P6)."""
+        lines = [json.loads(line) for line in journaled.read_text().splitlines()]
+        on_disk = {(line["connection"], line["generation"]): line["t"] for line in lines}
+        ids = await self.rows("SELECT tenant_id, provider, connection_id::text AS id FROM connection")
+        by_name = {(row["provider"], row["tenant_id"]): row["id"] for row in ids}
+        spent = {
+            (by_name[rotation.provider, rotation.connection], rotation.generation): rotation.t_processed
+            for rotation in self.verdict().rotations
+        }
+        return [on_disk[key] - spent[key] for key in on_disk.keys() & spent.keys()]
+
     async def expire(self, connections: Iterable[str]) -> None:
         """The access tokens of these are dead from here on."""
         ids = [UUID(connection) for connection in connections]
@@ -154,7 +170,7 @@ class Stage:
 @asynccontextmanager
 async def staged(nursery: Nursery, database: Database, folder: Path) -> AsyncIterator[Stage]:
     """A stage; whatever process still lives at its end is killed."""
-    providers = {name: ProviderConfig(ttl_s=3600.0, **policy) for name, policy in POLICIES.items()}
+    providers = {name: ProviderConfig(ttl_s=TTL_S, **policy) for name, policy in POLICIES.items()}
     async with Issuer(IssuerConfig(providers=providers)) as issuer:
         _write_profiles(folder / "profiles", issuer.url)
         stage = Stage(nursery, issuer, database, folder)

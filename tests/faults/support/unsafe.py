@@ -13,10 +13,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -31,6 +31,7 @@ from fairlead.engine.token.parts import Rooms
 from fairlead.errors import DependencyUnavailable
 from fairlead.ids import Ids
 from fairlead.runtime import Roles, Runtime
+from tests.faults.support.sink import Sink
 from tests.support.rows import rows, run
 
 TTL_LOCK_TABLE = "CREATE TABLE unsafe_lock (connection_id uuid PRIMARY KEY, owner uuid, until timestamptz)"
@@ -125,15 +126,15 @@ class _SettleAgain(_Around):
 
 
 class _WatchedJournal(_Around):
-    """Notes when each answer was on disk."""
+    """Tells a ledger of the test when each answer was on disk."""
 
-    def __init__(self, inner: Any, journaled: list[Any]) -> None:
+    def __init__(self, inner: Any, ledger: Sink) -> None:
         super().__init__(inner)
-        self._journaled = journaled
+        self._ledger = ledger
 
     async def append(self, entry: JournalEntry) -> None:
         await self._inner.append(entry)
-        self._journaled.append((str(entry.connection_id), entry.from_generation, time.monotonic()))
+        self._ledger.write(connection=str(entry.connection_id), generation=entry.from_generation)
 
 
 class _NoJournal(_Around):
@@ -203,7 +204,6 @@ class FaultRuntime(Runtime):
     def __init__(self, config: Any) -> None:
         super().__init__(config)
         self.unsafe = frozenset(self.order.get("unsafe", ()))
-        self.journaled: list[Any] = []
         if "time_takeover" in self.unsafe:
             unsent, anyhow = "held.phase = 'intent' AND held.sent_at IS NULL\n", "true\n"
             _alter(credentials_module, "rotation_claim", unsent, anyhow)
@@ -222,7 +222,9 @@ class FaultRuntime(Runtime):
             store = _SettleOnce(store)
         if "naive_retry" in self.unsafe:
             store = _SettleAgain(store)
-        return replace(rooms, store=store, journal=_WatchedJournal(journal, self.journaled))
+        if "journaled" in self.order:
+            journal = _WatchedJournal(journal, Sink(Path(self.order["journaled"])))
+        return replace(rooms, store=store, journal=journal)
 
     def _wire_jobs(self, *given: Any) -> None:
         if "naive_retry" in self.unsafe:

@@ -151,7 +151,7 @@ class _Worker:
         }
 
     async def do_refresh_on(self, connections: list[str], at_once: int) -> dict[str, Any]:
-        """Refresh these again and again, *at_once* at a time, until this process dies."""
+        """Refresh these, new as they are, again and again, *at_once* at a time, until this process dies."""
         gate = asyncio.Semaphore(at_once)
 
         async def for_ever(connection: str) -> None:
@@ -185,10 +185,6 @@ class _Worker:
         """A disk that is full from now on: no file grows past *most_bytes*, no byte is written behind it."""
         _limit_files(most_bytes)
         return {}
-
-    async def do_journaled(self) -> dict[str, Any]:
-        """When each answer was on disk: connection, generation spent, monotonic time."""
-        return {"journaled": self.runtime.journaled}
 
     async def do_told(self) -> dict[str, Any]:
         """Its events by name, and how many late writes were refused."""

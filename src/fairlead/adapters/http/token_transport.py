@@ -127,8 +127,7 @@ class AiohttpTokenTransport:
 
     async def _exchange(self, call: TokenCall, url: URL, headers: dict[str, str], flight: Flight) -> Answered:
         self._policy.check_literal(url.host or "")
-        # aiohttp repeats GET and DELETE by itself where a kept connection turns out dead: those get a new one
-        session = self._session(call.reuse_connection and call.method == "POST")
+        session = self._session(call.reuse_connection)
         async with session.request(
             call.method,
             url,
@@ -178,7 +177,7 @@ class AiohttpTokenTransport:
         trace = aiohttp.TraceConfig()
         trace.on_connection_reuseconn.append(note_reuse)
         trace.on_request_headers_sent.append(let_go)
-        return aiohttp.ClientSession(
+        session = aiohttp.ClientSession(
             connector=connector,
             trace_configs=[trace],
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -190,6 +189,8 @@ class AiohttpTokenTransport:
             max_field_size=settings.max_header_bytes,
             max_headers=settings.max_headers,
         )
+        session._retry_connection = False  # else it repeats a GET or DELETE whose connection was lost
+        return session
 
     def _proxy(self, url: URL) -> str | None:
         """The proxy of the environment for *url*; aiohttp's own trust_env would send netrc passwords too."""

@@ -107,17 +107,20 @@ class FileJournal:
         self._open = True
 
     async def close(self) -> None:
-        """Write what waits and let go of all files; unsettled entries go to whoever starts next."""
+        """Write what waits and let go of all files; unsettled entries go to whoever starts next.
+
+        A disk that hangs is not waited for longer than *sync_timeout_s*; what it holds is let go by our end.
+        """
         if self._open:
             self._open = False
             self._writer.put(Stop())
-            await asyncio.to_thread(self._writer.join)
             await asyncio.to_thread(self._close_files)
 
     def _close_files(self) -> None:
-        self._reader.shutdown()
-        self._segments.close()
-        self._owners.close()
+        self._writer.join(self._settings.sync_timeout_s)
+        self._reader.shutdown(wait=False)
+        if not self._writer.is_alive() and self._segments.close(self._settings.sync_timeout_s):
+            self._owners.close()
 
     async def __aenter__(self) -> FileJournal:
         await self.open()

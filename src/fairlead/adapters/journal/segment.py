@@ -80,16 +80,20 @@ class Segments:
         except OSError:
             return False
 
-    def close(self) -> None:
-        """Close both, and delete what was never written to."""
-        self._maker.shutdown()
-        segments = [] if self._spare.exception() else [self._spare.result()]
+    def close(self, timeout_s: float) -> bool:
+        """Close both, and delete what was never written to; False if a spare is still not made after that."""
+        self._maker.shutdown(wait=False)
+        try:
+            segments = [] if self._spare.exception(timeout_s) else [self._spare.result()]
+        except TimeoutError:
+            return False
         if self.active is not None:
             segments.append(self.active)
         for segment in segments:
             segment.close()
             if segment.used == 0 and not segment.bad:
                 segment.path.unlink(missing_ok=True)
+        return True
 
     def _make(self) -> Segment:
         self._number += 1

@@ -61,7 +61,7 @@ def not_done(error: BaseException) -> FairleadError:
         hint = "check user, password and database name of DATABASE_URL"
         return ConfigInvalid(_told("the database refuses this login", error), hint=hint)
     if state == "42501":
-        hint = "GRANT fairlead_engine TO the user of DATABASE_URL, or run `fairlead migrate` as the owner"
+        hint = "run GRANT fairlead_engine TO this user, or `fairlead migrate` as the owner of the schema"
         return ConfigInvalid(_told("the database user may not do this", error), hint=hint)
     if state == "25006":
         hint = "DATABASE_URL points at a replica or at a former primary: point it at the primary"

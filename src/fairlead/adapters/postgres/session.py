@@ -100,12 +100,12 @@ async def checked_server(connection: Connection, settings: DatabaseSettings) -> 
         raise ConfigInvalid(what, hint="upgrade the server, or unset DATABASE_URL to use the embedded one")
     if found["synchronous_commit"] == "off" and not settings.allow_async_commit:
         what = "synchronous_commit is off: the server may lose what it has acknowledged"
-        hint = "ALTER ROLE ... SET synchronous_commit = on, or allow it in the settings"
+        hint = "run ALTER ROLE ... SET synchronous_commit = on, or allow it in the settings"
         raise ConfigInvalid(what, hint=hint)
     if found["isolation"] != "read committed":
         what = f"transactions of this user are {found['isolation']} by default"
-        hint = "ALTER ROLE ... SET default_transaction_isolation = 'read committed'"
+        hint = "run ALTER ROLE ... SET default_transaction_isolation = 'read committed'"
         raise ConfigInvalid(what, hint=hint)
     if found["engine"] is False:  # row-level security would show it empty tables
-        hint = "GRANT fairlead_engine TO this user; a NOINHERIT user cannot be used"
+        hint = "run GRANT fairlead_engine TO this user; a NOINHERIT user cannot be used"
         raise ConfigInvalid("the database user has not the rights of fairlead_engine", hint=hint)

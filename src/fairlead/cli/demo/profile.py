@@ -55,7 +55,6 @@ def settings(home: Path, issuer_url: str) -> dict[str, Any]:
         "worker": {
             "lease_s": WORKER_LEASE_S,
             "concurrency": CONCURRENCY,
-            "rescue_s": 0.5,
             "poll_s": 0.25,
             "grace_s": GRACE_OF_STOP_S,
         },

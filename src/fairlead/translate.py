@@ -1,0 +1,117 @@
+"""The user's settings in the engine's own words; nothing is decided or opened here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+from uuid import UUID
+
+from fairlead.adapters.http import AddressPolicy
+from fairlead.engine.ports import ClaimFilter, ConnectionKey, Schedule
+from fairlead.engine.services.pruner import Retention
+from fairlead.engine.token.parts import RefreshSettings
+from fairlead.engine.worker import WorkerSettings
+from fairlead.errors import ConfigInvalid
+from fairlead.secret import Secret
+from fairlead.settings import Settings
+
+SYSTEM_TENANT = "fairlead"
+"""Whose jobs the fleet's own duties are."""
+
+
+def refresh_settings(settings: Settings) -> RefreshSettings:
+    """The coordinator's numbers."""
+    given = settings.refresh
+    return RefreshSettings(
+        request_deadline_s=given.request_deadline_s,
+        total_deadline_s=given.total_deadline_s,
+        lease_s=given.lease_s,
+        not_sent_delays_s=given.not_sent_delays_s,
+        cooldown_s=given.cooldown_s,
+        fresh_enough_s=given.fresh_enough_s,
+        wait_s=given.wait_s,
+        dead_cool_down_s=given.dead_cool_down_s,
+        breaker_failures=given.breaker_failures,
+        breaker_open_s=given.breaker_open_s,
+        breaker_open_max_s=given.breaker_open_max_s,
+    )
+
+
+def worker_settings(settings: Settings) -> WorkerSettings:
+    """What a worker takes, and how much at once."""
+    given = settings.worker
+    return WorkerSettings(
+        wanted=ClaimFilter(given.queues, given.kinds, given.providers),
+        concurrency=given.concurrency,
+        poll_s=given.poll_s,
+        grace_s=given.grace_s,
+    )
+
+
+def memory_limit_bytes(settings: Settings) -> int | None:
+    """What the user allows this process; None: what the machine or container allows."""
+    megabytes = settings.worker.memory_limit_mb
+    return None if megabytes is None else megabytes * 1024 * 1024
+
+
+def retention(settings: Settings) -> Retention:
+    """How long ended work is kept."""
+    kept = settings.retention
+    return Retention(
+        jobs={"completed": kept.completed_s, "cancelled": kept.cancelled_s, "discarded": kept.discarded_s},
+        dead_letters_s=kept.discarded_s,
+        dead_letter_bound=kept.dead_letter_bound,
+        duties_s=kept.duty_s,
+    )
+
+
+def schedules(settings: Settings) -> list[Schedule]:
+    """The fleet's own schedules (T3)."""
+    given = settings.schedules
+    return [
+        _schedule("token.scan", given.refresh_scan, "token.scan", 1, {}),
+        _schedule("token.scan.urgent", given.urgent_scan, "token.scan", 0, {"urgent_only": True}),
+        _schedule("dead_letter.process", given.dead_letters, "dead_letter.process", 2, {}),
+        _schedule("clean_up", given.clean_up, "clean_up", 3, {}),
+    ]
+
+
+def _schedule(name: str, expression: str, kind: str, priority: int, args: Mapping[str, Any]) -> Schedule:
+    return Schedule(
+        name=name, expression=expression, kind=kind, tenant_id=SYSTEM_TENANT, priority=priority, args=args
+    )
+
+
+def address_policy(settings: Settings) -> AddressPolicy:
+    """Which addresses may be called."""
+    return AddressPolicy(allow_private=settings.http.allow_private_addresses)
+
+
+def webhook(settings: Settings) -> tuple[str, Secret] | None:
+    """Where notices are posted and what signs them; ConfigInvalid for one without the other."""
+    url, secret = settings.notices.webhook_url, settings.notices.webhook_secret
+    if url is None and secret is None:
+        return None
+    if url is None or secret is None:
+        raise ConfigInvalid(
+            "notices.webhook_url and notices.webhook_secret go together",
+            hint="set both: a receiver cannot trust what is not signed",
+        )
+    return url, Secret(secret.get_secret_value())
+
+
+def reauth_link(settings: Settings, key: ConnectionKey, connection_id: UUID) -> str | None:
+    """The page where a customer reconnects, with the connection filled in; None where none is set."""
+    link = settings.notices.reauth_link
+    if link is None:
+        return None
+    values = {
+        "tenant": key.tenant,
+        "provider": key.provider,
+        "bucket": key.bucket,
+        "connection": str(connection_id),
+    }
+    for name, value in values.items():
+        link = link.replace(f"{{{name}}}", quote(value, safe=""))
+    return link

@@ -1,0 +1,114 @@
+"""`fairlead run` as a process: ready, at work, drained, hurried (ecosystem: signals and exit codes)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+from pathlib import Path
+
+from fairlead.adapters.postgres.jobs import PostgresJobStore
+from fairlead.adapters.postgres.pool import Database
+from tests.support.cli import Child, Shell
+from tests.support.engine import IDS, new_job
+
+APP = """
+import asyncio
+from pathlib import Path
+
+from fairlead import Fairlead
+
+fl = Fairlead.from_env()
+
+
+@fl.job("slow")
+async def slow(context):
+    Path("started").touch()
+    while not Path("go").exists():
+        await asyncio.sleep(0.01)
+    return "done"
+"""
+
+
+async def ready(child: Child) -> dict[str, object]:
+    return json.loads(await child.line())
+
+
+async def there(path: Path) -> None:
+    async with asyncio.timeout(20):
+        while not path.exists():
+            await asyncio.sleep(0.01)
+
+
+async def enqueued(database: Database) -> str:
+    store = PostgresJobStore(database, IDS)
+    (job,) = await store.enqueue([new_job("slow")])
+    return str(job.job_id)
+
+
+async def test_sigterm_lets_jobs_end_and_exits_with_0(shell: Shell, database: Database) -> None:
+    (shell.folder / "mine.py").write_text(APP)
+    child = shell.start("run", "--app", "mine:fl", "--concurrency", "3", "--json")
+    told = await ready(child)
+    assert (told["event"], told["pid"], told["concurrency"]) == ("ready", child.pid, 3)
+    assert told["roles"] == ["worker", "scheduler"]
+    job_id = await enqueued(database)
+    await there(shell.folder / "started")
+    status = await shell("status", "--json")
+    assert (status.code, status.record["processes"][0]["pid"]) == (0, child.pid)
+    child.kill(signal.SIGTERM)
+    assert "draining" in await child.word()
+    (shell.folder / "go").touch()
+    done = await shell.end(child)
+    assert done.code == 0
+    job = (await shell("jobs", "show", job_id, "--json")).record
+    assert (job["state"], job["result"], job["attempt"]) == ("completed", "done", 1)
+    assert (await shell("status", "--json")).code == 4
+
+
+async def test_a_second_signal_hands_jobs_back_at_once(shell: Shell, database: Database) -> None:
+    (shell.folder / "mine.py").write_text(APP)
+    job_id = await enqueued(database)
+    for first, second, code in (
+        (signal.SIGINT, signal.SIGTERM, 143),
+        (signal.SIGTERM, signal.SIGINT, 130),
+    ):
+        (shell.folder / "started").unlink(missing_ok=True)
+        child = shell.start("run", "--app", "mine:fl", "--role", "worker", "--json")
+        assert (await ready(child))["roles"] == ["worker"]
+        await there(shell.folder / "started")
+        child.kill(first)
+        assert "draining" in await child.word()
+        child.kill(second)
+        done = await shell.end(child)
+        assert done.code == code
+        job = (await shell("jobs", "show", job_id, "--json")).record
+        assert (job["state"], job["attempt"], job["crash_count"]) == ("available", 0, 0)
+
+
+async def test_it_tells_where_its_tasks_stand_and_systemd_that_it_is_ready(shell: Shell) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notices:
+        notices.bind(str(shell.folder / "notify"))
+        notices.settimeout(20)
+        child = shell.start("run", env={"NOTIFY_SOCKET": str(shell.folder / "notify")})
+        assert await asyncio.to_thread(notices.recv, 100) == b"READY=1"
+        assert (await child.word()).startswith("fairlead ")
+        child.kill(signal.SIGUSR1)
+        assert (await child.word()).startswith("task ")
+        child.kill(signal.SIGINT)
+        assert await asyncio.to_thread(notices.recv, 100) == b"STOPPING=1"
+        done = await shell.end(child)
+    assert done.code == 0
+    assert "heartbeat.py" in done.err
+
+
+async def test_what_cannot_be_run_is_told(shell: Shell) -> None:
+    missing = await shell("run", "--app", "nowhere:fl", "--json")
+    assert (missing.code, missing.error["code"]) == (78, "config_invalid")
+    wrong = await shell("run", "--app", "json:dumps", "--json")
+    assert (wrong.code, "no Fairlead" in wrong.error["message"]) == (78, True)
+    role = await shell("run", "--role", "leader", "--json")
+    assert (role.code, role.error["code"]) == (2, "input_invalid")
+    away = await shell("run", "--json", env={"DATABASE_URL": "postgresql://x@127.0.0.1:1/y"})
+    assert (away.code, away.error["code"]) == (69, "dependency_unavailable")

@@ -1,0 +1,262 @@
+"""E43: the answer to a refresh is cut at any byte, or its process is killed at any point (P6).
+
+What may be lost is the answer of a provider without grace whose process died between the provider's commit
+and our journal's fsync. That window is measured here, and nothing is lost outside of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.testing import Quirk
+from fairlead.testing.ledger import posts_of
+from tests.faults.support.child import Asked, Child, Gone
+from tests.faults.support.report import FULL, Figures, quantiles, sized
+from tests.faults.support.stage import FAMILY, POLICIES, Stage
+from tests.support.issuer import fetch, refresh_form
+
+pytestmark = pytest.mark.slow
+
+POINTS = ("after_intent", "after_sent", "after_answer", "after_journal", "after_settle")
+STRICT = ("strict", FAMILY)
+KILLED_UNDER = [policy for policy in POLICIES if policy != "grace-short"]  # its time may be over by the heir's
+CUTS_SAMPLED = 9
+REPEATS = sized(1, 8)
+STORM_ROUNDS, STORM_CONNECTIONS = sized(8, 300), 6
+QUIET_REFRESHES = sized(60, 1000)
+
+
+async def _ask(child: Child, connection: str, newer_than: int) -> dict[str, Any] | str:
+    """The answer, or the name of the error."""
+    try:
+        return await child.ask("refresh", connection=connection, newer_than=newer_than)
+    except Asked as refused:
+        return refused.error
+
+
+# ---- the answer is cut
+
+
+async def _cut_places(stage: Stage, figures: Figures) -> list[int]:
+    """Of a token answer: every byte, or in a smoke run both ends and some between."""
+    probe = stage.issuer.register("strict", "probe")
+    answer = await fetch(f"{stage.issuer.url}/strict/token", refresh_form(probe.refresh_token))
+    size = len(answer.raw)
+    if FULL:
+        return list(range(size))
+    return sorted({0, 1, size - 1, *figures.draw.sample(range(2, size - 1), CUTS_SAMPLED)})
+
+
+def _delivered(stage: Stage, policy: str, name: str) -> bool:
+    posts = posts_of(stage.issuer.ledger())
+    return any(post.delivered for post in posts if (post.provider, post.connection) == (policy, name))
+
+
+async def _lose(stage: Stage, child: Child, policy: str, cut: int, figures: Figures) -> None:
+    name = f"cut-{cut}"
+    (connection,) = await stage.connect(child, policy, [name])
+    first = stage.live_token(policy, name)
+    stage.issuer.be_rude(Quirk(cut=cut), provider=policy, connection=name, times=1)
+    lost = await _ask(child, connection, 1)
+    if not isinstance(lost, str) and _delivered(stage, policy, name):
+        return  # its answer ends before this byte
+    told = "OutcomeUnknown" if policy in STRICT else "TransientFailure"
+    figures.holds(lost == told, f"{policy} cut at {cut}: {lost}")
+    again = await _ask(child, connection, 1)
+    if policy not in STRICT:
+        figures.holds(again != lost and again["generation"] == 2, f"{policy} cut at {cut}: {again}")
+        await _proven(stage, child, connection, policy, name, 2, figures)
+        return
+    served = (await child.ask("token", tenant=name, provider=policy))["token"]
+    figures.holds((again, served) == (lost, first), f"{policy} cut at {cut}: not served meanwhile ({again})")
+    await stage.expire([connection])
+    ended = await _ask(child, connection, 1)
+    figures.holds(ended == "ReauthRequired", f"{policy} cut at {cut}: ended {ended}")
+
+
+async def _proven(
+    stage: Stage, child: Child, connection: str, policy: str, name: str, generation: int, figures: Figures
+) -> None:
+    """What is stored is alive at the issuer: it can be refreshed once more."""
+    fresh = await _ask(child, connection, generation)
+    alive = not isinstance(fresh, str) and fresh["token"] == stage.live_token(policy, name)
+    figures.holds(alive, f"{policy} {name}: generation {generation} is no good: {fresh}")
+
+
+async def _grace_is_over(stage: Stage, child: Child, figures: Figures) -> None:
+    """A replay that would come too late is not made."""
+    (connection,) = await stage.connect(child, "grace-short", ["late"])
+    stage.issuer.be_rude(Quirk(cut="after"), provider="grace-short", connection="late", times=1)
+    await _ask(child, connection, 1)
+    await stage.run("UPDATE rotation SET sent_at = sent_at - interval '10 seconds'")
+    ended = await _ask(child, connection, 1)
+    posts = [post for post in posts_of(stage.issuer.ledger()) if post.connection == "late"]
+    figures.holds((ended, len(posts)) == ("ReauthRequired", 1), f"after its grace: {ended}, {len(posts)} posts")
+
+
+async def test_E43_lost_answer_cut_at_a_byte(stage: Stage) -> None:
+    figures = Figures("E43")
+    places = await _cut_places(stage, figures)
+    child = await stage.born()
+    lanes = asyncio.Semaphore(8)
+
+    async def one(policy: str, cut: int) -> None:
+        async with lanes:
+            await _lose(stage, child, policy, cut, figures)
+
+    await asyncio.gather(*(one(policy, cut) for policy in POLICIES for cut in places))
+    await _grace_is_over(stage, child, figures)
+    verdict = stage.verdict()
+    by_policy = {policy: stage.verdict(provider=policy).burnt for policy in POLICIES}
+    figures.note(what="cut at a byte", n=len(places) * len(POLICIES), burnt_by_policy=by_policy)
+    figures.holds(by_policy[FAMILY] == by_policy["strict"] > 0, "each cut is a loss there")
+    figures.zero(
+        burnt_where_it_can_be_had_again=sum(by_policy[policy] for policy in set(POLICIES) - set(STRICT)),
+        violations=len(verdict.violations),
+        replays_forbidden=verdict.replays_forbidden,
+    )
+    figures.conclude()
+
+
+# ---- the process is killed at a point
+
+
+def _expected(point: str, policy: str) -> tuple[str, int]:
+    """Where it ends, and after how many posts."""
+    if point == "after_sent":  # marked and never left
+        return ("needs_reauth", 0) if policy == FAMILY else ("active", 1)
+    if point == "after_answer":  # the window
+        return ("active", 2) if policy not in STRICT else ("needs_reauth", 2 if policy == "strict" else 1)
+    return "active", 1
+
+
+async def _die_at(stage: Stage, point: str, policy: str, name: str, **order: Any) -> tuple[str, float]:
+    """Refresh and be killed on the way: the connection, and when the process was dead."""
+    child = await stage.born(fault=f"token.{point}:1:kill", **order)
+    (connection,) = await stage.connect(child, policy, [name])
+    with pytest.raises(Gone):
+        await child.ask("refresh", connection=connection, newer_than=1)
+    dead_s = time.monotonic()
+    await child.died()
+    return connection, dead_s
+
+
+async def _recover(stage: Stage, child: Child, connection: str, policy: str, figures: Figures) -> None:
+    """What the next process does with what was left, up to the end of the access token's life."""
+    first = await _ask(child, connection, 1)
+    if first == "OutcomeUnknown":
+        await stage.expire([connection])
+        first = await _ask(child, connection, 1)
+    figures.holds(first == "ReauthRequired" or not isinstance(first, str), f"{policy}: {first}")
+
+
+async def _kill_everywhere(stage: Stage, figures: Figures, **order: Any) -> dict[tuple[str, str, str], float]:
+    """Every point under every policy; what died, and when."""
+    cells = [(point, policy, f"{point}-{i}") for point in POINTS for policy in KILLED_UNDER for i in range(REPEATS)]
+    figures.draw.shuffle(cells)
+    lanes = asyncio.Semaphore(6)
+
+    async def one(cell: tuple[str, str, str]) -> tuple[str, float]:
+        async with lanes:
+            return await _die_at(stage, *cell, **order)
+
+    died = dict(zip(cells, await asyncio.gather(*map(one, cells)), strict=True))
+    began_s = time.monotonic()
+    heir = await stage.born(**order)  # on the same host, with the same journal folder
+    await asyncio.gather(*(_recover(stage, heir, died[cell][0], cell[1], figures) for cell in cells))
+    figures.note(recovery_s=round(time.monotonic() - began_s, 3))
+    for point, policy, name in cells:
+        if _expected(point, policy)[0] == "active":
+            await _proven(stage, heir, died[point, policy, name][0], policy, name, 2, figures)
+    return {cell: dead_s for cell, (_, dead_s) in died.items()}
+
+
+async def test_E43_lost_answer_killed_at_a_point(stage: Stage, tmp_path: Path) -> None:
+    figures = Figures("E43")
+    died = await _kill_everywhere(stage, figures)
+    standing, posts = await stage.credentials(), posts_of(stage.issuer.ledger())
+    burnt: dict[str, int] = {}
+    given_up, window_s = 0, []
+    for (point, policy, name), dead_s in died.items():
+        state = standing[f"{name} {policy}"]["state"]
+        sent = [post for post in posts if (post.provider, post.connection) == (policy, name)]
+        proof = int(state == "active")
+        where = f"{policy} killed {point}: {state} after {len(sent) - proof} posts"
+        figures.holds((state, len(sent) - proof) == _expected(point, policy), where)
+        if state != "active" and sent:
+            burnt[point] = burnt.get(point, 0) + 1
+            window_s.append(dead_s - (sent[0].t_processed or 0.0))
+        given_up += state != "active" and not sent
+    in_window = burnt.pop("after_answer", 0)
+    figures.note(what="killed at a point", n=len(died), burnt_in_window=in_window, given_up_unsent=given_up)
+    figures.note(killed_after_processing_ms=quantiles(window_s, 1000))
+    figures.zero(burnt_outside_window=sum(burnt.values()), violations=len(stage.verdict().violations))
+    figures.conclude()
+
+
+async def test_E43_ablation_no_journal(stage: Stage) -> None:
+    figures = Figures("E43", ablation="no_journal")
+    connection, _ = await _die_at(stage, "after_journal", "strict", "acme", unsafe=["no_journal"])
+    heir = await stage.born(unsafe=["no_journal"])
+    await _recover(stage, heir, connection, "strict", figures)
+    figures.zero(burnt_outside_window=stage.verdict().burnt)
+    figures.conclude()
+
+
+# ---- the process is killed at any moment
+
+
+async def _killed_at_random(stage: Stage, figures: Figures, number: int, journaled: Path) -> list[str]:
+    """A process that refreshes all the time, killed at some moment: its connections."""
+    child = await stage.born(journaled=str(journaled))
+    names = [f"storm-{number}-{i}" for i in range(STORM_CONNECTIONS)]
+    connections = await stage.connect(child, "strict", names)
+    busy = asyncio.ensure_future(child.ask("refresh_on", connections=connections, at_once=3))
+    await asyncio.sleep(figures.draw.uniform(0.0, 0.08))
+    await child.kill()
+    with pytest.raises(Gone):
+        await busy
+    return connections
+
+
+async def _settle_all(stage: Stage, connections: list[str]) -> None:
+    """A fresh process takes over; then every access token ends, and strict ones may look once."""
+    heir = await stage.born()
+    ages = {connection: await stage.generation(connection) for connection in connections}
+    await stage.expire(connections)
+    await asyncio.gather(*(_ask(heir, connection, age) for connection, age in ages.items()))
+
+
+async def test_E43_lost_answer_killed_at_any_moment(stage: Stage, tmp_path: Path) -> None:
+    figures = Figures("E43")
+    journaled = tmp_path / "journaled.ndjson"
+    killed: list[str] = []
+    for number in range(STORM_ROUNDS):
+        killed += await _killed_at_random(stage, figures, number, journaled)
+    await _settle_all(stage, killed)
+    burns = stage.verdict().burns
+    ids = {row["name"]: row["id"] for row in await stage.rows(
+        "SELECT tenant_id AS name, connection_id::text AS id FROM connection"
+    )}  # fmt: skip
+    on_disk = {(line["connection"], line["generation"]) for line in map(json.loads, journaled.read_text().splitlines())}
+    outside = [burn for burn in burns if (ids[burn.connection], burn.generation) in on_disk]
+    await _refresh_quietly(stage, journaled)
+    window_s = await stage.windows_s(journaled)
+    figures.note(what="killed at any moment", n=STORM_ROUNDS, burnt_in_window=len(burns) - len(outside))
+    figures.note(window_n=len(window_s), window_ms=quantiles(window_s, 1000))
+    figures.zero(burnt_outside_window=len(outside), violations=len(stage.verdict().violations))
+    figures.conclude()
+
+
+async def _refresh_quietly(stage: Stage, journaled: Path) -> None:
+    """One refresh after the other, for the figures of an idle process."""
+    child = await stage.born(journaled=str(journaled))
+    (connection,) = await stage.connect(child, FAMILY, ["quiet"])
+    for generation in range(1, QUIET_REFRESHES + 1):
+        await child.ask("refresh", connection=connection, newer_than=generation)
