@@ -63,7 +63,7 @@ async def checkup(settings: Settings) -> AsyncIterator[Check]:
                 yield check
             yield await _judged("redis", _redis(found.redis_url))
             if found.embedded_postgres is not None:
-                yield _embedded(found.embedded_postgres, found.embedded_valkey)
+                yield embedded_check(found.embedded_postgres, found.embedded_valkey)
     except FairleadError as error:
         yield _failed("embedded servers", error)
 
@@ -269,7 +269,8 @@ def redis_check(facts: RedisFacts) -> Check:
     return Check("redis", "ok", told)
 
 
-def _embedded(postgres: str, valkey: str | None) -> Check:
+def embedded_check(postgres: str, valkey: str | None) -> Check:
+    """Whether the embedded PostgreSQL has the fixes of late."""
     major, _, minor = postgres.partition(".")
     newest = NEWEST_MINOR.get(int(major))
     told = f"PostgreSQL {postgres}, Valkey {valkey}"

@@ -73,7 +73,7 @@ async def places(settings: Settings) -> AsyncIterator[Places]:
 
 
 def stop_servers(settings: Settings) -> None:
-    """Stop the embedded servers of *settings*, whoever uses them, and wait until they are gone (90 s at most)."""
+    """Stop the embedded servers of *settings*, whoever uses them; waits 90 s at most."""
     EmbeddedServers(settings.home / "servers").stop()
 
 

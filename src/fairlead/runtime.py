@@ -159,6 +159,7 @@ class Runtime:
         self.profiles = ProfileBook(self.settings)
         self.apps = AppBook(self.settings)
         self.vault = TenantVault(self.key_store, master_ring(self.settings), clock=self.clock, ids=self.ids)
+        await self.vault.check()
         await self._open_session()
         await self._wire_tokens()
         self._wire_jobs(handlers, subscribers)

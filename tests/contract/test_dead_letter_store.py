@@ -107,6 +107,22 @@ async def test_work_that_is_open_already_needs_no_replay(stores: Stores) -> None
     assert [job.job_id for job in await stores.jobs.claim(ANY, 9, session_id)] == [newer.job_id]
 
 
+async def test_the_same_work_that_dies_twice_is_one_entry(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    first = await an_entry(stores, session_id, unique_key="refresh:1")
+    again = discarded(await claimed(stores, session_id, unique_key="refresh:1"))
+    assert await stores.jobs.acknowledge([again])
+    assert await stores.dead_letters.get(again.dead_letter_id) is None
+    entry = await shown(stores, first)
+    assert entry.job_id == again.job_id
+    assert len(entry.history) == 2
+    assert await stores.dead_letters.resolve(
+        first, status="manual_resolved", resolution="config_fix", by="test", why="mended"
+    )
+    third = await an_entry(stores, session_id, unique_key="refresh:1")
+    assert (await shown(stores, third)).status == "pending_review", "a closed entry takes nothing in"
+
+
 async def test_a_replay_that_is_cancelled_gives_its_entry_back(stores: Stores) -> None:
     session_id = await a_session(stores)
     entry_id = await an_entry(stores, session_id)

@@ -29,7 +29,7 @@ NUMBERS = {
     "total_deadline_s": 5.0,
     "wait_s": 10.0,
 }
-POINTS = ("after_intent", "after_sent", "after_answer", "after_journal")
+POINTS = ("after_intent", "after_sent", "after_answer", "after_journal", "any", "any", "any", "any")
 RANDOM_S = 0.03
 
 
@@ -39,7 +39,9 @@ class _Pair:
 
     frozen: Child
     peer: Child
-    connection: str
+    policy: str
+    name: str
+    connection: str = ""
     generation: int = 1
 
 
@@ -50,9 +52,10 @@ async def _ask(child: Child, pair: _Pair) -> dict[str, Any] | str:
         return refused.error
 
 
-async def _freeze_somewhere(pair: _Pair, figures: Figures) -> tuple[str, asyncio.Task[dict[str, Any] | str]]:
+async def _freeze_at(
+    pair: _Pair, figures: Figures, point: str
+) -> asyncio.Task[dict[str, Any] | str]:
     """Ask, and stop the process on its way: at a fault point, or at any moment."""
-    point = figures.draw.choice((*POINTS, "any", "any", "any", "any"))
     if point != "any":
         await pair.frozen.ask("arm", plan=f"token.{point}:1:stop")
     asked = asyncio.create_task(_ask(pair.frozen, pair))
@@ -61,12 +64,14 @@ async def _freeze_somewhere(pair: _Pair, figures: Figures) -> tuple[str, asyncio
         await pair.frozen.freeze()
     elif not await pair.frozen.frozen(unless=asked):
         figures.holds(False, f"it never came to {point}: {await asked}")
-    return point, asked
+    return asked
 
 
-async def _freeze(stage: Stage, pair: _Pair, figures: Figures, seen: Counter[str]) -> float | None:
+async def _freeze(
+    stage: Stage, pair: _Pair, figures: Figures, point: str, seen: Counter[str]
+) -> float | None:
     """One freeze; the seconds until the peer knew, where it had to find out."""
-    point, asked = await _freeze_somewhere(pair, figures)
+    asked = await _freeze_at(pair, figures, point)
     began_s = time.monotonic()
     phase = await stage.rows(
         "SELECT phase FROM rotation WHERE connection_id = $1::text::uuid", pair.connection
@@ -84,37 +89,50 @@ async def _freeze(stage: Stage, pair: _Pair, figures: Figures, seen: Counter[str
 
 
 async def _look(stage: Stage, pair: _Pair, figures: Figures, point: str, answers: tuple[Any, Any]) -> None:
-    """Whoever was first, the next generation stands, and it is the issuer's."""
+    """Whoever was first, a newer generation stands, and its token is the one that lives at the issuer."""
     (row,) = await stage.rows(
-        "SELECT tenant_id, state, generation FROM credential WHERE connection_id = $1::text::uuid", pair.connection
+        "SELECT state, generation FROM credential WHERE connection_id = $1::text::uuid", pair.connection
     )
-    at = (row["state"], row["generation"])
-    sound = at == ("active", pair.generation + 1)
-    figures.holds(sound, f"frozen at {point}: {at} after {pair.generation}, answers {answers}")
-    if not sound and not stage.verdict().burnt:  # go on with a new grant
-        await stage.connect(pair.peer, FAMILY, [row["tenant_id"]])
+    sound = row["state"] == "active" and row["generation"] > pair.generation
+    if sound:
+        stored = await _ask(pair.peer, pair)
+        sound = not isinstance(stored, str) and stored["token"] == stage.live_token(pair.policy, pair.name)
+    at = f"{pair.policy} frozen at {point}: {row['state']} {row['generation']} after {pair.generation}"
+    figures.holds(sound, f"{at}, answers {answers}")
+    if not sound:  # go on with a new grant
+        await stage.connect(pair.peer, pair.policy, [pair.name])
     pair.generation = await stage.generation(pair.connection)
 
 
-async def _freeze_all(stage: Stage, figures: Figures, freezes: int, unsafe: tuple[str, ...] = ()) -> None:
+async def _pairs(stage: Stage, unsafe: tuple[str, ...]) -> list[_Pair]:
+    """Two of three where one replay ends everything, one where a replay is allowed and ends the first answer."""
     processes = await stage.all_born(2 * PAIRS, unsafe=unsafe, refresh=NUMBERS)
-    names = [f"pair-{number}" for number in range(PAIRS)]
-    connections = await stage.connect(processes[0], FAMILY, names)
+    pairs = [
+        _Pair(frozen, peer, "grace" if number % 3 == 2 else FAMILY, f"pair-{number}")
+        for number, (frozen, peer) in enumerate(zip(processes[::2], processes[1::2], strict=True))
+    ]
+    for pair in pairs:
+        (pair.connection,) = await stage.connect(pair.peer, pair.policy, [pair.name])
+    return pairs
+
+
+async def _freeze_all(
+    stage: Stage, figures: Figures, freezes: int, points: tuple[str, ...] = POINTS, unsafe: tuple[str, ...] = ()
+) -> None:
     seen: Counter[str] = Counter()
     known_s: list[float] = []
 
     async def lane(pair: _Pair) -> None:
         for _ in range(freezes // PAIRS):
-            waited_s = await _freeze(stage, pair, figures, seen)
+            waited_s = await _freeze(stage, pair, figures, figures.draw.choice(points), seen)
             known_s.extend([] if waited_s is None else [waited_s])
 
-    pairs = zip(processes[::2], processes[1::2], connections, strict=True)
-    await asyncio.gather(*(lane(_Pair(frozen, peer, name)) for frozen, peer, name in pairs))
-    verdict = stage.verdict()
+    await asyncio.gather(*map(lane, await _pairs(stage, unsafe)))
+    verdict, strict = stage.verdict(), stage.verdict(FAMILY)
     figures.note(n=freezes, frozen_in=dict(seen), margin_s=MARGIN_S, freeze_s=FREEZE_S)
     figures.note(takeover_s=quantiles(known_s))
     figures.zero(
-        second_sends=verdict.provider_posts - verdict.generations,
+        second_sends=strict.provider_posts - strict.generations,
         burnt=verdict.burnt,
         violations=len(verdict.violations),
     )
@@ -128,6 +146,6 @@ async def test_E44_frozen_refresher(stage: Stage) -> None:
 
 async def test_E44_ablation_takeover_by_time(stage: Stage) -> None:
     figures = Figures("E44", ablation="time_takeover")
-    await _freeze_all(stage, figures, PAIRS, ("time_takeover",))
+    await _freeze_all(stage, figures, PAIRS, ("after_answer", "after_journal"), ("time_takeover",))
     figures.broken = [what for what in figures.broken if what.startswith(("burnt", "second_sends"))]
     figures.conclude()

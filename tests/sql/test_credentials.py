@@ -364,15 +364,5 @@ async def test_revoked_stays_revoked(store, database) -> None:
     assert await store.read(KEY) is None
 
 
-async def test_reseal_by_compare_and_set(store) -> None:
-    credential = await connected(store)
-    fresh = Sealed(uuid4(), b"sealed anew")
-    assert [record.connection_id for record in await store.sealed_under([credential.sealed.key_id], 10)] == [
-        credential.connection.connection_id
-    ]
-    assert await store.reseal(credential.connection.connection_id, credential.sealed, fresh)
-    assert not await store.reseal(credential.connection.connection_id, credential.sealed, fresh)
-
-
 async def test_the_timeline_has_a_name(store) -> None:
     assert "/" in await store.timeline()

@@ -222,6 +222,26 @@ async def test_a_lapsed_key_is_free_for_exactly_one(
     assert len({one.job_id for (one,) in answers}) == 1
 
 
+async def test_a_replay_inherits_the_key_of_the_job_that_died(
+    database: Database, jobs: PostgresJobStore
+) -> None:
+    """An outbox id is sent once, though its first try died and a person sent it again."""
+    session_id = await a_session(database)
+    outbox = {"unique_key": "outbox-1", "unique_for_s": 1000.0}
+    job = await one_running(jobs, session_id, **outbox)
+    dead = Discarded(job.job_id, job.lease_id, IDS.uuid7(), FAILURE)
+    await jobs.acknowledge([dead])
+    assert not (await jobs.enqueue([new_job(**outbox)]))[0].inserted
+    replay = new_job(unique_key="outbox-1")
+    assert await PostgresDeadLetterStore(database).redrive(dead.dead_letter_id, replay)
+    (job,) = await jobs.claim(ANY, 1, session_id)
+    await jobs.acknowledge([Completed(job.job_id, job.lease_id)])
+    (found,) = await jobs.enqueue([new_job(**outbox)])
+    assert (found.job_id, found.inserted) == (replay.job_id, False)
+    await pass_time(database, 1001)
+    assert (await jobs.enqueue([new_job(**outbox)]))[0].inserted
+
+
 async def test_an_enqueue_that_finds_its_jobs_open_writes_nothing(
     database: Database, jobs: PostgresJobStore
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.postgres.failures import CommitInDoubt
+from fairlead.adapters.postgres.migrate import Migrator
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.adapters.postgres.sqlfiles import statement
@@ -33,6 +34,25 @@ async def test_nobody_listens_there(database_settings: DatabaseSettings) -> None
     settings = replace(database_settings, dsn="postgresql://u@127.0.0.1:1/x", connect_timeout_s=2.0)
     with pytest.raises(DependencyUnavailable, match="hint:"):
         await Database.open(settings)
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "mysql://u:hunter2@h/x",
+        "postgresql://u:hunter2@h:port/x",
+        "postgresql://u:hunter2@[::1/x",
+        "postgresql://u@h/x?sslmode=hunter2",
+    ],
+)
+async def test_an_address_that_cannot_be_read_is_not_shown(
+    database_settings: DatabaseSettings, dsn: str
+) -> None:
+    with pytest.raises(ConfigInvalid, match=r"DATABASE_URL.*hint: ") as caught:
+        await Database.open(replace(database_settings, dsn=dsn))
+    assert "hunter2" not in str(caught.value)
+    with pytest.raises(ConfigInvalid, match="DATABASE_URL"):
+        await Migrator(replace(database_settings, dsn=dsn)).check()
 
 
 async def test_a_database_that_does_not_exist(database_settings: DatabaseSettings) -> None:
@@ -82,7 +102,8 @@ async def test_the_connection_is_set_up_as_promised(database: Database) -> None:
     (row,) = await rows(
         database,
         "SELECT current_setting('application_name') AS name, current_setting('lock_timeout') AS lock,"
-        " current_setting('transaction_isolation') AS isolation, current_setting('statement_timeout') AS statement",
+        " current_setting('transaction_isolation') AS isolation,"
+        " current_setting('statement_timeout') AS statement",
     )
     assert row == {"name": "fairlead-test", "isolation": "read committed", "statement": "12s", "lock": "12s"}
 

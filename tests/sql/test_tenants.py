@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -26,7 +26,7 @@ from tests.support.engine import new_job
 from tests.support.plans import explained
 from tests.support.rows import rows, run
 from tests.support.seeds import a_session
-from tests.support.servers import drop_database, fresh_database
+from tests.support.servers import drop_database, fresh_database, running_servers
 
 IDS = SystemIds()
 ANY = ClaimFilter()
@@ -222,6 +222,28 @@ async def a_day_of_work(database: Database) -> None:
     assert await jobs.prune({"completed": 0.0}, 10) == 1
     await sessions.close(session_id)
     assert (await jobs.counts())["available"] == 1
+
+
+@pytest.fixture
+def new_cluster() -> Iterator[Endpoints]:
+    """A server that has never seen our roles, like a managed one on its first day."""
+    with running_servers() as endpoints:
+        yield endpoints
+
+
+@pytest.mark.slow
+async def test_an_owner_may_make_the_roles_itself(new_cluster: Endpoints) -> None:
+    """From PostgreSQL 16 on who creates a role has not its rights, but may grant them to itself."""
+    admin = await asyncpg.connect(new_cluster.database_url)
+    await admin.execute("CREATE ROLE shopkeeper LOGIN NOSUPERUSER CREATEROLE CREATEDB")
+    await admin.close()
+    url = await fresh_database(login(new_cluster.database_url, "shopkeeper"))
+    settings = settings_of(url)
+    await Migrator(settings).apply()
+    database = await Database.open(settings)
+    await a_day_of_work(database)
+    assert await as_door(database, "acme", "SELECT DISTINCT tenant_id FROM job") == [{"tenant_id": "acme"}]
+    await database.close()
 
 
 async def test_an_owner_that_is_no_superuser_can_work(owner: DatabaseSettings) -> None:

@@ -41,7 +41,8 @@ INSERT INTO dead_letter
     (dead_letter_id, job_id, lineage_id, queue, kind, tenant_id, priority, category, code, reason, details,
     status, resolution, resolved_at, action_due_at)
 SELECT gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'default', 'kind' || i % 10,
-    'tenant' || i % 100, 2, 'transient_server', 'boom', 'it failed', jsonb_build_object('text', repeat(md5(i::text), 30)),
+    'tenant' || i % 100, 2, 'transient_server', 'boom', 'it failed',
+    jsonb_build_object('text', repeat(md5(i::text), 30)),
     CASE WHEN i % 2 = 0 THEN 'pending_review' ELSE 'abandoned' END,
     CASE WHEN i % 2 = 1 THEN 'abandoned' END,
     CASE WHEN i % 2 = 1 THEN now() - random() * interval '40 days' END,

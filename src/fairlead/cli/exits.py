@@ -38,7 +38,7 @@ MEANINGS: dict[Exit, str] = {
     Exit.FAILED: "it failed, and trying again as it is will not help; or a person declined",
     Exit.USAGE: "the command line or a value given with it cannot be used; nothing was changed",
     Exit.PARTIAL: "some of several were done, others not; each is told apart in the output",
-    Exit.UNHEALTHY: "`status` or `doctor` found something unhealthy",
+    Exit.UNHEALTHY: "`status`, `doctor` or `vault verify` found something unhealthy",
     Exit.UNAVAILABLE: "the database, Redis or an optional package is not there",
     Exit.LATER: "refused or failed for now; the same command may work later (`retry_after_s`)",
     Exit.FORBIDDEN: "a right is missing: of this user to a file, or of the connection at the provider",

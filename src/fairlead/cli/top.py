@@ -14,6 +14,7 @@ import typer
 from fairlead.cli.exits import Exit
 from fairlead.cli.invocation import Invocation, command, single
 from fairlead.cli.output import Output, duration, printable
+from fairlead.errors import DependencyUnavailable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -86,7 +87,7 @@ async def _refreshes_per_s(runtime: Runtime) -> float:
     schedules = await runtime.duties.schedules()
     if not acts:
         return 0.0
-    now = max(acts[0][0], *(state.now for state in schedules))  # the database's, where anything tells
+    now = max([acts[0][0], *(state.now for state in schedules)])  # the database's, where anything tells
     since = now - timedelta(seconds=RATE_OVER_S)
     if len(acts) == MOST_ACTS:
         since = max(since, acts[-1][0])
@@ -133,11 +134,20 @@ def _in_words(counts: Mapping[str, int]) -> str:
 
 
 async def _watch(fairlead: Fairlead) -> None:
+    from rich.console import Group
     from rich.live import Live
+    from rich.text import Text
 
+    seen: RenderableType = Text("looking")
+    words = Text("Ctrl-C ends", style="dim")
     with Live(auto_refresh=False, screen=True) as live:
         while True:
-            live.update(_picture(await look(fairlead)), refresh=True)
+            try:
+                seen = _picture(await look(fairlead))
+                words = Text("Ctrl-C ends", style="dim")
+            except DependencyUnavailable as away:  # what was seen last stays, and says so
+                words = Text(printable(f"as it was before: {away.what}"), style="red")
+            live.update(Group(seen, words), refresh=True)
             await asyncio.sleep(EVERY_S)
 
 

@@ -130,6 +130,7 @@ CREDENTIAL = Machine(
     (_C.ACTIVE, "revoke", _C.REVOKED),
     (_C.ACTIVE, "remove", None),
     (_C.UNKNOWN, "settle", _C.ACTIVE),
+    (_C.UNKNOWN, "release", _C.ACTIVE),
     (_C.UNKNOWN, "lose_answer", _C.UNKNOWN),
     (_C.UNKNOWN, "condemn", _C.NEEDS_REAUTH),
     (_C.UNKNOWN, "reconnect", _C.ACTIVE),
@@ -161,6 +162,7 @@ ROTATION = Machine(
     (_R.UNKNOWN, "recover", _R.UNKNOWN),
     (_R.UNKNOWN, "replay", _R.INTENT),
     (_R.UNKNOWN, "settle", None),
+    (_R.UNKNOWN, "release", None),
     (_R.UNKNOWN, "condemn", None),
     (_R.UNKNOWN, "supersede", None),
 )

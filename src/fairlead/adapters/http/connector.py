@@ -20,9 +20,15 @@ from aiohttp.client_reqrep import ClientRequest
 from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 
+from fairlead.adapters.http.deadline import Deadline
+
 
 class ConnectionUnfit(aiohttp.ClientConnectionError):
     """The connection was lost, or spoke out of turn, before the request was written."""
+
+
+class TooLate(aiohttp.ClientConnectionError):
+    """The deadline passed before the request was written: somebody else may have taken over (R7)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -30,6 +36,7 @@ class Flight:
     """One request on its way. *left_s* is the loop's time when it was let go; None: nothing was sent."""
 
     before_sent: Callable[[], Awaitable[None]]
+    deadline: Deadline
     reused: bool = False
     protocol: ResponseHandler | None = None
     refused: Exception | None = None
@@ -44,6 +51,8 @@ class Flight:
             self.refused = error  # aiohttp would put some errors into one of its own
             raise
         self._check()  # the hook took its time, and the server may have hung up meanwhile
+        if self.deadline.passed:  # this process stood still between the mark and the first byte
+            raise TooLate
         self.left_s = asyncio.get_running_loop().time()
 
     def _check(self) -> None:

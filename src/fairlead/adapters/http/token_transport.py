@@ -29,10 +29,12 @@ from fairlead.adapters.http.connector import (
     ConnectionUnfit,
     FitConnector,
     Flight,
+    TooLate,
     current_flight,
     let_go,
     note_reuse,
 )
+from fairlead.adapters.http.deadline import Deadline
 from fairlead.adapters.http.resolver import AddressPolicy, AddressRefused, CheckedResolver
 from fairlead.engine.ports import Answered, NoAnswer, TokenCall
 from fairlead.errors import InputInvalid
@@ -109,11 +111,12 @@ class AiohttpTokenTransport:
         was sent then. A cancellation passes up; it is `sent` if *before_sent* had returned.
         """
         url, headers = _checked_url(call), _checked_headers(call)
-        flight = Flight(before_sent)
+        deadline = Deadline(call.deadline_s)
+        flight = Flight(before_sent, deadline)
         token = current_flight.set(flight)
         failure: Exception
         try:
-            async with asyncio.timeout(call.deadline_s):
+            async with deadline:
                 return await self._exchange(call, url, headers, flight)
         except Exception as error:  # noqa: BLE001 (once it was let go, whatever happens is "unknown")
             failure = error
@@ -247,6 +250,7 @@ def _lower(response: aiohttp.ClientResponse) -> Mapping[str, tuple[str, ...]]:
 _WORDS: tuple[tuple[type[Exception], str], ...] = (  # the first that fits
     (AddressRefused, "address refused"),
     (ConnectionUnfit, "connection lost before the request was written"),
+    (TooLate, "deadline passed before the request was written"),
     (aiohttp.ClientConnectorDNSError, "name not resolved"),
     (aiohttp.ClientConnectorCertificateError, "TLS certificate not accepted"),
     (aiohttp.ClientConnectorSSLError, "TLS handshake failed"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ class Segments:
         self._number = 0
         self._maker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fairlead-journal-spare")
         self._spare: Future[Segment] = self._maker.submit(self._make)
+        self._swapping = threading.Lock()  # a preflight may mend what the writer is taking
         self.active: Segment | None = None
         self.trouble: OSError | None = None  # why the last file could not be made, until one could
 
@@ -56,14 +58,17 @@ class Segments:
             self.active.close()
             self.active = None
         self.repair()
-        self.active = self._spare.result()
-        self._spare = self._maker.submit(self._make)
+        spare = self._spare
+        self.active = spare.result()
+        with self._swapping:
+            self._spare = self._maker.submit(self._make)
         return self.active
 
     def repair(self) -> None:
         """Try again to make a spare that could not be made."""
-        if self._spare.done() and self._spare.exception() is not None:
-            self._spare = self._maker.submit(self._make)
+        with self._swapping:
+            if self._spare.done() and self._spare.exception() is not None:
+                self._spare = self._maker.submit(self._make)
 
     def ready(self) -> bool:
         """Whether the answers of all that may be in flight find room: in half a segment, or a whole spare."""

@@ -26,8 +26,6 @@ from fairlead.engine.ports import (
     Intent,
     IntentGranted,
     NewCredential,
-    Sealed,
-    SealedRecord,
     Settlement,
     SettleVerdict,
     Unknown,
@@ -277,31 +275,6 @@ class PostgresCredentialStore:
     async def counts(self) -> Mapping[str, int]:
         rows = await self._database.fetch(statement("credential_counts"))
         return {row["state"]: row["count"] for row in rows}
-
-    async def sealed_under(self, key_ids: Sequence[UUID], limit: int) -> list[SealedRecord]:
-        rows = await self._database.fetch(
-            statement("credential_sealed_under"), key_ids=list(key_ids), limit=limit
-        )
-        return [
-            SealedRecord(
-                connection_id=row["connection_id"],
-                tenant=row["tenant_id"],
-                provider=row["provider"],
-                generation=row["generation"],
-                sealed=Sealed(row["key_id"], row["sealed"]),
-            )
-            for row in rows
-        ]
-
-    async def reseal(self, connection_id: UUID, old: Sealed, new: Sealed) -> bool:
-        row = await self._database.first(
-            statement("credential_reseal"),
-            connection_id=connection_id,
-            old_sealed=old.blob,
-            sealed=new.blob,
-            key_id=new.key_id,
-        )
-        return row is not None
 
     async def timeline(self) -> str:
         rows = await self._database.fetch(statement("database_timeline"))

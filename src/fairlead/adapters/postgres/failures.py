@@ -26,7 +26,9 @@ DRIVER_ERRORS = (
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
 )
-"""Everything that asyncpg raises."""
+"""Everything that asyncpg raises at work."""
+CONNECT_ERRORS = (*DRIVER_ERRORS, ValueError)
+"""And what it raises for a DSN that it cannot read."""
 
 # no such table, column, function, type or schema
 _MIGRATE = {"42P01", "42703", "42883", "42704", "3F000", "42P10"}
@@ -53,6 +55,9 @@ class Undone(DependencyUnavailable):
 def not_done(error: BaseException) -> FairleadError:
     """For a failure before or outside of any statement: nothing was sent."""
     state = _state(error)
+    if isinstance(error, ValueError):  # its text may hold the password
+        hint = "write it as postgresql://user@host:5432/database"
+        return ConfigInvalid(f"DATABASE_URL cannot be read: {type(error).__name__}", hint=hint)
     if state in _MIGRATE:
         return MigrationNeeded(_told("the database lacks what this version needs", error))
     if state in _UNDONE:
@@ -63,6 +68,9 @@ def not_done(error: BaseException) -> FairleadError:
     if state == "42501":
         hint = "run GRANT fairlead_engine TO this user, or `fairlead migrate` as the owner of the schema"
         return ConfigInvalid(_told("the database user may not do this", error), hint=hint)
+    if state == "08P01":
+        hint = "behind a pooler in transaction mode say so in the settings of the database"
+        return ConfigInvalid(_told("the server refuses how we connect", error), hint=hint)
     if state == "25006":
         hint = "DATABASE_URL points at a replica or at a former primary: point it at the primary"
         return DependencyUnavailable(_told("this database server is read-only", error), hint=hint)

@@ -21,7 +21,7 @@ from typing import Literal, cast
 import asyncpg
 
 from fairlead.adapters.postgres.driver import Connection, Row
-from fairlead.adapters.postgres.failures import DRIVER_ERRORS, not_done, of_statement
+from fairlead.adapters.postgres.failures import CONNECT_ERRORS, DRIVER_ERRORS, not_done, of_statement
 from fairlead.adapters.postgres.session import ISOLATION, DatabaseSettings, connect_options
 from fairlead.adapters.postgres.sqlfiles import Statement, statement
 from fairlead.errors import ConfigInvalid, DependencyUnavailable, MigrationNeeded
@@ -167,7 +167,7 @@ class Migrator:
         options["server_settings"] |= {"statement_timeout": "0", "lock_timeout": _LOCK_TIMEOUT}
         try:
             connection = cast(Connection, await asyncpg.connect(**options))
-        except DRIVER_ERRORS as error:
+        except CONNECT_ERRORS as error:
             raise not_done(error) from error
         try:
             yield connection

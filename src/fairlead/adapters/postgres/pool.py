@@ -15,7 +15,14 @@ from typing import TypeVar, cast
 import asyncpg
 
 from fairlead.adapters.postgres.driver import Connection, Pool, Row
-from fairlead.adapters.postgres.failures import DRIVER_ERRORS, CommitInDoubt, Undone, not_done, of_statement
+from fairlead.adapters.postgres.failures import (
+    CONNECT_ERRORS,
+    DRIVER_ERRORS,
+    CommitInDoubt,
+    Undone,
+    not_done,
+    of_statement,
+)
 from fairlead.adapters.postgres.listen import Listener
 from fairlead.adapters.postgres.session import (
     ISOLATION,
@@ -67,7 +74,7 @@ class Database:
                 init=guard_socket,
                 reset=_as_it_is,
             )
-        except DRIVER_ERRORS as error:
+        except CONNECT_ERRORS as error:
             raise not_done(error) from error
         database = cls(cast(Pool, pool), settings)
         try:
@@ -205,7 +212,7 @@ class Database:
         try:
             connection = cast(Connection, await asyncpg.connect(**connect_options(self.settings)))
             await guard_socket(connection)
-        except DRIVER_ERRORS as error:
+        except CONNECT_ERRORS as error:
             raise not_done(error) from error
         return connection
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self
 
+from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
@@ -29,7 +29,6 @@ from fairlead.cli.demo.watch import Watch
 from fairlead.cli.demo.worker import WorkerProcess
 from fairlead.cli.output import Output
 
-EVENTS_SHOWN = 12
 LINE_EVERY_S = 5.0
 
 
@@ -112,7 +111,6 @@ class Picture:
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
-        self._events: deque[Text] = deque(maxlen=EVENTS_SHOWN)
         self._console = Console(stderr=True, no_color=bool(os.environ.get("NO_COLOR")))
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
 
@@ -127,7 +125,6 @@ class Picture:
 
     def tell(self, words: str) -> None:
         line = Text(f"{self._scene.clock}  ", style="dim").append(Text(words, style="default not dim"))
-        self._events.append(line)
         self._live.console.print(line)
         self.show()
 
@@ -140,9 +137,8 @@ class Picture:
         clock = f"{scene.age_s:.0f} s of {scene.plan.seconds:g} s" if scene.began_s else "getting ready"
         parts: list[RenderableType] = [Text(LINE, style="dim")]
         if scene.watch is not None and scene.began_s:
-            columns = Table.grid(padding=(0, 4))
-            columns.add_row(*(_block(name, rows) for name, rows in _blocks(scene).items()))
-            parts.append(columns)
+            blocks = [_block(name, rows) for name, rows in _blocks(scene).items()]
+            parts.append(Columns(blocks, padding=(0, 4)))
         return Panel(Group(*parts), title=title, subtitle=clock, title_align="left", subtitle_align="right")
 
 
@@ -233,6 +229,18 @@ def show_report(report: Report, out: Output) -> None:
         ("policy", "provider", "connections", "generations", "provider_posts", "answered_failures",
          "lost_answers", "replays", "lost_rotation", "needs_reauth"),
     )  # fmt: skip
+    if not report.violations:
+        out.say(_last_word(report))
+
+
+def _last_word(report: Report) -> str:
+    lost, in_flight = report.figures["lost_rotation"], report.figures["refreshes_in_flight_at_kill"]
+    if not lost:
+        return "every promise was kept, and the kill cost nothing"
+    return (
+        f"every promise was kept; of {in_flight} refreshes in flight at the kill {lost} could not be brought "
+        "back, because their providers give an answer once: these customers are asked to connect again"
+    )
 
 
 def _value(name: str, value: object) -> str:

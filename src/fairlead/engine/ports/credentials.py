@@ -201,17 +201,6 @@ class DuePage:
     next_after: tuple[datetime, UUID] | None
 
 
-@dataclass(frozen=True, slots=True)
-class SealedRecord:
-    """A record to be sealed anew."""
-
-    connection_id: UUID
-    tenant: str
-    provider: str
-    generation: int
-    sealed: Sealed
-
-
 class CredentialStore(Protocol):
     """Connections, sealed credentials and the rotation rows. Each method is one atomic statement."""
 
@@ -287,14 +276,6 @@ class CredentialStore(Protocol):
 
     async def counts(self) -> Mapping[str, int]:
         """Connections by state."""
-        ...
-
-    async def sealed_under(self, key_ids: Sequence[UUID], limit: int) -> list[SealedRecord]:
-        """Records sealed under these data keys."""
-        ...
-
-    async def reseal(self, connection_id: UUID, old: Sealed, new: Sealed) -> bool:
-        """Replace by compare-and-set on the old record; False: it has moved on, which is as good."""
         ...
 
     async def timeline(self) -> str:

@@ -23,13 +23,15 @@ def bury(
     connection_id: UUID | None = None,
     token_expires_at: datetime | None = None,
 ) -> None:
-    """End *row* as discarded, with its entry: a new one, or the one whose replay it was."""
+    """End *row* as discarded, in the entry it replayed, the open one of the same work, or a new one."""
     now = database.now
     row.add_failure(failure_json(failure, now))
     row.end(JobState.DISCARDED, now)
     due_at = None if action_s is None else now + seconds(action_s)
     entry = database.dead_letters.get(row.replay_of) if row.replay_of else None
-    if entry is not None and entry.open and entry.replay_job_id == row.job_id:
+    same = _entry_of_same_work(database, row, entry)
+    if same is not None:
+        entry = same
         entry.job_id, entry.token_expires_at = row.job_id, token_expires_at
         entry.category, entry.code, entry.reason = failure.category, failure.code, failure.reason
         entry.details = dict(failure.details)
@@ -59,6 +61,22 @@ def bury(
         first_at=now,
         last_at=now,
     )
+
+
+def _entry_of_same_work(
+    database: MemoryDatabase, row: JobRow, replayed: DeadLetterRow | None
+) -> DeadLetterRow | None:
+    if row.replay_of is not None:
+        mine = replayed is not None and replayed.open and replayed.replay_job_id == row.job_id
+        return replayed if mine else None
+    if row.unique_key is None:
+        return None
+    work = (row.kind, row.tenant_id, row.unique_key)
+    for entry in database.dead_letters.values():
+        same = (entry.kind, entry.tenant_id, entry.unique_key) == work
+        if same and entry.open and entry.replay_job_id is None:
+            return entry
+    return None
 
 
 def bury_unrun(database: MemoryDatabase, row: JobRow, category: Category, code: str, reason: str) -> None:

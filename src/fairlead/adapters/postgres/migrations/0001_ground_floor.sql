@@ -181,6 +181,8 @@ CREATE INDEX dead_letter_open_idx ON dead_letter (queue, kind) WHERE status = 'p
 CREATE INDEX dead_letter_tenant_idx ON dead_letter (tenant_id, first_at);
 CREATE INDEX dead_letter_connection_idx ON dead_letter (connection_id)
     WHERE status = 'pending_review' AND connection_id IS NOT NULL;
+CREATE INDEX dead_letter_unique_idx ON dead_letter (kind, tenant_id, unique_key)
+    WHERE status = 'pending_review' AND unique_key IS NOT NULL;
 CREATE INDEX dead_letter_job_idx ON dead_letter (job_id);
 CREATE INDEX dead_letter_closed_idx ON dead_letter (queue, resolved_at) WHERE resolved_at IS NOT NULL;
 
@@ -198,21 +200,29 @@ CREATE FUNCTION dead_letter_bury(
     new_id uuid, dead job, why_category text, why_code text, why_reason text, why_details jsonb,
     about_connection uuid, about_token_expires_at timestamptz, due timestamptz
 ) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE replayed dead_letter;
+DECLARE replayed dead_letter; same dead_letter;
 BEGIN
     IF dead.replay_of IS NOT NULL THEN
         SELECT * INTO replayed FROM dead_letter WHERE dead_letter_id = dead.replay_of FOR UPDATE;
+        IF replayed.status = 'pending_review' AND replayed.replay_job_id = dead.job_id THEN
+            same := replayed;
+        END IF;
+    ELSIF dead.unique_key IS NOT NULL THEN
+        SELECT * INTO same FROM dead_letter
+        WHERE kind = dead.kind AND tenant_id = dead.tenant_id AND unique_key = dead.unique_key
+            AND status = 'pending_review' AND replay_job_id IS NULL
+        ORDER BY first_at LIMIT 1 FOR UPDATE;
     END IF;
-    IF replayed.status = 'pending_review' AND replayed.replay_job_id = dead.job_id THEN
+    IF same.dead_letter_id IS NOT NULL THEN
         UPDATE dead_letter SET
             job_id = dead.job_id, category = why_category, code = why_code, reason = why_reason,
             details = why_details, token_expires_at = about_token_expires_at, last_at = now(),
             replay_job_id = NULL, action_due_at = due,
             history = (SELECT jsonb_agg(entry ORDER BY n) FROM (
                 SELECT entry, n
-                FROM jsonb_array_elements(replayed.history || dead.failures) WITH ORDINALITY AS h(entry, n)
+                FROM jsonb_array_elements(same.history || dead.failures) WITH ORDINALITY AS h(entry, n)
                 ORDER BY n DESC LIMIT 20) AS latest)
-        WHERE dead_letter_id = dead.replay_of;
+        WHERE dead_letter_id = same.dead_letter_id;
         RETURN;
     END IF;
     INSERT INTO dead_letter (

@@ -24,7 +24,7 @@ settled AS (
         urgent_at = answer.sent_at + answer.urgent_in_s * interval '1 second',
         critical_at = answer.sent_at + answer.critical_in_s * interval '1 second',
         due_at = answer.sent_at + answer.due_in_s * interval '1 second',
-        refreshed_at = now()
+        refreshed_at = answer.sent_at
     FROM answer
     WHERE cr.connection_id = answer.connection_id AND cr.generation = answer.generation
         AND cr.state <> 'revoked'

@@ -10,20 +10,19 @@ WITH entry AS MATERIALIZED (
     WHERE dead_letter_id = :dead_letter_id AND status = 'pending_review' AND replay_job_id IS NULL
     FOR UPDATE
 ),
-freed AS (  -- a unique key that outlives its job must not keep out the job's own replay
+freed AS (  -- a unique key that outlives its job must not keep out the job's own replay, which inherits it
     UPDATE job SET unique_live = false
     FROM entry WHERE job.job_id = entry.job_id AND job.state = 'discarded' AND job.unique_live
-    RETURNING job.job_id
+    RETURNING job.unique_until
 ),
 stored AS (
     INSERT INTO job (job_id, kind, tenant_id, queue, provider, group_key, priority, run_at, args, unique_key,
-                     unique_live, expires_at, tags, replay_of)
+                     unique_live, unique_until, expires_at, tags, replay_of)
     SELECT :job_id::uuid, :kind::text, :tenant_id::text, :queue::text, :provider::text, :group_key::text,
            :priority::smallint, now() + :delay_s::float8 * interval '1 second', :args::jsonb, :unique_key::text,
-           :unique_key::text IS NOT NULL, now() + :expires_in_s::float8 * interval '1 second', :tags::text[],
-           entry.dead_letter_id
-    FROM entry
-    WHERE (SELECT count(*) FROM freed) >= 0  -- it must be out of the index first
+           :unique_key::text IS NOT NULL, freed.unique_until, now() + :expires_in_s::float8 * interval '1 second',
+           :tags::text[], entry.dead_letter_id
+    FROM entry LEFT JOIN freed ON true  -- joined, so that the key is out of the index first
     ON CONFLICT (kind, tenant_id, unique_key) WHERE unique_live DO NOTHING
     RETURNING job_id, queue, run_at
 ),

@@ -1,0 +1,57 @@
+"""A process that stood still past its deadline: what came meanwhile is read, and nothing is sent (E44)."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from fairlead.adapters.http import AiohttpTokenTransport
+from fairlead.engine.ports import Answered, NoAnswer
+from tests.contract.raw_server import BODY, OK, RawConnection, RawServer
+from tests.contract.token_calls import PRIVATE, call_of, let_it_go
+
+pytestmark = pytest.mark.slow
+
+DEADLINE_S, STANDSTILL_S = 0.2, 0.5
+
+
+@pytest.mark.parametrize("reuse", [True, False])
+async def test_an_answer_that_came_while_it_stood_still_is_read(reuse: bool) -> None:
+    async def answer_then_stand_still(connection: RawConnection) -> None:
+        await connection.request()
+        await connection.say(OK)
+        time.sleep(STANDSTILL_S)  # nothing of this process runs, as after SIGSTOP
+
+    async with (
+        RawServer(answer_then_stand_still) as server,
+        AiohttpTokenTransport(policy=PRIVATE) as transport,
+    ):
+        answer = await transport.send(call_of(server.url, deadline_s=DEADLINE_S, reuse=reuse), let_it_go)
+        assert isinstance(answer, Answered)
+        assert answer.body == BODY
+
+
+async def test_a_request_is_not_sent_after_its_deadline() -> None:
+    async def stand_still() -> None:
+        time.sleep(STANDSTILL_S)
+
+    async with RawServer() as server, AiohttpTokenTransport(policy=PRIVATE) as transport:
+        answer = await transport.send(call_of(server.url, deadline_s=DEADLINE_S), stand_still)
+        assert answer == NoAnswer(sent=False, why="deadline passed before the request was written")
+        await transport.close()
+        await server.quiet()
+        assert server.received == 0
+
+
+async def test_whoever_stood_still_waits_for_a_bounded_time() -> None:
+    async def say_nothing(connection: RawConnection) -> None:
+        await connection.request()
+        time.sleep(STANDSTILL_S)
+        await connection.more()
+
+    async with RawServer(say_nothing) as server, AiohttpTokenTransport(policy=PRIVATE) as transport:
+        began_s = time.monotonic()
+        answer = await transport.send(call_of(server.url, deadline_s=DEADLINE_S), let_it_go)
+        assert answer == NoAnswer(sent=True, why="no complete answer before the deadline")
+        assert time.monotonic() - began_s < STANDSTILL_S + DEADLINE_S + 3.0

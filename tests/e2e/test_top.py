@@ -1,0 +1,63 @@
+"""`fairlead top` in a pipe: one look at what the others do, and nothing done by it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+
+import pytest
+
+from fairlead.app import Fairlead
+from fairlead.config import load
+from fairlead.engine.ports import AuditRecord, EndpointKey
+from tests.support.cli import Shell
+
+
+@pytest.fixture
+async def fairlead(shell: Shell) -> AsyncIterator[Fairlead]:
+    """A process of the fleet beside the command."""
+    environ = {**shell.environ, "FAIRLEAD_HOME": str(shell.folder / "home")}
+    async with Fairlead(load(environ)) as opened:
+        yield opened
+
+
+async def test_one_look_tells_it_all(shell: Shell, fairlead: Fairlead) -> None:
+    secret = shell.secret("refresh")
+    for bucket, left_s in (("dead", 0.0), ("good", 20_000.0)):
+        given = {"access_token": secret, "refresh_token": secret, "expires_in_s": left_s}
+        await fairlead.connections.upsert("acme", "mercadolibre", bucket=bucket, **given)
+    await fairlead.enqueue("mail", tenant="acme")
+    await fairlead.enqueue("mail", tenant="acme", delay_s=600.0)
+    runtime = fairlead.runtime
+    acts = [AuditRecord(runtime.ids.uuid7(), "token.refreshed", "fairlead") for _ in range(50)]
+    await runtime.audit.append(acts)
+    await runtime.endpoints.pause(EndpointKey("mercadolibre", "app"), "invalid_client", "f")
+
+    found = (await shell("top", "--once", "--json")).record
+    assert found["connections"] == {"active": 2}
+    assert (found["due"], found["due_more"]) == ({"critical": 1, "urgent": 0, "normal": 0}, False)
+    assert (found["jobs"]["available"], found["jobs"]["scheduled"]) == (1, 1)
+    assert found["dead_letters"] == {}
+    assert found["refreshes_per_s"] == 5.0  # over ten seconds
+    (process,) = found["processes"]  # top itself is none
+    assert (process["pid"], process["state"], process["running_jobs"]) == (os.getpid(), "alive", 0)
+    assert 0 <= process["heartbeat_age_s"] < 30
+    (endpoint,) = found["endpoints_closed_off"]
+    assert (endpoint["state"], endpoint["reason"], found["endpoints"]) == ("paused", "invalid_client", 1)
+
+    piped = await shell("top")  # no terminal: one look as text
+    assert (piped.code, piped.err) == (0, "")
+    assert "2 active" in piped.out
+    assert "1 critical" in piped.out
+    assert "invalid_client" in piped.out
+
+
+async def test_an_empty_house(shell: Shell) -> None:
+    found = (await shell("top", "--json")).record
+    assert (found["connections"], found["processes"], found["refreshes_per_s"]) == ({}, [], 0.0)
+    assert (await shell("top", "--once")).code == 0
+
+
+async def test_without_a_database_it_says_what_to_do(bare: Shell) -> None:
+    done = await bare("top", "--json")
+    assert (done.code, done.out, done.error["code"]) == (69, "", "dependency_unavailable")

@@ -1,0 +1,180 @@
+"""E45: the issuer has answered and the answer cannot be saved: the database is away, the disk is full, or both.
+
+It is kept where there is room for it (memory, journal) and saved later. Where it could not be kept the refresh
+is refused before anything is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.testing import Quirk
+from tests.faults.support.child import Asked, Child, Gone
+from tests.faults.support.faultproxy import FaultProxy, postgres_proxy
+from tests.faults.support.report import Figures, quantiles, sized
+from tests.faults.support.stage import FAMILY, Stage, until
+
+pytestmark = pytest.mark.slow
+
+AT_ONCE = 6
+REPEATS = sized(1, 5)
+AWAY_S = sized(1.0, 30.0)
+MiB = 1 << 20
+NUMBERS = {"request_deadline_s": 30.0, "total_deadline_s": 60.0, "lease_s": 90.0}
+
+
+@asynccontextmanager
+async def _answered(
+    stage: Stage, child: Child, provider: str, tag: str
+) -> AsyncIterator[tuple[list[str], list[asyncio.Task[Any]]]]:
+    """Refreshes that the issuer has processed; their answers leave when the block ends."""
+    connections = await stage.connect(child, provider, [f"{tag}-{number}" for number in range(AT_ONCE)])
+    await _one_failure(stage, child, provider, connections[0])
+    hold = stage.issuer.hold("answering", provider=provider, times=AT_ONCE)
+    asked = [asyncio.create_task(child.ask("refresh", connection=one, newer_than=1)) for one in connections]
+    await hold.reached(AT_ONCE)
+    yield connections, asked
+    hold.release()
+
+
+async def _one_failure(stage: Stage, child: Child, provider: str, connection: str) -> None:
+    """The breaker counts: the next success has to be written, too."""
+    stage.issuer.be_rude(Quirk(status=503), provider=provider, times=1)
+    with pytest.raises(Asked, match="TransientFailure"):
+        await child.ask("refresh", connection=connection, newer_than=1)
+
+
+async def _saved(stage: Stage, connections: list[str], began_s: float) -> list[float]:
+    """When each of them was saved, counted from a moment."""
+
+    async def one(connection: str) -> float:
+        async def is_saved() -> bool:
+            return await stage.generation(connection) == 2
+
+        await until(is_saved, f"the answer for {connection} is saved")
+        return time.monotonic() - began_s
+
+    return list(await asyncio.gather(*map(one, connections)))
+
+
+def _judge(stage: Stage, figures: Figures) -> None:
+    verdict = stage.verdict()
+    figures.note(posts=verdict.provider_posts, generations=verdict.generations)
+    figures.zero(burnt=verdict.burnt, violations=len(verdict.violations), overlaps=verdict.overlaps)
+
+
+async def _all_alive(stage: Stage, child: Child, connections: list[str], figures: Figures) -> None:
+    """What was saved can be refreshed."""
+    asks = [child.ask("refresh", connection=one, newer_than=2) for one in connections]
+    answers = await asyncio.gather(*asks, return_exceptions=True)
+    dead = [str(answer) for answer in answers if isinstance(answer, Exception)]
+    figures.holds(not dead, f"saved, and of no use: {dead}")
+
+
+async def _away_and_back(proxy: FaultProxy, how: str) -> float:
+    """The database goes and comes; the moment when it is back."""
+    proxy.stall() if how == "stalled" else proxy.away()
+    await asyncio.sleep(AWAY_S)
+    proxy.heal()
+    return time.monotonic()
+
+
+@pytest.mark.parametrize("how", ["reset", "stalled"])
+async def test_E45_save_fails_database_away(stage: Stage, how: str) -> None:
+    figures = Figures("E45")
+    saved_s: list[float] = []
+    async with postgres_proxy(stage.database.settings.dsn) as (proxy, url):
+        child = await stage.born(url=url, refresh=NUMBERS)
+        for number in range(REPEATS):
+            async with _answered(stage, child, FAMILY, f"{how}-{number}") as (connections, asked):
+                going = asyncio.create_task(_away_and_back(proxy, how))
+                await asyncio.sleep(0)  # it is away before the answer leaves
+            saved_s += await _saved(stage, connections, await going)
+            await asyncio.gather(*asked)
+            await _all_alive(stage, child, connections, figures)
+    figures.note(what=f"database {how}", n=AT_ONCE * REPEATS, away_s=AWAY_S, recovery_s=quantiles(saved_s))
+    _judge(stage, figures)
+    figures.conclude()
+
+
+async def test_E45_save_fails_and_its_process_dies(stage: Stage, tmp_path: Path) -> None:
+    figures = Figures("E45")
+    journaled = tmp_path / "journaled.ndjson"
+    async with postgres_proxy(stage.database.settings.dsn) as (proxy, url):
+        child = await stage.born(url=url, refresh=NUMBERS, journaled=str(journaled))
+        async with _answered(stage, child, FAMILY, "dead") as (connections, asked):
+            proxy.away()
+
+        async def all_journaled() -> bool:
+            return journaled.exists() and len(journaled.read_text().splitlines()) == AT_ONCE
+
+        await until(all_journaled, "every answer is on disk")
+        await child.kill()
+        assert all(isinstance(one, Gone) for one in await asyncio.gather(*asked, return_exceptions=True))
+    began_s = time.monotonic()
+    heir = await stage.born()
+    figures.note(recovery_s=quantiles(await _saved(stage, connections, began_s)))
+    await _all_alive(stage, heir, connections, figures)
+    figures.note(what="killed while the database is away", n=AT_ONCE)
+    _judge(stage, figures)
+    figures.conclude()
+
+
+async def test_E45_save_fails_disk_full_after_the_send(stage: Stage) -> None:
+    figures = Figures("E45")
+    async with postgres_proxy(stage.database.settings.dsn) as (proxy, url):
+        child = await stage.born(url=url, refresh=NUMBERS)
+        async with _answered(stage, child, FAMILY, "full") as (connections, asked):
+            await child.ask("limit_files", most_bytes=0)
+            going = asyncio.create_task(_away_and_back(proxy, "reset"))
+            await asyncio.sleep(0)
+        saved_s = await _saved(stage, connections, await going)
+        await asyncio.gather(*asked)
+        await child.ask("limit_files", most_bytes=64 * MiB)
+        await _all_alive(stage, await stage.born(), connections, figures)
+    figures.note(what="disk full and database away", n=AT_ONCE, recovery_s=quantiles(saved_s))
+    _judge(stage, figures)
+    figures.conclude()
+
+
+@pytest.mark.parametrize("how", ["folder removed", "no room for a file"])
+async def test_E45_save_fails_nowhere_to_keep_it(stage: Stage, how: str) -> None:
+    figures = Figures("E45")
+    child = await stage.born(refresh=NUMBERS, **({"file_bytes": MiB} if "room" in how else {}))
+    (connection,) = await stage.connect(child, FAMILY, ["acme"])
+    if "removed" in how:
+        shutil.rmtree(stage.folder / "home" / "journal")
+    with pytest.raises(Asked, match="no answer could be kept, so none is asked for"):
+        await child.ask("refresh", connection=connection, newer_than=1)
+    figures.note(what=how, n=1)
+    figures.zero(posts=stage.verdict().provider_posts)
+    fresh = await (await stage.born()).ask("refresh", connection=connection, newer_than=1)
+    figures.holds(fresh["generation"] == 2, "another process with room for it refreshes")
+    figures.conclude()
+
+
+async def test_E45_ablation_settled_once_and_no_journal(stage: Stage) -> None:
+    figures = Figures("E45", ablation="no_journal, settle_once")
+    unsafe = ["no_journal", "settle_once"]
+    async with postgres_proxy(stage.database.settings.dsn) as (proxy, url):
+        child = await stage.born(url=url, refresh=NUMBERS, unsafe=unsafe)
+        async with _answered(stage, child, "strict", "gone") as (connections, asked):
+            going = asyncio.create_task(_away_and_back(proxy, "reset"))
+            await asyncio.sleep(0)
+        await asyncio.gather(*asked, going, return_exceptions=True)
+    heir = await stage.born(unsafe=unsafe)
+    await child.kill()
+    for _ in range(2):  # the first finds that it is unknown, the second looks at expiry
+        asks = [heir.ask("refresh", connection=one, newer_than=1) for one in connections]
+        await asyncio.gather(*asks, return_exceptions=True)
+        await stage.expire(connections)
+    figures.zero(burnt=stage.verdict().burnt)
+    figures.conclude()

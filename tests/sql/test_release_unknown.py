@@ -1,0 +1,64 @@
+"""A sender that woke late and knows that nothing came of its send ends what others took for unknown (E44)."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+
+from fairlead.adapters.postgres.credentials import PostgresCredentialStore
+from fairlead.adapters.postgres.pool import Database
+from fairlead.engine.ports import Unknown
+from tests.sql.test_credentials import KEY, connected, intent, session, unknown_rotation
+from tests.support.rows import rows
+
+
+@pytest.fixture
+async def store(database: Database):
+    made = PostgresCredentialStore(database)
+    yield made
+    await made.close()
+
+
+async def test_the_sender_knows_better(store, database) -> None:
+    credential, first = await unknown_rotation(store, database)
+    assert await store.release(first.connection_id, first.rotation_id)
+    now = await store.read(KEY)
+    assert now is not None
+    assert (now.state, now.state_reason, now.rotation) == ("active", None, None)
+    assert now.due_in_s is not None
+    assert now.due_in_s <= 0, "it had been wanted, so it is due"
+    assert await store.claim(intent(credential, first.session_id)) is not None
+
+
+async def test_nobody_else_can_say_so(store, database) -> None:
+    credential, first = await unknown_rotation(store, database)
+    assert not await store.release(first.connection_id, uuid4())
+    now = await store.read(KEY)
+    assert now is not None
+    assert (now.state, now.rotation is not None) == ("unknown", True)
+
+
+async def test_released_twice_a_replay_still_leaves_the_first_send_unknown(store, database) -> None:
+    credential, first = await unknown_rotation(store, database)
+    replay = intent(credential, first.session_id)
+    assert await store.claim_replay(replay) is not None
+    assert await store.release(replay.connection_id, replay.rotation_id)
+    assert not await store.release(replay.connection_id, replay.rotation_id), "a commit had been in doubt"
+    assert not await store.release(first.connection_id, first.rotation_id), "its sender is long gone"
+    left = await rows(database, "SELECT phase, replays FROM rotation")
+    assert left == [{"phase": "unknown", "replays": 0}]
+    assert await store.claim(intent(credential, first.session_id)) is None
+
+
+async def test_a_replay_of_unknown_outcome_stays_so(store, database) -> None:
+    credential, owner = await connected(store), await session(database)
+    first, replay = intent(credential, owner), intent(credential, owner)
+    await store.claim(first)
+    await store.mark_sent(first.connection_id, first.rotation_id)
+    await store.mark_unknown(Unknown(first.connection_id, first.rotation_id, "cut", 0.0, uuid4()))
+    await store.claim_replay(replay)
+    await store.mark_sent(replay.connection_id, replay.rotation_id)
+    await store.mark_unknown(Unknown(replay.connection_id, replay.rotation_id, "cut", 0.0, uuid4()))
+    assert not await store.release(replay.connection_id, replay.rotation_id)
+    assert [row["phase"] for row in await rows(database, "SELECT phase FROM rotation")] == ["unknown"]

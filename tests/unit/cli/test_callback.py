@@ -1,0 +1,80 @@
+"""Who may end a consent: the browser that brings its state, once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fairlead.cli.callback import Callback, answer_of, is_loopback
+from fairlead.errors import ConfigInvalid, InputInvalid, Refused
+from fairlead.secret import Secret
+from tests.support.issuer import begin, fetch
+
+STATE = Secret("the-state")
+
+
+async def test_one_answer_counts_and_no_other() -> None:
+    async with Callback("http://127.0.0.1:0/callback") as callback:
+        waiting = asyncio.create_task(callback.answer(STATE, 20.0))
+        await asyncio.sleep(0)
+        good = f"{callback.redirect_uri}?state=the-state&code=c"
+        for address, status in (
+            (f"{callback.redirect_uri}?state=other&code=c", 400),
+            (f"{callback.redirect_uri}?code=c", 400),
+            (f"{good}&state=the-state", 400),
+            (good.replace("/callback", "/"), 404),
+        ):
+            assert (await fetch(address)).status == status
+        assert (await fetch(callback.redirect_uri, {"state": "the-state"})).status == 404
+        assert not waiting.done()
+        reply = await fetch(good)
+        assert (reply.status, reply.headers["cache-control"]) == (200, "no-store")
+        assert "the-state" not in reply.body.decode()
+        assert await waiting == {"state": "the-state", "code": "c"}
+        assert (await fetch(good.replace("code=c", "code=d"))).status == 410
+
+
+async def test_half_a_request_keeps_nobody_waiting() -> None:
+    async with Callback("http://127.0.0.1:0/callback") as callback:
+        waiting = asyncio.create_task(callback.answer(STATE, 20.0))
+        host, port = "127.0.0.1", int(callback.redirect_uri.split(":")[2].split("/")[0])
+        _, idle = await asyncio.open_connection(host, port)
+        idle.write(b"GET /callback?state=the-")
+        reader, writer = await begin(f"{callback.redirect_uri}?{'x' * 20_000}")
+        assert await reader.read() == b""
+        writer.close()
+        assert (await fetch(f"{callback.redirect_uri}?state=the-state&error=denied")).status == 200
+        assert (await waiting)["error"] == "denied"
+        idle.close()
+
+
+async def test_nobody_comes_and_the_place_is_taken() -> None:
+    async with Callback("http://127.0.0.1:0/callback") as callback:
+        with pytest.raises(Refused, match="nobody consented"):
+            await callback.answer(STATE, 0.01)
+        with pytest.raises(ConfigInvalid, match="cannot be listened on"):
+            async with Callback(callback.redirect_uri):
+                raise AssertionError("two listen on one port")
+
+
+@pytest.mark.parametrize(
+    ("address", "here"),
+    [
+        ("http://127.0.0.1:8931/callback", True),
+        ("http://localhost/x", True),
+        ("http://[::1]:1/x", True),
+        ("https://127.0.0.1/x", False),
+        ("https://app.example/callback", False),
+        ("http://127.0.0.1.evil.example/x", False),
+    ],
+)
+def test_which_addresses_lead_here(address: str, here: bool) -> None:
+    assert is_loopback(address) is here
+
+
+def test_a_pasted_address() -> None:
+    assert answer_of("https://app.example/cb?state=s&code=c%20d#x") == {"state": "s", "code": "c d"}
+    for address in ("https://x/?a=1&a=2", f"https://x/?{'&'.join(f'a{n}=1' for n in range(40))}"):
+        with pytest.raises(InputInvalid):
+            answer_of(address)

@@ -1,0 +1,91 @@
+"""What `doctor` makes of what servers say of themselves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fairlead.adapters.embedded import Endpoints
+from fairlead.adapters.postgres.facts import ServerFacts
+from fairlead.adapters.redis import RedisFacts, redis_facts
+from fairlead.checkup import (
+    clock_check,
+    durability_check,
+    embedded_check,
+    migrations_check,
+    redis_check,
+    role_check,
+    version_check,
+)
+from fairlead.errors import ConfigInvalid, DependencyUnavailable
+from fairlead.secret import Secret
+
+SERVER = ServerFacts(180004, "on", "read committed", is_engine=True, skew_s=0.0, doubt_s=0.001)
+REDIS = RedisFacts("Valkey", "9.1.2", "noeviction", 0, appends=True, read_only=False)
+
+
+@pytest.mark.parametrize(
+    ("facts", "status"),
+    [
+        (REDIS, "ok"),
+        (replace(REDIS, eviction=""), "ok"),
+        (replace(REDIS, eviction="allkeys-lru"), "fail"),
+        (replace(REDIS, eviction="volatile-ttl"), "fail"),
+        (replace(REDIS, appends=False), "warn"),
+        (replace(REDIS, read_only=True), "fail"),
+    ],
+)
+def test_redis_must_keep_what_it_is_given(facts: RedisFacts, status: str) -> None:
+    check = redis_check(facts)
+    assert (check.status, bool(check.hint)) == (status, status != "ok")
+
+
+@pytest.mark.parametrize(
+    ("skew_s", "doubt_s", "status"),
+    [(0.2, 0.01, "ok"), (-5.0, 0.01, "warn"), (5.0, 4.5, "ok"), (60.0, 0.1, "fail"), (-60.0, 0.1, "fail")],
+)
+def test_clocks(skew_s: float, doubt_s: float, status: str) -> None:
+    check = clock_check(replace(SERVER, skew_s=skew_s, doubt_s=doubt_s))
+    assert check.status == status
+    assert ("behind" if skew_s > 0 else "ahead of") in check.detail
+
+
+def test_servers_that_lose_data_or_are_too_old() -> None:
+    assert version_check(SERVER).status == "ok"
+    assert version_check(replace(SERVER, version=140020)).status == "fail"
+    assert version_check(replace(SERVER, isolation="serializable")).status == "fail"
+    states = {
+        value: durability_check(replace(SERVER, synchronous_commit=value)).status
+        for value in ("on", "local", "off")
+    }
+    assert states == {"on": "ok", "local": "warn", "off": "fail"}
+    assert role_check(replace(SERVER, is_engine=False)).status == "fail"
+
+
+def test_missing_migrations_stop_a_server_of_yours_only() -> None:
+    assert migrations_check([], by_itself=False).status == "ok"
+    assert migrations_check(["0002_x"], by_itself=False).status == "fail"
+    assert migrations_check(["0002_x"], by_itself=True).status == "warn"
+
+
+@pytest.mark.parametrize(
+    ("version", "status"), [("18.4", "warn"), ("18.5", "ok"), ("18.7", "ok"), ("19.0", "ok")]
+)
+def test_an_embedded_server_that_falls_behind(version: str, status: str) -> None:
+    assert embedded_check(version, "9.1.2").status == status
+
+
+async def test_a_real_server_tells_its_facts(servers: Endpoints) -> None:
+    facts = await redis_facts(Secret(servers.redis_url))
+    assert (facts.product, facts.eviction, facts.read_only) == ("Valkey", "noeviction", False)
+
+
+async def test_a_server_that_is_not_there_is_told_without_its_password() -> None:
+    with pytest.raises(DependencyUnavailable) as caught:
+        await redis_facts(Secret("redis://:canary@127.0.0.1:1/0"), timeout_s=1.0)
+    assert "canary" not in str(caught.value)
+    for url in ("nonsense", "redis://:can/ary@127.0.0.1:x/0"):
+        with pytest.raises(ConfigInvalid) as wrong:
+            await redis_facts(Secret(url))
+        assert "ary" not in str(wrong.value).replace("URL", "")

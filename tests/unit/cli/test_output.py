@@ -1,0 +1,133 @@
+"""What a terminal is shown: never what a name says, always what it is (S14)."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.cli.output import Output, duration, plain, printable
+from fairlead.errors import ReauthRequired
+from fairlead.secret import Secret
+
+HOSTILE = "acme\n\x1b]0;owned\x07\x9b31m\u202e\u2028\x00"
+
+
+def an_output(**how: bool) -> tuple[Output, io.StringIO, io.StringIO]:
+    out, err = io.StringIO(), io.StringIO()
+    return Output(stdout=out, stderr=err, **how), out, err
+
+
+@given(st.text())
+def test_what_is_printed_is_one_line_that_no_terminal_obeys(text: str) -> None:
+    shown = printable(text)
+    assert not set(shown) & set("\x1b\x07\x9b\u202e\u2066\u2028\x00")
+    assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in shown)
+    assert len(shown.splitlines()) <= 1
+
+
+@given(st.text(), st.text())
+def test_hostile_names_make_no_line_of_their_own(tenant: str, reason: str) -> None:
+    rows = [{"tenant": tenant, "reason": reason}]
+    output, out, _ = an_output()
+    output.rows(rows, ("tenant", "reason"))
+    assert len(out.getvalue().splitlines()) == 2
+    output, out, _ = an_output(as_json=True)
+    output.rows(rows, ("tenant",))
+    (line,) = out.getvalue().splitlines()
+    assert line.isascii()
+
+
+def test_hostile_names_stay_readable() -> None:
+    assert printable(HOSTILE) == "acme\\n\\x1b]0;owned\\x07\\x9b31m\\u202e\\u2028\\x00"
+    output, out, err = an_output()
+    output.record({HOSTILE: {"inner": HOSTILE}})
+    output.say(HOSTILE)
+    output.error(HOSTILE, hint=HOSTILE)
+    told = out.getvalue() + err.getvalue()
+    assert not set(told) & set("\x1b\x07\x9b\u202e\u2028\x00")
+
+
+def test_errors_are_words_or_an_object() -> None:
+    error = ReauthRequired("the grant is gone", tenant="acme", provider="hubspot", reason="revoked")
+    output, out, err = an_output()
+    output.problem(error)
+    assert (out.getvalue(), err.getvalue()) == (
+        "",
+        "error: the grant is gone (tenant 'acme', provider 'hubspot')\n"
+        "hint: send the customer the link of `fairlead connections reauthorize`\n",
+    )
+    output, _, err = an_output(as_json=True)
+    output.problem(error)
+    assert json.loads(err.getvalue())["error"] == {
+        "code": "reauth_required",
+        "message": "the grant is gone",
+        "hint": "send the customer the link of `fairlead connections reauthorize`",
+        "tenant": "acme",
+        "provider": "hubspot",
+        "category": "permanent_auth",
+        "reason": "revoked",
+    }
+
+
+def test_quiet_keeps_warnings_and_errors() -> None:
+    output, _, err = an_output(quiet=True)
+    output.say("hello")
+    output.detail("more")
+    output.warn("careful")
+    output.error("broken", hint="mend it")
+    assert err.getvalue() == "warning: careful\nerror: broken\nhint: mend it\n"
+
+
+def test_values_for_people_and_for_programs() -> None:
+    record = {
+        "id": UUID(int=1),
+        "at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        "expires_in_s": 3720.0,
+        "token": Secret("canary"),
+        "file": Path("a/b"),
+        "none": None,
+        "some": ["x", "y"],
+        "yes": True,
+    }
+    output, out, _ = an_output()
+    output.record(record)
+    shown = dict(line.split(maxsplit=1) for line in out.getvalue().splitlines())
+    assert shown == {
+        "id": str(UUID(int=1)),
+        "at": "2026-01-02 03:04:05Z",
+        "expires_in_s": "1h 2m",
+        "token": "***",
+        "file": "a/b",
+        "none": "-",
+        "some": "x, y",
+        "yes": "yes",
+    }
+    output, out, _ = an_output(as_json=True)
+    output.record(record)
+    told = json.loads(out.getvalue())
+    assert (told["at"], told["token"], told["expires_in_s"]) == ("2026-01-02T03:04:05Z", "***", 3720.0)
+
+
+def test_nothing_found_is_a_word_not_a_row() -> None:
+    output, out, err = an_output()
+    assert output.rows([], ("tenant",), none="no such connections") == 0
+    assert (out.getvalue(), err.getvalue()) == ("", "no such connections\n")
+
+
+@pytest.mark.parametrize(
+    ("length_s", "shown"),
+    [(0, "0s"), (0.34, "0.3s"), (61, "1m 1s"), (86_400 * 30, "30d"), (-90, "-1m 30s"), (3599.9, "59m 59s")],
+)
+def test_lengths_of_time(length_s: float, shown: str) -> None:
+    assert duration(length_s) == shown
+
+
+def test_sets_and_views_are_lists_in_json() -> None:
+    assert plain({"a": 1}.keys()) == ["a"]

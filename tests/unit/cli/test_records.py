@@ -1,0 +1,152 @@
+"""Rows of foreign files: what they mean, and that no error repeats what they hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.cli.records import Entry, nango_entry, own_entry, rows_of
+from fairlead.errors import InputInvalid
+from fairlead.secret import Secret
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+OURS = {"hubspot", "mercadolibre", "google_mail"}.__contains__
+
+
+def theirs(**fields: Any) -> Mapping[str, Any]:
+    given = {
+        "connection_id": "c1",
+        "provider": "hubspot",
+        "provider_config_key": "my-hubspot",
+        "credentials": {"type": "OAUTH2", "access_token": "at", "refresh_token": "rt"},
+    }
+    return {**given, **fields}
+
+
+def nango(row: Mapping[str, Any], tenant_at: str | None = None, **providers: str) -> Entry:
+    return nango_entry(
+        row, NOW, {name.replace("_", "-"): ours for name, ours in providers.items()}, OURS, tenant_at
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[{"tenant": "a"}, {"tenant": "b"}]',
+        '{"connections": [{"tenant": "a"}, {"tenant": "b"}]}',
+        '{"tenant": "a"}\n\n{"tenant": "b"}\n',
+        "tenant\na\nb\n",
+        " tenant ,scope\na,\nb,\n",
+    ],
+)
+def test_the_same_rows_in_every_form(text: str) -> None:
+    _, rows = rows_of(text, "auto")
+    assert rows == [{"tenant": "a"}, {"tenant": "b"}]
+
+
+def test_the_form_is_recognised_or_named() -> None:
+    assert rows_of("tenant\na", "auto")[0] == "csv"
+    assert rows_of('[{"tenant": "a"}]', "auto")[0] == "json"
+    assert rows_of(json.dumps([theirs()]), "auto")[0] == "nango"
+    assert rows_of('[{"tenant": "a"}]', "nango")[0] == "nango"
+    with pytest.raises(InputInvalid, match="no format"):
+        rows_of("", "yaml")
+
+
+@given(st.text())
+def test_no_text_is_more_than_an_error_of_ours(text: str) -> None:
+    for form in ("auto", "json", "csv"):
+        try:
+            rows_of(text, form)
+        except InputInvalid:
+            continue
+
+
+def test_a_row_of_our_own_form() -> None:
+    entry = own_entry(
+        {
+            "tenant": "a",
+            "provider": "hubspot",
+            "refresh_token": "rt",
+            "expires_at": "2026-11-20T13:00:00Z",
+            "endpoint": {"shop": "x"},
+            "scope": None,
+        },
+        NOW,
+    )
+    assert (entry.tenant, entry.bucket, entry.expires_in_s) == ("a", "default", 3600.0)
+    assert entry.secrets == {"refresh_token": Secret("rt")}
+    past = own_entry({"tenant": "a", "provider": "p", "expires_at": "2026-11-20T11:00:00+00:00"}, NOW)
+    assert past.expires_in_s == 0.0
+
+
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        ({"provider": "p"}, "tenant is missing"),
+        ({"tenant": "a"}, "provider is missing"),
+        ({"tenant": 7, "provider": "p"}, "tenant is no text"),
+        ({"tenant": "a", "provider": "p", "refresh_token": 7}, "refresh_token is no text"),
+        ({"tenant": "a", "provider": "p", "secret": "canary"}, "'secret' is no field"),
+        ({"tenant": "a", "provider": "p", "endpoint": "canary"}, "endpoint is no table"),
+        ({"tenant": "a", "provider": "p", "expires_in_s": "canary"}, "expires_in_s is no number"),
+        ({"tenant": "a", "provider": "p", "expires_at": "canary"}, "expires_at is no time"),
+        ({"tenant": "a", "provider": "p", "expires_at": "2026-11-20T13:00:00"}, "no time zone"),
+    ],
+)
+def test_a_bad_row_is_named_and_not_repeated(row: Mapping[str, Any], what: str) -> None:
+    with pytest.raises(InputInvalid, match=what) as caught:
+        own_entry(row, NOW)
+    assert "canary" not in str(caught.value)
+
+
+def test_nango_names_are_found_or_mapped() -> None:
+    assert nango(theirs()).provider == "hubspot"
+    assert nango(theirs(provider="google-mail", provider_config_key="x")).provider == "google_mail"
+    assert nango(theirs(provider="mercado-libre")).provider == "mercadolibre"
+    assert (
+        nango(theirs(provider="crm", provider_config_key="crm-prod"), crm_prod="hubspot").provider
+        == "hubspot"
+    )
+    with pytest.raises(InputInvalid, match="no profile") as caught:
+        nango(theirs(provider="crm", provider_config_key="crm-prod"))
+    assert "--map-provider" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "tenant"),
+    [
+        ({}, "c1"),
+        ({"end_user": {"id": "u1"}}, "u1"),
+        ({"end_user": {"id": "u1", "organization": {"id": "org"}}}, "org"),
+        ({"end_user": None, "connection_id": 17}, "17"),
+    ],
+)
+def test_the_tenant_of_a_nango_connection(fields: Mapping[str, Any], tenant: str) -> None:
+    assert nango(theirs(**fields)).tenant == tenant
+
+
+def test_the_tenant_may_be_anywhere() -> None:
+    assert nango(theirs(metadata={"customer": "acme"}), "metadata.customer").tenant == "acme"
+    with pytest.raises(InputInvalid, match="names no tenant"):
+        nango(theirs(), "metadata.customer")
+
+
+def test_nango_credentials() -> None:
+    key = nango(theirs(credentials={"type": "API_KEY", "apiKey": "canary"}))
+    assert key.secrets == {"api_key": Secret("canary")}
+    token = nango(theirs(credentials={**theirs()["credentials"], "expires_at": "2026-11-20T12:10:00.000Z"}))
+    assert token.expires_in_s == 600.0
+    for credentials, what in (
+        ({"type": "OAUTH1", "oauth_token": "canary"}, "'OAUTH1' are not understood"),
+        (None, "without credentials"),
+    ):
+        with pytest.raises(InputInvalid, match=what) as caught:
+            nango(theirs(credentials=credentials))
+        assert "canary" not in str(caught.value)
