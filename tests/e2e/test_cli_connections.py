@@ -35,7 +35,10 @@ endpoints.authorize = "{url}/mercadolibre/authorize"
 endpoints.params = {{}}
 unset = ["endpoints.params.site"]
 test.url = "{url}/mercadolibre/resource"
-revoke = {{ url = "{url}/mercadolibre/revoke", method = "POST", authenticates = "client", sends = "refresh_token" }}
+revoke.url = "{url}/mercadolibre/revoke"
+revoke.method = "POST"
+revoke.authenticates = "client"
+revoke.sends = "refresh_token"
 """
 ACME = ("--tenant", "acme", "--provider", "mercadolibre")
 

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -76,8 +76,9 @@ class Child:
 
     async def end(self, stdin: str = "") -> Done:
         """Hand in *stdin*, and wait for the end."""
-        self.stdin.write(stdin)
-        self.stdin.close()
+        with suppress(BrokenPipeError):  # it may have ended without reading
+            self.stdin.write(stdin)
+            self.stdin.close()
         try:
             async with asyncio.timeout(60):
                 out, err, code = await asyncio.gather(
