@@ -37,7 +37,11 @@ class Rejected:
 
 @dataclass(slots=True)
 class Tally:
-    """What the callers met. *outcomes*: ok, later (refused for now), reauth, or the issuer's complaint."""
+    """What the callers met.
+
+    *outcomes*: ok, later (refused for now), reauth, failed, or the issuer's complaint; *expired*: tokens it
+    called expired; *surprises*: errors of fairlead that no provider explains, by code.
+    """
 
     outcomes: Counter[str] = field(default_factory=Counter)
     expired: list[Rejected] = field(default_factory=list)
@@ -87,8 +91,7 @@ class Callers:
             if not error.retryable:
                 self.tally.surprises[error.code] += 1
             return "later" if error.retryable else "failed"
-        except (aiohttp.ClientError, TimeoutError) as error:
-            self.tally.surprises[type(error).__name__] += 1
+        except (aiohttp.ClientError, TimeoutError):  # the use of a token failed, not fairlead
             return "failed"
         return why
 

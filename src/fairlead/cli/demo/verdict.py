@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fairlead.cli.demo.calls import Tally, expired_when_served
-from fairlead.cli.demo.plan import ACCOUNTS, CAST, Account, Plan
+from fairlead.cli.demo.plan import ACCOUNTS, CAST, Account, Plan, Role
 from fairlead.cli.demo.recovery import Recovery
 from fairlead.cli.demo.watch import everyone
 from fairlead.engine.ports import ConnectionKey, Credential, DeadLetter, JobView
@@ -101,6 +101,7 @@ class Judge:
     def report(self) -> Report:
         """All figures, and all that is violated."""
         run, books, verdict = self.run, self.books, self.verdict
+        policies = self.policies()
         figures: dict[str, Any] = {
             "connections": len(books.connections),
             "refreshed": sum(each.generation > 1 for each in books.connections),
@@ -118,14 +119,14 @@ class Judge:
             "jobs_in_flight_at_kill": run.recovery.jobs,
             "refreshes_in_flight_at_kill": run.recovery.refreshes,
             "refreshes_settled_s": _rounded(run.recovery.settled_s),
-            "replays": verdict.replays,
+            "replays": sum(each["replays"] for each in policies),
             "tokens_served": run.tally.outcomes["ok"],
             "calls_told_to_wait": run.tally.outcomes["later"],
             "seconds": run.plan.seconds,
             "took_s": _rounded(run.took_s),
             "seed": run.plan.seed,
         }
-        return Report(figures, self.policies(), self.violations(figures))
+        return Report(figures, policies, self.violations(figures))
 
     # ---- parts ---------------------------------------------------------------------------------
 
@@ -177,21 +178,22 @@ class Judge:
     def policies(self) -> list[dict[str, Any]]:
         """The figures of each replay policy."""
         lost = Counter(key.provider for key in self.lost())
-        return [self._policy(role.provider, role.policy.value, lost) for role in CAST]
+        return [self._policy(role, lost) for role in CAST]
 
-    def _policy(self, provider: str, policy: str, lost: Mapping[str, int]) -> dict[str, Any]:
+    def _policy(self, role: Role, lost: Mapping[str, int]) -> dict[str, Any]:
+        provider = role.provider
         verdict = judge(self.ledger, provider=provider)
         own = [each for each in self.books.connections if each.connection.key.provider == provider]
         return {
-            "policy": policy,
+            "policy": role.policy.value,
             "provider": provider,
             "connections": len(own),
             "generations": sum(each.generation - 1 for each in own),
             "provider_posts": verdict.provider_posts,
             "answered_failures": verdict.answered_failures,
             "lost_answers": verdict.lost_answers,
-            "replays": verdict.replays,
-            "replays_allowed": verdict.replays_allowed,
+            # where nothing is ever spent, sending the same token again is no replay
+            "replays": verdict.replays if role.policy.rotates else 0,
             "burnt": verdict.burnt,
             "lost_rotation": lost.get(provider, 0),
             "needs_reauth": sum(each.state == "needs_reauth" for each in own),

@@ -9,6 +9,7 @@ before SENT. After SENT nothing is sent twice but by the provider's replay polic
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -30,6 +31,7 @@ from fairlead.engine.token.stored import Stored
 from fairlead.engine.token.unknown import UnknownOutcomes
 from fairlead.errors import (
     AccountMismatch,
+    DependencyUnavailable,
     EndpointPaused,
     EndpointUnavailable,
     FairleadError,
@@ -192,10 +194,10 @@ class Exchange:
         outcome = outcomes.classify_answer(
             step.profile, parse_answer(answer.status, answer.headers, answer.body)
         )
+        if isinstance(outcome, outcomes.Granted):  # nothing may come between such an answer and the disk (P6)
+            return await self._granted(step, send, answer, outcome)
         await self._note_health(step, outcome)
         match outcome:
-            case outcomes.Granted():
-                return await self._granted(step, send, answer, outcome)
             case outcomes.NotProcessed() | outcomes.TransientFailure():
                 raise await self._not_processed(step, outcome)
             case outcomes.Rejected(scope="client"):
@@ -209,8 +211,8 @@ class Exchange:
                 if answer.status < 300:
                     await self._keep(step, send, answer, why)
                 raise await self._lost(step, why, "transient_server")
-            case outcomes.NotSent():
-                raise AssertionError("a complete answer was sent for")
+            case outcomes.NotSent() | outcomes.Granted():
+                raise AssertionError("a complete answer was sent for, and a grant was concluded above")
 
     async def _granted(
         self, step: _Try, send: Send, answer: Answered, granted: outcomes.Granted
@@ -220,9 +222,12 @@ class Exchange:
         if account_mismatch(step.credential.connection.account_id, granted):
             await self._settler.withhold(send, entry.sealed, "account_mismatch")
             await self._unknown.condemn(step.credential, "account_mismatch", rotation_id=step.rotation_id)
+            await self._note_health(step, granted)
             raise self._failed(step, AccountMismatch, "account_mismatch", "permanent_auth")
         # A repeated answer may hold a token as old as the first send; what is left of it, the store knows.
-        return await self._settler.publish(send, step.stored, granted, recovered=step.replay)
+        fresh = await self._settler.publish(send, step.stored, granted, recovered=step.replay)
+        await self._note_health(step, granted)
+        return fresh
 
     async def _keep(self, step: _Try, send: Send, answer: Answered, why: str) -> None:
         """A 2xx that cannot be read may hold the only copy of a paid-for token (R12)."""
@@ -294,10 +299,16 @@ class Exchange:
             case outcomes.TransientFailure(category="transient_server", code=code):
                 await self._unhealthy(step, code)
             case _ if step.permit.dirty or step.permit.probe:
-                await self._rooms.gate.record(step.endpoint, step.limits, step.permit, True, "")
+                await self._record(step, True, "")
+
+    async def _record(self, step: _Try, healthy: bool, why: str) -> float | None:
+        """Where the store is away the next answer will tell: health is never worth a refresh (E45)."""
+        with suppress(DependencyUnavailable):
+            return await self._rooms.gate.record(step.endpoint, step.limits, step.permit, healthy, why)
+        return None
 
     async def _unhealthy(self, step: _Try, why: str) -> None:
-        opened_s = await self._rooms.gate.record(step.endpoint, step.limits, step.permit, False, why)
+        opened_s = await self._record(step, False, why)
         if opened_s is not None:
             self._rooms.emit(
                 EndpointStateChanged(step.endpoint.provider, step.endpoint.client_id, "open", why, opened_s)
