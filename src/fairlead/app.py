@@ -97,7 +97,10 @@ class Fairlead:
     async def refresh(
         self, tenant: str, provider: str, bucket: str = "default", *, newer_than: int | None = None
     ) -> PublicToken:
-        """A token newer than generation *newer_than* (default: the stored one); one POST however many ask."""
+        """A token newer than *newer_than* (``token.generation`` after a 401); one POST however many ask.
+
+        Without it, one that lasts for more than a minute will do, and is refreshed only otherwise (T6).
+        """
         return await self.runtime.reader.newer(ConnectionKey(tenant, provider, bucket), newer_than)
 
     # ---- events and jobs -----------------------------------------------------------------------
@@ -212,10 +215,12 @@ class ConnectionsDoor:
             key_id=key_id,
             variant=variant,
             endpoint=dict(endpoint or {}),
-            settings=dict(settings or {}),
+            settings=None if settings is None else dict(settings),
         )
         key = ConnectionKey(tenant, provider, bucket)
-        return await self._fairlead.runtime.connections.upsert(key, grant, actor=actor)
+        view = await self._fairlead.runtime.connections.upsert(key, grant, actor=actor)
+        self._fairlead.runtime.reader.forget(key)
+        return view
 
     async def get(self, tenant: str, provider: str, bucket: str = "default") -> ConnectionView:
         """One connection; NotFound where there is none."""
@@ -247,8 +252,9 @@ class ConnectionsDoor:
     ) -> bool:
         """Delete the connection and its secrets here. The grant at the provider stays: revoke first."""
         key = ConnectionKey(tenant, provider, bucket)
+        removed = await self._fairlead.runtime.connections.remove(key, actor=actor)
         self._fairlead.runtime.reader.forget(key)
-        return await self._fairlead.runtime.connections.remove(key, actor=actor)
+        return removed
 
 
 def _secret(text: str | None) -> Secret | None:

@@ -150,7 +150,7 @@ class ReauthRequired(Refused):
 
 
 class NoRefreshToken(ReauthRequired):
-    """The token has expired and the provider gave no refresh token for it."""
+    """The provider gave no refresh token, so this token cannot be renewed."""
 
     code = "no_refresh_token"
 

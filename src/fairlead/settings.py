@@ -7,9 +7,9 @@ come from a file (``..._FILE``).
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 Seconds = Annotated[float, Field(gt=0, le=10 * 366 * 86_400)]
 
@@ -84,6 +84,14 @@ class Refresh(Table):
         60.0, description="First opening of the breaker; each further one doubles it. Default 60."
     )
     breaker_open_max_s: Seconds = Field(600.0, description="Longest opening of the breaker. Default 600.")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if not self.request_deadline_s <= self.total_deadline_s <= 90.0:
+            raise ValueError("request_deadline_s <= total_deadline_s <= 90 s, the time of a refresh job")
+        if self.lease_s <= self.request_deadline_s:
+            raise ValueError("lease_s must be longer than request_deadline_s: nobody takes over a request")
+        return self
 
 
 class Worker(Table):

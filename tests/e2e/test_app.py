@@ -71,7 +71,8 @@ async def test_the_three_lines_of_the_readme(made, issuer) -> None:
         token = await fl.token("acme", "mercadolibre")
         assert token.access_token.reveal() == issuer.grant("mercadolibre", "acme").access_token
         assert str(token.access_token) == "***"
-        fresh = await fl.refresh("acme", "mercadolibre")
+        assert (await fl.refresh("acme", "mercadolibre")).access_token == token.access_token, "it lasts"
+        fresh = await fl.refresh("acme", "mercadolibre", newer_than=token.generation)
         assert fresh.access_token != token.access_token
 
 

@@ -90,9 +90,20 @@ async def test_the_life_of_a_connection(cli: Shell, issuer: Issuer) -> None:
     now = issuer.grant("mercadolibre", "acme")
     cli.canaries |= {now.refresh_token, now.access_token}
 
+    tried = await cli("providers", "try", "mercadolibre", "--connection", "acme", "--send", "--json")
+    assert tried.record["form"]["refresh_token"] == "***"
+    assert tried.record["sent"] | {"expires_in_s": 0} == {
+        "state": "active",
+        "generation_before": 2,
+        "generation": 3,
+        "expires_in_s": 0,
+    }
+    now = issuer.grant("mercadolibre", "acme")
+    cli.canaries |= {now.refresh_token, now.access_token}
+
     shown = await cli("connections", "show", *ACME, "--json")
     assert shown.record["reauth_link"] == "https://app.example/reconnect?t=acme&p=mercadolibre"
-    assert (shown.record["generation"], shown.record["refreshable"]) == (2, True)
+    assert (shown.record["generation"], shown.record["refreshable"]) == (3, True)
 
     revoked = await cli("connections", "revoke", *ACME, "--json")
     assert (revoked.record["result"], revoked.record["at_provider"]) == ("revoked", "confirmed")

@@ -138,8 +138,9 @@ def _expected(point: str, policy: str) -> tuple[str, int]:
 
 async def _die_at(stage: Stage, point: str, policy: str, name: str, **order: Any) -> tuple[str, float]:
     """Refresh and be killed on the way: the connection, and when the process was dead."""
-    child = await stage.born(fault=f"token.{point}:1:kill", **order)
+    child = await stage.born(**order)  # at its birth it may settle what the dead before it left
     (connection,) = await stage.connect(child, policy, [name])
+    await child.ask("arm", plan=f"token.{point}:1:kill")
     with pytest.raises(Gone):
         await child.ask("refresh", connection=connection, newer_than=1)
     dead_s = time.monotonic()

@@ -145,6 +145,24 @@ async def test_E45_save_fails_disk_full_after_the_send(stage: Stage) -> None:
     figures.conclude()
 
 
+async def test_E45_save_fails_for_the_mark(stage: Stage) -> None:
+    """The mark is committed, its answer lost and the database gone: nothing left, and its process knows."""
+    figures = Figures("E45")
+    async with postgres_proxy(stage.database.settings.dsn) as (proxy, url):
+        child = await stage.born(url=url, refresh=NUMBERS)
+        (connection,) = await stage.connect(child, FAMILY, ["acme"])
+        proxy.cut("/* rotation_sent */", "after", away=True)
+        with pytest.raises(Asked):  # after it has tried for a while to take the mark back
+            await child.ask("refresh", connection=connection, newer_than=1)
+        figures.zero(posts=stage.verdict().provider_posts)
+        proxy.heal()
+        fresh = await child.ask("refresh", connection=connection, newer_than=1)
+        figures.holds(fresh["generation"] == 2, "the process that did not send it can say so")
+    figures.note(what="database reset at the mark", n=1)
+    figures.zero(burnt=stage.verdict().burnt)
+    figures.conclude()
+
+
 @pytest.mark.parametrize("how", ["folder removed", "no room for a file"])
 async def test_E45_save_fails_nowhere_to_keep_it(stage: Stage, how: str) -> None:
     figures = Figures("E45")

@@ -156,7 +156,8 @@ async def test_a_loss_reaches_subscriber_and_webhook_once(desk: Desk, issuer: An
 async def test_a_refresh_job_that_died_of_it_adds_no_notice(desk: Desk, issuer: Any, database: Any) -> None:
     connection_id = await desk.fl.connect(issuer, STRICT)
     issuer.revoke(STRICT, "acme")
-    await desk.enqueue(REFRESH, args={"connection_id": str(connection_id), "generation": 1})
+    about = {"connection_id": str(connection_id), "generation": 1}
+    await desk.enqueue(REFRESH, args=about, unique_key=str(connection_id))
     await desk.work()
     assert await desk.process() == {"reauth_started": 1}
     await desk.work()
@@ -179,7 +180,7 @@ async def test_other_jobs_that_met_the_loss_add_none(desk: Desk, issuer: Any, na
         about = {"connection_id": str(connection_id)} if named else {}
         await desk.enqueue("orders.sync", args={"order": number, **about})
     await desk.work()
-    assert await desk.process() == {"reauth_started": 3}
+    assert await desk.process() == {"reauth_started": 4}, "theirs, and the one of the loss itself"
     outcomes = await desk.work()
     assert [type(outcome) for outcome in outcomes] == [Cancelled] * 3
     assert (len(desk.heard), len(desk.received)) == (1, 1)
@@ -241,7 +242,9 @@ async def test_a_webhook_that_was_refused_can_be_sent_again(desk: Desk, issuer: 
     desk.answers.append(410)
     await desk.work()
     assert desk.received == []
-    (entry,) = await desk.entries.search(status=None, category=None, tenant_id=None, kind=None, limit=10)
+    (entry,) = await desk.entries.search(
+        status=None, category=None, tenant_id=None, kind="event.webhook", limit=10
+    )
     assert (entry.kind, entry.category, entry.code) == (
         "event.webhook",
         "permanent_request",

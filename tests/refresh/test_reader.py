@@ -13,7 +13,12 @@ KEY = ConnectionKey("acme", "strict")
 
 
 async def expire(database, left: str) -> None:
-    await run(database, "UPDATE credential SET expires_at = now() + $1::text::interval", left)
+    await run(
+        database,
+        "UPDATE credential SET expires_at = now() + $1::text::interval,"
+        " urgent_at = now() + $1::text::interval - interval '10 min'",
+        left,
+    )
 
 
 async def test_a_valid_token_is_served_without_a_request(fl, issuer) -> None:
@@ -68,6 +73,7 @@ async def test_a_revoked_connection_serves_nothing(fl, issuer) -> None:
 
 async def test_a_401_asks_for_a_newer_one_and_shares_the_refresh(fl, issuer) -> None:
     await fl.connect(issuer, "strict")
-    fresh = [await fl.reader.newer(KEY, 1) for _ in range(3)]
+    token = await fl.reader.token(KEY)
+    fresh = [await fl.reader.newer(KEY, token.generation) for _ in range(3)]
     assert len({token.access_token for token in fresh}) == 1
     assert judge(issuer.ledger()).provider_posts == 1

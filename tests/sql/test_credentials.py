@@ -230,7 +230,7 @@ async def test_an_unknown_outcome_keeps_the_token_and_one_may_replay(store, data
     assert await store.claim(intent(credential, first.session_id)) is None, (
         "an ordinary claim never sends again"
     )
-    replays = [intent(credential, first.session_id) for _ in range(5)]
+    replays = [intent(credential, await session(database)) for _ in range(5)]
     granted = await asyncio.gather(*(store.claim_replay(one) for one in replays))
     assert sum(one is not None for one in granted) == 1
 

@@ -27,6 +27,8 @@ from fairlead.cli.invocation import (
 from fairlead.cli.output import Output
 from fairlead.cli.registry import Commands
 from fairlead.errors import FairleadError
+from fairlead.policy.redact import redact
+from fairlead.policy.safe import safe_text
 
 PROGRAM = "fairlead"
 COMPLETING = "_FAIRLEAD_COMPLETE"
@@ -124,17 +126,17 @@ def _usage(error: Any, out: Output) -> int:
         sys.stderr.write(f"{error.format_message()}\n")
         return Exit.USAGE
     path = context.command_path if context is not None else PROGRAM
-    out.error(error.format_message(), hint=f"see `{path} --help`", code="usage")
+    told = redact(error.format_message())  # it repeats what was typed
+    out.error(told, hint=f"see `{path} --help`", code="usage")
     return Exit.USAGE
 
 
 def _unforeseen(error: Exception, out: Output) -> int:
-    from fairlead.policy.safe import safe_text
-
     if out.verbose:
-        traceback.print_exception(error)
+        out.detail_lines(redact("".join(traceback.format_exception(error))))
     hint = "run it again with --verbose and report what it prints"
-    out.error(f"this should not happen: {safe_text(error)}", hint=hint, code="internal_error")
+    told = redact(safe_text(error))
+    out.error(f"this should not happen: {told}", hint=hint, code="internal_error")
     return Exit.FAILED
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,6 +20,13 @@ app = single()
 COLUMNS = ("migration", "phase", "state")
 
 
+class Phase(StrEnum):
+    """When a migration may be applied."""
+
+    PRE = "pre"
+    POST = "post"
+
+
 @command(app, "migrate")
 def migrate(
     call: Invocation,
@@ -28,6 +36,12 @@ def migrate(
     check: Annotated[
         bool, typer.Option("--check", help="Only tell whether something is missing; ends with 78 then.")
     ] = False,
+    upto: Annotated[
+        Phase,
+        typer.Option(
+            "--upto", help="pre: stop before what an older version that still runs would not survive."
+        ),
+    ] = Phase.POST,
     dry_run: DryRun = False,
 ) -> Exit | None:
     """Apply the migrations that the database lacks. Safe to run twice, and by several at once."""
@@ -35,7 +49,7 @@ def migrate(
         call.out.text(asyncio.run(_script(call)))
         return None
     changes = not (check or dry_run)
-    found = asyncio.run(_apply(call) if changes else _plan(call))
+    found = asyncio.run(_apply(call, upto) if changes else _plan(call))
     call.out.rows(
         [
             {
@@ -60,12 +74,12 @@ async def _plan(call: Invocation) -> list[Migration]:
         return await opened.plan()
 
 
-async def _apply(call: Invocation) -> list[Migration]:
+async def _apply(call: Invocation, upto: Phase) -> list[Migration]:
     from fairlead.ground import migrator
 
     async with migrator(call.config().settings) as opened:
         with call.out.progress("migrating"):
-            return await opened.apply()
+            return await opened.apply("pre" if upto is Phase.PRE else "post")
 
 
 async def _script(call: Invocation) -> str:

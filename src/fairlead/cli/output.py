@@ -120,6 +120,11 @@ class Output:
         if self.verbose:
             self._line(printable(words), self._stderr)
 
+    def detail_lines(self, text: str) -> None:
+        """The same, over several lines."""
+        if self.verbose:
+            self._line(printable(text.rstrip(), lines=True), self._stderr)
+
     def warn(self, words: str) -> None:
         """Tell of a danger, also with --quiet."""
         self._line(f"{self._styled('warning:', _DOUBTFUL, self._stderr)} {printable(words)}", self._stderr)

@@ -37,9 +37,8 @@ SecretSources = Annotated[
 def read_secrets(given: Sequence[str] | None, needed: str | None) -> dict[str, Secret]:
     """The secrets by name; *needed* is asked for where none was given (None: nothing is needed)."""
     sources = pairs(given, "--secret")
-    unknown = sorted(set(sources) - set(NAMES))
-    if unknown:
-        raise InputInvalid(f"{unknown[0]!r} is no name of a secret", hint=f"one of: {', '.join(NAMES)}")
+    if set(sources) - set(NAMES):  # not repeated: it may be the beginning of a secret
+        raise InputInvalid("--secret gives no name of a secret", hint=f"one of: {', '.join(NAMES)}")
     if list(sources.values()).count("-") > 1:
         raise InputInvalid("standard input holds one secret", hint="hand in a JSON object, without --secret")
     if sources:

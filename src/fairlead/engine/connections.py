@@ -12,10 +12,10 @@ from datetime import datetime
 from uuid import UUID
 
 from fairlead.engine.ports import ConnectionKey, Credential, Json, Lifetime, NewCredential, SealContext
-from fairlead.engine.token.parts import PAYLOAD_FIELD, Rooms
+from fairlead.engine.token.parts import PAYLOAD_FIELD, Rooms, payload_context
 from fairlead.engine.token.settle import NEVER, lifetime_of
-from fairlead.engine.token.stored import Stored, encode_stored
-from fairlead.errors import InputInvalid, NotFound, StaleWrite
+from fairlead.engine.token.stored import Stored, decode_stored, encode_stored
+from fairlead.errors import CredentialUnreadable, InputInvalid, NotFound, StaleWrite
 from fairlead.policy.names import check_name, check_tenant
 from fairlead.policy.profile import Profile
 from fairlead.policy.token import TokenSet
@@ -47,7 +47,10 @@ class Grant:
     key_id: str | None = None
     variant: str | None = None
     endpoint: Mapping[str, str] = field(default_factory=dict)
-    settings: Mapping[str, Json] = field(default_factory=dict)
+    settings: Mapping[str, Json] | None = None
+    """None: as they are."""
+    other_account: bool = False
+    """Whether a reconnect may be for another account than before; default no."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,8 @@ class Connections:
         await self._rooms.vault.preflight(key.tenant)
         for _ in range(WRITERS):
             known = await self._rooms.store.read(key)
-            new = self._new(key, grant, profile, known, actor)
+            carried = await self._carried(known, grant)
+            new = self._new(key, grant, profile, known, carried, actor)
             stored = await (
                 self._rooms.store.create(new) if known is None else self._rooms.store.replace(new)
             )
@@ -128,12 +132,19 @@ class Connections:
         return self._rooms.apps.app(key.provider, grant.client_id).private_key
 
     def _new(
-        self, key: ConnectionKey, grant: Grant, profile: Profile, known: Credential | None, actor: str
+        self,
+        key: ConnectionKey,
+        grant: Grant,
+        profile: Profile,
+        known: Credential | None,
+        carried: Stored | None,
+        actor: str,
     ) -> NewCredential:
         connection_id = known.connection.connection_id if known else self._rooms.ids.uuid7()
         generation = known.generation + 1 if known else 1
         endpoint = profile.endpoint_values(grant.endpoint)
         account_id = self._account_id(profile, grant, endpoint)
+        self._check_same_account(key, grant, known, account_id)
         stored = Stored(
             tokens=TokenSet(
                 access_token=grant.api_key or grant.access_token or Secret(""),
@@ -142,9 +153,9 @@ class Connections:
                 scope=grant.scope,
                 account_id=account_id,
             ),
-            client_secret=grant.client_secret,
-            private_key=grant.private_key,
-            key_id=grant.key_id,
+            client_secret=grant.client_secret or (carried.client_secret if carried else None),
+            private_key=grant.private_key or (carried.private_key if carried else None),
+            key_id=grant.key_id or (carried.key_id if carried else None),
         )
         context = SealContext(key.tenant, connection_id, key.provider, PAYLOAD_FIELD, generation)
         return NewCredential(
@@ -154,7 +165,7 @@ class Connections:
             account_id=account_id,
             client_id=grant.client_id or self._rooms.apps.app(key.provider, "").client_id,
             endpoint=endpoint,
-            settings=grant.settings,
+            settings=_settings(grant, known),
             sealed=self._rooms.vault.seal(context, encode_stored(stored)),
             generation=generation,
             refreshable=profile.refreshes
@@ -162,6 +173,29 @@ class Connections:
             lifetime=self._lifetime(profile, connection_id, grant),
             actor=actor,
             audit_id=self._rooms.ids.uuid7(),
+        )
+
+    async def _carried(self, known: Credential | None, grant: Grant) -> Stored | None:
+        """The connection's own app, which a reconnect through the same client keeps."""
+        if known is None or grant.client_id not in ("", known.connection.client_id):
+            return None
+        try:
+            context = payload_context(known, known.generation)
+            return decode_stored(await self._rooms.vault.open(context, known.sealed))
+        except CredentialUnreadable:
+            return None  # reconnecting is the way out of a damaged record
+
+    def _check_same_account(
+        self, key: ConnectionKey, grant: Grant, known: Credential | None, account_id: str | None
+    ) -> None:
+        before = known.connection.account_id if known else None
+        if None in (before, account_id) or before == account_id or grant.other_account:
+            return
+        raise InputInvalid(
+            "this grant is for another account than the one that is connected",
+            tenant=key.tenant,
+            provider=key.provider,
+            hint="give the other account a bucket of its own, or remove this connection first",
         )
 
     def _lifetime(self, profile: Profile, connection_id: UUID, grant: Grant) -> Lifetime:
@@ -214,6 +248,12 @@ class Connections:
 
     def _input(self, key: ConnectionKey, what: str) -> InputInvalid:
         return InputInvalid(what, tenant=key.tenant, provider=key.provider)
+
+
+def _settings(grant: Grant, known: Credential | None) -> Mapping[str, Json]:
+    if grant.settings is not None:
+        return grant.settings
+    return known.connection.settings if known else {}
 
 
 def view(credential: Credential) -> ConnectionView:

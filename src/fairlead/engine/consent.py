@@ -18,6 +18,7 @@ from fairlead.engine.connections import Connections, ConnectionView, Grant
 from fairlead.engine.ports import Answered, ConnectionKey, NoAnswer, TokenCall
 from fairlead.engine.token.parts import Rooms
 from fairlead.errors import (
+    DependencyUnavailable,
     FairleadError,
     InputInvalid,
     NotSent,
@@ -32,6 +33,8 @@ from fairlead.policy.token_request import Client, authorize_url, code_request
 from fairlead.secret import Secret
 
 DEADLINE_S = 15.0
+STORE_FOR_S = 60.0
+STORE_PAUSE_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,8 @@ class Consents:
         """Exchange the code of the callback's query *answer* and store the grant (reconnects in place)."""
         profile = self._rooms.profiles.profile(consent.key.provider, consent.variant)
         code = self._checked_code(consent, answer)
+        await self._rooms.vault.preflight(consent.key.tenant)  # what can fail, fails before the code is spent
+        await self._rooms.store.read(consent.key)
         app = self._rooms.apps.app(consent.key.provider, consent.client_id)
         request = code_request(
             profile,
@@ -120,7 +125,18 @@ class Consents:
             variant=consent.variant,
             endpoint=consent.endpoint,
         )
-        return await self._connections.upsert(consent.key, grant, actor=actor)
+        return await self._store(consent.key, grant, actor)
+
+    async def _store(self, key: ConnectionKey, grant: Grant, actor: str) -> ConnectionView:
+        """Ask for a while: the code is spent, and these tokens are nowhere else."""
+        until_s = self._rooms.clock.monotonic() + STORE_FOR_S
+        while True:
+            try:
+                return await self._connections.upsert(key, grant, actor=actor)
+            except DependencyUnavailable:
+                if self._rooms.clock.monotonic() >= until_s:
+                    raise
+                await self._rooms.clock.sleep(STORE_PAUSE_S)
 
     def _checked_code(self, consent: Consent, answer: Mapping[str, str]) -> Secret:
         key = consent.key

@@ -68,7 +68,7 @@ class Recover:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """The outcome of a send is unknown: the replay policy decides (policy/token.py)."""
+    """The outcome of a send is unknown: the replay policy decides (policy/token_replay.py)."""
 
 
 Plan = Serve | Wait | CoolDown | Refuse | Start | Recover | Judge
@@ -79,12 +79,13 @@ def plan_refresh(
 ) -> Plan:
     """What to do for a caller that holds generation *newer_than* (None: it presented no token).
 
-    Generations alone tell whether a newer token is there (R5). "Valid for more than *fresh_enough_s*"
-    serves only callers that presented none; the cooldown never hands back the generation presented.
+    Generations alone tell whether a newer token is there (R5), and one that has died meanwhile serves
+    nobody. "Valid for more than *fresh_enough_s*" serves only callers that presented none; the cooldown
+    never hands back the generation presented.
     """
     if standing.state == "revoked":
         return Refuse("revoked")
-    if newer_than is not None and standing.generation > newer_than:
+    if newer_than is not None and standing.generation > newer_than and _outlasts(standing.expires_in_s, 0):
         return Serve()
     if newer_than is None and _outlasts(standing.expires_in_s, fresh_enough_s):
         return Serve()

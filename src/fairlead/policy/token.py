@@ -12,6 +12,7 @@ from fairlead.policy.token_outcome import Granted
 from fairlead.secret import Secret
 
 _VERSION = 1
+_MOST_OTHER = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class PublicToken:
     expires_at: datetime | None
     scope: str | None
     account_id: str | None
+    generation: int | None = None
+    """Present it to `refresh` after a 401, so that only a newer token is handed back (R5)."""
 
     def as_dict(self) -> dict[str, str | None]:
         """For a caller's JSON: the access token in clear, expires_at in ISO 8601."""
@@ -69,8 +72,14 @@ def merge(stored: TokenSet | None, granted: Granted, sent_at: datetime) -> Token
         expires_at=_end(sent_at, granted.expires_in_s),
         refresh_expires_at=refresh_end if refresh_token else None,
         account_id=old.account_id or granted.account_id,
-        other=Secret(json.dumps({**_object(old.other), **_object(granted.other)}, separators=(",", ":"))),
+        other=_others(old.other, granted.other),
     )
+
+
+def _others(old: Secret, new: Secret) -> Secret:
+    """All unknown fields, the newest of each; those of the last answer alone where they outgrow the bound."""
+    text = json.dumps({**_object(old), **_object(new)}, separators=(",", ":"))
+    return Secret(text) if len(text) <= _MOST_OTHER else new
 
 
 def _end(start: datetime, length_s: float | None) -> datetime | None:
@@ -87,7 +96,7 @@ def account_mismatch(stored_account_id: str | None, granted: Granted) -> bool:
     return None not in (stored_account_id, granted.account_id) and stored_account_id != granted.account_id
 
 
-def sanitise(tokens: TokenSet) -> PublicToken:
+def sanitise(tokens: TokenSet, generation: int | None = None) -> PublicToken:
     """The public part, built new from named fields: what is not named here cannot pass (S18)."""
     return PublicToken(
         access_token=tokens.access_token,
@@ -95,6 +104,7 @@ def sanitise(tokens: TokenSet) -> PublicToken:
         expires_at=tokens.expires_at,
         scope=tokens.scope,
         account_id=tokens.account_id,
+        generation=generation,
     )
 
 

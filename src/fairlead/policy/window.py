@@ -78,6 +78,13 @@ def _lengths(given: WindowSettings, ttl_s: float) -> tuple[float, float, float]:
     return lead_s, min(max(buffer_s, critical_s), lead_s), critical_s
 
 
+def buffer_s(given: WindowSettings, lead_s: float) -> float:
+    """How long before expiry a read starts a refresh, for a token whose lead came out as *lead_s*."""
+    if given.buffer_s and given.lead_s:
+        return given.buffer_s * min(1.0, lead_s / given.lead_s)
+    return given.buffer_s or lead_s / 3
+
+
 def jitter_fraction(connection_id: str) -> float:
     """A number in [0, 1) that never changes for a connection and is even over many."""
     digest = hashlib.blake2b(connection_id.encode(), digest_size=8).digest()

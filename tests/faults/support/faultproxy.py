@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from tests.faults.support.pgwire import Answers, Requests
@@ -29,11 +29,24 @@ CHUNK = 1 << 16
 
 @dataclass(eq=False)
 class Cut:
-    """The next *left* messages whose SQL holds *sign* end their connection."""
+    """The next *left* statements that hold *sign* end their connection, after *skip* of them were let pass.
+
+    *away*: and all others go with it, as `FaultProxy.away` has it.
+    """
 
     sign: str
     when: When
-    left: int
+    left: int = 1
+    skip: int = 0
+    away: bool = False
+
+    def meets(self) -> bool:
+        """Whether it cuts the statement that has come."""
+        if self.skip:
+            self.skip -= 1
+            return False
+        self.left -= 1
+        return True
 
 
 @dataclass(eq=False)
@@ -67,9 +80,9 @@ class FaultProxy:
 
     # ---- what a test does with it
 
-    def cut(self, sign: str, when: When, times: int = 1) -> Cut:
-        """Break the connections of the next *times* statements whose text holds *sign*."""
-        cut = Cut(sign, when, times)
+    def cut(self, sign: str, when: When, **more: Any) -> Cut:
+        """Break the connection of the next statement whose text holds *sign*; *more* as in `Cut`."""
+        cut = Cut(sign, when, **more)
         self._cuts.append(cut)
         return cut
 
@@ -100,12 +113,14 @@ class FaultProxy:
         if self._refusing:
             writer.transport.abort()
             return
-        server = await self._connect()
-        task = asyncio.ensure_future(self._both_ways(_Wire((reader, writer), server)))
+        wire = _Wire((reader, writer), await self._connect())
+        task = asyncio.ensure_future(self._both_ways(wire))
         self._wires.add(task)
         await asyncio.wait([task])
         self._wires.remove(task)
-        for end in (writer, server[1]):
+        if wire.met is not None and wire.met.away:
+            self.reset()
+        for end in (writer, wire.server[1]):
             end.transport.abort()
             with suppress(OSError):
                 await end.wait_closed()
@@ -131,10 +146,11 @@ class FaultProxy:
     def _passes(self, wire: _Wire, message: bytes, text: str) -> bool:
         """Forward *message*; False where the wire ends with it."""
         self._watch(wire, text)
-        cut = next((cut for cut in self._cuts if text and cut.left and cut.sign in text), None)
-        if cut is not None and message[:1] in b"BQ":  # it is run here; Parse only prepares it
-            cut.left -= 1
+        runs = bool(text) and message[:1] in b"BQ"  # Parse only prepares it
+        cut = next((cut for cut in self._cuts if runs and cut.left and cut.sign in text), None)
+        if cut is not None and cut.meets():
             self.cuts += 1
+            self._refusing = self._refusing or cut.away
             wire.met = cut
             if cut.when == "before":
                 return False

@@ -18,7 +18,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from fairlead.adapters.postgres import credentials as credentials_module
 from fairlead.adapters.postgres import jobs as jobs_module
@@ -122,7 +122,7 @@ class _SettleAgain(_Around):
             except CommitInDoubt:
                 await asyncio.sleep(_PAUSE_S)
                 now = await self._inner.read_id(settlement.connection_id)
-                settlement = replace(settlement, from_generation=now.generation)
+                settlement = replace(settlement, from_generation=now.generation, audit_id=uuid4())
 
 
 class _WatchedJournal(_Around):

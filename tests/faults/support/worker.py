@@ -201,13 +201,12 @@ class _Worker:
     # ---- jobs
 
     async def _work(self, context: JobContext) -> object:
-        """Began, work, effect. Fails on the attempts below ``args.fails``."""
+        """Began, work, effect; then done, or cancelled if ``args.cancel`` says so."""
         fields = self._began(context)
         await asyncio.sleep(context.args.get("work_s", 0.0))
         await self._pass_gate()
-        if context.attempt <= context.args.get("fails", 0):
-            raise ConnectionError("as it was ordered")
-        return self._effect(fields)
+        effect = self._effect(fields)
+        return context.cancel("as it was ordered") if context.args.get("cancel") else effect
 
     async def _deaf(self, context: JobContext) -> object:
         """As `_work`, but it ends as it began even if it is cancelled."""

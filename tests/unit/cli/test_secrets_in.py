@@ -57,7 +57,7 @@ def test_where_none_is_needed_none_is_asked_for(stdin: io.StringIO) -> None:
     ("given", "text", "what"),
     [
         (["canary"], "", "not NAME=VALUE"),
-        (["token=env:X"], "", "no name of a secret"),
+        (["canary=="], "", "no name of a secret"),
         (["api_key=canary"], "", "names no source"),
         (["api_key=env:NOT_SET"], "", "NOT_SET is not set"),
         (["api_key=file:nowhere"], "", "nowhere cannot be read"),

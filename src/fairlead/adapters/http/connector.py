@@ -53,6 +53,8 @@ class Flight:
         self._check()  # the hook took its time, and the server may have hung up meanwhile
         if self.deadline.passed:  # this process stood still between the mark and the first byte
             raise TooLate
+        # What the mark took of the time is not taken from the provider's: its answer may come once only.
+        self.deadline.restart()
         self.left_s = asyncio.get_running_loop().time()
 
     def _check(self) -> None:

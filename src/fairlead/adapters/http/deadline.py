@@ -1,8 +1,8 @@
-"""A deadline for an answer that may be there already: time in which this process stood still counts once less.
+"""A deadline for an answer that may be there already when this process wakes.
 
-A process that was frozen (a paused machine, SIGSTOP) wakes with its deadline long past and the answer in its
-socket's buffer. To drop that answer would burn a token that may be sent only once (E44), so whoever wakes late
-may read on for as long as it was late, at most for the deadline once more. Nothing is sent in that time.
+Whoever was frozen (a paused machine, SIGSTOP) wakes with its deadline past and the answer in its socket's
+buffer. To drop that answer would burn a token that may be sent only once (E44). So who wakes late may read on
+for as long as it was late, at most for the deadline once more; but nothing is sent in that time.
 """
 
 from __future__ import annotations
@@ -21,11 +21,19 @@ class Deadline:
         self._limit_s = limit_s
         self._loop = asyncio.get_running_loop()
         self._timeout = asyncio.timeout(None)
+        self._timer: asyncio.TimerHandle
+        self._due_s: float
 
     @property
     def passed(self) -> bool:
         """Whether the deadline is over, however long this process stood still."""
         return self._loop.time() >= self._due_s
+
+    def restart(self) -> None:
+        """Count the whole length anew from now."""
+        self._timer.cancel()
+        self._due_s = self._loop.time() + self._limit_s
+        self._timer = self._loop.call_at(self._due_s, self._ring)
 
     async def __aenter__(self) -> Deadline:
         await self._timeout.__aenter__()
@@ -35,9 +43,9 @@ class Deadline:
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
+    ) -> None:
         self._timer.cancel()
-        return await self._timeout.__aexit__(kind, error, trace)
+        await self._timeout.__aexit__(kind, error, trace)
 
     def _ring(self) -> None:
         late_s = self._loop.time() - self._due_s

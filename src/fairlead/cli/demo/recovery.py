@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from fairlead.cli.demo.plan import ANSWER_S
 from fairlead.cli.demo.watch import Tell, everyone
 from fairlead.engine.ports import ConnectionKey, Credential
 from fairlead.runtime import Runtime
@@ -22,6 +23,7 @@ LOOK_EVERY_S = 0.1
 LONGEST_S = 40.0
 BUSY_WITH = 3
 BUSY_WITHIN_S = 3.0
+JUST_S = 0.5 * ANSWER_S
 LAST_COMMITS_S = 0.5
 """What a killed process had sent to the database may still commit; so long its rows are looked for."""
 
@@ -47,11 +49,12 @@ class Recovery:
         return len(self.sent) + len(self.unsent)
 
     async def wait_busy(self, runtime: Runtime) -> None:
-        """Return in the middle of its work: when it waits for several answers (after 3 s in any case)."""
+        """Return in the middle of its work: when several requests have just left (after 3 s in any case)."""
         until_s = time.monotonic() + BUSY_WITHIN_S
         while time.monotonic() < until_s:
-            self.seen = {each.connection.key for each in await everyone(runtime) if self._owns(each)}
-            if len(self.seen) >= BUSY_WITH:
+            owned = [each for each in await everyone(runtime) if self._owns(each)]
+            self.seen = {each.connection.key for each in owned}
+            if sum(_just_sent(each) for each in owned) >= BUSY_WITH:
                 return
             await asyncio.sleep(0.01)
 
@@ -120,3 +123,8 @@ class Recovery:
             for each in found
             if each.connection.key in self.sent
         )
+
+
+def _just_sent(each: Credential) -> bool:
+    age_s = None if each.rotation is None else each.rotation.age_sent_s
+    return age_s is not None and age_s < JUST_S

@@ -169,7 +169,7 @@ def _blocks(scene: Scene) -> dict[str, list[tuple[str, object]]]:
         "processes": [
             (f"{worker.name} ({worker.pid})", _pulse(alive[worker.pid].heartbeat_age_s))
             if worker.pid in alive and worker.running
-            else (f"{worker.name} ({worker.pid})", "begins" if worker.running else "dead")
+            else (f"{worker.name} ({worker.pid})", "begins" if worker.running else worker.end)
             for worker in scene.workers
         ],
     }
@@ -216,6 +216,18 @@ WANTED: Mapping[str, str] = {
     "needs_reauth": "revoked_by_customer + lost_rotation",
 }
 
+COLUMNS: Mapping[str, str] = {
+    "policy": "policy",
+    "provider": "provider",
+    "generations": "generations",
+    "posts": "provider_posts",
+    "failures": "answered_failures",
+    "replays": "replays",
+    "lost": "lost_rotation",
+    "reauth": "needs_reauth",
+}
+"""What the second table shows, under shorter names: it has to fit a terminal."""
+
 
 def show_report(report: Report, out: Output) -> None:
     """The figures of the run, and those of each policy, as two tables."""
@@ -224,11 +236,8 @@ def show_report(report: Report, out: Output) -> None:
         for name, value in report.figures.items()
     ]
     out.rows(rows, ("figure", "value", "must be"))
-    out.rows(
-        report.policies,
-        ("policy", "provider", "connections", "generations", "provider_posts", "answered_failures",
-         "lost_answers", "replays", "lost_rotation", "needs_reauth"),
-    )  # fmt: skip
+    short = ({name: each[name_of] for name, name_of in COLUMNS.items()} for each in report.policies)
+    out.rows(short, tuple(COLUMNS))
     if not report.violations:
         out.say(_last_word(report))
 

@@ -37,6 +37,12 @@ class WorkerProcess:
         """Whether it runs now."""
         return self._child is not None and self._child.returncode is None
 
+    @property
+    def end(self) -> str:
+        """How it ended, in a word."""
+        killed = self._child is not None and self._child.returncode == -signal.SIGKILL
+        return "killed" if killed else "stopped"
+
     async def start(self) -> None:
         """Begin; it works as soon as its session shows up in the database."""
         descriptor = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

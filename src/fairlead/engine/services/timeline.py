@@ -33,7 +33,7 @@ class TimelineWatch:
     async def one_pass(self) -> None:
         """Replay the journal if the database is on another timeline than before."""
         now = await self._store.timeline()
-        before, self._seen = self._seen, now
-        if before is not None and before != now:
+        if self._seen is not None and self._seen != now:
             settled = await self._unknown.replay_all()
-            self._emit(TimelineChanged(before, now, settled))
+            self._emit(TimelineChanged(self._seen, now, settled))
+        self._seen = now  # only now: a replay that failed is tried again by the next pass

@@ -24,11 +24,17 @@ from fairlead.errors import (
     ReauthRequired,
     RefreshInProgress,
     Refused,
+    RequestRejected,
 )
+from fairlead.events import ServiceFailed
 from fairlead.policy import refresh as policy
 
 MAX_STEPS = 200
 """A flight that has not ended after so many steps is a bug; it says so instead of spinning."""
+LOOK_AGAIN_S = 0.005
+REFUSED_S = 60.0
+"""For so long this process does not send again what was refused for good, unless the grant is replaced."""
+MOST_REFUSED = 10_000
 
 
 @dataclass(slots=True)
@@ -54,6 +60,7 @@ class Coordinator:
         self._settler = settler
         self._unknown = unknown
         self._flights: dict[UUID, _Flight] = {}
+        self._refused: dict[UUID, tuple[int, float, RequestRejected]] = {}
         self._closing = False
 
     async def refresh(
@@ -78,6 +85,10 @@ class Coordinator:
                 flight = self._take_off(connection_id, newer_than, wait_s, actor)
             try:
                 fresh = await asyncio.shield(flight.task)
+            except asyncio.CancelledError:
+                if flight.task.cancelled() and not _cancelled_ourselves():
+                    raise self._stopping() from None  # the flight was ended by drain, not we
+                raise
             except FairleadError:
                 # It answered another question than ours; ask our own once it has landed.
                 if joined and flight.newer_than != newer_than:
@@ -96,7 +107,7 @@ class Coordinator:
         self, connection_id: UUID, newer_than: int | None, wait_s: float | None, actor: str
     ) -> _Flight:
         if self._closing:
-            raise Refused("this process is stopping", hint="ask another process", retry_after_s=1.0)
+            raise self._stopping()
         limit_s = self._settings.wait_s if wait_s is None else wait_s
         task = asyncio.create_task(
             self._fly(connection_id, newer_than, limit_s, actor), name=f"refresh:{connection_id}"
@@ -106,10 +117,14 @@ class Coordinator:
         task.add_done_callback(lambda done: self._land(connection_id, done))
         return flight
 
+    def _stopping(self) -> Refused:
+        return Refused("this process is stopping", hint="ask another process", retry_after_s=1.0)
+
     def _land(self, connection_id: UUID, done: asyncio.Task[Fresh]) -> None:
         self._flights.pop(connection_id, None)
-        if not done.cancelled():
-            done.exception()  # a flight whose callers have all gone must not complain that nobody looked
+        error = None if done.cancelled() else done.exception()
+        if error is not None and not isinstance(error, FairleadError):  # its callers may all have gone
+            self._rooms.emit(ServiceFailed("coordinator", f"{type(error).__name__} in a refresh"))
 
     async def _fly(self, connection_id: UUID, newer_than: int | None, wait_s: float, actor: str) -> Fresh:
         started_s = self._rooms.clock.monotonic()
@@ -128,6 +143,7 @@ class Coordinator:
             fresh = await self._step(plan, credential, actor)
             if fresh is not None:
                 return fresh
+            await self._rooms.clock.sleep(LOOK_AGAIN_S)  # a lost race must not become a spin
         raise self._in_progress_error()
 
     def _plan(self, credential: Credential, newer_than: int | None) -> policy.Plan:
@@ -163,9 +179,10 @@ class Coordinator:
             case policy.Serve():
                 return await self._settler.open(credential)
             case policy.Start():
-                return await self._exchange.run(credential, replay=False, actor=actor)
+                return await self._start(credential, actor)
             case policy.Recover():
-                return await self._unknown.recover(credential)
+                await self._unknown.recover(credential)
+                return None
             case policy.Judge():
                 if await self._unknown.may_replay(credential):
                     return await self._exchange.run(credential, replay=True, actor=actor)
@@ -181,6 +198,23 @@ class Coordinator:
                 raise await self._refusal(credential, why)
             case policy.Wait():
                 return None
+
+    async def _start(self, credential: Credential, actor: str) -> Fresh | None:
+        """Send; what was refused for good a moment ago is refused again without asking the provider."""
+        connection_id = credential.connection.connection_id
+        generation, until_s, refusal = self._refused.get(connection_id, (0, 0.0, None))
+        if refusal is not None and generation == credential.generation:
+            if self._rooms.clock.monotonic() < until_s:
+                raise refusal
+            del self._refused[connection_id]
+        try:
+            return await self._exchange.run(credential, replay=False, actor=actor)
+        except RequestRejected as rejected:
+            if len(self._refused) >= MOST_REFUSED:
+                self._refused.pop(next(iter(self._refused)))
+            until_s = self._rooms.clock.monotonic() + REFUSED_S
+            self._refused[connection_id] = (credential.generation, until_s, rejected)
+            raise
 
     async def _refusal(self, credential: Credential, why: str) -> FairleadError:
         if why != "no_refresh_token":
@@ -208,10 +242,6 @@ class Coordinator:
             return RefreshInProgress("a refresh is under way", retry_after_s=1.0)
         return self._error(RefreshInProgress, credential, "another process is refreshing", 1.0)
 
-    def in_flight(self, connection_id: UUID) -> bool:
-        """Whether this process is refreshing *connection_id* now."""
-        return connection_id in self._flights
-
     async def drain(self, grace_s: float) -> int:
         """Take no new flights and let the present ones land; how many had not after *grace_s*.
 
@@ -227,3 +257,8 @@ class Coordinator:
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
         return len(late)
+
+
+def _cancelled_ourselves() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

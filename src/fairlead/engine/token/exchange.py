@@ -50,6 +50,8 @@ from fairlead.policy.profile import Profile
 from fairlead.policy.token import account_mismatch
 from fairlead.policy.token_parse import parse_answer
 
+UNLIMITED = EndpointLimits(per_s=None, burst=1.0)
+
 BeforeSent = Callable[[], Awaitable[None]]
 
 JITTER_SHARE = 0.1
@@ -105,6 +107,9 @@ class Exchange:
         await self._rooms.vault.preflight(credential.connection.key.tenant)
         self._rooms.journal.preflight()
         endpoint, limits = self._grants.endpoint(profile, credential, app)
+        whole_app = self._grants.whole_app(profile, app)
+        if whole_app != endpoint:  # limits are counted per account, a refused secret is not
+            await self._leave(credential, whole_app, UNLIMITED, app)
         permit = await self._leave(credential, endpoint, limits, app)
         rotation_id = self._rooms.ids.uuid7()
         epoch = await self._claim(credential, rotation_id, replay)
@@ -196,6 +201,8 @@ class Exchange:
         )
         if isinstance(outcome, outcomes.Granted):  # nothing may come between such an answer and the disk (P6)
             return await self._granted(step, send, answer, outcome)
+        if isinstance(outcome, outcomes.Unknown) and answer.status < 300:
+            await self._keep(step, send, answer, outcome.why)
         await self._note_health(step, outcome)
         match outcome:
             case outcomes.NotProcessed() | outcomes.TransientFailure():
@@ -208,8 +215,6 @@ class Exchange:
                 await self._release(step)
                 raise self._failed(step, RequestRejected, outcome.code, outcome.category)
             case outcomes.Unknown(why=why):
-                if answer.status < 300:
-                    await self._keep(step, send, answer, why)
                 raise await self._lost(step, why, "transient_server")
             case outcomes.NotSent() | outcomes.Granted():
                 raise AssertionError("a complete answer was sent for, and a grant was concluded above")
@@ -224,10 +229,11 @@ class Exchange:
             await self._unknown.condemn(step.credential, "account_mismatch", rotation_id=step.rotation_id)
             await self._note_health(step, granted)
             raise self._failed(step, AccountMismatch, "account_mismatch", "permanent_auth")
-        # A repeated answer may hold a token as old as the first send; what is left of it, the store knows.
-        fresh = await self._settler.publish(send, step.stored, granted, recovered=step.replay)
+        published = await self._settler.publish(send, step.stored, granted, recovered=step.replay)
         await self._note_health(step, granted)
-        return fresh
+        if published is None or step.replay:
+            return None  # a repeated answer may be as old as the first send: look at what is left of it
+        return self._settler.fresh(send, published, granted.expires_in_s)
 
     async def _keep(self, step: _Try, send: Send, answer: Answered, why: str) -> None:
         """A 2xx that cannot be read may hold the only copy of a paid-for token (R12)."""
@@ -248,10 +254,9 @@ class Exchange:
     async def _client_refused(self, step: _Try, outcome: outcomes.Rejected) -> FairleadError:
         """One incident for all connections of this app: the rest is refused before it is sent (R13)."""
         await self._release(step)
-        if await self._rooms.gate.pause(step.endpoint, outcome.code, step.app.fingerprint):
-            self._rooms.emit(
-                EndpointStateChanged(step.endpoint.provider, step.endpoint.client_id, "paused", outcome.code)
-            )
+        app = self._grants.whole_app(step.profile, step.app)
+        if await self._rooms.gate.pause(app, outcome.code, step.app.fingerprint):
+            self._rooms.emit(EndpointStateChanged(app.provider, app.client_id, "paused", outcome.code))
             return self._failed(step, RequestRejected, outcome.code, outcome.category)
         return _error(EndpointPaused, step.credential, outcome.code, retry_after_s=60.0)
 
@@ -260,9 +265,8 @@ class Exchange:
         now = await self._rooms.store.read_id(step.credential.connection.connection_id)
         if now is None or now.generation > step.credential.generation:
             return None
-        fresh = await self._unknown.from_journal(now)
-        if fresh is not None:
-            return fresh
+        if await self._unknown.from_journal(now):
+            return None
         reason = "lost_rotation" if step.replay else outcome.code
         if not await self._unknown.condemn(step.credential, reason, rotation_id=step.rotation_id):
             return None
@@ -287,7 +291,19 @@ class Exchange:
     # ---- small parts
 
     async def _release(self, step: _Try) -> None:
-        await self._rooms.store.release(step.credential.connection.connection_id, step.rotation_id)
+        """Say that this send changed nothing. Nobody else knows that, so ask until the store has heard it.
+
+        Past the lease others judge the rotation by the replay policy, as one whose owner is gone.
+        """
+        clock, until_s = self._rooms.clock, self._rooms.clock.monotonic() + self._settings.lease_s
+        while True:
+            try:
+                await self._rooms.store.release(step.credential.connection.connection_id, step.rotation_id)
+                return
+            except DependencyUnavailable:
+                if clock.monotonic() >= until_s:
+                    raise
+                await clock.sleep(self._settings.settle_retry_s)
 
     async def _note_health(self, step: _Try, outcome: outcomes.TokenOutcome) -> None:
         """Only the destination's health counts: a 429 or a refusal shows that it is there."""

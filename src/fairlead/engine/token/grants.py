@@ -37,6 +37,10 @@ class Grants:
             fingerprint=f"own:{connection.connection_id}:{credential.generation}",
         )
 
+    def whole_app(self, profile: Profile, app: AppCredential) -> EndpointKey:
+        """The app itself, whatever its limits are counted by: what a refused secret pauses (R13)."""
+        return EndpointKey(profile.name, app.client_id or "-")
+
     def endpoint(
         self, profile: Profile, credential: Credential, app: AppCredential
     ) -> tuple[EndpointKey, EndpointLimits]:

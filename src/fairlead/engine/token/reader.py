@@ -11,7 +11,6 @@ while that lasts: the lead is the time in which a person can act.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from uuid import UUID
 
 from fairlead.engine.ports import ConnectionKey, Credential
 from fairlead.engine.token.coordinator import Coordinator
@@ -19,7 +18,7 @@ from fairlead.engine.token.parts import Fresh, Rooms, profile_of
 from fairlead.engine.token.settle import Settler
 from fairlead.errors import NotFound, OutcomeUnknown, ReauthRequired, Refused, TransientFailure
 from fairlead.policy.token import PublicToken, sanitise
-from fairlead.policy.window import windows
+from fairlead.policy.window import buffer_s
 
 SERVE_MARGIN_S = 1.0
 """A token with less than this left counts as expired: it would die on its way. TTL/10 for short ones."""
@@ -29,8 +28,6 @@ CACHE_SIZE = 100_000
 @dataclass(slots=True)
 class _Cached:
     token: PublicToken
-    generation: int
-    connection_id: UUID
     good_until_s: float  # monotonic; past it the store is asked again
 
 
@@ -56,10 +53,7 @@ class TokenReader:
             raise ReauthRequired("the grant was revoked", tenant=key.tenant, provider=key.provider)
         left_s = credential.expires_in_s
         if left_s is not None and left_s <= self._margin_s(credential):
-            fresh = await self._coordinator.refresh(
-                credential.connection.connection_id, credential.generation
-            )
-            return self._serve(fresh, credential)
+            return await self._refreshed(credential, left_s)
         if self._inside_buffer(credential):
             self._refresh_behind(credential)
         return self._serve(await self._settler.open(credential), credential)
@@ -77,37 +71,35 @@ class TokenReader:
         return self._serve(fresh, credential)
 
     async def newer(self, key: ConnectionKey, than: int | None, *, actor: str = "caller") -> PublicToken:
-        """Refresh now: a token newer than generation *than* (None: than the stored one)."""
+        """A token newer than generation *than*; None: one that lasts for more than a minute will do (T6)."""
         credential = await self._rooms.store.read(key)
         if credential is None:
             raise _not_found(key)
-        presented = credential.generation if than is None else than
-        fresh = await self._coordinator.refresh(credential.connection.connection_id, presented, actor=actor)
+        fresh = await self._coordinator.refresh(credential.connection.connection_id, than, actor=actor)
         self._cache.pop(key, None)
-        return sanitise(fresh.tokens)
+        return sanitise(fresh.tokens, fresh.generation)
 
     def forget(self, key: ConnectionKey) -> None:
         """Drop what this process remembers of *key*."""
         self._cache.pop(key, None)
 
     def _margin_s(self, credential: Credential) -> float:
-        profile = profile_of(self._rooms, credential)
-        return min(SERVE_MARGIN_S, (profile.ttl_default_s or SERVE_MARGIN_S * 10) / 10)
+        lead_s = _lead_s(credential)
+        return SERVE_MARGIN_S if lead_s is None else min(SERVE_MARGIN_S, lead_s / 5)
 
     def _inside_buffer(self, credential: Credential) -> bool:
-        if credential.state != "active" or not credential.refreshable or credential.expires_in_s is None:
+        lead_s = _lead_s(credential)
+        if credential.state != "active" or not credential.refreshable or lead_s is None:
             return False
-        profile = profile_of(self._rooms, credential)
-        if profile.ttl_default_s is None:
-            return False
-        return credential.expires_in_s <= windows(profile, profile.ttl_default_s, 0.0).buffer_s
+        assert credential.expires_in_s is not None  # a token without end has no lead
+        return credential.expires_in_s <= buffer_s(profile_of(self._rooms, credential).windows, lead_s)
 
     def _refresh_behind(self, credential: Credential) -> None:
         """Start a flight and let go of it: its outcome is told by events, not to this caller."""
         self._coordinator.launch(credential.connection.connection_id, credential.generation)
 
     def _serve(self, fresh: Fresh, credential: Credential) -> PublicToken:
-        token = sanitise(fresh.tokens)
+        token = sanitise(fresh.tokens, fresh.generation)
         keep_s = self._cache_s
         if fresh.expires_in_s is not None:
             keep_s = min(keep_s, fresh.expires_in_s - self._margin_s(credential))
@@ -119,7 +111,14 @@ class TokenReader:
         if len(self._cache) >= CACHE_SIZE:
             self._cache.pop(next(iter(self._cache)))
         until_s = self._rooms.clock.monotonic() + keep_s
-        self._cache[fresh.key] = _Cached(token, fresh.generation, fresh.connection_id, until_s)
+        self._cache[fresh.key] = _Cached(token, until_s)
+
+
+def _lead_s(credential: Credential) -> float | None:
+    """The lead that the answer's own life gave this token (T2); None where it never ends."""
+    if credential.expires_in_s is None or credential.urgent_in_s is None:
+        return None
+    return credential.expires_in_s - credential.urgent_in_s
 
 
 def _not_found(key: ConnectionKey) -> NotFound:

@@ -37,6 +37,14 @@ class Send:
     actor: str
 
 
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A settled answer: its generation, and the secrets that were stored."""
+
+    generation: int
+    stored: Stored
+
+
 def lifetime_of(profile: Profile, connection_id: UUID, expires_in_s: float | None) -> Lifetime:
     """When a token that lives *expires_in_s* is due, urgent and critical, jitter included (T2)."""
     if expires_in_s is None:
@@ -88,9 +96,10 @@ class Settler:
             self._rooms.emit(StoreUnreachable("journal", type(error).__name__))
         return entry
 
-    async def publish(self, send: Send, stored: Stored, granted: Granted, *, recovered: bool) -> Fresh | None:
+    async def publish(
+        self, send: Send, stored: Stored, granted: Granted, *, recovered: bool
+    ) -> Published | None:
         """Settle *granted* as the next generation; None if a newer one is there by now."""
-        credential = send.credential
         merged = replace(stored, tokens=merge(stored.tokens, granted, send.sent_at))
         generation = await self._settle_or_supersede(send, merged, granted)
         self._rooms.journal.settled(send.rotation_id, send.epoch)
@@ -98,16 +107,16 @@ class Settler:
             return None
         faultpoint("token.after_settle")
         self._tell(send, generation, recovered)
-        left_s = self._left_s(send, granted.expires_in_s, recovered)
-        return replace(_fresh(credential, generation, merged, left_s), refreshed=True)
+        return Published(generation, merged)
 
-    def _left_s(self, send: Send, expires_in_s: float | None, recovered: bool) -> float | None:
-        """What is left of the token's life. A recovered one was sent for long ago: let the reader look."""
-        if expires_in_s is None:
-            return None
-        if recovered:
-            return 0.0
-        return expires_in_s - (self._rooms.clock.monotonic() - send.asked_s)
+    def fresh(self, send: Send, published: Published, expires_in_s: float | None) -> Fresh:
+        """The token just published, for who asked; its life counts from the ask: early is safe."""
+        left_s = None
+        if expires_in_s is not None:
+            left_s = expires_in_s - (self._rooms.clock.monotonic() - send.asked_s)
+        return replace(
+            _fresh(send.credential, published.generation, published.stored, left_s), refreshed=True
+        )
 
     async def _settle_or_supersede(self, send: Send, merged: Stored, granted: Granted) -> int | None:
         spent = send.credential.generation
@@ -168,6 +177,7 @@ class Settler:
                 sealed=sealed,
             )
         )
+        self._rooms.journal.settled(send.rotation_id, send.epoch)
 
     def _tell(self, send: Send, generation: int, recovered: bool) -> None:
         connection = send.credential.connection

@@ -10,11 +10,11 @@ from __future__ import annotations
 from uuid import UUID
 
 from fairlead.engine.ports import Condemnation, Credential, JournalEntry, Rotation, Unknown
-from fairlead.engine.token.parts import Fresh, Rooms, answer_context, profile_of
+from fairlead.engine.token.parts import Rooms, answer_context, profile_of
 from fairlead.engine.token.settle import Send, Settler
 from fairlead.engine.token.stored import decode_answer
-from fairlead.errors import OutcomeUnknown, ReauthRequired
-from fairlead.events import NeedsReauth, TokenOutcomeUnknown
+from fairlead.errors import DependencyUnavailable, FairleadError, OutcomeUnknown, ReauthRequired
+from fairlead.events import NeedsReauth, ServiceFailed, TokenOutcomeUnknown
 from fairlead.policy.token import account_mismatch
 from fairlead.policy.token_outcome import Granted, classify_answer
 from fairlead.policy.token_parse import parse_answer
@@ -32,13 +32,11 @@ class UnknownOutcomes:
         self._rooms = rooms
         self._settler = settler
 
-    async def recover(self, credential: Credential) -> Fresh | None:
-        """Settle the journaled answer of a send whose owner is gone, or mark it unknown. None: look again."""
-        rotation = _rotation(credential)
-        fresh = await self.from_journal(credential)
-        if fresh is None:
+    async def recover(self, credential: Credential) -> None:
+        """Settle the journaled answer of a send whose owner is gone, or mark it unknown; then look again."""
+        if not await self.from_journal(credential):
+            rotation = _rotation(credential)
             await self.mark(credential, rotation.rotation_id, "the process that sent it is gone")
-        return fresh
 
     async def mark(self, credential: Credential, rotation_id: UUID, reason: str) -> float | None:
         """Mark a sent rotation unknown; returns seconds until something can be done, None: at once."""
@@ -69,7 +67,7 @@ class UnknownOutcomes:
 
     async def may_replay(self, credential: Credential) -> bool:
         """True: send once more. False: look again. Raises OutcomeUnknown (wait) or ReauthRequired (gone)."""
-        if await self.from_journal(credential) is not None:
+        if await self.from_journal(credential):
             return False
         rotation = _rotation(credential)
         decision = self._decide(credential, rotation.age_sent_s or 0.0, rotation.replays)
@@ -142,21 +140,18 @@ class UnknownOutcomes:
 
     # ---- the journal
 
-    async def from_journal(self, credential: Credential) -> Fresh | None:
-        """Settle what this host's journals hold for the stored generation, if anything."""
+    async def from_journal(self, credential: Credential) -> bool:
+        """Settle what this host's journals hold for the stored generation; False if that decides nothing."""
         entry = await self._rooms.journal.find(credential.connection.connection_id, credential.generation)
-        return None if entry is None else await self.settle_entry(credential, entry)
+        return entry is not None and await self.settle_entry(credential, entry)
 
-    async def settle_entry(self, credential: Credential, entry: JournalEntry) -> Fresh | None:
-        """Publish a journaled answer; None if it holds no grant for this account, or came too late."""
+    async def settle_entry(self, credential: Credential, entry: JournalEntry) -> bool:
+        """Publish a journaled answer, or keep it where it cannot be published (R12). True: look again."""
         context = answer_context(credential, entry.from_generation)
         status, headers, body = decode_answer(await self._rooms.vault.open(context, entry.sealed))
         await self._rooms.vault.preflight(credential.connection.key.tenant)  # publishing seals
         stored = await self._settler.stored(credential)
         outcome = classify_answer(profile_of(self._rooms, credential), parse_answer(status, headers, body))
-        known_account = credential.connection.account_id
-        if not isinstance(outcome, Granted) or account_mismatch(known_account, outcome):
-            return None
         send = Send(
             credential=credential,
             rotation_id=entry.rotation_id,
@@ -165,7 +160,15 @@ class UnknownOutcomes:
             asked_s=self._rooms.clock.monotonic(),
             actor="fairlead",
         )
-        return await self._settler.publish(send, stored, outcome, recovered=True)
+        if not isinstance(outcome, Granted):
+            await self._settler.withhold(send, entry.sealed, "unreadable")
+            return False
+        if account_mismatch(credential.connection.account_id, outcome):
+            await self._settler.withhold(send, entry.sealed, "account_mismatch")
+            held = credential.rotation.rotation_id if credential.rotation else None
+            return await self.condemn(credential, "account_mismatch", rotation_id=held)
+        await self._settler.publish(send, stored, outcome, recovered=True)
+        return True
 
     async def replay_journal(self) -> int:
         """At start: settle what dead processes of this host had journaled; how many came good."""
@@ -177,9 +180,16 @@ class UnknownOutcomes:
         return sum([await self._replay(entry) async for entry in entries])
 
     async def _replay(self, entry: JournalEntry) -> bool:
-        credential = await self._rooms.store.read_id(entry.connection_id)
-        if credential is not None and credential.generation == entry.from_generation:
-            return await self.settle_entry(credential, entry) is not None
+        """One entry; what is wrong with it (a profile or key that is gone) concerns no other."""
+        try:
+            credential = await self._rooms.store.read_id(entry.connection_id)
+            if credential is not None and credential.generation == entry.from_generation:
+                return await self.settle_entry(credential, entry)
+        except DependencyUnavailable:
+            raise
+        except FairleadError as error:
+            self._rooms.emit(ServiceFailed("journal", f"{entry.tenant} {entry.provider}: {error}"))
+            return False
         self._rooms.journal.settled(entry.rotation_id, entry.epoch)
         return False
 

@@ -63,6 +63,7 @@ class IssuerProcess:
             sys.executable, *arguments, stdin=pipe, stdout=pipe, stderr=self._words
         )
         self.url = await self._ready(self._child)
+        self._file.unlink(missing_ok=True)  # it has been read; we may be killed before the stop
         self._session = aiohttp.ClientSession()
 
     async def _ready(self, child: asyncio.subprocess.Process) -> str:

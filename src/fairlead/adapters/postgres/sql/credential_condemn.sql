@@ -1,4 +1,4 @@
--- credential_condemn: needs_reauth by compare-and-set, with its audit record and its notice job.
+-- credential_condemn: needs_reauth by compare-and-set, with its dead letter, audit record and notice job.
 -- Takes   connection_id, generation, rotation_id (NULL: no refresh may be in flight), reason, audit_id,
 --         job_id, job_args (of the notice, which is told once per loss), unique_key
 -- Gives   connection_id; no row if a winner was there: a loser can never disable it
@@ -16,7 +16,22 @@ condemned AS (
         AND CASE WHEN :rotation_id::uuid IS NULL
                  THEN NOT EXISTS (SELECT FROM rotation r WHERE r.connection_id = :connection_id)
                  ELSE EXISTS (SELECT FROM held) END
-    RETURNING connection_id, tenant_id
+    RETURNING connection_id, tenant_id, expires_at
+),
+buried AS (  -- found by a caller or a scan there is no job to die; one that dies is folded into this entry
+    INSERT INTO dead_letter (
+        dead_letter_id, job_id, lineage_id, queue, kind, tenant_id, provider, connection_id, group_key,
+        priority, category, code, reason, args, unique_key, token_expires_at, action_due_at)
+    SELECT :job_id::uuid, :job_id::uuid, :job_id::uuid, 'default', 'token.refresh', condemned.tenant_id,
+           connection.provider, condemned.connection_id, condemned.connection_id::text, 1, 'permanent_auth',
+           :reason::text, 'only the customer can give a new grant: ' || :reason::text,
+           jsonb_build_object('connection_id', condemned.connection_id, 'generation', :generation::bigint),
+           condemned.connection_id::text, condemned.expires_at, now()
+    FROM condemned JOIN connection USING (connection_id)
+    WHERE NOT EXISTS (
+        SELECT FROM dead_letter d
+        WHERE d.kind = 'token.refresh' AND d.tenant_id = condemned.tenant_id
+            AND d.unique_key = condemned.connection_id::text AND d.status = 'pending_review')
 ),
 told AS (
     INSERT INTO job (job_id, kind, tenant_id, provider, group_key, priority, args, unique_key, unique_live)

@@ -7,5 +7,5 @@ INSERT INTO endpoint_gate AS g (provider, client_id, state, reason, secret_finge
 VALUES (:provider, :client_id, 'paused', :reason, :secret_fingerprint)
 ON CONFLICT (provider, client_id) DO UPDATE SET
     state = 'paused', reason = excluded.reason, secret_fingerprint = excluded.secret_fingerprint, changed_at = now()
-WHERE g.state <> 'paused' OR g.secret_fingerprint IS DISTINCT FROM excluded.secret_fingerprint
+WHERE g.secret_fingerprint IS DISTINCT FROM excluded.secret_fingerprint
 RETURNING g.client_id;

@@ -1,6 +1,6 @@
 -- endpoint_take: leave to send to one token endpoint: pause, breaker and rate in one step (R13).
 -- Takes   provider, client_id, want (permits asked), per_s (NULL: no rate), burst, probe_s (a probe's time),
---         secret_fingerprint (a pause is for the secret that was refused; another one lifts it)
+--         secret_fingerprint (a pause is for the secret that was refused; others pass, and it stays refused)
 -- Gives   granted, level (permits left before), state, probe, dirty, retry_after_s (breaker or pause), reason;
 --         no row if this endpoint was never seen
 -- Locks   the endpoint's row
@@ -9,7 +9,7 @@ WITH gate AS MATERIALIZED (
     SELECT g.*,
         least(:burst::float8, g.permits + greatest(0, extract(epoch FROM now() - g.refilled_at)::float8)
             * coalesce(:per_s::float8, 0)) AS level,
-        g.state = 'paused' AND g.secret_fingerprint IS NOT DISTINCT FROM :secret_fingerprint::text AS halted,
+        coalesce(g.secret_fingerprint = :secret_fingerprint::text, false) AS halted,
         g.state = 'open' AND (g.open_until > now() OR coalesce(g.probe_until > now(), false)) AS shut,
         g.state = 'open' AND g.open_until <= now() AND NOT coalesce(g.probe_until > now(), false) AS probing
     FROM endpoint_gate g

@@ -4,6 +4,7 @@
 -- Locks   the rotation rows, in key order
 -- Needs   the primary keys. A snapshot may be older than the insert, so rotation_sent looks again.
 --         Time alone takes over only what was never sent (R7): phase intent without a sent_at.
+--         A process takes over its own intent too: it has one flight per connection at most.
 --         Asked again with the same rotation_id (a commit in doubt) it grants again.
 INSERT INTO rotation AS held (connection_id, tenant_id, rotation_id, from_generation, epoch, phase,
                               session_id, lease_until)
@@ -21,7 +22,7 @@ ON CONFLICT (connection_id) DO UPDATE SET
 WHERE held.from_generation < excluded.from_generation
     OR (held.phase = 'intent' AND held.rotation_id = excluded.rotation_id)
     OR (held.phase = 'intent' AND held.sent_at IS NULL
-        AND (held.lease_until < now() OR held.session_id IN (
-            SELECT s.session_id FROM worker_session s
-            WHERE s.session_id = held.session_id AND (s.lost_at IS NOT NULL OR s.stopped_at IS NOT NULL))))
+        AND (held.lease_until < now() OR held.session_id = excluded.session_id OR NOT EXISTS (
+            SELECT FROM worker_session s
+            WHERE s.session_id = held.session_id AND s.lost_at IS NULL AND s.stopped_at IS NULL)))
 RETURNING held.connection_id, held.rotation_id, held.epoch;

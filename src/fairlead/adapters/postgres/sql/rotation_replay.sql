@@ -9,8 +9,7 @@ UPDATE rotation SET
 WHERE connection_id = :connection_id AND from_generation = :generation
     AND (phase = 'unknown'
         OR (phase = 'intent' AND sent_at IS NOT NULL
-            AND (lease_until < now() OR EXISTS (
+            AND (lease_until < now() OR session_id = :session_id OR NOT EXISTS (
                 SELECT FROM worker_session s
-                WHERE s.session_id = rotation.session_id
-                    AND (s.lost_at IS NOT NULL OR s.stopped_at IS NOT NULL)))))
+                WHERE s.session_id = rotation.session_id AND s.lost_at IS NULL AND s.stopped_at IS NULL))))
 RETURNING epoch, replays;

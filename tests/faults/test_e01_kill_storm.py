@@ -1,0 +1,165 @@
+"""E01: worker processes are killed at random, one after the other, while they work (P1-P4).
+
+The storm runs twice: with proof of death (the dead lived on this host, so their jobs are back at once) and
+without it (the lease has to pass, as if they had lived elsewhere).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.support.child import Child
+from tests.faults.support.report import Figures, quantiles, sized
+from tests.faults.support.sink import Runs
+from tests.faults.support.stage import Stage, until
+
+pytestmark = pytest.mark.slow
+
+PROCESSES, SLOTS, TENANTS = 3, 8, 5
+JOBS = sized(1500, 20_000)
+WORK_S = sized((0.01, 0.09), (0.01, 0.1))
+KILL_EVERY_S, RESTART_S = sized((0.7, 0.2), (2.0, 1.0))
+LEASE_S = sized(1.5, 5.0)
+BATCH = 500
+WITHIN_S = sized(60.0, 900.0)
+RECOVERY_BOUND_S = LEASE_S + 6.0
+
+IN_FLIGHT = (
+    "SELECT j.job_id::text AS id FROM job j JOIN worker_session s USING (session_id)"
+    " WHERE j.state = 'running' AND s.pid = $1"
+)
+OPEN = "SELECT count(*) AS jobs FROM job WHERE state IN ('available', 'running')"
+ENDED = "SELECT job_id::text AS id, state, result->>'lease' AS lease, (args->>'n')::int AS n FROM job"
+
+
+@dataclass
+class _Storm:
+    """A fleet that is shot at. *killed*: jobs in flight at each kill, and when it was."""
+
+    stage: Stage
+    figures: Figures
+    sink: Path
+    unsafe: tuple[str, ...]
+    workers: list[Child] = field(default_factory=list)
+    killed: list[tuple[float, list[str]]] = field(default_factory=list)
+
+    async def start(self, count: int) -> None:
+        numbers = {"concurrency": SLOTS, "lease_s": LEASE_S}
+        order = {"worker": numbers, "sink": str(self.sink), "unsafe": self.unsafe}
+        self.workers += await self.stage.all_born(count, **order)
+
+    async def kill_one(self) -> None:
+        """Frozen first, so that what it had in flight can be read before anybody takes it."""
+        worker = self.workers.pop(self.figures.draw.randrange(len(self.workers)))
+        await worker.freeze()
+        in_flight = [row["id"] for row in await self.stage.rows(IN_FLIGHT, worker.pid)]
+        self.killed.append((time.monotonic(), in_flight))
+        await worker.kill()
+
+    async def rage(self) -> None:
+        """Kill and restart until cancelled."""
+        while True:
+            await asyncio.sleep(KILL_EVERY_S)
+            await self.kill_one()
+            await asyncio.sleep(RESTART_S)
+            await self.start(1)
+
+
+async def _enqueue(stage: Stage, figures: Figures, jobs: int) -> set[str]:
+    """The ids of what was acknowledged."""
+    desk = await stage.born(worker={"lease_s": LEASE_S})
+    stored: set[str] = set()
+    for start in range(0, jobs, BATCH):
+        batch: list[dict[str, Any]] = [
+            {
+                "kind": "fault.work",
+                "tenant_id": f"tenant-{n % TENANTS}",
+                "args": {"n": n, "work_s": figures.draw.uniform(*WORK_S)},
+            }
+            for n in range(start, min(jobs, start + BATCH))
+        ]
+        stored |= set((await desk.ask("enqueue", jobs=batch))["ids"])
+    await desk.stop()
+    return stored
+
+
+async def _storm(stage: Stage, figures: Figures, sink: Path, *unsafe: str) -> tuple[_Storm, set[str]]:
+    stored = await _enqueue(stage, figures, JOBS)
+    storm = _Storm(stage, figures, sink, unsafe)
+    began_s = time.monotonic()
+    await storm.start(PROCESSES)
+    raging = asyncio.create_task(storm.rage())
+
+    async def all_ended() -> bool:
+        if raging.done():
+            raging.result()
+        return (await stage.rows(OPEN))[0]["jobs"] == 0
+
+    try:
+        await until(all_ended, "every job has ended", WITHIN_S)
+    finally:
+        raging.cancel()
+        await asyncio.gather(raging, return_exceptions=True)
+    took_s = time.monotonic() - began_s
+    figures.note(n=JOBS, lease_s=LEASE_S, kills=len(storm.killed), took_s=round(took_s, 1))
+    return storm, stored
+
+
+async def _judge(storm: _Storm, stored: set[str]) -> None:
+    figures, runs = storm.figures, Runs(storm.sink)
+    ended = {row["id"]: row for row in await storm.stage.rows(ENDED)}
+    done = [row for row in ended.values() if row["state"] == "completed"]
+    newest = runs.newest()
+    in_flight = sum(len(jobs) for _, jobs in storm.killed)
+    extra = len(runs) - len(newest)
+    recovered_s = [
+        began_s - killed_s
+        for killed_s, jobs in storm.killed
+        for job in jobs
+        if (began_s := runs.next_began_s(job, killed_s)) is not None
+    ]
+    figures.note(dead=len(ended) - len(done), in_flight_at_kills=in_flight, extra_runs=extra)
+    figures.note(recovery_s=quantiles(recovered_s), recovery_bound_s=RECOVERY_BOUND_S)
+    figures.zero(
+        lost=len(stored - set(ended)) + len({row["n"] for row in done} - runs.effects),
+        stale_accepted=sum(row["lease"] != newest[row["id"]].lease for row in done),
+        unknown_rows=len(set(ended) - stored),
+    )
+    figures.holds(bool(storm.killed) and in_flight > 0, "somebody was killed at work")
+    figures.holds(extra <= in_flight, f"{extra} extra runs, {in_flight} in flight at the kills")
+    late = [s for s in recovered_s if s > RECOVERY_BOUND_S]
+    figures.holds(len(late) <= len(recovered_s) / 100, f"recovered after {sorted(late)[-3:]} s")
+
+
+@pytest.mark.parametrize("death", ["proven", "presumed"])
+async def test_E01_worker_kill_storm(stage: Stage, tmp_path: Path, death: str) -> None:
+    figures = Figures("E01")
+    figures.note(what=f"death is {death}")
+    unsafe = ["no_proof"] if death == "presumed" else []
+    storm, stored = await _storm(stage, figures, tmp_path / "sink.ndjson", *unsafe)
+    await _judge(storm, stored)
+    figures.conclude()
+
+
+async def test_E01_ablation_nobody_looks_for_the_dead(stage: Stage, tmp_path: Path) -> None:
+    figures = Figures("E01", ablation="no_rescue")
+    await _enqueue(stage, figures, 2 * SLOTS)
+    storm = _Storm(stage, figures, tmp_path / "sink.ndjson", ("no_rescue",))
+    await storm.start(1)
+
+    async def at_work() -> bool:
+        return bool(await stage.rows(IN_FLIGHT, storm.workers[0].pid))
+
+    await until(at_work, "it works")
+    await storm.kill_one()
+    await storm.start(1)
+    await asyncio.sleep(3 * LEASE_S)
+    running = "SELECT count(*) AS jobs FROM job WHERE state = 'running'"
+    figures.zero(still_running=(await stage.rows(running))[0]["jobs"])
+    figures.conclude()

@@ -1,0 +1,221 @@
+"""E12: the wire to PostgreSQL breaks before a statement, after it, or in between, where it matters most.
+
+Whether it was carried out is found out by reading back an id, a lease or a generation. Nothing is reported as
+done that is not, nothing is done twice, and no COMMIT is sent again (F6).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.testing.ledger import Verdict
+from tests.faults.support.child import Asked, Child
+from tests.faults.support.faultproxy import FaultProxy, When, postgres_proxy
+from tests.faults.support.report import Figures, sized
+from tests.faults.support.sink import Runs
+from tests.faults.support.stage import FAMILY, Stage, until
+
+pytestmark = pytest.mark.slow
+
+CUTS = sized(4, 1000)  # of each kind at each place
+WAYS: tuple[When, ...] = ("before", "after", "between")
+LANES = sized(1, 4)
+JOBS_PER_CUT = 4
+WITHIN_S = sized(60.0, 900.0)
+LOOK_S = 0.002
+
+
+@asynccontextmanager
+async def _lane(stage: Stage, **order: Any) -> AsyncIterator[tuple[FaultProxy, Child]]:
+    """A process that reaches its database through a wire of its own."""
+    async with postgres_proxy(stage.database.settings.dsn) as (proxy, url):
+        child = await stage.born(url=url, **order)
+        yield proxy, child
+        await child.kill()
+
+
+async def _lanes(one_lane: Any, count: int = LANES) -> None:
+    async with asyncio.TaskGroup() as group:
+        for number in range(count):
+            group.create_task(one_lane(number))
+
+
+# ---- enqueue
+
+
+async def _enqueue(stage: Stage, figures: Figures, cuts: int, *unsafe: str) -> None:
+    told: Counter[str] = Counter()
+    acknowledged: dict[int, str] = {}
+    met = replayed = 0
+
+    async def one_lane(lane: int) -> None:
+        nonlocal met, replayed
+        async with _lane(stage, unsafe=unsafe) as (proxy, child):
+            for n in range(lane, cuts * len(WAYS), LANES):
+                proxy.cut("/* job_enqueue */", WAYS[n % len(WAYS)])
+                job = {"kind": "fault.work", "tenant_id": "acme", "args": {"n": n}}
+                try:
+                    acknowledged[n] = (await child.ask("enqueue", jobs=[job]))["ids"][0]
+                    told["stored"] += 1
+                except Asked as failed:
+                    told[failed.error] += 1
+            met, replayed = met + proxy.cuts, replayed + proxy.replayed_commits
+
+    await _lanes(one_lane)
+    stored = await stage.rows("SELECT job_id::text AS id, (args->>'n')::int AS n FROM job")
+    times, ids = Counter(row["n"] for row in stored), {row["id"] for row in stored}
+    figures.note(n=cuts * len(WAYS), cuts=met, told=dict(told))
+    figures.holds(met == cuts * len(WAYS), "every cut was met")
+    figures.zero(
+        false_success=sum(id not in ids for id in acknowledged.values()),
+        duplicates=sum(times.values()) - len(times),
+        replayed_commits=replayed,
+    )
+
+
+async def test_E12_commit_in_doubt_enqueue(stage: Stage) -> None:
+    figures = Figures("E12")
+    figures.note(what="enqueue")
+    await _enqueue(stage, figures, CUTS)
+    figures.conclude()
+
+
+# ---- claim, complete
+
+
+async def _cut_while_working(stage: Stage, figures: Figures, sign: str, sink: Path) -> tuple[int, int]:
+    """A worker whose wire breaks at *sign* again and again, while there is work; cuts met, COMMITs replayed."""
+    cuts = CUTS * len(WAYS)
+    jobs = [
+        {"kind": "fault.work", "tenant_id": "acme", "args": {"n": n, "work_s": 0.003, "cancel": n % 2 == 1}}
+        for n in range(cuts * JOBS_PER_CUT)
+    ]
+    async with _lane(stage, sink=str(sink), worker={"concurrency": 4, "poll_s": 0.05}) as (proxy, worker):
+        cutting = asyncio.create_task(_cut_again(proxy, sign, cuts))
+        desk = await stage.born()
+        for start in range(0, len(jobs), 500):
+            await desk.ask("enqueue", jobs=jobs[start : start + 500])
+
+        async def all_ended() -> bool:
+            open_jobs = "SELECT count(*) AS jobs FROM job WHERE state IN ('available', 'running')"
+            return (await stage.rows(open_jobs))[0]["jobs"] == 0
+
+        await until(all_ended, f"every job has ended; {proxy.cuts} cuts\n{worker.words()}", WITHIN_S)
+        cutting.cancel()
+        told = await worker.ask("told")
+        figures.note(stale_refused=told["stale"], jobs=len(jobs))
+        return proxy.cuts, proxy.replayed_commits
+
+
+async def _cut_again(proxy: FaultProxy, sign: str, cuts: int) -> None:
+    """Every other one, so that a worker is not taught by failures in a row to wait."""
+    for number in range(cuts):
+        cut = proxy.cut(sign, WAYS[number % len(WAYS)], skip=1)
+        while cut.left:
+            await asyncio.sleep(LOOK_S)
+
+
+@pytest.mark.parametrize(
+    ("place", "sign"),
+    [
+        ("claim", "/* job_claim_kinds */"),
+        ("complete", "/* job_complete */"),
+        ("complete, in a transaction", "COMMIT"),
+    ],
+    ids=["claim", "complete", "transaction"],
+)
+async def test_E12_commit_in_doubt_at_work(stage: Stage, tmp_path: Path, place: str, sign: str) -> None:
+    figures = Figures("E12")
+    sink = tmp_path / "sink.ndjson"
+    met, replayed = await _cut_while_working(stage, figures, sign, sink)
+    runs = Runs(sink)
+    ended = await stage.rows("SELECT job_id::text AS id, state, result->>'lease' AS lease FROM job")
+    newest = runs.newest()
+    figures.note(what=place, n=met, runs=len(runs))
+    figures.holds(met >= CUTS, f"only {met} cuts")
+    figures.zero(
+        lost=sum(row["id"] not in newest for row in ended),
+        duplicates=len(runs) - len(ended),
+        false_success=sum(
+            row["state"] == "completed" and row["lease"] != newest[row["id"]].lease for row in ended
+        ),
+        falsely_refused=figures.counters["stale_refused"],
+        replayed_commits=replayed,
+    )
+    figures.conclude()
+
+
+# ---- refresh
+
+PLACES = ("/* rotation_claim */", "/* rotation_sent */", "/* credential_settle */")
+
+
+async def _refresh(stage: Stage, figures: Figures, places: tuple[str, ...], cuts: int, *unsafe: str) -> Verdict:
+    told: Counter[str] = Counter()
+    met = replayed = false_success = 0
+
+    async def one_lane(lane: int) -> None:
+        nonlocal met, replayed, false_success
+        async with _lane(stage, unsafe=unsafe, refresh={"lease_s": 5.0}) as (proxy, child):
+            (connection,) = await stage.connect(child, FAMILY, [f"lane-{lane}"])
+            generation = 1
+            for n in range(lane, cuts * len(WAYS) * len(places), LANES):
+                proxy.cut(places[n // len(WAYS) % len(places)], WAYS[n % len(WAYS)])
+                try:
+                    answer = await child.ask("refresh", connection=connection, newer_than=generation)
+                    told["refreshed"] += 1
+                    false_success += answer["generation"] > await stage.generation(connection)
+                except Asked as failed:
+                    told[failed.error] += 1
+                generation = await stage.generation(connection)
+            met, replayed = met + proxy.cuts, replayed + proxy.replayed_commits
+
+    await _lanes(one_lane)
+    figures.note(n=cuts * len(WAYS) * len(places), cuts=met, told=dict(told))
+    figures.zero(false_success=false_success, replayed_commits=replayed)
+    return stage.verdict()
+
+
+async def _count_generations(stage: Stage, figures: Figures, verdict: Verdict) -> None:
+    """Each answer of the issuer is one generation here, and one line of the audit trail."""
+    (row,) = await stage.rows("SELECT sum(generation - 1)::int AS stored FROM credential")
+    (audit,) = await stage.rows("SELECT count(*)::int AS told FROM audit WHERE act = 'token.refreshed'")
+    figures.note(posts=verdict.provider_posts, generations=verdict.generations, stored=row["stored"])
+    figures.zero(
+        duplicates=max(row["stored"], audit["told"]) - verdict.generations,
+        lost=verdict.generations - min(row["stored"], audit["told"]),
+        second_sends=verdict.provider_posts - verdict.generations,
+        burnt=verdict.burnt,
+    )
+
+
+async def test_E12_commit_in_doubt_refresh(stage: Stage) -> None:
+    figures = Figures("E12")
+    figures.note(what="intent, sent mark, save")
+    await _count_generations(stage, figures, await _refresh(stage, figures, PLACES, CUTS))
+    states = {row["state"] for row in (await stage.credentials()).values()}
+    figures.holds(states == {"active"}, f"states {states}")
+    figures.conclude()
+
+
+# ---- without reading back
+
+
+@pytest.mark.parametrize("place", ["enqueue", "save"])
+async def test_E12_ablation_naive_retry(stage: Stage, place: str) -> None:
+    figures = Figures("E12", ablation="naive_retry")
+    figures.note(what=place)
+    if place == "enqueue":
+        await _enqueue(stage, figures, 2, "naive_retry")
+    else:
+        verdict = await _refresh(stage, figures, PLACES[-1:], 2, "naive_retry")
+        await _count_generations(stage, figures, verdict)
+    figures.broken = [what for what in figures.broken if what.startswith("duplicates")]
+    figures.conclude()

@@ -1,0 +1,67 @@
+"""What becomes of an error that no command expected."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import typer
+
+from fairlead.cli import entry
+from fairlead.cli.exits import Exit
+from fairlead.cli.invocation import Declined, Manner
+from fairlead.errors import KeyWrong, NotFound
+
+TOKEN = "TG-5b9032b4e23464aed1f959f-1234567"
+
+
+def told(error: Exception, capsys: pytest.CaptureFixture[str], **manner: bool) -> tuple[int, str]:
+    code = entry._told(error, Manner(**manner).output())
+    seen = capsys.readouterr()
+    assert seen.out == ""
+    return code, seen.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (
+            PermissionError(13, "Permission denied", "master.key"),
+            Exit.FORBIDDEN,
+            "master.key: Permission denied",
+        ),
+        (Declined(), Exit.FAILED, "nothing was changed"),
+        (KeyWrong("it does not open"), Exit.CONFIG, "hint: set FAIRLEAD_MASTER_KEY"),
+        (
+            ExceptionGroup("tasks", [ExceptionGroup("inner", [NotFound("no such thing")])]),
+            Exit.FAILED,
+            "no such",
+        ),
+        (typer.BadParameter(f"{TOKEN} is no number"), Exit.USAGE, "hint: see `fairlead --help`"),
+        (RuntimeError(f"refresh_token={TOKEN}"), Exit.FAILED, "this should not happen: RuntimeError"),
+    ],
+)
+def test_words_and_a_code(
+    error: Exception, code: Exit, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended, said = told(error, capsys)
+    assert ended == code
+    assert words in said
+    assert TOKEN not in said
+    assert "Traceback" not in said
+
+
+def test_only_a_bug_has_a_traceback_and_only_if_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        raise RuntimeError(f"refresh_token={TOKEN}")
+    except RuntimeError as error:
+        _, said = told(error, capsys, verbose=True)
+    assert said.startswith("Traceback")
+    assert TOKEN not in said
+    _, said = told(NotFound("no such thing"), capsys, verbose=True)
+    assert "Traceback" not in said
+
+
+def test_as_an_object(capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = told(RuntimeError("bug"), capsys, as_json=True)
+    assert (code, json.loads(said)["error"]["code"]) == (1, "internal_error")
