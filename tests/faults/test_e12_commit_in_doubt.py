@@ -107,7 +107,7 @@ async def _cut_while_working(stage: Stage, figures: Figures, sign: str, sink: Pa
             open_jobs = "SELECT count(*) AS jobs FROM job WHERE state IN ('available', 'running')"
             return (await stage.rows(open_jobs))[0]["jobs"] == 0
 
-        await until(all_ended, f"every job has ended; {proxy.cuts} cuts\n{worker.words()}", WITHIN_S)
+        await until(all_ended, "every job has ended", WITHIN_S)
         cutting.cancel()
         told = await worker.ask("told")
         figures.note(stale_refused=told["stale"], jobs=len(jobs))
@@ -157,13 +157,15 @@ async def test_E12_commit_in_doubt_at_work(stage: Stage, tmp_path: Path, place: 
 PLACES = ("/* rotation_claim */", "/* rotation_sent */", "/* credential_settle */")
 
 
-async def _refresh(stage: Stage, figures: Figures, places: tuple[str, ...], cuts: int, *unsafe: str) -> Verdict:
+async def _refresh(
+    stage: Stage, figures: Figures, places: tuple[str, ...], cuts: int, *unsafe: str
+) -> Verdict:
     told: Counter[str] = Counter()
     met = replayed = false_success = 0
 
     async def one_lane(lane: int) -> None:
         nonlocal met, replayed, false_success
-        async with _lane(stage, unsafe=unsafe, refresh={"lease_s": 5.0}) as (proxy, child):
+        async with _lane(stage, unsafe=unsafe, numbers={"lease_s": 5.0}) as (proxy, child):
             (connection,) = await stage.connect(child, FAMILY, [f"lane-{lane}"])
             generation = 1
             for n in range(lane, cuts * len(WAYS) * len(places), LANES):

@@ -34,7 +34,7 @@ async def _ask(child: Child, connection: str, generation: int, after_s: float) -
 
 async def _race(stage: Stage, figures: Figures, rounds: int, unsafe: tuple[str, ...] = ()) -> list[float]:
     """All processes ask at once, *rounds* times; how long each round took."""
-    children = await stage.all_born(PROCESSES, unsafe=unsafe, refresh=NUMBERS)
+    children = await stage.all_born(PROCESSES, unsafe=unsafe, numbers=NUMBERS)
     (connection,) = await stage.connect(children[0], FAMILY, ["acme"])
     took_s, wrong, unknown = [], 0, 0
     for generation in range(1, rounds + 1):

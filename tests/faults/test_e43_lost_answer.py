@@ -25,7 +25,9 @@ pytestmark = pytest.mark.slow
 
 POINTS = ("after_intent", "after_sent", "after_answer", "after_journal", "after_settle")
 STRICT = ("strict", FAMILY)
-KILLED_UNDER = [policy for policy in POLICIES if policy != "grace-short"]  # its time may be over by the heir's
+KILLED_UNDER = [
+    policy for policy in POLICIES if policy != "grace-short"
+]  # its time may be over by the heir's
 CUTS_SAMPLED = 9
 REPEATS = sized(1, 8)
 STORM_ROUNDS, STORM_CONNECTIONS = sized(8, 300), 6
@@ -97,7 +99,9 @@ async def _grace_is_over(stage: Stage, child: Child, figures: Figures) -> None:
     await stage.run("UPDATE rotation SET sent_at = sent_at - interval '10 seconds'")
     ended = await _ask(child, connection, 1)
     posts = [post for post in posts_of(stage.issuer.ledger()) if post.connection == "late"]
-    figures.holds((ended, len(posts)) == ("ReauthRequired", 1), f"after its grace: {ended}, {len(posts)} posts")
+    figures.holds(
+        (ended, len(posts)) == ("ReauthRequired", 1), f"after its grace: {ended}, {len(posts)} posts"
+    )
 
 
 async def test_E43_lost_answer_cut_at_a_byte(stage: Stage) -> None:
@@ -159,7 +163,9 @@ async def _recover(stage: Stage, child: Child, connection: str, policy: str, fig
 
 async def _kill_everywhere(stage: Stage, figures: Figures, **order: Any) -> dict[tuple[str, str, str], float]:
     """Every point under every policy; what died, and when."""
-    cells = [(point, policy, f"{point}-{i}") for point in POINTS for policy in KILLED_UNDER for i in range(REPEATS)]
+    cells = [
+        (point, policy, f"{point}-{i}") for point in POINTS for policy in KILLED_UNDER for i in range(REPEATS)
+    ]
     figures.draw.shuffle(cells)
     lanes = asyncio.Semaphore(6)
 
@@ -245,7 +251,10 @@ async def test_E43_lost_answer_killed_at_any_moment(stage: Stage, tmp_path: Path
     ids = {row["name"]: row["id"] for row in await stage.rows(
         "SELECT tenant_id AS name, connection_id::text AS id FROM connection"
     )}  # fmt: skip
-    on_disk = {(line["connection"], line["generation"]) for line in map(json.loads, journaled.read_text().splitlines())}
+    on_disk = {
+        (line["connection"], line["generation"])
+        for line in map(json.loads, journaled.read_text().splitlines())
+    }
     outside = [burn for burn in burns if (ids[burn.connection], burn.generation) in on_disk]
     await _refresh_quietly(stage, journaled)
     window_s = await stage.windows_s(journaled)

@@ -52,9 +52,7 @@ async def _ask(child: Child, pair: _Pair) -> dict[str, Any] | str:
         return refused.error
 
 
-async def _freeze_at(
-    pair: _Pair, figures: Figures, point: str
-) -> asyncio.Task[dict[str, Any] | str]:
+async def _freeze_at(pair: _Pair, figures: Figures, point: str) -> asyncio.Task[dict[str, Any] | str]:
     """Ask, and stop the process on its way: at a fault point, or at any moment."""
     if point != "any":
         await pair.frozen.ask("arm", plan=f"token.{point}:1:stop")
@@ -106,7 +104,7 @@ async def _look(stage: Stage, pair: _Pair, figures: Figures, point: str, answers
 
 async def _pairs(stage: Stage, unsafe: tuple[str, ...]) -> list[_Pair]:
     """Two of three where one replay ends everything, one where a replay is allowed and ends the first answer."""
-    processes = await stage.all_born(2 * PAIRS, unsafe=unsafe, refresh=NUMBERS)
+    processes = await stage.all_born(2 * PAIRS, unsafe=unsafe, numbers=NUMBERS)
     pairs = [
         _Pair(frozen, peer, "grace" if number % 3 == 2 else FAMILY, f"pair-{number}")
         for number, (frozen, peer) in enumerate(zip(processes[::2], processes[1::2], strict=True))
@@ -117,7 +115,11 @@ async def _pairs(stage: Stage, unsafe: tuple[str, ...]) -> list[_Pair]:
 
 
 async def _freeze_all(
-    stage: Stage, figures: Figures, freezes: int, points: tuple[str, ...] = POINTS, unsafe: tuple[str, ...] = ()
+    stage: Stage,
+    figures: Figures,
+    freezes: int,
+    points: tuple[str, ...] = POINTS,
+    unsafe: tuple[str, ...] = (),
 ) -> None:
     seen: Counter[str] = Counter()
     known_s: list[float] = []

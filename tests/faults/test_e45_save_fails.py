@@ -92,7 +92,7 @@ async def test_E45_save_fails_database_away(stage: Stage, how: str) -> None:
     figures = Figures("E45")
     saved_s: list[float] = []
     async with postgres_proxy(stage.database.settings.dsn) as (proxy, url):
-        child = await stage.born(url=url, refresh=NUMBERS)
+        child = await stage.born(url=url, numbers=NUMBERS)
         for number in range(REPEATS):
             async with _answered(stage, child, FAMILY, f"{how}-{number}") as (connections, asked):
                 going = asyncio.create_task(_away_and_back(proxy, how))
@@ -109,7 +109,7 @@ async def test_E45_save_fails_and_its_process_dies(stage: Stage, tmp_path: Path)
     figures = Figures("E45")
     journaled = tmp_path / "journaled.ndjson"
     async with postgres_proxy(stage.database.settings.dsn) as (proxy, url):
-        child = await stage.born(url=url, refresh=NUMBERS, journaled=str(journaled))
+        child = await stage.born(url=url, numbers=NUMBERS, journaled=str(journaled))
         async with _answered(stage, child, FAMILY, "dead") as (connections, asked):
             proxy.away()
 
@@ -131,7 +131,7 @@ async def test_E45_save_fails_and_its_process_dies(stage: Stage, tmp_path: Path)
 async def test_E45_save_fails_disk_full_after_the_send(stage: Stage) -> None:
     figures = Figures("E45")
     async with postgres_proxy(stage.database.settings.dsn) as (proxy, url):
-        child = await stage.born(url=url, refresh=NUMBERS)
+        child = await stage.born(url=url, numbers=NUMBERS)
         async with _answered(stage, child, FAMILY, "full") as (connections, asked):
             await child.ask("limit_files", most_bytes=0)
             going = asyncio.create_task(_away_and_back(proxy, "reset"))
@@ -149,13 +149,20 @@ async def test_E45_save_fails_for_the_mark(stage: Stage) -> None:
     """The mark is committed, its answer lost and the database gone: nothing left, and its process knows."""
     figures = Figures("E45")
     async with postgres_proxy(stage.database.settings.dsn) as (proxy, url):
-        child = await stage.born(url=url, refresh=NUMBERS)
+        child = await stage.born(url=url, numbers=NUMBERS)
         (connection,) = await stage.connect(child, FAMILY, ["acme"])
-        proxy.cut("/* rotation_sent */", "after", away=True)
-        with pytest.raises(Asked):  # after it has tried for a while to take the mark back
-            await child.ask("refresh", connection=connection, newer_than=1)
-        figures.zero(posts=stage.verdict().provider_posts)
+        cut = proxy.cut("/* rotation_sent */", "after", away=True)
+        asked = asyncio.create_task(child.ask("refresh", connection=connection, newer_than=1))
+
+        async def is_cut() -> bool:
+            return cut.left == 0
+
+        await until(is_cut, "the mark is cut")
+        await asyncio.sleep(AWAY_S)
         proxy.heal()
+        with pytest.raises(Asked, match="CommitInDoubt"):
+            await asked
+        figures.zero(posts=stage.verdict().provider_posts)
         fresh = await child.ask("refresh", connection=connection, newer_than=1)
         figures.holds(fresh["generation"] == 2, "the process that did not send it can say so")
     figures.note(what="database reset at the mark", n=1)
@@ -166,7 +173,7 @@ async def test_E45_save_fails_for_the_mark(stage: Stage) -> None:
 @pytest.mark.parametrize("how", ["folder removed", "no room for a file"])
 async def test_E45_save_fails_nowhere_to_keep_it(stage: Stage, how: str) -> None:
     figures = Figures("E45")
-    child = await stage.born(refresh=NUMBERS, **({"file_bytes": MiB} if "room" in how else {}))
+    child = await stage.born(numbers=NUMBERS, **({"file_bytes": MiB} if "room" in how else {}))
     (connection,) = await stage.connect(child, FAMILY, ["acme"])
     if "removed" in how:
         shutil.rmtree(stage.folder / "home" / "journal")
@@ -183,7 +190,7 @@ async def test_E45_ablation_settled_once_and_no_journal(stage: Stage) -> None:
     figures = Figures("E45", ablation="no_journal, settle_once")
     unsafe = ["no_journal", "settle_once"]
     async with postgres_proxy(stage.database.settings.dsn) as (proxy, url):
-        child = await stage.born(url=url, refresh=NUMBERS, unsafe=unsafe)
+        child = await stage.born(url=url, numbers=NUMBERS, unsafe=unsafe)
         async with _answered(stage, child, "strict", "gone") as (connections, asked):
             going = asyncio.create_task(_away_and_back(proxy, "reset"))
             await asyncio.sleep(0)

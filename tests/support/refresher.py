@@ -30,6 +30,7 @@ from fairlead.engine.token.parts import AppCredential, RefreshSettings, Rooms
 from fairlead.engine.token.reader import TokenReader
 from fairlead.engine.token.settle import Settler
 from fairlead.engine.token.unknown import UnknownOutcomes
+from fairlead.errors import ProviderNotFound
 from fairlead.events import Event
 from fairlead.policy.profile import Profile
 from fairlead.secret import Secret
@@ -67,6 +68,8 @@ class FixedProfiles:
         self.profiles = profiles
 
     def profile(self, provider: str, variant: str | None) -> Profile:
+        if provider not in self.profiles:
+            raise ProviderNotFound("there is no profile of this name", provider=provider)
         return self.profiles[provider]
 
 

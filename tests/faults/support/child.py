@@ -69,7 +69,9 @@ class Child:
             async with asyncio.timeout(PATIENCE_S):
                 answer = await future
         except TimeoutError:
-            raise AssertionError(f"process {self.pid} ({_state(self.pid)}) does not answer\n{self.words()}") from None
+            raise AssertionError(
+                f"process {self.pid} ({_state(self.pid)}) does not answer\n{self.words()}"
+            ) from None
         if "error" in answer:
             raise Asked(answer)
         return answer

@@ -74,7 +74,9 @@ class Figures:
         """As it is printed."""
         seen = "violation seen" if self.broken else "no violation seen"
         verdict = seen if self.ablation else "fails" if self.broken else "holds"
-        told: dict[str, Any] = {"id": self.id, "ablation": self.ablation} if self.ablation else {"id": self.id}
+        told: dict[str, Any] = (
+            {"id": self.id, "ablation": self.ablation} if self.ablation else {"id": self.id}
+        )
         told |= {"size": "full" if FULL else "smoke", "commit": _commit(), "seed": self.seed}
         return told | {"versions": _versions()} | self.counters | {"verdict": verdict, "broken": self.broken}
 

@@ -23,7 +23,9 @@ class Sink:
 
     def write(self, **fields: Any) -> None:
         """One line, with the monotonic time of this host."""
-        os.write(self._file, json.dumps({"t": time.monotonic(), "pid": os.getpid(), **fields}).encode() + b"\n")
+        os.write(
+            self._file, json.dumps({"t": time.monotonic(), "pid": os.getpid(), **fields}).encode() + b"\n"
+        )
 
 
 @dataclass(slots=True)

@@ -75,16 +75,19 @@ class Stage:
     async def born(
         self,
         *,
-        unsafe: Iterable[str] = (),
         url: str | None = None,
-        refresh: dict[str, Any] | None = None,
+        numbers: dict[str, Any] | None = None,
         worker: dict[str, Any] | None = None,
         **order: Any,
     ) -> Child:
-        """A process. *url* leads to the database another way; *order*: sink, gate, fault, file_bytes."""
-        settings = self._settings(url, refresh or {}, worker or {})
+        """A process. *url* leads to the database another way; *numbers* as in RefreshSettings; *order*:
+        sink, gate, journaled, unsafe, fault, file_bytes, as support/worker.py and unsafe.py know them."""
         log = self.folder / f"child-{next(self._numbers)}.log"
-        wanted = {"settings": settings, "unsafe": list(unsafe), "log": str(log)}
+        wanted = {
+            "settings": self._settings(url, worker or {}),
+            "numbers": QUICK | (numbers or {}),
+            "log": str(log),
+        }
         child = Child(self.nursery, wanted | order)
         self.children.append(child)
         await child.begin()
@@ -94,7 +97,7 @@ class Stage:
         """*count* of them."""
         return list(await asyncio.gather(*(self.born(**order) for _ in range(count))))
 
-    def _settings(self, url: str | None, refresh: dict[str, Any], worker: dict[str, Any]) -> dict[str, Any]:
+    def _settings(self, url: str | None, worker: dict[str, Any]) -> dict[str, Any]:
         return {
             "home": str(self.folder / "home"),
             "database": {
@@ -104,7 +107,6 @@ class Stage:
             },
             "vault": {"master_key": f"test:{MASTER}"},
             "http": {"allow_private_addresses": True},
-            "refresh": QUICK | refresh,
             "worker": {"poll_s": 0.2, "lease_s": 5.0} | worker,
             "providers_dir": str(self.folder / "profiles"),
             "providers": {name: {"client_id": "app", "client_secret": "app-secret"} for name in POLICIES},
@@ -145,7 +147,9 @@ class Stage:
 
     async def generation(self, connection: str) -> int:
         """What stands in the database."""
-        found = await self.rows("SELECT generation FROM credential WHERE connection_id = $1", UUID(connection))
+        found = await self.rows(
+            "SELECT generation FROM credential WHERE connection_id = $1", UUID(connection)
+        )
         return int(found[0]["generation"])
 
     async def windows_s(self, journaled: Path) -> list[float]:
@@ -184,7 +188,9 @@ async def staged(nursery: Nursery, database: Database, folder: Path) -> AsyncIte
 def _write_profiles(folder: Path, url: str) -> None:
     folder.mkdir(exist_ok=True)
     for name, policy in POLICIES.items():
-        replay = ", ".join(f'{key} = "{v}"' if isinstance(v, str) else f"{key} = {v}" for key, v in policy.items())
+        replay = ", ".join(
+            f'{key} = "{v}"' if isinstance(v, str) else f"{key} = {v}" for key, v in policy.items()
+        )
         rotates = str(policy["policy"] != "stable").lower()
         text = PROFILE.format(name=name, url=url, replay=replay, rotates=rotates)
         (folder / f"{name}.toml").write_text(text)

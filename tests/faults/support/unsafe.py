@@ -1,13 +1,13 @@
 """A runtime that is watched, and from which a safeguard can be taken: what the ablations run.
 
-    ttl_lock        a well-made lock with a time limit, in place of the rotation row
-    time_takeover   a refresh may be taken over by time even after its SENT mark
-    no_journal      answers are not written down before they are settled
-    settle_once     an answer that the database does not take is given up
-    no_proof        death is never proven, only presumed when the lease has passed
-    no_rescue       nobody looks for the dead
-    no_lease_check  an outcome is written whoever holds the job by now
-    naive_retry     what is in doubt is done again, without looking what was done
+ttl_lock        a well-made lock with a time limit, in place of the rotation row
+time_takeover   a refresh may be taken over by time even after its SENT mark
+no_journal      answers are not written down before they are settled
+settle_once     an answer that the database does not take is given up
+no_proof        death is never proven, only presumed when the lease has passed
+no_rescue       nobody looks for the dead
+no_lease_check  an outcome is written whoever holds the job by now
+naive_retry     what is in doubt is done again, without looking what was done
 """
 
 from __future__ import annotations
@@ -25,9 +25,17 @@ from fairlead.adapters.postgres import jobs as jobs_module
 from fairlead.adapters.postgres.failures import CommitInDoubt
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sqlfiles import Statement
-from fairlead.engine.ports import Credential, Enqueued, Intent, IntentGranted, JournalEntry, NewJob, Settlement
+from fairlead.engine.ports import (
+    Credential,
+    Enqueued,
+    Intent,
+    IntentGranted,
+    JournalEntry,
+    NewJob,
+    Settlement,
+)
 from fairlead.engine.services.service import Service
-from fairlead.engine.token.parts import Rooms
+from fairlead.engine.token.parts import RefreshSettings, Rooms
 from fairlead.errors import DependencyUnavailable
 from fairlead.ids import Ids
 from fairlead.runtime import Roles, Runtime
@@ -69,7 +77,9 @@ class _TtlLock(_Around):
             " WHERE held.until < clock_timestamp() RETURNING nextval('send_epoch') AS epoch"
         )
         while not (
-            taken := await rows(self._database, take, intent.connection_id, intent.rotation_id, intent.lease_s)
+            taken := await rows(
+                self._database, take, intent.connection_id, intent.rotation_id, intent.lease_s
+            )
         ):
             await asyncio.sleep(_PAUSE_S)
         now = await self._inner.read_id(intent.connection_id)
@@ -209,6 +219,15 @@ class FaultRuntime(Runtime):
             _alter(credentials_module, "rotation_claim", unsent, anyhow)
         if "no_lease_check" in self.unsafe:
             _alter(jobs_module, "job_complete", " AND job.lease_id = input.lease_id", "")
+
+    @property
+    def refresh_settings(self) -> RefreshSettings:
+        """As ordered, even where no user may set it so: a lease that passes while a request is under way."""
+        numbers = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in self.order["numbers"].items()
+        }
+        return replace(super().refresh_settings, **numbers)
 
     def _make_rooms(self) -> Rooms:
         rooms = super()._make_rooms()

@@ -118,7 +118,7 @@ def _lead_s(credential: Credential) -> float | None:
     """The lead that the answer's own life gave this token (T2); None where it never ends."""
     if credential.expires_in_s is None or credential.urgent_in_s is None:
         return None
-    return credential.expires_in_s - credential.urgent_in_s
+    return max(0.0, credential.expires_in_s - credential.urgent_in_s)
 
 
 def _not_found(key: ConnectionKey) -> NotFound:
