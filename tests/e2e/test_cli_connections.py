@@ -134,7 +134,7 @@ async def test_consent_from_a_terminal(cli: Shell, issuer: Issuer) -> None:
     arguments = ("--redirect-uri", "http://127.0.0.1:0/callback", "--timeout", "20", "--json")
     child = cli.start("connections", "authorize", *ACME, *arguments)
     page = json.loads(await child.line())["authorize_url"]
-    consent = await fetch(page)
+    consent = await fetch(f"{page}&login_hint=shop-of-acme")
     back = consent.headers["location"]
     query = {name: values[0] for name, values in parse_qs(urlsplit(back).query).items()}
     cli.canaries.add(query["code"])
@@ -151,10 +151,13 @@ async def test_consent_from_a_terminal(cli: Shell, issuer: Issuer) -> None:
     link = await cli("connections", "reauthorize", *ACME, "--link")
     assert link.out.strip().startswith("https://app.example/reconnect?t=acme")
 
-    child = cli.start("connections", "reauthorize", *ACME, *arguments)
-    back = (await fetch(json.loads(await child.line())["authorize_url"])).headers["location"]
-    assert (await fetch(back)).status == 200
-    done = await cli.end(child)
+    for hint, code in (("shop-of-somebody-else", 2), ("shop-of-acme", 0)):
+        child = cli.start("connections", "reauthorize", *ACME, *arguments)
+        page = json.loads(await child.line())["authorize_url"]
+        back = (await fetch(f"{page}&login_hint={hint}")).headers["location"]
+        assert (await fetch(back)).status == 200
+        done = await cli.end(child)
+        assert done.code == code, done.err
     assert (done.record["connection_id"], done.record["generation"]) == (first, 2)
 
 

@@ -23,8 +23,8 @@ pytestmark = pytest.mark.slow
 
 PROCESSES, SLOTS, TENANTS = 3, 8, 5
 JOBS = sized(1500, 20_000)
-WORK_S = sized((0.01, 0.09), (0.01, 0.1))
-KILL_EVERY_S, RESTART_S = sized((0.7, 0.2), (2.0, 1.0))
+WORK_S = sized((0.01, 0.06), (0.01, 0.1))
+KILL_EVERY_S, RESTART_S = sized((0.5, 0.2), (2.0, 1.0))
 LEASE_S = sized(1.5, 5.0)
 BATCH = 500
 WITHIN_S = sized(60.0, 900.0)
@@ -159,7 +159,7 @@ async def test_E01_ablation_nobody_looks_for_the_dead(stage: Stage, tmp_path: Pa
     await until(at_work, "it works")
     await storm.kill_one()
     await storm.start(1)
-    await asyncio.sleep(3 * LEASE_S)
+    await asyncio.sleep(2 * LEASE_S)
     running = "SELECT count(*) AS jobs FROM job WHERE state = 'running'"
     figures.zero(still_running=(await stage.rows(running))[0]["jobs"])
     figures.conclude()

@@ -1,7 +1,7 @@
 """E44: a refresher is frozen at some moment of its refresh, for three times as long as others wait for it.
 
-Another process asks meanwhile. Before the SENT mark it takes over; after the mark it never sends, and what the
-frozen one saves when it wakes is a compare-and-set. The deadline of the request passes in the freeze, too.
+Another process asks meanwhile. Before the SENT mark it takes over; after the mark it never sends, and what
+the frozen one saves when it wakes is a compare-and-set. The request's deadline passes in the freeze, too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.faults.support.stage import FAMILY, Stage
 
 pytestmark = pytest.mark.slow
 
-PAIRS, FREEZES = sized(6, 16), sized(24, 2000)
+PAIRS, FREEZES = sized(8, 16), sized(24, 2000)
 MARGIN_S, DEADLINE_S = 0.5, 1.2
 FREEZE_S = 3 * MARGIN_S
 NUMBERS = {
@@ -103,7 +103,7 @@ async def _look(stage: Stage, pair: _Pair, figures: Figures, point: str, answers
 
 
 async def _pairs(stage: Stage, unsafe: tuple[str, ...]) -> list[_Pair]:
-    """Two of three where one replay ends everything, one where a replay is allowed and ends the first answer."""
+    """Two of three where one replay ends everything, one where a replay ends the first answer."""
     processes = await stage.all_born(2 * PAIRS, unsafe=unsafe, numbers=NUMBERS)
     pairs = [
         _Pair(frozen, peer, "grace" if number % 3 == 2 else FAMILY, f"pair-{number}")

@@ -62,7 +62,7 @@ class Runs:
 
     @property
     def effects(self) -> set[int]:
-        """Numbers that had their effect at least once; the sink takes the first and knows the others by it."""
+        """Numbers that had their effect; the sink takes the first and knows the others by it."""
         return {run.n for run in self.by_lease.values() if run.ended_s is not None}
 
     def of_job(self, job_id: str) -> list[Run]:

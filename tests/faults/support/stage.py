@@ -140,8 +140,8 @@ class Stage:
     async def credentials(self) -> dict[str, dict[str, Any]]:
         """Each connection's state, reason and generation, by tenant and provider."""
         found = await self.rows(
-            "SELECT c.tenant_id || ' ' || c.provider AS name, cr.state, cr.state_reason AS reason, cr.generation"
-            " FROM credential cr JOIN connection c USING (connection_id)"
+            "SELECT c.tenant_id || ' ' || c.provider AS name, cr.state, cr.state_reason AS reason,"
+            " cr.generation FROM credential cr JOIN connection c USING (connection_id)"
         )
         return {row.pop("name"): row for row in found}
 
