@@ -305,11 +305,11 @@ class MigrationNeeded(SetupError):
 
 
 def all_errors() -> list[type[FairleadError]]:
-    """Every error class, parents first: the source of docs/reference/errors.md."""
+    """Every error class of ours, parents first: the source of docs/reference/errors.md."""
     found: list[type[FairleadError]] = []
     todo: list[type[FairleadError]] = [FairleadError]
     while todo:
         cls = todo.pop(0)
         found.append(cls)
-        todo.extend(cls.__subclasses__())
+        todo.extend(sub for sub in cls.__subclasses__() if sub.__module__.startswith("fairlead."))
     return found

@@ -16,7 +16,7 @@ from fairlead.engine.ports import ConnectionKey, Credential
 from fairlead.engine.token.coordinator import Coordinator
 from fairlead.engine.token.parts import Fresh, Rooms, profile_of
 from fairlead.engine.token.settle import Settler
-from fairlead.errors import NotFound, OutcomeUnknown, ReauthRequired, Refused, TransientFailure
+from fairlead.errors import NotFound, ReauthRequired
 from fairlead.policy.token import PublicToken, sanitise
 from fairlead.policy.window import buffer_s
 
@@ -53,22 +53,12 @@ class TokenReader:
             raise ReauthRequired("the grant was revoked", tenant=key.tenant, provider=key.provider)
         left_s = credential.expires_in_s
         if left_s is not None and left_s <= self._margin_s(credential):
-            return await self._refreshed(credential, left_s)
+            connection_id = credential.connection.connection_id
+            fresh = await self._coordinator.refresh(connection_id, credential.generation)
+            return self._serve(fresh, credential)
         if self._inside_buffer(credential):
             self._refresh_behind(credential)
         return self._serve(await self._settler.open(credential), credential)
-
-    async def _refreshed(self, credential: Credential, left_s: float) -> PublicToken:
-        """A fresh token; where none can be had at once, the old one if it is not dead yet."""
-        try:
-            fresh = await self._coordinator.refresh(
-                credential.connection.connection_id, credential.generation
-            )
-        except (Refused, OutcomeUnknown, TransientFailure):
-            if left_s <= 0:
-                raise
-            fresh = await self._settler.open(credential)
-        return self._serve(fresh, credential)
 
     async def newer(self, key: ConnectionKey, than: int | None, *, actor: str = "caller") -> PublicToken:
         """A token newer than generation *than*; None: one that lasts for more than a minute will do (T6)."""
