@@ -91,8 +91,11 @@ class _Home:
 
     def _reap(self) -> None:
         for pid in list(self._living):
-            done, _ = os.waitpid(pid, os.WNOHANG)
-            if done:
+            try:
+                gone = os.waitpid(pid, os.WNOHANG)[0] != 0
+            except ChildProcessError:  # reaped by the signal handler while we were at it
+                gone = True
+            if gone:
                 self._living.discard(pid)
 
     def run(self) -> None:
