@@ -58,7 +58,7 @@ def test_a_code_given_elsewhere_is_found_and_one_of_a_user_is_not_ours() -> None
     class Users(FairleadError):
         code = "users"
 
-    assert Users in all_errors()
+    assert Users not in all_errors()
     assert Users not in reference.our_errors()
 
 

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from io import RawIOBase
 from pathlib import Path
 from uuid import UUID
 
@@ -22,6 +23,7 @@ from fairlead.engine.ports import JournalEntry
 MAX_FILE_BYTES = 1 << 24
 _PLACE_MASK = (1 << 40) - 1
 _OFFSET_MASK = MAX_FILE_BYTES - 1
+_STRETCH_BYTES = 256 << 10
 _MAX_INDEXES = 1024  # about 3,000 entries each: 24 MB at the most
 
 
@@ -70,12 +72,13 @@ class Shelf:
             self._indexes.move_to_end(path)
             start = index.scanned_to
             file.seek(start)
-            added = file.read(MAX_FILE_BYTES)
+            added = _written(file)
         for frame in frames(added):
             index.scanned_to = start + frame.end
             if is_entry(frame):
                 index.numbers.append(_number(*place_of(frame), start + frame.start))
-        index.numbers = array("Q", sorted(index.numbers))
+        if added:
+            index.numbers = array("Q", sorted(index.numbers))
         if len(self._indexes) > _MAX_INDEXES:
             self._indexes.popitem(last=False)
         return index
@@ -101,6 +104,16 @@ def trim(path: Path) -> None:
             kept = path.stat()
             os.truncate(path, used)
             os.utime(path, ns=(kept.st_atime_ns, kept.st_mtime_ns))
+
+
+def _written(file: RawIOBase) -> bytes:
+    """What stands in *file* from here on; a long stretch of zeros is room that waits to be written."""
+    parts = []
+    while chunk := file.read(_STRETCH_BYTES):
+        if chunk == bytes(len(chunk)):
+            break
+        parts.append(chunk)
+    return b"".join(parts)
 
 
 def _number(connection: bytes, generation: int, offset: int) -> int:
