@@ -109,9 +109,9 @@ async def test_a_worker_in_the_same_loop_keeps_tokens_fresh_and_tells_of_losses(
         await connect(fl, issuer, "fresh", expires_in_s=0)
         await connect(fl, issuer, "gone", expires_in_s=0)
         issuer.revoke("mercadolibre", "gone")
-        working = asyncio.create_task(fl.run())
         job_id = await fl.enqueue("greet", {"name": "Ada"}, tenant="acme", unique_key="once")
         assert await fl.enqueue("greet", {"name": "Ada"}, tenant="acme", unique_key="once") == job_id
+        working = asyncio.create_task(fl.run())
         async with asyncio.timeout(20):
             assert (await ran.get()).tenant == "acme"
             event = await lost.get()
