@@ -1,7 +1,7 @@
 """E42: many processes ask for the same connection at the same moment; one request per generation leaves.
 
 The issuer revokes the whole family at a single replay. Some answers take longer than the lease lasts, which
-is what no lock with a time limit survives.
+is what no lock with a time limit survives, and some processes reach their database over a slow wire.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ import pytest
 
 from fairlead.testing import Quirk
 from tests.faults.support.child import Asked, Child
+from tests.faults.support.faultproxy import postgres_proxy
 from tests.faults.support.report import Figures, quantiles, sized
 from tests.faults.support.stage import FAMILY, Stage
 from tests.faults.support.unsafe import TTL_LOCK_TABLE
 
 pytestmark = pytest.mark.slow
 
-PROCESSES, ROUNDS = sized(4, 32), sized(30, 1000)
+PROCESSES, FAR, ROUNDS = sized(5, 32), sized(1, 4), sized(30, 1000)
 SLOW_EVERY = sized(8, 20)
-LEASE_S, SLOW_S, SPREAD_S = 0.25, 0.6, 0.004
+LEASE_S, SLOW_S, SPREAD_S, WIRE_DELAY_S = 0.25, 0.6, 0.004, 0.003
 NUMBERS = {"lease_s": LEASE_S, "wait_s": 10.0, "request_deadline_s": 10.0, "total_deadline_s": 20.0}
 
 
@@ -33,8 +34,20 @@ async def _ask(child: Child, connection: str, generation: int, after_s: float) -
 
 
 async def _race(stage: Stage, figures: Figures, rounds: int, unsafe: tuple[str, ...] = ()) -> list[float]:
-    """All processes ask at once, *rounds* times; how long each round took."""
-    children = await stage.all_born(PROCESSES, unsafe=unsafe, numbers=NUMBERS)
+    """All processes ask at once, *rounds* times; how long each quick round took."""
+    async with postgres_proxy(stage.database.settings.dsn) as (wire, url):
+        wire.delay_s = lambda: figures.draw.uniform(0, WIRE_DELAY_S)
+        children = await stage.all_born(PROCESSES - FAR, unsafe=unsafe, numbers=NUMBERS)
+        children += await stage.all_born(FAR, unsafe=unsafe, numbers=NUMBERS, url=url)
+        took_s = await _rounds(stage, figures, children, rounds, until_burnt=bool(unsafe))
+        for child in children:
+            await child.kill()
+    return took_s
+
+
+async def _rounds(
+    stage: Stage, figures: Figures, children: list[Child], rounds: int, *, until_burnt: bool
+) -> list[float]:
     (connection,) = await stage.connect(children[0], FAMILY, ["acme"])
     took_s, wrong, unknown = [], 0, 0
     for generation in range(1, rounds + 1):
@@ -48,7 +61,7 @@ async def _race(stage: Stage, figures: Figures, rounds: int, unsafe: tuple[str, 
         served = {(answer["generation"], answer["token"]) for answer in answers if "token" in answer}
         wrong += served != {(generation + 1, stage.live_token(FAMILY, "acme"))}
         unknown += sum("error" in answer for answer in answers)
-        if unsafe and stage.verdict().burnt:
+        if until_burnt and stage.verdict().burnt:
             break
     figures.note(processes=PROCESSES, rounds=rounds, told_unknown=unknown)
     figures.zero(wrong_answers=wrong)

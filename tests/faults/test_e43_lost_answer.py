@@ -17,8 +17,9 @@ import pytest
 from fairlead.testing import Quirk
 from fairlead.testing.ledger import posts_of
 from tests.faults.support.child import Asked, Child, Gone
+from tests.faults.support.faultproxy import FaultProxy, tcp_proxy
 from tests.faults.support.report import FULL, Figures, quantiles, sized
-from tests.faults.support.stage import FAMILY, POLICIES, Stage
+from tests.faults.support.stage import FAMILY, POLICIES, Stage, until
 from tests.support.issuer import fetch, refresh_form
 
 pytestmark = pytest.mark.slow
@@ -28,7 +29,11 @@ STRICT = ("strict", FAMILY)
 KILLED_UNDER = [
     policy for policy in POLICIES if policy != "grace-short"
 ]  # its time may be over by the heir's
+LEFT_BEHIND = (("after_sent", "grace"), ("after_answer", "grace"), ("after_journal", FAMILY))
+SCAN_LEASE_S = 1.5
 CUTS_SAMPLED = 9
+WIRE_POLICIES = ("strict", "grace", "until-successor-used")
+WIRE_BYTES, WIRE_CUTS = 250, sized(4, 100)  # any answer is longer
 REPEATS = sized(1, 8)
 STORM_ROUNDS, STORM_CONNECTIONS = sized(8, 300), 6
 QUIET_REFRESHES = sized(60, 1000)
@@ -60,12 +65,20 @@ def _delivered(stage: Stage, policy: str, name: str) -> bool:
     return any(post.delivered for post in posts if (post.provider, post.connection) == (policy, name))
 
 
-async def _lose(stage: Stage, child: Child, policy: str, cut: int, figures: Figures) -> None:
+async def _lose(
+    stage: Stage, child: Child, policy: str, cut: int, figures: Figures, wire: FaultProxy | None = None
+) -> None:
+    """Lose an answer after *cut* bytes, by the issuer or on the *wire*, and see what becomes of it."""
     name = f"cut-{cut}"
     (connection,) = await stage.connect(child, policy, [name])
     first = stage.live_token(policy, name)
-    stage.issuer.be_rude(Quirk(cut=cut), provider=policy, connection=name, times=1)
-    lost = await _ask(child, connection, 1)
+    if wire is None:
+        stage.issuer.be_rude(Quirk(cut=cut), provider=policy, connection=name, times=1)
+        lost = await _ask(child, connection, 1)
+    else:
+        wire.cut_after_bytes = cut
+        lost = await _ask(child, connection, 1)
+        wire.cut_after_bytes = None
     if not isinstance(lost, str) and _delivered(stage, policy, name):
         return  # its answer ends before this byte
     told = "OutcomeUnknown" if policy in STRICT else "TransientFailure"
@@ -128,6 +141,23 @@ async def test_E43_lost_answer_cut_at_a_byte(stage: Stage) -> None:
     figures.conclude()
 
 
+async def test_E43_lost_answer_cut_on_the_wire(stage: Stage) -> None:
+    """As above, but the issuer believes that all went well."""
+    figures = Figures("E43")
+    places = sorted(figures.draw.sample(range(1, WIRE_BYTES), WIRE_CUTS))
+    async with tcp_proxy(stage.issuer.url) as (wire, url):
+        child = await stage.born(issuer_url=url)
+        for cut in places:
+            for policy in WIRE_POLICIES:
+                await _lose(stage, child, policy, cut, figures, wire)
+        await child.stop()
+    verdict = stage.verdict()
+    figures.note(what="cut on the wire", n=len(places) * len(WIRE_POLICIES))
+    figures.note(burnt_by_policy={policy: stage.verdict(policy).burnt for policy in WIRE_POLICIES})
+    figures.zero(violations=len(verdict.violations), replays_forbidden=verdict.replays_forbidden)
+    figures.conclude()
+
+
 # ---- the process is killed at a point
 
 
@@ -177,7 +207,7 @@ async def _kill_everywhere(stage: Stage, figures: Figures, **order: Any) -> dict
     began_s = time.monotonic()
     heir = await stage.born(**order)  # on the same host, with the same journal folder
     await asyncio.gather(*(_recover(stage, heir, died[cell][0], cell[1], figures) for cell in cells))
-    figures.note(recovery_s=round(time.monotonic() - began_s, 3))
+    figures.note(recovered_by_the_next_process_s=round(time.monotonic() - began_s, 3))
     for point, policy, name in cells:
         if _expected(point, policy)[0] == "active":
             await _proven(stage, heir, died[point, policy, name][0], policy, name, 2, figures)
@@ -214,6 +244,38 @@ async def test_E43_ablation_no_journal(stage: Stage) -> None:
     await _recover(stage, heir, connection, "strict", figures)
     figures.zero(burnt_outside_window=stage.verdict().burnt)
     figures.conclude()
+
+
+# ---- nobody asks
+
+
+@pytest.mark.parametrize("death", ["proven", "presumed"])
+async def test_E43_lost_answer_found_by_a_scan(stage: Stage, tmp_path: Path, death: str) -> None:
+    """A process dies with a refresh in flight: the fleet finds it, without any caller."""
+    figures = Figures("E43")
+    numbers = {"lease_s": SCAN_LEASE_S, "poll_s": 0.1}
+    unsafe = ["no_proof"] if death == "presumed" else []
+    order = {"sink": str(tmp_path / "sink"), "scheduler": True, "unsafe": unsafe}
+    await stage.born(worker=numbers, **order)
+    cells = [(*cell, f"{cell[0]}-{i}") for cell in LEFT_BEHIND for i in range(REPEATS)]
+    died = await asyncio.gather(*(_die_at(stage, *cell, worker=numbers, unsafe=unsafe) for cell in cells))
+    recovered_s = await asyncio.gather(*(_found(stage, *one) for one in died))
+    figures.note(
+        what=f"found by a scan, death is {death}", n=len(cells), lease_s=SCAN_LEASE_S, scan_every_s=1.0
+    )
+    figures.note(sent_refresh_recovery_s=quantiles(recovered_s))
+    bound_s = SCAN_LEASE_S + 1.0 + 6.0  # as jobs, after a scan
+    figures.holds(max(recovered_s) <= bound_s, f"found after {max(recovered_s):.1f} s")
+    figures.zero(burnt=stage.verdict().burnt, violations=len(stage.verdict().violations))
+    figures.conclude()
+
+
+async def _found(stage: Stage, connection: str, dead_s: float) -> float:
+    async def is_found() -> bool:
+        return await stage.generation(connection) == 2
+
+    await until(is_found, "somebody sees to it")
+    return time.monotonic() - dead_s
 
 
 # ---- the process is killed at any moment

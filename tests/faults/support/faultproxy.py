@@ -3,8 +3,8 @@
     pass · delay · stall (no data, no reset) · refuse · reset · cut after n bytes · cut on a pattern
 
 Over PostgreSQL's protocol a pattern is the text of a statement, so a cut meets the statement that is meant.
-``before``: it never reaches the server. ``after``: the server has carried it out and its answer is swallowed.
-``between``: it was forwarded, and nobody waits for what becomes of it.
+``before``: it never reaches the server. ``between``: it was forwarded, and nobody waits for its outcome.
+``after``: the server has carried it out and its answer is swallowed, ``within``: but for its first bytes.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 from tests.faults.support.pgwire import Answers, Requests
 
-When = Literal["before", "after", "between"]
+When = Literal["before", "between", "within", "after"]
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 CHUNK = 1 << 16
+FIRST_BYTES = 7  # more than a message's head, less than any answer
 
 
 @dataclass(eq=False)
@@ -171,6 +172,10 @@ class FaultProxy:
         while data := await reader.read(CHUNK):
             await self._hold_up()
             if wire.met is not None:
+                if wire.met.when == "within" and not wire.answered_bytes:
+                    wire.answered_bytes = FIRST_BYTES
+                    writer.write(data[:FIRST_BYTES])
+                    await writer.drain()
                 if wire.answers.done(data):
                     return
                 continue

@@ -76,15 +76,20 @@ class Stage:
         self,
         *,
         url: str | None = None,
+        issuer_url: str | None = None,
         numbers: dict[str, Any] | None = None,
         worker: dict[str, Any] | None = None,
         **order: Any,
     ) -> Child:
-        """A process. *url* leads to the database another way; *numbers* as in RefreshSettings; *order*:
-        sink, gate, journaled, unsafe, fault, file_bytes, as support/worker.py and unsafe.py know them."""
-        log = self.folder / f"child-{next(self._numbers)}.log"
+        """A process. *url* leads to the database another way, *issuer_url* to the issuer; *numbers* as in
+        RefreshSettings; *order* as support/worker.py and support/unsafe.py read it."""
+        number = next(self._numbers)
+        log = self.folder / f"child-{number}.log"
+        settings = self._settings(url, worker or {})
+        if issuer_url is not None:
+            settings["providers_dir"] = str(_profiles(self.folder / f"profiles-{number}", issuer_url))
         wanted = {
-            "settings": self._settings(url, worker or {}),
+            "settings": settings,
             "numbers": QUICK | (numbers or {}),
             "log": str(log),
         }
@@ -108,6 +113,7 @@ class Stage:
             "vault": {"master_key": f"test:{MASTER}"},
             "http": {"allow_private_addresses": True},
             "worker": {"poll_s": 0.2, "lease_s": 5.0} | worker,
+            "schedules": {"refresh_scan": "@every 1s", "urgent_scan": "@every 1s"},
             "providers_dir": str(self.folder / "profiles"),
             "providers": {name: {"client_id": "app", "client_secret": "app-secret"} for name in POLICIES},
         }
@@ -176,7 +182,7 @@ async def staged(nursery: Nursery, database: Database, folder: Path) -> AsyncIte
     """A stage; whatever process still lives at its end is killed."""
     providers = {name: ProviderConfig(ttl_s=TTL_S, **policy) for name, policy in POLICIES.items()}
     async with Issuer(IssuerConfig(providers=providers)) as issuer:
-        _write_profiles(folder / "profiles", issuer.url)
+        _profiles(folder / "profiles", issuer.url)
         stage = Stage(nursery, issuer, database, folder)
         try:
             yield stage
@@ -185,7 +191,8 @@ async def staged(nursery: Nursery, database: Database, folder: Path) -> AsyncIte
                 await child.kill()
 
 
-def _write_profiles(folder: Path, url: str) -> None:
+def _profiles(folder: Path, url: str) -> Path:
+    """A folder with a profile for each policy, of an issuer at *url*."""
     folder.mkdir(exist_ok=True)
     for name, policy in POLICIES.items():
         replay = ", ".join(
@@ -194,3 +201,4 @@ def _write_profiles(folder: Path, url: str) -> None:
         rotates = str(policy["policy"] != "stable").lower()
         text = PROFILE.format(name=name, url=url, replay=replay, rotates=rotates)
         (folder / f"{name}.toml").write_text(text)
+    return folder

@@ -82,7 +82,8 @@ class _Worker:
         handlers = [Handler("fault.work", self._work), Handler("fault.deaf", self._deaf)]
         self.runtime = await FaultRuntime.open(config, handlers)
         self.runtime.bus.subscribe(self._hear)
-        working = asyncio.create_task(self.runtime.run(Roles(worker=bool(self._sink), scheduler=False)))
+        roles = Roles(worker=bool(self._sink), scheduler=self._order.get("scheduler", False))
+        working = asyncio.create_task(self.runtime.run(roles))
         self._reply({"number": 0, "session_id": str(self.runtime._session_id())})
         working.add_done_callback(_must_not_fail)
         while line := await reader.readline():
