@@ -6,10 +6,12 @@ import argparse
 import asyncio
 import importlib
 import sys
+from typing import Any
 
 from bench.report import print_rows
 
-NAMES = ("refresh",)
+NAMES = {"refresh": (), "fairness": (), "queue": ("peers",), "bloat": ("peers", "seconds")}
+"""Each benchmark, and which of the further options it takes."""
 
 
 def main() -> int:
@@ -19,11 +21,22 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
     parser.add_argument("--rounds", type=int, default=5, help="interleaved runs of each side (default 5)")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
+    parser.add_argument("--no-peers", dest="peers", action="store_false", default=None, help="queue, bloat")
+    parser.add_argument("--seconds", type=float, default=None, help="bloat: how long the load lasts")
     options = parser.parse_args()
     bench = importlib.import_module(f"bench.{options.name}")
-    rows = asyncio.run(bench.run(rounds=options.rounds, quick=options.quick))
+    rows = asyncio.run(bench.run(rounds=options.rounds, quick=options.quick, **_further(parser, options)))
     print_rows(rows, as_json=options.json)
     return 0 if all(row.passed for row in rows) else 1
+
+
+def _further(parser: argparse.ArgumentParser, options: argparse.Namespace) -> dict[str, Any]:
+    """The options given beyond the common ones; an error for what this benchmark does not take."""
+    every = {option for taken in NAMES.values() for option in taken}
+    given = {name: getattr(options, name) for name in every if getattr(options, name) is not None}
+    if not given.keys() <= set(NAMES[options.name]):
+        parser.error(f"bench {options.name} takes no --{'no-' if 'peers' in given else ''}{min(given)}")
+    return given
 
 
 if __name__ == "__main__":

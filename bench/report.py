@@ -11,7 +11,10 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Medians of *n* interleaved runs. *goal* bounds ratios from below, or from above with *at_most*."""
+    """Medians of *n* interleaved runs. *goal* bounds ratios from below, or from above with *at_most*.
+
+    A goal named ``ours`` bounds the figure itself. A goal whose ratio could not be measured is missed.
+    """
 
     bench: str
     ours: float
@@ -29,7 +32,8 @@ class Row:
         """Ours over the best peer and over the limit, where there are any."""
         found = {}
         if self.peers:
-            found["ratio_best_peer"] = self.ours / max(self.peers.values())
+            best = min if self.at_most else max
+            found["ratio_best_peer"] = self.ours / best(self.peers.values())
         if self.limit:
             found["ratio_limit"] = self.ours / self.limit
         return found
@@ -37,8 +41,10 @@ class Row:
     @property
     def passed(self) -> bool:
         """Whether every goal is met."""
-        ratios = self.ratios
-        pairs = ((ratios[name], bound) for name, bound in self.goal.items())
+        measured = {"ours": self.ours, **self.ratios}
+        if not self.goal.keys() <= measured.keys():
+            return False
+        pairs = ((measured[name], bound) for name, bound in self.goal.items())
         return all(got <= bound if self.at_most else got >= bound for got, bound in pairs)
 
     def as_dict(self) -> dict[str, object]:

@@ -68,7 +68,7 @@ def _shared() -> list[Any]:
 def _section(path: tuple[str, ...], command: Any, shared: set[str]) -> list[str]:
     title = f"{'#' * min(len(path), 3)} {' '.join(path)}"
     said = [title, "", *inspect.cleandoc(command.help or "").splitlines()]
-    if getattr(command, "commands", None):
+    if getattr(command, "commands", None) and not command.invoke_without_command:
         return said
     own = [parameter for parameter in command.params if parameter.name not in shared]
     arguments = [parameter for parameter in own if parameter.param_type_name == "argument"]

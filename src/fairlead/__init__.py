@@ -6,14 +6,42 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
-__all__ = ["Fairlead", "Roles", "__version__"]
+__all__ = [
+    "Cancel",
+    "Discard",
+    "Done",
+    "Fairlead",
+    "JobContext",
+    "JobRequest",
+    "NeedsReauth",
+    "RetryPolicy",
+    "RetryRule",
+    "Roles",
+    "Snooze",
+    "__version__",
+]
 
 if TYPE_CHECKING:
-    from fairlead.app import Fairlead
+    from fairlead.app import Fairlead, JobRequest
+    from fairlead.engine.handler import JobContext
+    from fairlead.policy.job import Cancel, Discard, Done, NeedsReauth, Snooze
+    from fairlead.policy.retry import RetryPolicy, RetryRule
     from fairlead.runtime import Roles
 
 
-_HOMES = {"Fairlead": "fairlead.app", "Roles": "fairlead.runtime"}
+_HOMES = {
+    "Cancel": "fairlead.policy.job",
+    "Discard": "fairlead.policy.job",
+    "Done": "fairlead.policy.job",
+    "Fairlead": "fairlead.app",
+    "JobContext": "fairlead.engine.handler",
+    "JobRequest": "fairlead.app",
+    "NeedsReauth": "fairlead.policy.job",
+    "RetryPolicy": "fairlead.policy.retry",
+    "RetryRule": "fairlead.policy.retry",
+    "Roles": "fairlead.runtime",
+    "Snooze": "fairlead.policy.job",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -23,3 +23,7 @@ class Clock(Protocol):
     async def sleep(self, delay_s: float) -> None:
         """Return after *delay_s* seconds of this clock."""
         ...
+
+    def call_later(self, delay_s: float, act: Callable[[], None]) -> Callable[[], None]:
+        """Call *act* in the running loop after *delay_s* seconds; what is given back prevents it."""
+        ...

@@ -20,6 +20,8 @@ __all__ = [
     "Failed",
     "FairleadError",
     "InputInvalid",
+    "JobFailed",
+    "JobUnfinished",
     "KeyMissing",
     "KeyWrong",
     "MigrationNeeded",
@@ -139,6 +141,15 @@ class NotSent(Refused):
     hint = "check that this host can reach the provider's token endpoint"
 
 
+class JobUnfinished(Refused):
+    """A job whose result was asked for has not ended yet."""
+
+    code = "job_unfinished"
+    http_status = 409
+    category = "transient_server"
+    hint = "ask again, or give it more time"
+
+
 class ReauthRequired(Refused):
     """The grant is gone; only the customer can give a new one."""
 
@@ -235,6 +246,15 @@ class ProviderNotFound(CallerError):
     http_status = 404
     category = "permanent_config"
     hint = "see `fairlead providers list`, or add a profile file to the providers folder"
+
+
+class JobFailed(CallerError):
+    """A job whose result was asked for was cancelled or discarded: there is none."""
+
+    code = "job_failed"
+    http_status = 424
+    category = "permanent_request"
+    hint = "see `fairlead jobs show` and `fairlead dlq list`"
 
 
 class StaleWrite(CallerError):

@@ -20,6 +20,8 @@ POINTS = frozenset(
         "token.after_answer",
         "token.after_journal",
         "token.after_settle",
+        "tick.before_take",
+        "tick.after_take",
     }
 )
 

@@ -38,11 +38,18 @@ NAMES = frozenset(
 )
 """Fields that hold names. Not searched for what looks like chance, as an id of yours may: a line without it
 helps nobody. All other nets are cast over the whole line."""
-CHATTY = ("aiohttp.access", "httpx", "httpcore", "urllib3")
-"""Libraries that log addresses, with whatever is in their queries."""
+QUIETED = {
+    "aiohttp.access": logging.WARNING,
+    "httpx": logging.WARNING,
+    "httpcore": logging.WARNING,
+    "urllib3": logging.WARNING,
+    "asyncpg.pool": logging.ERROR,
+}
+"""From which level on libraries are heard. Most log addresses, with whatever is in their queries. The pool
+writes a traceback for each try to reach a database that is away; ``store_unreachable`` has told that once."""
 
 _LOGGER = logging.getLogger("fairlead")
-_LEVEL_OF = {"retried": "warning", "discarded": "error"}
+_LEVEL_OF = {"completed": "debug", "retried": "warning", "discarded": "error"}
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 Line = dict[str, Any]
@@ -195,8 +202,8 @@ class Logs:
         root = logging.getLogger()
         root.handlers[:] = [self._handler]
         root.setLevel(level.upper())
-        for name in CHATTY:
-            logging.getLogger(name).setLevel(logging.WARNING)
+        for name, least in QUIETED.items():
+            logging.getLogger(name).setLevel(least)
         logging.captureWarnings(True)
         sys.excepthook = self._crashed
         threading.excepthook = self._thread_crashed
@@ -248,7 +255,7 @@ class _Before:
     def __init__(self) -> None:
         root = logging.getLogger()
         self._handlers, self._level = list(root.handlers), root.level
-        self._chatty = {name: logging.getLogger(name).level for name in CHATTY}
+        self._quieted = {name: logging.getLogger(name).level for name in QUIETED}
         self._hooks = (threading.excepthook, sys.unraisablehook)
         self.excepthook = sys.excepthook
 
@@ -256,7 +263,7 @@ class _Before:
         root = logging.getLogger()
         root.handlers[:] = self._handlers
         root.setLevel(self._level)
-        for name, level in self._chatty.items():
+        for name, level in self._quieted.items():
             logging.getLogger(name).setLevel(level)
         logging.captureWarnings(False)
         threading.excepthook, sys.unraisablehook = self._hooks

@@ -24,12 +24,14 @@ from fairlead.adapters.local.memory import SystemMemory
 from fairlead.adapters.local.process import LocalProcesses
 from fairlead.adapters.local.system import SystemClock, SystemIds, draw
 from fairlead.adapters.postgres.audit import PostgresAuditStore
+from fairlead.adapters.postgres.callers import PostgresCallerJobs
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
 from fairlead.adapters.postgres.data_keys import PostgresKeyStore
 from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
 from fairlead.adapters.postgres.duties import PostgresDutyStore
 from fairlead.adapters.postgres.endpoints import PostgresEndpointGate
 from fairlead.adapters.postgres.jobs import PostgresJobStore
+from fairlead.adapters.postgres.lanes import PostgresLaneStore
 from fairlead.adapters.postgres.migrate import Migrator
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sessions import PostgresSessionStore
@@ -44,7 +46,10 @@ from fairlead.engine.dead_letter import DeadLetterProcessor
 from fairlead.engine.executor import Executor
 from fairlead.engine.handler import Handler
 from fairlead.engine.notices import Notices
+from fairlead.engine.ports import CallerJobs, Schedule
+from fairlead.engine.schedules import Schedules
 from fairlead.engine.services.heartbeat import Heartbeat
+from fairlead.engine.services.lanes import LaneKeeper
 from fairlead.engine.services.loop_meter import LoopMeter
 from fairlead.engine.services.pruner import Pruner
 from fairlead.engine.services.rescuer import Rescuer
@@ -62,6 +67,7 @@ from fairlead.engine.token.unknown import UnknownOutcomes
 from fairlead.engine.worker import Worker
 from fairlead.errors import MigrationNeeded, Refused
 from fairlead.ground import database_settings, master_ring
+from fairlead.ids import Ids
 from fairlead.secret import Secret
 from fairlead.settings import Settings
 
@@ -76,6 +82,23 @@ class Roles:
     scheduler: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What works without a Runtime: ids, and jobs stored through connections that their callers bring."""
+
+    ids: Ids
+    callers: CallerJobs
+
+
+def outside(settings: Settings) -> Outside:
+    """Made of the settings alone; nothing is connected."""
+    return Outside(SystemIds(), _caller_jobs(settings, settings.database.schema_name))
+
+
+def _caller_jobs(settings: Settings, schema: str | None) -> CallerJobs:
+    return PostgresCallerJobs(schema=schema, bound=settings.retention.dead_letter_bound)
+
+
 class Runtime:
     """Everything wired. Made by ``open``; its attributes are the engine's rooms."""
 
@@ -88,14 +111,23 @@ class Runtime:
         self._stack = AsyncExitStack()
         self._worker: Worker | None = None
         self._services: list[Service] = []
+        self._declared: Sequence[Schedule] = ()
         self._stopping = asyncio.Event()
 
     @classmethod
     async def open(
-        cls, config: Config, handlers: Iterable[Handler] = (), subscribers: Subscribers | None = None
+        cls,
+        config: Config,
+        handlers: Iterable[Handler] = (),
+        subscribers: Subscribers | None = None,
+        schedules: Sequence[Schedule] = (),
     ) -> Runtime:
-        """Connect, check and wire. Raises a SetupError that names the way out; nothing is left open."""
+        """Connect, check and wire. Raises a SetupError that names the way out; nothing is left open.
+
+        *schedules* are written beside fairlead's own when it begins to ``run``.
+        """
         runtime = cls(config)
+        runtime._declared = schedules
         try:
             await runtime._connect()
             await runtime._wire(handlers, subscribers or {})
@@ -147,8 +179,11 @@ class Runtime:
             notify=not self.settings.database.pooler,
         )
         self._stack.push_async_callback(self.jobs.close)
+        self.callers = _caller_jobs(self.settings, self.database.schema)
+        self.lanes = PostgresLaneStore(self.database, notify=not self.settings.database.pooler)
         self.sessions = PostgresSessionStore(self.database, self.ids)
         self.duties = PostgresDutyStore(self.database, notify=not self.settings.database.pooler)
+        self.schedules = Schedules(self.duties, self.jobs, ids=self.ids)
         self.dead_letters = PostgresDeadLetterStore(self.database, notify=not self.settings.database.pooler)
         self.audit = PostgresAuditStore(self.database)
         self.key_store = PostgresKeyStore(self.database)
@@ -242,12 +277,14 @@ class Runtime:
         self.token_jobs = TokenJobs(
             self.rooms, self.refresh_settings, self.coordinator, self.unknown, self.jobs
         )
+        rules = translate.dead_letter_rules(self.settings)
         self.dead_letter_processor = DeadLetterProcessor(
             self.dead_letters,
             self.jobs,
             ids=self.ids,
             draw=draw,
             emit=self.bus.emit,
+            rules=rules,
             queues=self.settings.worker.queues,
         )
         self.pruner = Pruner(
@@ -270,6 +307,8 @@ class Runtime:
             ids=self.ids,
             emit=self.bus.emit,
             factor_of=self.profiles.backoff_factor,
+            dead_letters=rules,
+            pauses=self.lanes,
         )
 
     def _notices(self, subscribers: Subscribers) -> Notices:
@@ -292,7 +331,7 @@ class Runtime:
 
     async def run(self, roles: Roles) -> None:
         """Work until ``stop``; then drain within the grace."""
-        await self.duties.sync_schedules(translate.schedules(self.settings))
+        await self.schedules.declare([*translate.schedules(self.settings), *self._declared])
         services = self._make_services(roles)
         worker = self._make_worker() if roles.worker else None
         self._services, self._worker = services, worker
@@ -325,6 +364,7 @@ class Runtime:
         )
         services = [
             rescuer.service(clock=self.clock, draw=draw),
+            *LaneKeeper(self.lanes, emit=emit).services(clock=self.clock, draw=draw),
             LoopMeter(clock=self.clock, emit=emit).service(draw=draw),
             TimelineWatch(self.credentials, self.unknown, emit=emit).service(clock=self.clock, draw=draw),
         ]

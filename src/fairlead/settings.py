@@ -9,7 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+from fairlead.errors import InputInvalid
+from fairlead.policy.cron import parse_schedule
 
 Seconds = Annotated[float, Field(gt=0, le=10 * 366 * 86_400)]
 
@@ -97,7 +100,7 @@ class Refresh(Table):
 class Worker(Table):
     """One worker process."""
 
-    concurrency: int = Field(32, ge=1, le=10_000, description="Jobs at once. Default 32.")
+    concurrency: int = Field(100, ge=1, le=10_000, description="Jobs at once. Default 100.")
     lease_s: Seconds = Field(30.0, description="A process unheard of for this long is lost. Default 30.")
     poll_s: Seconds = Field(1.0, description="How often an idle worker looks for work. Default 1.")
     grace_s: float = Field(60.0, ge=0, description="Time to end running jobs on stop. Default 60.")
@@ -120,6 +123,15 @@ class Schedules(Table):
     )
     clean_up: str = Field("30 * * * *", description="Retention. Default at half past each hour.")
 
+    @field_validator("*")
+    @classmethod
+    def _ticks(cls, expression: str) -> str:
+        try:
+            parse_schedule(expression)
+        except InputInvalid as error:
+            raise ValueError(str(error)) from None
+        return expression
+
 
 class Retention(Table):
     """How long ended work is kept (DEFAULTS §7)."""
@@ -131,6 +143,34 @@ class Retention(Table):
     )
     duty_s: Seconds = Field(30 * 86_400.0, description="The record of ticks. Default 30 days.")
     dead_letter_bound: int = Field(10_000, ge=1, description="Open dead letters of a queue. Default 10,000.")
+
+
+class DeadLetters(Table):
+    """What becomes of dead letters by themselves."""
+
+    replays: int = Field(
+        3, ge=0, le=3, description="Automatic replays of one that died of something passing. Default 3."
+    )
+    replay_window_s: Seconds = Field(3_600.0, description="Only so soon after it died first. Default 1 h.")
+    cool_down_s: Seconds = Field(300.0, description="Between a death and its replay. Default 5 min.")
+    redrive_after_s: Seconds | None = Field(
+        None,
+        description="Keep the last replay for so long after a death, beyond the window: for long outages. "
+        "Default none: all replays are made within the window.",
+    )
+    abandon_after_s: Seconds = Field(
+        7 * 86_400.0, description="Then an open one is given up. Default 7 days."
+    )
+    notice_before_s: Seconds = Field(
+        86_400.0,
+        description="Between the last notice to a customer who must consent and that end. Default 1 day.",
+    )
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.notice_before_s >= self.abandon_after_s:
+            raise ValueError("notice_before_s must be shorter than abandon_after_s")
+        return self
 
 
 class ProviderApp(Table):
@@ -186,6 +226,7 @@ class Settings(Table):
     worker: Worker = Worker()
     schedules: Schedules = Schedules()
     retention: Retention = Retention()
+    dead_letters: DeadLetters = DeadLetters()
     notices: Notices = Notices()
     http: Http = Http()
     log: Log = Log()

@@ -13,6 +13,7 @@ from fairlead.engine.services.pruner import Retention
 from fairlead.engine.token.parts import RefreshSettings
 from fairlead.engine.worker import WorkerSettings
 from fairlead.errors import ConfigInvalid
+from fairlead.policy.dead_letter import DEFAULT_DEAD_LETTER_RULES, DeadLetterRules
 from fairlead.secret import Secret
 from fairlead.settings import Settings
 
@@ -63,6 +64,22 @@ def retention(settings: Settings) -> Retention:
         dead_letters_s=kept.discarded_s,
         dead_letter_bound=kept.dead_letter_bound,
         duties_s=kept.duty_s,
+    )
+
+
+def dead_letter_rules(settings: Settings) -> DeadLetterRules:
+    """When dead letters are replayed and given up by themselves."""
+    given = settings.dead_letters
+    bound = settings.retention.dead_letter_bound
+    return DeadLetterRules(
+        replay_window_s=given.replay_window_s,
+        max_replays=given.replays,
+        cool_down_s=given.cool_down_s,
+        redrive_after_s=given.redrive_after_s,
+        abandon_after_s=given.abandon_after_s,
+        notice_before_s=given.notice_before_s,
+        bound=bound,
+        batch=min(DEFAULT_DEAD_LETTER_RULES.batch, bound),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
 from fairlead.adapters.postgres.duties import PostgresDutyStore
 from fairlead.adapters.postgres.jobs import PostgresJobStore
+from fairlead.adapters.postgres.lanes import PostgresLaneStore
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sessions import PostgresSessionStore
 from tests.support.engine import IDS
@@ -22,6 +23,7 @@ class PostgresStores:
     sessions: PostgresSessionStore
     duties: PostgresDutyStore
     dead_letters: PostgresDeadLetterStore
+    lanes: PostgresLaneStore
 
     async def pass_time(self, delay_s: float) -> None:
         await pass_time(self.database, delay_s)
@@ -34,4 +36,5 @@ def postgres_stores(database: Database) -> PostgresStores:
         PostgresSessionStore(database, IDS),
         PostgresDutyStore(database),
         PostgresDeadLetterStore(database),
+        PostgresLaneStore(database),
     )

@@ -19,6 +19,7 @@ from fairlead.engine.ports import (
     Rescheduled,
     SessionStore,
 )
+from fairlead.engine.ports.lanes import LaneStore
 from fairlead.testing.clock import ManualClock
 from fairlead.testing.ids import CountedIds
 from fairlead.testing.memory import (
@@ -26,6 +27,7 @@ from fairlead.testing.memory import (
     MemoryDeadLetterStore,
     MemoryDutyStore,
     MemoryJobStore,
+    MemoryLaneStore,
     MemorySessionStore,
 )
 from tests.support.engine import IDS, new_job
@@ -45,6 +47,8 @@ class Stores(Protocol):
     def duties(self) -> DutyStore: ...
     @property
     def dead_letters(self) -> DeadLetterStore: ...
+    @property
+    def lanes(self) -> LaneStore: ...
 
     async def pass_time(self, delay_s: float) -> None:
         """Let the database's clock move by *delay_s*, as seen from everything that is stored."""
@@ -60,6 +64,7 @@ class MemoryStores:
     sessions: MemorySessionStore
     duties: MemoryDutyStore
     dead_letters: MemoryDeadLetterStore
+    lanes: MemoryLaneStore
 
     async def pass_time(self, delay_s: float) -> None:
         await self.clock.advance(delay_s)
@@ -74,6 +79,7 @@ def memory_stores() -> MemoryStores:
         MemorySessionStore(link),
         MemoryDutyStore(link),
         MemoryDeadLetterStore(link),
+        MemoryLaneStore(link),
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
 
-from fairlead.engine.ports import Cancelled, Completed, DeadLetter, Discarded
+from fairlead.engine.ports import Cancelled, Completed, DeadLetter, DeadLetterFilter, Discarded
 from tests.contract.stores import ANY, Stores, a_session, claimed, discarded, failure
 from tests.support.engine import IDS, NOBODY, new_job
 
@@ -179,6 +180,47 @@ async def test_what_people_see(stores: Stores) -> None:
     assert await stores.dead_letters.get(NOBODY) is None
 
 
+async def test_entries_are_found_page_by_page(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    ids = []
+    for tenant_id in "aabab":
+        ids.append(await an_entry(stores, session_id, tenant_id=tenant_id, kind=f"kind-{tenant_id}"))
+        await stores.pass_time(10)
+    find = stores.dead_letters.find
+    everything = DeadLetterFilter()
+
+    async def found(wanted: DeadLetterFilter, limit: int = 9, **page: object) -> list[UUID]:
+        return [entry.dead_letter_id for entry in await find(wanted, limit=limit, **page)]  # type: ignore[arg-type]
+
+    assert await found(everything) == ids[::-1]
+    assert await found(everything, oldest_first=True) == ids
+    assert await found(everything, 2, oldest_first=True, after=ids[1]) == ids[2:4]
+    assert await found(everything, 2, after=ids[3]) == [ids[2], ids[1]]
+    assert await found(everything, after=ids[0]) == []
+    of_b = DeadLetterFilter(tenant_id="b", status="pending_review", category="transient_server", code="boom")
+    assert await found(of_b, oldest_first=True) == [ids[2], ids[4]]
+    assert await found(replace(of_b, older_than_s=15.0)) == [ids[2]]
+    for other in ({"kind": "kind-a"}, {"queue": "mail"}, {"provider": "hubspot"}, {"code": "http_503"}):
+        assert await found(replace(of_b, **other)) == []
+
+
+async def test_entries_are_counted_by_what_they_share(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    for tenant_id in "bab":
+        await an_entry(stores, session_id, tenant_id=tenant_id, provider="xero" if tenant_id == "a" else None)
+        await stores.pass_time(10)
+    group = stores.dead_letters.group
+    by_tenant = await group(DeadLetterFilter(), "tenant_id", 9)
+    assert [(each.value, each.entries) for each in by_tenant] == [("b", 2), ("a", 1)]
+    assert 30 <= by_tenant[0].oldest_age_s < 60
+    assert len(await group(DeadLetterFilter(), "tenant_id", 1)) == 1
+    by_provider = await group(DeadLetterFilter(), "provider", 9)
+    assert [(each.value, each.entries) for each in by_provider] == [(None, 2), ("xero", 1)]
+    for by in ("category", "code", "kind", "queue", "status"):
+        assert [each.entries for each in await group(DeadLetterFilter(), by, 9)] == [3]
+    assert await group(DeadLetterFilter(status="abandoned"), "code", 9) == []
+
+
 async def test_pruning_never_takes_open_entries(stores: Stores) -> None:
     session_id = await a_session(stores)
     closed = [await an_entry(stores, session_id) for _ in range(3)]
@@ -190,7 +232,9 @@ async def test_pruning_never_takes_open_entries(stores: Stores) -> None:
         )
     assert await stores.dead_letters.prune(1000, 5, 100) == 0
     assert await stores.dead_letters.prune(1000, 4, 100) == 1  # beyond the bound, closed ones go early
+    assert await stores.dead_letters.closed_count(1000) == 0
     await stores.pass_time(1001)
+    assert await stores.dead_letters.closed_count(1000) == 2
     assert await stores.dead_letters.prune(1000, 4, 1) == 1
     assert await stores.dead_letters.prune(1000, 0, 100) == 1
     assert await stores.dead_letters.prune(1000, 0, 100) == 0

@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from fairlead.engine.ports import Schedule
 from tests.contract.stores import ANY, Stores, a_session
 from tests.support.engine import NOBODY, new_job
@@ -19,7 +21,16 @@ async def test_a_new_schedule_begins_now_and_an_old_one_keeps_its_tick(stores: S
     assert state.schedule == HOURLY
     assert abs((state.now - state.last_tick).total_seconds()) < 60
     await stores.pass_time(100)
-    changed = replace(HOURLY, expression="*/5 * * * *", missed="catch_up", paused=True, priority=0, args={})
+    changed = replace(
+        HOURLY,
+        expression="*/5 * * * *",
+        missed="catch_up",
+        timezone="Europe/Berlin",
+        jitter_s=0.25,
+        paused=True,
+        priority=0,
+        args={},
+    )
     await stores.duties.sync_schedules([changed, replace(HOURLY, name="other")])
     states = {state.schedule.name: state for state in await stores.duties.schedules()}
     assert set(states) == {"scan", "other"}
@@ -68,6 +79,106 @@ async def test_a_paused_schedule_gives_no_tick(stores: Stores) -> None:
     tick = state.last_tick + timedelta(hours=1)
     assert not await stores.duties.take_tick("scan", state.last_tick, tick, 0, session_id, new_job())
     assert await stores.jobs.counts() == {}
+
+
+async def test_a_person_s_pause_outlives_every_declaration(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    await stores.duties.sync_schedules([HOURLY])
+    assert await stores.duties.pause("scan", "ann", "the vendor is down")
+    assert await stores.duties.pause("scan", "bob", "me too")  # the first one stands
+    for declared in (HOURLY, replace(HOURLY, expression="@daily"), replace(HOURLY, paused=True), HOURLY):
+        await stores.duties.sync_schedules([declared])
+        (state,) = await stores.duties.schedules()
+        assert state.paused
+        assert state.pause is not None
+        assert (state.pause.by, state.pause.why) == ("ann", "the vendor is down")
+    tick = state.last_tick + timedelta(hours=1)
+    assert not await stores.duties.take_tick("scan", state.last_tick, tick, 0, session_id, new_job())
+    assert await stores.duties.resume("scan", make_up=False)
+    (state,) = await stores.duties.schedules()
+    assert (state.paused, state.pause) == (False, None)
+    assert await stores.duties.take_tick("scan", state.last_tick, tick, 0, session_id, new_job())
+    assert not await stores.duties.pause("none", "ann", "why")
+    assert not await stores.duties.resume("none", make_up=False)
+
+
+@pytest.mark.parametrize("make_up", [False, True])
+async def test_what_fell_into_a_pause_is_let_go_or_made_up(stores: Stores, make_up: bool) -> None:
+    await stores.duties.sync_schedules([HOURLY])
+    await stores.duties.pause("scan", "ann", "not now")
+    await stores.pass_time(5000)
+    assert await stores.duties.resume("scan", make_up=make_up)
+    (state,) = await stores.duties.schedules()
+    assert ((state.now - state.last_tick).total_seconds() >= 5000) is make_up
+    await stores.pass_time(1000)
+    assert await stores.duties.resume("scan", make_up=False)  # there was no pause: nothing is let go
+    (state,) = await stores.duties.schedules()
+    assert (state.now - state.last_tick).total_seconds() >= 1000
+
+
+async def test_what_a_program_had_paused_begins_when_it_does_not_any_more(stores: Stores) -> None:
+    await stores.duties.sync_schedules([replace(HOURLY, paused=True)])
+    await stores.pass_time(5000)
+    await stores.duties.sync_schedules([replace(HOURLY, paused=True, priority=0)])
+    (state,) = await stores.duties.schedules()
+    assert (state.now - state.last_tick).total_seconds() >= 5000
+    await stores.duties.sync_schedules([HOURLY])
+    (state,) = await stores.duties.schedules()
+    assert not state.paused
+    assert (state.now - state.last_tick).total_seconds() < 60
+
+
+async def test_a_spread_job_is_due_after_its_tick_and_not_later_for_being_taken_late(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    await stores.duties.sync_schedules([HOURLY])
+    await stores.pass_time(100)
+    (state,) = await stores.duties.schedules()
+    tick, seen = state.last_tick + timedelta(seconds=60), state.last_tick
+    due = []
+    for after_s in (30.0, 70.0, 0.0):  # 40 s have passed since the tick
+        job = new_job("token.scan", delay_s=after_s)
+        assert await stores.duties.take_tick("scan", seen, tick, 0, session_id, job)
+        view = await stores.jobs.get(job.job_id)
+        assert view is not None
+        due.append((view.run_at - tick).total_seconds())
+        seen, tick = tick, tick + timedelta(microseconds=1)
+    assert 39 < due[0] < 60
+    assert due[1] == pytest.approx(70)
+    assert 39 < due[2] < 60
+    assert {job.kind for job in await stores.jobs.claim(ANY, 9, session_id)} == {"token.scan"}
+    assert (await stores.jobs.counts()) == {"running": 2, "scheduled": 1}
+
+
+async def test_removing_forgets_the_schedule_and_keeps_its_record(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    await stores.duties.sync_schedules([HOURLY, replace(HOURLY, name="other")])
+    state = (await stores.duties.schedules())[1]
+    tick = state.last_tick + timedelta(hours=1)
+    assert await stores.duties.take_tick("scan", state.last_tick, tick, 0, session_id, new_job())
+    await stores.duties.remove("scan")
+    await stores.duties.remove("scan")
+    assert [state.schedule.name for state in await stores.duties.schedules()] == ["other"]
+    assert len(await stores.duties.taken("scan", 9)) == 1
+
+
+async def test_the_record_tells_the_latest_ticks_first(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    await stores.duties.sync_schedules([HOURLY, replace(HOURLY, name="other")])
+    state = (await stores.duties.schedules())[1]
+    seen = state.last_tick
+    jobs = [new_job("token.scan", unique_key="one") for _ in range(3)]
+    for coalesced, job in enumerate(jobs):
+        tick = seen + timedelta(hours=1)
+        assert await stores.duties.take_tick("scan", seen, tick, coalesced, session_id, job)
+        seen = tick
+    taken = await stores.duties.taken("scan", 2)
+    assert [(each.tick, each.coalesced, each.job_id) for each in taken] == [
+        (seen, 2, None),
+        (seen - timedelta(hours=1), 1, None),
+    ]
+    assert (await stores.duties.taken("scan", 9))[2].job_id == jobs[0].job_id
+    assert {each.session_id for each in taken} == {session_id}
+    assert await stores.duties.taken("other", 9) == await stores.duties.taken("scan", 0) == []
 
 
 async def test_pruning_forgets_old_ticks(stores: Stores) -> None:

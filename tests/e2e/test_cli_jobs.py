@@ -90,12 +90,13 @@ async def test_dead_letters_are_read_and_closed(shell: Shell, database: Database
     )
     dry = await shell("dlq", "redrive", "--tenant", "a", "--dry-run", "--json")
     assert {row["result"] for row in dry.rows} == {"would redrive"}
-    driven = await shell("dlq", "redrive", "--tenant", "a", "--spread", "60", "--json")
+    driven = await shell("dlq", "redrive", "--tenant", "a", "--over", "60", "--json")
     assert {row["result"] for row in driven.rows} == {"redriven"}
     replays = await PostgresJobStore(database, IDS).search(
         state=None, kind="mail", tenant_id="a", queue=None, limit=9
     )
     assert sum(job.label in ("available", "scheduled") for job in replays) == 2
+    assert (await rows(database, "SELECT replays FROM dead_letter WHERE tenant_id = 'a'"))[0]["replays"] == 1
     twice = await shell("dlq", "redrive", one, "--json")
     assert twice.record["result"] == "under way already"
     no_reason = await shell("dlq", "resolve", three)
@@ -121,6 +122,12 @@ async def test_status_tells_what_is_unhealthy(shell: Shell, database: Database) 
     assert (sick.code, sick.record["healthy"], len(sick.record["problems"])) == (4, False, 2)
     assert sick.record["jobs"]["available"] == 1
     assert sick.record["connections"] == {"active": 0, "unknown": 0, "needs_reauth": 0, "revoked": 0}
+    assert [(one["tenant"], one["waiting"]) for one in sick.record["tenants"]] == [("acme", 1)]
+    await shell("jobs", "pause", "--tenant", "acme")
+    paused = await shell("status", "--json")
+    assert [(one["scope"], one["key"], one["lanes"]) for one in paused.record["pauses"]] == [
+        ("tenant", "acme", 1)
+    ]
     shown = await shell("providers", "show", "hubspot", "--json")
     assert shown.record["endpoints_state"][0]["state"] == "paused"
     dry = await shell("providers", "resume", "hubspot", "--dry-run", "--json")

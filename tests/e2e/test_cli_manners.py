@@ -54,17 +54,20 @@ def test_every_command_that_destroys_can_be_tried_and_confirmed() -> None:
         for path, command in all_commands()
     }
     for path in PATHS:
-        if path[-1:] and path[-1] in {"revoke", "remove", "cancel", "redrive", "resolve", "abandon"}:
+        destroying = {"revoke", "remove", "cancel", "redrive", "resolve", "abandon", "prune"}
+        if path[-1:] and path[-1] in destroying:
             assert {"--yes", "--dry-run"} <= options[path], path
-        if path[-1:] and path[-1] in {"add", "import", "init", "migrate", "retry", "resume", "rotate-key"}:
+        changing = {"add", "import", "init", "migrate", "pause", "retry", "resume", "rotate-key"}
+        changing |= {"set", "clear", "assign", "unassign"}
+        if path[-1:] and path[-1] in changing:
             assert "--dry-run" in options[path], path
         secret_words = {"--refresh-token", "--access-token", "--api-key", "--client-secret", "--password"}
         assert not secret_words & options[path], path
 
 
 def test_the_list_of_commands_is_whole() -> None:
-    wanted = "init doctor run demo top migrate status connections providers vault jobs dlq config completion"
-    assert set(COMMANDS) == set(wanted.split())
+    wanted = "init doctor run demo top migrate status connections providers vault jobs schedules dlq config"
+    assert set(COMMANDS) == {*wanted.split(), "tenants", "completion"}
 
 
 def test_the_installed_command_and_the_module_are_the_same() -> None:

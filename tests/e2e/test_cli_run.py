@@ -108,6 +108,21 @@ async def test_what_cannot_be_run_is_told(shell: Shell) -> None:
     assert (missing.code, missing.error["code"]) == (78, "config_invalid")
     wrong = await shell("run", "--app", "json:dumps", "--json")
     assert (wrong.code, "no Fairlead" in wrong.error["message"]) == (78, True)
+    (shell.folder / "broken.py").write_text(
+        "from fairlead import Fairlead\nfl = Fairlead.from_env()\nfl.nope\n"
+    )
+    broken = await shell("run", "--app", "broken:fl", "--json")
+    assert broken.code == 78
+    assert "AttributeError" in broken.error["message"]
+    assert "broken.py line 3" in broken.error["message"]
+    (shell.folder / "whole.py").write_text("from fairlead import Fairlead\nmine = Fairlead.from_env()\n")
+    unnamed = await shell("run", "--app", "whole", "--json")
+    assert (unnamed.code, "whole:mine" in unnamed.error["hint"]) == (78, True)
+    (shell.folder / "lacking.py").write_text(
+        "from fairlead import Fairlead\nfl = Fairlead.from_env(include=['no_such_jobs'])\n"
+    )
+    lacking = await shell("run", "--app", "lacking:fl", "--json")
+    assert (lacking.code, "no_such_jobs" in lacking.error["message"]) == (78, True)
     role = await shell("run", "--role", "leader", "--json")
     assert (role.code, role.error["code"]) == (2, "input_invalid")
     away = await shell("run", "--json", env={"DATABASE_URL": "postgresql://x@127.0.0.1:1/y"})

@@ -11,16 +11,16 @@ from tests.e2e.test_app import connect, issuer, made  # noqa: F401 - fixtures
 README = Path(__file__).parents[2] / "README.md"
 
 
-async def test_the_python_block_runs(made, issuer, tmp_path, monkeypatch, capsys, database_settings) -> None:  # noqa: F811
+async def test_the_python_blocks_run(made, issuer, tmp_path, monkeypatch, capsys, database_settings) -> None:  # noqa: F811
     async with made as fl:
         await connect(fl, issuer)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DATABASE_URL", database_settings.dsn)
     monkeypatch.setenv("FAIRLEAD_MASTER_KEY", "k1:" + "0123456789abcdef" * 4)
     monkeypatch.setenv("FAIRLEAD_DATABASE__SCHEMA_NAME", database_settings.schema or "public")
-    (block,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    code = "async def main():\n" + textwrap.indent(block, "    ")
-    scope: dict[str, object] = {}
-    exec(compile(code, "README.md", "exec"), scope)
-    await scope["main"]()  # type: ignore[operator]
+    for block in re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL):
+        code = "async def main():\n" + textwrap.indent(block, "    ")
+        scope: dict[str, object] = {}
+        exec(compile(code, "README.md", "exec"), scope)
+        await scope["main"]()  # type: ignore[operator]
     assert capsys.readouterr().out.startswith("*** 20")

@@ -42,6 +42,8 @@ async def test_one_look_tells_it_all(shell: Shell, fairlead: Fairlead) -> None:
     (process,) = found["processes"]  # top itself is none
     assert (process["pid"], process["state"], process["running_jobs"]) == (os.getpid(), "alive", 0)
     assert 0 <= process["heartbeat_age_s"] < 30
+    (tenant,) = found["tenants"]
+    assert (tenant["tenant"], tenant["waiting"], tenant["current_priority"]) == ("acme", 2, 5)
     (endpoint,) = found["endpoints_closed_off"]
     assert (endpoint["state"], endpoint["reason"], found["endpoints"]) == ("paused", "invalid_client", 1)
 

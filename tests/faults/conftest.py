@@ -9,7 +9,9 @@ import pytest
 
 from fairlead.adapters.postgres.pool import Database
 from tests.faults.support.nursery import Nursery
+from tests.faults.support.server import OwnServer, own_server
 from tests.faults.support.stage import Stage, staged
+from tests.support.databases import settings_of
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +24,19 @@ def nursery() -> Iterator[Nursery]:
 async def stage(nursery: Nursery, database: Database, tmp_path: Path) -> AsyncIterator[Stage]:
     async with staged(nursery, database, tmp_path) as stage:
         yield stage
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[OwnServer]:
+    """A server that may be crashed; whoever ends it starts it again."""
+    with own_server() as server:
+        yield server
+
+
+@pytest.fixture
+async def shaky(nursery: Nursery, server: OwnServer, tmp_path: Path) -> AsyncIterator[Stage]:
+    """A stage on that server. After each end its eyes have to be opened anew."""
+    database = await Database.open(settings_of(await server.fresh_database()))
+    async with staged(nursery, database, tmp_path) as stage:
+        yield stage
+        await stage.database.close()

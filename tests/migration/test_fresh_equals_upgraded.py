@@ -54,7 +54,7 @@ async def test_the_schema_is_the_one_that_was_agreed_upon(database: Database) ->
         "ALTER TABLE job SET (fillfactor = 90)",
         "ALTER TABLE job NO FORCE ROW LEVEL SECURITY",
         "DROP POLICY engine_sees_all ON job",
-        "DROP INDEX job_ready_idx",
+        "DROP INDEX job_lane_idx",
         "CREATE INDEX job_tag_idx ON job (tags)",
         "ALTER TABLE dead_letter DROP CONSTRAINT dead_letter_reason_check",
         "DROP TRIGGER audit_append_only ON audit",

@@ -182,6 +182,21 @@ async def test_take_tick(wire: Wire, database: Database) -> None:
     assert not await duties.take_tick("scan", state.last_tick, tick, 0, session_id, new_job("token.scan"))
 
 
+async def test_pausing_resuming_and_removing_a_schedule(wire: Wire) -> None:
+    duties = PostgresDutyStore(wire.database)
+    await duties.sync_schedules([Schedule("scan", "* * * * *", "token.scan", "fairlead")])
+    wire.cut()
+    assert await duties.pause("scan", "ann", "why")
+    wire.cut()
+    assert await duties.resume("scan", make_up=False)
+    (state,) = await duties.schedules()
+    assert not state.paused
+    wire.cut()
+    await duties.remove("scan")
+    assert wire.proxy.cuts == 3
+    assert await duties.schedules() == []
+
+
 async def test_redrive(wire: Wire, database: Database) -> None:
     session_id = await a_session(database)
     await wire.jobs.enqueue([new_job()])

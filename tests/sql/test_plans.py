@@ -20,7 +20,9 @@ from tests.support.servers import database_name, fresh_database
 pytestmark = pytest.mark.slow
 
 SIZE = 40_000
-SMALL = {"worker_session", "sweep", "schedule"}  # reading these from end to end is right
+# Reading these from end to end is right: they hold few rows, however much work there is.
+SMALL = {"worker_session", "sweep", "schedule", "pause", "running_cap", "tenant_tier", "tenant_share"}
+SMALL |= {"lane_floor", "lane_wake", "lane_wake_floor"}
 BATCH = 50
 
 
@@ -66,8 +68,15 @@ def ids(count: int = BATCH) -> list[UUID]:
 
 
 def claim(session_id: UUID, *queues: str) -> dict[str, object]:
-    names = list(queues) or ["default"]
-    return {"queues": names, "providers": [], "demand": BATCH, "session_id": session_id, "lease_seed": 7}
+    return {
+        "queues": list(queues) or ["default"],
+        "kinds": [],
+        "providers": [],
+        "demand": BATCH,
+        "session_id": session_id,
+        "lease_seed": 7,
+        "wake": True,
+    }
 
 
 def new_jobs(*, unique: bool) -> dict[str, object]:
@@ -90,13 +99,9 @@ def new_jobs(*, unique: bool) -> dict[str, object]:
 
 
 CASES: dict[str, tuple[Callable[[UUID], dict[str, object]], set[str], int]] = {
-    # statement: its values, the indexes it must use, rows of a large table it may read per row it is about
-    "job_claim": (claim, {"job_ready_idx"}, 3),
-    "job_claim_kinds": (
-        lambda session_id: claim(session_id) | {"kinds": ["kind3", "none", "kind7"]},
-        {"job_kind_idx"},
-        3,
-    ),
+    # statement: its values, the indexes it must use, rows of a large table it may read per row it is about.
+    # What happens inside of a function is seen in the rows and buffers alone (and in test_claim_plan.py)
+    "job_claim": (claim, set(), 3),
     "job_claim_suspect": (
         lambda session_id: {
             "queues": ["default"],
@@ -105,12 +110,12 @@ CASES: dict[str, tuple[Callable[[UUID], dict[str, object]], set[str], int]] = {
             "session_id": session_id,
             "lease_seed": 7,
         },
-        {"job_suspect_idx"},
+        set(),
         1,
     ),
     "job_next_due": (
         lambda session_id: {"queues": ["default", "mail"], "kinds": [], "providers": []},
-        {"job_ready_idx", "job_suspect_idx"},
+        {"lane_ready_idx", "lane_wake_idx", "job_suspect_idx"},
         1,
     ),
     "session_rescue": (
@@ -182,12 +187,21 @@ async def test_outcomes_are_written_by_the_primary_key(full: Database) -> None:
     }.items():
         for generic in (False, True):
             read = await touched(full, name, generic=generic, **who, **values)
-            assert read["job"] == (BATCH, 0), (name, generic)
+            count, whole_scans = read["job"]
+            # one more: the first job of the lane that is made for those that come back
+            most = BATCH + (name == "job_reschedule")
+            assert (BATCH <= count <= most, whole_scans) == (True, 0), (name, generic)
+
+
+async def settled_buffers(database: Database, name: str, **values: object) -> int:
+    """Of the second time: the first one reads the catalogs too, where the statement calls functions."""
+    await explained(database, name, **values)
+    return (await explained(database, name, **values)).buffers
 
 
 @pytest.mark.parametrize(
     ("name", "most"),
-    [("job_claim", 1.5), ("job_claim_kinds", 1.5), ("session_rescue", 1.5), ("job_enqueue", 1.7)],
+    [("job_claim", 1.5), ("job_next_due", 2.0), ("session_rescue", 1.5), ("job_enqueue", 1.7)],
 )
 async def test_the_cost_hardly_grows_with_the_tables(
     full: Database, large: Seeded, little: Seeded, name: str, most: float
@@ -196,15 +210,15 @@ async def test_the_cost_hardly_grows_with_the_tables(
     values, _, _ = CASES[name]
     few = await Database.open(settings_of(little.url))
     try:
-        before = (await explained(few, name, **values(little.session_id))).buffers
-        after = (await explained(full, name, **values(large.session_id))).buffers
+        before = await settled_buffers(few, name, **values(little.session_id))
+        after = await settled_buffers(full, name, **values(large.session_id))
     finally:
         await few.close()
     assert after <= most * before
 
 
 async def test_jobs_of_other_kinds_are_not_read(full: Database, large: Seeded) -> None:
-    wanted = claim(large.session_id) | {"kinds": ["nobody enqueued this"]}
-    plan = await explained(full, "job_claim_kinds", **wanted)
-    assert plan.buffers < 40
-    assert (await touched(full, "job_claim_kinds", generic=True, **wanted))["job"] == (0, 0)
+    wanted = claim(large.session_id) | {"kinds": ["nobody enqueued this"], "wake": False}
+    assert await settled_buffers(full, "job_claim", **wanted) < 20
+    read = await touched(full, "job_claim", generic=True, **wanted)
+    assert (read["job"], read["lane"]) == ((0, 0), (0, 0))

@@ -14,12 +14,15 @@ from fairlead.adapters.local.system import SystemIds
 from fairlead.adapters.postgres.audit import PostgresAuditStore
 from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
 from fairlead.adapters.postgres.jobs import PostgresJobStore
+from fairlead.adapters.postgres.lanes import PostgresLaneStore
 from fairlead.adapters.postgres.migrate import Migrator
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.adapters.postgres.sessions import PostgresSessionStore
 from fairlead.engine.ports import AuditRecord, ClaimFilter, Completed, Discarded, FailureRecord
+from fairlead.engine.ports.lanes import GroupCap, TenantShare, Tier
 from fairlead.ids import uuid7_from
+from fairlead.policy.lane import Scope, ScopeKind
 from tests.contract.stores import identity
 from tests.support.databases import settings_of, without_public
 from tests.support.engine import new_job
@@ -38,7 +41,12 @@ TABLES_OF_TENANTS = [
     "data_key",
     "dead_letter",
     "job",
+    "lane",
+    "lane_name",
+    "pause",
     "rotation",
+    "running_cap",
+    "tenant_share",
     "withheld_answer",
 ]
 SEEN_BY_A_DOOR = ["audit", "connection", "credential", "dead_letter", "job", "rotation"]
@@ -220,8 +228,28 @@ async def a_day_of_work(database: Database) -> None:
     await PostgresAuditStore(database).append([AuditRecord(IDS.uuid7(), "act", "x", "acme")])
     assert len(await PostgresAuditStore(database).search(tenant="acme", limit=9)) == 1
     assert await jobs.prune({"completed": 0.0}, 10) == 1
+    await shares_of_a_day(PostgresLaneStore(database))
     await sessions.close(session_id)
     assert (await jobs.counts())["available"] == 1
+
+
+async def shares_of_a_day(lanes: PostgresLaneStore) -> None:
+    """What is set, held back and looked after."""
+    assert await lanes.set_tier(Tier("gold", 2.0)) == 0
+    await lanes.set_tenant(TenantShare("acme", tier="gold", max_running=1))
+    await lanes.set_group_cap(GroupCap("g", None, 3))
+    await lanes.pause(Scope(ScopeKind.TENANT, "acme"), None, reason="unpaid", by="ann")
+    assert [pause.reason for pause in await lanes.pauses(9)] == ["unpaid"]
+    (turn,) = await lanes.turns(queue=None, tenant_id="acme", limit=9)
+    assert (turn.weight, turn.max_running, turn.waiting, turn.running) == (2.0, 1, 0, 1)
+    assert await lanes.resume(Scope(ScopeKind.TENANT, "acme"))
+    assert await lanes.explain(IDS.uuid7()) is None
+    assert await lanes.raise_floors(0.0)
+    assert await lanes.age(0.0) == 0
+    assert await lanes.sweep(0.0) is not None
+    assert await lanes.clear_group_cap("g", None)
+    await lanes.set_tenant(TenantShare("acme"))
+    assert await lanes.remove_tier("gold")
 
 
 @pytest.fixture
@@ -277,7 +305,9 @@ async def test_the_guards_cost_the_engine_nothing(owner: DatabaseSettings) -> No
         database,
         "job_claim",
         queues=["default"],
+        kinds=[],
         providers=[],
+        wake=True,
         demand=5,
         session_id=session_id,
         lease_seed=1,

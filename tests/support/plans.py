@@ -32,6 +32,11 @@ class Plan:
             todo.extend(node.get("Plans", ()))
 
     @property
+    def rows(self) -> int:
+        """Rows it gave."""
+        return int(self.tree["Actual Rows"])
+
+    @property
     def buffers(self) -> int:
         """Pages looked at."""
         return int(self.tree["Shared Hit Blocks"] + self.tree["Shared Read Blocks"])
@@ -45,13 +50,16 @@ class Plan:
         return {node["Index Name"] for node in self.nodes() if "Index Name" in node and node["Actual Loops"]}
 
 
-async def explained(database: Database, name: str, **values: object) -> Plan:
-    """The plan of ``sql/<name>.sql`` for these values, carried out and rolled back."""
+async def explained(database: Database, name: str, *, keep: bool = False, **values: object) -> Plan:
+    """The plan of ``sql/<name>.sql`` for these values, carried out, and rolled back unless it is to be kept.
+
+    Of what functions do inside a plan tells nothing, but its buffers count there too.
+    """
     made = statement(name)
     async with database._lent() as connection:
         await connection.execute("BEGIN")
         rows = await connection.fetch(EXPLAIN + made.text, *made.args(**values))
-        await connection.execute("ROLLBACK")
+        await connection.execute("COMMIT" if keep else "ROLLBACK")
     return Plan(json.loads(rows[0][0])[0]["Plan"])
 
 

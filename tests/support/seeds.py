@@ -10,10 +10,22 @@ from tests.support.rows import run
 JOBS = """
 INSERT INTO job
     (job_id, queue, kind, tenant_id, provider, priority, run_at, unique_key, unique_live, expires_at)
-SELECT gen_random_uuid(), 'default', 'kind' || i % 10, 'tenant' || i % 100, 'provider' || i % 5, i % 4,
+SELECT gen_random_uuid(), 'default', 'kind' || i % 10, 'tenant' || i % 2000, 'provider' || i % 5, i % 4,
     now() - random() * interval '1 hour' + CASE WHEN i % 3 = 0 THEN interval '1 day' ELSE '0' END,
     CASE WHEN i % 2 = 0 THEN 'key' || i END, i % 2 = 0,
     CASE WHEN i % 20 = 0 THEN now() + (i % 1000 - 10) * interval '1 minute' END
+FROM generate_series(1, $1::integer) AS i
+"""
+LANES = """
+SELECT lane_touch(array_agg(lane_id), array_agg(run_at)) FROM (
+    SELECT lane_id, min(run_at) AS run_at FROM job WHERE state = 'available' AND crash_count = 0
+    GROUP BY lane_id
+) AS waiting
+"""
+WAITING = """
+INSERT INTO job (job_id, queue, kind, tenant_id, run_at)
+SELECT gen_random_uuid(), $3, 'work', 'tenant' || i % $2::integer,
+    now() - interval '1 hour' + i * interval '1 ms'
 FROM generate_series(1, $1::integer) AS i
 """
 FINISHED = """
@@ -65,8 +77,10 @@ async def a_session(database: Database, silent_s: float = 0.0) -> UUID:
 
 
 async def a_large_database(database: Database, size: int) -> UUID:
-    """*size* available jobs, as many finished ones, and the rest in proportion; an open session."""
+    """*size* available jobs in up to 2,000 lanes, as many finished ones, and the rest in proportion; an open
+    session."""
     await run(database, JOBS, size)
+    await run(database, LANES)
     await run(database, FINISHED, size)
     for silent_s in (0.0,) * 40 + (3600.0,) * 4:
         await run(database, RUNNING, await a_session(database, silent_s), 20)
@@ -75,3 +89,9 @@ async def a_large_database(database: Database, size: int) -> UUID:
     await run(database, DUTIES, size // 4)
     await run(database, "VACUUM (ANALYZE)")
     return await a_session(database)
+
+
+async def waiting_jobs(database: Database, jobs: int, tenants: int, *, queue: str = "default") -> None:
+    """*jobs* that have been due for a while, of *tenants* by turns, each of which has one lane."""
+    await run(database, WAITING, jobs, tenants, queue)
+    await run(database, LANES)

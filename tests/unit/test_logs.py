@@ -19,7 +19,7 @@ import pytest
 
 from fairlead.engine.events import DeadLettersProcessed, HandlersStuck
 from fairlead.events import Event, JobFinished, NeedsReauth, StoreUnreachable, TickTaken
-from fairlead.logs import CHATTY, Logs, configure, log_event
+from fairlead.logs import QUIETED, Logs, configure, log_event
 from tools.reference import our_events
 
 JOB = UUID("0192f0c1-2b3c-7def-8abc-0123456789ab")
@@ -99,7 +99,7 @@ def test_a_failed_run_is_one_line_with_all_that_decides(out: Output) -> None:
 @pytest.mark.parametrize(
     ("outcome", "level"),
     [
-        ("completed", "info"),
+        ("completed", "debug"),
         ("snoozed", "info"),
         ("cancelled", "info"),
         ("retried", "warning"),
@@ -216,7 +216,7 @@ def test_what_python_itself_reports_is_a_line(out: Output) -> None:
 
 def test_closing_gives_everything_back(out: Output) -> None:
     root = logging.getLogger()
-    levels = lambda: [logging.getLogger(name).level for name in CHATTY]  # noqa: E731
+    levels = lambda: [logging.getLogger(name).level for name in QUIETED]  # noqa: E731
     before = (
         list(root.handlers),
         root.level,
@@ -226,7 +226,7 @@ def test_closing_gives_everything_back(out: Output) -> None:
         sys.unraisablehook,
     )
     out.open("error")
-    assert levels() == [logging.WARNING] * len(CHATTY)
+    assert levels() == list(QUIETED.values())
     out.text()
     assert before == (
         list(root.handlers), root.level, levels(), sys.excepthook, threading.excepthook, sys.unraisablehook

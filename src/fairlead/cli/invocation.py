@@ -14,7 +14,7 @@ import inspect
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
@@ -32,6 +32,7 @@ Command = Callable[..., "Exit | None"]
 C = TypeVar("C", bound=Command)
 
 _PANEL = "Options of every command"
+_NONE = inspect.Parameter.empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,32 +171,77 @@ def command(app: typer.Typer, name: str) -> Callable[[C], C]:
     """Make the decorated function the command *name* of *app*; its docstring is the help."""
 
     def register(function: C) -> C:
-        hints = get_type_hints(function, include_extras=True)
-        own = list(inspect.signature(function).parameters.values())[1:]  # without `call`
-
-        @functools.wraps(function)
-        def run(context: typer.Context, **given: Any) -> Exit | None:
-            manner = Manner(**{shared: given.pop(shared) for shared in _SHARED})
-            if isinstance(context.obj, Manner):
-                manner = manner.over(context.obj)
-            try:
-                return function(Invocation(manner, manner.output()), **given)
-            except BrokenPipeError:
-                raise ReaderLeft from None
-
-        parameters = [
-            inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
-            *(each.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[each.name]) for each in own),
-            *(
-                inspect.Parameter(
-                    shared, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default
-                )
-                for shared, (annotation, default) in _SHARED.items()
-            ),
-        ]
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {each.name: each.annotation for each in parameters}
-        app.command(name, help=inspect.cleandoc(function.__doc__ or ""))(run)
+        app.command(name, help=inspect.cleandoc(function.__doc__ or ""))(_runner(function))
         return function
 
     return register
+
+
+def listing(app: typer.Typer, name: str) -> Callable[[C], typer.Typer]:
+    """Make the decorated function what the group *name* of *app* does by itself: tell what there is.
+
+    Gives the group, for the commands that stand below it.
+    """
+
+    def register(function: C) -> typer.Typer:
+        below = single()
+        told = inspect.cleandoc(function.__doc__ or "")
+        below.callback(invoke_without_command=True, help=told)(_runner(function))
+        app.add_typer(below, name=name)
+        return below
+
+    return register
+
+
+def _runner(function: Command) -> Command:
+    """*function* as typer calls it: with the options of every command, and a call made of them.
+
+    A parameter that is a dataclass stands for an option for each of its fields.
+    """
+    hints = get_type_hints(function, include_extras=True)
+    own = list(inspect.signature(function).parameters.values())[1:]  # without `call`
+    tables = {each.name: hints[each.name] for each in own if _is_table(hints[each.name])}
+
+    @functools.wraps(function)
+    def run(context: typer.Context, **given: Any) -> Exit | None:
+        manner = Manner(**{shared: given.pop(shared) for shared in _SHARED})
+        if isinstance(context.obj, Manner):
+            manner = manner.over(context.obj)
+        if context.invoked_subcommand is not None:  # a group on the way to one of its commands
+            context.obj = manner
+            return None
+        made = {
+            name: table(**{each.name: given.pop(each.name) for each in fields(table)})
+            for name, table in tables.items()
+        }
+        try:
+            return function(Invocation(manner, manner.output()), **given, **made)
+        except BrokenPipeError:
+            raise ReaderLeft from None
+
+    parameters = [_parameter("context", typer.Context)]
+    for each in own:
+        if each.name in tables:
+            parameters += _options_of(tables[each.name])
+        else:
+            parameters.append(_parameter(each.name, hints[each.name], each.default))
+    parameters += [_parameter(name, annotation, default) for name, (annotation, default) in _SHARED.items()]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
+
+
+def _is_table(hint: object) -> bool:
+    return isinstance(hint, type) and is_dataclass(hint)
+
+
+def _options_of(table: Any) -> list[inspect.Parameter]:
+    hints = get_type_hints(table, include_extras=True)
+    return [
+        _parameter(each.name, hints[each.name], _NONE if each.default is MISSING else each.default)
+        for each in fields(table)
+    ]
+
+
+def _parameter(name: str, annotation: Any, default: Any = _NONE) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)

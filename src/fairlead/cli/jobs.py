@@ -1,15 +1,19 @@
-"""``fairlead jobs``: look at jobs, hurry or cancel them (Q16)."""
+"""``fairlead jobs``: look at jobs, hurry, cancel or hold them back (Q16)."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fairlead.cli.acts import Tally, on_each, parsed_id, record_act
 from fairlead.cli.exits import Exit
+from fairlead.cli.explain import explain
 from fairlead.cli.invocation import DryRun, Invocation, Limit, Yes, command, group
 from fairlead.cli.output import Record
+from fairlead.cli.pauses import pause, pauses, resume
 from fairlead.errors import InputInvalid, NotFound
 
 if TYPE_CHECKING:
@@ -17,16 +21,29 @@ if TYPE_CHECKING:
     from fairlead.engine.ports import JobView
     from fairlead.runtime import Runtime
 
-app = group("Look at jobs, hurry or cancel them.")
+app = group("Look at jobs, hurry, cancel or hold them back.")
 
 COLUMNS = ("job_id", "kind", "tenant", "provider", "state", "priority", "attempt", "run_at")
 
-Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of jobs.", show_default=False)]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of jobs.", show_default=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """The options that choose jobs."""
+
+    kind: Annotated[str | None, typer.Option("--kind", help="Only this kind.")] = None
+    tenant: Annotated[str | None, typer.Option("--tenant", "-t", help="Only this tenant's.")] = None
+    queue: Annotated[str | None, typer.Option("--queue", help="Only in this queue.")] = None
+
+
+command(app, "explain")(explain)
 
 
 @command(app, "list")
 def list_jobs(
     call: Invocation,
+    fitting: Fitting,
     state: Annotated[
         str | None,
         typer.Option(
@@ -34,9 +51,6 @@ def list_jobs(
             help="available, running, completed, cancelled, discarded; or scheduled, retryable: not due yet.",
         ),
     ] = None,
-    kind: Annotated[str | None, typer.Option("--kind", help="Only this kind.")] = None,
-    tenant: Annotated[str | None, typer.Option("--tenant", "-t", help="Only this tenant's.")] = None,
-    queue: Annotated[str | None, typer.Option("--queue", help="Only in this queue.")] = None,
     limit: Limit = 100,
 ) -> Exit | None:
     """List jobs, the newest first."""
@@ -44,7 +58,7 @@ def list_jobs(
 
     async def work(fairlead: Fairlead) -> list[JobView]:
         return await fairlead.runtime.jobs.search(
-            state=state, kind=kind, tenant_id=tenant, queue=queue, limit=limit
+            state=state, kind=fitting.kind, tenant_id=fitting.tenant, queue=fitting.queue, limit=limit
         )
 
     call.out.rows(map(as_record, call.with_fairlead(work)), COLUMNS, none="no such jobs")
@@ -66,60 +80,80 @@ def show(
 
 
 @command(app, "retry")
-def retry(call: Invocation, job_ids: Ids, dry_run: DryRun = False) -> Exit | None:
-    """Have waiting jobs run now instead of at their time."""
+def retry(
+    call: Invocation,
+    fitting: Fitting,
+    job_ids: Ids = None,
+    state: Annotated[
+        str | None,
+        typer.Option("--state", help="scheduled or retryable. Default both."),
+    ] = None,
+    limit: Limit = 1000,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> Exit | None:
+    """Have waiting jobs run now instead of at their time: these, or all that fit the filter, at most --limit.
 
-    async def work(fairlead: Fairlead) -> Tally:
-        runtime = fairlead.runtime
+    What died is not waiting: see `fairlead dlq redrive`.
+    """
 
-        async def one(job_id: str) -> str:
-            job = await _job(runtime, job_id)
-            if job.state != "available":
-                hint = (
-                    "for a discarded one: `fairlead dlq redrive`" if job.state == "discarded" else "leave it"
-                )
-                raise InputInvalid(f"the job is {job.state}, not waiting", tenant=job.tenant_id, hint=hint)
-            if dry_run:
-                return "would be retried"
-            if not await runtime.jobs.retry_now(job.job_id):
-                return "started meanwhile"
-            await _record(call, runtime, "job.retried", job)
-            return "due now"
+    async def act(runtime: Runtime, job: JobView) -> str:
+        if job.state != "available":
+            hint = "for a discarded one: `fairlead dlq redrive`" if job.state == "discarded" else "leave it"
+            raise InputInvalid(f"the job is {job.state}, not waiting", tenant=job.tenant_id, hint=hint)
+        if dry_run:
+            return "would be retried"
+        if not await runtime.jobs.retry_now(job.job_id):
+            return "started meanwhile"
+        await _record(call, runtime, "job.retried", job)
+        return "due now"
 
-        return await on_each(job_ids, _named, one)
-
-    return _told(call, call.with_fairlead(work))
+    wanted = _Wanted(job_ids, fitting, state, ("retryable", "scheduled"), limit)
+    return _on_jobs(
+        call, wanted, act, ask=None if yes or dry_run or job_ids else "Have {count} job(s) run now?"
+    )
 
 
 @command(app, "cancel")
 def cancel(
     call: Invocation,
-    job_ids: Ids,
+    fitting: Fitting,
+    job_ids: Ids = None,
     reason: Annotated[str, typer.Option("--reason", help="Why; kept with the job.")] = "cancelled by hand",
+    state: Annotated[
+        str | None,
+        typer.Option(
+            "--state",
+            help="available (all that wait), scheduled, retryable or running. Default available.",
+        ),
+    ] = None,
+    limit: Limit = 1000,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> Exit | None:
-    """Cancel jobs: waiting ones never run, what a running one ends with is not accepted."""
-    if not dry_run:
-        call.confirm(f"Cancel {len(job_ids)} job(s)?", yes=yes)
+    """Cancel jobs: these, or all that fit the filter, at most --limit.
 
-    async def work(fairlead: Fairlead) -> Tally:
-        runtime = fairlead.runtime
+    Waiting ones never run, what a running one ends with is not accepted.
+    """
 
-        async def one(job_id: str) -> str:
-            job = await _job(runtime, job_id)
-            if job.state not in {"available", "running"}:
-                raise InputInvalid(f"the job is {job.state} already", tenant=job.tenant_id, hint="leave it")
-            if dry_run:
-                return "would be cancelled"
-            if not await runtime.jobs.cancel(job.job_id, reason):
-                return "ended meanwhile"
-            await _record(call, runtime, "job.cancelled", job, reason=reason)
-            return "cancelled"
+    async def act(runtime: Runtime, job: JobView) -> str:
+        if job.state not in {"available", "running"}:
+            raise InputInvalid(f"the job is {job.state} already", tenant=job.tenant_id, hint="leave it")
+        if dry_run:
+            return "would be cancelled"
+        if not await runtime.jobs.cancel(job.job_id, reason):
+            return "ended meanwhile"
+        await _record(call, runtime, "job.cancelled", job, reason=reason)
+        return "cancelled"
 
-        return await on_each(job_ids, _named, one)
+    known = ("available", "scheduled", "retryable", "running")
+    wanted = _Wanted(job_ids, fitting, state, known, limit, default=("available",))
+    return _on_jobs(call, wanted, act, ask=None if yes or dry_run else "Cancel {count} job(s)?")
 
-    return _told(call, call.with_fairlead(work))
+
+command(app, "pause")(pause)
+command(app, "resume")(resume)
+command(app, "pauses")(pauses)
 
 
 def as_record(job: JobView) -> Record:
@@ -145,16 +179,76 @@ def as_record(job: JobView) -> Record:
     }
 
 
-def _named(job_id: str) -> Record:
-    return {"job_id": job_id}
-
-
 def _check_state(state: str | None) -> None:
     from fairlead.policy.states import JobState
 
     known = [*JobState, "scheduled", "retryable"]
     if state is not None and state not in known:
         raise InputInvalid(f"{state!r} is no state of a job", hint=f"one of: {', '.join(known)}")
+
+
+# ---- which jobs, and what is done to each --------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Jobs by their ids, or those that fit a filter: one of the two must be given."""
+
+    job_ids: list[str] | None
+    fitting: Fitting
+    state: str | None
+    known: Sequence[str]  # states that may be chosen
+    limit: int
+    default: Sequence[str] = ()  # states if none is chosen; none: all that may be
+
+    def __post_init__(self) -> None:
+        if self.state is not None and self.state not in self.known:
+            hint = f"one of: {', '.join(self.known)}"
+            raise InputInvalid(f"jobs that are {self.state!r} cannot be chosen here", hint=hint)
+        filtered = self.state is not None or self.fitting != Fitting()
+        if bool(self.job_ids) == filtered:
+            hint = "a filter is --state, --kind, --tenant or --queue"
+            raise InputInvalid("name jobs by their ids, or choose them by a filter", hint=hint)
+
+    async def find(self, runtime: Runtime) -> list[str]:
+        """Their ids, at most *limit*."""
+        if self.job_ids:
+            return self.job_ids
+        found: list[str] = []
+        for state in [self.state] if self.state else self.default or self.known:
+            jobs = await runtime.jobs.search(
+                state=state,
+                kind=self.fitting.kind,
+                tenant_id=self.fitting.tenant,
+                queue=self.fitting.queue,
+                limit=self.limit - len(found),
+            )
+            found += [str(job.job_id) for job in jobs]
+            if len(found) >= self.limit:
+                break
+        return found
+
+
+Act = Callable[["Runtime", "JobView"], Awaitable[str]]
+
+
+def _on_jobs(call: Invocation, wanted: _Wanted, act: Act, *, ask: str | None) -> Exit:
+    """Do *act* to each; a person is asked first, where *ask* says how."""
+
+    async def work(fairlead: Fairlead) -> Tally:
+        runtime = fairlead.runtime
+        job_ids = await wanted.find(runtime)
+        if ask is not None and job_ids:
+            call.confirm(ask.format(count=len(job_ids)), yes=False)
+
+        async def one(job_id: str) -> str:
+            return await act(runtime, await _job(runtime, job_id))
+
+        return await on_each(job_ids, lambda job_id: {"job_id": job_id}, one)
+
+    tally = call.with_fairlead(work)
+    call.out.rows(tally.rows, ("job_id", "result", "error"), none="no such jobs")
+    return tally.exit
 
 
 async def _job(runtime: Runtime, job_id: str) -> JobView:
@@ -167,8 +261,3 @@ async def _job(runtime: Runtime, job_id: str) -> JobView:
 async def _record(call: Invocation, runtime: Runtime, act: str, job: JobView, **details: str) -> None:
     told = {"job_id": str(job.job_id), "kind": job.kind, **details}
     await record_act(runtime, act, call.actor, told, tenant=job.tenant_id, provider=job.provider)
-
-
-def _told(call: Invocation, tally: Tally) -> Exit:
-    call.out.rows(tally.rows, ("job_id", "result", "error"))
-    return tally.exit

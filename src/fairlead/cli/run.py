@@ -7,11 +7,14 @@ SIGTERM or SIGINT: claim no more, let jobs end, hand the rest back, exit 0. A se
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import pkgutil
 import signal
 import socket
 import sys
+import threading
+import traceback
 from collections.abc import Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +24,8 @@ import typer
 from fairlead import __version__
 from fairlead.cli.exits import Exit
 from fairlead.cli.invocation import Invocation, command, single
-from fairlead.errors import ConfigInvalid, InputInvalid
+from fairlead.errors import ConfigInvalid, FairleadError, InputInvalid
+from fairlead.policy.safe import safe_text
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
@@ -33,6 +37,8 @@ app = single()
 ROLES = ("worker", "scheduler")
 AT_ONCE_S = 5.0
 """After a second signal: time to hand jobs back. What a killed process leaves is recovered by the others."""
+LEAVE_S = 0.5
+"""When all is closed: time for handlers that ignore their cancellation, and for threads that they left."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -64,7 +70,11 @@ def run(
     if concurrency is not None:
         call = call.with_flags({("worker", "concurrency"): concurrency})
     fairlead = _own(call, app_path) if app_path else _plain(call)
-    return asyncio.run(_Process(call, fairlead, roles).work())
+    process = _Process(call, fairlead, roles)
+    try:
+        return asyncio.run(process.work())
+    finally:
+        process.has_left()
 
 
 def _roles(text: str) -> Roles:
@@ -94,16 +104,28 @@ def _own(call: Invocation, path: str) -> Fairlead:
     sys.path.insert(0, os.getcwd())
     try:
         found = pkgutil.resolve_name(path)
-    except (ImportError, AttributeError, ValueError) as error:
+    except FairleadError:  # its settings: they say themselves what is wrong
+        raise
+    except Exception as error:  # a module of the user's may raise anything
         raise ConfigInvalid(
-            f"--app {path} cannot be loaded ({type(error).__name__}: {error})",
+            f"--app {path} cannot be loaded ({type(error).__name__}: {safe_text(str(error))}{_place(error)})",
             hint="give module:object; the module is looked for here first",
         ) from error
     if not isinstance(found, Fairlead):
-        raise ConfigInvalid(
-            f"--app {path} is a {type(found).__name__}, no Fairlead", hint="name your Fairlead object"
-        )
+        inside = getattr(found, "__dict__", {})
+        name = next((name for name, value in inside.items() if isinstance(value, Fairlead)), "fl")
+        hint = f"name your Fairlead object, as in {path.partition(':')[0]}:{name}"
+        raise ConfigInvalid(f"--app {path} is a {type(found).__name__}, no Fairlead", hint=hint)
     return found
+
+
+def _place(error: Exception) -> str:
+    """Where in the user's own files it was raised, if it was there."""
+    frames = traceback.extract_tb(error.__traceback__)
+    loading = ("<", os.path.dirname(importlib.__file__), pkgutil.__file__, __file__)
+    own = [frame for frame in frames if not frame.filename.startswith(loading)]
+    last = own[-1] if own else None
+    return f", in {last.filename} line {last.lineno}" if last else ""
 
 
 class _Process:
@@ -115,6 +137,7 @@ class _Process:
         self._roles = roles
         self._signals: list[int] = []
         self._is_open = False
+        self._leaving: threading.Timer | None = None
 
     async def work(self) -> Exit:
         """Until stopped; how it ended."""
@@ -132,7 +155,19 @@ class _Process:
             finally:
                 self._is_open = False
                 logs.close()
+        self._leave()
         return self._exit
+
+    def _leave(self) -> None:
+        """Nothing can be lost any more, so nobody waits long for what does not end (E05)."""
+        self._leaving = threading.Timer(LEAVE_S, os._exit, (int(self._exit),))
+        self._leaving.daemon = True
+        self._leaving.start()
+
+    def has_left(self) -> None:
+        """The loop has ended: whatever called us goes on."""
+        if self._leaving is not None:
+            self._leaving.cancel()
 
     @property
     def _exit(self) -> Exit:

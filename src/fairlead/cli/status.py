@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from fairlead.cli.exits import Exit
 from fairlead.cli.invocation import Invocation, command, single
 from fairlead.cli.output import Output, Record
+from fairlead.cli.pauses import COLUMNS as PAUSES
+from fairlead.cli.pauses import as_record as pause_record
+from fairlead.cli.turns import WAITING, turn_record
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
-    from fairlead.engine.ports import ScheduleState
+    from fairlead.engine.schedules import ScheduleView
 
 app = single()
 
+MOST_SHOWN = 20
 OVERDUE_S = 60.0
 """A tick that nobody took for this long means that no scheduler runs."""
 
 
 @command(app, "status")
 def status(call: Invocation) -> Exit | None:
-    """Connections, jobs, dead letters, processes, token endpoints and schedules.
+    """Connections, jobs, dead letters, processes, token endpoints, schedules, pauses and who waits longest.
 
     Ends with 4 where something is unhealthy: no process runs, a token endpoint is closed off by its breaker
     or a pause, or a schedule was not kept.
@@ -39,6 +42,7 @@ def status(call: Invocation) -> Exit | None:
 
 
 async def _gather(fairlead: Fairlead) -> dict[str, Any]:
+    from fairlead.engine.schedules import view
     from fairlead.policy.category import Category
     from fairlead.policy.states import CredentialState, JobState
 
@@ -64,7 +68,13 @@ async def _gather(fairlead: Fairlead) -> dict[str, Any]:
             if session.session_id != own and session.state in {"alive", "late"}
         ],
         "endpoints": [dict(endpoint) for endpoint in await runtime.endpoints.search()],
-        "schedules": [_schedule(state) for state in await runtime.duties.schedules()],
+        "schedules": [_schedule(view(state)) for state in await runtime.duties.schedules()],
+        "pauses": [pause_record(pause) for pause in await runtime.lanes.pauses(MOST_SHOWN)],
+        "tenants": [
+            turn_record(turn)
+            for turn in await runtime.lanes.turns(queue=None, tenant_id=None, limit=MOST_SHOWN)
+            if turn.waiting or turn.running
+        ],
     }
 
 
@@ -73,23 +83,16 @@ def _all_of(words: Iterable[str], counts: Mapping[str, int]) -> dict[str, int]:
     return {**{str(word): 0 for word in words}, **counts}
 
 
-def _schedule(state: ScheduleState) -> Record:
+def _schedule(view: ScheduleView) -> Record:
     return {
-        "schedule": state.schedule.name,
-        "expression": state.schedule.expression,
-        "last_tick": state.last_tick,
-        "overdue_s": overdue_s(state),
-        "paused": state.schedule.paused,
+        "schedule": view.state.schedule.name,
+        "expression": view.state.schedule.expression,
+        "last_tick": view.state.last_tick,
+        "next_tick": view.next_tick,
+        "overdue_s": view.overdue_s,
+        "paused": view.state.paused,
+        "problem": view.problem,
     }
-
-
-def overdue_s(state: ScheduleState) -> float:
-    """For how long the next tick has been due; 0.0 where it is not due yet."""
-    from fairlead.policy.cron import ticks_between
-
-    schedule = state.schedule
-    missed = ticks_between(schedule.expression, schedule.timezone, state.last_tick, state.now, limit=1)
-    return (state.now - missed[0]) / timedelta(seconds=1) if missed and not schedule.paused else 0.0
 
 
 def _problems(found: Mapping[str, Any]) -> Iterator[str]:
@@ -107,6 +110,8 @@ def _problems(found: Mapping[str, Any]) -> Iterator[str]:
     for schedule in found["schedules"]:
         if schedule["overdue_s"] > OVERDUE_S:
             yield f"schedule {schedule['schedule']} was not kept (hint: `fairlead run --role scheduler`)"
+        if schedule["problem"]:
+            yield f"schedule {schedule['schedule']} takes no ticks: {schedule['problem']}"
 
 
 def _show(out: Output, found: Mapping[str, Any]) -> None:
@@ -116,7 +121,14 @@ def _show(out: Output, found: Mapping[str, Any]) -> None:
     _list(out, "processes", found["processes"], ("host", "pid", "state", "running_jobs", "heartbeat_age_s"))
     endpoints = ("provider", "client_id", "state", "failures", "open_for_s", "reason")
     _list(out, "endpoints", found["endpoints"], endpoints)
-    _list(out, "schedules", found["schedules"], ("schedule", "expression", "last_tick", "overdue_s"))
+    _list(
+        out,
+        "schedules",
+        found["schedules"],
+        ("schedule", "expression", "last_tick", "next_tick", "overdue_s"),
+    )
+    _list(out, "pauses", found["pauses"], PAUSES)
+    _list(out, "tenants", found["tenants"], WAITING)
 
 
 def _list(out: Output, title: str, records: Sequence[Record], columns: Sequence[str]) -> None:

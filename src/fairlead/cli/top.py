@@ -13,7 +13,8 @@ import typer
 
 from fairlead.cli.exits import Exit
 from fairlead.cli.invocation import Invocation, command, single
-from fairlead.cli.output import Output, duration, printable
+from fairlead.cli.output import Output, Record, duration, printable
+from fairlead.cli.turns import WAITING, turn_record
 from fairlead.errors import DependencyUnavailable
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ app = single()
 EVERY_S = 1.0
 MOST_DUE = 1000
 MOST_ACTS = 2000
+MOST_TENANTS = 10
 RATE_OVER_S = 10.0
 PRIORITIES = ("critical", "urgent", "normal")
 
@@ -39,7 +41,7 @@ def top(
     call: Invocation,
     once: Annotated[bool, typer.Option("--once", help="Look once and end, as in a pipe.")] = False,
 ) -> Exit | None:
-    """Watch connections, refreshes, jobs, dead letters, processes and token endpoints, live.
+    """Watch connections, refreshes, jobs, dead letters, processes, tenants and token endpoints, live.
 
     Ends with Ctrl-C. In a pipe, with --once or with --json it looks once.
     """
@@ -76,6 +78,7 @@ async def look(fairlead: Fairlead) -> dict[str, Any]:
         "jobs": dict(await runtime.jobs.counts()),
         "dead_letters": dict(await runtime.dead_letters.counts()),
         "processes": await _processes(runtime),
+        "tenants": await _tenants(runtime),
         "endpoints": len(endpoints),
         "endpoints_closed_off": [one for one in endpoints if one["state"] != "closed"],
     }
@@ -94,6 +97,12 @@ async def _refreshes_per_s(runtime: Runtime) -> float:
     refreshed = sum(at > since and record.act == "token.refreshed" for at, record in acts)
     over_s = max((now - since) / timedelta(seconds=1), 0.1)
     return round(refreshed / over_s, 1)
+
+
+async def _tenants(runtime: Runtime) -> list[Record]:
+    """Those that have work, who waits longest for a turn first."""
+    turns = await runtime.lanes.turns(queue=None, tenant_id=None, limit=MOST_TENANTS)
+    return [turn_record(turn) for turn in turns if turn.waiting or turn.running]
 
 
 async def _processes(runtime: Runtime) -> list[dict[str, Any]]:
@@ -123,10 +132,14 @@ def _show(out: Output, found: Found) -> None:
     """One look as text."""
     out.record({name: _in_words(found[name]) for name in ("connections", "due", "jobs", "dead_letters")})
     out.record({"refreshes per second": found["refreshes_per_s"]})
-    for title in ("processes", "endpoints_closed_off"):
+    for title, columns in (
+        ("processes", _PROCESS),
+        ("tenants", WAITING),
+        ("endpoints_closed_off", _ENDPOINT),
+    ):
         if found[title]:
             out.heading(title)
-            out.rows(found[title], _PROCESS if title == "processes" else _ENDPOINT)
+            out.rows(found[title], columns)
 
 
 def _in_words(counts: Mapping[str, int]) -> str:
@@ -165,6 +178,8 @@ def _picture(found: Found) -> RenderableType:
         _counts("refreshes", [("per second", found["refreshes_per_s"])]),
     )
     parts: list[RenderableType] = [figures, _table("processes", found["processes"], _PROCESS)]
+    if found["tenants"]:
+        parts.append(_table("tenants that have work", found["tenants"], WAITING))
     if found["endpoints_closed_off"]:
         parts.append(_table("token endpoints closed off", found["endpoints_closed_off"], _ENDPOINT))
     return Group(*parts)

@@ -184,7 +184,7 @@ def export(
         for record in call.with_fairlead(work):
             call.out.text(_line(record))
         return None
-    descriptor = _new_file(output)
+    descriptor = new_file(output)
     with os.fdopen(descriptor, "w", encoding="utf-8") as written:
         records = call.with_fairlead(work)
         written.writelines(f"{_line(record)}\n" for record in records)
@@ -194,7 +194,8 @@ def export(
     return None
 
 
-def _new_file(path: Path) -> int:
+def new_file(path: Path) -> int:
+    """A descriptor of a file that was not there, for its owner alone; InputInvalid if it was."""
     try:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:

@@ -75,6 +75,52 @@ class HandlersStuck(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class GroupPaused(Event):
+    """A handler asked for a pause (after a 429): no worker begins work of *scope* for *for_s* seconds."""
+
+    name = "group_paused"
+    tenant: str
+    provider: str | None
+    kind: str
+    scope: str
+    for_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNotPaused(Event):
+    """A pause that a handler asked for could not be made; its own job waits all the same."""
+
+    name = "group_not_paused"
+    level = "warning"
+    tenant: str
+    provider: str | None
+    kind: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LanesAged(Event):
+    """This many lanes waited so long for their turn that they moved into a more urgent class."""
+
+    name = "lanes_aged"
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LanesMended(Event):
+    """A sweep put lanes right: *opened* for work that nobody would have found, *parked* for a pause, *woken*.
+
+    A few after a crash, or after jobs that other programs enqueued, are nothing to worry about.
+    """
+
+    name = "lanes_mended"
+    opened: int
+    parked: int
+    woken: int
+
+
+@dataclass(frozen=True, slots=True)
 class DeadLettersProcessed(Event):
     """One run of the dead-letter processor; *counts* by what was done."""
 

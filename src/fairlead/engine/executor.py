@@ -14,10 +14,12 @@ import json
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import Protocol
 from uuid import UUID
 
 from fairlead.clock import Clock, Draw
-from fairlead.engine.handler import Handler, JobContext, by_kind
+from fairlead.engine.events import GroupNotPaused, GroupPaused
+from fairlead.engine.handler import AskedPause, Handler, JobContext, by_kind
 from fairlead.engine.ports import (
     Cancelled,
     Completed,
@@ -39,7 +41,8 @@ from fairlead.policy.dead_letter import (
     action_in_s,
     first_action,
 )
-from fairlead.policy.job import budget_snooze, outcome_of_exception
+from fairlead.policy.job import budget_snooze, check_delay, outcome_of_exception
+from fairlead.policy.lane import Scope
 from fairlead.policy.retry import DEFAULT_POLICY, DeadLetter, decide
 from fairlead.policy.safe import safe_json, safe_text
 
@@ -52,6 +55,12 @@ EndBy = Callable[[], float | None]
 """When the run is ended from outside, on the monotonic clock; None: nobody means to. Asked anew each time."""
 
 
+class Pauses(Protocol):
+    """The part of the LaneStore that handlers reach through their context."""
+
+    async def pause(self, scope: Scope, for_s: float | None, *, reason: str, by: str) -> int: ...
+
+
 def _never() -> None:
     return None
 
@@ -59,7 +68,8 @@ def _never() -> None:
 class Executor:
     """Runs jobs by their kind. One serves all workers of a process; it keeps nothing between jobs.
 
-    *factor_of* gives the provider's scale of retry waits (default 1.0 for all).
+    *factor_of* gives the provider's scale of retry waits (default 1.0 for all); *pauses* is where
+    ``pause_group`` is written (default None: nowhere, so that only the job itself waits).
     """
 
     def __init__(
@@ -72,6 +82,7 @@ class Executor:
         emit: Emit,
         factor_of: Callable[[str | None], float] = lambda provider: 1.0,
         dead_letters: DeadLetterRules = DEFAULT_DEAD_LETTER_RULES,
+        pauses: Pauses | None = None,
     ) -> None:
         self._handlers = by_kind(handlers)
         self._clock = clock
@@ -80,6 +91,7 @@ class Executor:
         self._emit = emit
         self._factor_of = factor_of
         self._dead_letters = dead_letters
+        self._pauses = pauses
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -101,12 +113,28 @@ class Executor:
         self._emit(_finished(job, outcome, ran_s))
         return outcome
 
+    def cancelled_itself(self, job: Job) -> Outcome:
+        """What to write for *job* whose run ended as cancelled though nobody outside had cancelled it."""
+        reason = "its handler cancelled its own task"
+        failure = Failure(Category.TRANSIENT_NETWORK, "unclassified", reason, unclassified=True)
+        outcome = self._decide(job, self._handlers.get(job.kind), asked.Retry(failure), 0.0)
+        self._emit(_finished(job, outcome, 0.0))
+        return outcome
+
     # ---- one attempt ---------------------------------------------------------------------------
 
     async def _attempt(self, handler: Handler, job: Job, end_by: EndBy) -> asked.Outcome:
         started = self._clock.monotonic()
         limit = TimeLimit(self._clock, handler.timeout_s)
         context = JobContext(job, lambda: _earliest(started + handler.timeout_s, end_by()) - self._now())
+        answer = await self._tried(handler, context, limit, started)
+        for asked_pause in context.pauses:  # before the outcome: what comes next of the group meets the pause
+            await self._hold_back(job, asked_pause)
+        return answer
+
+    async def _tried(
+        self, handler: Handler, context: JobContext, limit: TimeLimit, started: float
+    ) -> asked.Outcome:
         try:
             async with limit:
                 result = await handler.run(context)
@@ -125,10 +153,35 @@ class Executor:
     def _now(self) -> float:
         return self._clock.monotonic()
 
+    async def _hold_back(self, job: Job, pause: AskedPause) -> None:
+        """Write a pause; one that cannot be written fails nothing, since the job itself waits as well."""
+        why_not = await self._why_not_paused(job, pause)
+        about = (job.tenant_id, job.provider, job.kind)
+        if why_not is None:
+            self._emit(GroupPaused(*about, str(pause.scope), pause.for_s, safe_text(pause.reason)))
+        else:
+            self._emit(GroupNotPaused(*about, why_not))
+
+    async def _why_not_paused(self, job: Job, pause: AskedPause) -> str | None:
+        if pause.scope is None:
+            return "the job names nothing to pause: enqueue it with group= or provider="
+        if self._pauses is None:
+            return "no pauses are kept here"
+        by = f"job {job.job_id} ({job.kind})"
+        try:
+            await self._pauses.pause(pause.scope, pause.for_s, reason=safe_text(pause.reason), by=by)
+        except Exception as error:  # noqa: BLE001 (whatever the store says, the outcome is written)
+            return safe_text(error)
+        return None
+
     def _failed(self, error: BaseException) -> asked.Outcome:
-        with suppress(Exception):  # an error may be hostile in any of its attributes (E08)
+        try:
             if isinstance(error, Exception):
                 return outcome_of_exception(error, draw=self._draw())
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001, S110 (an error may be hostile in any of its attributes, E08)
+            pass
         return asked.Retry(_unclassified(error))
 
     # ---- what becomes of it --------------------------------------------------------------------
@@ -136,15 +189,17 @@ class Executor:
     def _decide(self, job: Job, handler: Handler | None, answer: asked.Outcome, ran_s: float) -> Outcome:
         try:
             return self._written(job, handler, answer, ran_s)
-        except Exception as error:  # noqa: BLE001 (an outcome built by a handler may hold anything)
-            return self._written(job, None, asked.Retry(_unclassified(error)), ran_s)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 (an outcome built by a handler may hold anything)
+            return self._written(job, handler, asked.Retry(_unclassified(error)), ran_s)
 
     def _written(self, job: Job, handler: Handler | None, answer: asked.Outcome, ran_s: float) -> Outcome:
         match answer:
             case asked.Done(result):
                 return Completed(job.job_id, job.lease_id, _storable(result))
             case asked.Snooze(delay_s):
-                return Rescheduled(job.job_id, job.lease_id, float(delay_s))
+                return Rescheduled(job.job_id, job.lease_id, float(check_delay("snooze", delay_s)))
             case asked.Cancel(reason):
                 return Cancelled(job.job_id, job.lease_id, safe_text(reason))
             case asked.Discard(reason, category):
@@ -155,6 +210,8 @@ class Executor:
                 return self._discarded(job, failure, ran_s, why="only the customer can help")
             case asked.Retry(failure):
                 return self._retried(job, handler, failure, ran_s)
+            case _:  # it said that it was one of these, and is none
+                raise TypeError(f"{type(answer).__name__} is no outcome")
 
     def _retried(self, job: Job, handler: Handler | None, failure: Failure, ran_s: float) -> Outcome:
         policy = handler.retry if handler else DEFAULT_POLICY

@@ -6,28 +6,44 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal
 
 from fairlead.engine.ports import Job, Json
 from fairlead.errors import ConfigInvalid
 from fairlead.policy.job import LONGEST_DELAY_S, Cancel, Snooze
+from fairlead.policy.lane import Scope, ScopeKind
 from fairlead.policy.names import check_name
 from fairlead.policy.retry import DEFAULT_POLICY, RetryPolicy
 
 JOB_TIMEOUT_S = 60.0
 
+Held = Literal["group", "tenant", "provider"]
+"""What a handler may pause: the group of its job, all work of its tenant, or of its provider."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskedPause:
+    """A pause that a run asked for. *scope* None: its job names nothing of the kind that was to be paused."""
+
+    scope: Scope | None
+    for_s: float
+    reason: str
+
 
 class JobContext:
     """One run of one job, as its handler sees it.
 
-    A handler ends a run by returning: an outcome of policy/job.py, or anything else as the result.
+    A handler ends a run by returning: an outcome of policy/job.py, or anything else as the result. All of it
+    may be used from a thread, too, where plain functions run.
     """
 
-    __slots__ = ("_asked", "_remaining_s", "job")
+    __slots__ = ("_asked", "_pauses", "_remaining_s", "job")
 
     def __init__(self, job: Job, remaining_s: Callable[[], float]) -> None:
         self.job = job
         self._remaining_s = remaining_s
         self._asked: Snooze | Cancel | None = None
+        self._pauses: dict[Scope | None, AskedPause] = {}
 
     @property
     def remaining_s(self) -> float:
@@ -55,9 +71,19 @@ class JobContext:
         return self.job.args
 
     @property
+    def group(self) -> str:
+        """What is paused with it: an account by default (``shopify/default``); "" where it has no group."""
+        return self.job.group_key
+
+    @property
     def asked(self) -> Snooze | Cancel | None:
-        """The last ``snooze`` or ``cancel`` of this run."""
+        """The last ``snooze``, ``cancel`` or ``pause_group`` of this run."""
         return self._asked
+
+    @property
+    def pauses(self) -> tuple[AskedPause, ...]:
+        """What this run asked to be paused, once per scope."""
+        return tuple(self._pauses.values())
 
     def snooze(self, delay_s: float, reason: str = "snoozed by its handler") -> Snooze:
         """Run again after *delay_s* seconds, no attempt burnt. Counts even if its value is not returned."""
@@ -68,6 +94,39 @@ class JobContext:
         """End without a dead letter. Counts even if its value is not returned."""
         self._asked = Cancel(reason)
         return self._asked
+
+    def pause_group(
+        self,
+        for_s: float,
+        *,
+        reason: str = "the provider asked to wait",
+        of: Held = "group",
+        group: str | None = None,
+    ) -> Snooze:
+        """Hold back all work of this job's group for *for_s* seconds, and run again after that (Q7).
+
+        For a handler that meets a 429: no worker begins a job of the group before, whatever its queue; the
+        other groups run on, and no attempt is burnt. It takes effect when the run ends, even if the value
+        given back is not returned. *of*: ``group`` (default), ``tenant`` (all its work) or ``provider`` (all
+        tenants' work with it). *group*: another one of the same tenant; default the job's own, which is its
+        account where it was enqueued with a provider. A job that has none only waits itself, and that is
+        told as ``group_not_paused``. Raises InputInvalid for a time outside 0 s to 366 days.
+        """
+        self._asked = Snooze(for_s, reason)
+        scope = self._scope(of, group)
+        before = self._pauses.get(scope)
+        if before is None or before.for_s < for_s:
+            self._pauses[scope] = AskedPause(scope, float(for_s), reason)
+        return self._asked
+
+    def _scope(self, of: Held, group: str | None) -> Scope | None:
+        job = self.job
+        if of == "tenant":
+            return Scope(ScopeKind.TENANT, job.tenant_id)
+        if of == "provider":
+            return Scope(ScopeKind.PROVIDER, job.provider) if job.provider else None
+        key = job.group_key if group is None else group
+        return Scope(ScopeKind.GROUP, key, job.tenant_id) if key else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,20 +26,19 @@ class TimeLimit:
         assert task is not None
         self._task = task
         self._cancelling = task.cancelling()
-        self._watch = asyncio.create_task(self._expire())
+        self._stop = self._clock.call_later(self._limit_s, self._expire)  # no task: one per job would be dear
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        self._watch.cancel()  # it holds nothing and ends with the loop's next pass
+        self._stop()
         if not self.expired:
             return
         ours_only = self._task.uncancel() <= self._cancelling
         if ours_only and kind is not None and issubclass(kind, asyncio.CancelledError):
             raise TimeoutError(f"not done within {self._limit_s:g} s") from error
 
-    async def _expire(self) -> None:
-        await self._clock.sleep(self._limit_s)
+    def _expire(self) -> None:
         self.expired = True
         self._task.cancel()
 

@@ -30,6 +30,8 @@ from fairlead.events import Emit, ServiceFailed
 from fairlead.faultpoint import faultpoint
 
 SOON_SHARE = 0.02  # of the poll interval: the shortest wait for work that is due but was not to be had
+MOST_FRUITLESS = 3
+"""How often that wait grows fourfold."""
 RUN_SHARE, CANCEL_SHARE = 0.75, 0.9
 """Of the grace: when running jobs are cancelled, and when even those that ignore it are handed back. With the
 default of 60 s the leases are free after 45 s, and 6 s are left to write what ended last."""
@@ -98,9 +100,11 @@ class Worker:
         self._acks = Acknowledger(jobs, clock=clock, draw=draw, emit=emit, on_flushed=self._flushed)
         self._running: dict[int, _Run] = {}  # by lease id: after a lost lease a job may be here twice
         self._handed_back: set[int] = set()
+        self._cut: set[int] = set()  # runs that we have cancelled
         self._suspect: tuple[Job, UUID] | None = None
         self._alone_since: float | None = None
         self._more = True
+        self._fruitless = 0  # looks in a row at due work that was not to be had
         self._next_claim = self._next_suspect = clock.monotonic()
         self._stopped_at: float | None = None
         self._hurried_at: float | None = None
@@ -174,8 +178,11 @@ class Worker:
             faultpoint("job.after_claim")
         for job in jobs:
             self._start(group, job, session_id)
-        self._more = len(jobs) == free
-        return self._poll_s() if self._more else await self._idle_s()
+        self._more = bool(jobs)
+        if not jobs:
+            return await self._idle_s()
+        self._fruitless = 0
+        return self._poll_s() if len(jobs) == free else 0.0  # lanes may be uneven: ask until there is nothing
 
     async def _idle_s(self) -> float:
         """Until the next job is due, at most a poll interval."""
@@ -183,8 +190,9 @@ class Worker:
         poll_s = self._poll_s()
         if due_s is None:
             return poll_s
-        if due_s <= 0:  # due and not to be had: another worker is at it, or it is a suspect
-            due_s = self._next_suspect - self._clock.monotonic()
+        if due_s <= 0:  # due and not to be had: other workers are at these lanes, or it is a suspect
+            due_s = self._settings.poll_s * SOON_SHARE * 4**self._fruitless * (0.5 + self._draw())
+            self._fruitless = min(self._fruitless + 1, MOST_FRUITLESS)
         return min(poll_s, max(due_s, self._settings.poll_s * SOON_SHARE))
 
     def _poll_s(self) -> float:
@@ -203,15 +211,24 @@ class Worker:
 
     def _ended(self, job: Job, task: asyncio.Task[Outcome]) -> None:
         del self._running[job.lease_id]
-        failed = task.cancelled() or task.exception() is not None  # the exception goes up the task group
+        outcome = self._outcome(job, task)
         if job.lease_id in self._handed_back:
             self._handed_back.discard(job.lease_id)
         else:
-            self._acks.put(job, _handed_back(job) if failed else task.result())
+            self._acks.put(job, outcome)
         if self._suspect is not None and self._suspect[0] is job:
             self._end_suspect()
         if self._more or self._suspect is not None or self._stopped_at is not None:
             self._woken.set()
+
+    def _outcome(self, job: Job, task: asyncio.Task[Outcome]) -> Outcome:
+        """What to write for a run that has ended, however it has."""
+        cut = job.lease_id in self._cut
+        self._cut.discard(job.lease_id)
+        if task.cancelled() and not cut:  # by itself: handed back it would do so again, for ever
+            return self._executor.cancelled_itself(job)
+        failed = task.cancelled() or task.exception() is not None  # the exception goes up the task group
+        return _handed_back(job) if failed else task.result()
 
     def _flushed(self) -> None:
         if self._suspect is not None or self._stopped_at is not None:
@@ -271,6 +288,7 @@ class Worker:
 
     def _cancel(self, runs: list[_Run], reason: str) -> None:
         for run in runs:
+            self._cut.add(run.job.lease_id)
             run.task.cancel()
         if runs:
             self._emit(JobsHandedBack(len(runs), reason))

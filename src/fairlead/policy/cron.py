@@ -30,6 +30,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SHORTEST_PERIOD = timedelta(milliseconds=10)
 LONGEST_PERIOD = timedelta(days=366)
 MOST_COUNTED = 10_000
+FURTHEST = timedelta(days=36_525)
+"""How far ahead a tick is looked for: 29 February on a Monday comes once in 28 years, or in 40."""
 
 _LONGEST_EXPRESSION = 200
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -109,6 +111,12 @@ def ticks_between(expr: str, tz: str, after: datetime, until: datetime, limit: i
     if isinstance(schedule, Every):
         return list(islice(_periods(schedule.period, after, until), limit))
     return _cron_ticks(schedule, after, until, limit)
+
+
+def next_tick(expr: str, tz: str, after: datetime) -> datetime | None:
+    """The first tick after a moment, or None where there is none in the next hundred years."""
+    ahead = ticks_between(expr, tz, after, after + FURTHEST, limit=1)
+    return ahead[0] if ahead else None
 
 
 def latest_tick(expr: str, tz: str, after: datetime, now: datetime) -> datetime | None:

@@ -1,9 +1,9 @@
 """What becomes of a dead letter: tried again by itself, sent to the customer, kept for a person, given up.
 
-Transient entries younger than an hour are replayed up to 3 times with a cool-down between; auth entries start
-the reauthorise workflow once; all are abandoned after 7 days, auth entries only after a last notice. A closed
-entry is final; one whose replay is under way waits for it: it closes when that job succeeds, and a failure
-reopens it (Q10, R14, R19).
+Transient entries younger than an hour are replayed up to 3 times with a cool-down between; a setting keeps
+the last of these for later. Auth entries start the reauthorise workflow once. All are abandoned after 7 days,
+auth entries only after a last notice. A closed entry is final; one whose replay is under way waits for it: it
+closes when that job succeeds, and a failure reopens it (Q10, R14, R19).
 
 The processor asks :func:`next_action`, acts, and stores :func:`action_in_s` as the time to look again, so
 that entries that wait for a person fill no batch.
@@ -48,6 +48,9 @@ class DeadLetterRules:
     cool_down_s: float = 300.0
     """Between a death and its replay; default 5 min, so that 3 replays fit the window under a processor that
     runs each 15 min."""
+    redrive_after_s: float | None = None
+    """The last automatic replay is kept for so long after a death, however old the entry is then: for outages
+    that outlast the window. Default none: all replays are made within it."""
     abandon_after_s: float = 7 * 86_400.0
     """Age at which an open entry is given up; default 7 days."""
     notice_before_s: float = 86_400.0
@@ -62,7 +65,8 @@ class DeadLetterRules:
             raise ValueError(
                 "the last notice would come before the entry hint: notice_before < abandon_after"
             )
-        if min(self.cool_down_s, self.replay_window_s) < 0 or not 0 <= self.max_replays <= 3:
+        least_s = min(self.cool_down_s, self.replay_window_s, self.redrive_after_s or 0.0)
+        if least_s < 0 or not 0 <= self.max_replays <= 3:
             raise ValueError("impossible replay settings hint: no negative times, 0 to 3 replays")
         if not 1 <= self.batch <= self.bound:
             raise ValueError("impossible sizes hint: 1 <= batch <= bound")
@@ -153,11 +157,8 @@ def next_action(
     end_at = entry.first_at + timedelta(seconds=rules.abandon_after_s)
     if now >= end_at:
         return Abandon(f"open for {_days(rules.abandon_after_s)} and nobody resolved it")
-    replay_at = _replay_at(entry, rules)
-    window_end = entry.first_at + timedelta(seconds=rules.replay_window_s)
-    if (
-        replay_at is None or max(now, replay_at) >= window_end
-    ):  # a processor that was away replays nothing old
+    replay_at = _replay_at(entry, now, rules)
+    if replay_at is None or replay_at >= end_at:
         return WaitForPerson(end_at)
     return RedriveNow() if now >= replay_at else WaitUntil(replay_at)
 
@@ -195,11 +196,18 @@ def _auth_action(entry: DeadEntry, now: datetime, rules: DeadLetterRules) -> Act
     return Abandon(f"not reauthorised in {_days(rules.abandon_after_s)}, after a last notice")
 
 
-def _replay_at(entry: DeadEntry, rules: DeadLetterRules) -> datetime | None:
+def _replay_at(entry: DeadEntry, now: datetime, rules: DeadLetterRules) -> datetime | None:
     """When the next automatic replay is due; None where there is none to come."""
     if entry.category not in TRANSIENT or entry.code in NEVER_REPLAYED or entry.replays >= rules.max_replays:
         return None
-    return entry.last_at + timedelta(seconds=rules.cool_down_s)
+    kept = 0 if rules.redrive_after_s is None else 1
+    soon_at = entry.last_at + timedelta(seconds=rules.cool_down_s)
+    window_end = entry.first_at + timedelta(seconds=rules.replay_window_s)
+    if entry.replays < rules.max_replays - kept and max(now, soon_at) < window_end:
+        return soon_at  # a processor that was away replays nothing old
+    if rules.redrive_after_s is None:
+        return None
+    return entry.last_at + timedelta(seconds=rules.redrive_after_s)
 
 
 @dataclass(frozen=True, slots=True)

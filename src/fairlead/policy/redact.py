@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 MASK = "***"
@@ -23,6 +23,7 @@ _NAME = re.compile(
     r"(?:token|secret|password|passwd|pwd|api[_-]?key|private[_-]?key|master[_-]?key|access[_-]?key|assertion"
     r"|verifier|authorization|cookie|credential|signature)s?"
 )
+_ENDS_AS_NAME = re.compile(rf"(?i){_NAME.pattern}\Z")
 # = or :, also percent-encoded, with the quotes of JSON, of Python and of JSON within JSON; then the value.
 _ASSIGNED = re.compile(
     r"""(?x)
@@ -83,6 +84,30 @@ def redact(text: str, *, shapes: bool = True) -> str:
     if "://" in text or "?" in text or "&" in text:
         text = _OAUTH_CODE.sub(rf"\g<name>={MASK}", _USERINFO.sub(rf"\g<name>:{MASK}@", text))
     return _LONG.sub(_masked_shape, text) if shapes else text
+
+
+def redact_values(value: object, depth: int = 64) -> object:
+    """JSON's *value* with ``***`` for what has a secret's name or form; its shape stays, to a *depth* of 64.
+
+    >>> redact_values({"refresh_token": "abc", "to": ["ada"], "auth": "Bearer q0Vx3mT8yKp2"})
+    {'refresh_token': '***', 'to': ['ada'], 'auth': 'Bearer ***'}
+    """
+    if isinstance(value, str):
+        return redact(value, shapes=False)
+    if not isinstance(value, Mapping | list | tuple):
+        return value
+    if depth == 0:
+        return MASK
+    if isinstance(value, Mapping):
+        return {key: _redacted_item(str(key), item, depth - 1) for key, item in value.items()}
+    return [redact_values(item, depth - 1) for item in value]
+
+
+def _redacted_item(key: str, item: object, depth: int) -> object:
+    """A text that a secret's name stands before goes whole; a number may be a count, as in ``max_tokens``."""
+    if isinstance(item, str) and _ENDS_AS_NAME.search(key):
+        return MASK
+    return redact_values(item, depth)
 
 
 def looks_like_chance(text: str) -> bool:

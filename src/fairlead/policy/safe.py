@@ -55,7 +55,9 @@ def safe_json(value: object, max_bytes: int = MAX_SAFE_BYTES) -> str:
     budget = _Budget(max_bytes)
     try:
         text = _dumps(_plain(value, budget, _MAX_DEPTH))
-    except Exception as error:  # noqa: BLE001 (a result may be any object, and any of its methods may raise)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 (any method of any object may raise anything, SystemExit too)
         return _dumps({"unstorable": type(error).__name__[: max_bytes // 2]})
     if budget.exceeded or len(text.encode()) > max_bytes:
         return _truncated(text, max_bytes)
@@ -137,7 +139,9 @@ def _text_of(value: object, max_bytes: int) -> str:
     """Enough of the text of *value* to see that it is too long: an error may bring megabytes."""
     try:
         return str.__getitem__(str(value), slice(max_bytes + 1))  # of a subclass, too, this gives a plain str
-    except Exception as error:  # noqa: BLE001 (an error whose text fails to format is still an error to store)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 (an error whose text fails to format is one to store all the same)
         return f"<its text failed with {type(error).__name__}>"
 
 

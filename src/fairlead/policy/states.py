@@ -51,6 +51,14 @@ class CredentialState(StrEnum):
     REVOKED = "revoked"
 
 
+class LaneState(StrEnum):
+    """Of a lane, which is all work that is blocked or served as one (policy/lane.py)."""
+
+    READY = "ready"
+    PARKED = "parked"
+    IDLE = "idle"
+
+
 class RotationPhase(StrEnum):
     """Of a refresh in flight; its row is gone once it is settled or given up."""
 
@@ -86,7 +94,7 @@ class Machine(Generic[S]):
         return self._targets[state, event]
 
 
-_J, _D, _C, _R = JobState, DeadLetterStatus, CredentialState, RotationPhase
+_J, _L, _D, _C, _R = JobState, LaneState, DeadLetterStatus, CredentialState, RotationPhase
 
 JOB = Machine(
     JobState,
@@ -105,6 +113,27 @@ JOB = Machine(
     (_J.COMPLETED, "prune", None),
     (_J.CANCELLED, "prune", None),
     (_J.DISCARDED, "prune", None),
+)
+
+LANE = Machine(
+    LaneState,
+    (None, "touch", _L.READY),
+    (None, "touch_later", _L.PARKED),
+    (None, "pause", _L.PARKED),
+    (_L.READY, "serve", _L.READY),
+    (_L.READY, "age", _L.READY),
+    (_L.READY, "park", _L.PARKED),
+    (_L.READY, "pause", _L.PARKED),
+    (_L.PARKED, "touch", _L.READY),
+    (_L.PARKED, "touch_later", _L.PARKED),
+    (_L.PARKED, "wake", _L.READY),
+    (_L.PARKED, "park", _L.PARKED),
+    (_L.PARKED, "pause", _L.PARKED),
+    (_L.PARKED, "rest", _L.IDLE),
+    (_L.IDLE, "touch", _L.READY),
+    (_L.IDLE, "touch_later", _L.PARKED),
+    (_L.IDLE, "pause", _L.PARKED),
+    (_L.IDLE, "prune", None),
 )
 
 DEAD_LETTER = Machine(

@@ -1,8 +1,9 @@
-"""Tools for tests of token code, yours and ours: a rude issuer, its ledger, a clock that obeys."""
+"""Tools for tests, yours and ours: jobs in memory, a rude issuer, its ledger, a clock that obeys."""
 
 from __future__ import annotations
 
 from fairlead.testing.clock import ManualClock
+from fairlead.testing.in_memory import MemoryFairlead
 from fairlead.testing.issuer import Issuer, IssuerConfig, IssuerProcess, ProviderConfig, Quirk, Rule
 from fairlead.testing.ledger import Ledger, Verdict, judge, read_ledger
 
@@ -12,6 +13,7 @@ __all__ = [
     "IssuerProcess",
     "Ledger",
     "ManualClock",
+    "MemoryFairlead",
     "ProviderConfig",
     "Quirk",
     "Rule",

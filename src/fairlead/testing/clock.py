@@ -10,6 +10,7 @@ import asyncio
 import heapq
 import itertools
 import time
+from collections.abc import Callable
 
 _ROUNDS = 50  # loop passes granted to a woken task, so that a chain of sleeps fits into one advance
 
@@ -24,6 +25,10 @@ class SystemClock:
     async def sleep(self, delay_s: float) -> None:
         """Return after *delay_s* real seconds."""
         await asyncio.sleep(delay_s)
+
+    def call_later(self, delay_s: float, act: Callable[[], None]) -> Callable[[], None]:
+        """Call *act* in the running loop after *delay_s* real seconds; what is given back prevents it."""
+        return asyncio.get_running_loop().call_later(delay_s, act).cancel
 
 
 class ManualClock:
@@ -55,11 +60,20 @@ class ManualClock:
         if delay_s <= 0:
             await asyncio.sleep(0)
             return
+        await self._park(delay_s)
+
+    def call_later(self, delay_s: float, act: Callable[[], None]) -> Callable[[], None]:
+        """Call *act* once virtual time has moved by *delay_s*; what is given back prevents it."""
+        sleeper = self._park(delay_s)
+        sleeper.add_done_callback(lambda done: None if done.cancelled() else act())
+        return lambda: None if sleeper.done() else _cancel(sleeper)
+
+    def _park(self, delay_s: float) -> asyncio.Future[None]:
         sleeper: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._sleepers, (self._now + delay_s, next(self._order), sleeper))
         self._parked.set()
         self._arm_jump()
-        await sleeper
+        return sleeper
 
     async def advance(self, delay_s: float) -> None:
         """Move time by *delay_s*, waking sleepers in due order, each at its own moment.
@@ -100,6 +114,10 @@ class ManualClock:
             self._wake_next()
         if self._sleepers:
             self._arm_jump()
+
+
+def _cancel(sleeper: asyncio.Future[None]) -> None:
+    sleeper.cancel()
 
 
 async def _settle() -> None:

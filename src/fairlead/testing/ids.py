@@ -21,6 +21,10 @@ class CountedIds:
         """The next number."""
         return self._next()
 
+    def nonce(self) -> str:
+        """The next number as a text."""
+        return str(self._next())
+
     def _next(self) -> int:
         self._count += 1
         return self._count

@@ -43,6 +43,7 @@ class Child:
         self._ended = asyncio.Event()
         self.pid = 0
         self.session_id = ""
+        self.code: int | None = None  # once it has ended; negative: the signal that ended it
 
     async def begin(self) -> None:
         """Be born, and have an open runtime."""
@@ -110,19 +111,24 @@ class Child:
         """SIGCONT."""
         os.kill(self.pid, signal.SIGCONT)
 
+    def terminate(self) -> None:
+        """SIGTERM: a child of support/command.py drains."""
+        os.kill(self.pid, signal.SIGTERM)
+
     async def kill(self) -> None:
         """SIGKILL, and wait until the kernel has buried it."""
         if not self.pid:
             return
         if not self._ended.is_set():
-            os.kill(self.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it was faster
+                os.kill(self.pid, signal.SIGKILL)
         await self.died()
 
     async def died(self) -> None:
         """Return once it is dead, by whatever cause."""
         async with asyncio.timeout(PATIENCE_S):
             await self._ended.wait()
-        self._nursery.reaped(self.pid)
+        self.code = self._nursery.reaped(self.pid)
         await self._let_go()
 
     async def stop(self) -> None:
@@ -148,7 +154,11 @@ class Child:
 
     def words(self) -> str:
         """The end of what it wrote."""
-        return self._log.read_text(errors="replace")[-2000:] if self._log.exists() else ""
+        return "\n".join(self.lines())[-2000:]
+
+    def lines(self) -> list[str]:
+        """All that it wrote."""
+        return self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
 
 
 def _state(pid: int) -> str:

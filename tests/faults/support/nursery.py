@@ -1,12 +1,13 @@
 """A process that has loaded everything and forks: a child is there in milliseconds, not in a second.
 
 It has one thread and no event loop, so forking it is safe. A child gets one end of a socket pair and its
-order (support/worker.py); with its life ends the connection, whatever ended it.
+order (support/worker.py, or support/command.py); with its life ends the connection, whatever ended it.
 """
 
 from __future__ import annotations
 
 import ctypes
+import importlib
 import json
 import os
 import signal
@@ -49,12 +50,13 @@ class Nursery:
             answer = self._ask({"order": order}, theirs)
         return int(answer["pid"]), ours
 
-    def reaped(self, pid: int) -> None:
-        """Return once the kernel has forgotten the dead *pid*."""
+    def reaped(self, pid: int) -> int | None:
+        """The exit code of the dead *pid*, once the kernel has forgotten it; negative: a signal's number."""
         until_s = time.monotonic() + _REAPED_S
-        while not self._ask({"reaped": pid})["reaped"]:
+        while not (answer := self._ask({"reaped": pid}))["reaped"]:
             assert time.monotonic() < until_s, f"process {pid} is not dead"
             time.sleep(0.002)
+        return answer["code"]
 
     def _ask(self, question: dict[str, Any], passed: socket.socket | None = None) -> dict[str, Any]:
         data = json.dumps(question).encode() + b"\n"
@@ -87,15 +89,17 @@ class _Home:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._living: set[int] = set()
+        self._codes: dict[int, int] = {}
         signal.signal(signal.SIGCHLD, lambda *_: self._reap())
 
     def _reap(self) -> None:
         for pid in list(self._living):
             try:
-                gone = os.waitpid(pid, os.WNOHANG)[0] != 0
+                found, status = os.waitpid(pid, os.WNOHANG)
             except ChildProcessError:  # reaped by the signal handler while we were at it
-                gone = True
-            if gone:
+                continue
+            if found:
+                self._codes[pid] = os.waitstatus_to_exitcode(status)
                 self._living.discard(pid)
 
     def run(self) -> None:
@@ -111,7 +115,8 @@ class _Home:
     def _answer(self, question: dict[str, Any], descriptors: list[int]) -> None:
         if "reaped" in question:
             self._reap()
-            answer: dict[str, Any] = {"reaped": question["reaped"] not in self._living}
+            pid = question["reaped"]
+            answer: dict[str, Any] = {"reaped": pid not in self._living, "code": self._codes.get(pid)}
         else:
             answer = {"pid": self._fork(question["order"], descriptors[0])}
         self._control.sendall(json.dumps(answer).encode() + b"\n")
@@ -138,9 +143,8 @@ def _be_born(order: dict[str, Any], descriptor: int) -> None:
     os.dup2(log, 2)
     code = 1
     try:
-        from tests.faults.support import worker
-
-        worker.main(socket.socket(fileno=descriptor), order)
+        child = importlib.import_module(f"tests.faults.support.{order.get('child', 'worker')}")
+        child.main(socket.socket(fileno=descriptor), order)
         code = 0
     except BaseException:
         import traceback
@@ -153,6 +157,6 @@ def _be_born(order: dict[str, Any], descriptor: int) -> None:
 
 
 if __name__ == "__main__":
-    import tests.faults.support.worker  # noqa: F401 (loaded before the first fork)
+    import tests.faults.support.command  # noqa: F401 (all is loaded before the first fork)
 
     _Home(socket.socket(fileno=int(sys.argv[1]))).run()

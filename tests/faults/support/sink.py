@@ -44,7 +44,8 @@ class Runs:
     """What stands in the sink of *path*, in the order of its lines."""
 
     def __init__(self, path: Path) -> None:
-        lines = path.read_text().splitlines() if path.exists() else []
+        text = path.read_text() if path.exists() else ""
+        lines = text[: text.rfind("\n") + 1].splitlines()  # the last one may be on its way
         self.by_lease: dict[tuple[str, str], Run] = {}
         for line in map(json.loads, lines):
             key = (line["job"], line["lease"])

@@ -129,6 +129,11 @@ class Stage:
 
     # ---- truth
 
+    async def look_again(self) -> None:
+        """Open the eyes on the database anew: its server was away."""
+        await self.database.close()
+        self.database = await Database.open(self.database.settings)
+
     def verdict(self, provider: str | None = None) -> Verdict:
         """What the issuer's ledger says. It does not know of `expire`, so any look at expiry is let pass."""
         return judge(self.issuer.ledger(), provider=provider, expiry_leeway_s=TTL_S)

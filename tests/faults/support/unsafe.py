@@ -8,6 +8,7 @@ no_proof        death is never proven, only presumed when the lease has passed
 no_rescue       nobody looks for the dead
 no_lease_check  an outcome is written whoever holds the job by now
 naive_retry     what is in doubt is done again, without looking what was done
+...             support/careless.py has those of an outage
 """
 
 from __future__ import annotations
@@ -39,21 +40,13 @@ from fairlead.engine.token.parts import RefreshSettings, Rooms
 from fairlead.errors import DependencyUnavailable
 from fairlead.ids import Ids
 from fairlead.runtime import Roles, Runtime
+from tests.faults.support.careless import Around as _Around
+from tests.faults.support.careless import careless
 from tests.faults.support.sink import Sink
 from tests.support.rows import rows, run
 
 TTL_LOCK_TABLE = "CREATE TABLE unsafe_lock (connection_id uuid PRIMARY KEY, owner uuid, until timestamptz)"
 _PAUSE_S = 0.01
-
-
-class _Around:
-    """Everything of *inner* but what a subclass does otherwise."""
-
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
 
 # ---- refreshing
@@ -248,6 +241,7 @@ class FaultRuntime(Runtime):
     def _wire_jobs(self, *given: Any) -> None:
         if "naive_retry" in self.unsafe:
             self.jobs = _NaiveJobs(self.jobs, self.ids)  # type: ignore[assignment]
+        self.jobs = careless(self.jobs, self.unsafe)
         super()._wire_jobs(*given)
 
     def _make_services(self, roles: Roles) -> list[Service]:

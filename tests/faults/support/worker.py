@@ -16,6 +16,7 @@ import socket
 import time
 import traceback
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -30,6 +31,7 @@ from fairlead.events import Event, StaleWriteRefused
 from fairlead.runtime import Roles
 from fairlead.secret import Secret
 from fairlead.settings import Settings
+from tests.faults.support import roads
 from tests.faults.support.sink import Sink
 from tests.faults.support.unsafe import FaultRuntime
 
@@ -47,6 +49,7 @@ def main(channel: socket.socket, order: dict[str, Any]) -> None:
     if order.get("file_bytes") is not None:
         _limit_files(order["file_bytes"])
     _arm(order.get("fault", ""))
+    roads.prepare(order)
     asyncio.run(_Worker(order).live(channel))
 
 
@@ -79,8 +82,7 @@ class _Worker:
         reader, self._writer = await asyncio.open_connection(sock=channel, limit=1 << 22)
         FaultRuntime.order = self._order
         config = Config(Settings.model_validate(self._order["settings"]), {})
-        handlers = [Handler("fault.work", self._work), Handler("fault.deaf", self._deaf)]
-        self.runtime = await FaultRuntime.open(config, handlers)
+        self.runtime = await FaultRuntime.open(config, self.handlers())
         self.runtime.bus.subscribe(self._hear)
         roles = Roles(worker=bool(self._sink), scheduler=self._order.get("scheduler", False))
         working = asyncio.create_task(self.runtime.run(roles))
@@ -201,11 +203,18 @@ class _Worker:
 
     # ---- jobs
 
+    def handlers(self) -> list[Handler]:
+        """What is run here."""
+        jobs = {"work": self._work, "deaf": self._deaf, "fail": self._fail}
+        jobs |= {"stuck": self._stuck, "thread": self._thread}
+        timeout_s = self._order.get("timeout_s", 60.0)
+        return [Handler(f"fault.{name}", run, timeout_s=timeout_s) for name, run in jobs.items()]
+
     async def _work(self, context: JobContext) -> object:
         """Began, work, effect; then done, or cancelled if ``args.cancel`` says so."""
         fields = self._began(context)
         await asyncio.sleep(context.args.get("work_s", 0.0))
-        await self._pass_gate()
+        await self._pass_gate(context)
         effect = self._effect(fields)
         return context.cancel("as it was ordered") if context.args.get("cancel") else effect
 
@@ -218,7 +227,30 @@ class _Worker:
                 await asyncio.sleep(left_s)
             except asyncio.CancelledError:
                 break
-        await self._pass_gate()
+        await self._pass_gate(context)
+        return self._effect(fields)
+
+    async def _stuck(self, context: JobContext) -> object:
+        """As `_work`, whoever cancels it and however often."""
+        fields = self._began(context)
+        until_s = time.monotonic() + context.args["work_s"]
+        while (left_s := until_s - time.monotonic()) > 0:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(left_s)
+        return self._effect(fields)
+
+    async def _thread(self, context: JobContext) -> object:
+        """As `_work`, in a thread, which nobody can cancel."""
+        fields = self._began(context)
+        await asyncio.to_thread(time.sleep, context.args["work_s"])
+        return self._effect(fields)
+
+    async def _fail(self, context: JobContext) -> object:
+        """As `_work`, but its first run fails."""
+        fields = self._began(context)
+        await self._pass_gate(context)
+        if context.attempt == 1:
+            raise ConnectionResetError("as it was ordered")
         return self._effect(fields)
 
     def _began(self, context: JobContext) -> dict[str, Any]:
@@ -233,8 +265,8 @@ class _Worker:
         self._sink.write(ev="effect", **fields)
         return {"lease": fields["lease"]}
 
-    async def _pass_gate(self) -> None:
-        """Where this process was ordered to wait for a file, wait until it is there."""
-        gate = self._order.get("gate")
-        while gate is not None and not Path(gate).exists():
-            await asyncio.sleep(LOOK_S)
+    async def _pass_gate(self, context: JobContext) -> None:
+        """Where this process, or ``args.when``, names a file to wait for, wait until it is there."""
+        for gate in (self._order.get("gate"), context.args.get("when")):
+            while gate is not None and not Path(gate).exists():
+                await asyncio.sleep(LOOK_S)

@@ -23,6 +23,8 @@ TABLE = {
     "OutcomeUnknown": 75,
     "RequestRejected": 1,
     "CallerError": 1,
+    "JobFailed": 1,
+    "JobUnfinished": 75,
     "InputInvalid": 2,
     "NotFound": 1,
     "ProviderNotFound": 1,

@@ -24,7 +24,7 @@ from fairlead.errors import (
 )
 from fairlead.events import JobFinished
 from fairlead.policy.category import TRANSIENT, Category, Failure
-from fairlead.policy.job import Cancel, Discard, Done, NeedsReauth, Retry, Snooze
+from fairlead.policy.job import Cancel, Discard, Done, NeedsReauth, Snooze
 from fairlead.policy.retry import DEFAULT_RULES, RetryPolicy
 from fairlead.testing.clock import ManualClock
 from fairlead.testing.ids import CountedIds
@@ -235,54 +235,7 @@ async def test_whatever_a_cut_off_handler_raises_it_was_the_timeout() -> None:
     assert outcome.failure.code == "job_timeout"
 
 
-# ---- hostile handlers (E08) ----------------------------------------------------------------------
-
-
-class UnprintableError(Exception):
-    def __str__(self) -> str:
-        raise RuntimeError("no text for you")
-
-
-class MaskedError(Exception):
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        raise RuntimeError("no class for you")
-
-
-class WrongFieldsError(RateLimited):
-    def __init__(self) -> None:
-        super().__init__("x")
-        self.retry_after_s = "soon"  # type: ignore[assignment]
-
-
-HOSTILE: dict[str, Callable[[], BaseException]] = {
-    "unprintable": UnprintableError,
-    "masked": MaskedError,
-    "wrong fields": WrongFieldsError,
-    "huge": lambda: ValueError("x" * 10_000_000),
-    "unstorable": lambda: ValueError("nul \0 and half \ud800"),
-    "exit": lambda: SystemExit(3),
-    "generator exit": GeneratorExit,
-    "several": lambda: ExceptionGroup("several", [ValueError("a"), ReauthRequired("b")]),
-    "several exits": lambda: BaseExceptionGroup("worse", [SystemExit(1)]),
-    "recursion": RecursionError,
-    "memory": MemoryError,
-    "stop": StopAsyncIteration,
-}
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-async def test_no_error_gets_past_the_executor(name: str) -> None:
-    outcome = await outcome_of(raising(HOSTILE[name]()))
-    assert isinstance(outcome, Rescheduled | Discarded)
-    assert outcome.failure is not None
-    assert 0 < len(outcome.failure.reason.encode()) <= 4096
-    assert "\0" not in outcome.failure.reason
-
-
-@pytest.mark.parametrize("answer", [Retry("boom"), Retry(None), Done({1: object()})])  # type: ignore[arg-type]
-async def test_an_outcome_filled_with_nonsense_is_a_failure_or_a_result(answer: object) -> None:
-    assert isinstance(await outcome_of(returning(answer)), Rescheduled | Completed)
+# ---- cancellation --------------------------------------------------------------------------------
 
 
 async def test_a_cancellation_that_nobody_asked_for_is_a_failure() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from datetime import datetime
 
 import pytest
 
 from fairlead.engine.ports import Completed, Job, Schedule
 from fairlead.events import ServiceFailed, TickTaken
 from fairlead.policy.cron import ticks_between
+from fairlead.policy.schedule import tick_delay_s
 from tests.support.process import Fleet, Process
 
 
@@ -71,6 +73,64 @@ async def test_a_paused_schedule_takes_nothing(fleet: Fleet) -> None:
     process = await fleet.start()
     await fleet.advance(300)
     assert process.emit.of(TickTaken) == []
+
+
+async def test_a_person_s_pause_holds_until_it_is_lifted(fleet: Fleet) -> None:
+    every_minute = schedule("scan", "* * * * *", missed="catch_up")
+    await fleet.duties.sync_schedules([every_minute])
+    process = await fleet.start()
+    await fleet.advance(120)
+    assert await fleet.duties.pause("scan", "ann", "not now")
+    await fleet.advance(300)
+    await fleet.duties.sync_schedules([every_minute])  # as a process does that starts
+    await fleet.advance(300)
+    assert len(process.emit.of(TickTaken)) == 2
+    assert await fleet.duties.resume("scan", make_up=False)
+    await fleet.advance(120)
+    assert len(process.emit.of(TickTaken)) == 4  # what fell into the pause is let go
+    assert await fleet.duties.pause("scan", "ann", "once more")
+    await fleet.advance(300)
+    assert await fleet.duties.resume("scan", make_up=True)
+    await fleet.advance(60)
+    assert len(process.emit.of(TickTaken)) == 10
+
+
+async def test_jobs_are_spread_after_their_ticks(fleet: Fleet) -> None:
+    spread = [schedule(f"scan{n}", "@every 30s", jitter_s=10.0, missed="catch_up") for n in range(20)]
+    await fleet.duties.sync_schedules(spread)
+    await fleet.start()
+    began = fleet.database.now
+    await fleet.advance(300)
+    rows = list(fleet.database.jobs.values())
+    assert len(rows) == 20 * 10
+    waits_s = []
+    for row in rows:
+        tick = datetime.fromisoformat(row.args["tick"])
+        assert (tick - began).total_seconds() % 30 == 0
+        expected_s = tick_delay_s(spread[int(row.args["schedule"].removeprefix("scan"))], tick)
+        waits_s.append((row.run_at - tick).total_seconds())
+        assert waits_s[-1] == pytest.approx(expected_s, abs=1e-6)
+    assert 0 <= min(waits_s) < 1 < 9 < max(waits_s) < 10
+
+
+async def test_a_schedule_whose_job_cannot_be_made_stops_no_other_and_is_told_once(fleet: Fleet) -> None:
+    await fleet.duties.sync_schedules([schedule("bad", "* * * * *", args=7), schedule("good", "* * * * *")])
+    process = await fleet.start()
+    await fleet.advance(300)
+    assert [event.schedule for event in process.emit.of(TickTaken)] == ["good"] * 5
+    (told,) = process.emit.of(ServiceFailed)
+    assert "'bad'" in told.reason
+
+
+async def test_an_outage_is_no_fault_of_a_schedule(fleet: Fleet) -> None:
+    await fleet.duties.sync_schedules([schedule("scan", "* * * * *", missed="catch_up")])
+    process = await fleet.start()
+    process.link.away = True
+    await fleet.advance(150)
+    process.link.away = False
+    await fleet.advance(30)
+    assert len(process.emit.of(TickTaken)) == 3
+    assert process.emit.of(ServiceFailed) == []
 
 
 async def test_a_schedule_that_cannot_be_read_stops_no_other_and_is_told_once(fleet: Fleet) -> None:

@@ -13,8 +13,9 @@ from fairlead.engine.ports import ClaimFilter, MemoryUsage
 from fairlead.engine.worker import WorkerSettings
 from fairlead.errors import ConfigInvalid, ReauthRequired, TransientFailure
 from fairlead.events import JobDead, JobFinished, LeaseLost, ServiceFailed, StaleWriteRefused
+from fairlead.policy.backoff import Jitter
 from fairlead.policy.category import Category
-from fairlead.policy.retry import DEFAULT_RULES
+from fairlead.policy.retry import DEFAULT_RULES, RetryPolicy
 from tests.support.engine import IDS, Recorder, half, new_job
 from tests.support.process import LEASE_S, Fleet, Gate, Process
 
@@ -33,6 +34,27 @@ async def test_jobs_run_and_are_acknowledged(fleet: Fleet) -> None:
     await fleet.settle()
     view = await fleet.view(job)
     assert (view.state, view.result, view.attempt) == ("completed", "done", 1)
+
+
+@pytest.mark.parametrize("awaits", [True, False])
+async def test_a_handler_that_cancels_its_own_task_has_failed(fleet: Fleet, awaits: bool) -> None:
+    """Handed back, as what we cancel is, its job would come at once and do so again, for ever."""
+
+    async def cancels_itself(context: JobContext) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        if awaits:
+            await asyncio.sleep(0)
+
+    (job,) = await fleet.enqueue()
+    once = RetryPolicy.uniform(1, base_s=1.0, cap_s=1.0, jitter=Jitter.FULL)
+    process = await fleet.start(Handler("work", cancels_itself, retry=once))
+    await fleet.advance(10)
+    assert len(process.emit.of(JobDead)) == 1
+    view = await fleet.view(job)
+    assert (view.state, view.attempt) == ("discarded", 2)
+    assert len(view.failures) == 2
 
 
 async def test_only_free_places_are_filled(fleet: Fleet) -> None:

@@ -140,7 +140,8 @@ async def test_slow_suspects_leave_other_work_its_share(fleet: Fleet) -> None:
         await fleet.enqueue(new_job("other"))
         await fleet.advance(1)
     assert await fleet.jobs.counts() == {"completed": 205}
-    assert second.operations["claim"] < 400  # a suspect that waits for its turn makes nobody ask in haste
+    # One that finds a job and one that finds no more: a suspect that waits makes nobody ask in haste.
+    assert second.operations["claim"] < 3 * 205
     waits = [later - earlier for earlier, later in pairwise(done_at)]
     assert max(waits) < 23
     assert sum(wait > 10 for wait in waits) == 5  # once per suspect

@@ -51,6 +51,9 @@ class Entry:
 AUTH = Entry(category="permanent_auth", code="invalid_grant", reauth_started_at=T0)
 
 
+KEPT = DeadLetterRules(redrive_after_s=6 * 3600.0)
+HOUR = timedelta(hours=1)
+
 # ---- transient entries -------------------------------------------------------------------------
 
 
@@ -75,6 +78,26 @@ def test_the_cool_down_counts_from_its_last_death() -> None:
 
 def test_a_cool_down_that_ends_beyond_the_hour_is_not_waited_for() -> None:
     assert next_action(Entry(last_at=T0 + 56 * MINUTE), T0 + 57 * MINUTE) == WaitForPerson(T0 + 7 * DAY)
+
+
+def test_the_last_replay_can_be_kept_for_the_end_of_a_long_outage() -> None:
+    assert next_action(Entry(replays=1), T0 + 5 * MINUTE, KEPT) == RedriveNow()
+    entry = Entry(replays=2, last_at=T0 + 30 * MINUTE)
+    late = T0 + 30 * MINUTE + 6 * HOUR
+    assert next_action(entry, T0 + 40 * MINUTE, KEPT) == WaitUntil(late)
+    assert next_action(entry, late, KEPT) == RedriveNow()
+    assert next_action(entry, T0 + 40 * MINUTE) == RedriveNow()  # without the setting: within the window
+    assert next_action(replace(entry, replays=3), late, KEPT) == WaitForPerson(T0 + 7 * DAY)
+
+
+def test_a_kept_replay_is_made_however_old_the_entry_is_but_not_beyond_its_end() -> None:
+    assert next_action(Entry(), T0 + 2 * DAY, KEPT) == RedriveNow()  # the processor was away
+    again = Entry(replays=2, last_at=T0 + 7 * DAY - HOUR)
+    assert next_action(again, T0 + 7 * DAY - HOUR, KEPT) == WaitForPerson(T0 + 7 * DAY)
+    for code in ("poison", "expired"):
+        assert next_action(Entry(code=code), T0 + 7 * HOUR, KEPT) == WaitForPerson(T0 + 7 * DAY)
+    off = DeadLetterRules(max_replays=0, redrive_after_s=60.0)
+    assert next_action(Entry(), T0 + HOUR, off) == WaitForPerson(T0 + 7 * DAY)
 
 
 @pytest.mark.parametrize(("replays", "expected"), [(2, RedriveNow()), (3, WaitForPerson(T0 + 7 * DAY))])

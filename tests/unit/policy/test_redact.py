@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.errors import all_errors
-from fairlead.policy.redact import MASK, looks_like_chance, redact
+from fairlead.policy.redact import MASK, looks_like_chance, redact, redact_values
 
 CANARY = "hunter2"  # short and plain: only its name gives it away
 
@@ -141,6 +141,26 @@ def test_ids_of_ours_stay(found: UUID) -> None:
 def test_it_never_fails_and_what_is_clean_stays_clean(text: str) -> None:
     once = redact(text)
     assert redact(once) == once
+
+
+def test_values_of_json_keep_their_shape() -> None:
+    clean = {"to": "ada@example.com", "max_tokens": 100, "token_type": "Bearer", "ok": True, "none": None}
+    assert redact_values(clean) == clean
+    for key in ("access_token", "Client-Secret", "API_KEY", "password", "tokens"):
+        assert redact_values([{"deep": {key: "x"}}]) == [{"deep": {key: MASK}}]
+    assert redact_values({"note": "sent client_secret=hunter22"}) == {"note": f"sent client_secret={MASK}"}
+    assert redact_values(("sk-aaaaaaaaaaaa", 7)) == [MASK, 7]
+
+
+def test_values_may_be_as_deep_as_they_like() -> None:
+    deep: object = "x"
+    for _ in range(5_000):
+        deep = [deep]
+    kept = redact_values(deep)
+    for _ in range(64):
+        assert isinstance(kept, list)
+        (kept,) = kept
+    assert kept == MASK
 
 
 HARD = [

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
 from enum import IntEnum, StrEnum
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -172,6 +174,34 @@ def test_any_value_is_stored(value: object, max_bytes: int) -> None:
 )
 def test_texts(value: object, expected: str) -> None:
     assert safe_text(value) == expected
+
+
+@pytest.mark.parametrize("worst", [SystemExit(3), asyncio.CancelledError(), GeneratorExit()], ids=repr)
+def test_whatever_its_methods_raise_is_no_way_out(worst: BaseException) -> None:
+    """A text that raises SystemExit would end the process that stores it, and with it all that runs there."""
+
+    class Leaving(Exception):
+        def __str__(self) -> str:
+            raise worst
+
+    class Left(dict[str, int]):
+        def items(self) -> Any:
+            raise worst
+
+    name = type(worst).__name__
+    assert safe_text(Leaving()) == f"Leaving: <its text failed with {name}>"
+    assert safe_json([Leaving()]) == f'["Leaving: <its text failed with {name}>"]'
+    assert safe_json(Left()) == f'{{"unstorable":"{name}"}}'
+
+
+def test_who_interrupts_is_heard() -> None:
+    class Interrupted:
+        def __str__(self) -> str:
+            raise KeyboardInterrupt
+
+    for store in (safe_text, safe_json):
+        with pytest.raises(KeyboardInterrupt):
+            store(Interrupted())
 
 
 def test_ten_megabytes_of_error_are_cut() -> None:

@@ -14,10 +14,12 @@ from fairlead.policy.states import (
     CREDENTIAL,
     DEAD_LETTER,
     JOB,
+    LANE,
     ROTATION,
     CredentialState,
     DeadLetterStatus,
     JobState,
+    LaneState,
     Machine,
     Resolution,
     RotationPhase,
@@ -31,6 +33,7 @@ _ARROW = re.compile(r"^    (\S+) --> (\S+): (\w+)$", re.MULTILINE)
 SECTIONS = dict(_SECTION.findall(PAGE))
 
 MACHINES: dict[str, Machine[Any]] = {
+    "lane.state": LANE,
     "job.state": JOB,
     "credential.state": CREDENTIAL,
     "rotation.phase": ROTATION,
@@ -38,6 +41,7 @@ MACHINES: dict[str, Machine[Any]] = {
 }
 WORDS: dict[str, type[StrEnum]] = {
     "job.state": JobState,
+    "lane.state": LaneState,
     "credential.state": CredentialState,
     "rotation.phase": RotationPhase,
     "dead_letter.status": DeadLetterStatus,

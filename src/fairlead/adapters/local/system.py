@@ -6,6 +6,7 @@ import asyncio
 import random
 import secrets
 import time
+from collections.abc import Callable
 from uuid import UUID
 
 from fairlead.ids import uuid7_from
@@ -26,6 +27,10 @@ class SystemClock:
     async def sleep(self, delay_s: float) -> None:
         """Return after *delay_s* seconds."""
         await asyncio.sleep(delay_s)
+
+    def call_later(self, delay_s: float, act: Callable[[], None]) -> Callable[[], None]:
+        """Call *act* in the running loop after *delay_s* seconds; what is given back prevents it."""
+        return asyncio.get_running_loop().call_later(delay_s, act).cancel
 
 
 class SystemIds:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from uuid import UUID
 
 from fairlead.adapters.postgres.driver import Row
 from fairlead.adapters.postgres.jobrows import args_text, with_values
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sqlfiles import statement
-from fairlead.engine.ports import DeadLetter, NewJob
+from fairlead.engine.ports import DeadLetter, DeadLetterFilter, DeadLetterGroup, NewJob
 from fairlead.errors import Refused
 
 LOOK_EVERY_S = 5.0
@@ -86,6 +87,30 @@ class PostgresDeadLetterStore:
                 limit=limit,
             )
         )
+
+    async def find(
+        self,
+        wanted: DeadLetterFilter,
+        *,
+        limit: int,
+        after: UUID | None = None,
+        oldest_first: bool = False,
+    ) -> list[DeadLetter]:
+        """See the port."""
+        page = {"after": after, "oldest_first": oldest_first, "limit": limit}
+        rows = await self._database.fetch(statement("dead_letter_find"), **asdict(wanted), **page)
+        return _entries(rows)
+
+    async def group(self, wanted: DeadLetterFilter, by: str, limit: int) -> list[DeadLetterGroup]:
+        """See the port."""
+        rows = await self._database.fetch(
+            statement("dead_letter_group"), **asdict(wanted), by=by, limit=limit
+        )
+        return [DeadLetterGroup(**dict(row.items())) for row in rows]
+
+    async def closed_count(self, older_than_s: float) -> int:
+        """See the port."""
+        return await self._number("dead_letter_closed_count", "entries", older_than_s=older_than_s)
 
     async def redrive(self, dead_letter_id: UUID, job: NewJob) -> bool:
         """See the port. The job's replay_of is set to the entry's lineage."""

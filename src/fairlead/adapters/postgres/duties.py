@@ -10,7 +10,7 @@ from fairlead.adapters.postgres.driver import Row
 from fairlead.adapters.postgres.jobrows import args_text, with_values
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sqlfiles import statement
-from fairlead.engine.ports import NewJob, Schedule, ScheduleState
+from fairlead.engine.ports import NewJob, Pause, Schedule, ScheduleState, TakenTick
 
 
 class PostgresDutyStore:
@@ -32,6 +32,7 @@ class PostgresDutyStore:
             "queues": [s.queue for s in schedules],
             "priorities": [s.priority for s in schedules],
             "args": [args_text(s.args, s.tenant_id) for s in schedules],
+            "jitters_s": [s.jitter_s for s in schedules],
             "paused": [s.paused for s in schedules],
         }
         await self._database.again(lambda: self._database.fetch(statement("schedule_sync"), **columns))
@@ -39,6 +40,23 @@ class PostgresDutyStore:
     async def schedules(self) -> list[ScheduleState]:
         """See the port."""
         return [_state(row) for row in await self._database.fetch(statement("schedule_list"))]
+
+    async def pause(self, name: str, by: str, why: str) -> bool:
+        """See the port."""
+        return await self._changed("schedule_pause", name=name, by=by, why=why)
+
+    async def resume(self, name: str, *, make_up: bool) -> bool:
+        """See the port."""
+        return await self._changed("schedule_resume", name=name, make_up=make_up)
+
+    async def remove(self, name: str) -> None:
+        """See the port."""
+        await self._changed("schedule_remove", name=name)
+
+    async def _changed(self, act: str, **values: object) -> bool:
+        """Whether there was such a schedule. Each of these acts may be done twice, so doubt is no trouble."""
+        row = await self._database.again(lambda: self._database.first(statement(act), **values))
+        return row is not None
 
     async def take_tick(
         self, name: str, seen: datetime, tick: datetime, coalesced: int, session_id: UUID, job: NewJob
@@ -55,6 +73,7 @@ class PostgresDutyStore:
             "tenant_id": job.tenant_id,
             "queue": job.queue,
             "priority": job.priority,
+            "delay_s": job.delay_s,
             "args": args_text(job.args, job.tenant_id),
             "unique_key": job.unique_key,
             "notify": self._notify,
@@ -70,6 +89,11 @@ class PostgresDutyStore:
 
         return await self._database.again(take, take_or_taken)
 
+    async def taken(self, name: str, limit: int) -> list[TakenTick]:
+        """See the port."""
+        rows = await self._database.fetch(statement("duty_search"), schedule=name, limit=limit)
+        return [TakenTick(**dict(row.items())) for row in rows]
+
     async def prune(self, older_than_s: float, limit: int) -> int:
         """See the port."""
         row = await self._database.first(statement("duty_prune"), older_than_s=older_than_s, limit=limit)
@@ -79,4 +103,5 @@ class PostgresDutyStore:
 def _state(row: Row) -> ScheduleState:
     fields = with_values(row, "args")
     last_tick, now = fields.pop("last_tick"), fields.pop("now")
-    return ScheduleState(Schedule(**fields), last_tick, now)
+    at, by, why = fields.pop("pause_at"), fields.pop("pause_by"), fields.pop("pause_why")
+    return ScheduleState(Schedule(**fields), last_tick, now, None if at is None else Pause(at, by, why))

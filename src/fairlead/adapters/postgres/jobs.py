@@ -41,8 +41,11 @@ from fairlead.engine.ports import (
 )
 from fairlead.errors import InputInvalid
 from fairlead.ids import Ids
+from fairlead.policy.lane import spread
 
 COUNT_BOUND = 100_000
+WAKE_EVERY_S = 0.05
+"""How often a claim looks for lanes whose time has come while those that are ready are enough."""
 LOST_FOR_S = 60.0  # longer than any statement is at work
 UNIQUE_VIOLATION = "23505"
 
@@ -59,6 +62,7 @@ class PostgresJobStore:
         self._bound = Bound(database, bound)
         self._wake_ups = WakeUps(database, enabled=notify)
         self._turn = 0
+        self._next_wake = 0.0
         self._lost: dict[int, tuple[UUID, float]] = {}  # claims without an answer, by their seed
         self._in_doubt: set[int] = set()  # lease ids of outcomes without an answer
 
@@ -99,15 +103,25 @@ class PostgresJobStore:
     # ---- out -----------------------------------------------------------------------------------
 
     async def claim(self, wanted: ClaimFilter, demand: int, session_id: UUID) -> list[Job]:
-        """See the port. Queues, and kinds if given, take turns at being the first that is asked."""
+        """See the port. Queues take turns at being the first that is asked."""
         if demand <= 0:
             return []
         self._turn += 1
-        query = {"queues": _from(self._turn, wanted.queues), "providers": wanted.providers, "demand": demand}
-        if wanted.kinds:
-            query["kinds"] = _from(self._turn, wanted.kinds)
-            return await self._claim(statement("job_claim_kinds"), session_id, query)
-        return await self._claim(statement("job_claim"), session_id, query)
+        moment = asyncio.get_running_loop().time()
+        wake = moment >= self._next_wake
+        if wake:
+            self._next_wake = moment + WAKE_EVERY_S
+        query = {
+            "queues": _from(self._turn, wanted.queues),
+            "kinds": wanted.kinds,
+            "providers": wanted.providers,
+            "demand": demand,
+            "wake": wake,
+        }
+        jobs = await self._claim(statement("job_claim"), session_id, query)
+        if len(jobs) < demand:
+            self._next_wake = moment
+        return jobs
 
     async def claim_suspect(self, wanted: ClaimFilter, session_id: UUID) -> Job | None:
         """See the port."""
@@ -127,7 +141,7 @@ class PostgresJobStore:
         except (CommitInDoubt, asyncio.CancelledError):
             self._lost[seed] = (session_id, asyncio.get_running_loop().time() + LOST_FOR_S)
             raise
-        return [claimed_job(row) for row in rows]
+        return spread([claimed_job(row) for row in rows])
 
     async def _hand_back_lost(self) -> None:
         """Give back what claims took whose answers never came, for as long as they may still be at work."""

@@ -57,6 +57,8 @@ class Database:
     def __init__(self, pool: Pool, settings: DatabaseSettings) -> None:
         self._pool = pool
         self.settings = settings
+        self.schema: str | None = settings.schema
+        """Where our tables are; None while nobody has migrated the database."""
         self._listener = Listener(self._dedicated)
 
     @classmethod
@@ -79,7 +81,7 @@ class Database:
         database = cls(cast(Pool, pool), settings)
         try:
             async with database._lent() as connection:
-                await checked_server(connection, settings)
+                database.schema = await checked_server(connection, settings) or settings.schema
         except BaseException:
             await database.close()
             raise

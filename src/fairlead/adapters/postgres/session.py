@@ -76,6 +76,7 @@ def _server_settings(settings: DatabaseSettings) -> dict[str, str]:
         "lock_timeout": str(round(settings.statement_timeout_s * 1000)),
         "idle_in_transaction_session_timeout": str(round(settings.command_timeout_s * 2000)),
         "jit": "off",  # our statements are short: compiling one costs more than it saves
+        "plan_cache_mode": "force_generic_plan",  # and planning one each time costs more than running it
     }
 
 
@@ -92,8 +93,8 @@ async def guard_socket(connection: Connection) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-async def checked_server(connection: Connection, settings: DatabaseSettings) -> None:
-    """ConfigInvalid unless the server is one that fairlead can keep its promises on."""
+async def checked_server(connection: Connection, settings: DatabaseSettings) -> str | None:
+    """The schema of our tables, if there are any; ConfigInvalid unless the server is one to rely on."""
     found = (await connection.fetch(statement("server_check").text))[0]
     if found["version"] < MIN_VERSION * 10_000:
         what = f"PostgreSQL {found['version'] // 10_000} is too old: fairlead needs {MIN_VERSION} or newer"
@@ -109,3 +110,5 @@ async def checked_server(connection: Connection, settings: DatabaseSettings) -> 
     if found["engine"] is False:  # row-level security would show it empty tables
         hint = "run GRANT fairlead_engine TO this user; a NOINHERIT user cannot be used"
         raise ConfigInvalid("the database user has not the rights of fairlead_engine", hint=hint)
+    schema: str | None = found["schema"]
+    return schema

@@ -12,6 +12,9 @@ from fairlead.engine.ports.audit import (
     AuditRecord,
     AuditStore,
 )
+from fairlead.engine.ports.callers import (
+    CallerJobs,
+)
 from fairlead.engine.ports.credentials import (
     Condemnation,
     Connection,
@@ -33,6 +36,8 @@ from fairlead.engine.ports.credentials import (
 )
 from fairlead.engine.ports.dead_letters import (
     DeadLetter,
+    DeadLetterFilter,
+    DeadLetterGroup,
     DeadLetterStore,
 )
 from fairlead.engine.ports.host import (
@@ -61,11 +66,13 @@ from fairlead.engine.ports.notices import (
 )
 from fairlead.engine.ports.processes import (
     DutyStore,
+    Pause,
     ProcessIdentity,
     Schedule,
     ScheduleState,
     SessionStore,
     SessionView,
+    TakenTick,
 )
 from fairlead.engine.ports.sealing import (
     DataKey,
@@ -97,6 +104,7 @@ __all__ = [
     "Answered",
     "AuditRecord",
     "AuditStore",
+    "CallerJobs",
     "Cancelled",
     "ClaimFilter",
     "Completed",
@@ -107,6 +115,8 @@ __all__ = [
     "CredentialStore",
     "DataKey",
     "DeadLetter",
+    "DeadLetterFilter",
+    "DeadLetterGroup",
     "DeadLetterStore",
     "Discarded",
     "DueConnection",
@@ -136,6 +146,7 @@ __all__ = [
     "NewJob",
     "NoAnswer",
     "Outcome",
+    "Pause",
     "ProcessIdentity",
     "ProcessProbe",
     "Rescheduled",
@@ -151,6 +162,7 @@ __all__ = [
     "SettleVerdict",
     "Settlement",
     "StoredRecord",
+    "TakenTick",
     "TokenCall",
     "TokenTransport",
     "Unknown",

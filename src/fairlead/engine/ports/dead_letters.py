@@ -48,6 +48,29 @@ class DeadLetter:
     age_s: float  # database's now - first_at
 
 
+@dataclass(frozen=True, slots=True)
+class DeadLetterFilter:
+    """Which entries are meant: those that fit everything that is given."""
+
+    status: str | None = None
+    category: str | None = None
+    code: str | None = None
+    tenant_id: str | None = None
+    provider: str | None = None
+    kind: str | None = None
+    queue: str | None = None
+    older_than_s: float | None = None  # since they first died
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterGroup:
+    """Entries that have *value* in common; *oldest_age_s* since the first of them died."""
+
+    value: str | None
+    entries: int
+    oldest_age_s: float
+
+
 class DeadLetterStore(Protocol):
     """Entries of discarded jobs and what became of them (Q9-Q11, R19)."""
 
@@ -60,6 +83,28 @@ class DeadLetterStore(Protocol):
     async def search(
         self, *, status: str | None, category: str | None, tenant_id: str | None, kind: str | None, limit: int
     ) -> list[DeadLetter]: ...
+
+    async def find(
+        self,
+        wanted: DeadLetterFilter,
+        *,
+        limit: int,
+        after: UUID | None = None,
+        oldest_first: bool = False,
+    ) -> list[DeadLetter]:
+        """Entries that fit, the newest first or the oldest; *after* the last one of the page before."""
+        ...
+
+    async def group(self, wanted: DeadLetterFilter, by: str, limit: int) -> list[DeadLetterGroup]:
+        """Entries that fit, counted *by* category, code, tenant_id, provider, kind, queue or status.
+
+        The most frequent first.
+        """
+        ...
+
+    async def closed_count(self, older_than_s: float) -> int:
+        """How many entries were closed so long ago: what a prune of them deletes."""
+        ...
 
     async def redrive(self, dead_letter_id: UUID, job: NewJob) -> bool:
         """Enqueue *job* as the entry's replay and count it; False if it is closed or already replaying."""

@@ -71,7 +71,7 @@ class SessionStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A cron entry: what to enqueue at each tick. *missed* is ``coalesce`` or ``catch_up``."""
+    """A cron entry as a program declares it: what to enqueue at each tick. policy/schedule.py checks it."""
 
     name: str
     expression: str
@@ -79,10 +79,23 @@ class Schedule:
     tenant_id: str
     timezone: str = "UTC"
     missed: str = "coalesce"
+    """``coalesce`` (one job stands for all missed ticks) or ``catch_up`` (a job for each)."""
     queue: str = "default"
     priority: int = 2
     args: Mapping[str, Json] = field(default_factory=dict)
+    jitter_s: float = 0.0
+    """A job runs up to so much later than its tick, never past the next one; default 0."""
     paused: bool = False
+    """Switched off by the program; a person's pause is apart from it, and either suffices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A person's pause: it outlives every restart, until somebody resumes the schedule."""
+
+    at: datetime
+    by: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,21 +105,65 @@ class ScheduleState:
     schedule: Schedule
     last_tick: datetime
     now: datetime
+    pause: Pause | None = None
+
+    @property
+    def paused(self) -> bool:
+        """True while it takes no ticks, by whoever's will."""
+        return self.schedule.paused or self.pause is not None
+
+
+@dataclass(frozen=True, slots=True)
+class TakenTick:
+    """The record of one tick. *job_id* None: an open job stood for it, no further one was made."""
+
+    tick: datetime
+    taken_at: datetime
+    session_id: UUID
+    coalesced: int
+    job_id: UUID | None
 
 
 class DutyStore(Protocol):
     """Cron ticks, each taken once by compare-and-set (R4)."""
 
     async def sync_schedules(self, schedules: Sequence[Schedule]) -> None:
-        """Insert or update these entries; their last ticks stay as they are."""
+        """Insert or update these entries; last ticks and people's pauses stay as they are.
+
+        A new one begins now, and so does one that its program had paused and pauses no more.
+        """
         ...
 
-    async def schedules(self) -> list[ScheduleState]: ...
+    async def schedules(self) -> list[ScheduleState]:
+        """All of them, by name."""
+        ...
+
+    async def pause(self, name: str, by: str, why: str) -> bool:
+        """Take no more ticks of it. False: there is none; a pause that stands is left as it is."""
+        ...
+
+    async def resume(self, name: str, *, make_up: bool) -> bool:
+        """Lift a person's pause; False: there is no such schedule.
+
+        What fell into the pause is let go, or with *make_up* counts as missed.
+        """
+        ...
+
+    async def remove(self, name: str) -> None:
+        """Forget it; the record of its ticks stays. Gone already: nothing."""
+        ...
 
     async def take_tick(
         self, name: str, seen: datetime, tick: datetime, coalesced: int, session_id: UUID, job: NewJob
     ) -> bool:
-        """Move last_tick from *seen* to *tick*, record the duty and enqueue *job*, all or nothing."""
+        """Move last_tick from *seen* to *tick*, record the duty and enqueue *job*, all or nothing.
+
+        The job is due ``job.delay_s`` after *tick*, at the latest that long from now.
+        """
+        ...
+
+    async def taken(self, name: str, limit: int) -> list[TakenTick]:
+        """The latest ticks of a schedule, the newest first."""
         ...
 
     async def prune(self, older_than_s: float, limit: int) -> int: ...

@@ -8,18 +8,22 @@ one (``coalesce``, T3).
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Literal, cast
 from uuid import UUID
 
 from fairlead.clock import Clock, Draw
-from fairlead.engine.ports import DutyStore, NewJob, Schedule, ScheduleState
+from fairlead.engine.ports import DutyStore, ScheduleState
+from fairlead.engine.schedules import tick_job
 from fairlead.engine.services.heartbeat import Heartbeat
-from fairlead.engine.services.service import Service
+from fairlead.engine.services.service import Service, is_outage
+from fairlead.errors import SetupError
 from fairlead.events import Emit, ServiceFailed, TickTaken
+from fairlead.faultpoint import faultpoint
 from fairlead.ids import Ids
 from fairlead.policy.cron import DueTicks, due_ticks, ticks_between
 from fairlead.policy.safe import safe_text
+from fairlead.policy.schedule import tick_delay_s
 
 LOOK_EVERY_S = 15.0
 """How often schedules are read when no tick is near: so long may a changed schedule go unnoticed."""
@@ -56,27 +60,40 @@ class Scheduler:
             return 1.0
         wait_s = LOOK_EVERY_S
         for state in await self._duties.schedules():
-            if not state.schedule.paused:
+            if not state.paused:
                 wait_s = min(wait_s, await self._one_schedule(state, session_id))
         return wait_s
 
     async def _one_schedule(self, state: ScheduleState, session_id: UUID) -> float:
         """Take the due ticks of one schedule; the seconds until its next one."""
-        schedule = state.schedule
+        name = state.schedule.name
         try:
             due, wait_s = _due(state), _next_s(state)
         except Exception as error:  # noqa: BLE001 (a schedule that cannot be computed stops no other)
-            self._tell_unreadable(schedule.name, safe_text(error))
+            self._tell_unreadable(name, safe_text(error))
             return LOOK_EVERY_S
-        self._unreadable.pop(schedule.name, None)
-        seen = state.last_tick
+        try:
+            await self._take(state, due, session_id)
+        except Exception as error:  # nor does one whose job cannot be made or stored
+            if is_outage(error) or isinstance(error, SetupError):
+                raise
+            self._tell_unreadable(name, safe_text(error))
+            return LOOK_EVERY_S
+        self._unreadable.pop(name, None)
+        return 0.0 if len(due.ticks) == MOST_AT_ONCE else wait_s
+
+    async def _take(self, state: ScheduleState, due: DueTicks, session_id: UUID) -> None:
+        """Take *due* ticks one by one, until another process is seen at it: that one takes the later ones."""
+        schedule, seen = state.schedule, state.last_tick
         for tick in due.ticks:
-            job = _job(schedule, tick, due.coalesced, self._ids.uuid7())
+            delay_s = tick_delay_s(schedule, tick)
+            job = tick_job(schedule, tick, due.coalesced, self._ids.uuid7(), delay_s=delay_s)
+            faultpoint("tick.before_take")
             if not await self._duties.take_tick(schedule.name, seen, tick, due.coalesced, session_id, job):
-                break  # another process is at it, and goes on with the later ones
+                break
+            faultpoint("tick.after_take")
             self._emit(TickTaken(schedule.name, due.coalesced))
             seen = tick
-        return 0.0 if len(due.ticks) == MOST_AT_ONCE else wait_s
 
     def _tell_unreadable(self, name: str, reason: str) -> None:
         """Once per schedule and reason, not once per pass."""
@@ -98,18 +115,3 @@ def _next_s(state: ScheduleState) -> float:
     until = now + timedelta(seconds=LOOK_EVERY_S)
     ahead = ticks_between(schedule.expression, schedule.timezone, now, until, limit=1)
     return (ahead[0] - now).total_seconds() if ahead else LOOK_EVERY_S
-
-
-def _job(schedule: Schedule, tick: datetime, coalesced: int, job_id: UUID) -> NewJob:
-    """A coalescing schedule has one open job: a run that has not ended stands for the later tick too."""
-    every_tick = schedule.missed == "catch_up"
-    unique_key = f"schedule:{schedule.name}:{tick.isoformat()}" if every_tick else f"schedule:{schedule.name}"
-    return NewJob(
-        job_id=job_id,
-        kind=schedule.kind,
-        tenant_id=schedule.tenant_id,
-        queue=schedule.queue,
-        priority=schedule.priority,
-        args={**schedule.args, "schedule": schedule.name, "tick": tick.isoformat(), "coalesced": coalesced},
-        unique_key=unique_key,
-    )

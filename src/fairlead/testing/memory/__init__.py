@@ -10,6 +10,7 @@ from fairlead.testing.memory.database import MemoryDatabase, MemoryLink
 from fairlead.testing.memory.dead_letters import MemoryDeadLetterStore
 from fairlead.testing.memory.duties import MemoryDutyStore
 from fairlead.testing.memory.jobs import MemoryJobStore
+from fairlead.testing.memory.lanes import MemoryLaneStore
 from fairlead.testing.memory.sessions import MemorySessionStore
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "MemoryDeadLetterStore",
     "MemoryDutyStore",
     "MemoryJobStore",
+    "MemoryLaneStore",
     "MemoryLink",
     "MemorySessionStore",
 ]

@@ -11,6 +11,7 @@ from uuid import UUID
 from fairlead.clock import Clock
 from fairlead.errors import DependencyUnavailable
 from fairlead.ids import Ids
+from fairlead.testing.memory.lane_rows import LaneTables
 from fairlead.testing.memory.rows import DeadLetterRow, DutyRow, JobRow, ScheduleRow, SessionRow
 
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)
@@ -32,6 +33,7 @@ class MemoryDatabase:
         self.schedules: dict[str, ScheduleRow] = {}
         self.duties: dict[tuple[str, datetime], DutyRow] = {}
         self.dead_letters: dict[UUID, DeadLetterRow] = {}
+        self.fair = LaneTables()
         self.listeners: list[Callable[[str], None]] = []
         self.rescued_at: datetime | None = None
         self.uninterrupted_since: datetime | None = None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from uuid import UUID
 
-from fairlead.engine.ports import DeadLetter, NewJob
+from fairlead.engine.ports import DeadLetter, DeadLetterFilter, DeadLetterGroup, NewJob
 from fairlead.policy.states import DeadLetterStatus, JobState
 from fairlead.testing.memory.database import MemoryStore, seconds, statement
 from fairlead.testing.memory.enqueue import holder_of, insert
@@ -41,7 +41,47 @@ class MemoryDeadLetterStore(MemoryStore):
             for row in self.database.dead_letters.values()
             if all(value is None or getattr(row, name) == value for name, value in wanted.items())
         ]
-        return self._views(found, limit)
+        newest_first = sorted(found, key=lambda row: row.dead_letter_id, reverse=True)
+        return [self._view(row) for row in newest_first[:limit]]
+
+    @statement
+    def find(
+        self,
+        wanted: DeadLetterFilter,
+        *,
+        limit: int,
+        after: UUID | None = None,
+        oldest_first: bool = False,
+    ) -> list[DeadLetter]:
+        rows = sorted(self._fitting(wanted), key=lambda row: row.dead_letter_id, reverse=not oldest_first)
+        if after is not None:
+            rows = [row for row in rows if (row.dead_letter_id > after) == oldest_first]
+            rows = [row for row in rows if row.dead_letter_id != after]
+        return [self._view(row) for row in rows[:limit]]
+
+    @statement
+    def group(self, wanted: DeadLetterFilter, by: str, limit: int) -> list[DeadLetterGroup]:
+        ages: dict[str | None, list[float]] = {}
+        for row in self._fitting(wanted):
+            ages.setdefault(getattr(row, by), []).append((self.database.now - row.first_at).total_seconds())
+        groups = [DeadLetterGroup(value, len(ages_s), max(ages_s)) for value, ages_s in ages.items()]
+        return sorted(groups, key=lambda group: (-group.entries, str(group.value)))[:limit]
+
+    @statement
+    def closed_count(self, older_than_s: float) -> int:
+        before = self.database.now - seconds(older_than_s)
+        rows = self.database.dead_letters.values()
+        return sum(row.resolved_at is not None and row.resolved_at < before for row in rows)
+
+    def _fitting(self, wanted: DeadLetterFilter) -> list[DeadLetterRow]:
+        given = {name: value for name, value in asdict(wanted).items() if value is not None}
+        older_than_s = given.pop("older_than_s", 0.0)
+        before = self.database.now - seconds(older_than_s)
+        return [
+            row
+            for row in self.database.dead_letters.values()
+            if row.first_at <= before and all(getattr(row, name) == value for name, value in given.items())
+        ]
 
     @statement
     def redrive(self, dead_letter_id: UUID, job: NewJob) -> bool:
@@ -119,9 +159,6 @@ class MemoryDeadLetterStore(MemoryStore):
     def _open_one(self, dead_letter_id: UUID) -> DeadLetterRow | None:
         row = self.database.dead_letters.get(dead_letter_id)
         return row if row is not None and row.open else None
-
-    def _views(self, rows: Iterable[DeadLetterRow], limit: int) -> list[DeadLetter]:
-        return [self._view(row) for row in sorted(rows, key=lambda row: row.first_at)][:limit]
 
     def _view(self, row: DeadLetterRow) -> DeadLetter:
         values = {name: getattr(row, name) for name in _SHARED}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from fairlead.engine.ports import NewJob, Schedule, ScheduleState
+from fairlead.engine.ports import NewJob, Pause, Schedule, ScheduleState, TakenTick
 from fairlead.testing.memory.database import MemoryStore, seconds, statement
 from fairlead.testing.memory.enqueue import insert
 from fairlead.testing.memory.rows import DutyRow, ScheduleRow
@@ -22,27 +23,59 @@ class MemoryDutyStore(MemoryStore):
             if row is None:
                 self.database.schedules[schedule.name] = ScheduleRow(schedule, self.database.now)
             else:
+                if row.schedule.paused and not schedule.paused:
+                    row.last_tick = max(row.last_tick, self.database.now)
                 row.schedule = schedule
 
     @statement
     def schedules(self) -> list[ScheduleState]:
         now = self.database.now
-        return [ScheduleState(row.schedule, row.last_tick, now) for row in self.database.schedules.values()]
+        rows = sorted(self.database.schedules.items())
+        return [ScheduleState(row.schedule, row.last_tick, now, row.pause) for _, row in rows]
+
+    @statement
+    def pause(self, name: str, by: str, why: str) -> bool:
+        row = self.database.schedules.get(name)
+        if row is not None and row.pause is None:
+            row.pause = Pause(self.database.now, by, why)
+        return row is not None
+
+    @statement
+    def resume(self, name: str, *, make_up: bool) -> bool:
+        row = self.database.schedules.get(name)
+        if row is not None and row.pause is not None:
+            row.pause = None
+            row.last_tick = row.last_tick if make_up else max(row.last_tick, self.database.now)
+        return row is not None
+
+    @statement
+    def remove(self, name: str) -> None:
+        self.database.schedules.pop(name, None)
 
     @statement
     def take_tick(
         self, name: str, seen: datetime, tick: datetime, coalesced: int, session_id: UUID, job: NewJob
     ) -> bool:
         row = self.database.schedules.get(name)
-        if row is None or row.last_tick != seen or row.schedule.paused:
+        if row is None or row.last_tick != seen or row.schedule.paused or row.pause is not None:
             return False
         row.last_tick = tick
-        stored = insert(self.database, job)
+        late_s = max(0.0, (self.database.now - tick).total_seconds())
+        stored = insert(self.database, replace(job, delay_s=max(0.0, job.delay_s - late_s)))
         job_id = stored.job_id if stored.inserted else None
         self.database.duties[name, tick] = DutyRow(
             name, tick, session_id, coalesced, job_id, self.database.now
         )
         return True
+
+    @statement
+    def taken(self, name: str, limit: int) -> list[TakenTick]:
+        found = [duty for duty in self.database.duties.values() if duty.schedule == name]
+        found.sort(key=lambda duty: duty.tick, reverse=True)
+        return [
+            TakenTick(duty.tick, duty.taken_at, duty.session_id, duty.coalesced, duty.job_id)
+            for duty in found[:limit]
+        ]
 
     @statement
     def prune(self, older_than_s: float, limit: int) -> int:

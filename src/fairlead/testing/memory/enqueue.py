@@ -5,6 +5,7 @@ from __future__ import annotations
 from fairlead.engine.ports import Enqueued, NewJob
 from fairlead.testing.memory.database import MemoryDatabase, seconds
 from fairlead.testing.memory.rows import OPEN, JobRow
+from fairlead.testing.memory.turns import note_work
 
 
 def insert(database: MemoryDatabase, job: NewJob) -> Enqueued:
@@ -13,9 +14,10 @@ def insert(database: MemoryDatabase, job: NewJob) -> Enqueued:
     if holder is not None:
         if holder.state in OPEN:
             holder.priority = min(holder.priority, job.priority)
+            note_work(database, holder)
         return Enqueued(holder.job_id, inserted=False)
     now = database.now
-    database.jobs[job.job_id] = JobRow(
+    row = database.jobs[job.job_id] = JobRow(
         job_id=job.job_id,
         queue=job.queue,
         kind=job.kind,
@@ -32,6 +34,7 @@ def insert(database: MemoryDatabase, job: NewJob) -> Enqueued:
         args=dict(job.args),
         tags=job.tags,
     )
+    note_work(database, row)
     if job.delay_s <= 0:
         database.notify(job.queue)
     return Enqueued(job.job_id, inserted=True)

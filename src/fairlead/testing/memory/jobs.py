@@ -19,12 +19,15 @@ from fairlead.engine.ports import (
     Rescheduled,
 )
 from fairlead.policy.category import Category
-from fairlead.policy.job import job_label
 from fairlead.policy.states import JobState
 from fairlead.testing.memory.burial import bury, bury_unrun, failure_json, replay_ended
 from fairlead.testing.memory.database import MemoryLink, MemoryStore, seconds, statement
 from fairlead.testing.memory.enqueue import holds_key, insert
+from fairlead.testing.memory.holds import CAP_LOOK_S, Room, last_end, pauses_of
+from fairlead.testing.memory.lane_rows import lane_key
 from fairlead.testing.memory.rows import OPEN, JobRow
+from fairlead.testing.memory.turns import Turns, is_claimable, is_wanted
+from fairlead.testing.memory.views import job_view
 
 
 class MemoryJobStore(MemoryStore):
@@ -32,6 +35,7 @@ class MemoryJobStore(MemoryStore):
 
     def __init__(self, link: MemoryLink) -> None:
         super().__init__(link)
+        self._turn = 0
         self._lost: list[Job] = []  # claimed, and the answer did not arrive
         self._in_doubt: set[int] = set()  # lease ids of outcomes whose answer did not arrive
 
@@ -44,18 +48,20 @@ class MemoryJobStore(MemoryStore):
     async def claim(self, wanted: ClaimFilter, demand: int, session_id: UUID) -> list[Job]:
         await self.link.arrive("claim")
         self._hand_back_lost()
-        ready = [row for row in self._due(wanted, session_id) if row.crash_count == 0]
-        ready.sort(key=lambda row: (row.priority, row.run_at, row.job_id))
-        for row in ready[:demand]:
+        rows: list[JobRow] = []
+        if self.database.is_open(session_id):  # who was declared lost gets nothing
+            self._turn += 1
+            rows = Turns(self.database, wanted, self._turn).take(demand)
+        for row in rows:
             row.started_at = self.database.now
-        jobs = [self._claimed(row, session_id) for row in ready[:demand]]
+        jobs = [self._claimed(row, session_id) for row in rows]
         await self._answer_claim("claim", jobs)
         return jobs
 
     async def claim_suspect(self, wanted: ClaimFilter, session_id: UUID) -> Job | None:
         await self.link.arrive("claim_suspect")
         self._hand_back_lost()
-        suspects = [row for row in self._due(wanted, session_id) if row.crash_count > 0]
+        suspects = list(self._suspects(wanted)) if self.database.is_open(session_id) else []
         suspects.sort(key=lambda row: (row.priority, row.run_at, row.job_id))
         jobs = [self._claimed(row, session_id) for row in suspects[:1]]
         await self._answer_claim("claim_suspect", jobs)
@@ -84,22 +90,16 @@ class MemoryJobStore(MemoryStore):
         row.started_at = row.started_at or self.database.now
         return True
 
-    def _due(self, wanted: ClaimFilter, session_id: UUID) -> Iterator[JobRow]:
-        now = self.database.now
-        if not self.database.is_open(session_id):  # who was declared lost gets nothing
-            return
+    def _suspects(self, wanted: ClaimFilter) -> Iterator[JobRow]:
+        room = Room(self.database)
         for row in self._available(wanted):
-            if row.run_at <= now and (row.expires_at is None or row.expires_at > now):
+            held = pauses_of(self.database, lane_key(row)) or not room.has(lane_key(row))
+            if row.crash_count > 0 and is_claimable(row, self.database.now) and not held:
                 yield row
 
     def _available(self, wanted: ClaimFilter) -> Iterator[JobRow]:
         for row in self.database.jobs.values():
-            if (
-                row.state is JobState.AVAILABLE
-                and (not wanted.queues or row.queue in wanted.queues)
-                and (not wanted.kinds or row.kind in wanted.kinds)
-                and (not wanted.providers or row.provider in wanted.providers)
-            ):
+            if row.state is JobState.AVAILABLE and is_wanted(lane_key(row), wanted):
                 yield row
 
     def _claimed(self, row: JobRow, session_id: UUID) -> Job:
@@ -201,8 +201,19 @@ class MemoryJobStore(MemoryStore):
 
     @statement
     def next_due_s(self, wanted: ClaimFilter) -> float | None:
-        waits = [(row.run_at - self.database.now).total_seconds() for row in self._available(wanted)]
-        return max(0.0, min(waits)) if waits else None
+        room = Room(self.database)
+        waits = [self._wait_s(row, room) for row in self._available(wanted)]
+        return min((wait_s for wait_s in waits if wait_s is not None), default=None)
+
+    def _wait_s(self, row: JobRow, room: Room) -> float | None:
+        """How long until *row* may be had; None: for as long as it is paused, or it will expire."""
+        now, lane = self.database.now, lane_key(row)
+        pauses = pauses_of(self.database, lane)
+        ends = last_end(pauses) if pauses else now
+        if ends is None or (row.expires_at is not None and row.expires_at <= now):
+            return None
+        wait_s = max(0.0, (max(row.run_at, ends) - now).total_seconds())
+        return wait_s if room.has(lane) else max(wait_s, CAP_LOOK_S)
 
     @statement
     def prune(self, retention_s: Mapping[str, float], limit: int) -> int:
@@ -231,7 +242,7 @@ class MemoryJobStore(MemoryStore):
     @statement
     def get(self, job_id: UUID) -> JobView | None:
         row = self.database.jobs.get(job_id)
-        return None if row is None else self._view(row)
+        return None if row is None else job_view(self.database, row)
 
     @statement
     def search(
@@ -239,7 +250,7 @@ class MemoryJobStore(MemoryStore):
     ) -> list[JobView]:
         wanted = {"kind": kind, "tenant_id": tenant_id, "queue": queue}
         views = [
-            self._view(row)
+            job_view(self.database, row)
             for row in sorted(self.database.jobs.values(), key=lambda row: row.job_id, reverse=True)
             if all(value is None or getattr(row, name) == value for name, value in wanted.items())
         ]
@@ -265,26 +276,4 @@ class MemoryJobStore(MemoryStore):
 
     @statement
     def counts(self) -> Mapping[str, int]:
-        return Counter(self._view(row).label for row in self.database.jobs.values())
-
-    def _view(self, row: JobRow) -> JobView:
-        return JobView(
-            job_id=row.job_id,
-            queue=row.queue,
-            kind=row.kind,
-            tenant_id=row.tenant_id,
-            provider=row.provider,
-            state=row.state.value,
-            label=job_label(row.state, due=row.run_at <= self.database.now, attempt=row.attempt),
-            priority=row.priority,
-            attempt=row.attempt,
-            crash_count=row.crash_count,
-            run_at=row.run_at,
-            created_at=row.created_at,
-            finished_at=row.finished_at,
-            expires_at=row.expires_at,
-            unique_key=row.unique_key,
-            args=dict(row.args),
-            failures=list(row.failures),
-            result=row.result,
-        )
+        return Counter(job_view(self.database, row).label for row in self.database.jobs.values())

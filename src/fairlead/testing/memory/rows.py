@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
-from fairlead.engine.ports import Json, ProcessIdentity, Schedule
+from fairlead.engine.ports import Json, Pause, ProcessIdentity, Schedule
 from fairlead.policy.states import DeadLetterStatus, JobState
 
 OPEN = (JobState.AVAILABLE, JobState.RUNNING)
@@ -91,6 +91,7 @@ class ScheduleRow:
 
     schedule: Schedule
     last_tick: datetime
+    pause: Pause | None = None
 
 
 @dataclass(frozen=True, slots=True)

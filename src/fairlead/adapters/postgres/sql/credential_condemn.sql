@@ -2,7 +2,7 @@
 -- Takes   connection_id, generation, rotation_id (NULL: no refresh may be in flight), reason, audit_id,
 --         job_id, job_args (of the notice, which is told once per loss), unique_key
 -- Gives   connection_id; no row if a winner was there: a loser can never disable it
--- Locks   the rotation's and the credential's rows
+-- Locks   the rotation's and the credential's rows, and the job's lane if that is not ready
 -- Needs   the primary keys; the rotation row is the proof that no other owner is at it
 WITH held AS (
     DELETE FROM rotation
@@ -41,9 +41,13 @@ told AS (
            :unique_key::text, true
     FROM condemned JOIN connection USING (connection_id)
     ON CONFLICT (kind, tenant_id, unique_key) WHERE unique_live DO NOTHING
+    RETURNING lane_id, run_at
+),
+lanes AS MATERIALIZED (
+    SELECT lane_touch(array_agg(lane_id), array_agg(run_at)) FROM told HAVING count(*) > 0
 )
 INSERT INTO audit (audit_id, tenant_id, actor, act, provider, connection_id, details)
 SELECT :audit_id::uuid, condemned.tenant_id, 'fairlead', 'connection.needs_reauth', connection.provider,
        condemned.connection_id, jsonb_build_object('generation', :generation::bigint, 'reason', :reason::text)
-FROM condemned JOIN connection USING (connection_id)
+FROM condemned JOIN connection USING (connection_id) LEFT JOIN lanes ON true
 RETURNING connection_id;

@@ -3,7 +3,7 @@
 --         expires_in_s, tags, notify
 -- Gives   dead_letter_id, or no row if the entry is closed, is being replayed, or its unique key is held by another
 --         open job
--- Locks   the entry's row
+-- Locks   the entry's row, and the job's lane if that is not ready
 -- Needs   the primary key; job_unique_idx
 WITH entry AS MATERIALIZED (
     SELECT dead_letter_id, job_id FROM dead_letter
@@ -24,12 +24,15 @@ stored AS (
            :tags::text[], entry.dead_letter_id
     FROM entry LEFT JOIN freed ON true  -- joined, so that the key is out of the index first
     ON CONFLICT (kind, tenant_id, unique_key) WHERE unique_live DO NOTHING
-    RETURNING job_id, queue, run_at
+    RETURNING job_id, queue, run_at, lane_id
+),
+lanes AS MATERIALIZED (
+    SELECT lane_touch(array_agg(lane_id), array_agg(run_at)) FROM stored HAVING count(*) > 0
 ),
 told AS MATERIALIZED (
     SELECT count(pg_notify('fairlead_job', queue)) FROM stored WHERE :notify::boolean AND run_at <= now()
 )
 UPDATE dead_letter SET replays = replays + 1, replay_job_id = stored.job_id, action_due_at = NULL
-FROM stored CROSS JOIN entry CROSS JOIN told
+FROM stored CROSS JOIN entry CROSS JOIN told LEFT JOIN lanes ON true
 WHERE dead_letter.dead_letter_id = entry.dead_letter_id
 RETURNING dead_letter.dead_letter_id

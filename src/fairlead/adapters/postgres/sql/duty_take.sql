@@ -1,28 +1,32 @@
 -- duty_take: take one tick of a schedule: its record and its job, or nothing (R4).
 -- Takes   name, seen (the last tick as the caller knows it), tick, coalesced, session_id, job_id, kind, tenant_id,
---         queue, priority, args, unique_key, notify
+--         queue, priority, delay_s (from the tick to the job, at the latest from now), args, unique_key, notify
 -- Gives   name, or no row if another process was faster, or the schedule is paused or gone
--- Locks   the schedule's row
+-- Locks   the schedule's row, and the job's lane if that is not ready
 -- Needs   the compare-and-set on last_tick; duty's primary key is the proof that no tick is taken twice. Where the
 --         unique key is held by an open job the tick is covered by that one: duty.job_id is then NULL
 WITH moved AS (
     UPDATE schedule SET last_tick = :tick::timestamptz
-    WHERE name = :name::text AND last_tick = :seen::timestamptz AND NOT paused
+    WHERE name = :name::text AND last_tick = :seen::timestamptz AND NOT paused AND pause_at IS NULL
     RETURNING name
 ),
 stored AS (
-    INSERT INTO job (job_id, kind, tenant_id, queue, priority, args, unique_key, unique_live)
-    SELECT :job_id::uuid, :kind::text, :tenant_id::text, :queue::text, :priority::smallint, :args::jsonb,
-           :unique_key::text, :unique_key::text IS NOT NULL
+    INSERT INTO job (job_id, kind, tenant_id, queue, priority, run_at, args, unique_key, unique_live)
+    SELECT :job_id::uuid, :kind::text, :tenant_id::text, :queue::text, :priority::smallint,
+           greatest(now(), least(now(), :tick::timestamptz) + :delay_s::float8 * interval '1 second'),
+           :args::jsonb, :unique_key::text, :unique_key::text IS NOT NULL
     FROM moved
     ON CONFLICT (kind, tenant_id, unique_key) WHERE unique_live DO NOTHING
-    RETURNING job_id, queue
+    RETURNING job_id, queue, run_at, lane_id
+),
+lanes AS MATERIALIZED (
+    SELECT lane_touch(array_agg(lane_id), array_agg(run_at)) FROM stored HAVING count(*) > 0
 ),
 told AS MATERIALIZED (
-    SELECT count(pg_notify('fairlead_job', queue)) FROM stored WHERE :notify::boolean
+    SELECT count(pg_notify('fairlead_job', queue)) FROM stored WHERE :notify::boolean AND run_at <= now()
 ),
 noted AS (
     INSERT INTO duty (schedule, tick, session_id, coalesced, job_id)
     SELECT moved.name, :tick::timestamptz, :session_id::uuid, :coalesced::integer, stored.job_id FROM moved LEFT JOIN stored ON true
 )
-SELECT moved.name, told.count FROM moved CROSS JOIN told
+SELECT moved.name, told.count FROM moved CROSS JOIN told LEFT JOIN lanes ON true

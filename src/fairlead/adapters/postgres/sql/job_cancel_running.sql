@@ -2,7 +2,7 @@
 -- Takes   arrays of one length: job_ids, lease_ids, results (why)
 -- Gives   job_id of those accepted; the others were not running under that lease any more
 -- Locks   the jobs' rows, and those of the dead letters whose replay this was: the processor looks at them again
--- Needs   the primary keys
+-- Needs   the primary keys; lane_uncap, which is asked only where caps are set
 WITH input AS (
     SELECT * FROM unnest(:job_ids::uuid[], :lease_ids::bigint[], :results::jsonb[]) AS i (job_id, lease_id, result)
 ),
@@ -12,12 +12,16 @@ done AS (
         settled_lease_id = input.lease_id, unique_live = coalesce(unique_until > now(), false),
         result = input.result
     FROM input
-    WHERE job.job_id = input.job_id AND job.lease_id = input.lease_id AND job.state = 'running'
-    RETURNING job.job_id, job.replay_of
+    WHERE job.job_id = input.job_id AND job.lease_id = input.lease_id  -- which only a running job has
+    RETURNING job.job_id, job.replay_of, job.tenant_id, job.group_key
 ),
 freed AS (
     UPDATE dead_letter SET replay_job_id = NULL, action_due_at = now()
     FROM done
     WHERE dead_letter_id = done.replay_of AND replay_job_id = done.job_id AND status = 'pending_review'
+),
+places AS MATERIALIZED (
+    SELECT lane_uncap(array_agg(tenant_id), array_agg(group_key)) FROM done
+    WHERE EXISTS (SELECT FROM running_cap) HAVING count(*) > 0
 )
-SELECT job_id FROM done
+SELECT job_id FROM done LEFT JOIN places ON true

@@ -3,9 +3,9 @@
 --         delays_s, args, unique_keys, unique_for_s (NULL: only while open), expires_in_s, tags (JSON lists),
 --         replay_of; and notify (tell listening workers about what is due now, once per queue)
 -- Gives   asked_id, job_id, inserted, for each job asked for
--- Locks   the new rows, and the open jobs whose priority is raised; new keys are taken in key order, so that
+-- Locks   the new rows, the open jobs whose priority is raised, and lanes that are not ready; new keys are taken in key order, so that
 --         two callers never wait for each other
--- Needs   job_unique_idx; job ids that are new (a known one breaks the primary key: see job_present)
+-- Needs   job_unique_idx; lane_touch; job ids that are new (a known one breaks the primary key: see job_present)
 WITH input AS MATERIALIZED (
     SELECT i.*,
         CASE WHEN i.unique_key IS NULL THEN i.job_id
@@ -36,6 +36,7 @@ raised AS (
     UPDATE job SET priority = wanted.priority
     FROM (SELECT job_id, min(asked_priority) AS priority FROM held GROUP BY job_id ORDER BY job_id) AS wanted
     WHERE job.job_id = wanted.job_id AND job.state = 'available' AND job.priority > wanted.priority
+    RETURNING job.lane_id, job.run_at, job.crash_count
 ),
 stored AS (
     INSERT INTO job (job_id, kind, tenant_id, queue, provider, group_key, priority, run_at, args, unique_key,
@@ -53,7 +54,16 @@ stored AS (
     -- reached only in a race: the key was taken after this statement began
     ON CONFLICT (kind, tenant_id, unique_key) WHERE unique_live
         DO UPDATE SET priority = least(job.priority, excluded.priority)
-    RETURNING job.job_id, job.kind, job.tenant_id, job.unique_key, job.queue, job.run_at
+    RETURNING job.job_id, job.kind, job.tenant_id, job.unique_key, job.queue, job.run_at, job.lane_id
+),
+lanes AS MATERIALIZED (
+    SELECT lane_touch(array_agg(lane_id), array_agg(run_at))
+    FROM (
+        SELECT lane_id, min(run_at) AS run_at FROM (
+            SELECT lane_id, run_at FROM stored
+            UNION ALL SELECT lane_id, run_at FROM raised WHERE crash_count = 0) AS come
+        GROUP BY lane_id) AS once
+    HAVING count(*) > 0
 ),
 told AS MATERIALIZED (
     SELECT count(pg_notify('fairlead_job', due.queue)) AS queues
@@ -65,6 +75,7 @@ SELECT
     input.unique_key IS NULL OR (held.job_id IS NULL AND stored.job_id = input.job_id) AS inserted
 FROM input
     CROSS JOIN told
+    LEFT JOIN lanes ON true
     LEFT JOIN held ON held.asked_id = input.job_id
     LEFT JOIN stored ON stored.kind = input.kind AND stored.tenant_id = input.tenant_id
         AND stored.unique_key = input.unique_key

@@ -1,11 +1,17 @@
 -- job_hand_back: give back what claims got whose answers were lost for good.
 -- Takes   arrays of one length: session_ids, lease_seeds (of those claims)
 -- Gives   job_id of those given back, their attempt restored
--- Locks   their rows
--- Needs   job_running_idx
-UPDATE job SET
-    state = 'available', attempt = greatest(attempt - 1, 0), lease_id = NULL, session_id = NULL, started_at = NULL
-FROM unnest(:session_ids::uuid[], :lease_seeds::bigint[]) AS lost (session_id, lease_seed)
-WHERE job.session_id = lost.session_id AND job.state = 'running'
-    AND job.lease_id = uuid_hash_extended(job.job_id, lost.lease_seed) & 9223372036854775807
-RETURNING job.job_id
+-- Locks   their rows, and their lanes if these are not ready
+-- Needs   job_running_idx; lane_touch
+WITH back AS (
+    UPDATE job SET
+        state = 'available', attempt = greatest(attempt - 1, 0), lease_id = NULL, session_id = NULL, started_at = NULL
+    FROM unnest(:session_ids::uuid[], :lease_seeds::bigint[]) AS lost (session_id, lease_seed)
+    WHERE job.session_id = lost.session_id AND job.state = 'running'
+        AND job.lease_id = uuid_hash_extended(job.job_id, lost.lease_seed) & 9223372036854775807
+    RETURNING job.job_id, job.lane_id, job.run_at, job.crash_count
+),
+lanes AS MATERIALIZED (
+    SELECT lane_touch(array_agg(lane_id), array_agg(run_at)) FROM back WHERE crash_count = 0 HAVING count(*) > 0
+)
+SELECT back.job_id FROM back LEFT JOIN lanes ON true

@@ -1,39 +1,35 @@
--- job_next_due: when the next available job is due.
+-- job_next_due: when there may be something to claim.
 -- Takes   queues, kinds and providers (empty: any)
--- Gives   one row: due_in_s, 0 or less if one is due, NULL if there is none
+-- Gives   one row: due_in_s, 0 or less if a lane is ready or a suspect is due, NULL if nothing waits
 -- Locks   nothing
--- Needs   job_ready_idx or, with kinds, job_kind_idx; job_suspect_idx
-WITH ready AS (
-    SELECT next.run_at
-    FROM generate_series(0, 3) AS level, unnest(:queues::text[]) AS named (queue) CROSS JOIN LATERAL (
-        SELECT run_at FROM job
-        WHERE cardinality(:kinds::text[]) = 0
-            AND job.queue = named.queue AND job.priority = level
-            AND job.state = 'available' AND job.crash_count = 0
-            AND (cardinality(:providers::text[]) = 0 OR job.provider = ANY(:providers::text[]))
-        ORDER BY job.run_at, job.job_id LIMIT 1
-    ) AS next
-),
-ready_kind AS (
-    SELECT next.run_at
-    FROM generate_series(0, 3) AS level, unnest(:queues::text[]) AS named (queue),
-        unnest(:kinds::text[]) AS wanted (kind) CROSS JOIN LATERAL (
-        SELECT run_at FROM job
-        WHERE job.queue = named.queue AND job.kind = wanted.kind AND job.priority = level
-            AND job.state = 'available' AND job.crash_count = 0
-            AND (cardinality(:providers::text[]) = 0 OR job.provider = ANY(:providers::text[]))
-        ORDER BY job.run_at, job.job_id LIMIT 1
-    ) AS next
-),
-suspect AS (
-    SELECT next.run_at
-    FROM unnest(:queues::text[]) AS named (queue) CROSS JOIN LATERAL (
-        SELECT run_at FROM job
+-- Needs   lane_ready_idx; lane_wake_idx; job_suspect_idx. Where 200 parked lanes of others
+--         come first it answers too early: that costs one look
+SELECT extract(epoch FROM min(at) - now())::float8 AS due_in_s
+FROM (
+    SELECT now() AS at FROM lane_floor f, unnest(:queues::text[]) AS named (queue)
+    WHERE f.queue = named.queue AND (cardinality(:kinds::text[]) = 0 OR f.kind = ANY(:kinds::text[])) AND EXISTS (
+        SELECT FROM lane
+        WHERE lane.queue = f.queue AND lane.kind = f.kind AND lane.level = f.level AND lane.state = 'ready'
+            AND lane.vtime >= f.vtime
+            AND (cardinality(:providers::text[]) = 0 OR lane.provider = ANY(:providers::text[])))
+    UNION ALL
+    SELECT coalesce(
+        min(wake_at) FILTER (WHERE queue = ANY(:queues::text[])
+            AND (cardinality(:kinds::text[]) = 0 OR kind = ANY(:kinds::text[]))
+            AND (cardinality(:providers::text[]) = 0 OR provider = ANY(:providers::text[]))),
+        CASE WHEN count(*) = 200 THEN max(wake_at) END)  -- further than that we do not look now
+    FROM (
+        SELECT wake_at, queue, kind, provider FROM lane
+        WHERE state = 'parked' AND wake_at < 'infinity' AND wake_at >= (SELECT f.wake_at FROM lane_wake_floor f)
+        ORDER BY wake_at LIMIT 200) AS soonest
+    UNION ALL
+    (SELECT now() FROM lane_wake LIMIT 1)
+    UNION ALL
+    SELECT suspect.at FROM unnest(:queues::text[]) AS named (queue) CROSS JOIN LATERAL (
+        SELECT greatest(run_at, paused_until(queue, kind, coalesce(provider, ''), tenant_id, group_key)) AS at FROM job
         WHERE job.queue = named.queue AND job.state = 'available' AND job.crash_count > 0
             AND (cardinality(:kinds::text[]) = 0 OR job.kind = ANY(:kinds::text[]))
             AND (cardinality(:providers::text[]) = 0 OR job.provider = ANY(:providers::text[]))
-        ORDER BY job.run_at, job.job_id LIMIT 1
-    ) AS next
-)
-SELECT extract(epoch FROM min(run_at) - now())::float8 AS due_in_s
-FROM (SELECT run_at FROM ready UNION ALL SELECT run_at FROM ready_kind UNION ALL SELECT run_at FROM suspect) AS every
+    ) AS suspect
+    WHERE suspect.at < 'infinity'
+) AS every

@@ -2,17 +2,27 @@
 -- Takes   arrays of one length: job_ids, lease_ids, delays_s, failures (NULL: no attempt was burnt), streaks
 --         (NULL: as they were)
 -- Gives   job_id of those accepted; the others were not running under that lease any more
--- Locks   the jobs' rows
--- Needs   the primary key. A run that ended without a crash clears the crash count; a suspect that never began
---         stays one (R3)
-UPDATE job SET
-    state = 'available', run_at = now() + input.delay_s * interval '1 second',
-    attempt = CASE WHEN input.failure IS NULL THEN greatest(attempt - 1, 0) ELSE attempt END,
-    crash_count = CASE WHEN started_at IS NULL THEN crash_count ELSE 0 END,
-    lease_id = NULL, session_id = NULL, started_at = NULL, settled_lease_id = input.lease_id,
-    failures = CASE WHEN input.failure IS NULL THEN failures ELSE failure_added(failures, input.failure) END,
-    streaks = coalesce(input.streaks, job.streaks)
-FROM unnest(:job_ids::uuid[], :lease_ids::bigint[], :delays_s::float8[], :failures::jsonb[], :streaks::jsonb[])
-    AS input (job_id, lease_id, delay_s, failure, streaks)
-WHERE job.job_id = input.job_id AND job.lease_id = input.lease_id AND job.state = 'running'
-RETURNING job.job_id
+-- Locks   the jobs' rows, and their lanes if these are not ready
+-- Needs   the primary key; lane_touch, lane_uncap. A run that ended without a crash clears the crash count; a
+--         suspect that never began stays one (R3)
+WITH back AS (
+    UPDATE job SET
+        state = 'available', run_at = now() + input.delay_s * interval '1 second',
+        attempt = CASE WHEN input.failure IS NULL THEN greatest(attempt - 1, 0) ELSE attempt END,
+        crash_count = CASE WHEN started_at IS NULL THEN crash_count ELSE 0 END,
+        lease_id = NULL, session_id = NULL, started_at = NULL, settled_lease_id = input.lease_id,
+        failures = CASE WHEN input.failure IS NULL THEN failures ELSE failure_added(failures, input.failure) END,
+        streaks = coalesce(input.streaks, job.streaks)
+    FROM unnest(:job_ids::uuid[], :lease_ids::bigint[], :delays_s::float8[], :failures::jsonb[], :streaks::jsonb[])
+        AS input (job_id, lease_id, delay_s, failure, streaks)
+    WHERE job.job_id = input.job_id AND job.lease_id = input.lease_id  -- which only a running job has
+    RETURNING job.job_id, job.lane_id, job.run_at, job.crash_count, job.tenant_id, job.group_key
+),
+lanes AS MATERIALIZED (
+    SELECT lane_touch(array_agg(lane_id), array_agg(run_at)) FROM back WHERE crash_count = 0 HAVING count(*) > 0
+),
+places AS MATERIALIZED (
+    SELECT lane_uncap(array_agg(tenant_id), array_agg(group_key)) FROM back
+    WHERE EXISTS (SELECT FROM running_cap) HAVING count(*) > 0
+)
+SELECT back.job_id FROM back LEFT JOIN lanes ON true LEFT JOIN places ON true

@@ -1,10 +1,13 @@
 -- job_retry_now: make an available job due now.
 -- Takes   job_id
 -- Gives   job_id, or no row if it is not available
--- Locks   its row
--- Needs   the primary key
+-- Locks   its row, and its lane if that is not ready
+-- Needs   the primary key; lane_touch
 WITH due AS (
     UPDATE job SET run_at = least(run_at, now()) WHERE job_id = :job_id AND state = 'available'
-    RETURNING job_id, queue
+    RETURNING job_id, queue, lane_id, run_at, crash_count
+),
+lanes AS MATERIALIZED (
+    SELECT lane_touch(array_agg(lane_id), array_agg(run_at)) FROM due WHERE crash_count = 0 HAVING count(*) > 0
 )
-SELECT job_id, pg_notify('fairlead_job', queue) FROM due
+SELECT job_id, pg_notify('fairlead_job', queue) FROM due LEFT JOIN lanes ON true

@@ -1,19 +1,24 @@
--- schedule_sync: insert or update cron entries; their last ticks stay as they are.
+-- schedule_sync: insert or update cron entries; their last ticks and people's pauses stay as they are.
 -- Takes   arrays of one length: names, expressions, kinds, tenant_ids, timezones, missed, queues, priorities,
---         args, paused
+--         args, jitters_s, paused
 -- Gives   nothing
 -- Locks   the rows that change, in the order of their names
--- Needs   the primary key
-INSERT INTO schedule AS s (name, expression, kind, tenant_id, timezone, missed, queue, priority, args, paused)
-SELECT * FROM unnest(
+-- Needs   the primary key. One that its program had paused and pauses no more begins now: what it slept
+--         through is not missed
+INSERT INTO schedule AS s
+    (name, expression, kind, tenant_id, timezone, missed, queue, priority, args, jitter, paused)
+SELECT i.name, i.expression, i.kind, i.tenant_id, i.timezone, i.missed, i.queue, i.priority, i.args,
+    i.jitter_s * interval '1 second', i.paused
+FROM unnest(
     :names::text[], :expressions::text[], :kinds::text[], :tenant_ids::text[], :timezones::text[], :missed::text[],
-    :queues::text[], :priorities::smallint[], :args::jsonb[], :paused::boolean[])
-    AS i (name, expression, kind, tenant_id, timezone, missed, queue, priority, args, paused)
+    :queues::text[], :priorities::smallint[], :args::jsonb[], :jitters_s::float8[], :paused::boolean[])
+    AS i (name, expression, kind, tenant_id, timezone, missed, queue, priority, args, jitter_s, paused)
 ORDER BY i.name
 ON CONFLICT (name) DO UPDATE SET
     expression = excluded.expression, kind = excluded.kind, tenant_id = excluded.tenant_id,
     timezone = excluded.timezone, missed = excluded.missed, queue = excluded.queue, priority = excluded.priority,
-    args = excluded.args, paused = excluded.paused, updated_at = now()
-WHERE (s.expression, s.kind, s.tenant_id, s.timezone, s.missed, s.queue, s.priority, s.args, s.paused)
+    args = excluded.args, jitter = excluded.jitter, paused = excluded.paused, updated_at = now(),
+    last_tick = CASE WHEN s.paused AND NOT excluded.paused THEN greatest(s.last_tick, now()) ELSE s.last_tick END
+WHERE (s.expression, s.kind, s.tenant_id, s.timezone, s.missed, s.queue, s.priority, s.args, s.jitter, s.paused)
     IS DISTINCT FROM (excluded.expression, excluded.kind, excluded.tenant_id, excluded.timezone, excluded.missed,
-                      excluded.queue, excluded.priority, excluded.args, excluded.paused)
+                      excluded.queue, excluded.priority, excluded.args, excluded.jitter, excluded.paused)

@@ -68,7 +68,10 @@ freed AS (
             'reason', 'its worker died; this counts as no attempt')) END
     FROM judged
     WHERE job.job_id = judged.job_id AND NOT judged.dies
-    RETURNING job.queue
+    RETURNING job.queue, job.lane_id, job.run_at, job.crash_count
+),
+lanes AS MATERIALIZED (  -- of those that had not begun; a suspect is claimed by itself
+    SELECT lane_touch(array_agg(lane_id), array_agg(run_at)) FROM freed WHERE crash_count = 0 HAVING count(*) > 0
 ),
 dead AS (
     UPDATE job SET
@@ -97,4 +100,4 @@ SELECT
     (SELECT count(*) FROM freed) AS rescued,
     (SELECT count(*) FROM buried) AS dead,
     told.count AS queues
-FROM swept CROSS JOIN told
+FROM swept CROSS JOIN told LEFT JOIN lanes ON true

@@ -1,0 +1,113 @@
+"""A queue for benchmarks of the claim: its stores, one session, a backlog, and claims one after the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from bench.databases import connected, fresh_database, settle
+from fairlead.adapters.postgres.jobs import PostgresJobStore
+from fairlead.adapters.postgres.lanes import PostgresLaneStore
+from fairlead.adapters.postgres.migrate import Migrator
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.sessions import PostgresSessionStore
+from fairlead.engine.ports import ClaimFilter, Completed, Job, NewJob, ProcessIdentity
+from fairlead.testing.ids import CountedIds
+
+KIND = "noop"
+WANTED = ClaimFilter(kinds=(KIND,))
+TEND_EVERY_S = 1.0
+"""How often floors are raised, as a service of every process does."""
+BACKLOG = """
+INSERT INTO job (job_id, kind, tenant_id, run_at)
+SELECT gen_random_uuid(), $1, 't' || i % $2::integer, now() - interval '1 hour' + i * interval '1 ms'
+FROM generate_series(1, $3::integer) AS i
+"""
+LANES = """
+SELECT lane_touch(array_agg(lane_id), array_agg(run_at)) FROM (
+    SELECT lane_id, min(run_at) AS run_at FROM job WHERE state = 'available' GROUP BY lane_id) AS waiting
+"""
+
+
+@dataclass(slots=True)
+class Queue:
+    """Made by `queue`."""
+
+    database: Database
+    session_id: UUID
+    ids: CountedIds = field(default_factory=CountedIds)
+    jobs: PostgresJobStore = field(init=False)
+    lanes: PostgresLaneStore = field(init=False)
+    _tended_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.jobs = PostgresJobStore(self.database, self.ids, notify=False)
+        self.lanes = PostgresLaneStore(self.database, notify=False)
+
+    async def enqueue(self, tenants: Sequence[str], **fields: Any) -> list[UUID]:
+        """One job for each of *tenants*, alike; their ids."""
+        return await self.store([self.job(tenant, **fields) for tenant in tenants])
+
+    def job(self, tenant: str, **fields: Any) -> NewJob:
+        """A job to store."""
+        return NewJob(self.ids.uuid7(), KIND, tenant, **fields)
+
+    async def store(self, jobs: Sequence[NewJob]) -> list[UUID]:
+        """Store *jobs*; their ids."""
+        for start in range(0, len(jobs), 1000):
+            await self.jobs.enqueue(jobs[start : start + 1000])
+        return [job.job_id for job in jobs]
+
+    async def claim(self, demand: int) -> list[Job]:
+        """One claim."""
+        return await self.jobs.claim(WANTED, demand, self.session_id)
+
+    async def done(self, jobs: Sequence[Job]) -> None:
+        """They are completed; and what a service does each second is done if it is due."""
+        await self.jobs.acknowledge([Completed(job.job_id, job.lease_id) for job in jobs])
+        if time.monotonic() >= self._tended_s + TEND_EVERY_S:
+            self._tended_s = time.monotonic()
+            await self.lanes.raise_floors(0.0)
+
+    async def served(self, most: int, demand: int) -> list[Job]:
+        """The first *most* jobs in the order of their claims, each completed at once."""
+        jobs: list[Job] = []
+        while len(jobs) < most and (batch := await self.claim(min(demand, most - len(jobs)))):
+            await self.done(batch)
+            jobs += batch
+        return jobs
+
+
+@asynccontextmanager
+async def queue(
+    server_url: str, name: str, backlog: tuple[int, int] = (0, 0), connections: int = 8
+) -> AsyncIterator[Queue]:
+    """A queue in a database of its own, with a *backlog* of so many jobs of so many tenants by turns."""
+    async with fresh_database(server_url, name) as url:
+        settings = DatabaseSettings(dsn=url, max_size=connections)
+        await Migrator(settings).apply()
+        jobs, tenants = backlog
+        if jobs:
+            async with connected(url) as connection:
+                await connection.execute("SET jit = off")
+                await connection.execute(BACKLOG, KIND, tenants, jobs)
+                await connection.execute(LANES)
+        await settle(url)
+        database = await Database.open(settings)
+        try:
+            yield Queue(database, await _session(database))
+        finally:
+            await database.close()
+
+
+async def _session(database: Database) -> UUID:
+    ids = CountedIds(start=1_000_000)
+    session_id = ids.uuid7()
+    identity = ProcessIdentity("bench", "boot", "pid:[1]", 1, "1")
+    await PostgresSessionStore(database, ids).open(session_id, identity, 3600.0, "1")
+    return session_id

@@ -1,0 +1,1 @@
+"""What PostgreSQL gives to the least code that could do the work: the limits that rows are measured by."""

@@ -1,0 +1,72 @@
+"""Oban for Python, the open version; all default but the queue's limit, which is its batch too."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from bench.sides import Sample, Skipped, Watch
+
+try:
+    from oban import Oban, worker
+    from oban.schema import install
+except ImportError as error:
+    needed = "`pip install oban`, which builds a C extension"
+    raise Skipped("needs Python 3.12" if sys.version_info < (3, 12) else needed) from error
+
+PACKAGE = "oban"
+LOOP = "uvloop"  # its command runs on it
+LIMIT = 100
+SETTINGS: Mapping[str, Any] = {"limit": LIMIT}
+OPEN = "SELECT count(*) FROM oban_jobs WHERE state IN ('available', 'scheduled', 'executing', 'retryable')"
+
+_watch = Watch()
+
+
+@worker(queue="default")
+class Noop:
+    """Found by its name when a job runs."""
+
+    async def process(self, job: Any) -> None:
+        """Nothing."""
+        _watch.ran()
+
+
+async def prepare(url: str) -> None:
+    """``oban install``."""
+    pool = await Oban.create_pool(url)
+    await install(pool)
+    await pool.close()
+
+
+class _Producer:
+    def __init__(self, oban: Oban) -> None:
+        self._oban = oban
+
+    async def one(self, job: Sample) -> None:
+        await self._oban.enqueue(Noop.new(dict(job.args)))
+
+    async def many(self, jobs: Sequence[Sample]) -> None:
+        for start in range(0, len(jobs), 1000):
+            await self._oban.enqueue_many(Noop.new(dict(job.args)) for job in jobs[start : start + 1000])
+
+
+@asynccontextmanager
+async def producer(url: str) -> AsyncIterator[_Producer]:
+    """An instance without queues."""
+    pool = await Oban.create_pool(url)
+    async with Oban(pool=pool) as oban:
+        yield _Producer(oban)
+    await pool.close()
+
+
+async def work(url: str, watch: Watch, _options: Mapping[str, Any]) -> None:
+    """``oban start --queues default:100``."""
+    global _watch  # noqa: PLW0603 (a worker class is made by its queue, without our arguments)
+    _watch = watch
+    pool = await Oban.create_pool(url)
+    async with Oban(pool=pool, queues={"default": LIMIT}):
+        await asyncio.Event().wait()

@@ -1,0 +1,337 @@
+"""Fair shares on PostgreSQL: see fairlead.engine.ports.lanes.LaneStore.
+
+What people set is written first, in a statement of its own. Then `lane_barrier` waits until every lane that
+is being made at this moment is there to be seen: who makes one from then on has read the new settings. Only
+then are the lanes changed. So no lane is missed, and nobody who holds one is waited for in a circle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from fairlead.adapters.postgres.driver import Row
+from fairlead.adapters.postgres.jobrows import with_values
+from fairlead.adapters.postgres.jsonb import decoded
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.engine.ports import JobView
+from fairlead.engine.ports.lanes import (
+    Explanation,
+    GroupCap,
+    PauseView,
+    Swept,
+    TenantShare,
+    TenantTurn,
+    Tier,
+)
+from fairlead.errors import InputInvalid
+from fairlead.policy.lane import LONGEST_WAIT_S, QUANTUM, STRIDE, Scope, ScopeKind, current_priority
+from fairlead.policy.names import shown
+from fairlead.policy.waiting import Facts, FullCap, HeldBy, why_it_waits
+
+COUNT_BOUND = 1_000
+WAKE_AT_ONCE = 1_000
+"""Lanes that are made ready by whoever ends a pause; what is left, the next claims wake."""
+SWEEP_BATCH = 10_000
+FOREIGN_KEY_VIOLATION = "23503"
+
+FLOORS, AGE, SWEEP = "lane_floors", "lane_age", "lane_sweep"
+
+
+class PostgresLaneStore:
+    """See the port. *notify* False: workers poll."""
+
+    def __init__(self, database: Database, *, notify: bool = True) -> None:
+        self._database = database
+        self._notify = notify
+
+    # ---- pauses --------------------------------------------------------------------------------
+
+    async def pause(self, scope: Scope, for_s: float | None, *, reason: str, by: str) -> int:
+        """See the port."""
+        about = _columns(scope)
+        values = {**about, "for_s": for_s, "reason": reason, "by": by}
+        await self._database.again(lambda: self._database.fetch(statement("pause_set"), **values))
+        lane_ids = await self._settled_lanes(about)
+        await self._database.again(
+            lambda: self._database.fetch(statement("lane_pause"), lane_ids=lane_ids, **about)
+        )
+        return await self._due_among(lane_ids)
+
+    async def resume(self, scope: Scope) -> bool:
+        """See the port. Its lanes are ready again when this ends, as far as nothing else holds them."""
+        about = _columns(scope)
+        row = await self._database.again(lambda: self._database.first(statement("pause_end"), **about))
+        lane_ids = await self._lanes(
+            about
+        )  # whoever parked one had locked the pause, so now it is to be seen
+        await self._database.again(
+            lambda: self._database.fetch(statement("lane_unpause"), lane_ids=lane_ids, notify=self._notify)
+        )
+        await self._database.again(lambda: self._database.fetch(statement("lane_wake_up"), most=WAKE_AT_ONCE))
+        return row is not None and bool(row["in_force"])
+
+    async def due_lanes(self, scope: Scope) -> int:
+        """See the port."""
+        return await self._due_among(await self._lanes(_columns(scope)))
+
+    async def pauses(self, limit: int) -> list[PauseView]:
+        """See the port. Of a pause no more than 1,000 lanes are counted."""
+        rows = await self._database.fetch(statement("pause_list"), limit=limit, bound=COUNT_BOUND)
+        return [
+            PauseView(_scope(row), row["until"], row["reason"], row["paused_by"], row["since"], row["lanes"])
+            for row in rows
+        ]
+
+    async def _settled_lanes(self, about: dict[str, str]) -> list[UUID]:
+        """The lanes of a scope, none of which is still being made by somebody who read older settings."""
+        await self._database.again(lambda: self._database.fetch(statement("lane_barrier")))
+        return await self._lanes(about)
+
+    async def _lanes(self, about: dict[str, str]) -> list[UUID]:
+        rows = await self._database.fetch(statement("lane_in_scope"), **about)
+        return [row["lane_id"] for row in rows]
+
+    async def _due_among(self, lane_ids: Sequence[UUID]) -> int:
+        row = await self._database.first(statement("lane_due_count"), lane_ids=lane_ids)
+        return int(row["lanes"]) if row else 0
+
+    # ---- shares --------------------------------------------------------------------------------
+
+    async def set_tenant(self, share: TenantShare) -> None:
+        """See the port."""
+        values: dict[str, object] = {"tenant_id": share.tenant_id}
+        name = "tenant_forget"
+        if share != TenantShare(share.tenant_id):
+            name = "tenant_set"
+            values |= {"tier": share.tier, "weight": share.weight, "max_running": share.max_running}
+        try:
+            await self._database.again(lambda: self._write_shares(name, values, [share.tenant_id]))
+        except InputInvalid as error:
+            if error.reason != FOREIGN_KEY_VIOLATION:
+                raise
+            hint = "see `fairlead tenants tiers`"
+            told = f"there is no tier {shown(share.tier)}"
+            raise InputInvalid(told, tenant=share.tenant_id, hint=hint) from None
+        await self._apply([share.tenant_id])
+
+    async def set_tier(self, tier: Tier) -> int:
+        """See the port."""
+        values: dict[str, object] = {
+            "name": tier.name,
+            "weight": tier.weight,
+            "max_running": tier.max_running,
+        }
+        tenant_ids = await self._database.again(lambda: self._write_shares("tier_set", values, None))
+        await self._apply(tenant_ids)
+        return len(tenant_ids)
+
+    async def _write_shares(
+        self, name: str, values: dict[str, object], tenant_ids: list[str] | None
+    ) -> list[str]:
+        """Write settings and the caps that follow of them; whose: *tenant_ids*, or with None a tier's."""
+        async with self._database.transaction() as transaction:
+            await transaction.fetch(statement("tenant_lock"))
+            await transaction.fetch(statement(name), **values)
+            if tenant_ids is None:
+                rows = await transaction.fetch(statement("tier_tenants"), tier=values["name"])
+                tenant_ids = [row["tenant_id"] for row in rows]
+            await transaction.fetch(statement("running_cap_apply"), tenant_ids=tenant_ids)
+        return tenant_ids
+
+    async def remove_tier(self, name: str) -> bool:
+        """See the port."""
+        row = await self._database.again(lambda: self._locked("tier_remove", name=name))
+        assert row is not None
+        if row["tenants"]:
+            hint = "give them another tier first: `fairlead tenants tiers assign`"
+            raise InputInvalid(f"{row['tenants']} tenants have tier {shown(name)}", hint=hint)
+        return bool(row["removed"])
+
+    async def set_group_cap(self, cap: GroupCap) -> None:
+        """See the port."""
+        values = {"group_key": cap.group_key, "tenant_id": cap.tenant_id or ""}
+        await self._database.again(
+            lambda: self._locked("group_cap_set", **values, max_running=cap.max_running)
+        )
+        await self._apply_group(cap.group_key, cap.tenant_id)
+
+    async def clear_group_cap(self, group_key: str, tenant_id: str | None) -> bool:
+        """See the port."""
+        values = {"group_key": group_key, "tenant_id": tenant_id or ""}
+        row = await self._database.again(lambda: self._locked("group_cap_clear", **values))
+        await self._apply_group(group_key, tenant_id)
+        return row is not None
+
+    async def _apply(self, tenant_ids: list[str]) -> None:
+        await self._apply_to(tenant_ids, None)
+        await self._uncap(tenant_ids, [])
+
+    async def _apply_group(self, group_key: str, tenant_id: str | None) -> None:
+        await self._apply_to([] if tenant_id is None else [tenant_id], group_key)
+        await self._uncap([], [group_key])
+
+    async def _apply_to(self, tenant_ids: list[str], group_key: str | None) -> None:
+        """Bring lanes in step with what was set."""
+        await self._database.again(lambda: self._database.fetch(statement("lane_barrier")))
+        await self._database.again(
+            lambda: self._locked("lane_apply", tenant_ids=tenant_ids, group_key=group_key)
+        )
+
+    async def _uncap(self, tenant_ids: list[str], group_keys: list[str]) -> None:
+        """There may be more room: have it noticed now."""
+        values = {"tenant_ids": tenant_ids, "group_keys": group_keys, "notify": self._notify}
+        await self._database.again(lambda: self._database.fetch(statement("lane_uncap"), **values))
+
+    async def _locked(self, name: str, /, **values: object) -> Row | None:
+        """A statement that nobody who changes settings is beside."""
+        async with self._database.transaction() as transaction:
+            await transaction.fetch(statement("tenant_lock"))
+            rows = await transaction.fetch(statement(name), **values)
+        return rows[0] if rows else None
+
+    async def tenant(self, tenant_id: str) -> TenantShare | None:
+        """See the port."""
+        row = await self._database.first(statement("tenant_list"), tenant_id=tenant_id, limit=1)
+        return TenantShare(**dict(row.items())) if row else None
+
+    async def tenants(self, limit: int) -> list[TenantShare]:
+        """See the port."""
+        rows = await self._database.fetch(statement("tenant_list"), tenant_id=None, limit=limit)
+        return [TenantShare(**dict(row.items())) for row in rows]
+
+    async def tiers(self) -> Sequence[Tier]:
+        """See the port."""
+        rows = await self._database.fetch(statement("tier_list"))
+        return [Tier(**dict(row.items())) for row in rows]
+
+    async def group_caps(self, limit: int) -> list[GroupCap]:
+        """See the port."""
+        rows = await self._database.fetch(statement("group_cap_list"), limit=limit)
+        return [GroupCap(**dict(row.items())) for row in rows]
+
+    # ---- looking -------------------------------------------------------------------------------
+
+    async def turns(self, *, queue: str | None, tenant_id: str | None, limit: int) -> list[TenantTurn]:
+        """See the port."""
+        rows = await self._database.fetch(
+            statement("lane_turns"),
+            queue=queue,
+            tenant_id=tenant_id,
+            limit=limit,
+            bound=COUNT_BOUND,
+            quantum=QUANTUM * STRIDE,
+        )
+        return [
+            TenantTurn(**dict(row.items()), current_priority=current_priority(row["rounds_without_service"]))
+            for row in rows
+        ]
+
+    async def explain(self, job_id: UUID, asker: UUID | None = None) -> Explanation | None:
+        """See the port."""
+        row = await self._database.first(
+            statement("job_explain"), job_id=job_id, asker=asker, bound=COUNT_BOUND
+        )
+        return _explanation(row) if row else None
+
+    # ---- upkeep --------------------------------------------------------------------------------
+
+    async def raise_floors(self, every_s: float) -> bool:
+        """See the port."""
+        if not await self._due(FLOORS, every_s):
+            return False
+        await self._database.fetch(statement("lane_raise_floors"))
+        return True
+
+    async def age(self, every_s: float) -> int:
+        """See the port."""
+        if not await self._due(AGE, every_s):
+            return 0
+        row = await self._database.first(statement("lane_age"), longest_wait_s=LONGEST_WAIT_S)
+        return int(row["lanes"]) if row else 0
+
+    async def sweep(self, every_s: float) -> Swept | None:
+        """See the port. Pauses that are over are forgotten, too."""
+        if not await self._due(SWEEP, every_s):
+            return None
+        freed = await self._database.first(statement("pause_sweep"), limit=SWEEP_BATCH)
+        swept = await self._database.first(statement("lane_sweep"))
+        assert freed is not None
+        assert swept is not None
+        return Swept(swept["opened"], swept["parked"], freed["lanes"], swept["deleted"])
+
+    async def _due(self, sweep: str, every_s: float) -> bool:
+        """True for the one process that is to do it now; where it dies at it, the next one is soon enough."""
+        return await self._database.first(statement("sweep_take"), sweep=sweep, every_s=every_s) is not None
+
+
+# ---- rows ------------------------------------------------------------------------------------------
+
+
+def _columns(scope: Scope) -> dict[str, str]:
+    """A scope as its rows have it: '' for no tenant."""
+    return {"scope": scope.kind.value, "tenant_id": scope.tenant or "", "key": scope.key}
+
+
+def _scope(row: Row) -> Scope:
+    return Scope(ScopeKind(row["scope"]), row["key"], row["tenant_id"] or None)
+
+
+def _explanation(row: Row) -> Explanation:
+    values = with_values(row, "args", "failures", "result")
+    job = JobView(**{field.name: values[field.name] for field in fields(JobView)})
+    worker = f"{row['worker_host']}:{row['worker_pid']}" if row["worker_pid"] is not None else None
+    reason = why_it_waits(_facts(row, job, worker))
+    return Explanation(
+        job=job,
+        why=reason.why,
+        detail=reason.detail,
+        until=reason.until,
+        ahead_in_lane=row["ahead_in_lane"],
+        lanes_ahead=row["lanes_ahead"],
+        running_on=worker if job.state == "running" else None,
+        workers=row["workers"],
+    )
+
+
+def _facts(row: Row, job: JobView, worker: str | None) -> Facts:
+    last = job.failures[-1] if isinstance(job.failures, list) and job.failures else {}
+    result = job.result if isinstance(job.result, dict) else {}
+    ready = row["lane_state"] == "ready" and not row["unseen"]
+    served_at: datetime | None = row["served_at"]
+    return Facts(
+        now=row["now"],
+        state=row["state"],
+        run_at=row["run_at"],
+        queue=row["queue"],
+        kind=row["kind"],
+        attempt=row["attempt"],
+        crash_count=row["crash_count"],
+        started_at=row["started_at"],
+        expires_at=row["expires_at"],
+        dead_letter_id=str(row["dead_letter_id"]) if row["dead_letter_id"] else None,
+        cancelled_because=result.get("cancelled"),
+        last_failure=last.get("code"),
+        worker=worker,
+        silent_s=row["silent_s"] or 0.0,
+        lease_s=row["lease_s"] or 0.0,
+        workers=row["workers"],
+        pauses=[_held_by(pause) for pause in decoded(row["pauses"]) or ()],
+        full_caps=[FullCap(**cap) for cap in decoded(row["full_caps"]) or ()],
+        lane_ready=ready,
+        lane_wakes_at=row["wake_at"],
+        lane_waits_s=(row["now"] - served_at).total_seconds() if ready and served_at else 0.0,
+        ahead_in_lane=row["ahead_in_lane"],
+        lanes_ahead=row["lanes_ahead"],
+        urgent_lanes=row["urgent_lanes"],
+    )
+
+
+def _held_by(pause: dict[str, Any]) -> HeldBy:
+    scope = Scope(ScopeKind(pause["scope"]), pause["key"], pause["tenant_id"])
+    until = datetime.fromisoformat(pause["until"]) if pause["until"] else None
+    return HeldBy(scope, until, pause["reason"], pause["by"])

@@ -1,0 +1,96 @@
+-- job_explain: where a job stands, and all that may hold it back (Q14).
+-- Takes   job_id, asker (a session that runs no jobs, and is not counted among those that live; or NULL), bound (no
+--         more jobs and lanes are counted)
+-- Gives   the columns of JobView, and those of fairlead.policy.waiting.Facts: worker_host, worker_pid, silent_s,
+--         lease_s, workers, lane_state, park_reason, wake_at, served_at, unseen (ready, but below where claims begin
+--         to read), ahead_in_lane, lanes_ahead and urgent_lanes (NULL while it is not ready), pauses, full_caps
+--         (JSON), dead_letter_id; or no row
+-- Locks   nothing
+-- Needs   the primary key; lane_find_idx; lane_ready_idx; job_lane_idx; job_running_tenant_idx,
+--         job_running_group_idx; dead_letter_job_idx
+SELECT j.job_id, j.queue, j.kind, j.tenant_id, j.provider, j.state,
+    CASE WHEN j.state <> 'available' OR j.run_at <= now() THEN j.state
+         WHEN j.attempt > 0 THEN 'retryable' ELSE 'scheduled' END AS label,
+    j.priority, j.attempt, j.crash_count, j.run_at, j.created_at, j.finished_at, j.expires_at, j.unique_key, j.args,
+    j.failures, j.result,
+    now() AS now, j.started_at, worker.host AS worker_host, worker.pid AS worker_pid,
+    extract(epoch FROM now() - worker.heartbeat_at)::float8 AS silent_s,
+    extract(epoch FROM worker.lease)::float8 AS lease_s, alive.workers,
+    own.state AS lane_state, own.park_reason, nullif(own.wake_at, 'infinity') AS wake_at, own.served_at,
+    own.state = 'ready' AND NOT coalesce(own.seen, false) AS unseen,
+    in_lane.jobs AS ahead_in_lane, before.lanes AS lanes_ahead, urgent.lanes AS urgent_lanes,
+    held.pauses, full_up.caps AS full_caps, letter.dead_letter_id
+FROM job j
+    LEFT JOIN worker_session worker ON worker.session_id = j.session_id
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS workers FROM worker_session w
+        WHERE w.lost_at IS NULL AND w.stopped_at IS NULL AND w.heartbeat_at >= now() - w.lease
+            AND w.session_id IS DISTINCT FROM :asker::uuid
+    ) AS alive
+    LEFT JOIN LATERAL (
+        SELECT l.*, l.vtime >= f.vtime AS seen FROM lane l
+            LEFT JOIN lane_floor f ON f.queue = l.queue AND f.level = l.level AND f.kind = l.kind
+        WHERE l.lane_id = j.lane_id ORDER BY l.vtime DESC LIMIT 1
+    ) AS own ON j.state = 'available'
+    LEFT JOIN LATERAL (
+        SELECT count(*) AS jobs FROM (
+            SELECT FROM job a
+            WHERE a.lane_id = j.lane_id AND a.state = 'available' AND a.crash_count = 0
+                AND (a.run_at, a.job_id) < (j.run_at, j.job_id)
+            LIMIT :bound::bigint) AS one
+    ) AS in_lane ON j.state = 'available' AND j.crash_count = 0
+    LEFT JOIN LATERAL (
+        SELECT count(*) AS lanes FROM (
+            SELECT FROM lane_floor f CROSS JOIN LATERAL (
+                SELECT FROM lane l
+                WHERE l.queue = f.queue AND l.kind = f.kind AND l.level = f.level AND l.state = 'ready'
+                    AND l.vtime >= f.vtime AND l.vtime < own.vtime
+                LIMIT :bound::bigint) AS one
+            WHERE f.queue = own.queue AND f.level = own.level
+            LIMIT :bound::bigint) AS one
+    ) AS before ON own.state = 'ready'
+    LEFT JOIN LATERAL (
+        SELECT count(*) AS lanes FROM (
+            SELECT FROM lane_floor f CROSS JOIN LATERAL (
+                SELECT FROM lane l
+                WHERE l.queue = f.queue AND l.kind = f.kind AND l.level = f.level AND l.state = 'ready'
+                    AND l.vtime >= f.vtime
+                LIMIT :bound::bigint) AS one
+            WHERE f.queue = own.queue AND f.level < own.level
+            LIMIT :bound::bigint) AS one
+    ) AS urgent ON own.state = 'ready'
+    CROSS JOIN LATERAL (
+        SELECT jsonb_agg(jsonb_build_object(
+            'scope', p.scope, 'tenant_id', nullif(p.tenant_id, ''), 'key', p.key,
+            'until', CASE WHEN p.until < 'infinity' THEN p.until END, 'reason', p.reason, 'by', p.paused_by)
+            ORDER BY p.until DESC, p.since) AS pauses
+        FROM pause p
+        WHERE j.state = 'available' AND p.until > now() AND (p.scope, p.tenant_id, p.key) IN (
+            VALUES ('queue', '', j.queue), ('kind', '', j.kind), ('provider', '', j.provider),
+                   ('tenant', '', j.tenant_id), ('group', '', j.group_key), ('group', j.tenant_id, j.group_key))
+    ) AS held
+    CROSS JOIN LATERAL (
+        SELECT jsonb_agg(jsonb_build_object(
+            'tenant_id', nullif(c.tenant_id, ''), 'group_key', nullif(c.group_key, ''),
+            'max_running', c.max_running) ORDER BY c.group_key, c.tenant_id) AS caps
+        FROM running_cap c CROSS JOIN LATERAL (
+            SELECT CASE
+                WHEN c.tenant_id = '' THEN (SELECT count(*) FROM (
+                    SELECT FROM job r
+                    WHERE r.group_key = c.group_key AND r.group_key <> '' AND r.state = 'running'
+                    LIMIT c.max_running) AS one)
+                ELSE (SELECT count(*) FROM (
+                    SELECT FROM job r
+                    WHERE r.tenant_id = c.tenant_id AND r.state = 'running'
+                        AND (c.group_key = '' OR r.group_key = c.group_key)
+                    LIMIT c.max_running) AS one)
+                END AS running
+        ) AS now_running
+        WHERE j.state = 'available' AND now_running.running >= c.max_running
+            AND (c.tenant_id, c.group_key) IN (
+                VALUES (j.tenant_id, ''), ('', j.group_key), (j.tenant_id, j.group_key))
+    ) AS full_up
+    LEFT JOIN LATERAL (
+        SELECT d.dead_letter_id FROM dead_letter d WHERE d.job_id = j.job_id LIMIT 1
+    ) AS letter ON j.state = 'discarded'
+WHERE j.job_id = :job_id

@@ -1,0 +1,11 @@
+-- lane_due_count: how many of these lanes have work that is due.
+-- Takes   lane_ids
+-- Gives   one row: lanes
+-- Locks   nothing
+-- Needs   job_lane_idx, once for each lane
+SELECT count(*) AS lanes FROM unnest(:lane_ids::uuid[]) AS named (lane_id) CROSS JOIN LATERAL (
+    SELECT FROM job
+    WHERE job.lane_id = named.lane_id AND job.state = 'available' AND job.crash_count = 0 AND job.run_at <= now()
+        AND (job.expires_at IS NULL OR job.expires_at > now())
+    LIMIT 1
+) AS due

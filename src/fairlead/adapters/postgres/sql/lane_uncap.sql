@@ -1,0 +1,7 @@
+-- lane_uncap: have lanes that wait for a place under a cap tried again now.
+-- Takes   tenant_ids, group_keys, notify
+-- Gives   nothing of interest
+-- Locks   those lanes; never waits
+-- Needs   the function lane_uncap (0002_lanes)
+SELECT lane_uncap(:tenant_ids::text[], :group_keys::text[]),
+    (SELECT count(pg_notify('fairlead_job', '')) WHERE :notify::boolean) AS told

@@ -1,0 +1,7 @@
+-- pause_end: delete a pause.
+-- Takes   scope, tenant_id, key
+-- Gives   one row: in_force; no row if there was none
+-- Locks   its row
+-- Needs   the primary key. Whoever parks a lane for a pause holds its row until he is done (held_until, lane_pause),
+--         so this waits for him, and lane_unpause, in a statement of its own, sees what he did
+DELETE FROM pause WHERE scope = :scope AND tenant_id = :tenant_id AND key = :key RETURNING until > now() AS in_force

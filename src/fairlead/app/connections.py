@@ -1,0 +1,101 @@
+"""`fl.connections`: the accounts of your tenants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fairlead.engine.connections import ConnectionView, Grant
+from fairlead.engine.ports import ConnectionKey
+from fairlead.runtime import Runtime
+from fairlead.secret import Secret
+
+
+class ConnectionsDoor:
+    """``fl.connections``: connect accounts and look after them."""
+
+    def __init__(self, runtime: Callable[[], Runtime]) -> None:
+        self._runtime = runtime
+
+    async def upsert(  # noqa: PLR0913 - a user names what they have
+        self,
+        tenant: str,
+        provider: str,
+        *,
+        bucket: str = "default",
+        variant: str | None = None,
+        endpoint: Mapping[str, str] | None = None,
+        account_id: str | None = None,
+        access_token: str | None = None,
+        refresh_token: str | None = None,
+        api_key: str | None = None,
+        expires_in_s: float | None = None,
+        scope: str | None = None,
+        client_id: str = "",
+        client_secret: str | None = None,
+        private_key: str | None = None,
+        key_id: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        actor: str = "api",
+    ) -> ConnectionView:
+        """Connect an account, or reconnect it in place with a new grant (its id stays).
+
+        Raises InputInvalid or ProviderNotFound before anything is changed.
+        """
+        grant = Grant(
+            access_token=_secret(access_token),
+            refresh_token=_secret(refresh_token),
+            api_key=_secret(api_key),
+            expires_in_s=expires_in_s,
+            scope=scope,
+            account_id=account_id,
+            client_id=client_id,
+            client_secret=_secret(client_secret),
+            private_key=_secret(private_key),
+            key_id=key_id,
+            variant=variant,
+            endpoint=dict(endpoint or {}),
+            settings=None if settings is None else dict(settings),
+        )
+        key = ConnectionKey(tenant, provider, bucket)
+        view = await self._runtime().connections.upsert(key, grant, actor=actor)
+        self._runtime().reader.forget(key)
+        return view
+
+    async def get(self, tenant: str, provider: str, bucket: str = "default") -> ConnectionView:
+        """One connection; NotFound where there is none."""
+        return await self._runtime().connections.get(ConnectionKey(tenant, provider, bucket))
+
+    async def search(
+        self,
+        *,
+        tenant: str | None = None,
+        provider: str | None = None,
+        state: str | None = None,
+        limit: int = 1000,
+    ) -> list[ConnectionView]:
+        """Connections by tenant, provider and state."""
+        return await self._runtime().connections.search(
+            tenant=tenant, provider=provider, state=state, limit=limit
+        )
+
+    async def revoke(
+        self, tenant: str, provider: str, bucket: str = "default", *, reason: str = "", actor: str = "api"
+    ) -> bool:
+        """End the grant here and, where the provider offers that, there. False if it was revoked before."""
+        key = ConnectionKey(tenant, provider, bucket)
+        news, _ = await self._runtime().accounts.revoke(key, actor=actor, reason=reason or "revoked")
+        return news
+
+    async def remove(
+        self, tenant: str, provider: str, bucket: str = "default", *, actor: str = "api"
+    ) -> bool:
+        """Delete the connection and its secrets here. The grant at the provider stays: revoke first."""
+        key = ConnectionKey(tenant, provider, bucket)
+        removed = await self._runtime().connections.remove(key, actor=actor)
+        self._runtime().reader.forget(key)
+        return removed
+
+
+def _secret(text: str | None) -> Secret | None:
+    return None if text is None else Secret(text)

@@ -1,0 +1,225 @@
+"""What a program declares before it opens its Fairlead: jobs, schedules, and who is told of events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+from uuid import UUID
+
+from fairlead.app.functions import Declaration, JobFunction, retry_policy
+from fairlead.app.requests import GroupOf, JobRequest
+from fairlead.app.threads import Threads
+from fairlead.engine.handler import JOB_TIMEOUT_S, Handler, JobContext
+from fairlead.engine.ports import Schedule
+from fairlead.errors import ConfigInvalid
+from fairlead.policy.job import parse_priority
+from fairlead.policy.retry import RetryPolicy
+from fairlead.policy.schedule import check_schedule
+from fairlead.translate import SYSTEM_TENANT
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Function = Callable[Concatenate[JobContext, P], R]
+Missed = Literal["coalesce", "catch_up"]
+Subscriber = Callable[[Mapping[str, Any]], object]
+S = TypeVar("S", bound=Subscriber)
+
+OPEN_EVENTS = frozenset({"needs_reauth", "token_expiring"})
+RESERVED = frozenset({"token", "event", "dead_letter"})
+"""Kinds that begin so are fairlead's own."""
+
+
+class Declaring:
+    """The declaring half of a Fairlead; nothing is global."""
+
+    def __init__(self) -> None:
+        self._functions: dict[str, JobFunction[..., Any]] = {}
+        self._schedules: dict[str, Schedule] = {}
+        self._subscribers: dict[str, list[Subscriber]] = {name: [] for name in OPEN_EVENTS}
+        self._threads: Threads | None = None
+
+    # ---- events --------------------------------------------------------------------------------
+
+    def on(self, event: str) -> Callable[[S], S]:
+        """Call the decorated function for each *event* (``needs_reauth``, ``token_expiring``).
+
+        It runs in whichever worker process takes the notice job, at least once; register before ``run``.
+        """
+        if event not in OPEN_EVENTS:
+            known = ", ".join(sorted(OPEN_EVENTS))
+            raise ConfigInvalid(f"there is no event {event!r} to subscribe to", hint=f"one of: {known}")
+
+        def register(subscriber: S) -> S:
+            self._subscribers[event].append(subscriber)
+            return subscriber
+
+        return register
+
+    # ---- jobs ----------------------------------------------------------------------------------
+
+    @overload
+    def job(self, function: Function[P, R], /) -> JobFunction[P, R]: ...
+    @overload
+    def job(
+        self,
+        kind: str | None = None,
+        *,
+        queue: str = "default",
+        retry: RetryPolicy | int | None = None,
+        timeout_s: float = JOB_TIMEOUT_S,
+        priority: str | int = "normal",
+        group: str | GroupOf | None = None,
+    ) -> Callable[[Function[P, R]], JobFunction[P, R]]: ...
+    def job(
+        self,
+        kind: Any = None,
+        *,
+        queue: str = "default",
+        retry: RetryPolicy | int | None = None,
+        timeout_s: float = JOB_TIMEOUT_S,
+        priority: str | int = "normal",
+        group: str | GroupOf | None = None,
+    ) -> Any:
+        """Run jobs of *kind* by the decorated function: ``@fl.job``, ``@fl.job("kind", timeout_s=10)``.
+
+        *kind*: default the function's name, so that renaming it makes another kind. The function takes the
+        context first, then the args of its jobs by name, checked by their types; an ``async def`` runs on the
+        event loop, a plain ``def`` on a thread, where a timeout ends the job's run but cannot stop the
+        function (look at ``ctx.remaining_s``). What it returns is the result, unless it is an outcome.
+
+        *queue*, *priority*, *group*: of its jobs unless enqueue says otherwise; *group* may be a function of
+        the args. *timeout_s*: bounds a run, default 60. *retry*: a RetryPolicy, or how often a transient
+        failure is tried again; default: by its category. Raises ConfigInvalid or InputInvalid for what cannot
+        be, a kind that is taken, and anything declared while the Fairlead is open.
+        """
+
+        def register(function: Function[P, R]) -> JobFunction[P, R]:
+            name = kind if isinstance(kind, str) else getattr(function, "__name__", "")
+            self._check_free(name)
+            declaration = Declaration(
+                kind=name,
+                queue=queue,
+                retry=retry_policy(name, retry),
+                timeout_s=timeout_s,
+                priority=parse_priority(priority),
+                group=group,
+            )
+            made = JobFunction(
+                function, declaration, store=self._store_requests, threads=self._handler_threads
+            )
+            self._functions[name] = made
+            return made
+
+        return register(kind) if callable(kind) else register
+
+    def _check_free(self, kind: str) -> None:
+        if kind in self._functions or ("." in kind and kind.split(".", maxsplit=1)[0] in RESERVED):
+            raise ConfigInvalid(f"kind {kind!r} is taken", hint="choose another name")
+        self._check_in_time(f"kind {kind!r}")
+
+    # ---- schedules -----------------------------------------------------------------------------
+
+    def schedule(  # noqa: PLR0913 - a user names what they have
+        self,
+        name: str,
+        expression: str,
+        kind: str | JobFunction[..., Any],
+        *,
+        tenant: str = SYSTEM_TENANT,
+        args: Mapping[str, Any] | None = None,
+        timezone: str = "UTC",
+        missed: Missed = "coalesce",
+        jitter_s: float = 0.0,
+        queue: str | None = None,
+        priority: str | int | None = None,
+        paused: bool = False,
+    ) -> None:
+        """Have a job of *kind* at each tick of *expression*, once across the fleet (Q8).
+
+        *expression*: five cron fields in *timezone* (default UTC), ``@daily`` and the like, or ``@every
+        90s``. *missed*: what was missed is made up by one job (``coalesce``, default: and a job that has not
+        ended stands for the next tick, too), or by one each (``catch_up``). *jitter_s*: a job is due up to so
+        much later, never past the next tick (default 0). *tenant*: default fairlead's own. *queue*,
+        *priority*: default as the kind declares. *paused*: switched off here, whatever people do.
+
+        It is written when a process begins to ``run``; one that is declared no more stays until
+        `fairlead schedules remove`. Raises InputInvalid for what cannot be, ConfigInvalid for a name
+        that is taken and where the Fairlead is open.
+        """
+        self._check_in_time(f"schedule {name!r}")
+        if name in self._schedules:
+            raise ConfigInvalid(f"schedule {name!r} is taken", hint="name one of them otherwise")
+        known = kind if isinstance(kind, JobFunction) else self._functions.get(kind)
+        level = priority if priority is not None else known.priority if known else "normal"
+        made = Schedule(
+            name=name,
+            expression=expression,
+            kind=kind.kind if isinstance(kind, JobFunction) else kind,
+            tenant_id=tenant,
+            timezone=timezone,
+            missed=missed,
+            queue=queue or (known.queue if known else "default"),
+            priority=int(parse_priority(level)),
+            args=known.stored_args(args or {}, tenant=tenant) if known else dict(args or {}),
+            jitter_s=jitter_s,
+            paused=paused,
+        )
+        check_schedule(made)
+        self._schedules[name] = made
+
+    def cron(
+        self,
+        expression: str,
+        *,
+        name: str | None = None,
+        tenant: str = SYSTEM_TENANT,
+        args: Mapping[str, Any] | None = None,
+        timezone: str = "UTC",
+        missed: Missed = "coalesce",
+        jitter_s: float = 0.0,
+        paused: bool = False,
+    ) -> Callable[[Function[P, R] | JobFunction[P, R]], JobFunction[P, R]]:
+        """Run the decorated function at each tick: ``@fl.cron("0 3 * * *", timezone="Europe/Madrid")``.
+
+        It becomes a job as by ``@fl.job``; put that below for a kind, queue, timeout or retry of its own.
+        *name* of the schedule: default the kind. The rest is explained at `schedule`.
+        """
+
+        def register(function: Function[P, R] | JobFunction[P, R]) -> JobFunction[P, R]:
+            made = function if isinstance(function, JobFunction) else self.job(function)
+            self.schedule(
+                name or made.kind,
+                expression,
+                made,
+                tenant=tenant,
+                args=args,
+                timezone=timezone,
+                missed=missed,
+                jitter_s=jitter_s,
+                paused=paused,
+            )
+            return made
+
+        return register
+
+    # ---- what was declared ---------------------------------------------------------------------
+
+    @property
+    def handlers(self) -> list[Handler]:
+        """The handlers declared so far."""
+        return [function.handler for function in self._functions.values()]
+
+    @property
+    def schedules(self) -> list[Schedule]:
+        """The schedules declared so far."""
+        return list(self._schedules.values())
+
+    def _handler_threads(self) -> Threads:
+        assert self._threads is not None  # handlers run only while it is open
+        return self._threads
+
+    def _check_in_time(self, what: str) -> None:
+        raise NotImplementedError
+
+    async def _store_requests(self, requests: Iterable[JobRequest], transaction: object | None) -> list[UUID]:
+        raise NotImplementedError

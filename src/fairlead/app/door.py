@@ -1,0 +1,235 @@
+"""`Fairlead`: declares jobs, stores them, hands out tokens, and works."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Unpack
+from uuid import UUID
+
+from fairlead.app.connections import ConnectionsDoor
+from fairlead.app.declaring import Declaring
+from fairlead.app.functions import JobFunction
+from fairlead.app.requests import JobOptions, JobRequest, new_jobs
+from fairlead.app.results import result_of
+from fairlead.app.stores import Stores
+from fairlead.app.sync import SyncFairlead
+from fairlead.app.threads import Threads
+from fairlead.config import Config, load
+from fairlead.engine.ports import CallerJobs, ConnectionKey, NewJob
+from fairlead.errors import ConfigInvalid, FairleadError
+from fairlead.policy.safe import safe_text
+from fairlead.policy.token import PublicToken
+from fairlead.runtime import Outside, Roles, Runtime, outside
+
+
+class Fairlead(Declaring):
+    """fairlead inside your program. Declare jobs on it, then use it with ``async with``.
+
+    *include* names modules that are imported when it is opened: those with your handlers, where they import
+    this object themselves and `fairlead run --app` would not come by them.
+    """
+
+    def __init__(self, config: Config, *, include: Sequence[str] = ()) -> None:
+        super().__init__()
+        self._config = config
+        self._include = include
+        self._runtime: Runtime | None = None
+        self._memory: Stores | None = None
+        self.connections = ConnectionsDoor(lambda: self.runtime)
+
+    @classmethod
+    def from_env(
+        cls,
+        environ: Mapping[str, str] | None = None,
+        *,
+        config: Path | None = None,
+        include: Sequence[str] = (),
+    ) -> Fairlead:
+        """Settings from *environ* (default: this process's) and a file; ConfigInvalid names all problems.
+
+        Nothing is connected before it is opened.
+        """
+        return cls(load(os.environ if environ is None else environ, config), include=include)
+
+    # ---- life ----------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Fairlead:
+        if self._runtime is not None or self._memory is not None:
+            raise ConfigInvalid("this Fairlead is open already", hint="open it once, and share it")
+        self._load()
+        self._threads = Threads(2 * self._config.settings.worker.concurrency)
+        self._runtime = await Runtime.open(self._config, self.handlers, self._subscribers, self.schedules)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        runtime, self._runtime = self._runtime, None
+        try:
+            if runtime is not None:
+                await runtime.close()
+        finally:
+            self._let_threads_go()
+
+    async def run(self, roles: Roles | None = None) -> None:
+        """Work until ``stop``: schedules, workers, rescue (default all). Other calls go on beside it."""
+        await self.runtime.run(roles or Roles())
+
+    def stop(self) -> None:
+        """End ``run``: claim no more, let jobs end within the grace, hand the rest back. Twice: at once."""
+        self.runtime.stop()
+
+    @property
+    def runtime(self) -> Runtime:
+        """What is running; ConfigInvalid outside of ``async with``."""
+        if self._runtime is None:
+            raise ConfigInvalid("this Fairlead is not open", hint="use it inside `async with`")
+        return self._runtime
+
+    @cached_property
+    def sync(self) -> SyncFairlead:
+        """The same for code without asyncio (Django, Celery): tokens, enqueue and results."""
+        return SyncFairlead(self, self._twin)
+
+    # ---- tokens --------------------------------------------------------------------------------
+
+    async def token(self, tenant: str, provider: str, bucket: str = "default") -> PublicToken:
+        """A token that is valid now, refreshed if need be.
+
+        Raises NotFound, ReauthRequired (send the customer the link), or a Refused with ``retry_after_s``.
+        """
+        return await self._stores.reader.token(ConnectionKey(tenant, provider, bucket))
+
+    async def refresh(
+        self, tenant: str, provider: str, bucket: str = "default", *, newer_than: int | None = None
+    ) -> PublicToken:
+        """A token newer than *newer_than* (``token.generation`` after a 401); one POST however many ask.
+
+        Without it, one that lasts for more than a minute will do, and is refreshed only otherwise (T6).
+        """
+        return await self._stores.reader.newer(ConnectionKey(tenant, provider, bucket), newer_than)
+
+    # ---- storing jobs --------------------------------------------------------------------------
+
+    async def enqueue(
+        self,
+        kind: str | JobFunction[..., Any],
+        args: Mapping[str, Any] | None = None,
+        *,
+        tenant: str,
+        transaction: object | None = None,
+        **options: Unpack[JobOptions],
+    ) -> UUID:
+        """Store one job; its id, or that of the open job with the same ``unique_key``.
+
+        *options* are those of `JobOptions`. *transaction*: an asyncpg connection or a psycopg AsyncConnection
+        on fairlead's database, in a transaction of yours: the job is there if that commits, and is seen by
+        the next poll of a worker. Raises InputInvalid for a field that is not acceptable or args that the
+        handler could not take, Refused where the queue's dead letters are full of this kind.
+        """
+        request = JobRequest(_kind(kind), args or {}, tenant=tenant, **options)
+        (job_id,) = await self.enqueue_many([request], transaction=transaction)
+        return job_id
+
+    async def enqueue_many(
+        self, requests: Iterable[JobRequest], *, transaction: object | None = None
+    ) -> list[UUID]:
+        """Store jobs in one statement, all or none; their ids in order. At most 10,000, and 32 MiB of args.
+
+        See `enqueue`.
+        """
+        jobs = self.new_jobs(requests)
+        if transaction is None:
+            stored = await self._stores.jobs.enqueue(jobs)
+        else:
+            stored = await self.callers.store(transaction, jobs)
+        return [each.job_id for each in stored]
+
+    async def result(self, job_id: UUID, *, timeout_s: float = 0.0) -> Any:
+        """What a job returned, waiting up to *timeout_s* seconds (default 0) for its end by looking again.
+
+        Raises NotFound (none of this id; completed jobs are kept for 24 h), JobFailed where it was cancelled
+        or discarded, JobUnfinished where it has not ended. That one is a Refused: a handler that lets it pass
+        is snoozed and asks again, which is the way to wait for another job without keeping a worker.
+        """
+        stores = self._stores
+        return await result_of(stores.jobs, stores.clock, job_id, timeout_s)
+
+    # ---- for the other doors -------------------------------------------------------------------
+
+    def new_jobs(self, requests: Iterable[JobRequest]) -> list[NewJob]:
+        """*requests* checked and filled up, as stores take them."""
+        return new_jobs(requests, self._functions.get, self._outside.ids.uuid7)
+
+    @property
+    def callers(self) -> CallerJobs:
+        """How jobs are stored through connections that are not ours; it needs no open Fairlead."""
+        return self._outside.callers
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether a test has put stores in memory in the place of the real ones."""
+        return self._memory is not None
+
+    def work_on(self, memory: Stores | None) -> None:
+        """For `fairlead.testing`: let everything happen on these stores; None: no more."""
+        if memory is not None and (self._runtime is not None or self._memory is not None):
+            raise ConfigInvalid("this Fairlead is open already", hint="open it once, and share it")
+        self._memory = memory
+        self._let_threads_go()
+        if memory is not None:
+            self._load()
+            self._threads = Threads(2 * self._config.settings.worker.concurrency)
+
+    @property
+    def _stores(self) -> Stores:
+        return self._memory or self.runtime
+
+    @property
+    def _outside(self) -> Stores | Outside:
+        return self._memory or self._runtime or self._without_runtime
+
+    @cached_property
+    def _without_runtime(self) -> Outside:
+        return outside(self._config.settings)
+
+    def _check_in_time(self, what: str) -> None:
+        if self._runtime is not None or self._memory is not None:
+            hint = "declare it before; name its module in include=[...] of the Fairlead"
+            raise ConfigInvalid(f"{what} comes too late: this Fairlead is open", hint=hint)
+
+    async def _store_requests(self, requests: Iterable[JobRequest], transaction: object | None) -> list[UUID]:
+        return await self.enqueue_many(requests, transaction=transaction)
+
+    def _let_threads_go(self) -> None:
+        if self._threads is not None:
+            self._threads.close()
+            self._threads = None
+
+    def _load(self) -> None:
+        for name in self._include:
+            try:
+                import_module(name)
+            except FairleadError:
+                raise
+            except Exception as error:
+                told = (
+                    f"include {name!r} cannot be imported ({type(error).__name__}: {safe_text(str(error))})"
+                )
+                raise ConfigInvalid(told, hint="name modules as `import` does") from error
+
+    def _twin(self) -> Fairlead:
+        """Another one of the same settings and declarations, to be opened on another event loop."""
+        twin = Fairlead(self._config, include=self._include)
+        twin._functions, twin._schedules = self._functions, self._schedules
+        twin._subscribers = self._subscribers
+        return twin
+
+
+def _kind(kind: str | JobFunction[..., Any]) -> str:
+    return kind.kind if isinstance(kind, JobFunction) else kind

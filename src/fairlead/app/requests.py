@@ -1,0 +1,146 @@
+"""Jobs as they are asked for: what a caller says, filled up by what the kind declares, checked as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Protocol, TypedDict
+from uuid import UUID
+
+from fairlead.engine.ports import NewJob
+from fairlead.errors import InputInvalid
+from fairlead.policy.job import Priority, check_new_job, parse_priority
+from fairlead.policy.lane import connection_group
+from fairlead.policy.names import check_name, shown
+
+MOST_JOBS = 10_000
+MOST_BYTES = 32 * 1024 * 1024
+"""Bounds of one `enqueue_many`, which is one statement: jobs, and bytes of their args together."""
+
+GroupOf = Callable[[Mapping[str, Any]], str]
+"""Names the group of a job by its args."""
+
+
+class JobOptions(TypedDict, total=False):
+    """What may be said of a job beside its kind, args and tenant. All of it may be left out."""
+
+    queue: str | None
+    """Default: as the kind declares, else ``default``."""
+    provider: str | None
+    """The vendor whose API it calls; default none."""
+    bucket: str | None
+    """Which of the tenant's accounts there; default ``default``."""
+    group: str | None
+    """What is paused with it after a 429; default: as the kind declares, else its account
+    (``provider/bucket``), else none. "" is no group."""
+    priority: str | int | None
+    """``critical``, ``urgent``, ``normal``, ``low``, or 0 to 3; default: as declared, else normal."""
+    delay_s: float
+    """Not before so many seconds, 0 to 366 days; default 0."""
+    unique_key: str | None
+    """While a job of this kind and tenant with the same key is open, it stands for this one; default none."""
+    unique_for_s: float | None
+    """The key holds for so many seconds, even if the job has ended; default: while it is open."""
+    expires_in_s: float | None
+    """Not begun within so many seconds it becomes a dead letter (``expired``); default never."""
+    tags: Sequence[str]
+    """Up to 16 words to find it by; default none."""
+
+
+class Declared(Protocol):
+    """What a kind declares for its jobs."""
+
+    @property
+    def queue(self) -> str: ...
+    @property
+    def priority(self) -> Priority: ...
+    @property
+    def group(self) -> str | GroupOf | None: ...
+    def stored_args(self, args: Mapping[str, Any], *, tenant: str | None) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """A job to be stored, as `enqueue_many` takes it; the fields are explained at `JobOptions`."""
+
+    kind: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+    _: KW_ONLY
+    tenant: str
+    queue: str | None = None
+    provider: str | None = None
+    bucket: str | None = None
+    group: str | None = None
+    priority: str | int | None = None
+    delay_s: float = 0.0
+    unique_key: str | None = None
+    unique_for_s: float | None = None
+    expires_in_s: float | None = None
+    tags: Sequence[str] = ()
+
+
+def new_job(request: JobRequest, declared: Declared | None, job_id: UUID) -> tuple[NewJob, int]:
+    """The job to store and the bytes of its args; InputInvalid where a field of it is not acceptable."""
+    args = request.args
+    args = dict(args) if declared is None else declared.stored_args(args, tenant=request.tenant)
+    priority = request.priority
+    if priority is None:
+        priority = Priority.NORMAL if declared is None else declared.priority
+    job = NewJob(
+        job_id=job_id,
+        kind=request.kind,
+        tenant_id=request.tenant,
+        queue=request.queue or (declared.queue if declared else "default"),
+        provider=request.provider,
+        group_key=_group(request, declared, args),
+        priority=int(parse_priority(priority)),
+        delay_s=request.delay_s,
+        args=args,
+        unique_key=request.unique_key,
+        unique_for_s=request.unique_for_s,
+        expires_in_s=request.expires_in_s,
+        tags=_tags(request),
+    )
+    return job, len(check_new_job(job))
+
+
+def new_jobs(
+    requests: Iterable[JobRequest], declared: Callable[[str], Declared | None], make_id: Callable[[], UUID]
+) -> list[NewJob]:
+    """All of them, or InputInvalid where one is not acceptable or they are too many for one statement."""
+    jobs: list[NewJob] = []
+    size = 0
+    for request in requests:
+        if not isinstance(request, JobRequest):
+            hint = (
+                "make it by JobRequest(kind, args, tenant=...), or by the handler's .to(tenant).request(...)"
+            )
+            raise InputInvalid(f"{shown(request)} is no job to enqueue", hint=hint)
+        job, args_size = new_job(request, declared(request.kind), make_id())
+        jobs.append(job)
+        size += args_size
+        if len(jobs) > MOST_JOBS or size > MOST_BYTES:
+            told = f"more than {MOST_JOBS} jobs, or {MOST_BYTES >> 20} MiB of args, in one call"
+            raise InputInvalid(told, tenant=request.tenant, hint="enqueue them in several calls")
+    return jobs
+
+
+def _group(request: JobRequest, declared: Declared | None, args: Mapping[str, Any]) -> str:
+    if request.bucket is not None:
+        check_name("bucket", request.bucket, tenant=request.tenant)
+        if request.provider is None:
+            hint = "give the provider, too: a bucket is one of a tenant's accounts there"
+            raise InputInvalid("a bucket without a provider", tenant=request.tenant, hint=hint)
+    if request.group is not None:
+        return request.group
+    of_kind = declared.group if declared else None
+    if of_kind is not None:
+        return of_kind if isinstance(of_kind, str) else of_kind(args)
+    return connection_group(request.provider, request.bucket or "default") if request.provider else ""
+
+
+def _tags(request: JobRequest) -> tuple[str, ...]:
+    if isinstance(request.tags, str):  # else each of its letters would be one
+        hint = f"give a list: tags=[{shown(request.tags)}]"
+        raise InputInvalid("tags are given as one text", tenant=request.tenant, hint=hint)
+    return tuple(request.tags)

@@ -1,0 +1,47 @@
+"""What became of a job, for whoever waits for it.
+
+There is no signal for the end of a job: what is told to nobody costs nothing. Whoever wants to know looks, at
+first soon and then each second.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from fairlead.clock import Clock
+from fairlead.engine.ports import JobStore, JobView
+from fairlead.errors import JobFailed, JobUnfinished, NotFound
+from fairlead.policy.job import check_delay
+from fairlead.policy.states import JobState
+
+FIRST_LOOK_S, LAST_LOOK_S = 0.02, 1.0
+"""Between two looks: first, doubling, and at most."""
+
+
+async def result_of(jobs: JobStore, clock: Clock, job_id: UUID, timeout_s: float) -> Any:
+    """See `Fairlead.result`."""
+    ends_at = clock.monotonic() + check_delay("the end of a job", timeout_s)
+    wait_s = FIRST_LOOK_S
+    while True:
+        job = await jobs.get(job_id)
+        if job is None:
+            hint = "see `fairlead jobs list`; completed jobs are kept for 24 h, or as retention is set"
+            raise NotFound(f"there is no job {job_id}", hint=hint)
+        if job.finished_at is not None:
+            return _ended(job)
+        left_s = ends_at - clock.monotonic()
+        if left_s <= 0:
+            what = f"job {job.job_id} ({job.kind}) is {job.label}"
+            raise JobUnfinished(what, tenant=job.tenant_id, provider=job.provider, retry_after_s=LAST_LOOK_S)
+        await clock.sleep(min(wait_s, left_s))
+        wait_s = min(2 * wait_s, LAST_LOOK_S)
+
+
+def _ended(job: JobView) -> Any:
+    if job.state == JobState.COMPLETED:
+        return job.result
+    last = job.failures[-1] if job.failures else {}
+    told = last.get("reason") if job.state == JobState.DISCARDED else (job.result or {}).get("cancelled")
+    what = f"job {job.job_id} ({job.kind}) was {job.state}: {told}"
+    raise JobFailed(what, tenant=job.tenant_id, provider=job.provider, reason=last.get("code"))

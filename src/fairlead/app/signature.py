@@ -1,0 +1,250 @@
+"""What a handler's parameters say about the args of its jobs: checked when stored, and again when run.
+
+The args of a job are a JSON object. A handler ``(ctx, order_id: int, note: str = "")`` takes one with these
+keys; ``(ctx, order: Order)`` with one model or dataclass takes its fields; ``(ctx)`` alone takes anything and
+reads ``ctx.args``. Values pass through pydantic both ways, so a ``datetime`` arrives as one. What is stored
+is read back at once: args that no run could read are refused where they enter.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
+from typing import Any, NoReturn, Protocol, get_args, get_type_hints
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretBytes,
+    SecretStr,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
+from pydantic.errors import PydanticUserError
+
+from fairlead.errors import ConfigInvalid, InputInvalid
+
+TICK_ARGS = ("schedule", "tick", "coalesced")
+"""What a schedule adds to its jobs' args; a handler need not take it."""
+
+_MOST_TOLD = 3
+
+Args = Mapping[str, Any]
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+class Shape(Protocol):
+    """Between the args of a kind, as they are stored, and the parameters of its handler."""
+
+    def dump_call(self, args: tuple[Any, ...], kwargs: Args) -> dict[str, Any]:
+        """What to store for a call. ValidationError, TypeError or ValueError where it does not fit."""
+        ...
+
+    def dump(self, args: Args) -> dict[str, Any]:
+        """The same for args given by name."""
+        ...
+
+    def load(self, args: Args) -> Call:
+        """The call for stored args. ValidationError where they do not fit."""
+        ...
+
+
+class Signature:
+    """The args of one kind. ConfigInvalid where a handler's parameters cannot be read as such."""
+
+    def __init__(self, kind: str, function: Callable[..., object]) -> None:
+        self._kind = kind
+        self._shape = _shape(kind, function)
+
+    def of_call(self, args: tuple[Any, ...], kwargs: Args, *, tenant: str | None = None) -> dict[str, Any]:
+        """What a call says as args by name; InputInvalid names what does not fit."""
+        return self._checked(lambda: self._shape.dump_call(args, kwargs), tenant)
+
+    def of_args(self, args: Args, *, tenant: str | None = None) -> dict[str, Any]:
+        """*args* as they are to be stored, once they were read back; InputInvalid as above."""
+
+        def dump() -> dict[str, Any]:
+            stored = self._shape.dump(args)
+            self._shape.load(stored)
+            return stored
+
+        return self._checked(dump, tenant)
+
+    def call_for(self, args: Args, *, tenant: str) -> Call:
+        """What a run with stored *args* is called with after the context; InputInvalid as above."""
+        try:
+            return self._shape.load(args)
+        except ValidationError as error:
+            hint = "mend what enqueues it, then redrive; `fairlead dlq show` tells the args"
+            self._refuse(_told(error), tenant, hint)
+
+    def _checked(self, dump: Callable[[], dict[str, Any]], tenant: str | None) -> dict[str, Any]:
+        try:
+            return dump()
+        except ValidationError as error:
+            self._refuse(_told(error), tenant)
+        except (TypeError, ValueError) as error:  # parameters that do not bind, values that JSON cannot say
+            self._refuse(str(error), tenant)
+
+    def _refuse(self, problem: str, tenant: str | None, hint: str | None = None) -> NoReturn:
+        what = f"these args do not fit kind {self._kind!r}: {problem}"
+        raise InputInvalid(what, tenant=tenant, hint=hint) from None
+
+
+# ---- shapes ------------------------------------------------------------------------------------
+
+
+class _Untyped:
+    """A handler that takes the context alone: any args, read from it."""
+
+    def dump_call(self, args: tuple[Any, ...], kwargs: Args) -> dict[str, Any]:
+        if args:
+            raise TypeError("its handler has no parameters, so give args by name")
+        return dict(kwargs)
+
+    def dump(self, args: Args) -> dict[str, Any]:
+        return dict(args)
+
+    def load(self, args: Args) -> Call:
+        return (), {}
+
+
+class _OneModel:
+    """A handler of one model or dataclass, whose fields are the args."""
+
+    def __init__(self, parameter: inspect.Parameter, model: Any) -> None:
+        self._name = parameter.name
+        self._parameters = inspect.Signature([parameter])
+        self._model = TypeAdapter(model)
+
+    def dump_call(self, args: tuple[Any, ...], kwargs: Args) -> dict[str, Any]:
+        whole = bool(args) or set(kwargs) == {self._name}
+        return self.dump(self._parameters.bind(*args, **kwargs).arguments[self._name] if whole else kwargs)
+
+    def dump(self, args: Any) -> dict[str, Any]:
+        read = self._model.validate_python(dict(args) if isinstance(args, Mapping) else args)
+        stored: dict[str, Any] = self._model.dump_python(read, mode="json", by_alias=True)
+        return stored
+
+    def load(self, args: Args) -> Call:
+        return (self._model.validate_python(dict(args)),), {}
+
+
+class _Named:
+    """A handler of several parameters, or of plain ones: each is a key of the args."""
+
+    def __init__(self, kind: str, parameters: list[inspect.Parameter], hints: Args) -> None:
+        open_ended = [each for each in parameters if each.kind is each.VAR_KEYWORD]
+        named = [each for each in parameters if each not in open_ended]
+        self._parameters = inspect.Signature(parameters)
+        self._rest = open_ended[0].name if open_ended else None
+        # Fields have names of their own: a parameter may be called what no field of a model may be.
+        self._names = {f"p{place}": parameter.name for place, parameter in enumerate(named)}
+        fields: dict[str, Any] = {
+            field: (
+                hints.get(parameter.name, Any),
+                Field(... if parameter.default is parameter.empty else None, alias=parameter.name),
+            )
+            for field, parameter in zip(self._names, named, strict=True)
+        }
+        config = ConfigDict(extra="allow" if open_ended else "forbid")
+        self._model: type[BaseModel] = create_model(f"args of {kind}", __config__=config, **fields)
+
+    def dump_call(self, args: tuple[Any, ...], kwargs: Args) -> dict[str, Any]:
+        given = dict(self._parameters.bind(*args, **kwargs).arguments)
+        rest: dict[str, Any] = given.pop(self._rest, {}) if self._rest else {}
+        return self.dump(rest | given)
+
+    def dump(self, args: Args) -> dict[str, Any]:
+        read = self._model.model_validate(dict(args))
+        return read.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+    def load(self, args: Args) -> Call:
+        taken = {name: value for name, value in args.items() if not self._is_left_out(name)}
+        read = self._model.model_validate(taken)
+        given = {
+            self._names[field]: getattr(read, field) for field in read.model_fields_set & self._names.keys()
+        }
+        return (), {**(read.model_extra or {}), **given}
+
+    def _is_left_out(self, name: str) -> bool:
+        return self._rest is None and name in TICK_ARGS and name not in self._names.values()
+
+
+# ---- reading a function ------------------------------------------------------------------------
+
+
+def _shape(kind: str, function: Callable[..., object]) -> Shape:
+    try:
+        context, *parameters = inspect.signature(function).parameters.values()
+        if context.kind not in (context.POSITIONAL_ONLY, context.POSITIONAL_OR_KEYWORD):
+            raise ValueError(context.name)
+    except ValueError:
+        hint = "its first parameter is the context: async def handler(ctx, ...)"
+        raise ConfigInvalid(f"the handler of kind {kind!r} takes no context", hint=hint) from None
+    except NameError as error:
+        raise _unusable(kind, error) from None
+    for parameter in parameters:
+        _check_parameter(kind, parameter)
+    if not parameters:
+        return _Untyped()
+    try:
+        hints = _hints(function, [parameter.name for parameter in parameters])
+        if len(parameters) == 1 and _is_model(hints.get(parameters[0].name), parameters[0]):
+            model = hints[parameters[0].name]
+            _check_no_secrets(kind, _fields(model))
+            return _OneModel(parameters[0], model)
+        _check_no_secrets(kind, hints)
+        return _Named(kind, parameters, hints)
+    except (NameError, TypeError, PydanticUserError) as error:
+        raise _unusable(kind, error) from None
+
+
+def _unusable(kind: str, error: Exception) -> ConfigInvalid:
+    told = str(error).partition("\n")[0]
+    hint = "use types that pydantic knows, defined or imported at the top of the module"
+    return ConfigInvalid(f"a parameter of kind {kind!r} has no usable type: {told}", hint=hint)
+
+
+def _hints(function: Callable[..., object], names: list[str]) -> dict[str, Any]:
+    """The types of these parameters alone: that of the context may be imported for type checkers only."""
+    plain = inspect.unwrap(function)
+    annotations = {name: hint for name, hint in plain.__annotations__.items() if name in names}
+    holder = type("Annotations", (), {"__annotations__": annotations})
+    return get_type_hints(holder, getattr(plain, "__globals__", {}), include_extras=True)
+
+
+def _is_model(hint: Any, parameter: inspect.Parameter) -> bool:
+    required = parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
+    return required and isinstance(hint, type) and (issubclass(hint, BaseModel) or is_dataclass(hint))
+
+
+def _fields(model: type) -> dict[str, Any]:
+    if issubclass(model, BaseModel):
+        return {name: field.annotation for name, field in model.model_fields.items()}
+    return get_type_hints(model)
+
+
+def _check_parameter(kind: str, parameter: inspect.Parameter) -> None:
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
+        hint = "give each parameter after the context a name: args are stored by name"
+        raise ConfigInvalid(f"the handler of kind {kind!r} takes {str(parameter)!r} by place", hint=hint)
+
+
+def _check_no_secrets(kind: str, hints: Args) -> None:
+    """They would be stored as stars. Args are kept, and shown to people: no place for a secret."""
+    for name, hint in hints.items():
+        if any(part in (SecretStr, SecretBytes) for part in (hint, *get_args(hint))):
+            way = "pass a reference to it; a handler gets tokens from `fl.token`"
+            raise ConfigInvalid(f"parameter {name!r} of kind {kind!r} is a secret", hint=way)
+
+
+def _told(error: ValidationError) -> str:
+    """What does not fit, without the values: they may be anybody's data."""
+    found = error.errors(include_input=False, include_url=False, include_context=False)
+    told = [f"{'.'.join(map(str, each['loc'])) or 'args'}: {each['msg']}" for each in found[:_MOST_TOLD]]
+    more = [f"{len(found) - _MOST_TOLD} more"] if len(found) > _MOST_TOLD else []
+    return "; ".join(told + more)

@@ -1,0 +1,32 @@
+"""What an open Fairlead works on: a Runtime, or a test's stores in memory."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from fairlead.clock import Clock
+from fairlead.engine.ports import CallerJobs, ConnectionKey, JobStore
+from fairlead.ids import Ids
+from fairlead.policy.token import PublicToken
+
+
+class Tokens(Protocol):
+    """Where tokens are read."""
+
+    async def token(self, key: ConnectionKey) -> PublicToken: ...
+    async def newer(self, key: ConnectionKey, newer_than: int | None) -> PublicToken: ...
+
+
+class Stores(Protocol):
+    """The rooms of a Runtime that a Fairlead reaches into."""
+
+    @property
+    def jobs(self) -> JobStore: ...
+    @property
+    def callers(self) -> CallerJobs: ...
+    @property
+    def reader(self) -> Tokens: ...
+    @property
+    def ids(self) -> Ids: ...
+    @property
+    def clock(self) -> Clock: ...

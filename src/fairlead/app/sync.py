@@ -1,0 +1,187 @@
+"""fairlead for code without asyncio: a thin facade over an event loop on a thread of its own (D10)."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+import weakref
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from uuid import UUID
+
+from fairlead.app.requests import JobOptions, JobRequest
+from fairlead.errors import InputInvalid
+from fairlead.policy.token import PublicToken
+
+if TYPE_CHECKING:
+    from fairlead.app.door import Fairlead
+    from fairlead.app.functions import JobFunction
+
+T = TypeVar("T")
+
+AT_EXIT_S = 5.0
+
+_left_behind: list[_Loop] = []
+"""Of a parent process: its thread did not come along, and its sockets are not ours to close."""
+
+
+class SyncFairlead:
+    """``fl.sync``: tokens, enqueue and results for Django, Celery, scripts.
+
+    It opens with its first call and closes with its process, or by ``close``; ``with fl.sync as sf:`` does
+    both. Any thread may use it, but no event loop: calls block. A fork is no harm: the child opens its own
+    with its first call. With *transaction* neither thread nor connection of ours is needed at all.
+    """
+
+    def __init__(self, fairlead: Fairlead, twin: Callable[[], Fairlead]) -> None:
+        self._fairlead = fairlead
+        self._twin = twin
+        self._lock = threading.Lock()
+        self._loop: _Loop | None = None
+        _follow_forks(self)
+
+    def __enter__(self) -> SyncFairlead:
+        self._opened()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self, within_s: float | None = None) -> None:
+        """Land what is in flight and let go; a later call opens it anew.
+
+        TimeoutError where that takes longer than *within_s* seconds (default: as long as it takes).
+        """
+        with self._lock:
+            loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.close(within_s)
+
+    # ---- calls ---------------------------------------------------------------------------------
+
+    def token(self, tenant: str, provider: str, bucket: str = "default") -> PublicToken:
+        """See `Fairlead.token`."""
+        return self._wait(lambda fl: fl.token(tenant, provider, bucket))
+
+    def refresh(
+        self, tenant: str, provider: str, bucket: str = "default", *, newer_than: int | None = None
+    ) -> PublicToken:
+        """See `Fairlead.refresh`."""
+        return self._wait(lambda fl: fl.refresh(tenant, provider, bucket, newer_than=newer_than))
+
+    def enqueue(
+        self,
+        kind: str | JobFunction[..., Any],
+        args: Mapping[str, Any] | None = None,
+        *,
+        tenant: str,
+        transaction: object | None = None,
+        **options: Unpack[JobOptions],
+    ) -> UUID:
+        """See `Fairlead.enqueue`. *transaction*: a psycopg Connection, or Django's ``connection``."""
+        name = kind if isinstance(kind, str) else kind.kind
+        (job_id,) = self.enqueue_many(
+            [JobRequest(name, args or {}, tenant=tenant, **options)], transaction=transaction
+        )
+        return job_id
+
+    def enqueue_many(
+        self, requests: Iterable[JobRequest], *, transaction: object | None = None
+    ) -> list[UUID]:
+        """See `Fairlead.enqueue_many`."""
+        if transaction is None:
+            return self._wait(lambda fl: fl.enqueue_many(requests))
+        jobs = self._fairlead.new_jobs(requests)
+        return [stored.job_id for stored in self._fairlead.callers.store_blocking(transaction, jobs)]
+
+    def result(self, job_id: UUID, *, timeout_s: float = 0.0) -> Any:
+        """See `Fairlead.result`."""
+        return self._wait(lambda fl: fl.result(job_id, timeout_s=timeout_s))
+
+    # ---- the loop ------------------------------------------------------------------------------
+
+    def _wait(self, work: Callable[[Fairlead], Coroutine[Any, Any, T]]) -> T:
+        if self._fairlead.in_memory:
+            return _at_once(work(self._fairlead))
+        return self._opened().wait(work)
+
+    def _opened(self) -> _Loop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = _Loop(self._twin())
+                atexit.register(self._at_exit)
+            return self._loop
+
+    def _at_exit(self) -> None:
+        """Close as far as the interpreter still lets us; what is left ends with the process."""
+        with suppress(Exception):
+            self.close(AT_EXIT_S)
+
+    def _forked(self) -> None:
+        if self._loop is not None:
+            _left_behind.append(self._loop)
+        self._lock, self._loop = threading.Lock(), None
+
+
+class _Loop:
+    """An event loop on a thread, with a Fairlead open on it."""
+
+    def __init__(self, fairlead: Fairlead) -> None:
+        self._fairlead = fairlead
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="fairlead-sync", daemon=True)
+        self._thread.start()
+        try:
+            self.wait(lambda fl: fl.__aenter__())
+        except BaseException:
+            self._end()
+            raise
+
+    def wait(self, work: Callable[[Fairlead], Coroutine[Any, Any, T]], within_s: float | None = None) -> T:
+        """Its result; interrupted or late, the work is cancelled."""
+        answer = asyncio.run_coroutine_threadsafe(work(self._fairlead), self._loop)
+        try:
+            return answer.result(within_s)
+        finally:
+            answer.cancel()
+
+    def close(self, within_s: float | None) -> None:
+        """Close the Fairlead, end the thread."""
+        try:
+            self.wait(lambda fl: fl.__aexit__(None, None, None), within_s)
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+def _follow_forks(facade: SyncFairlead) -> None:
+    known = weakref.ref(facade)
+
+    def forked() -> None:
+        left = known()
+        if left is not None:
+            left._forked()
+
+    os.register_at_fork(after_in_child=forked)
+
+
+def _at_once(work: Coroutine[Any, Any, T]) -> T:
+    """The result of work that never waits, as it is on stores in memory."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    work.close()
+    hint = "drain first and ask with timeout_s=0, or await it on the Fairlead itself"
+    raise InputInvalid("blocking code cannot wait in memory: nothing would happen meanwhile", hint=hint)

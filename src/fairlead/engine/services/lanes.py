@@ -1,0 +1,51 @@
+"""Looks after the lanes, so that claims stay cheap, nobody waits for ever, and nothing is left lying (Q6).
+
+each second    claims begin to read where the ready lanes are
+each 5 s       lanes that waited too long for their turn move into a more urgent class
+each 30 s      the sweep: whatever was missed, an available job's lane is ready, or parked with a wake time
+
+Every process tries; the store lets one at a time do each of them (R4).
+"""
+
+from __future__ import annotations
+
+from fairlead.clock import Clock, Draw
+from fairlead.engine.events import LanesAged, LanesMended
+from fairlead.engine.ports.lanes import LaneStore
+from fairlead.engine.services.service import Service
+from fairlead.events import Emit
+
+FLOORS_EVERY_S = 1.0
+AGE_EVERY_S = 5.0
+SWEEP_EVERY_S = 30.0
+"""So long, at most, nobody finds a job whose lane was missed."""
+
+
+class LaneKeeper:
+    """Two services: the small things of each second, and the sweep, which may take longer."""
+
+    def __init__(self, lanes: LaneStore, *, emit: Emit) -> None:
+        self._lanes = lanes
+        self._emit = emit
+
+    def services(self, *, clock: Clock, draw: Draw) -> list[Service]:
+        """These as services."""
+        passes = {"lanes": (self.tend, FLOORS_EVERY_S), "lane_sweep": (self.sweep, SWEEP_EVERY_S)}
+        return [
+            Service(name, one_pass, interval_s=every_s, clock=clock, draw=draw, emit=self._emit)
+            for name, (one_pass, every_s) in passes.items()
+        ]
+
+    async def tend(self) -> None:
+        """Raise the floors, and move up who waited too long; each where it is due."""
+        # half of the interval: a pass that comes a little early does not wait for the one after it
+        await self._lanes.raise_floors(FLOORS_EVERY_S / 2)
+        moved = await self._lanes.age(AGE_EVERY_S)
+        if moved:
+            self._emit(LanesAged(moved))
+
+    async def sweep(self) -> None:
+        """Mend what was missed, if it is due."""
+        swept = await self._lanes.sweep(SWEEP_EVERY_S / 2)
+        if swept is not None and (swept.opened or swept.parked or swept.woken):
+            self._emit(LanesMended(swept.opened, swept.parked, swept.woken))

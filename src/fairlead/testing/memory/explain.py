@@ -1,0 +1,111 @@
+"""Why a job waits (Q14): the facts, which policy/waiting.py judges."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from fairlead.engine.ports.lanes import Explanation
+from fairlead.policy.states import JobState
+from fairlead.policy.waiting import Facts, HeldBy, why_it_waits
+from fairlead.testing.memory.database import MemoryDatabase, seconds
+from fairlead.testing.memory.holds import Room, pauses_of
+from fairlead.testing.memory.lane_rows import LaneRow, lane_key
+from fairlead.testing.memory.rows import JobRow
+from fairlead.testing.memory.turns import MOST_COUNTED, ready_lanes, settle
+from fairlead.testing.memory.views import job_view
+
+
+def explained(database: MemoryDatabase, job_id: UUID, asker: UUID | None) -> Explanation | None:
+    """Where the job stands; None if it is not there."""
+    row = database.jobs.get(job_id)
+    if row is None:
+        return None
+    settle(database)
+    facts = _facts(database, row, asker)
+    reason = why_it_waits(facts)
+    return Explanation(
+        job=job_view(database, row),
+        why=reason.why,
+        detail=reason.detail,
+        until=reason.until,
+        ahead_in_lane=facts.ahead_in_lane,
+        lanes_ahead=facts.lanes_ahead,
+        running_on=facts.worker,
+        workers=facts.workers,
+    )
+
+
+def _facts(database: MemoryDatabase, row: JobRow, asker: UUID | None) -> Facts:
+    now, key = database.now, lane_key(row)
+    session = database.sessions.get(row.session_id) if row.session_id is not None else None
+    lane = database.fair.lanes.get(key)
+    ready = lane if lane is not None and lane.ready and row.state is JobState.AVAILABLE else None
+    waits = row.state is JobState.AVAILABLE
+    return Facts(
+        now=now,
+        state=row.state.value,
+        run_at=row.run_at,
+        queue=row.queue,
+        kind=row.kind,
+        attempt=row.attempt,
+        crash_count=row.crash_count,
+        started_at=row.started_at,
+        expires_at=row.expires_at,
+        dead_letter_id=_dead_letter_of(database, row),
+        cancelled_because=_cancelled_because(row),
+        last_failure=str(row.failures[-1]["code"]) if row.failures else None,
+        worker=f"{session.identity.host}:{session.identity.pid}" if session is not None else None,
+        silent_s=(now - session.heartbeat_at).total_seconds() if session is not None else 0.0,
+        lease_s=session.lease_s if session is not None else 0.0,
+        workers=_workers(database, asker),
+        pauses=[HeldBy(p.scope, p.until, p.reason, p.by) for p in pauses_of(database, key)] if waits else [],
+        full_caps=Room(database).full_caps(key) if waits else [],
+        lane_ready=ready is not None,
+        lane_waits_s=(now - ready.served_at).total_seconds() if ready and ready.served_at else 0.0,
+        ahead_in_lane=_ahead_in_lane(database, row) if waits and row.crash_count == 0 else None,
+        lanes_ahead=_lanes_before(database, ready) if ready else None,
+        urgent_lanes=_urgent_lanes(database, ready) if ready else None,
+    )
+
+
+def _workers(database: MemoryDatabase, asker: UUID | None) -> int:
+    """Processes that are alive, but for the one that asks."""
+    return sum(
+        session.open
+        and session.heartbeat_at + seconds(session.lease_s) >= database.now
+        and session.session_id != asker
+        for session in database.sessions.values()
+    )
+
+
+def _dead_letter_of(database: MemoryDatabase, row: JobRow) -> str | None:
+    letters = [entry for entry in database.dead_letters.values() if entry.job_id == row.job_id]
+    return str(letters[0].dead_letter_id) if letters else None
+
+
+def _cancelled_because(row: JobRow) -> str | None:
+    because = row.result.get("cancelled") if isinstance(row.result, dict) else None
+    return because if isinstance(because, str) else None
+
+
+def _ahead_in_lane(database: MemoryDatabase, row: JobRow) -> int:
+    ahead = sum(
+        other.state is JobState.AVAILABLE
+        and other.crash_count == 0
+        and lane_key(other) == lane_key(row)
+        and (other.run_at, other.job_id) < (row.run_at, row.job_id)
+        for other in database.jobs.values()
+    )
+    return min(ahead, MOST_COUNTED)
+
+
+def _lanes_before(database: MemoryDatabase, lane: LaneRow) -> int:
+    """Ready lanes of its class that stand before it."""
+    lanes = ready_lanes(database, lane.key.queue, lane.level)
+    return min(sum(other.place < lane.place for other in lanes), MOST_COUNTED)
+
+
+def _urgent_lanes(database: MemoryDatabase, lane: LaneRow) -> int:
+    """Ready lanes of more urgent classes."""
+    count = sum(len(ready_lanes(database, lane.key.queue, level)) for level in range(lane.level))
+    return min(count, MOST_COUNTED)

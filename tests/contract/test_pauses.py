@@ -1,0 +1,274 @@
+"""LaneStore: what is paused is not begun; all the rest is (Q7, R16)."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.engine.ports import Completed, Rescheduled
+from fairlead.policy.lane import Scope, ScopeKind, connection_group
+from tests.contract.lane_steps import LINGER_S, done, drained, group, jobs_of, taken, tenant, tenants_of
+from tests.contract.stores import ANY, Stores, a_session, claimed, enqueued
+from tests.support.engine import new_job
+
+GROUP = connection_group("shopify")
+IT = {
+    "queue": "default",
+    "kind": "work",
+    "tenant_id": "a",
+    "provider": "shopify",
+    "group_key": GROUP,
+}
+SCOPES = [
+    Scope(ScopeKind.QUEUE, "default"),
+    Scope(ScopeKind.KIND, "work"),
+    Scope(ScopeKind.TENANT, "a"),
+    Scope(ScopeKind.PROVIDER, "shopify"),
+    Scope(ScopeKind.GROUP, GROUP, "a"),
+    Scope(ScopeKind.GROUP, GROUP),
+]
+every_scope = pytest.mark.parametrize("scope", SCOPES, ids=str)
+WHO = {"reason": "429", "by": "test"}
+
+
+async def looked_again(stores: Stores) -> None:
+    """A moment goes by, so that nothing is missed only because it was not looked for yet."""
+    await stores.pass_time(2 * LINGER_S)
+
+
+# ---- each scope ------------------------------------------------------------------------------------
+
+
+@every_scope
+async def test_nothing_of_the_scope_begins_until_it_is_resumed(stores: Stores, scope: Scope) -> None:
+    session_id = await a_session(stores)
+    assert await stores.lanes.due_lanes(scope) == 0
+    await enqueued(stores, *(new_job(**IT) for _ in range(3)), new_job(**IT, priority=1, delay_s=600))
+    assert await stores.lanes.due_lanes(scope) == 1
+    assert await stores.lanes.pause(scope, None, **WHO) == 1
+    await enqueued(stores, new_job(**IT), new_job(**IT, priority=0))  # what comes later is held, too
+    assert await stores.lanes.due_lanes(scope) == 2
+    for _ in range(2):
+        assert await taken(stores, session_id) == []
+        await looked_again(stores)
+    assert await stores.jobs.next_due_s(ANY) is None
+    assert await stores.lanes.resume(scope)
+    assert await stores.jobs.next_due_s(ANY) == 0
+    assert len(await taken(stores, session_id)) == 5
+    assert not await stores.lanes.resume(scope)
+
+
+@every_scope
+async def test_a_pause_ends_by_itself(stores: Stores, scope: Scope) -> None:
+    session_id = await a_session(stores)
+    await enqueued(stores, new_job(**IT))
+    assert await stores.lanes.pause(scope, 60.0, **WHO) == 1
+    assert await taken(stores, session_id) == []
+    due_s = await stores.jobs.next_due_s(ANY)
+    assert due_s is not None
+    assert 50 < due_s <= 60
+    await stores.pass_time(58)
+    assert await taken(stores, session_id) == []
+    await stores.pass_time(3)
+    assert await stores.jobs.next_due_s(ANY) == 0
+    assert len(await taken(stores, session_id)) == 1
+    assert not await stores.lanes.resume(scope)
+    assert await stores.lanes.pauses(9) == []
+
+
+@pytest.mark.parametrize("scope", SCOPES[1:], ids=str)
+async def test_all_others_run_on(stores: Stores, scope: Scope) -> None:
+    session_id = await a_session(stores)
+    (kept,) = await enqueued(stores, new_job(**IT))
+    await stores.lanes.pause(scope, None, **WHO)
+    other = new_job(kind="other", tenant_id="b", provider="xero", group_key=connection_group("xero"))
+    plain = new_job(kind="other", tenant_id="b")
+    await enqueued(stores, other, plain)
+    assert {job.job_id for job in await taken(stores, session_id)} == {other.job_id, plain.job_id}
+    await stores.lanes.resume(scope)
+    assert [job.job_id for job in await taken(stores, session_id)] == [kept]
+
+
+async def test_a_paused_queue_holds_no_other_queue(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    await stores.lanes.pause(Scope(ScopeKind.QUEUE, "mail"), None, **WHO)
+    await enqueued(stores, new_job(), new_job(queue="mail"))
+    assert [job.queue for job in await taken(stores, session_id)] == ["default"]
+
+
+async def test_a_group_of_a_tenant_is_not_his_other_groups_nor_anybody_elses(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    await stores.lanes.pause(group("one", "a"), None, **WHO)
+    held = new_job(tenant_id="a", group_key="one")
+    others = [new_job(tenant_id="a", group_key="two"), new_job(tenant_id="b", group_key="one")]
+    await enqueued(stores, held, *others, *jobs_of("a", 1))
+    jobs = await taken(stores, session_id)
+    assert len(jobs) == 3
+    assert held.job_id not in {job.job_id for job in jobs}
+
+
+async def test_a_shared_group_is_every_tenants(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    await enqueued(stores, *(new_job(tenant_id=name, group_key="one") for name in "abc"))
+    await enqueued(stores, new_job(tenant_id="a", group_key="two"))
+    assert await stores.lanes.pause(group("one"), None, **WHO) == 3
+    assert [job.group_key for job in await taken(stores, session_id)] == ["two"]
+    await stores.lanes.resume(group("one"))
+    assert sorted(tenants_of(await taken(stores, session_id))) == ["a", "b", "c"]
+
+
+# ---- several pauses --------------------------------------------------------------------------------
+
+
+async def test_all_pauses_must_be_over(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    await enqueued(stores, new_job(**IT))
+    for scope in SCOPES:
+        await stores.lanes.pause(scope, 60.0 if scope.kind is ScopeKind.KIND else None, **WHO)
+    for scope in SCOPES:
+        assert await taken(stores, session_id) == []
+        if scope.kind is ScopeKind.KIND:
+            await stores.pass_time(61)
+        else:
+            assert await stores.lanes.resume(scope)
+    assert len(await taken(stores, session_id)) == 1
+
+
+async def test_the_last_of_two_ends_counts(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    await enqueued(stores, new_job(**IT))
+    await stores.lanes.pause(tenant("a"), 30.0, **WHO)
+    await stores.lanes.pause(group(GROUP, "a"), 90.0, **WHO)
+    await stores.lanes.pause(Scope(ScopeKind.PROVIDER, "shopify"), 60.0, **WHO)
+    for step_s in (31, 30):
+        await stores.pass_time(step_s)
+        assert await taken(stores, session_id) == []
+    due_s = await stores.jobs.next_due_s(ANY)
+    assert due_s is not None
+    assert 20 < due_s <= 29
+    await stores.pass_time(30)
+    assert len(await taken(stores, session_id)) == 1
+
+
+async def test_a_pause_is_made_longer_never_shorter(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    await enqueued(stores, *jobs_of("a", 1))
+    for for_s, ends_s in ((60.0, 60.0), (20.0, 60.0), (120.0, 120.0), (60.0, 120.0)):
+        await stores.lanes.pause(tenant("a"), for_s, **WHO)
+        due_s = await stores.jobs.next_due_s(ANY)
+        assert due_s is not None
+        assert ends_s - 5 < due_s <= ends_s
+        (view,) = await stores.lanes.pauses(9)
+        assert view.scope == tenant("a")
+    await stores.lanes.pause(tenant("a"), None, **WHO)
+    await stores.lanes.pause(tenant("a"), 10.0, **WHO)
+    await stores.pass_time(200)
+    assert await taken(stores, session_id) == []
+    assert await stores.jobs.next_due_s(ANY) is None
+    assert await stores.lanes.resume(tenant("a"))
+    assert len(await taken(stores, session_id)) == 1
+
+
+async def test_a_pause_that_is_over_lengthens_no_new_one(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    await enqueued(stores, *jobs_of("a", 2))
+    await stores.lanes.pause(tenant("a"), 60.0, **WHO)
+    await stores.pass_time(61)
+    assert len(await stores.jobs.claim(ANY, 1, session_id)) == 1
+    await stores.lanes.pause(tenant("a"), 20.0, reason="again", by="other")
+    (view,) = await stores.lanes.pauses(9)
+    assert (view.reason, view.by) == ("again", "other")
+    assert await taken(stores, session_id) == []
+    await stores.pass_time(21)
+    assert len(await taken(stores, session_id)) == 1
+
+
+async def test_what_people_see_of_pauses(stores: Stores) -> None:
+    assert await stores.lanes.pauses(9) == []
+    await enqueued(stores, *jobs_of("a", 2), *jobs_of("a", 1, group_key="g"), *jobs_of("b", 1, group_key="g"))
+    assert await stores.lanes.pause(tenant("a"), None, reason="unpaid", by="ann") == 2
+    await stores.pass_time(5)
+    assert await stores.lanes.pause(group("g"), 60.0, reason="429", by="worker") >= 1
+    newest, oldest = await stores.lanes.pauses(9)
+    assert (oldest.scope, oldest.until, oldest.reason, oldest.by) == (tenant("a"), None, "unpaid", "ann")
+    assert (newest.scope, newest.reason, newest.by) == (group("g"), "429", "worker")
+    assert newest.until is not None
+    assert 50 < (newest.until - newest.since).total_seconds() <= 60
+    assert oldest.since < newest.since
+    assert (oldest.lanes, newest.lanes) == (2, 2)
+    assert await stores.lanes.pauses(1) == [newest]
+
+
+# ---- what is under way, and what is not yet --------------------------------------------------------
+
+
+async def test_what_runs_goes_on_and_what_comes_back_waits(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    finished, tried = [await claimed(stores, session_id, **IT) for _ in range(2)]
+    await stores.lanes.pause(tenant("a"), None, **WHO)
+    outcomes = [
+        Completed(finished.job_id, finished.lease_id),
+        Rescheduled(tried.job_id, tried.lease_id, 0.0),
+    ]
+    assert await stores.jobs.acknowledge(outcomes) == {finished.job_id, tried.job_id}
+    await looked_again(stores)
+    assert await taken(stores, session_id) == []
+    await stores.lanes.resume(tenant("a"))
+    assert [job.job_id for job in await taken(stores, session_id)] == [tried.job_id]
+
+
+async def test_a_suspect_is_held_like_any_other(stores: Stores) -> None:
+    survivor, victim = await a_session(stores, 1), await a_session(stores, 2)
+    job = await claimed(stores, victim, **IT)
+    await stores.sessions.bury([victim])
+    await stores.sessions.rescue(survivor, 0.0, 3, 100)
+    for scope in SCOPES:
+        await stores.lanes.pause(scope, None, **WHO)
+        assert await stores.jobs.claim_suspect(ANY, survivor) is None
+        assert await stores.jobs.next_due_s(ANY) is None
+        await stores.lanes.resume(scope)
+    await stores.lanes.pause(tenant("a"), 60.0, **WHO)
+    due_s = await stores.jobs.next_due_s(ANY)
+    assert due_s is not None
+    assert 50 < due_s <= 60
+    await stores.pass_time(61)
+    suspect = await stores.jobs.claim_suspect(ANY, survivor)
+    assert suspect is not None
+    assert suspect.job_id == job.job_id
+
+
+async def test_what_falls_due_during_a_pause_comes_after_it(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    await stores.lanes.pause(tenant("a"), 60.0, **WHO)
+    during, after = new_job(tenant_id="a", delay_s=30), new_job(tenant_id="a", delay_s=90)
+    await enqueued(stores, during, after)
+    await stores.pass_time(40)
+    assert await taken(stores, session_id) == []
+    await stores.pass_time(21)
+    (job,) = await taken(stores, session_id)
+    assert job.job_id == during.job_id
+    await done(stores, [job])
+    assert [job.job_id for job in await drained(stores, session_id)] == [after.job_id]
+
+
+async def test_a_job_made_due_now_is_still_held(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    (job_id,) = await enqueued(stores, new_job(tenant_id="a", delay_s=600))
+    await stores.lanes.pause(tenant("a"), None, **WHO)
+    assert await stores.jobs.retry_now(job_id)
+    assert await taken(stores, session_id) == []
+    await stores.lanes.resume(tenant("a"))
+    assert [job.job_id for job in await taken(stores, session_id)] == [job_id]
+
+
+@pytest.mark.parametrize(
+    "name", ["a/b", "'; --", "ü" * 100, "with spaces"], ids=["path", "sql", "long", "spaces"]
+)
+async def test_names_are_anything(stores: Stores, name: str) -> None:
+    session_id = await a_session(stores)
+    await enqueued(stores, *jobs_of(name, 1, group_key=name), *jobs_of(name + "x", 1, group_key=name + "x"))
+    for scope in (tenant(name), group(name, name), group(name)):
+        assert await stores.lanes.pause(scope, None, **WHO) == 1
+        assert [view.scope for view in await stores.lanes.pauses(9)] == [scope]
+        await stores.lanes.resume(scope)
+    await stores.lanes.pause(group(name, name), None, **WHO)
+    assert tenants_of(await taken(stores, session_id)) == name + "x"

@@ -1,0 +1,259 @@
+"""Jobs through the Python door on a real database: declared, stored, run, waited for; blocking code too."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import UUID
+
+import asyncpg
+import psycopg
+import pytest
+
+from fairlead import Fairlead, JobContext, JobRequest
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.errors import ConfigInvalid, JobFailed, JobUnfinished, RequestRejected
+from tests.support.cli import MASTER_KEY, ROOT
+from tests.support.rows import rows
+
+pytestmark = pytest.mark.slow
+
+SETTINGS = """
+home = "{home}"
+worker.poll_s = 0.05
+worker.lease_s = 5
+"""
+
+
+@pytest.fixture
+def environ(database_settings: DatabaseSettings, tmp_path: Path) -> dict[str, str]:
+    file = tmp_path / "fairlead.toml"
+    file.write_text(SETTINGS.format(home=tmp_path / "home"))
+    return {
+        "DATABASE_URL": database_settings.dsn,
+        "FAIRLEAD_MASTER_KEY": MASTER_KEY,
+        "FAIRLEAD_DATABASE__SCHEMA_NAME": database_settings.schema or "",
+        "FAIRLEAD_CONFIG": str(file),
+    }
+
+
+@pytest.fixture
+def fl(environ: dict[str, str]) -> Fairlead:
+    return Fairlead.from_env(environ)
+
+
+@asynccontextmanager
+async def at_work(fl: Fairlead) -> AsyncIterator[Fairlead]:
+    """Open, and running jobs."""
+    async with fl:
+        working = asyncio.create_task(fl.run())
+        try:
+            async with asyncio.timeout(30):
+                yield fl
+        finally:
+            fl.stop()
+            await working
+
+
+async def kinds(database: Database) -> list[str]:
+    found = await rows(database, "SELECT kind FROM job WHERE tenant_id <> 'fairlead' ORDER BY kind")
+    return [row["kind"] for row in found]
+
+
+async def test_a_job_is_declared_stored_run_and_waited_for(fl: Fairlead) -> None:
+    threads = []
+
+    @fl.job
+    async def add(ctx: JobContext, one: int, other: int = 1) -> int:
+        return one + other
+
+    @fl.job
+    def plain(ctx: JobContext, word: str) -> str:
+        threads.append(threading.current_thread().name)
+        return word.upper()
+
+    @fl.job
+    async def refused(ctx: JobContext) -> None:
+        raise RequestRejected("422: no such item")
+
+    async with at_work(fl):
+        assert await fl.result(await add.enqueue(41, tenant="acme"), timeout_s=20) == 42
+        assert await fl.result(await plain.enqueue(word="a", tenant="acme"), timeout_s=20) == "A"
+        assert threads == ["fairlead-handler"]
+        with pytest.raises(JobFailed, match="422: no such item") as failed:
+            await fl.result(await refused.enqueue(tenant="acme"), timeout_s=20)
+        assert failed.value.reason == "request_rejected"
+        with pytest.raises(JobUnfinished, match="scheduled"):
+            await fl.result(await add.enqueue(1, tenant="acme", delay_s=60), timeout_s=0.1)
+
+
+async def test_a_job_may_wait_for_another_without_keeping_a_worker(fl: Fairlead) -> None:
+    """JobUnfinished is a refusal that names its time: the one that waits is snoozed, no attempt burnt."""
+
+    @fl.job
+    async def child(ctx: JobContext) -> str:
+        return "grown"
+
+    @fl.job
+    async def parent(ctx: JobContext) -> str:
+        if not ctx.args.get("child"):
+            return "none"
+        return f"{await fl.result(UUID(ctx.args['child']))} at attempt {ctx.attempt}"
+
+    async with at_work(fl):
+        child_id = await child.enqueue(tenant="acme", delay_s=0.2)
+        parent_id = await fl.enqueue("parent", {"child": str(child_id)}, tenant="acme")
+        assert await fl.result(parent_id, timeout_s=20) == "grown at attempt 1"
+
+
+async def test_inside_a_transaction_it_is_there_with_the_commit(
+    fl: Fairlead, database: Database, database_settings: DatabaseSettings
+) -> None:
+    @fl.job
+    async def kept(ctx: JobContext, number: int) -> int:
+        return number
+
+    theirs = await asyncpg.connect(database_settings.dsn)
+    transaction = theirs.transaction()
+    await transaction.start()
+    await kept.enqueue(1, tenant="acme", transaction=theirs)  # it needs the settings alone
+    await transaction.rollback()
+    async with at_work(fl):
+        async with theirs.transaction():
+            first = await kept.enqueue(2, tenant="acme", transaction=theirs)
+            second = await kept.to("acme", transaction=theirs).enqueue(3)
+            (third,) = await fl.enqueue_many([kept.to("acme").request(4)], transaction=theirs)
+            assert await kinds(database) == []
+        async with await psycopg.AsyncConnection.connect(database_settings.dsn) as other:
+            fourth = await fl.enqueue("kept", {"number": 5}, tenant="acme", transaction=other)
+        results = [await fl.result(each, timeout_s=20) for each in (first, second, third, fourth)]
+        assert results == [2, 3, 4, 5]
+    await theirs.close()
+
+
+async def test_what_is_scheduled_is_written_at_start(fl: Fairlead, database: Database) -> None:
+    ticked = asyncio.Event()
+
+    @fl.cron("@every 100ms", name="often", jitter_s=0)
+    async def beat(ctx: JobContext) -> None:
+        ticked.set()
+
+    fl.schedule("nightly", "0 3 * * *", beat, timezone="Europe/Madrid", tenant="acme", paused=True)
+    async with at_work(fl):
+        await ticked.wait()
+    found = await rows(
+        database,
+        "SELECT name, kind, timezone, tenant_id, paused FROM schedule WHERE kind = 'beat' ORDER BY name",
+    )
+    assert [tuple(row.values()) for row in found] == [
+        ("nightly", "beat", "Europe/Madrid", "acme", True),
+        ("often", "beat", "UTC", "fairlead", False),
+    ]
+
+
+async def test_modules_with_handlers_are_imported_when_it_opens(
+    environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shop_fl.py").write_text(
+        f"from fairlead import Fairlead\nfl = Fairlead.from_env({environ!r}, include=['shop_jobs'])\n"
+    )
+    (tmp_path / "shop_jobs.py").write_text(
+        "from shop_fl import fl\n\n@fl.job\nasync def hello(ctx):\n    return 'hello'\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    from shop_fl import fl  # type: ignore[import-not-found]
+
+    async with at_work(fl):
+        assert await fl.result(await fl.enqueue("hello", tenant="acme"), timeout_s=20) == "hello"
+        with pytest.raises(ConfigInvalid, match="open already"):
+            await fl.__aenter__()
+
+
+# ---- blocking code ---------------------------------------------------------------------------------
+
+
+async def test_blocking_code_enqueues_and_waits(
+    fl: Fairlead, database: Database, database_settings: DatabaseSettings
+) -> None:
+    @fl.job
+    async def double(ctx: JobContext, number: int) -> int:
+        return 2 * number
+
+    def plain_code() -> list[object]:
+        one = fl.sync.enqueue(double, {"number": 1}, tenant="acme")
+        two, three = fl.sync.enqueue_many(
+            [double.to("acme").request(number=2), JobRequest("double", {"number": 3}, tenant="acme")]
+        )
+        with psycopg.connect(database_settings.dsn) as theirs:
+            four = fl.sync.enqueue("double", {"number": 4}, tenant="acme", transaction=theirs)
+        found = [fl.sync.result(each, timeout_s=20) for each in (one, two, three, four)]
+        fl.sync.close()
+        fl.sync.close()
+        with fl.sync as again:  # a later call opens it anew
+            found.append(again.result(one))
+        return found
+
+    async with at_work(fl):
+        assert await asyncio.to_thread(plain_code) == [2, 4, 6, 8, 2]
+    assert not [thread for thread in threading.enumerate() if thread.name == "fairlead-sync"]
+
+
+def test_with_a_transaction_nothing_of_ours_is_opened(
+    fl: Fairlead, database_settings: DatabaseSettings
+) -> None:
+    """So a web process that only enqueues needs no master key, no thread and no connection of its own."""
+    before = threading.active_count()
+    with psycopg.connect(database_settings.dsn) as theirs:
+        assert fl.sync.enqueue("k", tenant="acme", transaction=theirs)
+        theirs.rollback()
+    assert threading.active_count() == before
+
+
+FORKS = """
+import os, sys
+from fairlead import Fairlead
+
+fl = Fairlead.from_env()
+first = fl.sync.enqueue("parent", tenant="acme")
+child = os.fork()
+second = fl.sync.enqueue("child" if child == 0 else "parent.again", tenant="acme")
+fl.sync.close()
+if child:
+    sys.exit(os.waitpid(child, 0)[1])
+os._exit(0)
+"""
+AT_EXIT = """
+from fairlead import Fairlead
+
+fl = Fairlead.from_env()
+fl.sync.enqueue("left.open", tenant="acme")
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "stored"), [(FORKS, ["child", "parent", "parent.again"]), (AT_EXIT, ["left.open"])]
+)
+async def test_it_outlives_a_fork_and_ends_with_its_process(
+    environ: dict[str, str], database: Database, program: str, stored: list[str]
+) -> None:
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-W", "error", "-W", "ignore:.*fork:DeprecationWarning", "-c", program],
+        env={**os.environ, **environ},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert await kinds(database) == stored
+    sessions = await rows(database, "SELECT FROM worker_session WHERE stopped_at IS NULL")
+    assert sessions == [], "each process closed its own"

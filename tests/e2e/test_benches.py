@@ -1,0 +1,89 @@
+"""The benchmarks run, small, and say what they are to say. What they measure so is not looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.child import WARM_UP
+from bench.sides import SideFailed, Skipped, ask
+from fairlead.adapters.embedded import Endpoints
+from tests.support.servers import drop_database, fresh_database
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+
+
+async def bench(*words: str) -> dict[str, dict[str, Any]]:
+    """The rows of one benchmark, by their names."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "bench", *words, "--json"),
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    told, errors = await process.communicate()
+    assert process.returncode in (0, 1), errors.decode()  # 1: a goal is missed, as it may be in this size
+    rows = [json.loads(line) for line in told.splitlines()]
+    assert rows, errors.decode()
+    return {row["bench"]: row for row in rows}
+
+
+async def test_queue_beside_the_limit() -> None:
+    rows = await bench("queue", "--quick", "--rounds", "1", "--no-peers")
+    assert rows.keys() == {"queue.noop", "queue.enqueue_one", "queue.enqueue_bulk"}
+    for row in rows.values():
+        assert row["ours"] > 0
+        assert row["limit"] > 0
+        assert row["beside"].keys() == {"fairlead_logged"}
+    assert rows["queue.noop"]["goal"] == {"ratio_limit": 0.45}
+
+
+@pytest.mark.parametrize("name", ["pgqueuer", "procrastinate", "oban", "awa"])
+async def test_a_peer_works(name: str, servers: Endpoints) -> None:
+    module = f"bench.peers.{name}"
+    url = await fresh_database(servers.database_url)
+    try:
+        made = await ask(module, "prepare", url, 60.0)
+        stored = await ask(module, "enqueue", url, 60.0, singles=5, bulk=50)
+        done = await ask(module, "drain", url, 60.0, jobs=5 + 50 + 2 * WARM_UP, for_s=30.0)
+    except Skipped as reason:
+        assert name == "oban"  # the others are in the lock
+        pytest.skip(str(reason))
+    finally:
+        await drop_database(servers.database_url, url)
+    assert made["version"]
+    assert min(stored.values()) > 0
+    assert done["jobs"] == 5 + 50 + 2 * WARM_UP
+
+
+async def test_a_side_that_dies_says_why(servers: Endpoints) -> None:
+    with pytest.raises(SideFailed, match="does not exist"):
+        await ask("bench.limits.queue", "enqueue", servers.database_url, 60.0, singles=1, bulk=1)
+
+
+async def test_bloat_under_a_pinned_snapshot() -> None:
+    rows = await bench("bloat", "--quick", "--no-peers")
+    assert rows.keys() == {"bloat.claim_p99", "bloat.backlog", "bloat.drained", "bloat.dead"}
+    claims = rows["bloat.claim_p99"]
+    assert all(minute["claims"] > 0 and minute["p99"] > 0 for minute in claims["minutes"])
+    assert rows["bloat.dead"]["ours"] > 0  # the snapshot holds them
+    assert rows["bloat.backlog"]["pass"] == (rows["bloat.backlog"]["ours"] <= 1.0)
+
+
+async def test_an_option_that_a_benchmark_does_not_take_is_refused() -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "bench", "queue", "--seconds", "1"),
+        cwd=ROOT,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, errors = await process.communicate()
+    assert process.returncode == 2
+    assert b"takes no --seconds" in errors

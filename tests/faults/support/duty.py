@@ -1,0 +1,110 @@
+"""A child that takes the ticks of schedules, and dies of it.
+
+Its order says ``dies``: {"take": n, "within_s": s}: SIGKILL to itself, s seconds into its n-th taking of a
+tick of a schedule that a test made. (Fault points before and after a taking are armed by ``fault``.) Each
+taking is told to the sink named by ``takes`` before it begins, and begins up to ``dawdle_s`` late: by then
+others may have been at it.
+
+Among what is ``unsafe``:
+no_compare         a tick is taken whatever tick was seen last, recorded or not
+two_transactions   the tick is recorded first, and its job stored after
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import time
+from datetime import datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+from uuid import UUID
+
+from fairlead.adapters.postgres import duties as duties_module
+from fairlead.engine.ports import NewJob
+from fairlead.engine.services.service import Service
+from fairlead.runtime import Roles
+from tests.faults.support import worker
+from tests.faults.support.careless import Around
+from tests.faults.support.sink import Sink
+from tests.faults.support.unsafe import FaultRuntime, _alter
+
+OURS = "kills."
+"""What the names of a test's schedules begin with."""
+
+_COMPARE = "AND last_tick = $3::timestamptz"
+_RECORD = "FROM moved LEFT JOIN stored ON true"
+
+
+def main(channel: socket.socket, order: dict[str, Any]) -> None:
+    """As support/worker.py."""
+    worker.FaultRuntime = _DutyRuntime  # type: ignore[misc]
+    worker.main(channel, order)
+
+
+class _DutyRuntime(FaultRuntime):
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        if "no_compare" in self.unsafe:
+            _alter(duties_module, "duty_take", _COMPARE, "AND $3::timestamptz IS NOT NULL")
+            _alter(duties_module, "duty_take", _RECORD, f"{_RECORD} ON CONFLICT DO NOTHING")
+        if "two_transactions" in self.unsafe:
+            _alter(
+                duties_module,
+                "duty_take",
+                "FROM moved\n    ON CONFLICT",
+                "FROM moved WHERE false ON CONFLICT",
+            )
+
+    def _make_services(self, roles: Roles) -> list[Service]:
+        duties: Any = self.duties
+        if "two_transactions" in self.unsafe:
+            duties = _Apart(duties, self.jobs)
+        self.duties = _Mortal(duties, self.order)  # type: ignore[assignment]
+        return super()._make_services(roles)
+
+
+class _Mortal(Around):
+    """Tells of each taking of our ticks, and dies in one of them."""
+
+    def __init__(self, inner: Any, order: dict[str, Any]) -> None:
+        super().__init__(inner)
+        self._dies = order.get("dies") or {"take": 0}
+        self._takes = Sink(Path(order["takes"]))
+        self._dawdle_s, self._draw = order["dawdle_s"], Random(order["seed"])
+        self._count = 0
+
+    async def take_tick(
+        self, name: str, seen: datetime, tick: datetime, coalesced: int, session_id: UUID, job: NewJob
+    ) -> bool:
+        given = (name, seen, tick, coalesced, session_id, job)
+        if not name.startswith(OURS):
+            return bool(await self._inner.take_tick(*given))
+        await asyncio.sleep(self._draw.uniform(0.0, self._dawdle_s))
+        self._takes.write(tick=tick.isoformat(), session=str(session_id))
+        self._count += 1
+        if self._count != self._dies["take"]:
+            return bool(await self._inner.take_tick(*given))
+        until_s = time.perf_counter() + self._dies["within_s"]
+        taking = asyncio.ensure_future(self._inner.take_tick(*given))
+        while time.perf_counter() < until_s:  # not a timer: those are too coarse
+            await asyncio.sleep(0)
+        os.kill(os.getpid(), signal.SIGKILL)
+        return bool(await taking)
+
+
+class _Apart(Around):
+    """The record of a tick here, its job there."""
+
+    def __init__(self, inner: Any, jobs: Any) -> None:
+        super().__init__(inner)
+        self._jobs = jobs
+
+    async def take_tick(self, *given: Any) -> bool:
+        taken: bool = await self._inner.take_tick(*given)
+        if taken:
+            await self._jobs.enqueue([given[-1]])
+        return taken

@@ -1,0 +1,169 @@
+"""Jobs that keep coming while something breaks, and what became of them.
+
+Each ask is one batch: *acknowledged* where its answer was yes, else *doubtful*: it may have been stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.faults.support.child import Asked, Child
+from tests.faults.support.report import Figures, quantiles
+from tests.faults.support.sink import Runs
+from tests.faults.support.stage import Stage, until
+
+TENANTS = 5
+OPEN = "SELECT count(*) AS jobs FROM job WHERE kind LIKE 'fault.%' AND state IN ('available', 'running')"
+ENDED = (
+    "SELECT job_id::text AS id, state, result->>'lease' AS lease, (args->>'n')::int AS n, attempt,"
+    " crash_count AS crashes, args ? 'when' AS waits FROM job WHERE kind LIKE 'fault.%'"
+)
+
+
+@dataclass
+class Load:
+    """Asks *desk* for *batch* jobs each *every_s* seconds; a job works for a time within *work_s*."""
+
+    desk: Child
+    figures: Figures
+    work_s: tuple[float, float] = (0.0, 0.02)
+    batch: int = 5
+    every_s: float = 0.01
+    queue: str = "default"
+    acknowledged: dict[int, str] = field(default_factory=dict)
+    doubtful: set[int] = field(default_factory=set)
+    told: Counter[str] = field(default_factory=Counter)
+    took_s: list[float] = field(default_factory=list)
+    asked_s: dict[int, float] = field(default_factory=dict)
+    acknowledged_at_s: float = 0.0
+    _next: int = 0
+
+    async def ask(self, count: int, *, kind: str = "fault.work", **args: Any) -> range:
+        """One batch, and its numbers; *args* to each job, in place of a drawn ``work_s``."""
+        numbers = range(self._next, self._next + count)
+        self._next += count
+        jobs = [
+            {
+                "kind": kind,
+                "queue": self.queue,
+                "tenant_id": f"tenant-{n % TENANTS}",
+                "args": {"n": n, "work_s": self.figures.draw.uniform(*self.work_s)} | args,
+            }
+            for n in numbers
+        ]
+        began_s = time.monotonic()
+        self.asked_s |= dict.fromkeys(numbers, began_s)
+        try:
+            ids = (await self.desk.ask("enqueue", jobs=jobs))["ids"]
+        except Asked as failed:
+            self.told[failed.error] += 1
+            self.doubtful |= set(numbers)
+        else:
+            self.told["stored"] += 1
+            self.acknowledged |= dict(zip(numbers, ids, strict=True))
+            self.acknowledged_at_s = time.monotonic()
+        self.took_s.append(time.monotonic() - began_s)
+        return numbers
+
+    @asynccontextmanager
+    async def coming(self) -> AsyncIterator[None]:
+        """One batch after the other for as long as the block lasts; the last one is waited for."""
+        over = asyncio.Event()
+
+        async def feed() -> None:
+            while not over.is_set():
+                await self.ask(self.batch)
+                await asyncio.sleep(self.every_s)
+
+        feeding = asyncio.create_task(feed())
+        try:
+            yield
+        finally:
+            over.set()
+            await feeding
+
+    async def acknowledged_after(self, moment_s: float) -> None:
+        """Return once something was acknowledged after *moment_s*."""
+
+        async def is_acknowledged() -> bool:
+            return self.acknowledged_at_s > moment_s
+
+        await until(is_acknowledged, "something is stored again")
+
+    async def all_ended(self, stage: Stage, within_s: float = 30.0) -> None:
+        """Return once no job is open."""
+
+        async def none_open() -> bool:
+            return bool((await stage.rows(OPEN))[0]["jobs"] == 0)
+
+        await until(none_open, "every job has ended", within_s)
+
+    async def judge(self, stage: Stage, sink: Path) -> None:
+        """P1 and P2: what was acknowledged is there, and what is done had its effect in its newest run."""
+        runs, figures = Runs(sink), self.figures
+        newest, effects = runs.newest(), runs.effects
+        rows = await stage.rows(ENDED)
+        stored = {row["n"] for row in rows}
+        done = [row for row in rows if row["state"] == "completed"]
+        figures.note(n=len(self.acknowledged), told=dict(self.told), runs=len(runs))
+        figures.note(ask_ms=quantiles(self.took_s, 1000, 1), done_ms=quantiles(self._done_s(runs), 1000, 1))
+        figures.zero(
+            lost=len(self.acknowledged.keys() - stored) + sum(row["n"] not in effects for row in done),
+            unfinished=len(rows) - len(done),
+            stale_accepted=sum(row["lease"] != newest[row["id"]].lease for row in done),
+            duplicates=len(rows) - len(stored),
+            finished_run_again=finished_run_again(runs),
+        )
+
+    def _done_s(self, runs: Runs) -> list[float]:
+        """From the ask for a job to its effect."""
+        ended = ((run.n, run.ended_s) for run in runs.by_lease.values())
+        return [ended_s - self.asked_s[n] for n, ended_s in ended if ended_s is not None]
+
+
+# ---- what the sink tells
+
+
+def began_since(sink: Path, since_s: float) -> dict[int, float]:
+    """When each process began its first run after a moment, by pid."""
+    first: dict[int, float] = {}
+    for run in Runs(sink).by_lease.values():
+        if run.began_s > since_s:
+            first.setdefault(run.pid, run.began_s)
+    return first
+
+
+async def all_begin(sink: Path, workers: Iterable[Child], what: str = "every process works") -> None:
+    """Return once each of *workers* has begun something since now."""
+    now_s, pids = time.monotonic(), {worker.pid for worker in workers}
+
+    async def have_begun() -> bool:
+        return pids <= began_since(sink, now_s).keys()
+
+    await until(have_begun, what)
+
+
+async def run_began(sink: Path, numbers: Iterable[int], times: int = 1) -> None:
+    """Return once each job of *numbers* has begun *times*."""
+
+    async def have_begun() -> bool:
+        begun = Counter(run.n for run in Runs(sink).by_lease.values())
+        return all(begun[n] >= times for n in numbers)
+
+    await until(have_begun, f"jobs {numbers} run")
+
+
+def finished_run_again(runs: Runs) -> int:
+    """Runs that began although an earlier run of their job had had its effect."""
+    had_effect: dict[str, float] = {}
+    for run in runs.by_lease.values():
+        if run.ended_s is not None:
+            had_effect[run.job_id] = min(run.ended_s, had_effect.get(run.job_id, run.ended_s))
+    return sum(had_effect.get(run.job_id, run.began_s) < run.began_s for run in runs.by_lease.values())

@@ -1,0 +1,66 @@
+"""The way of a child to its database, as its order has it: other numbers, a name of the test's own.
+
+database   numbers of DatabaseSettings, in place of the defaults
+within_s   how long a commit in doubt is looked for
+probe_s    how often the connection that only listens asks whether the other end is there
+tcp        when the system gives a silent peer up: user_timeout_ms, idle_s, every_s
+resolver   {"name": ..., "stalled": path, "fails": ...}: the database's host name, which resolves to this
+           host; as long as the file is there it does not, or fails at once
+unsafe     "no_guard": the system is left to wait for a silent peer as it likes
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fairlead import runtime
+from fairlead.adapters.postgres import listen, pool, session
+
+LOOK_S = 0.005
+
+
+def prepare(order: dict[str, Any]) -> None:
+    """To be called before there is a runtime."""
+    numbers = order.get("database", {})
+    given = runtime.database_settings
+    runtime.database_settings = lambda *asked: replace(given(*asked), **numbers)
+    if "within_s" in order:
+        pool.Database.again.__defaults__ = (None, order["within_s"])
+    if "probe_s" in order:
+        listen._PROBE_EVERY_S = order["probe_s"]
+    if "tcp" in order:
+        _quick(order["tcp"])
+    if "no_guard" in order.get("unsafe", ()):
+        pool.guard_socket = _left_alone  # type: ignore[assignment]
+    if "resolver" in order:
+        socket.getaddrinfo = _resolver(order["resolver"])  # type: ignore[assignment]
+
+
+def _quick(tcp: dict[str, int]) -> None:
+    session._USER_TIMEOUT_MS = tcp["user_timeout_ms"]
+    for name, value in (("IDLE", "idle_s"), ("ALIVE", "idle_s"), ("INTVL", "every_s")):
+        session._KEEPALIVE[f"TCP_KEEP{name}"] = tcp[value]
+
+
+async def _left_alone(_connection: object) -> None:
+    return
+
+
+def _resolver(told: dict[str, Any]) -> Callable[..., Any]:
+    given, stalled = socket.getaddrinfo, Path(told["stalled"])
+
+    def resolve(host: Any, *more: Any, **named: Any) -> Any:
+        if host != told["name"]:
+            return given(host, *more, **named)
+        while stalled.exists():
+            if told.get("fails"):
+                raise socket.gaierror(socket.EAI_AGAIN, "as it was ordered")
+            time.sleep(LOOK_S)
+        return given("127.0.0.1", *more, **named)
+
+    return resolve

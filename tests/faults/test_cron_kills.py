@@ -1,0 +1,208 @@
+"""Cron: processes that take the ticks of a schedule are killed at it, again and again (Q8, R4, T3).
+
+Each dies at a taking: before it, after it, or at some moment within, its statement unsent, under way or
+answered. Others are at the same ticks. What the duty table and the jobs say in the end is the truth: each
+tick of the expression was taken once, with its job; a missed one was made up, by a job of its own
+(``catch_up``) or by one for all (``coalesce``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.adapters.postgres.duties import PostgresDutyStore
+from fairlead.engine.ports import Schedule
+from fairlead.policy.cron import ticks_between
+from tests.faults.support.duty import OURS
+from tests.faults.support.report import Figures, sized
+from tests.faults.support.sink import Runs
+from tests.faults.support.stage import Stage, until
+
+pytestmark = pytest.mark.slow
+
+KILLS = sized(30, 1000)
+ABLATION_KILLS = sized(15, 60)
+PROCESSES = 3
+TAKES = (1, 4)  # lived through, at the most
+WITHIN_S = ((0.0, 0.001), (0.0, 0.008))  # a taking is answered after some 2 to 5 ms
+DAWDLE_S = 0.05
+PLACES = ("before", "within", "within", "after")
+QUIET_S = 600.0  # a whole fleet may be dead for a while, not for ever
+EVERY = "@every 70ms"
+NAME = f"{OURS}ticks"
+LEASE_S = 5.0
+
+DUTIES = (
+    "SELECT tick, taken_at, coalesced, job_id, session_id::text AS session FROM duty"
+    " WHERE schedule = $1 ORDER BY tick"
+)
+JOBS = (
+    "SELECT job_id, args->>'tick' AS tick, state, created_at, finished_at FROM job WHERE kind = 'fault.work'"
+)
+
+
+@dataclass
+class _Duty:
+    """A fleet on duty, of which each process dies at it. *died*: how many at which place."""
+
+    stage: Stage
+    figures: Figures
+    takes: Path
+    unsafe: tuple[str, ...] = ()
+    places: tuple[str, ...] = PLACES
+    died: Counter[str] = field(default_factory=Counter)
+    within: list[str] = field(default_factory=list)
+
+    async def rage(self, kills: int) -> None:
+        """Until so many have died; who is left is killed then, wherever it is."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(PROCESSES):
+                group.create_task(self._one_after_the_other(kills))
+
+    async def _one_after_the_other(self, kills: int) -> None:
+        while sum(self.died.values()) < kills:
+            place = self.figures.draw.choice(self.places)
+            child = await self.stage.born(**self._order(place))
+            async with asyncio.timeout(QUIET_S):
+                await child.died()
+            self.stage.children.remove(child)
+            self.figures.holds(child.code == -9, f"a process ended with {child.code}: {child.words()}")
+            self.died[place] += 1
+            if place == "within":
+                self.within.append(child.session_id)
+
+    def _order(self, place: str) -> dict[str, Any]:
+        take = self.figures.draw.randint(*TAKES)
+        order: dict[str, Any] = {
+            "child": "duty",
+            "scheduler": True,
+            "takes": str(self.takes),
+            "dawdle_s": DAWDLE_S,
+            "seed": self.figures.draw.getrandbits(32),
+            "unsafe": self.unsafe,
+            "worker": {"lease_s": LEASE_S},
+        }
+        if place == "within":
+            within_s = self.figures.draw.uniform(*self.figures.draw.choice(WITHIN_S))
+            return order | {"dies": {"take": take, "within_s": within_s}}
+        return order | {"fault": f"tick.{place}_take:{take}:kill"}
+
+
+async def _experiment(
+    stage: Stage, figures: Figures, folder: Path, missed: str, kills: int, *unsafe: str
+) -> tuple[_Duty, datetime]:
+    """A fleet that dies, and a worker that nobody kills; the last tick before it began."""
+    store, sink = PostgresDutyStore(stage.database), folder / "sink.ndjson"
+    await store.sync_schedules([Schedule(NAME, EVERY, "fault.work", "acme", missed=missed, args={"n": 0})])
+    began = await _last_tick(stage)
+    hand = await stage.born(sink=str(sink), worker={"concurrency": 16, "poll_s": 0.05, "lease_s": LEASE_S})
+    duty = _Duty(stage, figures, folder / "takes.ndjson", unsafe)
+    if "two_transactions" in unsafe:
+        duty.places = ("within",)  # only there something lies between the two
+    began_s = time.monotonic()
+    await duty.rage(kills)
+    figures.note(what=missed, n=sum(duty.died.values()), died=dict(duty.died))
+    figures.note(took_s=round(time.monotonic() - began_s, 1))
+
+    async def none_open() -> bool:
+        return not [row for row in await stage.rows(JOBS) if row["state"] in {"available", "running"}]
+
+    await until(none_open, "every job has ended", 60.0)
+    await hand.stop()
+    return duty, began
+
+
+async def _judge(duty: _Duty, missed: str, began: datetime, folder: Path) -> None:
+    stage, figures = duty.stage, duty.figures
+    last = await _last_tick(stage)
+    expected = ticks_between(EVERY, "UTC", began, last, 10**6)
+    taken, made = await stage.rows(DUTIES, NAME), await stage.rows(JOBS)
+    judged = _coalesced if missed == "coalesce" else _caught_up
+    lost, doubled = judged(expected, taken, made)
+    runs = Counter(run.job_id for run in Runs(folder / "sink.ndjson").by_lease.values())
+    figures.note(ticks=len(expected), taken=len(taken), jobs=len(made))
+    figures.note(made_up_by_another=sum(row["coalesced"] for row in taken))
+    figures.zero(
+        missed=lost,
+        doubled=doubled,
+        run_again=sum(count - 1 for count in runs.values()),
+        unfinished=sum(row["state"] != "completed" for row in made),
+    )
+
+
+async def _last_tick(stage: Stage) -> datetime:
+    found = await stage.rows("SELECT last_tick FROM schedule WHERE name = $1", NAME)
+    last: datetime = found[0]["last_tick"]
+    return last
+
+
+def _caught_up(
+    expected: list[datetime], taken: list[dict[str, Any]], made: list[dict[str, Any]]
+) -> tuple[int, int]:
+    """A record and a job for each tick; (missed, doubled)."""
+    ticks, jobs = Counter(row["tick"] for row in taken), Counter(row["tick"] for row in made)
+    of_record = {row["job_id"] for row in taken}
+    missed = sum(tick not in ticks or tick.isoformat() not in jobs for tick in expected)
+    strange = sum(row["job_id"] not in of_record for row in made) + len(ticks.keys() - set(expected))
+    return missed, sum(count - 1 for count in (*ticks.values(), *jobs.values())) + strange
+
+
+def _coalesced(
+    expected: list[datetime], taken: list[dict[str, Any]], made: list[dict[str, Any]]
+) -> tuple[int, int]:
+    """A record stands for the ticks since the one before it, and has a job, or one that was open then."""
+    places = {tick: place for place, tick in enumerate(expected)}
+    jobs = {row["job_id"]: row for row in made}
+    missed, doubled, before = 0, len(made) - len({row["tick"] for row in made}), -1
+    for row in taken:
+        place = places.get(row["tick"], before)
+        missed += place - before - 1 - row["coalesced"] if place > before else 0
+        doubled += place <= before
+        before = place
+        if row["job_id"] is None:
+            missed += not any(_was_open(job, row["taken_at"]) for job in made)
+        else:
+            missed += row["job_id"] not in jobs
+    return missed + len(expected) - 1 - before, doubled
+
+
+def _was_open(job: dict[str, Any], moment: datetime) -> bool:
+    return bool(job["created_at"] <= moment <= job["finished_at"])
+
+
+async def _deaths_within(duty: _Duty) -> None:
+    """Of those that died within a taking: whose tick was taken all the same."""
+    last = {line["session"]: line["tick"] for line in map(json.loads, duty.takes.read_text().splitlines())}
+    kept = {(row["session"], row["tick"].isoformat()) for row in await duty.stage.rows(DUTIES, NAME)}
+    taken = sum((session, last[session]) in kept for session in duty.within)
+    duty.figures.note(died_within_and_took_it=taken, died_within_and_did_not=len(duty.within) - taken)
+    duty.figures.holds(0 < taken < len(duty.within), "deaths came on both sides of the commit")
+
+
+@pytest.mark.parametrize("missed", ["coalesce", "catch_up"])
+async def test_cron_kills(stage: Stage, tmp_path: Path, missed: str) -> None:
+    figures = Figures("CRON")
+    duty, began = await _experiment(stage, figures, tmp_path, missed, KILLS)
+    await _judge(duty, missed, began, tmp_path)
+    await _deaths_within(duty)
+    figures.conclude()
+
+
+@pytest.mark.parametrize(
+    ("without", "harm"), [("no_compare", "doubled"), ("two_transactions", "missed")], ids=lambda word: word
+)
+async def test_cron_kills_ablation(stage: Stage, tmp_path: Path, without: str, harm: str) -> None:
+    figures = Figures("CRON", ablation=without)
+    duty, began = await _experiment(stage, figures, tmp_path, "catch_up", ABLATION_KILLS, without)
+    await _judge(duty, "catch_up", began, tmp_path)
+    figures.broken = [what for what in figures.broken if what.startswith(harm)]
+    figures.conclude()

@@ -1,0 +1,86 @@
+"""E11: a backend of the database is ended every 200 ms, whichever it meets, while jobs come and run.
+
+What was acknowledged is there and done (P1), nothing is done twice, no late write is accepted (P2). Callers
+are told the truth: an enqueue is acknowledged, or it is in doubt and few of them are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.faults.support.load import Load
+from tests.faults.support.report import Figures, sized
+from tests.faults.support.stage import Stage
+
+pytestmark = pytest.mark.slow
+
+PROCESSES, SLOTS = 3, 8
+FOR_S = sized(2.0, 60.0)
+EVERY_S = 0.2
+ABLATION_EVERY_S, ABLATION_PATIENCE_S = 0.01, 10.0
+ERRORS_BOUND = 0.05  # of the asks: a caller that is cut off mostly gets its answer all the same
+
+BACKENDS = (
+    "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'"
+    " AND pid <> pg_backend_pid() AND application_name = 'fairlead'"
+)
+END = "SELECT pg_terminate_backend($1) AS ended"
+
+
+async def _kill_backends(stage: Stage, figures: Figures, every_s: float) -> None:
+    """Until cancelled."""
+    figures.note(backends_ended=0)
+    while True:
+        await asyncio.sleep(every_s)
+        if pids := [row["pid"] for row in await stage.rows(BACKENDS)]:
+            ended = await stage.rows(END, figures.draw.choice(pids))
+            figures.counters["backends_ended"] += ended[0]["ended"]
+
+
+async def _experiment(stage: Stage, figures: Figures, sink: Path, *unsafe: str) -> Load:
+    order = {"child": "command", "sink": str(sink), "worker": {"concurrency": SLOTS, "poll_s": 0.2}}
+    await stage.all_born(PROCESSES, **order)
+    load = Load(await stage.born(unsafe=unsafe), figures)
+    killing = asyncio.create_task(_kill_backends(stage, figures, ABLATION_EVERY_S if unsafe else EVERY_S))
+    async with load.coming():
+        if unsafe:
+            await _until_one_is_lost(stage, load)
+        else:
+            await asyncio.sleep(FOR_S)
+    killing.cancel()
+    await asyncio.gather(killing, return_exceptions=True)
+    await load.all_ended(stage)
+    await load.judge(stage, sink)
+    return load
+
+
+async def _until_one_is_lost(stage: Stage, load: Load) -> None:
+    """Or until it is plain that none will be."""
+    until_s = time.monotonic() + ABLATION_PATIENCE_S
+    while time.monotonic() < until_s:
+        told = set(load.acknowledged)
+        stored = await stage.rows("SELECT (args->>'n')::int AS n FROM job WHERE kind = 'fault.work'")
+        if told - {row["n"] for row in stored}:
+            return
+
+
+async def test_E11_backend_kills(stage: Stage, tmp_path: Path) -> None:
+    figures = Figures("E11")
+    load = await _experiment(stage, figures, tmp_path / "sink.ndjson")
+    errors = sum(load.told.values()) - load.told["stored"]
+    rate = errors / sum(load.told.values())
+    figures.note(asks=sum(load.told.values()), every_s=EVERY_S, error_rate=round(rate, 4))
+    figures.holds(figures.counters["backends_ended"] > 0, "backends were ended")
+    figures.holds(rate <= ERRORS_BOUND, f"{errors} asks came back with an error")
+    figures.conclude()
+
+
+async def test_E11_ablation_believes(stage: Stage, tmp_path: Path) -> None:
+    figures = Figures("E11", ablation="believes")
+    await _experiment(stage, figures, tmp_path / "sink.ndjson", "believes")
+    figures.broken = [what for what in figures.broken if what.startswith("lost")]
+    figures.conclude()

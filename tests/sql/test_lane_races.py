@@ -1,0 +1,84 @@
+"""Who looks at a lane does not see all that happens to it: nothing is forgotten for that (R17)."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+import pytest
+
+from fairlead.adapters.postgres.driver import Connection
+from fairlead.adapters.postgres.jobrows import new_job_columns
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.engine.ports import NewJob
+from tests.contract.lane_steps import LINGER_S, done, drained, taken, tenant
+from tests.contract.postgres import PostgresStores, postgres_stores
+from tests.contract.stores import ANY, a_session
+from tests.support.engine import new_job
+from tests.support.rows import rows, run
+
+WAITS = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '/* pause_end */%'"
+
+
+@pytest.fixture
+def stores(database: Database) -> PostgresStores:
+    return postgres_stores(database)
+
+
+async def enqueue_by(connection: Connection, job: NewJob) -> None:
+    """Store *job* in the transaction of *connection*."""
+    made = statement("job_enqueue")
+    await connection.fetch(made.text, *made.args(notify=False, **new_job_columns([job])))
+
+
+async def an_empty_lane(stores: PostgresStores) -> UUID:
+    """A session, and a lane that ran empty and will be forgotten at the next look."""
+    session_id = await a_session(stores)
+    await stores.jobs.enqueue([new_job()])
+    await done(stores, await taken(stores, session_id))
+    await stores.pass_time(2 * LINGER_S)
+    return session_id
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 5.0], ids=["due", "delayed"])
+async def test_a_lane_that_looks_empty_is_not_forgotten_while_a_job_is_being_stored(
+    stores: PostgresStores, delay_s: float
+) -> None:
+    session_id = await an_empty_lane(stores)
+    async with stores.database._lent() as connection:
+        await connection.execute("BEGIN")
+        await enqueue_by(connection, new_job(delay_s=delay_s))
+        for _ in range(3):  # the claim looks at the lane, and cannot see the job
+            assert await stores.jobs.claim(ANY, 1, session_id) == []
+        await connection.execute("COMMIT")
+    assert len(await drained(stores, session_id)) == 1
+
+
+async def test_an_empty_lane_is_forgotten_and_found_again(stores: PostgresStores) -> None:
+    """What the test above would otherwise show: that lanes are never forgotten."""
+    session_id = await an_empty_lane(stores)
+    assert await stores.jobs.claim(ANY, 1, session_id) == []
+    assert await rows(stores.database, "SELECT state FROM lane") == [{"state": "idle"}]
+    assert await stores.jobs.next_due_s(ANY) is None
+    await stores.jobs.enqueue([new_job()])
+    assert len(await taken(stores, session_id)) == 1
+
+
+async def test_a_pause_that_ends_while_a_lane_is_parked_for_it_wakes_that_lane(
+    stores: PostgresStores,
+) -> None:
+    session_id = await a_session(stores)
+    await stores.jobs.enqueue([new_job(tenant_id="a")])
+    await stores.lanes.pause(tenant("a"), None, reason="429", by="test")
+    await run(stores.database, "UPDATE lane SET wake_at = now()")  # another pause of it has just ended
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        async with stores.database._lent() as connection:
+            await connection.execute("BEGIN")
+            await connection.execute("SELECT lane_wake_up(100)")  # parks it anew: the pause is in force
+            resumed = group.create_task(stores.lanes.resume(tenant("a")))
+            while not await rows(stores.database, WAITS):
+                await asyncio.sleep(0.01)
+            await connection.execute("COMMIT")
+        assert await resumed
+    assert len(await taken(stores, session_id)) == 1

@@ -1,0 +1,378 @@
+"""Lanes and what people set about them, several at once: nothing is missed, nobody waits in a circle."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import UUID
+
+import pytest
+
+from fairlead.adapters.postgres.driver import Connection
+from fairlead.adapters.postgres.jobrows import new_job_columns
+from fairlead.adapters.postgres.jobs import PostgresJobStore
+from fairlead.adapters.postgres.lanes import PostgresLaneStore
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.engine.ports import ClaimFilter, Job, NewJob
+from fairlead.engine.ports.lanes import GroupCap, TenantShare, Tier
+from fairlead.errors import InputInvalid
+from fairlead.policy.lane import Scope, ScopeKind
+from tests.support.engine import IDS, new_job
+from tests.support.passing_time import pass_time
+from tests.support.rows import rows, run
+from tests.support.seeds import a_session
+
+ANY = ClaimFilter()
+ACME = Scope(ScopeKind.TENANT, "acme")
+WHO = {"reason": "429", "by": "test"}
+BLOCKED = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '/* ' || $1 || ' */%'"
+
+
+@pytest.fixture
+def lanes(database: Database) -> PostgresLaneStore:
+    return PostgresLaneStore(database)
+
+
+@pytest.fixture
+def jobs(database: Database) -> PostgresJobStore:
+    return PostgresJobStore(database, IDS)
+
+
+@pytest.fixture
+async def session_id(database: Database) -> UUID:
+    return await a_session(database)
+
+
+class Careless(PostgresLaneStore):
+    """Does not wait for lanes that are being made."""
+
+    async def _settled_lanes(self, about: dict[str, str]) -> list[UUID]:
+        return await self._lanes(about)
+
+    async def _apply_to(self, tenant_ids: list[str], group_key: str | None) -> None:
+        await self._locked("lane_apply", tenant_ids=tenant_ids, group_key=group_key)
+
+
+async def taken(jobs: PostgresJobStore, session_id: UUID) -> list[Job]:
+    """All that may begin now."""
+    found: list[Job] = []
+    while batch := await jobs.claim(ANY, 100, session_id):
+        found += batch
+    return found
+
+
+async def enqueue_by(connection: Connection, *new: NewJob) -> None:
+    """Store jobs in the transaction of *connection*."""
+    made = statement("job_enqueue")
+    await connection.fetch(made.text, *made.args(notify=False, **new_job_columns(new)))
+
+
+@asynccontextmanager
+async def uncommitted(database: Database) -> AsyncIterator[Connection]:
+    """A transaction that is committed at the end of the block."""
+    async with database._lent() as connection:
+        await connection.execute("BEGIN")
+        yield connection
+        await connection.execute("COMMIT")
+
+
+async def blocked(database: Database, name: str) -> None:
+    """Return once the statement *name* waits for a lock."""
+    while not await rows(database, BLOCKED, name):
+        await asyncio.sleep(0.01)
+
+
+async def while_it_waits(
+    database: Database, name: str, act: Coroutine[Any, Any, Any], hold: Callable[[Connection], Awaitable[Any]]
+) -> Any:
+    """What *act* gives, begun after *hold* and ended after its commit; it waits at statement *name*."""
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        async with uncommitted(database) as connection:
+            await hold(connection)
+            task = group.create_task(act)
+            await blocked(database, name)
+        return await task
+
+
+# ---- lanes that are being made ---------------------------------------------------------------------
+
+
+async def test_a_pause_holds_lanes_that_were_being_made(
+    database: Database, lanes: PostgresLaneStore, jobs: PostgresJobStore, session_id: UUID
+) -> None:
+    async def hold(connection: Connection) -> None:
+        await enqueue_by(connection, new_job(tenant_id="acme"))
+
+    assert await while_it_waits(database, "lane_barrier", lanes.pause(ACME, None, **WHO), hold) == 1
+    assert await taken(jobs, session_id) == []
+
+
+async def test_a_careless_pause_does_not(
+    database: Database, jobs: PostgresJobStore, session_id: UUID
+) -> None:
+    async with uncommitted(database) as connection:
+        await enqueue_by(connection, new_job(tenant_id="acme"))
+        await Careless(database).pause(ACME, None, **WHO)
+    assert len(await taken(jobs, session_id)) == 1
+
+
+async def test_a_resume_finds_lanes_that_were_being_made(
+    database: Database, lanes: PostgresLaneStore, jobs: PostgresJobStore, session_id: UUID
+) -> None:
+    await lanes.pause(ACME, None, **WHO)
+
+    async def hold(connection: Connection) -> None:
+        await enqueue_by(connection, new_job(tenant_id="acme"))
+
+    assert await while_it_waits(database, "pause_end", lanes.resume(ACME), hold)
+    assert len(await taken(jobs, session_id)) == 1
+
+
+async def test_a_cap_and_a_weight_hold_for_lanes_that_were_being_made(
+    database: Database, lanes: PostgresLaneStore, jobs: PostgresJobStore, session_id: UUID
+) -> None:
+    async def hold(connection: Connection) -> None:
+        await enqueue_by(connection, *(new_job(tenant_id="acme") for _ in range(5)))
+
+    share = TenantShare("acme", weight=4.0, max_running=2)
+    await while_it_waits(database, "lane_barrier", lanes.set_tenant(share), hold)
+    assert len(await taken(jobs, session_id)) == 2
+    (lane,) = await rows(database, "SELECT stride, capped FROM lane")
+    assert lane == {"stride": 250, "capped": True}
+
+
+async def test_a_careless_cap_does_not_hold(
+    database: Database, jobs: PostgresJobStore, session_id: UUID
+) -> None:
+    async with uncommitted(database) as connection:
+        await enqueue_by(connection, *(new_job(tenant_id="acme") for _ in range(5)))
+        await Careless(database).set_tenant(TenantShare("acme", max_running=2))
+    assert len(await taken(jobs, session_id)) == 5
+
+
+# ---- lanes that somebody holds ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "SELECT FROM lane FOR UPDATE",
+        "UPDATE lane SET vtime = vtime + 1000, served_at = now()",
+        "SELECT lane_wake_up(100)",
+    ],
+    ids=["locked", "served", "woken"],
+)
+async def test_a_pause_waits_for_who_holds_a_lane_and_has_the_last_word(
+    database: Database, lanes: PostgresLaneStore, jobs: PostgresJobStore, session_id: UUID, what: str
+) -> None:
+    await jobs.enqueue([new_job(tenant_id="acme", delay_s=5.0)])
+    await pass_time(database, 6.0)
+    if "lane_wake_up" not in what:
+        await run(database, "SELECT lane_wake_up(100)")
+
+    async def hold(connection: Connection) -> None:
+        await connection.execute(what)
+
+    assert await while_it_waits(database, "lane_pause", lanes.pause(ACME, None, **WHO), hold) == 1
+    assert await taken(jobs, session_id) == []
+    (lane,) = await rows(database, "SELECT state, park_reason FROM lane")
+    assert lane == {"state": "parked", "park_reason": "pause"}
+
+
+async def test_a_cap_waits_for_the_claim_that_it_would_have_stopped(
+    database: Database, lanes: PostgresLaneStore, jobs: PostgresJobStore, session_id: UUID
+) -> None:
+    """The claim had read that there is no cap; what it takes counts under the new one."""
+    await jobs.enqueue([new_job(tenant_id="acme") for _ in range(5)])
+    made = statement("job_claim")
+    values: dict[str, object] = {
+        "queues": ["default"],
+        "kinds": [],
+        "providers": [],
+        "demand": 2,
+        "wake": False,
+    }
+    args = made.args(session_id=session_id, lease_seed=7, **values)
+
+    async def hold(connection: Connection) -> None:
+        assert len(await connection.fetch(made.text, *args)) == 2
+
+    act = lanes.set_tenant(TenantShare("acme", max_running=3))
+    await while_it_waits(database, "lane_apply", act, hold)
+    assert len(await taken(jobs, session_id)) == 1
+
+
+@pytest.mark.slow
+async def test_many_who_pause_resume_and_set_are_no_circle(
+    database: Database, lanes: PostgresLaneStore, jobs: PostgresJobStore, session_id: UUID
+) -> None:
+    names = "abcdef"
+    await jobs.enqueue(
+        [new_job(tenant_id=name, group_key=group) for name in names for group in "xyz" for _ in "12"]
+    )
+    await lanes.set_tier(Tier("free", max_running=50))
+    scopes = [
+        Scope(ScopeKind.QUEUE, "default"),
+        *(Scope(ScopeKind.TENANT, name) for name in names),
+        *(Scope(ScopeKind.GROUP, group) for group in "xyz"),
+    ]
+
+    async def bother(turn: int) -> None:
+        scope, name = scopes[turn % len(scopes)], names[turn % len(names)]
+        await lanes.pause(scope, None, **WHO)
+        await lanes.set_tenant(TenantShare(name, tier="free" if turn % 2 else None, weight=1.0 + turn))
+        await lanes.set_group_cap(GroupCap("x", None if turn % 2 else name, 40 + turn))
+        await lanes.set_tier(Tier("free", weight=1.0 + turn, max_running=50 + turn))
+        await jobs.enqueue([new_job(tenant_id=name, group_key="w", kind=f"kind{turn}")])
+        await lanes.resume(scope)
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(bother(turn) for turn in range(24)))
+    for scope in scopes:
+        await lanes.resume(scope)
+    assert len(await taken(jobs, session_id)) == 36 + 24
+    wrong = await rows(
+        database,
+        "SELECT FROM lane WHERE stride <> stride_of(tenant_id) OR capped <> is_capped(tenant_id, group_key)",
+    )
+    assert wrong == []
+
+
+# ---- upkeep ----------------------------------------------------------------------------------------
+
+
+async def test_one_of_eight_does_it_and_the_clock_may_go_back(
+    database: Database, lanes: PostgresLaneStore
+) -> None:
+    for upkeep, not_due in ((lanes.sweep, None), (lanes.raise_floors, False)):
+        done = await asyncio.gather(*(upkeep(30.0) for _ in range(8)))
+        assert done.count(not_due) == 7
+        await pass_time(database, 29.0)
+        assert await upkeep(30.0) is not_due
+        await pass_time(database, 2.0)
+        assert await upkeep(30.0) is not not_due
+        await run(database, "UPDATE sweep SET last_at = now() + interval '1 day'")
+        assert await upkeep(30.0) is not not_due
+
+
+async def test_a_sweep_finds_what_nobody_would_have_found(
+    database: Database, lanes: PostgresLaneStore, jobs: PostgresJobStore, session_id: UUID
+) -> None:
+    lost, forgotten, early = [
+        (await jobs.enqueue([new_job(kind=kind)]))[0].job_id for kind in ("a", "b", "c")
+    ]
+    await run(database, "DELETE FROM lane WHERE kind = 'a'")
+    await run(database, "UPDATE lane SET state = 'idle' WHERE kind = 'b'")
+    await run(database, "UPDATE lane_floor SET vtime = 1000000 WHERE kind = 'c'")
+    assert await taken(jobs, session_id) == []
+    for job_id in (lost, forgotten, early):
+        told = await lanes.explain(job_id)
+        assert told is not None
+        assert told.why == "unseen"
+    swept = await lanes.sweep(0.0)
+    assert swept is not None
+    assert swept.opened == 2
+    assert {job.job_id for job in await taken(jobs, session_id)} == {lost, forgotten, early}
+
+
+async def test_a_sweep_forgets_pauses_that_are_over(database: Database, lanes: PostgresLaneStore) -> None:
+    await lanes.pause(ACME, 60.0, **WHO)
+    await lanes.pause(Scope(ScopeKind.QUEUE, "mail"), None, **WHO)
+    await pass_time(database, 61.0)
+    await lanes.sweep(0.0)
+    assert [row["scope"] for row in await rows(database, "SELECT scope FROM pause")] == ["queue"]
+
+
+async def test_a_sweep_wakes_what_no_pause_holds(
+    database: Database, lanes: PostgresLaneStore, jobs: PostgresJobStore, session_id: UUID
+) -> None:
+    await jobs.enqueue([new_job(tenant_id="acme")])
+    await lanes.pause(ACME, None, **WHO)
+    await run(database, "DELETE FROM pause")
+    assert await taken(jobs, session_id) == []
+    swept = await lanes.sweep(0.0)
+    assert swept is not None
+    assert swept.woken == 1
+    assert len(await taken(jobs, session_id)) == 1
+
+
+async def test_a_pause_that_nobody_parked_is_made_good(
+    database: Database, lanes: PostgresLaneStore, jobs: PostgresJobStore, session_id: UUID
+) -> None:
+    """Whoever paused died between the two steps."""
+    await jobs.enqueue([new_job(tenant_id="acme")])
+    await run(
+        database, "INSERT INTO pause (scope, key, reason, paused_by) VALUES ('tenant', 'acme', 'x', 'y')"
+    )
+    swept = await lanes.sweep(0.0)
+    assert swept is not None
+    assert swept.parked == 1
+    assert await taken(jobs, session_id) == []
+
+
+# ---- what is told ----------------------------------------------------------------------------------
+
+
+async def test_whoever_listens_hears_of_a_resume_and_of_more_room(
+    lanes: PostgresLaneStore, jobs: PostgresJobStore, session_id: UUID
+) -> None:
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    unlisten = await jobs.listen(heard.put_nowait)
+    await lanes.pause(ACME, None, **WHO)
+    await jobs.enqueue([new_job(tenant_id="acme", queue="mail")])
+    await jobs.close()
+    while not heard.empty():
+        heard.get_nowait()
+    async with asyncio.timeout(10):
+        await lanes.resume(ACME)
+        assert await heard.get() in {"mail", ""}
+        await lanes.set_tenant(TenantShare("acme", max_running=5))
+        while await heard.get():
+            continue
+    await unlisten()
+
+
+async def test_behind_a_transaction_pooler(
+    database: Database, database_settings: DatabaseSettings, session_id: UUID
+) -> None:
+    name = urlsplit(database_settings.dsn).path[1:]
+    await run(database, f'ALTER DATABASE "{name}" SET search_path = "{database_settings.schema}"')
+    pooled = await Database.open(replace(database_settings, transaction_pooler=True, max_size=1))
+    lanes, jobs = PostgresLaneStore(pooled, notify=False), PostgresJobStore(pooled, IDS, notify=False)
+    await jobs.enqueue([new_job(tenant_id="acme") for _ in range(5)])
+    assert await lanes.pause(ACME, 60.0, **WHO) == 1
+    assert await lanes.resume(ACME)
+    await lanes.set_tenant(TenantShare("acme", max_running=2))
+    assert await lanes.sweep(0.0) is not None
+    assert len(await taken(jobs, session_id)) == 2
+    await pooled.close()
+
+
+async def test_a_tier_that_is_not_there(lanes: PostgresLaneStore) -> None:
+    with pytest.raises(InputInvalid, match="there is no tier 'gold'") as caught:
+        await lanes.set_tenant(TenantShare("acme", tier="gold"))
+    assert caught.value.tenant == "acme"
+    assert await lanes.tenant("acme") is None
+
+
+async def test_explain_counts_who_is_before(lanes: PostgresLaneStore, jobs: PostgresJobStore) -> None:
+    await jobs.enqueue([new_job(tenant_id=f"t{n}") for n in range(5)])
+    mine = [stored.job_id for stored in await jobs.enqueue([new_job(tenant_id="t0") for _ in range(3)])]
+    groups = [new_job(tenant_id="me", group_key=f"g{n}") for n in range(4)]  # they stand in one line
+    await jobs.enqueue(groups)
+    await jobs.enqueue([new_job(tenant_id=f"u{n}", priority=0) for n in range(3)])
+    told = await lanes.explain(mine[-1])
+    assert told is not None
+    assert (told.why, told.ahead_in_lane, told.lanes_ahead) == ("no_worker", 3, 0)
+    explained = [await lanes.explain(job.job_id) for job in groups]
+    ahead = sorted(
+        each.lanes_ahead for each in explained if each is not None and each.lanes_ahead is not None
+    )
+    assert ahead[0] == 0
+    assert ahead[1:] == [6, 7, 8]

@@ -1,0 +1,89 @@
+"""Plain functions on threads: used again, bounded, and never in anybody's way."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from fairlead.app.threads import Threads
+from fairlead.errors import Refused
+
+
+def here() -> int:
+    return threading.get_ident()
+
+
+async def test_a_thread_is_used_again() -> None:
+    threads = Threads(4)
+    assert await threads.run(here) == await threads.run(here) != threading.get_ident()
+    threads.close()
+
+
+async def test_what_is_raised_comes_out_even_what_no_future_can_hold() -> None:
+    threads = Threads(4)
+
+    def leave() -> None:
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit):
+        await threads.run(leave)
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await threads.run(lambda: next(iter(())))
+    threads.close()
+
+
+async def test_what_is_left_behind_takes_a_thread_until_it_returns() -> None:
+    threads, go = Threads(2), threading.Event()
+    left = [asyncio.create_task(threads.run(lambda: go.wait(20))) for _ in range(2)]
+    await asyncio.sleep(0)
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+    with pytest.raises(Refused, match="2 plain functions are still running") as refused:
+        await threads.run(here)
+    assert refused.value.retry_after_s
+    go.set()
+    while True:
+        try:
+            assert await threads.run(here)
+            break
+        except Refused:
+            await asyncio.sleep(0)
+    threads.close()
+
+
+async def test_closing_ends_the_threads_that_have_nothing_to_do_and_waits_for_none() -> None:
+    threads, go = Threads(2), threading.Event()
+    idle = await threads.run(here)
+    busy = asyncio.create_task(threads.run(lambda: (go.wait(20), here())))
+    other = asyncio.create_task(threads.run(here))
+    await other
+    threads.close()
+    go.set()
+    _, last = await busy
+    while {idle, last} & {thread.ident for thread in threading.enumerate()}:
+        await asyncio.sleep(0)
+
+
+def test_a_loop_that_is_gone_is_told_nothing() -> None:
+    threads, go, ended = Threads(2), threading.Event(), threading.Event()
+
+    def work() -> None:
+        threading.current_thread().name = "left behind"
+        go.wait(20)
+        ended.set()
+
+    async def leave() -> None:
+        task = asyncio.create_task(threads.run(work))
+        await asyncio.sleep(0)
+        task.cancel()
+
+    asyncio.run(leave())
+    go.set()
+    assert ended.wait(20)
+    for thread in threading.enumerate():
+        if thread.name == "left behind":
+            thread.join(20)
+            assert not thread.is_alive()

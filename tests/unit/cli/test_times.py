@@ -1,0 +1,49 @@
+"""Lengths of time as people type them."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.cli.times import seconds_of
+from fairlead.errors import InputInvalid
+
+
+@pytest.mark.parametrize(
+    ("text", "length_s"),
+    [
+        ("90", 90),
+        ("90s", 90),
+        ("10m", 600),
+        ("1h30m", 5400),
+        ("1.5h", 5400),
+        ("7d", 604_800),
+        (" 2W ", 1_209_600),
+    ],
+)
+def test_what_can_be_read(text: str, length_s: float) -> None:
+    assert seconds_of(text, "--for") == length_s
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "soon",
+        "-5m",
+        "5 m",
+        "m5",
+        "5y",
+        "1h-30m",
+        "0",
+        "0s",
+        "367d",
+        "99999999999",
+        "1e3",
+        "nan",
+        "10m!",
+        "٣m",
+    ],
+)
+def test_what_cannot(text: str) -> None:
+    with pytest.raises(InputInvalid, match="--for"):
+        seconds_of(text, "--for")

@@ -1,0 +1,93 @@
+"""The keeper of lanes: how often, and what is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fairlead.engine.events import LanesAged, LanesMended
+from fairlead.engine.ports.lanes import Swept
+from fairlead.engine.services.lanes import AGE_EVERY_S, FLOORS_EVERY_S, SWEEP_EVERY_S, LaneKeeper
+from fairlead.errors import DependencyUnavailable
+from fairlead.events import StoreUnreachable
+from fairlead.testing.clock import ManualClock
+from tests.support.engine import Recorder, half
+
+
+class Lanes:
+    """The upkeep of a store, written down."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[str, float]] = []
+        self.aged = 0
+        self.swept: Swept | None = Swept()
+        self.away = False
+
+    async def raise_floors(self, every_s: float) -> bool:
+        self._did("floors", every_s)
+        return True
+
+    async def age(self, every_s: float) -> int:
+        self._did("age", every_s)
+        return self.aged
+
+    async def sweep(self, every_s: float) -> Swept | None:
+        self._did("sweep", every_s)
+        return self.swept
+
+    def _did(self, what: str, every_s: float) -> None:
+        if self.away:
+            raise DependencyUnavailable("it is away")
+        self.done.append((what, every_s))
+
+    def count(self, what: str) -> int:
+        return sum(done == what for done, _ in self.done)
+
+
+async def test_each_second_and_each_half_minute() -> None:
+    lanes, clock, emit = Lanes(), ManualClock(), Recorder()
+    keeper = LaneKeeper(lanes, emit=emit)  # type: ignore[arg-type]
+    services = keeper.services(clock=clock, draw=half)
+    tasks = [asyncio.create_task(service.run()) for service in services]
+    for _ in range(60):
+        await clock.advance(1.0)
+    for service in services:
+        service.stop()
+    await asyncio.gather(*tasks)
+    assert 58 <= lanes.count("floors") <= 62
+    assert 2 <= lanes.count("sweep") <= 3
+    # a pass that comes a little early is not put off to the next one; ageing is asked for each second
+    assert set(lanes.done) == {
+        ("floors", FLOORS_EVERY_S / 2),
+        ("age", AGE_EVERY_S),
+        ("sweep", SWEEP_EVERY_S / 2),
+    }
+    assert emit.events == []
+
+
+async def test_what_was_moved_and_mended_is_told() -> None:
+    lanes, emit = Lanes(), Recorder()
+    keeper = LaneKeeper(lanes, emit=emit)  # type: ignore[arg-type]
+    lanes.aged, lanes.swept = 3, Swept(opened=1, parked=2, woken=4, deleted=9)
+    await keeper.tend()
+    await keeper.sweep()
+    assert emit.events == [LanesAged(3), LanesMended(1, 2, 4)]
+    lanes.aged = 0
+    for nothing in (None, Swept(), Swept(deleted=7)):
+        lanes.swept = nothing
+        await keeper.tend()
+        await keeper.sweep()
+    assert len(emit.events) == 2
+
+
+async def test_an_outage_is_told_once_and_outlived() -> None:
+    lanes, clock, emit = Lanes(), ManualClock(), Recorder()
+    lanes.away = True
+    service, _ = LaneKeeper(lanes, emit=emit).services(clock=clock, draw=half)  # type: ignore[arg-type]
+    task = asyncio.create_task(service.run())
+    await clock.advance(20.0)
+    assert len(emit.of(StoreUnreachable)) == 1
+    lanes.away = False
+    await clock.advance(5.0)
+    assert lanes.count("floors") >= 3
+    service.stop()
+    await task

@@ -1,0 +1,148 @@
+"""A handler that meets a 429 pauses its group; what cannot be paused fails nothing (Q7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fairlead.engine.events import GroupNotPaused, GroupPaused
+from fairlead.engine.executor import Executor
+from fairlead.engine.handler import Handler, JobContext
+from fairlead.engine.ports import Discarded, Job, Outcome, Rescheduled
+from fairlead.errors import DependencyUnavailable, ReauthRequired
+from fairlead.policy.job import Done
+from fairlead.policy.lane import Scope, ScopeKind
+from fairlead.testing.clock import ManualClock
+from fairlead.testing.ids import CountedIds
+from tests.support.engine import Recorder, a_job, half
+
+
+class Pauses:
+    """The part of a LaneStore that an executor uses."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.made: list[tuple[Scope, float | None, str, str]] = []
+        self._error = error
+
+    async def pause(self, scope: Scope, for_s: float | None, *, reason: str, by: str) -> int:
+        if self._error is not None:
+            raise self._error
+        self.made.append((scope, for_s, reason, by))
+        return 1
+
+
+async def ran(
+    act: Callable[[JobContext], object], pauses: Pauses | None, emit: Recorder, **fields: Any
+) -> tuple[Job, Outcome]:
+    async def run(context: JobContext) -> object:
+        return act(context)
+
+    executor = Executor(
+        [Handler("work", run)], clock=ManualClock(), draw=half, ids=CountedIds(), emit=emit, pauses=pauses
+    )
+    job = a_job(**fields)
+    return job, await executor.run(job)
+
+
+SHOPIFY = Scope(ScopeKind.GROUP, "shopify/default", "acme")
+
+
+@pytest.mark.parametrize("returned", [True, False])
+async def test_the_group_is_paused_and_the_job_snoozes_as_long(returned: bool) -> None:
+    pauses, emit = Pauses(), Recorder()
+
+    def act(context: JobContext) -> object:
+        asked = context.pause_group(120, reason="429")
+        return asked if returned else None
+
+    job, outcome = await ran(act, pauses, emit, group_key="shopify/default", provider="shopify")
+    assert pauses.made == [(SHOPIFY, 120.0, "429", f"job {job.job_id} (work)")]
+    assert outcome == Rescheduled(job.job_id, job.lease_id, 120.0)
+    told = emit.of(GroupPaused)[0]
+    assert (told.scope, told.for_s, told.reason) == (str(SHOPIFY), 120.0, "429")
+
+
+@pytest.mark.parametrize(
+    ("asked", "scope"),
+    [
+        ({}, SHOPIFY),
+        ({"group": "other"}, Scope(ScopeKind.GROUP, "other", "acme")),
+        ({"of": "tenant"}, Scope(ScopeKind.TENANT, "acme")),
+        ({"of": "provider"}, Scope(ScopeKind.PROVIDER, "shopify")),
+    ],
+)
+async def test_more_than_the_own_group_can_be_paused(asked: dict[str, Any], scope: Scope) -> None:
+    pauses = Pauses()
+    await ran(
+        lambda context: context.pause_group(5, **asked),
+        pauses,
+        Recorder(),
+        group_key="shopify/default",
+        provider="shopify",
+    )
+    assert [made[0] for made in pauses.made] == [scope]
+
+
+async def test_a_scope_is_paused_once_for_the_longest_time() -> None:
+    pauses = Pauses()
+
+    def act(context: JobContext) -> None:
+        for for_s in (5, 60, 30):
+            context.pause_group(for_s)
+        context.pause_group(7, of="tenant")
+
+    _, outcome = await ran(act, pauses, Recorder(), group_key="shopify/default")
+    assert [made[:2] for made in pauses.made] == [(SHOPIFY, 60.0), (Scope(ScopeKind.TENANT, "acme"), 7.0)]
+    assert isinstance(outcome, Rescheduled)
+    assert outcome.delay_s == 7.0, "its own wait is the last that it asked for"
+
+
+async def test_the_pause_is_there_before_the_outcome_and_also_where_the_run_fails() -> None:
+    pauses = Pauses()
+
+    def act(context: JobContext) -> None:
+        context.pause_group(60)
+        raise ReauthRequired("gone")
+
+    _, outcome = await ran(act, pauses, Recorder(), group_key="shopify/default")
+    assert len(pauses.made) == 1
+    assert isinstance(outcome, Discarded)
+
+
+async def test_a_result_is_a_result() -> None:
+    pauses = Pauses()
+
+    def act(context: JobContext) -> Done:
+        context.pause_group(60)
+        return Done("all the same")
+
+    _, outcome = await ran(act, pauses, Recorder(), group_key="shopify/default")
+    assert len(pauses.made) == 1
+    assert not isinstance(outcome, Rescheduled)
+
+
+@pytest.mark.parametrize(
+    ("pauses", "fields", "told"),
+    [
+        (Pauses(DependencyUnavailable("away")), {"group_key": "g"}, "away"),
+        (Pauses(), {"group_key": ""}, "names nothing to pause"),
+        (None, {"group_key": "g"}, "no pauses are kept here"),
+    ],
+)
+async def test_a_pause_that_cannot_be_made_fails_nothing(
+    pauses: Pauses | None, fields: dict[str, Any], told: str
+) -> None:
+    emit = Recorder()
+    job, outcome = await ran(lambda context: context.pause_group(30), pauses, emit, **fields)
+    assert outcome == Rescheduled(job.job_id, job.lease_id, 30.0)
+    assert told in emit.of(GroupNotPaused)[0].reason
+    assert emit.of(GroupPaused) == []
+
+
+async def test_an_impossible_time_is_a_failure_and_pauses_nothing() -> None:
+    pauses = Pauses()
+    _, outcome = await ran(lambda context: context.pause_group(-1), pauses, Recorder(), group_key="g")
+    assert isinstance(outcome, Discarded)
+    assert pauses.made == []

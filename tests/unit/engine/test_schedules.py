@@ -1,0 +1,90 @@
+"""Schedules as programs declare them and people see, stop and run them (Q8)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from fairlead.engine.ports import Schedule
+from fairlead.engine.schedules import Schedules, upcoming
+from fairlead.errors import InputInvalid, NotFound
+from fairlead.testing.ids import CountedIds
+from tests.support.process import Fleet
+
+HOURLY = Schedule("scan", "0 * * * *", "work", "acme", args={"deep": True})
+
+
+@pytest.fixture
+def schedules(fleet: Fleet) -> Schedules:
+    return Schedules(fleet.duties, fleet.jobs, ids=CountedIds(5_000_000))
+
+
+async def test_a_declaration_is_checked_as_a_whole_before_anything_is_stored(schedules: Schedules) -> None:
+    for wrong in (replace(HOURLY, name="other", expression="often"), replace(HOURLY, kind="mail")):
+        with pytest.raises(InputInvalid, match="hint: "):
+            await schedules.declare([HOURLY, wrong])
+    assert await schedules.views() == []
+    await schedules.declare([])
+    await schedules.declare([HOURLY])
+    assert (await schedules.get("scan")).state.schedule == HOURLY
+
+
+async def test_a_view_tells_the_next_tick_and_what_is_overdue(fleet: Fleet, schedules: Schedules) -> None:
+    await schedules.declare([HOURLY])
+    await fleet.advance(600)
+    early = await schedules.get("scan")
+    assert (early.overdue_s, early.problem) == (0.0, None)
+    assert early.next_tick == early.state.now + timedelta(seconds=3000)
+    await fleet.advance(3100)
+    late = await schedules.get("scan")
+    assert late.overdue_s == 100
+    assert late.next_tick == late.state.now + timedelta(seconds=3500)
+    assert upcoming(late.state, 3) == [late.next_tick + timedelta(hours=n) for n in range(3)]
+    await schedules.pause("scan", by="ann", why="not now")
+    paused = await schedules.get("scan")
+    assert (paused.next_tick, paused.overdue_s, paused.state.paused) == (None, 0.0, True)
+    assert len(upcoming(paused.state, 2)) == 2
+
+
+async def test_one_that_cannot_be_computed_hides_no_other(fleet: Fleet, schedules: Schedules) -> None:
+    await fleet.duties.sync_schedules([replace(HOURLY, name="bad", expression="often"), HOURLY])
+    bad, good = await schedules.views()
+    assert (bad.next_tick, upcoming(bad.state, 3)) == (None, [])
+    assert "is no schedule" in (bad.problem or "")
+    assert good.problem is None
+
+
+async def test_run_makes_the_job_now_once_while_it_is_open(fleet: Fleet, schedules: Schedules) -> None:
+    await schedules.declare([HOURLY])
+    await schedules.pause("scan", by="ann", why="not by itself")
+    first, second = await schedules.run("scan"), await schedules.run("scan")
+    assert (first.inserted, second.inserted, second.job_id) == (True, False, first.job_id)
+    (job,) = await fleet.claim()
+    assert (job.kind, job.tenant_id, job.args["schedule"], job.args["deep"]) == ("work", "acme", "scan", True)
+    assert await schedules.taken("scan") == []  # it is no tick
+
+
+async def test_run_of_one_that_catches_up_makes_a_job_each_time(fleet: Fleet, schedules: Schedules) -> None:
+    await schedules.declare([replace(HOURLY, missed="catch_up")])
+    assert [(await schedules.run("scan")).inserted for _ in range(3)] == [True] * 3
+    assert len(await fleet.claim()) == 3
+
+
+async def test_what_is_not_there_is_told(schedules: Schedules) -> None:
+    await schedules.declare([HOURLY])
+    for act in (
+        schedules.get("none\x1b"),
+        schedules.run("none"),
+        schedules.remove("none"),
+        schedules.resume("none"),
+        schedules.pause("none", by="ann", why="why"),
+    ):
+        with pytest.raises(NotFound, match=r"no schedule .* hint: ") as caught:
+            await act
+        assert "\x1b" not in str(caught.value)
+    with pytest.raises(InputInvalid, match="without a reason"):
+        await schedules.pause("scan", by="ann", why=" ")
+    await schedules.remove("scan")
+    assert await schedules.views() == []

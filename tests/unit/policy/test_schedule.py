@@ -1,0 +1,133 @@
+"""What a schedule may be, and where within its spread a tick's job stands."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.engine.ports import Schedule
+from fairlead.errors import InputInvalid
+from fairlead.policy.cron import next_tick, ticks_between
+from fairlead.policy.schedule import check_schedule, tick_delay_s
+
+HOURLY = Schedule("scan", "0 * * * *", "token.scan", "acme")
+NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def delays_s(schedule: Schedule, count: int = 500) -> list[float]:
+    """Of its first ticks in 2026."""
+    until = NEW_YEAR + timedelta(days=366)
+    ticks = ticks_between(schedule.expression, schedule.timezone, NEW_YEAR, until, count)
+    return [tick_delay_s(schedule, tick) for tick in ticks]
+
+
+# ---- jitter ------------------------------------------------------------------------------------
+
+
+def test_without_jitter_a_job_is_due_at_its_tick() -> None:
+    assert set(delays_s(HOURLY)) == {0.0}
+
+
+def test_jitter_is_even_within_its_bound_and_stable() -> None:
+    spread = replace(HOURLY, jitter_s=600.0)
+    found = delays_s(spread)
+    assert found == delays_s(replace(spread, args={"more": 1}, priority=0, queue="other"))
+    assert 0 <= min(found) < 10
+    assert 590 < max(found) < 600
+    tenths = [sum(n * 60 <= delay_s < (n + 1) * 60 for delay_s in found) for n in range(10)]
+    assert all(25 <= count <= 80 for count in tenths)
+
+
+def test_each_tick_and_each_schedule_has_its_own() -> None:
+    spread = replace(HOURLY, jitter_s=600.0)
+    assert len(set(delays_s(spread))) == 500
+    one, other = delays_s(spread), delays_s(replace(spread, name="other"))
+    assert not set(one) & set(other)
+
+
+def test_it_is_the_moment_that_counts_not_how_it_is_written() -> None:
+    spread = replace(HOURLY, jitter_s=600.0)
+    here = NEW_YEAR.astimezone(None)
+    assert tick_delay_s(spread, here) == tick_delay_s(spread, NEW_YEAR)
+
+
+@given(
+    expression=st.sampled_from(
+        ["* * * * *", "0,7 * * * *", "30 2 * * *", "@every 10ms", "@every 90s", "0 0 29 2 *"]
+    ),
+    jitter_s=st.floats(0.0, 86_400.0),
+    offset_s=st.integers(0, 2 * 366 * 86_400),
+)
+def test_it_is_never_early_never_past_its_bound_and_never_past_the_next_tick(
+    expression: str, jitter_s: float, offset_s: int
+) -> None:
+    spread = replace(HOURLY, expression=expression, timezone="Europe/Berlin", jitter_s=jitter_s)
+    tick = next_tick(expression, "Europe/Berlin", NEW_YEAR + timedelta(seconds=offset_s))
+    assert tick is not None
+    following = next_tick(expression, "Europe/Berlin", tick)
+    assert following is not None
+    delay_s = tick_delay_s(spread, tick)
+    assert 0 <= delay_s <= jitter_s
+    assert timedelta(seconds=delay_s) < following - tick
+    assert tick + timedelta(seconds=delay_s) == tick + timedelta(microseconds=round(delay_s * 1e6))
+
+
+@pytest.mark.parametrize(
+    ("day", "room_s"),
+    [
+        ("2026-03-28T01:30", 23.5 * 3600),  # the next 02:30 is skipped, its run comes at 03:00 summer time
+        ("2026-10-24T00:30", 24 * 3600),  # the next 02:30 comes twice, its run is the first
+        ("2026-10-25T00:30", 25 * 3600),
+    ],
+)
+def test_the_next_tick_is_that_of_the_zone(day: str, room_s: float) -> None:
+    spread = replace(HOURLY, expression="30 2 * * *", timezone="Europe/Berlin", jitter_s=86_400.0)
+    tick = datetime.fromisoformat(day).replace(tzinfo=UTC)
+    whole = tick_delay_s(replace(spread, expression="0 0 1 1 *", jitter_s=86_400.0), tick)
+    assert tick_delay_s(spread, tick) == pytest.approx(whole * min(1.0, room_s / 86_400), abs=1e-5)
+
+
+# ---- what is refused ---------------------------------------------------------------------------
+
+
+def test_what_is_kept() -> None:
+    check_schedule(HOURLY)
+    check_schedule(replace(HOURLY, missed="catch_up", jitter_s=86_400.0, args={"deep": [1, None]}))
+    check_schedule(replace(HOURLY, expression="@every 10ms", tenant_id="señor / 1", jitter_s=0))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": ""},
+        {"name": "Nightly report"},
+        {"name": "x" * 65},
+        {"name": None},
+        {"expression": "now and then"},
+        {"expression": "* * * * * *"},
+        {"timezone": "Mars/Olympus"},
+        {"kind": "No Kind"},
+        {"queue": ""},
+        {"tenant_id": ""},
+        {"tenant_id": "a\nb"},
+        {"missed": "skip"},
+        {"missed": None},
+        {"priority": 4},
+        {"jitter_s": -1.0},
+        {"jitter_s": float("nan")},
+        {"jitter_s": float("inf")},
+        {"jitter_s": 86_401.0},
+        {"jitter_s": "5s"},
+        {"args": {"n": float("nan")}},
+        {"args": [1]},
+        {"args": {"text": "\0"}},
+    ],
+    ids=repr,
+)
+def test_what_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(InputInvalid, match="hint: "):
+        check_schedule(replace(HOURLY, **wrong))  # type: ignore[arg-type]

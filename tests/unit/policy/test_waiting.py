@@ -1,0 +1,136 @@
+"""Why a job waits: the first reason that holds, in a sentence that says what to do (Q14)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from fairlead.policy.lane import Scope, ScopeKind
+from fairlead.policy.waiting import (
+    CAPPED,
+    EXPIRED,
+    FINISHED,
+    NO_WORKER,
+    NOT_DUE,
+    PAUSED,
+    RUNNING,
+    SUSPECT,
+    TURN,
+    UNSEEN,
+    Facts,
+    FullCap,
+    HeldBy,
+    scope_options,
+    why_it_waits,
+)
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
+UNPAID = HeldBy(Scope(ScopeKind.TENANT, "acme"), None, "unpaid", "ann")
+LIMIT = HeldBy(Scope(ScopeKind.GROUP, "shopify/default", "acme"), NOW + HOUR, "429", "job 7")
+WAITS = Facts(
+    now=NOW,
+    state="available",
+    run_at=NOW - SECOND,
+    queue="mail",
+    kind="mail.send",
+    workers=3,
+    lane_ready=True,
+    ahead_in_lane=0,
+    lanes_ahead=0,
+)
+
+
+def told(**changes: object) -> tuple[str, str, datetime | None]:
+    reason = why_it_waits(replace(WAITS, **changes))  # type: ignore[arg-type]
+    return reason.why, reason.detail, reason.until
+
+
+@pytest.mark.parametrize(
+    ("changes", "why", "words"),
+    [
+        ({"state": "completed"}, FINISHED, "done"),
+        ({"state": "cancelled", "cancelled_because": "left"}, FINISHED, "cancelled: left"),
+        ({"state": "cancelled"}, FINISHED, "no reason is kept"),
+        ({"state": "discarded", "dead_letter_id": "d7"}, FINISHED, "`fairlead dlq show d7`"),
+        ({"state": "discarded"}, FINISHED, "`fairlead dlq list --status any`"),
+        (
+            {"state": "running", "worker": "h:7", "attempt": 2, "started_at": NOW - 9 * SECOND},
+            RUNNING,
+            "attempt 2 runs on h:7 since 9 s",
+        ),
+        ({"state": "running", "worker": "h:7"}, RUNNING, "begins it once there is room"),
+        (
+            {"state": "running", "worker": "h:7", "silent_s": 31.0},
+            RUNNING,
+            "not heard of for 31 s, lease 30 s",
+        ),
+        ({"state": "running"}, RUNNING, "not known any more"),
+        ({"expires_at": NOW}, EXPIRED, "dead letters within seconds"),
+        ({"run_at": NOW + HOUR}, NOT_DUE, "due in 3600 s (hint: `fairlead jobs retry`"),
+        (
+            {"run_at": NOW + SECOND, "attempt": 3, "last_failure": "http_503"},
+            NOT_DUE,
+            "attempt 3 failed (http_503); it is due in 1 s",
+        ),
+        ({"pauses": [UNPAID]}, PAUSED, "`fairlead jobs resume --tenant acme`"),
+        (
+            {"full_caps": [FullCap("acme", None, 5)]},
+            CAPPED,
+            "tenant 'acme' runs as many as its cap allows (5)",
+        ),
+        ({"full_caps": [FullCap(None, "g", 2)]}, CAPPED, "group 'g' runs"),
+        ({"full_caps": [FullCap("a", "g", 2)]}, CAPPED, "group 'g' of tenant 'a' runs"),
+        ({"workers": 0}, NO_WORKER, "`fairlead run`"),
+        ({"crash_count": 1}, SUSPECT, "1 crash of"),
+        ({"crash_count": 2}, SUSPECT, "2 crashes of"),
+        ({"lane_ready": False}, UNSEEN, "within a minute"),
+        ({"lane_ready": False, "lane_wakes_at": NOW + HOUR}, UNSEEN, "within a minute"),
+        ({"lane_ready": False, "lane_wakes_at": NOW}, TURN, "within a second"),
+        ({"ahead_in_lane": 1, "lanes_ahead": 4}, TURN, "1 job of its own lane and 4 lanes of its class"),
+        ({"urgent_lanes": 2}, TURN, "and 2 more urgent lanes"),
+        ({"lane_waits_s": 31.0}, TURN, "does none take queue 'mail' and kind 'mail.send'?"),
+    ],
+)
+def test_one_reason_and_what_to_do(changes: dict[str, object], why: str, words: str) -> None:
+    found, detail, _ = told(**changes)
+    assert found == why
+    assert words in detail
+
+
+def test_the_first_reason_that_holds_is_told() -> None:
+    everything: dict[str, object] = {
+        "expires_at": NOW,
+        "run_at": NOW + SECOND,
+        "pauses": [UNPAID],
+        "full_caps": [FullCap("acme", None, 5)],
+        "workers": 0,
+        "crash_count": 1,
+        "lane_ready": False,
+    }
+    order = []
+    for name in ("expires_at", "run_at", "pauses", "full_caps", "workers", "crash_count", "lane_ready"):
+        order.append(told(**everything)[0])
+        del everything[name]
+    assert order == [EXPIRED, NOT_DUE, PAUSED, CAPPED, NO_WORKER, SUSPECT, UNSEEN]
+    assert told()[0] == TURN
+
+
+def test_when_it_ends() -> None:
+    assert told(run_at=NOW + HOUR)[2] == NOW + HOUR
+    assert told(pauses=[LIMIT])[2] == NOW + HOUR
+    assert told(pauses=[LIMIT, replace(LIMIT, until=NOW + 2 * HOUR)])[2] == NOW + 2 * HOUR
+    assert told(pauses=[LIMIT, UNPAID])[2] is None
+
+
+def test_what_holds_it_after_it_is_due_is_told_too() -> None:
+    _, detail, _ = told(run_at=NOW + SECOND, pauses=[LIMIT])
+    assert "then group 'shopify/default' of tenant 'acme' is paused by job 7: 429 still holds it" in detail
+    assert "paused" not in told(run_at=NOW + 2 * HOUR, pauses=[LIMIT])[1]
+
+
+def test_a_scope_as_it_is_typed() -> None:
+    assert scope_options(Scope(ScopeKind.QUEUE, "mail")) == "--queue mail"
+    assert scope_options(Scope(ScopeKind.TENANT, "a b; rm")) == "--tenant 'a b; rm'"

@@ -1,0 +1,49 @@
+"""The user's settings in the engine's own words: what is not set is what the engine holds by itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.config import load
+from fairlead.engine.services.pruner import DEFAULT_RETENTION
+from fairlead.errors import ConfigInvalid
+from fairlead.policy.dead_letter import DEFAULT_DEAD_LETTER_RULES, DeadLetterRules
+from fairlead.translate import dead_letter_rules, retention
+
+
+def test_dead_letters() -> None:
+    assert dead_letter_rules(load({}).settings) == DEFAULT_DEAD_LETTER_RULES
+    given = {
+        "FAIRLEAD_DEAD_LETTERS__REPLAYS": "2",
+        "FAIRLEAD_DEAD_LETTERS__REPLAY_WINDOW_S": "7200",
+        "FAIRLEAD_DEAD_LETTERS__COOL_DOWN_S": "60",
+        "FAIRLEAD_DEAD_LETTERS__REDRIVE_AFTER_S": "21600",
+        "FAIRLEAD_DEAD_LETTERS__ABANDON_AFTER_S": "1000000",
+        "FAIRLEAD_DEAD_LETTERS__NOTICE_BEFORE_S": "1000",
+        "FAIRLEAD_RETENTION__DEAD_LETTER_BOUND": "50",
+    }
+    assert dead_letter_rules(load(given).settings) == DeadLetterRules(
+        replay_window_s=7200.0,
+        max_replays=2,
+        cool_down_s=60.0,
+        redrive_after_s=21600.0,
+        abandon_after_s=1_000_000.0,
+        notice_before_s=1000.0,
+        bound=50,
+        batch=50,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("REPLAYS", "4"), ("REDRIVE_AFTER_S", "0"), ("NOTICE_BEFORE_S", "604800"), ("ABANDON_AFTER_S", "60")],
+)
+def test_dead_letters_that_cannot_be(name: str, value: str) -> None:
+    with pytest.raises(ConfigInvalid):
+        load({f"FAIRLEAD_DEAD_LETTERS__{name}": value})
+
+
+def test_retention() -> None:
+    kept = retention(load({}).settings)
+    assert kept.jobs == dict(DEFAULT_RETENTION.jobs)
+    assert (kept.dead_letters_s, kept.dead_letter_bound) == (30 * 86_400.0, 10_000)
