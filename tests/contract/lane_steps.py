@@ -42,6 +42,14 @@ async def taken(
     return jobs
 
 
+async def looked_about(stores: Stores, session_id: UUID) -> None:
+    """A worker had less than it wanted: the next claim looks for what has fallen due, too.
+
+    While ready lanes fill every claim, one may look for that only so many times a second.
+    """
+    assert await stores.jobs.claim(ClaimFilter(queues=("nothing",)), 1, session_id) == []
+
+
 async def done(stores: Stores, jobs: Sequence[Job]) -> None:
     """All of *jobs* are completed."""
     outcomes = [Completed(job.job_id, job.lease_id) for job in jobs]

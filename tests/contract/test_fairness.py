@@ -11,7 +11,16 @@ from fairlead.engine.ports import ClaimFilter, Rescheduled
 from fairlead.engine.ports.lanes import Swept, TenantShare, Tier
 from fairlead.errors import InputInvalid
 from fairlead.policy.lane import LONGEST_WAIT_S, QUANTUM
-from tests.contract.lane_steps import LINGER_S, done, jobs_of, longest_run, taken, tenant, tenants_of
+from tests.contract.lane_steps import (
+    LINGER_S,
+    done,
+    jobs_of,
+    longest_run,
+    looked_about,
+    taken,
+    tenant,
+    tenants_of,
+)
 from tests.contract.stores import ANY, Stores, a_session, enqueued
 from tests.support.engine import new_job
 
@@ -120,7 +129,8 @@ async def test_who_comes_late_shares_at_once_and_gets_no_burst(
     for _ in range(0 if left else 3):  # it is seen to be empty, and forgotten
         assert await taken(stores, session_id) == []
         await stores.pass_time(LINGER_S + 0.1)
-    await enqueued(stores, *jobs_of("b", 100), *jobs_of("a", 100 - left))
+    await enqueued(stores, *jobs_of("b", 100))
+    await enqueued(stores, *jobs_of("a", 100 - left))
     jobs = await taken(stores, session_id, 60, demand=demand)
     assert longest_run(jobs) <= 2 * QUANTUM  # the end of one claim and the beginning of the next
     for end in range(12, 61, 12):
@@ -162,14 +172,26 @@ async def test_what_the_quantum_denies_is_not_saved_up(stores: Stores) -> None:
     assert min(rest.count("b"), rest.count("c")) >= 6  # a quarter is theirs, half of it each's
 
 
-async def test_a_pause_saves_up_no_turns(stores: Stores) -> None:
+@pytest.mark.parametrize("demand", [2, 10])
+async def test_a_pause_saves_up_no_turns(stores: Stores, demand: int) -> None:
     session_id = await a_session(stores)
     await enqueued(stores, *jobs_of("a", 200), *jobs_of("b", 200))
     await stores.lanes.pause(tenant("b"), None, reason="holiday", by="test")
     await done(stores, await taken(stores, session_id, 100, demand=20))
     await stores.lanes.resume(tenant("b"))
-    jobs = tenants_of(await taken(stores, session_id, 40, demand=10))
+    jobs = tenants_of(await taken(stores, session_id, 40, demand=demand))
     assert 16 <= jobs.count("b") <= 24
+
+
+@pytest.mark.parametrize("demand", [2, 10])
+async def test_a_cap_saves_up_no_turns(stores: Stores, demand: int) -> None:
+    session_id = await a_session(stores)
+    await stores.lanes.set_tenant(TenantShare("a", max_running=1))
+    await enqueued(stores, *jobs_of("a", 200), *jobs_of("b", 200))
+    assert tenants_of(await taken(stores, session_id, 100, demand=20)).count("a") == 1
+    await stores.lanes.set_tenant(TenantShare("a"))
+    jobs = tenants_of(await taken(stores, session_id, 40, demand=demand))
+    assert 16 <= jobs.count("a") <= 24
 
 
 async def test_a_delayed_lane_is_not_left_behind(stores: Stores) -> None:
@@ -177,6 +199,7 @@ async def test_a_delayed_lane_is_not_left_behind(stores: Stores) -> None:
     await enqueued(stores, *jobs_of("a", 300), new_job(tenant_id="b", delay_s=30))
     assert set(tenants_of(await taken(stores, session_id, 200, demand=20))) == {"a"}
     await stores.pass_time(31)
+    await looked_about(stores, session_id)
     assert "b" in tenants_of(await taken(stores, session_id, 2 * QUANTUM))
 
 

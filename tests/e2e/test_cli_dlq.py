@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import io
 import json
-import signal
 import stat
 from uuid import UUID
 
@@ -157,14 +155,3 @@ async def test_settings_rule_what_becomes_of_the_dead(shell: Shell) -> None:
     assert await action_in_s() == pytest.approx(300, abs=5)
     assert await action_in_s(replays="1", redrive_after_s="7200") == pytest.approx(7200, abs=5)
     assert await action_in_s(replays="0") == pytest.approx(7 * 86_400, abs=5)
-
-
-async def test_a_process_that_works_looks_after_the_lanes(shell: Shell, database: Database) -> None:
-    child = shell.start("run", "--role", "scheduler", "--json")
-    assert json.loads(await child.line())["event"] == "ready"
-    wanted = {"lane_floors", "lane_age", "lane_sweep"}
-    async with asyncio.timeout(30):
-        while not wanted <= {row["name"] for row in await rows(database, "SELECT name FROM sweep")}:
-            await asyncio.sleep(0.05)
-    child.kill(signal.SIGTERM)
-    assert (await shell.end(child)).code == 0

@@ -1,6 +1,10 @@
-"""`fairlead tenants`: weights, caps, tiers, and how each tenant fares."""
+"""`fairlead tenants`: weights, caps, tiers, and how each tenant fares; who looks after lanes."""
 
 from __future__ import annotations
+
+import asyncio
+import json
+import signal
 
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
@@ -123,3 +127,14 @@ async def test_how_tenants_fare(shell: Shell, database: Database) -> None:
     people = (await shell("tenants", "turns")).out.splitlines()
     assert people[0].split()[:2] == ["tenant", "queue"]
     assert len((await shell("tenants", "show", "a", "--json")).record["turns"]) == 2
+
+
+async def test_a_process_that_works_looks_after_the_lanes(shell: Shell, database: Database) -> None:
+    child = shell.start("run", "--role", "scheduler", "--json")
+    assert json.loads(await child.line())["event"] == "ready"
+    wanted = {"lane_floors", "lane_age", "lane_sweep"}
+    async with asyncio.timeout(30):
+        while not wanted <= {row["name"] for row in await rows(database, "SELECT name FROM sweep")}:
+            await asyncio.sleep(0.05)
+    child.kill(signal.SIGTERM)
+    assert (await shell.end(child)).code == 0

@@ -15,6 +15,7 @@ import pytest
 from tests.faults.support.child import Child
 from tests.faults.support.load import Load, all_begin, began_since, run_began
 from tests.faults.support.report import Figures, quantiles, sized
+from tests.faults.support.sink import Runs
 from tests.faults.support.stage import Stage
 from tests.faults.support.tcpwire import TcpWire, postgres_over_tcp
 
@@ -49,8 +50,9 @@ async def _resumed_s(
     workers: list[Child], sink: Path, healed_s: float, patience_s: float
 ) -> list[float | None]:
     """Of those that live. Each is given its time, and not a moment longer."""
+    runs = Runs(sink)
     while True:
-        first = began_since(sink, healed_s)
+        first = began_since(runs.look(), healed_s)
         living = [worker for worker in workers if worker.alive]
         patient = time.monotonic() < healed_s + patience_s
         if all(worker.pid in first for worker in living) or not patient:

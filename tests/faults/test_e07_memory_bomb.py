@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from tests.faults.support.child import Child
 from tests.faults.support.load import Load, run_began
 from tests.faults.support.membox import Boxes, boxes
 from tests.faults.support.report import Figures, quantiles, sized
@@ -55,33 +54,31 @@ class _House:
     sink: Path
     in_flight: int
     unsafe: tuple[str, ...] = ()
-    living: set[Child] = field(default_factory=set)
     died_s: list[float] = field(default_factory=list)
+    over: asyncio.Event = field(default_factory=asyncio.Event)
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
         """As many as there should be, for as long as the block lasts."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                keeping = [group.create_task(self._keep()) for _ in range(PROCESSES)]
+        async with asyncio.TaskGroup() as group:
+            for _ in range(PROCESSES):
+                group.create_task(self._keep())
+            try:
                 yield
-                for task in keeping:
-                    task.cancel()
-        finally:
-            await asyncio.gather(*(child.kill() for child in self.living))
+            finally:
+                self.over.set()
 
     async def _keep(self) -> None:
         worker = {"concurrency": self.in_flight, "lease_s": LEASE_S, "poll_s": 0.05}
         order: dict[str, Any] = {"child": "bomb", "sink": str(self.sink), "unsafe": self.unsafe}
-        while True:
+        while not self.over.is_set():
             child = await self.stage.born(worker=worker, **order, **self.boxes.order())
             self.boxes.watch(child.pid)
-            self.living.add(child)
-            while child.alive:
+            while child.alive and not self.over.is_set():
                 await asyncio.sleep(0.002)
-            self.died_s.append(time.monotonic())
-            self.living.remove(child)
-            await child.died()
+            if not child.alive:
+                self.died_s.append(time.monotonic())
+            await child.kill()
 
     async def deaths(self, count: int) -> None:
         """Return once so many have died."""

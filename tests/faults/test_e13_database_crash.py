@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.support.load import Load, all_begin, began_since
+from tests.faults.support.load import Load, all_begin
 from tests.faults.support.report import Figures, quantiles, sized
 from tests.faults.support.server import End, OwnServer
 from tests.faults.support.stage import Stage
@@ -54,8 +54,8 @@ async def _crashes(shaky: Stage, server: OwnServer, figures: Figures, sink: Path
             back_s = await _crash(shaky, server, how)
             await load.acknowledged_after(back_s)
             resumed_s.append(load.acknowledged_at_s - back_s)
-            await all_begin(sink, workers)
-            resumed_s += [began_s - back_s for began_s in began_since(sink, back_s).values()]
+            began_s = await all_begin(sink, workers, back_s)
+            resumed_s += [moment_s - back_s for moment_s in began_s.values()]
     await load.all_ended(shaky, 60.0)
     figures.note(crashes=dict.fromkeys(WAYS, CRASHES), resume_s=quantiles(resumed_s))
     figures.holds(max(resumed_s) <= RESUME_BOUND_S, f"resumed after {max(resumed_s):.1f} s")

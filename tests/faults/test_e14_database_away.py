@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.support.child import Child
-from tests.faults.support.load import ENDED, Load, all_begin, began_since
+from tests.faults.support.load import ENDED, Load, all_begin
 from tests.faults.support.report import Figures, quantiles, sized
 from tests.faults.support.server import OwnServer
 from tests.faults.support.sink import Run, Runs
@@ -22,7 +22,7 @@ from tests.faults.support.stage import Stage
 
 pytestmark = pytest.mark.slow
 
-PROCESSES, SLOTS = 2, 16
+PROCESSES, SLOTS = 2, sized(8, 16)
 LEASE_S = sized(1.5, 30.0)
 AWAY_S = sized(2.5, 60.0)
 WORK_S = (0.0, LEASE_S / 2)  # ends before its process gives itself up
@@ -57,8 +57,8 @@ async def _experiment(shaky: Stage, server: OwnServer, figures: Figures, sink: P
     await all_begin(sink, workers)
     gone_s, back_s, said = await _away(shaky, server, workers)
     async with load.coming():
-        await all_begin(sink, workers)
-    resumed_s = [began_s - back_s for began_s in began_since(sink, back_s).values()]
+        began_s = await all_begin(sink, workers, back_s)
+    resumed_s = [moment_s - back_s for moment_s in began_s.values()]
     meanwhile = [run for run in Runs(sink).by_lease.values() if gone_s < (run.ended_s or 0.0) < back_s]
     figures.note(away_s=AWAY_S, lease_s=LEASE_S, finished_meanwhile=len(meanwhile))
     figures.note(resume_s=quantiles(resumed_s))

@@ -20,7 +20,7 @@ import pytest
 from fairlead.adapters.postgres.listen import _PROBE_EVERY_S
 from fairlead.adapters.postgres.session import DatabaseSettings
 from tests.faults.support.child import Asked, Child
-from tests.faults.support.load import Load, began_since, run_began
+from tests.faults.support.load import Load, all_begin
 from tests.faults.support.report import FULL, Figures, quantiles, sized
 from tests.faults.support.stage import FAMILY, Stage
 from tests.faults.support.tcpwire import TcpWire, postgres_over_tcp
@@ -115,8 +115,8 @@ async def _silence(stage: Stage, sink: Path, how: str) -> Figures:
         )
         wire.heal()
         back_s = time.monotonic()
-        await run_began(sink, await Load(child, figures, queue=queue).ask(1))
-        resumed_s = began_since(sink, back_s)[child.pid] - back_s
+        await Load(child, figures, queue=queue).ask(1)
+        resumed_s = (await all_begin(sink, [child], back_s))[child.pid] - back_s
         await child.stop()
     figures.note(what=how, exit_s=round(exit_s, 3), resume_s=round(resumed_s, 3))
     silence.judge(figures, waits_s, let_go_s)

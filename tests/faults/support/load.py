@@ -131,30 +131,33 @@ class Load:
 # ---- what the sink tells
 
 
-def began_since(sink: Path, since_s: float) -> dict[int, float]:
+def began_since(runs: Runs, since_s: float) -> dict[int, float]:
     """When each process began its first run after a moment, by pid."""
     first: dict[int, float] = {}
-    for run in Runs(sink).by_lease.values():
+    for run in runs.by_lease.values():
         if run.began_s > since_s:
             first.setdefault(run.pid, run.began_s)
     return first
 
 
-async def all_begin(sink: Path, workers: Iterable[Child], what: str = "every process works") -> None:
-    """Return once each of *workers* has begun something since now."""
-    now_s, pids = time.monotonic(), {worker.pid for worker in workers}
+async def all_begin(sink: Path, workers: Iterable[Child], since_s: float | None = None) -> dict[int, float]:
+    """When each of *workers* began something first since a moment (default now), by pid, once all have."""
+    since_s = time.monotonic() if since_s is None else since_s
+    pids, runs = {worker.pid for worker in workers}, Runs(sink)
 
     async def have_begun() -> bool:
-        return pids <= began_since(sink, now_s).keys()
+        return pids <= began_since(runs.look(), since_s).keys()
 
-    await until(have_begun, what)
+    await until(have_begun, "every process works")
+    return began_since(runs, since_s)
 
 
 async def run_began(sink: Path, numbers: Iterable[int], times: int = 1) -> None:
     """Return once each job of *numbers* has begun *times*."""
+    runs = Runs(sink)
 
     async def have_begun() -> bool:
-        begun = Counter(run.n for run in Runs(sink).by_lease.values())
+        begun = Counter(run.n for run in runs.look().by_lease.values())
         return all(begun[n] >= times for n in numbers)
 
     await until(have_begun, f"jobs {numbers} run")

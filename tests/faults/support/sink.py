@@ -44,16 +44,28 @@ class Runs:
     """What stands in the sink of *path*, in the order of its lines."""
 
     def __init__(self, path: Path) -> None:
-        text = path.read_text() if path.exists() else ""
-        lines = text[: text.rfind("\n") + 1].splitlines()  # the last one may be on its way
+        self._path = path
+        self._read_bytes = 0
         self.by_lease: dict[tuple[str, str], Run] = {}
-        for line in map(json.loads, lines):
+        self.look()
+
+    def look(self) -> Runs:
+        """Read what has come since; these."""
+        if not self._path.exists():
+            return self
+        with self._path.open("rb") as file:
+            file.seek(self._read_bytes)
+            data = file.read()
+        whole = data[: data.rfind(b"\n") + 1]  # the last line may be on its way
+        self._read_bytes += len(whole)
+        for line in map(json.loads, whole.splitlines()):
             key = (line["job"], line["lease"])
             if line["ev"] == "began":
                 assert key not in self.by_lease, f"one lease ran twice: {key}"
                 self.by_lease[key] = Run(line["n"], line["job"], line["lease"], line["pid"], line["t"])
             else:
                 self.by_lease[key].ended_s = line["t"]
+        return self
 
     def __iter__(self) -> Iterable[Run]:
         return iter(self.by_lease.values())

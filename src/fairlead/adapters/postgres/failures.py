@@ -69,7 +69,7 @@ def not_done(error: BaseException) -> FairleadError:
         hint = "run GRANT fairlead_engine TO this user, or `fairlead migrate` as the owner of the schema"
         return ConfigInvalid(_told("the database user may not do this", error), hint=hint)
     if state == "08P01":
-        hint = "behind a pooler in transaction mode say so in the settings of the database"
+        hint = "behind a pooler in transaction mode set database.pooler; `fairlead migrate` must go past it"
         return ConfigInvalid(_told("the server refuses how we connect", error), hint=hint)
     if state == "25006":
         hint = "DATABASE_URL points at a replica or at a former primary: point it at the primary"

@@ -81,6 +81,12 @@ class PostgresJobStore:
 
     async def _store(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         due = {job.queue for job in jobs if job.delay_s <= 0}
+        if not any(job.unique_key for job in jobs):
+            columns = new_job_columns(jobs)
+            del columns["unique_keys"], columns["unique_for_s"]
+            plain = statement("job_enqueue_plain")
+            await self._database.fetch(plain, notify=self._wake_ups.now(due), **columns)
+            return [Enqueued(job.job_id, True) for job in jobs]
         rows = await self._database.fetch(
             statement("job_enqueue"), notify=self._wake_ups.now(due), **new_job_columns(jobs)
         )

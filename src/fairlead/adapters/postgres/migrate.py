@@ -95,15 +95,15 @@ class _Applied:
 
 
 class Migrator:
-    """Brings one schema to the state this version needs. It needs a connection that no pooler shares."""
+    """Brings one schema to the state this version needs. `apply` needs a way that leads past any pooler."""
 
     def __init__(self, settings: DatabaseSettings, migrations: Sequence[Migration] | None = None) -> None:
-        self._settings = replace(settings, transaction_pooler=False)
+        self._settings = settings
         self._migrations = shipped_migrations() if migrations is None else in_order(migrations)
 
     async def plan(self) -> list[Migration]:
         """What `apply` would do, in order. Raises ConfigInvalid if the database is not ours to migrate."""
-        async with self._connected() as connection:
+        async with self._connected(self._settings) as connection:
             return self._pending(await _applied(connection))
 
     async def check(self) -> None:
@@ -123,7 +123,8 @@ class Migrator:
         failed run leaves whole migrations behind and can be repeated.
         """
         done: list[Migration] = []
-        async with self._connected() as connection, _alone(connection):
+        own_session = replace(self._settings, transaction_pooler=False)
+        async with self._connected(own_session) as connection, _alone(connection):
             await self._prepare_schema(connection)
             for migration in self._pending(await _applied(connection)):
                 if migration.phase == "post" and upto == "pre":
@@ -161,10 +162,11 @@ class Migrator:
         await _run(connection, statement("migration_table").text)
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[Connection]:
-        options = connect_options(self._settings)
+    async def _connected(self, settings: DatabaseSettings) -> AsyncIterator[Connection]:
+        options = connect_options(settings)
         options["command_timeout"] = _APPLY_TIMEOUT_S  # an index on a large table takes its time
-        options["server_settings"] |= {"statement_timeout": "0", "lock_timeout": _LOCK_TIMEOUT}
+        if not settings.transaction_pooler:
+            options["server_settings"] |= {"statement_timeout": "0", "lock_timeout": _LOCK_TIMEOUT}
         try:
             connection = cast(Connection, await asyncpg.connect(**options))
         except CONNECT_ERRORS as error:

@@ -37,11 +37,11 @@ CREATE INDEX lane_name_group_idx ON lane_name (group_key) WHERE group_key <> '';
 
 CREATE TABLE lane (
     lane_id uuid NOT NULL,
-    queue text COLLATE "C" NOT NULL,
-    kind text COLLATE "C" NOT NULL,
-    provider text COLLATE "C" NOT NULL,
-    tenant_id text COLLATE "C" NOT NULL,
-    group_key text COLLATE "C" NOT NULL,
+    queue text NOT NULL,
+    kind text NOT NULL,
+    provider text NOT NULL,
+    tenant_id text NOT NULL,
+    group_key text NOT NULL,
     priority smallint NOT NULL,
     -- the class it is served in: its priority, or a more urgent one after a long wait
     level smallint NOT NULL,
@@ -471,7 +471,7 @@ SET lock_timeout = '1s' AS $$
 #variable_conflict use_column
 DECLARE
     turn record; held lane[]; tids tid[]; rooms integer[]; other record; want integer := demand; lanes integer; got integer;
-    more boolean;
+    more boolean; some_capped boolean; one_tenant boolean;
 BEGIN
     PERFORM FROM worker_session w WHERE w.session_id = claimer AND w.lost_at IS NULL AND w.stopped_at IS NULL;
     IF NOT FOUND THEN
@@ -488,7 +488,9 @@ BEGIN
     LOOP
         EXIT WHEN want <= 0;
         lanes := least((want + 5) / 6 + 1, 128);  -- two quanta of each
-        SELECT array_agg(taken.tid), array_agg(taken.row) INTO tids, held FROM (
+        SELECT array_agg(taken.tid), array_agg(taken.row), bool_or((taken.row).capped),
+            min((taken.row).tenant_id) = max((taken.row).tenant_id)
+        INTO tids, held, some_capped, one_tenant FROM (
             SELECT l.tid, l.row FROM unnest(turn.kinds, turn.floors) AS k (kind, floor) CROSS JOIN LATERAL (
                 SELECT lane.ctid AS tid, lane AS row, lane.vtime FROM lane
                 WHERE lane.queue = turn.queue AND lane.kind = k.kind AND lane.level = turn.level
@@ -500,7 +502,7 @@ BEGIN
             ORDER BY l.vtime LIMIT lanes) AS taken;
         CONTINUE WHEN held IS NULL;
         more := cardinality(held) = lanes;
-        IF more AND (held[1]).tenant_id = ALL (SELECT h.tenant_id FROM unnest(held) AS h) THEN
+        IF more AND one_tenant THEN
             -- all of one tenant: its quantum holds only if it is seen who else waits
             SELECT l.tid, l.row INTO other FROM unnest(turn.kinds) AS k (kind) CROSS JOIN LATERAL (
                 SELECT near.* FROM (
@@ -516,12 +518,13 @@ BEGIN
                 IF FOUND THEN
                     tids := tids || other.tid;
                     held := held || other.row;
+                    some_capped := some_capped OR (other.row).capped;
                 END IF;
             END IF;
         END IF;
 
         rooms := NULL;
-        IF (SELECT bool_or(h.capped) FROM unnest(held) AS h) THEN
+        IF some_capped THEN
             rooms := lane_rooms(held, want);
         END IF;
 
@@ -754,6 +757,13 @@ BEGIN
             AND NOT EXISTS (SELECT FROM lane WHERE lane.lane_id = lane_name.lane_id);
         PERFORM lane_touch(lost, due_ats);
     END IF;
+
+    -- a kind that is gone leaves no floor behind; a lane that is there has one
+    DELETE FROM lane_floor f WHERE NOT EXISTS (
+        SELECT FROM lane l WHERE l.queue = f.queue AND l.kind = f.kind);
+    INSERT INTO lane_floor (queue, level, kind)
+    SELECT l.queue, level, l.kind FROM (SELECT DISTINCT queue, kind FROM lane) AS l, generate_series(0, 3) AS level
+    ON CONFLICT DO NOTHING;
 
     WITH should AS MATERIALIZED (
         SELECT l.ctid AS tid, stride_of(l.tenant_id) AS stride, is_capped(l.tenant_id, l.group_key) AS capped,
