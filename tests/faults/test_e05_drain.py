@@ -51,13 +51,14 @@ class _Fleet:
     sink: Path
     unsafe: tuple[str, ...] = ()
     grace_s: float = GRACE_S
+    slots: int = SLOTS
     workers: list[Child] = field(default_factory=list)
     exits_s: list[float] = field(default_factory=list)
     codes: list[int | None] = field(default_factory=list)
     held: int = 0
 
     async def start(self, count: int = 1, **order: Any) -> None:
-        numbers = {"concurrency": SLOTS, "lease_s": LEASE_S, "grace_s": self.grace_s, "poll_s": 0.1}
+        numbers = {"concurrency": self.slots, "lease_s": LEASE_S, "grace_s": self.grace_s, "poll_s": 0.1}
         order |= {
             "child": "command",
             "timeout_s": 2.5 * self.grace_s,
@@ -209,7 +210,7 @@ async def _refreshing(stage: Stage, worker: Child, desk: Child) -> tuple[list[st
 async def test_E05_drain_in_a_refresh(stage: Stage, tmp_path: Path, answered: str) -> None:
     figures, sink = Figures("E05"), tmp_path / "sink.ndjson"
     figures.note(what=f"SIGTERM in a refresh, answered {answered}", n=REFRESHES)
-    fleet = _Fleet(stage, sink, grace_s=BRIEF_GRACE_S)
+    fleet = _Fleet(stage, sink, grace_s=BRIEF_GRACE_S, slots=REFRESHES)
     await fleet.start(numbers={"request_deadline_s": 10.0, "total_deadline_s": 20.0})
     worker = fleet.workers[0]
     desk = await stage.born()

@@ -26,7 +26,8 @@ pytestmark = pytest.mark.slow
 
 COPIES = sized(1, 20)
 NEIGHBOURS = sized(100, 2000)
-WITHIN_S = sized(40.0, 300.0)
+WITHIN_S = sized(60.0, 600.0)
+LEASE_S = 30.0  # megabytes of poison may hold the loop up for a while
 TENANT = "poison"
 OTHERS = ("context_snooze", "cancels_itself")
 MOST_TEXT, MOST_RESULT = 4096, 65_536
@@ -86,7 +87,7 @@ async def _experiment(
     stage: Stage, figures: Figures, sink: Path, kinds: list[str], copies: int, *unsafe: str
 ) -> Child:
     """Sow, and wait until all has ended, or until something goes round for sure; the worker that ran it."""
-    settings = {"concurrency": 8, "poll_s": 0.05, "lease_s": 5.0}
+    settings = {"concurrency": 8, "poll_s": 0.05, "lease_s": LEASE_S}
     desk = await stage.born(child="poison")
     load = Load(desk, figures, work_s=(0.0, 0.02))
     sown = await _sow(stage, desk, kinds, copies) + await _refused(desk, figures)

@@ -23,8 +23,8 @@ pytestmark = pytest.mark.slow
 
 PROCESSES, SLOTS = 2, 16
 WAYS: tuple[End, ...] = ("immediate", "killed")
-CRASHES = sized(1, 20)  # of each
-PEAK_S = sized(0.5, 5.0)
+CRASHES = sized(1, 10)  # of each
+PEAK_S = sized(0.5, 2.0)
 DOWN_S = 0.2
 RESUME_BOUND_S = 5.0
 ABLATION_CRASHES = 5  # at most; the first mostly does

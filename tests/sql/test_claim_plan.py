@@ -161,6 +161,10 @@ async def test_ablation_without_floors_every_claim_passes_the_dead(database: Dat
         await buffers_of_a_drain(database, floors=False)
         await waiting_jobs(database, 3, 1)
         wanted = claim(await a_session(database), 3)
-        without = (await explained(database, "job_claim", **wanted)).buffers
-        await run(database, "SELECT lane_raise_floors(false)")
-        assert without > 2 * (await explained(database, "job_claim", **wanted)).buffers
+        spent = []
+        for whole in (False, True):
+            if whole:
+                await run(database, "SELECT lane_raise_floors(false)")
+            await explained(database, "job_claim", **wanted)  # the first one reads the catalogs
+            spent.append((await explained(database, "job_claim", **wanted)).buffers)
+        assert spent[0] > 2 * spent[1]

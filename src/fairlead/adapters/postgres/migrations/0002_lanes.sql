@@ -480,10 +480,12 @@ BEGIN
     FOR turn IN  -- the classes that have work, and the kinds that have it there
         SELECT f.queue, f.level, array_agg(f.kind) AS kinds, array_agg(f.vtime) AS floors
         FROM unnest(queues) WITH ORDINALITY AS named (queue, place) JOIN lane_floor f ON f.queue = named.queue
-        WHERE (cardinality(kinds) = 0 OR f.kind = ANY(kinds)) AND EXISTS (
-            SELECT FROM lane
+        -- no EXISTS: it may be planned as a join that begins with all lanes
+        WHERE (cardinality(kinds) = 0 OR f.kind = ANY(kinds)) AND (
+            SELECT true FROM lane
             WHERE lane.queue = f.queue AND lane.kind = f.kind AND lane.level = f.level AND lane.state = 'ready'
-                AND lane.vtime >= f.vtime)
+                AND lane.vtime >= f.vtime
+            ORDER BY lane.vtime LIMIT 1)
         GROUP BY f.queue, f.level, named.place ORDER BY f.level, named.place
     LOOP
         EXIT WHEN want <= 0;

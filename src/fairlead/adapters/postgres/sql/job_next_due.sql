@@ -7,11 +7,12 @@
 SELECT extract(epoch FROM min(at) - now())::float8 AS due_in_s
 FROM (
     SELECT now() AS at FROM lane_floor f, unnest(:queues::text[]) AS named (queue)
-    WHERE f.queue = named.queue AND (cardinality(:kinds::text[]) = 0 OR f.kind = ANY(:kinds::text[])) AND EXISTS (
-        SELECT FROM lane
+    WHERE f.queue = named.queue AND (cardinality(:kinds::text[]) = 0 OR f.kind = ANY(:kinds::text[])) AND (
+        SELECT true FROM lane  -- no EXISTS: it may be planned as a join that begins with all lanes
         WHERE lane.queue = f.queue AND lane.kind = f.kind AND lane.level = f.level AND lane.state = 'ready'
             AND lane.vtime >= f.vtime
-            AND (cardinality(:providers::text[]) = 0 OR lane.provider = ANY(:providers::text[])))
+            AND (cardinality(:providers::text[]) = 0 OR lane.provider = ANY(:providers::text[]))
+        ORDER BY lane.vtime LIMIT 1)
     UNION ALL
     SELECT coalesce(
         min(wake_at) FILTER (WHERE queue = ANY(:queues::text[])
