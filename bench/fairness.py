@@ -206,7 +206,7 @@ async def _weights(server_url: str, served: int) -> Row:
             off[f"{demand}"] = _off(await q.served(served, demand), "heavy", 0.75)
     return Row(
         bench="fairness.weights",
-        ours=max(off.values()),
+        ours=max(map(abs, off.values())),
         unit="% off",
         goal={"ours": 2.0},
         at_most=True,
@@ -224,7 +224,7 @@ async def _groups(server_url: str, groups: int) -> Row:
             off[f"{demand}"] = _off(await q.served(served, demand), "many", 0.5)
     return Row(
         bench="fairness.groups",
-        ours=max(off.values()),
+        ours=max(map(abs, off.values())),
         unit="% off",
         goal={"ours": 5.0},
         at_most=True,
@@ -236,4 +236,4 @@ async def _groups(server_url: str, groups: int) -> Row:
 def _off(jobs: Sequence[Job], tenant: str, share: float) -> float:
     """By how many per cent a tenant's share of *jobs* differs from what it should be."""
     got = Counter(job.tenant_id for job in jobs)[tenant] / len(jobs)
-    return round(abs(got / share - 1) * 100, 2)
+    return round((got / share - 1) * 100, 2)

@@ -28,8 +28,9 @@ pytestmark = pytest.mark.slow
 SWEEPERS, WORKERS = 4, sized(2, 4)
 LEASE_S, DELAY_S = sized((1.5, 0.18), (4.0, 0.5))  # DELAY_S: at most, of each answer
 JOBS = sized(300, 10_000)
+AT_ONCE = sized(150, 250)  # in one process
 LEASES = 10
-WITHIN_S = sized(120.0, 600.0)
+WITHIN_S = sized(120.0, 1200.0)
 GAP_LEASE_S, GAP_LEASES = sized(4.0, 10.0), 1.3
 """What has ended is written within 2 s of the return: sooner than a lease, on a busy machine too."""
 GAP_JOBS = sized(100, 1000)
@@ -134,7 +135,7 @@ async def _enqueue(stage: Stage, figures: Figures, jobs: int, work_s: float) -> 
 async def _slow(stage: Stage, figures: Figures, sink: Path, jobs: int, *unsafe: str) -> None:
     load, _ = await _enqueue(stage, figures, jobs, LEASES * LEASE_S)
     async with _fleet(stage, figures, LEASE_S, unsafe) as fleet:
-        await fleet.gather(sink, concurrency=-(-jobs // WORKERS))
+        await fleet.gather(sink, concurrency=AT_ONCE)
         fleet.delay(DELAY_S)
         if unsafe:
             await _until_rescued(stage)

@@ -164,7 +164,8 @@ async def test_ablation_without_floors_every_claim_passes_the_dead(database: Dat
         spent = []
         for whole in (False, True):
             if whole:
-                await run(database, "SELECT lane_raise_floors(false)")
+                for _ in range(2):  # it follows one step behind
+                    await run(database, "SELECT lane_raise_floors(false)")
             await explained(database, "job_claim", **wanted)  # the first one reads the catalogs
             spent.append((await explained(database, "job_claim", **wanted)).buffers)
         assert spent[0] > 2 * spent[1]

@@ -108,6 +108,7 @@ class Worker:
         self._next_claim = self._next_suspect = clock.monotonic()
         self._stopped_at: float | None = None
         self._hurried_at: float | None = None
+        self._failure: asyncio.Future[None] | None = None
         heartbeat.on_lost(self._lease_lost)
         heartbeat.on_opened(self.wake)
 
@@ -132,37 +133,43 @@ class Worker:
         self._woken.set()
 
     async def run(self) -> None:
-        """Work until stopped and drained."""
-        async with asyncio.TaskGroup() as group:
-            writer = group.create_task(self._acks.run())
-            while self._stopped_at is None:
-                self._woken.clear()
-                wait_s = await self._guarded_step(group)
-                if self._stopped_at is None:
-                    await heard(self._woken, self._clock, wait_s)
-            await self._drain()
-            writer.cancel()
+        """Work until stopped and drained. Handlers that are stuck even then are not waited for (E05)."""
+        self._failure = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.TaskGroup() as group:
+                beside = (group.create_task(self._acks.run()), group.create_task(_raised(self._failure)))
+                while self._stopped_at is None:
+                    self._woken.clear()
+                    wait_s = await self._guarded_step()
+                    if self._stopped_at is None:
+                        await heard(self._woken, self._clock, wait_s)
+                await self._drain()
+                for task in beside:
+                    task.cancel()
+        finally:
+            for run in self._running.values():
+                run.task.cancel()
 
     # ---- working -------------------------------------------------------------------------------
 
-    async def _guarded_step(self, group: asyncio.TaskGroup) -> float:
+    async def _guarded_step(self) -> float:
         """One look for work; the seconds until the next, unless something wakes us."""
         try:
-            return await self._step(group)
+            return await self._step()
         except Exception as error:  # noqa: BLE001 (the store may be away; what runs, runs on)
             return self._health.failed(error)
 
-    async def _step(self, group: asyncio.TaskGroup) -> float:
+    async def _step(self) -> float:
         if self._heartbeat.session_id is None or not self._acks.accepting or not self._has_memory():
             return self._poll_s()
         if self._suspect is None and self._clock.monotonic() >= self._next_suspect:
             await self._reserve_suspect(self._heartbeat.session_id)
         if self._suspect is not None:
-            await self._serve_suspect(group)
+            await self._serve_suspect()
             return self._poll_s()
-        return await self._claim(group)
+        return await self._claim()
 
-    async def _claim(self, group: asyncio.TaskGroup) -> float:
+    async def _claim(self) -> float:
         """Fill the free places; the seconds until the next look."""
         gap_s = self._next_claim - self._clock.monotonic()
         if gap_s > 0:
@@ -177,7 +184,7 @@ class Worker:
         if jobs:
             faultpoint("job.after_claim")
         for job in jobs:
-            self._start(group, job, session_id)
+            self._start(job, session_id)
         self._more = bool(jobs)
         if not jobs:
             return await self._idle_s()
@@ -201,11 +208,11 @@ class Worker:
     def _has_memory(self) -> bool:
         return self._memory is None or self._memory.may_claim()
 
-    def _start(self, group: asyncio.TaskGroup, job: Job, session_id: UUID) -> None:
+    def _start(self, job: Job, session_id: UUID) -> None:
         if session_id != self._heartbeat.session_id:  # lost while the claim was under way
             self._acks.put(job, _handed_back(job))
             return
-        task = group.create_task(self._executor.run(job, self._end_by))
+        task = asyncio.create_task(self._executor.run(job, self._end_by))
         self._running[job.lease_id] = _Run(job, session_id, task)
         task.add_done_callback(partial(self._ended, job))  # not in the task: it may be cancelled unstarted
 
@@ -227,8 +234,10 @@ class Worker:
         self._cut.discard(job.lease_id)
         if task.cancelled() and not cut:  # by itself: handed back it would do so again, for ever
             return self._executor.cancelled_itself(job)
-        failed = task.cancelled() or task.exception() is not None  # the exception goes up the task group
-        return _handed_back(job) if failed else task.result()
+        error = None if task.cancelled() else task.exception()
+        if error is not None and self._failure is not None and not self._failure.done():
+            self._failure.set_exception(error)  # it goes up the task group of `run`
+        return _handed_back(job) if task.cancelled() or error is not None else task.result()
 
     def _flushed(self) -> None:
         if self._suspect is not None or self._stopped_at is not None:
@@ -247,7 +256,7 @@ class Worker:
         self._suspect = job, session_id
         self._alone_since = asked_at if self._alone_since is None else self._alone_since
 
-    async def _serve_suspect(self, group: asyncio.TaskGroup) -> None:
+    async def _serve_suspect(self) -> None:
         """Start the suspect once nothing can be lost with it: no other run, no unwritten result."""
         assert self._suspect is not None
         job, session_id = self._suspect
@@ -257,7 +266,7 @@ class Worker:
         if self._suspect is None:  # the lease was lost meanwhile, and the job handed back
             return
         if started:
-            self._start(group, job, session_id)
+            self._start(job, session_id)
         if job.lease_id not in self._running:
             self._end_suspect()
 
@@ -336,6 +345,10 @@ class Worker:
             self._acks.put(run.job, _handed_back(run.job))
         if self._running:
             self._emit(HandlersStuck(tuple(sorted({run.job.kind for run in self._running.values()}))))
+
+
+async def _raised(failure: asyncio.Future[None]) -> None:
+    await failure
 
 
 def _runnable(wanted: ClaimFilter, kinds: Iterable[str]) -> ClaimFilter:

@@ -75,6 +75,9 @@ CREATE TABLE lane_floor (
     level smallint NOT NULL,
     kind text NOT NULL,
     vtime bigint NOT NULL DEFAULT 0,
+    -- where the class was when the floor was last raised: the next floor. A statement that makes a lane ready
+    -- meanwhile may not have committed yet
+    rising bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (queue, level, kind)
 ) WITH (fillfactor = 10);
 
@@ -177,9 +180,10 @@ $$;
 -- ready, of all. None banks credit (R17): neither for what came before it, nor because nobody takes some other kind,
 -- whose lanes stay behind; and none joins below the floor, where no claim would see it.
 CREATE FUNCTION lane_start(of_queue text, of_level smallint, of_kind text) RETURNS bigint LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN count(first.vtime) = 0 THEN (SELECT last_value FROM lane_clock) ELSE coalesce(
-        min(first.vtime) FILTER (WHERE f.kind = of_kind),
-        greatest(min(first.vtime), max(f.vtime) FILTER (WHERE f.kind = of_kind))) END
+    SELECT greatest(
+        CASE WHEN count(first.vtime) = 0 THEN (SELECT last_value FROM lane_clock)
+             ELSE coalesce(min(first.vtime) FILTER (WHERE f.kind = of_kind), min(first.vtime)) END,
+        max(f.vtime) FILTER (WHERE f.kind = of_kind))
     FROM lane_floor f LEFT JOIN LATERAL (
         SELECT vtime FROM lane
         WHERE queue = f.queue AND kind = f.kind AND level = f.level AND state = 'ready' AND vtime >= f.vtime
@@ -690,7 +694,7 @@ END $$;
 -- Raise the floors to where each class has got to. `whole`: look below them too. Two seconds of parked lanes stay
 -- above theirs: a statement that parks one may take so long to commit.
 CREATE FUNCTION lane_raise_floors(whole boolean) RETURNS void LANGUAGE sql VOLATILE AS $$
-    UPDATE lane_floor SET vtime = found.vtime
+    UPDATE lane_floor SET vtime = least(lane_floor.rising, found.vtime), rising = found.vtime
     FROM (
         SELECT f.ctid AS tid, least_ready.vtime FROM lane_floor f CROSS JOIN LATERAL (
             SELECT lane.vtime FROM lane
@@ -698,7 +702,7 @@ CREATE FUNCTION lane_raise_floors(whole boolean) RETURNS void LANGUAGE sql VOLAT
                 AND lane.state = 'ready' AND (whole OR lane.vtime >= f.vtime)
             ORDER BY lane.vtime LIMIT 1
         ) AS least_ready
-        WHERE least_ready.vtime <> f.vtime
+        WHERE least_ready.vtime <> f.vtime OR least_ready.vtime <> f.rising
         FOR UPDATE OF f SKIP LOCKED
     ) AS found
     WHERE lane_floor.ctid = found.tid;
