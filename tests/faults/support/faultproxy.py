@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qs, urlencode, urlsplit
 
+from fairlead.adapters.postgres.sqlfiles import statement_names
 from tests.faults.support.pgwire import Answers, Requests
 
 When = Literal["before", "between", "within", "after"]
@@ -82,7 +83,12 @@ class FaultProxy:
     # ---- what a test does with it
 
     def cut(self, sign: str, when: When, **more: Any) -> Cut:
-        """Break the connection of the next statement whose text holds *sign*; *more* as in `Cut`."""
+        """Break the connection of the next statement whose text holds *sign*; *more* as in `Cut`.
+
+        Raises `ValueError` for the mark of a statement that there is not: its cut would never be met.
+        """
+        if sign.startswith("/* ") and sign[3:-3] not in statement_names():
+            raise ValueError(f"no statement is called {sign[3:-3]!r}")
         cut = Cut(sign, when, **more)
         self._cuts.append(cut)
         return cut

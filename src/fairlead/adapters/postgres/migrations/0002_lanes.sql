@@ -470,7 +470,7 @@ RETURNS TABLE (
     created_at timestamptz, waited_s float8
 ) LANGUAGE plpgsql
 -- all that is read here are short ranges of indexes, whatever the statistics of the day say; planned once
-SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET plan_cache_mode = force_generic_plan SET jit = off
 SET lock_timeout = '1s' AS $$
 #variable_conflict use_column
 DECLARE
