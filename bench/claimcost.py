@@ -21,7 +21,9 @@ CREATE INDEX IF NOT EXISTS job_ready_idx ON job (queue, priority, run_at, job_id
 """
 DEMANDS = (100, 48)
 TENANTS = 1_000
-CLAIMS_A_ROUND, LOOKS_A_ROUND = 40, 2
+BURST = 10
+"""Claims of one side one after the other, as a busy worker makes them."""
+BURSTS_A_ROUND = 5
 WAKE_EVERY_S = 0.05
 BACKEND = "SELECT pg_backend_pid()"
 EXPLAIN = "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) "
@@ -35,7 +37,7 @@ class Side:
     claim: Statement
     fair: bool
     took_ms: list[float] = field(default_factory=list)
-    """Of each claim, per job times the demand; of the server's own share with *looks*."""
+    """Of a claim in each burst; of the server's own share with *looks*."""
     looks: list[tuple[float, float, int]] = field(default_factory=list)
     """Milliseconds in the server, buffers, jobs."""
     cpu_ms: list[float] = field(default_factory=list)
@@ -63,15 +65,18 @@ class Side:
             values |= {"kinds": [KIND], "wake": wake}
         return values
 
-    async def timed(self, demand: int) -> None:
-        """A claim, and its jobs completed outside of the measurement."""
-        values = self._values(demand)
-        cpu_ms, began = self._cpu_ms(), time.perf_counter()
-        rows = await self.queue.database.fetch(self.claim, **values)
-        self.took_ms.append((time.perf_counter() - began) * 1000 * demand / len(rows))
+    async def timed(self, demand: int, claims: int = 1) -> None:
+        """Some *claims* one after the other, and their jobs completed outside of the measurement."""
+        made = [self._values(demand) for _ in range(claims)]
+        cpu_ms, jobs, fetch = self._cpu_ms(), 0, self.queue.database.fetch
+        began = time.perf_counter()
+        for values in made:
+            jobs += len(await fetch(self.claim, **values))
+        self.took_ms.append((time.perf_counter() - began) * 1000 * demand / jobs)
         if cpu_ms is not None:
-            self.cpu_ms.append(((self._cpu_ms() or 0) - cpu_ms) * demand / len(rows))
-        await self._done(values)
+            self.cpu_ms.append(((self._cpu_ms() or 0) - cpu_ms) * demand / jobs)
+        for values in made:
+            await self._done(values)
 
     def _cpu_ms(self) -> float | None:
         """Of the one server process that this side has."""
@@ -120,19 +125,18 @@ async def tax(server_url: str, rounds: int, quick: bool) -> list[Row]:
                 Side(fair_queue, statement("job_claim"), fair=True),
                 Side(fifo_queue, fifo_claim, fair=False),
             ]
-            await _by_turns(sides, demand, 4 if quick else rounds * CLAIMS_A_ROUND)
+            await _by_turns(sides, demand, 1 if quick else rounds * BURSTS_A_ROUND)
             rows.append(_tax_row(demand, *sides))
     return rows
 
 
-async def _by_turns(sides: Sequence[Side], demand: int, claims: int) -> None:
+async def _by_turns(sides: Sequence[Side], demand: int, bursts: int) -> None:
     for side in sides:
         await side.begin(demand)
-    for turn in range(claims):
+    for turn in range(bursts):
         for side in sides if turn % 2 else reversed(sides):
-            await side.timed(demand)
-            if turn % (CLAIMS_A_ROUND // LOOKS_A_ROUND) == 0:
-                await side.look(demand)
+            await side.timed(demand, BURST)
+            await side.look(demand)
             await side.queue.done([])
 
 

@@ -1,4 +1,4 @@
--- 0002_lanes: lanes, their shares, caps and pauses; the fair claim (Q2, Q6, Q7, R16-R18).
+-- 0002_lanes: lanes, their shares, caps and pauses, and what makes them ready (Q6, Q7, R16-R18).
 -- Phase   pre (the version before it goes on with its own claim; what it enqueues gets its lanes by the sweep)
 -- Needs   0001_ground_floor. Rewrites the table job: some seconds for each million rows
 --
@@ -19,8 +19,19 @@ RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
         || length(tenant_id)::text || '/' || tenant_id || group_key, 'UTF8')), 1, 16), 'hex')::uuid
 $$;
 
+-- A plain column, filled in once: a generated one is worked out anew for each update of a job, or at least prepared
+-- for it (PostgreSQL reads its expression again for every row that is updated). Who raises a priority sets it too.
 ALTER TABLE job ADD COLUMN lane_id uuid NOT NULL
     GENERATED ALWAYS AS (lane_of(queue, kind, provider, priority, tenant_id, group_key)) STORED;
+ALTER TABLE job ALTER COLUMN lane_id DROP EXPRESSION;
+CREATE FUNCTION job_lane() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.lane_id := lane_of(NEW.queue, NEW.kind, NEW.provider, NEW.priority, NEW.tenant_id, NEW.group_key);
+    RETURN NEW;
+END $$;
+-- for inserts that say nothing of lanes, those of the version before among them
+CREATE TRIGGER job_lane BEFORE INSERT ON job FOR EACH ROW WHEN (NEW.lane_id IS NULL) EXECUTE FUNCTION job_lane();
+
 CREATE INDEX job_lane_idx ON job (lane_id, run_at, job_id) WHERE state = 'available' AND crash_count = 0;
 -- for caps: what runs of a tenant, and of a group
 CREATE INDEX job_running_tenant_idx ON job (tenant_id) WHERE state = 'running';
@@ -35,6 +46,8 @@ CREATE TABLE lane_name (
 CREATE INDEX lane_name_tenant_idx ON lane_name (tenant_id, group_key);
 CREATE INDEX lane_name_group_idx ON lane_name (group_key) WHERE group_key <> '';
 
+-- No CHECK either: PostgreSQL reads the text of each one again for every claim. state is ready, parked or idle;
+-- park_reason is due, empty, cap or pause; a parked lane has both a reason and wake_at, no other has one.
 CREATE TABLE lane (
     lane_id uuid NOT NULL,
     queue text NOT NULL,
@@ -45,8 +58,8 @@ CREATE TABLE lane (
     priority smallint NOT NULL,
     -- the class it is served in: its priority, or a more urgent one after a long wait
     level smallint NOT NULL,
-    state text NOT NULL CHECK (state IN ('ready', 'parked', 'idle')),
-    park_reason text CHECK (park_reason IN ('due', 'empty', 'cap', 'pause')),
+    state text NOT NULL,
+    park_reason text,
     wake_at timestamptz,
     vtime bigint NOT NULL,
     -- 1000 / weight, and whether a cap holds for its tenant or group: copies of what is set for them
@@ -58,9 +71,7 @@ CREATE TABLE lane (
     served bigint NOT NULL DEFAULT 0,
     in_a_row integer NOT NULL DEFAULT 0,
     -- when it was last served or made ready: since then it waits for its turn
-    served_at timestamptz NOT NULL DEFAULT now(),
-    CHECK ((state = 'parked') = (park_reason IS NOT NULL)),
-    CHECK ((state = 'parked') = (wake_at IS NOT NULL))
+    served_at timestamptz NOT NULL DEFAULT now()
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.2);
 CREATE INDEX lane_find_idx ON lane (lane_id, vtime);
@@ -149,8 +160,8 @@ BEGIN
                        'WITH CHECK (tenant_id = current_setting(''fairlead.tenant_id'', true))', table_name);
     END LOOP;
 END $$;
-GRANT SELECT, INSERT, UPDATE, DELETE ON lane_name, lane, lane_floor, lane_wake_floor, lane_wake, tenant_tier, tenant_share,
-    running_cap, pause TO fairlead_engine;
+GRANT SELECT, INSERT, UPDATE, DELETE ON lane_name, lane, lane_floor, lane_wake_floor, lane_wake, tenant_tier,
+    tenant_share, running_cap, pause TO fairlead_engine;
 GRANT USAGE, SELECT, UPDATE ON SEQUENCE lane_clock TO fairlead_engine;
 
 -- ---- small questions ---------------------------------------------------------------------------
@@ -379,7 +390,8 @@ BEGIN
             SELECT seen.*, greatest(class.start, coalesce(
                     lane_last(seen.queue, seen.priority, seen.tenant_id) + seen.stride, seen.vtime))
                 + seen.stride::bigint * (row_number() OVER (
-                    PARTITION BY seen.queue, seen.priority, seen.tenant_id, seen.state ORDER BY seen.vtime) - 1) AS joins
+                    PARTITION BY seen.queue, seen.priority, seen.tenant_id, seen.state
+                    ORDER BY seen.vtime) - 1) AS joins
             FROM (
                 SELECT s.tid, s.queue, s.priority, s.kind, s.tenant_id, s.stride, s.vtime, s.run_at, s.job_id, s.paused,
                     CASE WHEN s.paused IS NOT NULL THEN 'parked'
@@ -409,402 +421,3 @@ SET enable_seqscan = off AS $$
     ) AS waiting
     WHERE lane.ctid = waiting.tid
 $$;
-
--- ---- the claim ---------------------------------------------------------------------------------
-
--- What caps leave to each of these lanes; NULL where no cap holds, 0 where there is no place left, -1 where another
--- claim counts at this moment or the lanes before it may take what is left. The caps' rows stay locked to the end of
--- the transaction, and what runs is counted by a later snapshot: so the places are exact.
-CREATE FUNCTION lane_rooms(held lane[], want integer) RETURNS integer[] LANGUAGE plpgsql AS $$
-DECLARE locked tid[]; rooms integer[];
-BEGIN
-    SELECT array_agg(c.tid) INTO locked FROM (
-        SELECT running_cap.ctid AS tid FROM running_cap
-        WHERE tenant_id = ANY(ARRAY(SELECT '' UNION SELECT h.tenant_id FROM unnest(held) AS h WHERE h.capped))
-            AND group_key = ANY(ARRAY(SELECT '' UNION SELECT h.group_key FROM unnest(held) AS h WHERE h.capped))
-        ORDER BY tenant_id, group_key FOR UPDATE SKIP LOCKED) AS c;
-    WITH cap AS MATERIALIZED (
-        SELECT c.tenant_id, c.group_key, CASE WHEN c.ctid = ANY(locked) THEN greatest(0, c.max_running - (
-            CASE WHEN c.tenant_id = ''
-                 THEN (SELECT count(*) FROM job j
-                       WHERE j.group_key = c.group_key AND j.group_key <> '' AND j.state = 'running')
-                 ELSE (SELECT count(*) FROM job j
-                       WHERE j.tenant_id = c.tenant_id AND j.state = 'running'
-                           AND (c.group_key = '' OR j.group_key = c.group_key)) END)) END AS places
-        FROM running_cap c
-        WHERE c.tenant_id = ANY(ARRAY(SELECT '' UNION SELECT h.tenant_id FROM unnest(held) AS h WHERE h.capped))
-            AND c.group_key = ANY(ARRAY(SELECT '' UNION SELECT h.group_key FROM unnest(held) AS h WHERE h.capped))
-    ),
-    left_over AS (  -- of each cap that holds for a lane, after the lanes before it had theirs
-        SELECT h.ordinality AS o, cap.places, least(cap.places, want) AS mine, cap.places - coalesce(
-            sum(least(cap.places, want, 3)) OVER (PARTITION BY cap.tenant_id, cap.group_key ORDER BY h.ordinality
-                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS places_left,
-            lead(h.ordinality) OVER (PARTITION BY cap.tenant_id, cap.group_key ORDER BY h.ordinality) IS NULL AS last
-        FROM unnest(held) WITH ORDINALITY AS h JOIN cap
-            ON (cap.tenant_id = h.tenant_id AND cap.group_key IN ('', h.group_key))
-            OR (cap.tenant_id = '' AND cap.group_key = h.group_key)
-    ),
-    judged AS (
-        SELECT o, CASE WHEN bool_or(places IS NULL) THEN -1
-                       WHEN min(places) = 0 THEN 0
-                       WHEN min(places_left) <= 0 THEN -1
-                       ELSE min(CASE WHEN last THEN places_left ELSE least(places_left, 3) END) END AS room
-        FROM left_over GROUP BY o
-    )
-    SELECT array_agg(judged.room ORDER BY h.o) INTO rooms
-    FROM generate_subscripts(held, 1) AS h (o) LEFT JOIN judged USING (o);
-    RETURN rooms;
-END $$;
-
--- Claim up to `demand` due jobs, lane by lane: classes strictly, within a class by virtual time. The order of the
--- rows is the order to start them in. Three statements, because a cap is exact only if what runs is counted by a
--- snapshot taken after the cap's row was locked (READ COMMITTED, R17).
---
--- Jobs are not locked before they are updated: who holds a lane is the only claimer there. Somebody else may be at a
--- job all the same (a cancel, a raised priority); such a row has a mark (xmax), and is passed over if it is locked.
-CREATE FUNCTION job_claim(
-    claimer uuid, lease_seed bigint, queues text[], kinds text[], providers text[], demand integer)
-RETURNS TABLE (
-    job_id uuid, lease_id bigint, queue text, kind text, tenant_id text, provider text, group_key text,
-    priority smallint, attempt integer, crash_count smallint, args jsonb, streaks jsonb, replay_of uuid,
-    created_at timestamptz, waited_s float8
-) LANGUAGE plpgsql
--- all that is read here are short ranges of indexes, whatever the statistics of the day say; planned once
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET plan_cache_mode = force_generic_plan SET jit = off
-SET lock_timeout = '1s' AS $$
-#variable_conflict use_column
-DECLARE
-    turn record; held lane[]; tids tid[]; rooms integer[]; other record; want integer := demand; lanes integer; got integer;
-    more boolean; some_capped boolean; one_tenant boolean;
-BEGIN
-    PERFORM FROM worker_session w WHERE w.session_id = claimer AND w.lost_at IS NULL AND w.stopped_at IS NULL;
-    IF NOT FOUND THEN
-        RETURN;
-    END IF;
-    FOR turn IN  -- the classes that have work, and the kinds that have it there
-        SELECT f.queue, f.level, array_agg(f.kind) AS kinds, array_agg(f.vtime) AS floors
-        FROM unnest(queues) WITH ORDINALITY AS named (queue, place) JOIN lane_floor f ON f.queue = named.queue
-        -- no EXISTS: it may be planned as a join that begins with all lanes
-        WHERE (cardinality(kinds) = 0 OR f.kind = ANY(kinds)) AND (
-            SELECT true FROM lane
-            WHERE lane.queue = f.queue AND lane.kind = f.kind AND lane.level = f.level AND lane.state = 'ready'
-                AND lane.vtime >= f.vtime
-            ORDER BY lane.vtime LIMIT 1)
-        GROUP BY f.queue, f.level, named.place ORDER BY f.level, named.place
-    LOOP
-        EXIT WHEN want <= 0;
-        lanes := least((want + 5) / 6 + 1, 128);  -- two quanta of each
-        SELECT array_agg(taken.tid), array_agg(taken.row), bool_or((taken.row).capped),
-            min((taken.row).tenant_id) = max((taken.row).tenant_id)
-        INTO tids, held, some_capped, one_tenant FROM (
-            SELECT l.tid, l.row FROM unnest(turn.kinds, turn.floors) AS k (kind, floor) CROSS JOIN LATERAL (
-                SELECT lane.ctid AS tid, lane AS row, lane.vtime FROM lane
-                WHERE lane.queue = turn.queue AND lane.kind = k.kind AND lane.level = turn.level
-                    AND lane.state = 'ready' AND lane.vtime >= k.floor
-                    AND (cardinality(providers) = 0 OR lane.provider = ANY(providers))
-                ORDER BY lane.vtime
-                LIMIT CASE cardinality(turn.kinds) WHEN 1 THEN lanes ELSE lanes * 2 / cardinality(turn.kinds) + 1 END
-                FOR UPDATE SKIP LOCKED) AS l
-            ORDER BY l.vtime LIMIT lanes) AS taken;
-        CONTINUE WHEN held IS NULL;
-        more := cardinality(held) = lanes;
-        IF more AND one_tenant THEN
-            -- all of one tenant: its quantum holds only if it is seen who else waits
-            SELECT l.tid, l.row INTO other FROM unnest(turn.kinds) AS k (kind) CROSS JOIN LATERAL (
-                SELECT near.* FROM (
-                    SELECT lane.ctid AS tid, lane AS row, lane.vtime, lane.tenant_id FROM lane
-                    WHERE lane.queue = turn.queue AND lane.kind = k.kind AND lane.level = turn.level
-                        AND lane.state = 'ready' AND lane.vtime >= (held[lanes]).vtime
-                        AND (cardinality(providers) = 0 OR lane.provider = ANY(providers))
-                    ORDER BY lane.vtime LIMIT 100) AS near
-                WHERE near.tenant_id <> (held[1]).tenant_id LIMIT 1) AS l
-            ORDER BY l.vtime LIMIT 1;
-            IF FOUND THEN
-                PERFORM FROM lane WHERE lane.ctid = other.tid FOR UPDATE SKIP LOCKED;
-                IF FOUND THEN
-                    tids := tids || other.tid;
-                    held := held || other.row;
-                    some_capped := some_capped OR (other.row).capped;
-                END IF;
-            END IF;
-        END IF;
-
-        rooms := NULL;
-        IF some_capped THEN
-            rooms := lane_rooms(held, want);
-        END IF;
-
-        RETURN QUERY
-        WITH ready AS MATERIALIZED (
-            SELECT h.lane_id, h.kind, h.tenant_id, h.priority, h.vtime, h.stride, h.mark_at, h.mark_id, h.ordinality AS o,
-                tids[h.ordinality] AS tid, rooms[h.ordinality] AS room, last.vtime AS last_ready,
-                first_value(h.vtime) OVER of_tenant AS start, last_value(h.vtime) OVER of_tenant AS last_held,
-                row_number() OVER of_tenant - 1 AS sibling, count(*) OVER of_tenant AS siblings
-            FROM unnest(held) WITH ORDINALITY AS h CROSS JOIN LATERAL (
-                SELECT l.vtime FROM lane l
-                WHERE l.queue = turn.queue AND l.level = turn.level AND l.tenant_id = h.tenant_id AND l.state = 'ready'
-                ORDER BY l.vtime DESC LIMIT 1) AS last
-            WINDOW of_tenant AS (PARTITION BY h.tenant_id ORDER BY h.vtime, h.ordinality
-                                 ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)
-        ),
-        bounded AS (  -- nobody gets more than three for one of all the others, whatever the weights
-            SELECT ready.*, CASE WHEN siblings = cardinality(held)
-                    OR 3 * (sum(1 / stride::float8 / siblings) OVER () - 1 / stride::float8) >= 1 / stride::float8
-                THEN stride
-                ELSE round(1 / (sum(1 / stride::float8 / siblings) OVER () - 1 / stride::float8) / 3)::integer END AS step,
-                max(vtime) OVER () AS front
-            FROM ready
-        ),
-        roomy AS MATERIALIZED (
-            SELECT bounded.*, least(want, room, CASE WHEN more
-                    THEN greatest(ceil(want / (lanes - 1)::float8), ceil((front - start) / (step * siblings)::float8))
-                    ELSE ceil(want / (step * siblings)::float8 / sum(1 / (step * siblings)::float8) OVER ()) + 2
-                END::integer) AS take,
-                -- no further than to where the next lane of its line stands
-                CASE WHEN last_ready > last_held THEN (last_held - start) / step + 1 ELSE want END AS most
-            FROM bounded
-        ),
-        found AS MATERIALIZED (  -- one more than may be taken: it tells whether the lane has more
-            SELECT roomy.o, j.*, (j.n - 1) * roomy.siblings + roomy.sibling < roomy.most AND j.n <= roomy.take AS wanted,
-                -- its virtual start: a tenant's lanes give one job each, in turn
-                roomy.start + roomy.step * ((j.n - 1) * roomy.siblings + roomy.sibling) AS tag
-            FROM roomy CROSS JOIN LATERAL (
-                SELECT job.ctid AS tid, job.job_id, job.run_at, job.run_at <= now() AS due,
-                    job.xmax <> '0'::xid AS marked, row_number() OVER () AS n
-                FROM (
-                    SELECT ctid, job_id, run_at, xmax FROM job
-                    WHERE job.lane_id = roomy.lane_id AND job.state = 'available' AND job.crash_count = 0
-                        AND (job.run_at, job.job_id) >= (roomy.mark_at, roomy.mark_id)
-                        AND (job.expires_at IS NULL OR job.expires_at > now())
-                    ORDER BY job.run_at, job.job_id LIMIT roomy.take + 1) AS job) AS j
-            WHERE roomy.take >= 0
-        ),
-        free AS MATERIALIZED (
-            SELECT job.ctid AS tid FROM found JOIN job ON job.ctid = found.tid WHERE found.marked
-            FOR UPDATE OF job SKIP LOCKED
-        ),
-        pick AS MATERIALIZED (
-            SELECT found.o, found.tid, found.job_id, found.run_at, found.tag FROM found
-            WHERE found.due AND found.wanted AND (NOT found.marked OR found.tid IN (SELECT free.tid FROM free))
-            ORDER BY found.tag, found.o LIMIT want
-        ),
-        used AS MATERIALIZED (
-            SELECT pick.o, count(*) AS k, max(pick.run_at) AS last_at,
-                (array_agg(pick.job_id))[count(*)] AS last_id  -- in the order of pick
-            FROM pick GROUP BY pick.o
-        ),
-        rest AS MATERIALIZED (
-            SELECT o, count(*) FILTER (WHERE due) AS due, min(run_at) FILTER (WHERE NOT due) AS next_at
-            FROM found GROUP BY o
-        ),
-        charge AS (  -- the lanes served go to the end of their tenant's line
-            UPDATE lane SET
-                vtime = now.vtime, level = now.level, served = lane.served + now.k,
-                in_a_row = CASE WHEN now.k = 0 THEN lane.in_a_row WHEN now.alone THEN now.k ELSE least(now.k, 3) END,
-                served_at = CASE WHEN now.k > 0 THEN now() ELSE lane.served_at END,
-                mark_at = CASE WHEN now.k > 0 THEN least(now.last_at, now() - interval '1 second')
-                               ELSE lane.mark_at END,
-                mark_id = CASE WHEN now.k = 0 THEN lane.mark_id
-                               WHEN now.last_at < now() - interval '1 second' THEN now.last_id
-                               ELSE '00000000-0000-0000-0000-000000000000' END,
-                state = CASE WHEN now.park_reason IS NULL THEN 'ready' ELSE 'parked' END,
-                park_reason = now.park_reason,
-                wake_at = CASE now.park_reason WHEN 'due' THEN now.next_at WHEN 'cap' THEN now() + interval '500 ms'
-                               WHEN 'empty' THEN now() + interval '1 second' END
-            FROM (
-                SELECT roomy.tid, roomy.siblings = cardinality(held) AS alone, coalesce(used.k, 0) AS k, used.last_at,
-                    used.last_id, rest.next_at,
-                    CASE WHEN used.k IS NULL THEN turn.level ELSE roomy.priority END AS level,
-                    CASE WHEN used.k IS NULL THEN roomy.vtime ELSE
-                        greatest(
-                            CASE WHEN turn.level = roomy.priority THEN roomy.start
-                                 ELSE lane_start(turn.queue, roomy.priority, roomy.kind) END
-                                + roomy.step * CASE WHEN roomy.siblings = 1 THEN used.k
-                                    ELSE (SELECT sum(u.k) FROM roomy r JOIN used u USING (o)
-                                          WHERE r.tenant_id = roomy.tenant_id)::bigint END,
-                            CASE WHEN roomy.last_ready > roomy.last_held THEN roomy.last_ready + 3 * roomy.step END)
-                        + 3 * roomy.step * roomy.sibling END AS vtime,
-                    CASE WHEN coalesce(rest.due, 0) > coalesce(used.k, 0)
-                         THEN CASE WHEN roomy.room = 0 THEN 'cap' END
-                         WHEN rest.next_at IS NOT NULL THEN 'due' ELSE 'empty' END AS park_reason
-                FROM roomy LEFT JOIN used USING (o) LEFT JOIN rest USING (o)
-                WHERE roomy.take >= 0
-            ) AS now
-            WHERE lane.ctid = now.tid AND (now.k > 0 OR now.park_reason IS NOT NULL)
-            RETURNING lane.vtime
-        ),
-        clock AS MATERIALIZED (
-            SELECT setval('lane_clock', greatest(max(charge.vtime), (SELECT c.last_value FROM lane_clock c)))
-            FROM charge
-        ),
-        started AS (
-            UPDATE job SET
-                state = 'running', attempt = job.attempt + 1, started_at = now(), session_id = claimer,
-                -- a fence per job from one random number per claim (R1): 63 bits, compared by equality only
-                lease_id = uuid_hash_extended(job.job_id, lease_seed) & 9223372036854775807
-            FROM pick WHERE job.ctid = pick.tid AND job.state = 'available'
-            RETURNING pick.tag, pick.o, job.job_id, job.lease_id, job.queue, job.kind, job.tenant_id, job.provider,
-                job.group_key, job.priority, job.attempt, job.crash_count, job.args, job.streaks, job.replay_of,
-                job.created_at, extract(epoch FROM now() - job.run_at)::float8 AS waited_s
-        )
-        SELECT s.job_id, s.lease_id, s.queue, s.kind, s.tenant_id, s.provider, s.group_key, s.priority, s.attempt,
-            s.crash_count, s.args, s.streaks, s.replay_of, s.created_at, s.waited_s
-        FROM started s CROSS JOIN clock ORDER BY s.tag, s.o;
-        GET DIAGNOSTICS got = ROW_COUNT;
-        want := want - got;
-    END LOOP;
-END $$;
-
--- One suspect (R3), under the same caps and pauses as everything else.
-CREATE FUNCTION job_claim_suspect(
-    claimer uuid, lease_seed bigint, queues text[], kinds text[], providers text[])
-RETURNS SETOF job LANGUAGE plpgsql AS $$
-DECLARE suspect record;
-BEGIN
-    PERFORM FROM worker_session w WHERE w.session_id = claimer AND w.lost_at IS NULL AND w.stopped_at IS NULL;
-    IF NOT FOUND THEN
-        RETURN;
-    END IF;
-    FOR suspect IN
-        SELECT j.ctid AS tid, is_capped(j.tenant_id, j.group_key) AS capped,
-            jsonb_populate_record(NULL::lane, jsonb_build_object(
-                'tenant_id', j.tenant_id, 'group_key', j.group_key, 'capped', true)) AS lane
-        FROM job j
-        WHERE j.queue = ANY(queues) AND j.state = 'available' AND j.crash_count > 0 AND j.run_at <= now()
-            AND (j.expires_at IS NULL OR j.expires_at > now())
-            AND (cardinality(kinds) = 0 OR j.kind = ANY(kinds))
-            AND (cardinality(providers) = 0 OR j.provider = ANY(providers))
-            AND paused_until(j.queue, j.kind, coalesce(j.provider, ''), j.tenant_id, j.group_key) IS NULL
-        ORDER BY j.priority, j.run_at, j.job_id
-        LIMIT 20 FOR UPDATE SKIP LOCKED
-    LOOP
-        CONTINUE WHEN suspect.capped AND (lane_rooms(ARRAY[suspect.lane], 1))[1] <= 0;
-        RETURN QUERY
-        UPDATE job SET
-            state = 'running', attempt = attempt + 1, started_at = NULL, session_id = claimer,
-            lease_id = uuid_hash_extended(job_id, lease_seed) & 9223372036854775807
-        WHERE ctid = suspect.tid
-        RETURNING job.*;
-        RETURN;
-    END LOOP;
-END $$;
-
--- ---- upkeep ------------------------------------------------------------------------------------
-
--- Raise the floors to where each class has got to. `whole`: look below them too. Two seconds of parked lanes stay
--- above theirs: a statement that parks one may take so long to commit.
-CREATE FUNCTION lane_raise_floors(whole boolean) RETURNS void LANGUAGE sql VOLATILE AS $$
-    UPDATE lane_floor SET vtime = least(lane_floor.rising, found.vtime), rising = found.vtime
-    FROM (
-        SELECT f.ctid AS tid, least_ready.vtime FROM lane_floor f CROSS JOIN LATERAL (
-            SELECT lane.vtime FROM lane
-            WHERE lane.queue = f.queue AND lane.kind = f.kind AND lane.level = f.level
-                AND lane.state = 'ready' AND (whole OR lane.vtime >= f.vtime)
-            ORDER BY lane.vtime LIMIT 1
-        ) AS least_ready
-        WHERE least_ready.vtime <> f.vtime OR least_ready.vtime <> f.rising
-        FOR UPDATE OF f SKIP LOCKED
-    ) AS found
-    WHERE lane_floor.ctid = found.tid;
-    UPDATE lane_wake_floor SET wake_at = least(now() - interval '2 seconds', coalesce((
-        SELECT lane.wake_at FROM lane
-        WHERE lane.state = 'parked' AND (whole OR lane.wake_at >= lane_wake_floor.wake_at)
-        ORDER BY lane.wake_at LIMIT 1), 'infinity'))
-$$;
-
--- Lanes that wait for their turn longer than a quarter of the longest wait, per class that they rise.
-CREATE FUNCTION lane_age(longest_wait_s float8) RETURNS integer LANGUAGE sql VOLATILE AS $$
-    WITH old AS MATERIALIZED (
-        SELECT l.ctid AS tid, l.queue, l.kind,
-            greatest(0, l.priority - floor(extract(epoch FROM now() - l.served_at) / (longest_wait_s / 4)))::smallint
-                AS level
-        FROM lane_floor f JOIN lane l ON l.queue = f.queue AND l.kind = f.kind AND l.level = f.level
-        WHERE f.level > 0 AND l.state = 'ready' AND l.vtime >= f.vtime
-            AND l.served_at < now() - (l.priority - l.level + 1) * longest_wait_s / 4 * interval '1 second'
-        FOR UPDATE OF l SKIP LOCKED
-    ),
-    class AS MATERIALIZED (
-        SELECT queue, level, kind, lane_start(queue, level, kind) AS start FROM old GROUP BY queue, level, kind
-    ),
-    aged AS (
-        UPDATE lane SET level = old.level, vtime = class.start
-        FROM old JOIN class USING (queue, level, kind)
-        WHERE lane.ctid = old.tid RETURNING 1
-    )
-    SELECT count(*)::integer FROM aged
-$$;
-
--- Make the invariant hold: an available job's lane is ready, or parked with a wake time. The net under everything
--- else: it reads each lane that has work, whatever the lane's row says.
-CREATE FUNCTION lane_sweep() RETURNS TABLE (opened integer, parked integer, deleted integer) LANGUAGE plpgsql AS $$
-DECLARE lost uuid[]; due_ats timestamptz[];
-BEGIN
-    PERFORM lane_raise_floors(true);
-    WITH RECURSIVE heads AS (  -- the first job of each lane: a walk from lane to lane along job_lane_idx
-        (SELECT lane_id, run_at, job_id FROM job WHERE state = 'available' AND crash_count = 0
-         ORDER BY lane_id, run_at, job_id LIMIT 1)
-        UNION ALL
-        SELECT next.* FROM heads CROSS JOIN LATERAL (
-            SELECT lane_id, run_at, job_id FROM job
-            WHERE state = 'available' AND crash_count = 0 AND lane_id > heads.lane_id
-            ORDER BY lane_id, run_at, job_id LIMIT 1) AS next
-    )
-    SELECT array_agg(heads.lane_id), array_agg(heads.run_at) INTO lost, due_ats
-    FROM heads LEFT JOIN LATERAL (
-        SELECT l.state, l.park_reason, l.wake_at, l.mark_at, l.mark_id FROM lane l
-        WHERE l.lane_id = heads.lane_id ORDER BY l.vtime DESC LIMIT 1
-    ) AS lane ON true
-    WHERE lane.state IS NULL OR lane.state = 'idle'
-        OR (heads.run_at, heads.job_id) < (lane.mark_at, lane.mark_id)
-        OR lane.park_reason = 'due' AND lane.wake_at > heads.run_at;
-    opened := coalesce(cardinality(lost), 0);
-    IF lost IS NOT NULL THEN
-        DELETE FROM lane_name WHERE lane_id = ANY(lost)  -- a name without its lane
-            AND NOT EXISTS (SELECT FROM lane WHERE lane.lane_id = lane_name.lane_id);
-        PERFORM lane_touch(lost, due_ats);
-    END IF;
-
-    -- a kind that is gone leaves no floor behind; a lane that is there has one
-    DELETE FROM lane_floor f WHERE NOT EXISTS (
-        SELECT FROM lane l WHERE l.queue = f.queue AND l.kind = f.kind);
-    INSERT INTO lane_floor (queue, level, kind)
-    SELECT l.queue, level, l.kind FROM (SELECT DISTINCT queue, kind FROM lane) AS l, generate_series(0, 3) AS level
-    ON CONFLICT DO NOTHING;
-
-    WITH should AS MATERIALIZED (
-        SELECT l.ctid AS tid, stride_of(l.tenant_id) AS stride, is_capped(l.tenant_id, l.group_key) AS capped,
-            paused_until(l.queue, l.kind, l.provider, l.tenant_id, l.group_key) AS until
-        FROM lane l
-    ),
-    wrong AS MATERIALIZED (
-        SELECT l.ctid AS tid, should.stride, should.capped, should.until FROM should JOIN lane l ON l.ctid = should.tid
-        WHERE l.stride <> should.stride OR l.capped <> should.capped
-            OR should.until IS NOT NULL AND l.park_reason IS DISTINCT FROM 'pause'
-        FOR UPDATE OF l SKIP LOCKED
-    ),
-    mended AS (
-        UPDATE lane SET
-            stride = w.stride, capped = w.capped,
-            state = CASE WHEN w.until IS NULL THEN lane.state ELSE 'parked' END,
-            park_reason = CASE WHEN w.until IS NULL THEN lane.park_reason ELSE 'pause' END,
-            wake_at = CASE WHEN w.until IS NULL THEN lane.wake_at ELSE w.until END
-        FROM wrong w WHERE lane.ctid = w.tid
-        RETURNING w.until
-    )
-    SELECT count(until) INTO parked FROM mended;
-
-    WITH old AS (
-        DELETE FROM lane WHERE ctid = ANY(ARRAY(
-            SELECT ctid FROM lane WHERE state = 'idle' AND served_at < now() - interval '1 day'
-            LIMIT 1000 FOR UPDATE SKIP LOCKED))
-        RETURNING lane_id
-    ),
-    names AS (DELETE FROM lane_name WHERE lane_id IN (SELECT lane_id FROM old))
-    SELECT count(*) INTO deleted FROM old;
-    RETURN NEXT;
-END $$;
-
--- What was enqueued before there were lanes.
-SELECT lane_touch(array_agg(lane_id), array_agg(run_at)) FROM (
-    SELECT lane_id, min(run_at) AS run_at FROM job WHERE state = 'available' AND crash_count = 0 GROUP BY lane_id
-) AS waiting HAVING count(*) > 0;

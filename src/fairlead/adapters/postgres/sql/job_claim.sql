@@ -3,8 +3,8 @@
 --         (random), wake (look also for lanes whose time has come: some ten times a second will do)
 -- Gives   the claimed jobs, in the order in which to start them
 -- Locks   the lanes served, the caps counted, the claimed rows; never waits for another worker
--- Needs   the functions job_claim and lane_wake_up (0002_lanes), which say what they read. An open session: a
---         process that was declared lost gets nothing
+-- Needs   the functions job_claim (0003_fair_claim) and lane_wake_up (0002_lanes), which say what they read. An open
+--         session: a process that was declared lost gets nothing
 SELECT claimed.*
 FROM (SELECT CASE WHEN :wake::boolean THEN lane_wake_up(200) END) AS woken
     CROSS JOIN LATERAL job_claim(

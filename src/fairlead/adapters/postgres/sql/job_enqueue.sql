@@ -3,8 +3,8 @@
 --         delays_s, args, unique_keys, unique_for_s (NULL: only while open), expires_in_s, tags (JSON lists),
 --         replay_of; and notify (tell listening workers about what is due now, once per queue)
 -- Gives   asked_id, job_id, inserted, for each job asked for
--- Locks   the new rows, the open jobs whose priority is raised, and lanes that are not ready; new keys are taken in key order, so that
---         two callers never wait for each other
+-- Locks   the new rows, the open jobs whose priority is raised, and lanes that are not ready; new keys are taken in
+--         key order, so that two callers never wait for each other
 -- Needs   job_unique_idx; lane_touch; job ids that are new (a known one breaks the primary key: see job_present)
 WITH input AS MATERIALIZED (
     SELECT i.*,
@@ -33,19 +33,22 @@ held AS MATERIALIZED (
         AND job.unique_live AND (job.finished_at IS NULL OR job.unique_until > now())
 ),
 raised AS (
-    UPDATE job SET priority = wanted.priority
+    UPDATE job SET
+        priority = wanted.priority,
+        lane_id = lane_of(job.queue, job.kind, job.provider, wanted.priority, job.tenant_id, job.group_key)
     FROM (SELECT job_id, min(asked_priority) AS priority FROM held GROUP BY job_id ORDER BY job_id) AS wanted
     WHERE job.job_id = wanted.job_id AND job.state = 'available' AND job.priority > wanted.priority
     RETURNING job.lane_id, job.run_at, job.crash_count
 ),
 stored AS (
     INSERT INTO job (job_id, kind, tenant_id, queue, provider, group_key, priority, run_at, args, unique_key,
-                     unique_live, unique_until, expires_at, tags, replay_of)
+                     unique_live, unique_until, expires_at, tags, replay_of, lane_id)
     SELECT input.job_id, input.kind, input.tenant_id, input.queue, input.provider, input.group_key,
            input.priority, now() + input.delay_s * interval '1 second', input.args, input.unique_key,
            input.unique_key IS NOT NULL, now() + input.unique_for_s * interval '1 second',
            now() + input.expires_in_s * interval '1 second',
-           ARRAY(SELECT jsonb_array_elements_text(input.tags)), input.replay_of
+           ARRAY(SELECT jsonb_array_elements_text(input.tags)), input.replay_of,
+           lane_of(input.queue, input.kind, input.provider, input.priority, input.tenant_id, input.group_key)
     FROM input
     WHERE input.job_id = input.kept_id
         AND NOT EXISTS (SELECT FROM held WHERE held.asked_id = input.job_id)
@@ -53,7 +56,10 @@ stored AS (
     ORDER BY input.kind, input.tenant_id, input.unique_key
     -- reached only in a race: the key was taken after this statement began
     ON CONFLICT (kind, tenant_id, unique_key) WHERE unique_live
-        DO UPDATE SET priority = least(job.priority, excluded.priority)
+        DO UPDATE SET
+            priority = least(job.priority, excluded.priority),
+            lane_id = lane_of(job.queue, job.kind, job.provider, least(job.priority, excluded.priority),
+                              job.tenant_id, job.group_key)
     RETURNING job.job_id, job.kind, job.tenant_id, job.unique_key, job.queue, job.run_at, job.lane_id
 ),
 lanes AS MATERIALIZED (

@@ -6,10 +6,11 @@
 -- Needs   lane_find_idx, lane_touch; job ids that are new (a known one breaks the primary key: see job_present)
 WITH stored AS (
     INSERT INTO job (job_id, kind, tenant_id, queue, provider, group_key, priority, run_at, args, expires_at, tags,
-                     replay_of)
+                     replay_of, lane_id)
     SELECT i.job_id, i.kind, i.tenant_id, i.queue, i.provider, i.group_key, i.priority,
         now() + i.delay_s * interval '1 second', i.args, now() + i.expires_in_s * interval '1 second',
-        CASE WHEN i.tags IS NULL THEN '{}' ELSE ARRAY(SELECT jsonb_array_elements_text(i.tags)) END, i.replay_of
+        CASE WHEN i.tags IS NULL THEN '{}' ELSE ARRAY(SELECT jsonb_array_elements_text(i.tags)) END, i.replay_of,
+        lane_of(i.queue, i.kind, i.provider, i.priority, i.tenant_id, i.group_key)
     FROM unnest(
         :job_ids::uuid[], :kinds::text[], :tenant_ids::text[], :queues::text[], :providers::text[],
         :group_keys::text[], :priorities::smallint[], :delays_s::float8[], :args::jsonb[],

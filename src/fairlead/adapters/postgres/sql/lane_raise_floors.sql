@@ -2,5 +2,5 @@
 -- Takes   nothing
 -- Gives   nothing of interest
 -- Locks   the floors that move; never waits
--- Needs   the function lane_raise_floors (0002_lanes)
+-- Needs   the function lane_raise_floors (0004_lane_upkeep)
 SELECT lane_raise_floors(false)

@@ -2,5 +2,5 @@
 -- Takes   nothing
 -- Gives   one row: opened, parked, deleted
 -- Locks   what it mends; never waits
--- Needs   the function lane_sweep (0002_lanes): the net under everything else
+-- Needs   the function lane_sweep (0004_lane_upkeep): the net under everything else
 SELECT opened, parked, deleted FROM lane_sweep()

@@ -1,4 +1,4 @@
--- 0003_enqueue: fairlead_enqueue, by which any program stores a job inside a transaction of its own (Q1).
+-- 0005_enqueue: fairlead_enqueue, by which any program stores a job inside a transaction of its own (Q1).
 -- Phase   pre (the version before it does not call it)
 -- Needs   0002_lanes
 --
@@ -151,7 +151,8 @@ BEGIN
         WHERE j.kind = fairlead_enqueue.kind AND j.tenant_id = fairlead_enqueue.tenant
             AND j.unique_key = fairlead_enqueue.unique_key AND j.unique_live;
         IF FOUND THEN
-            UPDATE job SET priority = fairlead_enqueue.priority
+            UPDATE job SET priority = fairlead_enqueue.priority, lane_id = lane_of(
+                job.queue, job.kind, job.provider, fairlead_enqueue.priority::smallint, job.tenant_id, job.group_key)
             WHERE job_id = found_id AND state = 'available' AND priority > fairlead_enqueue.priority
             RETURNING lane_id INTO in_lane;
             IF FOUND THEN
@@ -171,7 +172,8 @@ BEGIN
             moment + fairlead_enqueue.expires_in_s * interval '1 second', fairlead_enqueue.tags)
     -- reached only in a race: the key was taken after the look above
     ON CONFLICT (kind, tenant_id, unique_key) WHERE unique_live
-        DO UPDATE SET priority = least(job.priority, excluded.priority)
+        DO UPDATE SET priority = least(job.priority, excluded.priority), lane_id = lane_of(
+            job.queue, job.kind, job.provider, least(job.priority, excluded.priority), job.tenant_id, job.group_key)
     RETURNING job.job_id, job.lane_id INTO found_id, in_lane;
     INSERT INTO lane_wake (lane_id) VALUES (in_lane);
     IF notify AND fairlead_enqueue.delay_s = 0 THEN

@@ -1,4 +1,4 @@
--- 0004_schedules: a schedule spreads its jobs after their ticks, and a person may pause it.
+-- 0006_schedules: a schedule spreads its jobs after their ticks, and a person may pause it.
 -- Phase   pre (the version before it leaves the new columns at their defaults, and heeds no person's pause)
 -- Needs   0001_ground_floor
 
