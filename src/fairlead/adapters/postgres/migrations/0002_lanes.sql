@@ -46,8 +46,8 @@ CREATE TABLE lane_name (
 CREATE INDEX lane_name_tenant_idx ON lane_name (tenant_id, group_key);
 CREATE INDEX lane_name_group_idx ON lane_name (group_key) WHERE group_key <> '';
 
--- No CHECK either: PostgreSQL reads the text of each one again for every claim. state is ready, parked or idle;
--- park_reason is due, empty, cap or pause; a parked lane has both a reason and wake_at, no other has one.
+-- And one CHECK only: PostgreSQL reads the text of each one again for every claim. park_reason is due, empty, cap or
+-- pause; a parked lane has both a reason and wake_at, no other lane has one.
 CREATE TABLE lane (
     lane_id uuid NOT NULL,
     queue text NOT NULL,
@@ -58,7 +58,7 @@ CREATE TABLE lane (
     priority smallint NOT NULL,
     -- the class it is served in: its priority, or a more urgent one after a long wait
     level smallint NOT NULL,
-    state text NOT NULL,
+    state text NOT NULL CHECK (state IN ('ready', 'parked', 'idle')),
     park_reason text,
     wake_at timestamptz,
     vtime bigint NOT NULL,
