@@ -100,7 +100,7 @@ class Refresh(Table):
 class Worker(Table):
     """One worker process."""
 
-    concurrency: int = Field(100, ge=1, le=10_000, description="Jobs at once. Default 100.")
+    concurrency: int = Field(200, ge=1, le=10_000, description="Jobs at once. Default 200.")
     lease_s: Seconds = Field(30.0, description="A process unheard of for this long is lost. Default 30.")
     poll_s: Seconds = Field(1.0, description="How often an idle worker looks for work. Default 1.")
     grace_s: float = Field(60.0, ge=0, description="Time to end running jobs on stop. Default 60.")

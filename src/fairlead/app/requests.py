@@ -9,9 +9,10 @@ from uuid import UUID
 
 from fairlead.engine.ports import NewJob
 from fairlead.errors import InputInvalid
-from fairlead.policy.job import Priority, check_new_job, parse_priority
+from fairlead.policy.job import Priority, check_job_fields, parse_priority
 from fairlead.policy.lane import connection_group
 from fairlead.policy.names import check_name, shown
+from fairlead.policy.payload import encode_args
 
 MOST_JOBS = 10_000
 MOST_BYTES = 32 * 1024 * 1024
@@ -86,6 +87,7 @@ def new_job(request: JobRequest, declared: Declared | None, job_id: UUID) -> tup
     priority = request.priority
     if priority is None:
         priority = Priority.NORMAL if declared is None else declared.priority
+    text = encode_args(args, tenant=request.tenant)
     job = NewJob(
         job_id=job_id,
         kind=request.kind,
@@ -100,8 +102,10 @@ def new_job(request: JobRequest, declared: Declared | None, job_id: UUID) -> tup
         unique_for_s=request.unique_for_s,
         expires_in_s=request.expires_in_s,
         tags=_tags(request),
+        args_json=text,
     )
-    return job, len(check_new_job(job))
+    check_job_fields(job)
+    return job, len(text)
 
 
 def new_jobs(

@@ -28,7 +28,7 @@ KEEP_S = 60.0
 UNWRITABLE_DELAY_S = 60.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Finished:
     """A run that ended. *in_doubt*: it was in a batch that failed, of which some may have been written."""
 

@@ -41,18 +41,21 @@ class Priority(IntEnum):
     LOW = 3
 
 
+_PRIORITIES: dict[str | int, Priority] = {
+    name: priority
+    for priority in Priority
+    for name in (priority.name.lower(), str(priority.value), priority.value)
+}
+
+
 def parse_priority(value: object) -> Priority:
     """The priority named by *value*: ``"urgent"``, ``1`` or ``"1"``; else InputInvalid.
 
     >>> parse_priority("low")
     <Priority.LOW: 3>
     """
-    if isinstance(value, str):
-        for priority in Priority:
-            if value in {priority.name.lower(), str(priority.value)}:
-                return priority
-    elif isinstance(value, int) and not isinstance(value, bool) and value in set(Priority):
-        return Priority(value)
+    if isinstance(value, str | int) and not isinstance(value, bool) and value in _PRIORITIES:
+        return _PRIORITIES[value]
     told = value if isinstance(value, int | float) else shown(value)
     hint = "use critical, urgent, normal or low, or its level 0 to 3"
     raise InputInvalid(f"{told} is no priority", hint=hint)
@@ -189,6 +192,12 @@ class JobFields(Protocol):
 
 def check_new_job(job: JobFields) -> str:
     """The JSON text of *job*'s args, once every field of it is found acceptable; else InputInvalid."""
+    check_job_fields(job)
+    return encode_args(job.args, tenant=job.tenant_id)
+
+
+def check_job_fields(job: JobFields) -> None:
+    """InputInvalid where a field of *job* is not acceptable; its args are not looked at."""
     tenant = check_tenant(job.tenant_id)
     check_name("kind", job.kind, tenant=tenant)
     check_name("queue", job.queue, tenant=tenant)
@@ -197,7 +206,6 @@ def check_new_job(job: JobFields) -> str:
     parse_priority(job.priority)
     _check_keys(job, tenant)
     _check_times(job, tenant)
-    return encode_args(job.args, tenant=tenant)
 
 
 def check_delay(noun: str, delay_s: object, *, tenant: str | None = None) -> float:

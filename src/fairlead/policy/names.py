@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 
 from fairlead.errors import InputInvalid
 
@@ -23,8 +24,7 @@ def check_name(noun: str, value: object, *, tenant: str | None = None) -> str:
     >>> check_name("provider", "mercadolibre")
     'mercadolibre'
     """
-    # fullmatch: "$" would let a newline at the end pass
-    if isinstance(value, str) and _PLAIN.fullmatch(value):
+    if isinstance(value, str) and _is_plain(value):
         return value
     raise InputInvalid(
         f"{shown(value)} is no name for a {noun}",
@@ -40,7 +40,7 @@ def check_tenant(value: object) -> str:
 
 def check_label(noun: str, value: object, max_bytes: int, *, tenant: str | None = None) -> str:
     """*value* if it is 1 to *max_bytes* bytes of UTF-8 without control characters; else InputInvalid."""
-    problem = _problem(value, max_bytes)
+    problem = _problem(value, max_bytes) if isinstance(value, str) else "it must be a text"
     if problem is None:
         assert isinstance(value, str)
         return value
@@ -59,9 +59,16 @@ def shown(value: object) -> str:
     return text if len(value) <= _SHOWN else f"{text}… ({len(value)} characters)"
 
 
-def _problem(value: object, max_bytes: int) -> str | None:
-    if not isinstance(value, str):
-        return "it must be a text"
+# The same few names come again and again with the jobs of a batch; both caches are bounded.
+
+
+@lru_cache(maxsize=1024)
+def _is_plain(value: str) -> bool:
+    return _PLAIN.fullmatch(value) is not None  # fullmatch: "$" would let a newline at the end pass
+
+
+@lru_cache(maxsize=4096)
+def _problem(value: str, max_bytes: int) -> str | None:
     if not value:
         return "it is empty"
     if len(value) > max_bytes or len(value.encode("utf-8", "replace")) > max_bytes:

@@ -18,6 +18,7 @@ MAX_ARGS_DEPTH = 32
 
 _MAX_INT_BITS = 256  # far beyond any id; Python alone refuses to read what has over 4,300 digits
 _LONGEST_PATH = 200
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def encode_args(args: Mapping[str, object], *, tenant: str | None = None) -> str:
@@ -30,8 +31,8 @@ def encode_args(args: Mapping[str, object], *, tenant: str | None = None) -> str
         _check(args, "args", MAX_ARGS_DEPTH, [MAX_ARGS_BYTES])
         if not isinstance(args, dict):
             raise _Unfit("args", f"is {shown(args)}, not an object", "pass a dict")
-        text = json.dumps(args, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        if len(text.encode()) > MAX_ARGS_BYTES:
+        text = _ENCODER.encode(args)
+        if len(text) > MAX_ARGS_BYTES // 4 and len(text.encode()) > MAX_ARGS_BYTES:
             raise _too_large()
     except _Unfit as unfit:
         raise InputInvalid(f"{unfit.path} {unfit.problem}", tenant=tenant, hint=unfit.hint) from None
@@ -54,16 +55,32 @@ def _check(value: object, path: str, depth: int, room: list[int]) -> None:
     if isinstance(value, str):
         _check_text(value, path, room)
     elif isinstance(value, dict):
-        for key, item in value.items():
-            if not isinstance(key, str):
-                raise _Unfit(path, f"has a key that is {shown(key)}", "convert it to str: JSON has no other")
-            _check_text(key, f"{path}, key {shown(key)},", room)
-            _check(item, f"{path}.{key}" if key.isidentifier() else f"{path}[{shown(key)}]", depth - 1, room)
+        _check_object(value, path, depth, room)
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
             _check(item, f"{path}[{index}]", depth - 1, room)
     else:
         _check_scalar(value, path)
+
+
+def _check_object(value: Mapping[object, object], path: str, depth: int, room: list[int]) -> None:
+    for key, item in value.items():
+        if not isinstance(key, str):
+            raise _Unfit(path, f"has a key that is {shown(key)}", "convert it to str: JSON has no other")
+        if depth > 0 and _is_plain(key) and _is_plain(item):  # nearly always, and no path is needed for it
+            room[0] -= len(key) + 1 + (len(item) if isinstance(item, str) else 0)
+            continue
+        _check_text(key, f"{path}, key {shown(key)},", room)
+        _check(item, f"{path}.{key}" if key.isidentifier() else f"{path}[{shown(key)}]", depth - 1, room)
+    if room[0] < 0:
+        raise _too_large()
+
+
+def _is_plain(value: object) -> bool:
+    """True for ASCII without NUL, integers of a machine's size, true, false and null: JSON by any reading."""
+    if isinstance(value, str):
+        return value.isascii() and "\0" not in value
+    return value is None or (isinstance(value, int) and -(1 << 63) <= value < 1 << 64)
 
 
 def _check_text(value: str, path: str, room: list[int]) -> None:

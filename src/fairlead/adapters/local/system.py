@@ -20,6 +20,9 @@ draw = random.random
 class SystemClock:
     """Monotonic time of this process; see ``fairlead.clock.Clock``."""
 
+    def __init__(self) -> None:
+        self._batch: _Batch | None = None
+
     def monotonic(self) -> float:
         """Seconds since an arbitrary start; never goes back."""
         return time.monotonic()
@@ -29,8 +32,50 @@ class SystemClock:
         await asyncio.sleep(delay_s)
 
     def call_later(self, delay_s: float, act: Callable[[], None]) -> Callable[[], None]:
-        """Call *act* in the running loop after *delay_s* seconds; what is given back prevents it."""
-        return asyncio.get_running_loop().call_later(delay_s, act).cancel
+        """Call *act* in the running loop after *delay_s* seconds; what is given back prevents it.
+
+        The loop's timer is set in its next turn, for all calls of this one that are not prevented by then: of
+        jobs that end at once there is none.
+        """
+        loop = asyncio.get_running_loop()
+        batch = self._batch
+        if batch is None or batch.loop is not loop or batch.armed:
+            self._batch = batch = _Batch(loop)
+            loop.call_soon(batch.arm)
+        call = _Call(loop.time() + delay_s, act)
+        batch.calls.append(call)
+        return call.prevent
+
+
+class _Call:
+    __slots__ = ("act", "due", "timer")
+
+    def __init__(self, due: float, act: Callable[[], None]) -> None:
+        self.due = due
+        self.act: Callable[[], None] | None = act
+        self.timer: asyncio.TimerHandle | None = None
+
+    def prevent(self) -> None:
+        self.act = None
+        if self.timer is not None:
+            self.timer.cancel()
+
+
+class _Batch:
+    """What one turn of a loop asked for. Other threads have loops, and so batches, of their own."""
+
+    __slots__ = ("armed", "calls", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.calls: list[_Call] = []
+        self.armed = False
+
+    def arm(self) -> None:
+        self.armed = True
+        for call in self.calls:
+            if call.act is not None:
+                call.timer = self.loop.call_at(call.due, call.act)
 
 
 class SystemIds:

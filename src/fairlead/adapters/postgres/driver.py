@@ -16,6 +16,8 @@ class Row(Protocol):
 
     def items(self) -> Iterable[tuple[str, Any]]: ...
 
+    def values(self) -> Iterable[Any]: ...
+
 
 class Connection(Protocol):
     """One connection to PostgreSQL."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from fairlead.adapters.postgres.driver import Row
 from fairlead.adapters.postgres.jsonb import decoded, encoded, tamed
@@ -13,6 +15,8 @@ from fairlead.policy.job import LONGEST_DELAY_S
 from fairlead.policy.payload import encode_args
 from fairlead.policy.safe import safe_text
 
+ARGS, STREAKS = 10, 11
+"""Among the columns of a claimed job."""
 MAX_CODE_BYTES = 200
 MAX_DETAILS_BYTES = 4 * 1024
 
@@ -28,13 +32,50 @@ def new_job_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
         "group_keys": [job.group_key for job in jobs],
         "priorities": [job.priority for job in jobs],
         "delays_s": [job.delay_s for job in jobs],
-        "args": [args_text(job.args, job.tenant_id) for job in jobs],
+        "args": [job.args_json or args_text(job.args, job.tenant_id) for job in jobs],
         "unique_keys": [job.unique_key for job in jobs],
         "unique_for_s": [job.unique_for_s for job in jobs],
         "expires_in_s": [job.expires_in_s for job in jobs],
         "tags": [encoded(job.tags) if job.tags else None for job in jobs],
         "replay_of": [job.replay_of for job in jobs],
     }
+
+
+def plain_job_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
+    """The parameters of job_enqueue_plain: a column that is alike for all jobs has one element."""
+    columns = new_job_columns(jobs)
+    for name in ("unique_keys", "unique_for_s"):
+        del columns[name]
+    for name in (
+        "kinds",
+        "queues",
+        "providers",
+        "group_keys",
+        "priorities",
+        "delays_s",
+        "expires_in_s",
+        "tags",
+        "replay_of",
+    ):
+        column = columns[name]
+        if column.count(column[0]) == len(column):
+            del column[1:]
+    lanes: dict[tuple[object, ...], UUID] = {}
+    columns["lane_ids"] = lane_ids = []
+    for job in jobs:
+        key = (job.tenant_id, job.group_key, job.kind, job.queue, job.provider, job.priority)
+        lane_id = lanes.get(key)
+        if lane_id is None:
+            lanes[key] = lane_id = lane_of(job)
+        lane_ids.append(lane_id)
+    return columns
+
+
+def lane_of(job: NewJob) -> UUID:
+    """The lane of *job*, as the SQL function of this name has it."""
+    names = f"{job.queue}/{job.kind}/{job.provider or ''}/{job.priority}/{len(job.tenant_id)}/"
+    digest = hashlib.sha256(f"{names}{job.tenant_id}{job.group_key}".encode()).digest()
+    return UUID(bytes=digest[:16])
 
 
 def args_text(args: Mapping[str, Any], tenant: str) -> str:
@@ -86,24 +127,11 @@ def discarded_columns(outcomes: Sequence[Discarded]) -> dict[str, list[Any]]:
 
 
 def claimed_job(row: Row) -> Job:
-    """A row of job_claim."""
-    return Job(
-        job_id=row["job_id"],
-        lease_id=row["lease_id"],
-        queue=row["queue"],
-        kind=row["kind"],
-        tenant_id=row["tenant_id"],
-        provider=row["provider"],
-        group_key=row["group_key"],
-        priority=row["priority"],
-        attempt=row["attempt"],
-        crash_count=row["crash_count"],
-        args=decoded(row["args"]),
-        streaks=decoded(row["streaks"]),
-        replay_of=row["replay_of"],
-        created_at=row["created_at"],
-        waited_s=row["waited_s"],
-    )
+    """A row of job_claim, job_claimed or job_claim_suspect: the columns are the fields, in their order."""
+    columns = [*row.values()]
+    columns[ARGS] = decoded(columns[ARGS])
+    columns[STREAKS] = {} if columns[STREAKS] == "{}" else decoded(columns[STREAKS])
+    return Job(*columns)
 
 
 def job_view(row: Row) -> JobView:

@@ -21,6 +21,7 @@ from fairlead.adapters.postgres.jobrows import (
     discarded_columns,
     job_view,
     new_job_columns,
+    plain_job_columns,
     rescheduled_columns,
 )
 from fairlead.adapters.postgres.jsonb import tamed
@@ -82,10 +83,8 @@ class PostgresJobStore:
     async def _store(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         due = {job.queue for job in jobs if job.delay_s <= 0}
         if not any(job.unique_key for job in jobs):
-            columns = new_job_columns(jobs)
-            del columns["unique_keys"], columns["unique_for_s"]
             plain = statement("job_enqueue_plain")
-            await self._database.fetch(plain, notify=self._wake_ups.now(due), **columns)
+            await self._database.fetch(plain, notify=self._wake_ups.now(due), **plain_job_columns(jobs))
             return [Enqueued(job.job_id, True) for job in jobs]
         rows = await self._database.fetch(
             statement("job_enqueue"), notify=self._wake_ups.now(due), **new_job_columns(jobs)

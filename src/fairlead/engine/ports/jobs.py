@@ -29,6 +29,9 @@ class NewJob:
     expires_in_s: float | None = None
     tags: tuple[str, ...] = ()
     replay_of: UUID | None = None
+    args_json: str | None = field(
+        default=None, compare=False, repr=False
+    )  # the same args, where somebody has it
 
 
 @dataclass(frozen=True, slots=True)
