@@ -139,15 +139,15 @@ class Fairlead(Declaring):
     async def enqueue_many(
         self, requests: Iterable[JobRequest], *, transaction: object | None = None
     ) -> list[UUID]:
-        """Store jobs in one statement, all or none; their ids in order. At most 10,000, and 32 MiB of args.
+        """Store jobs, all or none; their ids in order. At most 10,000 of them, and 32 MiB of args.
 
-        See `enqueue`.
+        See `enqueue`. *requests* may be a generator: it is asked for more while the first ones are stored.
         """
-        jobs = self.new_jobs(requests)
+        jobs = new_jobs(requests, self._functions.get, self._outside.ids.uuid7)
         if transaction is None:
             stored = await self._stores.jobs.enqueue(jobs)
         else:
-            stored = await self.callers.store(transaction, jobs)
+            stored = await self.callers.store(transaction, list(jobs))
         return [each.job_id for each in stored]
 
     async def result(self, job_id: UUID, *, timeout_s: float = 0.0) -> Any:
@@ -164,7 +164,7 @@ class Fairlead(Declaring):
 
     def new_jobs(self, requests: Iterable[JobRequest]) -> list[NewJob]:
         """*requests* checked and filled up, as stores take them."""
-        return new_jobs(requests, self._functions.get, self._outside.ids.uuid7)
+        return list(new_jobs(requests, self._functions.get, self._outside.ids.uuid7))
 
     @property
     def callers(self) -> CallerJobs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Protocol, TypedDict
 from uuid import UUID
@@ -60,7 +60,7 @@ class Declared(Protocol):
     def stored_args(self, args: Mapping[str, Any], *, tenant: str | None) -> dict[str, Any]: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # frozen, making one would cost three times as much
 class JobRequest:
     """A job to be stored, as `enqueue_many` takes it; the fields are explained at `JobOptions`."""
 
@@ -110,23 +110,21 @@ def new_job(request: JobRequest, declared: Declared | None, job_id: UUID) -> tup
 
 def new_jobs(
     requests: Iterable[JobRequest], declared: Callable[[str], Declared | None], make_id: Callable[[], UUID]
-) -> list[NewJob]:
-    """All of them, or InputInvalid where one is not acceptable or they are too many for one statement."""
-    jobs: list[NewJob] = []
+) -> Iterator[NewJob]:
+    """One after the other; InputInvalid where one is not acceptable or they are too many for one call."""
     size = 0
-    for request in requests:
+    for number, request in enumerate(requests, 1):
         if not isinstance(request, JobRequest):
             hint = (
                 "make it by JobRequest(kind, args, tenant=...), or by the handler's .to(tenant).request(...)"
             )
             raise InputInvalid(f"{shown(request)} is no job to enqueue", hint=hint)
         job, args_size = new_job(request, declared(request.kind), make_id())
-        jobs.append(job)
         size += args_size
-        if len(jobs) > MOST_JOBS or size > MOST_BYTES:
+        if number > MOST_JOBS or size > MOST_BYTES:
             told = f"more than {MOST_JOBS} jobs, or {MOST_BYTES >> 20} MiB of args, in one call"
             raise InputInvalid(told, tenant=request.tenant, hint="enqueue them in several calls")
-    return jobs
+        yield job
 
 
 def _group(request: JobRequest, declared: Declared | None, args: Mapping[str, Any]) -> str:

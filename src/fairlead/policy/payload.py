@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from fairlead.errors import InputInvalid
 from fairlead.policy.names import shown
@@ -18,7 +19,13 @@ MAX_ARGS_DEPTH = 32
 
 _MAX_INT_BITS = 256  # far beyond any id; Python alone refuses to read what has over 4,300 digits
 _LONGEST_PATH = 200
+
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+# What `_ENCODER.encode` makes anew for each call, where this Python has it: a third of the time.
+_make: Any = getattr(json.encoder, "c_make_encoder", None)
+_chunks = _make and _make(
+    None, _ENCODER.default, json.encoder.encode_basestring, None, ":", ",", False, False, False
+)
 
 
 def encode_args(args: Mapping[str, object], *, tenant: str | None = None) -> str:
@@ -31,7 +38,7 @@ def encode_args(args: Mapping[str, object], *, tenant: str | None = None) -> str
         _check(args, "args", MAX_ARGS_DEPTH, [MAX_ARGS_BYTES])
         if not isinstance(args, dict):
             raise _Unfit("args", f"is {shown(args)}, not an object", "pass a dict")
-        text = _ENCODER.encode(args)
+        text = "".join(_chunks(args, 0)) if _chunks else _ENCODER.encode(args)
         if len(text) > MAX_ARGS_BYTES // 4 and len(text.encode()) > MAX_ARGS_BYTES:
             raise _too_large()
     except _Unfit as unfit:

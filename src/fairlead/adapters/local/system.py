@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import secrets
 import time
@@ -83,7 +84,7 @@ class SystemIds:
 
     def uuid7(self) -> UUID:
         """A version 7 UUID of this millisecond. The wall clock orders it roughly; nothing rests on that."""
-        return uuid7_from(time.time_ns() // 1_000_000, _system.getrandbits(74))
+        return uuid7_from(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(10), "big"))
 
     def lease_id(self) -> int:
         """Random, 1 to 2^63 - 1."""

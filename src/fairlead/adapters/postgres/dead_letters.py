@@ -13,7 +13,7 @@ from uuid import UUID
 
 from fairlead.adapters.postgres.driver import Row
 from fairlead.adapters.postgres.jobrows import args_text, with_values
-from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.pool import Database, Transaction
 from fairlead.adapters.postgres.sqlfiles import statement
 from fairlead.engine.ports import DeadLetter, DeadLetterFilter, DeadLetterGroup, NewJob
 from fairlead.errors import Refused
@@ -35,13 +35,13 @@ class Bound:
         self._full: dict[str, frozenset[str]] = {}
         self._look_at: dict[str, float] = {}
 
-    async def check(self, jobs: Sequence[NewJob]) -> None:
-        """Refused if one of *jobs* may not be stored now; then none is."""
+    async def check(self, jobs: Sequence[NewJob], within: Transaction | None = None) -> None:
+        """Refused if one of *jobs* may not be stored now; then none is. *within*: where to ask."""
         moment = asyncio.get_running_loop().time()
         for queue in {job.queue for job in jobs}:
             if self._look_at.get(queue, moment) <= moment:
                 self._look_at[queue] = moment + LOOK_EVERY_S  # first: other callers need not ask too
-                rows = await self._database.fetch(
+                rows = await (within or self._database).fetch(
                     statement("dead_letter_full"), queue=queue, bound=self._bound
                 )
                 self._full[queue] = frozenset(row["kind"] for row in rows)

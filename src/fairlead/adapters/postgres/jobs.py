@@ -8,20 +8,19 @@ that id, so an answer that got lost is told from a write that was refused (E12).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
 from fairlead.adapters.postgres.dead_letters import Bound
 from fairlead.adapters.postgres.driver import Row
-from fairlead.adapters.postgres.failures import CommitInDoubt, Undone
+from fairlead.adapters.postgres.failures import CommitInDoubt
+from fairlead.adapters.postgres.intake import Intake
 from fairlead.adapters.postgres.jobrows import (
     cancel_text,
     claimed_job,
     discarded_columns,
     job_view,
-    new_job_columns,
-    plain_job_columns,
     rescheduled_columns,
 )
 from fairlead.adapters.postgres.jsonb import tamed
@@ -40,7 +39,6 @@ from fairlead.engine.ports import (
     Outcome,
     Rescheduled,
 )
-from fairlead.errors import InputInvalid
 from fairlead.ids import Ids
 from fairlead.policy.lane import spread
 
@@ -48,7 +46,6 @@ COUNT_BOUND = 100_000
 WAKE_EVERY_S = 0.05
 """How often a claim looks for lanes whose time has come while those that are ready are enough."""
 LOST_FOR_S = 60.0  # longer than any statement is at work
-UNIQUE_VIOLATION = "23505"
 
 T = TypeVar("T")
 Columns = dict[str, list[Any]]
@@ -60,8 +57,8 @@ class PostgresJobStore:
     def __init__(self, database: Database, ids: Ids, *, bound: int = 10_000, notify: bool = True) -> None:
         self._database = database
         self._ids = ids
-        self._bound = Bound(database, bound)
         self._wake_ups = WakeUps(database, enabled=notify)
+        self._intake = Intake(database, Bound(database, bound), self._wake_ups)
         self._turn = 0
         self._next_wake = 0.0
         self._lost: dict[int, tuple[UUID, float]] = {}  # claims without an answer, by their seed
@@ -73,37 +70,9 @@ class PostgresJobStore:
 
     # ---- in ------------------------------------------------------------------------------------
 
-    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    async def enqueue(self, jobs: Iterable[NewJob]) -> list[Enqueued]:
         """See the port. Refused where the dead letters of a queue are full of a job's kind (Q10)."""
-        if not jobs:
-            return []
-        await self._bound.check(jobs)
-        return await self._database.again(lambda: self._store(jobs), lambda: self._store_rest(jobs))
-
-    async def _store(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        due = {job.queue for job in jobs if job.delay_s <= 0}
-        if not any(job.unique_key for job in jobs):
-            plain = statement("job_enqueue_plain")
-            await self._database.fetch(plain, notify=self._wake_ups.now(due), **plain_job_columns(jobs))
-            return [Enqueued(job.job_id, True) for job in jobs]
-        rows = await self._database.fetch(
-            statement("job_enqueue"), notify=self._wake_ups.now(due), **new_job_columns(jobs)
-        )
-        stored = {row["asked_id"]: Enqueued(row["job_id"], row["inserted"]) for row in rows}
-        return [stored[job.job_id] for job in jobs]
-
-    async def _store_rest(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """Store what a commit in doubt did not: our ids tell which."""
-        rows = await self._database.fetch(statement("job_present"), job_ids=[job.job_id for job in jobs])
-        stored = {row["job_id"]: Enqueued(row["job_id"], True) for row in rows}
-        rest = [job for job in jobs if job.job_id not in stored]
-        try:
-            stored |= {job.job_id: done for job, done in zip(rest, await self._store(rest), strict=True)}
-        except InputInvalid as error:
-            if error.reason == UNIQUE_VIOLATION:  # the first try was still being committed: now it is there
-                raise Undone("the same jobs were stored at the same moment") from error
-            raise
-        return [stored[job.job_id] for job in jobs]
+        return await self._intake.enqueue(jobs)
 
     # ---- out -----------------------------------------------------------------------------------
 

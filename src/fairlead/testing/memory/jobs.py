@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from uuid import UUID
 
 from fairlead.engine.ports import (
@@ -40,8 +40,8 @@ class MemoryJobStore(MemoryStore):
         self._in_doubt: set[int] = set()  # lease ids of outcomes whose answer did not arrive
 
     @statement
-    def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        return [insert(self.database, job) for job in jobs]
+    def enqueue(self, jobs: Iterable[NewJob]) -> list[Enqueued]:
+        return [insert(self.database, job) for job in list(jobs)]
 
     # ---- claiming ------------------------------------------------------------------------------
 

@@ -1,0 +1,156 @@
+"""Many jobs at once: a stream of statements in one transaction, all of them or none (Q1)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from itertools import count
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fairlead.adapters.local.system import SystemIds
+from fairlead.adapters.postgres.failures import CommitInDoubt
+from fairlead.adapters.postgres.intake import SLICE
+from fairlead.adapters.postgres.jobrows import lane_of
+from fairlead.adapters.postgres.jobs import PostgresJobStore
+from fairlead.adapters.postgres.pool import Database
+from fairlead.engine.ports import NewJob
+from fairlead.errors import InputInvalid
+from tests.support.rows import rows
+
+MANY = 2 * SLICE + 10
+IDS = SystemIds()
+
+
+@pytest.fixture
+def jobs(database: Database) -> PostgresJobStore:
+    """The store."""
+    return PostgresJobStore(database, IDS, notify=False)
+
+
+def made(many: int, **fields: Any) -> list[NewJob]:
+    return [NewJob(IDS.uuid7(), "work", f"t{n % 7}", args={"n": n}, **fields) for n in range(many)]
+
+
+async def stored(database: Database) -> dict[UUID, int]:
+    found = await rows(database, "SELECT job_id, (args->>'n')::int AS n FROM job")
+    return {row["job_id"]: row["n"] for row in found}
+
+
+def failing(jobs: Iterable[NewJob], after: int) -> Iterator[NewJob]:
+    for number, job in enumerate(jobs):
+        if number == after:
+            raise InputInvalid("this one is wrong", hint="mend it")
+        yield job
+
+
+@pytest.mark.parametrize("many", [SLICE, SLICE + 1, MANY])
+async def test_all_are_stored_in_their_order(database: Database, jobs: PostgresJobStore, many: int) -> None:
+    asked = made(many)
+    told = await jobs.enqueue(iter(asked))
+    assert [each.job_id for each in told] == [job.job_id for job in asked]
+    assert all(each.inserted for each in told)
+    assert await stored(database) == {job.job_id: n for n, job in enumerate(asked)}
+    ready = await rows(database, "SELECT count(*) AS lanes FROM lane WHERE state = 'ready'")
+    assert ready[0]["lanes"] == 7
+
+
+@pytest.mark.parametrize("after", [3, SLICE + 3, 2 * SLICE + 3])
+async def test_none_is_stored_where_a_later_one_is_wrong(
+    database: Database, jobs: PostgresJobStore, after: int
+) -> None:
+    with pytest.raises(InputInvalid, match="this one is wrong"):
+        await jobs.enqueue(failing(made(MANY), after))
+    assert await stored(database) == {}
+
+
+async def test_a_cancelled_stream_leaves_nothing_and_the_pool_works(
+    database: Database, jobs: PostgresJobStore
+) -> None:
+    reached = asyncio.Event()
+
+    def slowly() -> Iterator[NewJob]:
+        for number, job in enumerate(made(MANY)):
+            if number == 2 * SLICE:
+                reached.set()
+            yield job
+
+    task = asyncio.create_task(jobs.enqueue(slowly()))
+    await reached.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await stored(database) == {}
+    assert len(await jobs.enqueue(made(MANY))) == MANY
+
+
+async def test_unique_keys_among_many(database: Database, jobs: PostgresJobStore) -> None:
+    (open_one,) = await jobs.enqueue([NewJob(IDS.uuid7(), "work", "t", unique_key="k")])
+    asked = [*made(SLICE + 5), NewJob(IDS.uuid7(), "work", "t", unique_key="k"), *made(SLICE)]
+    told = await jobs.enqueue(iter(asked))
+    assert (told[SLICE + 5].job_id, told[SLICE + 5].inserted) == (open_one.job_id, False)
+    assert sum(each.inserted for each in told) == len(asked) - 1
+    assert len(await stored(database)) == len(asked)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+async def test_a_commit_in_doubt_stores_each_once(
+    database: Database, jobs: PostgresJobStore, monkeypatch: pytest.MonkeyPatch, *, committed: bool
+) -> None:
+    """The answer to COMMIT is lost: whether it was carried out is read back."""
+    kept, calls = database.transaction, count()
+
+    class Lost:
+        def __init__(self) -> None:
+            self.real = kept()
+
+        async def __aenter__(self) -> Any:
+            return await self.real.__aenter__()
+
+        async def __aexit__(self, *error: Any) -> None:
+            broken = CommitInDoubt("the connection broke") if next(calls) == 0 else None
+            if broken is not None and not committed:  # as if COMMIT had never arrived
+                error = (type(broken), broken, None)
+            await self.real.__aexit__(*error)
+            if broken is not None:
+                raise broken
+
+    monkeypatch.setattr(database, "transaction", Lost)
+    asked = made(MANY)
+    told = await jobs.enqueue(iter(asked))
+    assert [each.job_id for each in told] == [job.job_id for job in asked]
+    assert await stored(database) == {job.job_id: n for n, job in enumerate(asked)}
+
+
+async def test_callers_that_make_the_same_lanes_at_once(database: Database, jobs: PostgresJobStore) -> None:
+    mine, yours = made(MANY), list(reversed(made(MANY)))
+    await asyncio.gather(jobs.enqueue(iter(mine)), jobs.enqueue(iter(yours)))
+    assert len(await stored(database)) == 2 * MANY
+
+
+# ---- the lane of a job, in Python and in SQL -------------------------------------------------------
+
+NAMES = st.from_regex(r"[a-z0-9][a-z0-9_.-]{0,10}", fullmatch=True)
+LABELS = st.text(st.characters(exclude_categories=("Cc", "Cs")), max_size=20)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=5)
+@given(
+    st.lists(
+        st.tuples(NAMES, NAMES, st.none() | NAMES, st.integers(0, 3), LABELS.filter(bool), LABELS),
+        min_size=20,
+        max_size=20,
+    )
+)
+async def test_a_lane_is_the_same_by_both(database: Database, names: list[tuple[Any, ...]]) -> None:
+    asked = [
+        NewJob(IDS.uuid7(), kind, tenant, queue, provider, group, priority)
+        for queue, kind, provider, priority, tenant, group in names
+    ]
+    for job, by in zip(asked, names, strict=True):
+        [row] = await rows(database, "SELECT lane_of($1, $2, $3, $4::smallint, $5, $6) AS lane_id", *by)
+        assert row["lane_id"] == lane_of(job)
