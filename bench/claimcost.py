@@ -146,7 +146,8 @@ def _tax_row(demand: int, fair: Side, fifo: Side) -> Row:
         ours=statistics.median(fair.took_ms),
         unit="ms",
         limit=statistics.median(fifo.took_ms),
-        goal={"ratio_limit": 1.25},
+        # what a claim costs beyond its jobs is the same for few of them: told for half a default claim, no goal there
+        goal={"ratio_limit": 1.25} if demand == DEMANDS[0] else {},
         at_most=True,
         n=len(fair.took_ms),
         more={

@@ -33,4 +33,4 @@ UPDATE job SET
     lease_id = uuid_hash_extended(job_id, :lease_seed::bigint) & 9223372036854775807
 WHERE ctid = ANY(ARRAY(SELECT tid FROM picked))  -- the locked rows themselves: no second search by an index
 RETURNING job_id, lease_id, queue, kind, tenant_id, provider, group_key, priority, attempt, crash_count, args,
-    streaks, replay_of, created_at, extract(epoch FROM now() - run_at)::float8 AS waited_s
+    streaks, replay_of, created_at, date_part('epoch', now() - run_at) AS waited_s

@@ -52,7 +52,7 @@ CREATE FUNCTION lane_lines(held tid[], lasts bigint[]) RETURNS TABLE (
     o bigint, line bigint, place bigint, size bigint, start bigint, step bigint, past bigint, last bigint, rest boolean)
 LANGUAGE sql VOLATILE AS $$
     WITH lined AS (
-        SELECT h.o, h.last, lane.vtime, lane.tenant_id, lane.stride::float8, max(h.last) OVER w AS last_of_all,
+        SELECT h.o, h.last, lane.queue, lane.level, lane.vtime, lane.tenant_id, lane.stride::float8, max(h.last) OVER w AS last_of_all,
             row_number() OVER w AS place, count(*) OVER w AS size, min(lane.vtime) OVER w AS start,
             lead(lane.vtime) OVER (PARTITION BY lane.tenant_id ORDER BY lane.vtime, h.o) AS next,
             1 / lane.stride::float8 / count(*) OVER w AS part
@@ -67,7 +67,11 @@ LANGUAGE sql VOLATILE AS $$
         FROM lined
     )
     SELECT o, dense_rank() OVER (ORDER BY start, tenant_id), place - 1, size, start, step,
-        coalesce(next, vtime + 3 * step), last_of_all, last_of_all > max(vtime) OVER (PARTITION BY tenant_id)
+        coalesce(next, (
+            SELECT l.vtime FROM lane l
+            WHERE l.queue = bounded.queue AND l.level = bounded.level AND l.tenant_id = bounded.tenant_id
+                AND l.state = 'ready' AND l.vtime > bounded.vtime
+            ORDER BY l.vtime LIMIT 1), vtime + 3 * step), last_of_all, last_of_all > max(vtime) OVER (PARTITION BY tenant_id)
     FROM bounded
 $$;
 
@@ -150,9 +154,9 @@ DECLARE
     parts float8; sums float8; level float8; ideal float8; given integer; clock bigint;
 BEGIN
     WHILE want > 0 LOOP
-        -- A quantum of each lane for a few jobs, some four of them for many. Lanes may have less than their share:
-        -- then more of the class are looked at.
-        lanes := least(greatest(least((want + 2) / 3, 6 + want / 50), looked * 2), 128);
+        -- Two jobs of each lane for a few, some three quanta for many. Lanes may have less than their share: then
+        -- more of the class are looked at.
+        lanes := least(greatest(least((want + 1) / 2, 7 + want / 32), looked * 2), 128);
         SELECT turn.*, l.* INTO held
         FROM (  -- the classes that are left, and the kinds that are wanted of each
             SELECT f.level * 1000 + array_position(queues, f.queue) AS at, f.queue, f.level,
@@ -344,7 +348,7 @@ BEGIN
         WHERE job.ctid = pick.tid AND job.state = 'available'
         RETURNING job.job_id, job.lease_id, job.queue, job.kind, job.tenant_id, job.provider, job.group_key,
             job.priority, job.attempt, job.crash_count, job.args, job.streaks, job.replay_of, job.created_at,
-            extract(epoch FROM now() - job.run_at)::float8;
+            date_part('epoch', now() - job.run_at);
         GET DIAGNOSTICS given = ROW_COUNT;
         want := want - given;
     END LOOP;
