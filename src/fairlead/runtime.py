@@ -278,6 +278,9 @@ class Runtime:
             self.rooms, self.refresh_settings, self.coordinator, self.unknown, self.jobs
         )
         rules = translate.dead_letter_rules(self.settings)
+        handlers = [*handlers]
+        self.queues = translate.worker_queues(self.settings, handlers)
+        """What a worker of this process takes."""
         self.dead_letter_processor = DeadLetterProcessor(
             self.dead_letters,
             self.jobs,
@@ -285,7 +288,7 @@ class Runtime:
             draw=draw,
             emit=self.bus.emit,
             rules=rules,
-            queues=self.settings.worker.queues,
+            queues=self.queues,
         )
         self.pruner = Pruner(
             self.jobs,
@@ -381,7 +384,7 @@ class Runtime:
             clock=self.clock,
             draw=draw,
             emit=self.bus.emit,
-            settings=translate.worker_settings(self.settings),
+            settings=translate.worker_settings(self.settings, self.queues),
             memory=SystemMemory(translate.memory_limit_bytes(self.settings)),
         )
 

@@ -105,7 +105,7 @@ class Worker(Table):
     poll_s: Seconds = Field(1.0, description="How often an idle worker looks for work. Default 1.")
     grace_s: float = Field(60.0, ge=0, description="Time to end running jobs on stop. Default 60.")
     max_crashes: int = Field(3, ge=1, le=100, description="Then a job is dead. Default 3.")
-    queues: tuple[str, ...] = Field(("default",), min_length=1, description="Default only `default`.")
+    queues: tuple[str, ...] = Field((), description="Default `default` and the queues of your handlers.")
     kinds: tuple[str, ...] = Field((), description="Kinds of job to take. Default all.")
     providers: tuple[str, ...] = Field((), description="Providers to take jobs of. Default all.")
     memory_limit_mb: int | None = Field(

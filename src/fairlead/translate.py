@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 from uuid import UUID
 
 from fairlead.adapters.http import AddressPolicy
+from fairlead.engine.handler import Handler
 from fairlead.engine.ports import ClaimFilter, ConnectionKey, Schedule
 from fairlead.engine.services.pruner import Retention
 from fairlead.engine.token.parts import RefreshSettings
@@ -39,11 +40,17 @@ def refresh_settings(settings: Settings) -> RefreshSettings:
     )
 
 
-def worker_settings(settings: Settings) -> WorkerSettings:
-    """What a worker takes, and how much at once."""
+def worker_queues(settings: Settings, handlers: Iterable[Handler]) -> tuple[str, ...]:
+    """The queues that a worker with *handlers* takes."""
+    others = {handler.queue for handler in handlers} - {"default"}
+    return settings.worker.queues or ("default", *sorted(others))
+
+
+def worker_settings(settings: Settings, queues: tuple[str, ...]) -> WorkerSettings:
+    """What a worker of *queues* takes, and how much at once."""
     given = settings.worker
     return WorkerSettings(
-        wanted=ClaimFilter(given.queues, given.kinds, given.providers),
+        wanted=ClaimFilter(queues, given.kinds, given.providers),
         concurrency=given.concurrency,
         poll_s=given.poll_s,
         grace_s=given.grace_s,

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 HOW_TO = ROOT / "docs/how-to"
 BLOCK = re.compile(r"^```(?:python|sql)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"# (\S+\.py)\n")
-SETTINGS = 'worker.poll_s = 0.05\nworker.queues = ["default", "mail"]\n'
+SETTINGS = "worker.poll_s = 0.05\n"
 
 
 def files(page: str) -> dict[str, str]:

@@ -71,7 +71,9 @@ class JobFunction(Generic[P, R]):
         self._threads = threads
         self._signature = Signature(declaration.kind, function)
         run = self._run if inspect.iscoroutinefunction(function) else self._run_on_thread
-        self.handler = Handler(declaration.kind, run, declaration.timeout_s, declaration.retry)
+        self.handler = Handler(
+            declaration.kind, run, declaration.timeout_s, declaration.retry, declaration.queue
+        )
         """As workers know it."""
         _check_function(declaration.kind, function)
 

@@ -131,15 +131,20 @@ class JobContext:
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """How jobs of *kind* are run. *timeout_s* bounds a run (default 60); *retry* defaults to SPEC's."""
+    """How jobs of *kind* are run. *timeout_s* bounds a run (default 60); *retry* defaults to SPEC's.
+
+    *queue* is where they wait unless enqueue says otherwise: workers that are told no queues take it.
+    """
 
     kind: str
     run: Callable[[JobContext], Awaitable[object]]
     timeout_s: float = JOB_TIMEOUT_S
     retry: RetryPolicy = DEFAULT_POLICY
+    queue: str = "default"
 
     def __post_init__(self) -> None:
         check_name("kind", self.kind)
+        check_name("queue", self.queue)
         if not (math.isfinite(self.timeout_s) and 0 < self.timeout_s <= LONGEST_DELAY_S):
             hint = "give seconds above 0"
             raise ConfigInvalid(f"{self.timeout_s} is no timeout for kind {self.kind!r}", hint=hint)
