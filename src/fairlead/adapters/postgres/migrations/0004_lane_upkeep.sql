@@ -1,4 +1,4 @@
--- 0004_lane_upkeep: floors, ageing, and the net under everything else (Q6, R17).
+-- 0004_lane_upkeep: floors, ageing, the net under everything else, and work that waits for a grant (Q6, R17).
 -- Phase   pre
 -- Needs   0002_lanes
 
@@ -114,6 +114,46 @@ BEGIN
     SELECT count(*) INTO deleted FROM old;
     RETURN NEXT;
 END $$;
+
+-- ---- connections that need a new grant ----------------------------------------------------------
+
+-- Only the customer can help: the work of a connection waits, and costs a claim nothing (Q6). A pause without end stays
+-- as somebody set it. Lanes are locked in the order of their ids, for which claims are waited for, some milliseconds;
+-- one that is being made at this moment is found by the sweep.
+CREATE FUNCTION await_grant(of_tenant text, of_provider text, of_bucket text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO pause (scope, tenant_id, key, reason, paused_by)
+    VALUES ('group', of_tenant, of_provider || '/' || of_bucket, 'needs_reauth', 'fairlead')
+    ON CONFLICT (scope, tenant_id, key) DO UPDATE SET
+        until = excluded.until, reason = excluded.reason, paused_by = excluded.paused_by, since = excluded.since
+        WHERE pause.until < 'infinity';
+    PERFORM FROM lane_name n JOIN lane l ON l.lane_id = n.lane_id
+    WHERE n.tenant_id = of_tenant AND n.group_key = of_provider || '/' || of_bucket
+    ORDER BY l.lane_id FOR UPDATE OF l;
+    UPDATE lane SET state = 'parked', park_reason = 'pause', wake_at = 'infinity'
+    FROM lane_name n
+    WHERE n.tenant_id = of_tenant AND n.group_key = of_provider || '/' || of_bucket AND lane.lane_id = n.lane_id;
+END $$;
+
+-- It has one, or is no more: what waited is looked at again, and goes on as far as nobody else holds it back.
+CREATE FUNCTION grant_given(of_tenant text, of_provider text, of_bucket text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM pause
+    WHERE scope = 'group' AND tenant_id = of_tenant AND key = of_provider || '/' || of_bucket
+        AND reason = 'needs_reauth' AND paused_by = 'fairlead';
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    PERFORM FROM lane_name n JOIN lane l ON l.lane_id = n.lane_id
+    WHERE n.tenant_id = of_tenant AND n.group_key = of_provider || '/' || of_bucket
+    ORDER BY l.lane_id FOR UPDATE OF l;
+    UPDATE lane SET wake_at = clock_timestamp()
+    FROM lane_name n
+    WHERE n.tenant_id = of_tenant AND n.group_key = of_provider || '/' || of_bucket AND lane.lane_id = n.lane_id
+        AND lane.park_reason = 'pause';
+END $$;
+
+-- ---- from now on ------------------------------------------------------------------------------
 
 -- What was enqueued before there were lanes.
 SELECT lane_touch(array_agg(lane_id), array_agg(run_at)) FROM (

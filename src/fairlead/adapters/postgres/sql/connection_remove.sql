@@ -1,15 +1,17 @@
 -- connection_remove: delete a connection, its secrets and its refresh in flight.
 -- Takes   connection_id, actor, audit_id
 -- Gives   connection_id; no row if there is none
--- Locks   the connection's rows
--- Needs   credential and withheld_answer follow by their foreign keys
+-- Locks   the connection's rows, and the lanes that waited for a grant
+-- Needs   credential and withheld_answer follow by their foreign keys; grant_given
 WITH gone AS (
     DELETE FROM connection WHERE connection_id = :connection_id
-    RETURNING connection_id, tenant_id, provider
+    RETURNING connection_id, tenant_id, provider, bucket
 ),
 freed AS (
     DELETE FROM rotation USING gone WHERE rotation.connection_id = gone.connection_id
-)
+),
+goes_on AS MATERIALIZED (SELECT grant_given(tenant_id, provider, bucket) FROM gone)
 INSERT INTO audit (audit_id, tenant_id, actor, act, provider, connection_id)
-SELECT :audit_id::uuid, tenant_id, :actor::text, 'connection.removed', provider, connection_id FROM gone
+SELECT :audit_id::uuid, tenant_id, :actor::text, 'connection.removed', provider, connection_id
+FROM gone, goes_on
 RETURNING connection_id;

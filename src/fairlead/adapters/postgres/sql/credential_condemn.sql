@@ -1,9 +1,10 @@
--- credential_condemn: needs_reauth by compare-and-set, with its dead letter, audit record and notice job.
+-- credential_condemn: needs_reauth by compare-and-set, with its dead letter, audit record and notice job; other work
+-- of the connection waits.
 -- Takes   connection_id, generation, rotation_id (NULL: no refresh may be in flight), reason, audit_id,
 --         job_id, job_args (of the notice, which is told once per loss), unique_key
 -- Gives   connection_id; no row if a winner was there: a loser can never disable it
--- Locks   the rotation's and the credential's rows, and the job's lane if that is not ready
--- Needs   the primary keys; the rotation row is the proof that no other owner is at it
+-- Locks   the rotation's and the credential's rows, the job's lane if that is not ready, and the lanes of its group
+-- Needs   the primary keys; the rotation row is the proof that no other owner is at it; await_grant
 WITH held AS (
     DELETE FROM rotation
     WHERE connection_id = :connection_id AND rotation_id = :rotation_id::uuid
@@ -45,9 +46,13 @@ told AS (
 ),
 lanes AS MATERIALIZED (
     SELECT lane_touch(array_agg(lane_id), array_agg(run_at)) FROM told HAVING count(*) > 0
+),
+waits AS MATERIALIZED (
+    SELECT await_grant(condemned.tenant_id, connection.provider, connection.bucket)
+    FROM condemned JOIN connection USING (connection_id)
 )
 INSERT INTO audit (audit_id, tenant_id, actor, act, provider, connection_id, details)
 SELECT :audit_id::uuid, condemned.tenant_id, 'fairlead', 'connection.needs_reauth', connection.provider,
        condemned.connection_id, jsonb_build_object('generation', :generation::bigint, 'reason', :reason::text)
-FROM condemned JOIN connection USING (connection_id) LEFT JOIN lanes ON true
+FROM condemned JOIN connection USING (connection_id) CROSS JOIN waits LEFT JOIN lanes ON true
 RETURNING connection_id;

@@ -1,8 +1,9 @@
 -- credential_replace: a new grant for a connection that is there (reconnect in place keeps its id).
 -- Takes   connection_id, generation (the new one), the grant's columns, offsets in seconds, actor, audit_id
 -- Gives   the connection_id; no row if another writer was faster
--- Locks   the credential's row; whatever refresh was in flight has lost (its settle finds a newer generation)
--- Needs   the primary keys
+-- Locks   the credential's row; whatever refresh was in flight has lost (its settle finds a newer generation). And the
+--         lanes that waited for the grant
+-- Needs   the primary keys; grant_given
 WITH moved AS (
     UPDATE credential SET
         generation = :generation, settled_epoch = 0, state = 'active', state_reason = NULL,
@@ -20,7 +21,7 @@ described AS (
         variant = :variant, account_id = coalesce(:account_id, connection.account_id),
         client_id = :client_id, endpoint = :endpoint, settings = :settings, updated_at = now()
     FROM moved WHERE connection.connection_id = moved.connection_id
-    RETURNING connection.provider
+    RETURNING connection.provider, connection.bucket
 ),
 ended AS (
     DELETE FROM rotation USING moved WHERE rotation.connection_id = moved.connection_id
@@ -31,9 +32,12 @@ healed AS (
         resolved_why = 'the connection was given a new grant', resolved_at = now(), action_due_at = NULL
     FROM moved
     WHERE dead_letter.connection_id = moved.connection_id AND dead_letter.status = 'pending_review'
+),
+goes_on AS MATERIALIZED (
+    SELECT grant_given(moved.tenant_id, described.provider, described.bucket) FROM moved, described
 )
 INSERT INTO audit (audit_id, tenant_id, actor, act, provider, connection_id, details)
 SELECT :audit_id::uuid, moved.tenant_id, :actor::text, 'connection.reauthorised', described.provider,
        moved.connection_id, jsonb_build_object('generation', :generation::bigint)
-FROM moved, described
+FROM moved, described, goes_on
 RETURNING connection_id;
