@@ -12,6 +12,7 @@ from fairlead.adapters.postgres.jobrows import new_job_columns
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sqlfiles import statement
 from fairlead.engine.ports import NewJob
+from fairlead.engine.ports.lanes import TenantShare
 from tests.contract.lane_steps import LINGER_S, done, drained, taken, tenant
 from tests.contract.postgres import PostgresStores, postgres_stores
 from tests.contract.stores import ANY, a_session
@@ -82,3 +83,37 @@ async def test_a_pause_that_ends_while_a_lane_is_parked_for_it_wakes_that_lane(
             await connection.execute("COMMIT")
         assert await resumed
     assert len(await taken(stores, session_id)) == 1
+
+
+@pytest.mark.parametrize("ends", ["COMMIT", "ROLLBACK"])
+async def test_a_job_that_somebody_holds_stops_no_other(stores: PostgresStores, ends: str) -> None:
+    """An open transaction has raised a waiting job's priority: it is passed over, and found afterwards."""
+    session_id = await a_session(stores)
+    held = new_job(tenant_id="a", unique_key="k")
+    await stores.jobs.enqueue([held])
+    others = [new_job(tenant_id=name) for name in "abb"]
+    await stores.jobs.enqueue(others)
+    await run(stores.database, "UPDATE job SET run_at = run_at - interval '1 minute'")
+    await run(stores.database, "UPDATE job SET run_at = run_at - interval '1 s' WHERE unique_key = 'k'")
+    async with stores.database._lent() as connection:
+        await connection.execute("BEGIN")
+        await enqueue_by(connection, new_job(tenant_id="a", unique_key="k", priority=0))
+        claimed = await taken(stores, session_id)
+        assert {job.job_id for job in claimed} == {job.job_id for job in others}
+        await connection.execute(ends)
+    (last,) = await drained(stores, session_id)
+    assert (last.job_id, last.priority) == (held.job_id, 0 if ends == "COMMIT" else held.priority)
+
+
+async def test_a_tenant_at_its_cap_with_many_groups_uses_the_place_that_gets_free(
+    stores: PostgresStores,
+) -> None:
+    session_id = await a_session(stores)
+    await stores.lanes.set_tenant(TenantShare("a", max_running=1))
+    await stores.jobs.enqueue([new_job(tenant_id="a", group_key=f"g{n}") for n in range(300)])
+    running = await stores.jobs.claim(ANY, 200, session_id)
+    await stores.jobs.enqueue([new_job(tenant_id="b")])
+    for _ in range(5):
+        assert sum(job.tenant_id == "a" for job in running) == 1
+        await done(stores, running)
+        running = await stores.jobs.claim(ANY, 200, session_id)

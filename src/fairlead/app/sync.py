@@ -96,7 +96,8 @@ class SyncFairlead:
     ) -> list[UUID]:
         """See `Fairlead.enqueue_many`."""
         if transaction is None:
-            return self._wait(lambda fl: fl.enqueue_many(requests))
+            made = list(requests)  # here: a generator may be bound to the thread that made it
+            return self._wait(lambda fl: fl.enqueue_many(made))
         jobs = self._fairlead.new_jobs(requests)
         return [stored.job_id for stored in self._fairlead.callers.store_blocking(transaction, jobs)]
 

@@ -207,7 +207,8 @@ def _notice(entry: DeadLetter, ids: Ids, *, last: bool) -> NewJob:
         kind=NEEDS_REAUTH,
         tenant_id=entry.tenant_id,
         provider=entry.provider,
-        group_key=entry.group_key,
+        # not the group of what died: the notice is how it gets free
+        group_key=str(entry.connection_id or ""),
         priority=Priority.URGENT,
         args=about,
         unique_key=f"{'last-notice' if last else 'reauth'}:{entry.dead_letter_id}",

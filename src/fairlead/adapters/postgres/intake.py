@@ -1,8 +1,8 @@
 """How new jobs get into the database: one statement for a few, a stream of them for many.
 
 Many jobs are checked and written down in slices: while the server stores one, the next is made ready. All of
-it is one transaction. A slice whose jobs have unique keys ends the stream: keys are taken in their order, in
-one statement, so that two callers never wait for each other.
+it is one transaction, and a short one. Jobs with unique keys end the stream: keys are taken in their order,
+in one statement, so that two callers never wait for each other.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from uuid import UUID
 
 from fairlead.adapters.postgres.dead_letters import Bound
 from fairlead.adapters.postgres.driver import Row
@@ -26,8 +27,20 @@ SLICE = 500
 UNIQUE_VIOLATION = "23505"
 
 
-class _Keyed(Exception):
-    """A job of a stream has a unique key."""
+STREAM_S = 1.5
+"""The longest a stream may take. Lanes are served meanwhile, and floors rise after two seconds."""
+
+
+class _NoStream(Exception):
+    """It has a unique key, or takes too long: all of it in one statement instead."""
+
+
+class _Theirs(Exception):
+    """Making the jobs failed: no error of ours, whatever its type."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
 
 
 class Intake:
@@ -89,18 +102,24 @@ class Intake:
         try:
             async with self._database.transaction() as transaction:
                 await self._send(transaction, taken, rest)
-        except _Keyed:
+        except _NoStream:
             return await self._after_stream(taken, rest)
+        except _Theirs as theirs:
+            raise theirs.error from None
         return [Enqueued(job.job_id, True) for job in taken]
 
     async def _send(self, transaction: Transaction, taken: list[NewJob], rest: Iterator[NewJob]) -> None:
         sending: asyncio.Task[list[Row]] | None = None
         slice_ = list(taken)
+        lane_ids: set[UUID] = set()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + STREAM_S
         try:
             while slice_:
-                if any(job.unique_key for job in slice_):
-                    raise _Keyed
+                if any(job.unique_key for job in slice_) or loop.time() > until:
+                    raise _NoStream
                 columns = plain_job_columns(slice_)
+                lane_ids.update(columns["lane_ids"])
                 if sending is not None:
                     await sending
                     await self._bound.check(slice_, transaction)
@@ -108,10 +127,12 @@ class Intake:
                 work = transaction.fetch(plain, notify=self._notify(slice_), **columns)
                 sending = asyncio.create_task(work)
                 await asyncio.sleep(0)  # it is on its way before the next slice is made ready
-                slice_ = list(islice(rest, SLICE))
+                slice_ = _made(rest)
                 taken += slice_
             if sending is not None:
                 await sending
+            # who was served meanwhile may have passed what only this transaction sees
+            await transaction.fetch(statement("lane_touch"), lane_ids=list(lane_ids))
         except BaseException:
             if sending is not None:
                 sending.cancel()
@@ -123,3 +144,10 @@ class Intake:
         taken += rest
         await self._bound.check(taken)
         return await self._store_rest(taken)
+
+
+def _made(rest: Iterator[NewJob]) -> list[NewJob]:
+    try:
+        return list(islice(rest, SLICE))
+    except Exception as error:  # noqa: BLE001 (a caller's generator raises what it likes)
+        raise _Theirs(error) from None

@@ -408,16 +408,22 @@ BEGIN
     RETURN woken;
 END $$;
 
--- Places have become free: lanes parked for the cap of these tenants or groups are ready again.
-CREATE FUNCTION lane_uncap(tenants text[], groups text[]) RETURNS void LANGUAGE sql VOLATILE
+-- Places have become free: lanes parked for the cap of these tenants or groups are ready again, the first `most`, each
+-- behind the one before it.
+CREATE FUNCTION lane_uncap(tenants text[], groups text[], most integer) RETURNS void LANGUAGE sql VOLATILE
 SET enable_seqscan = off AS $$
     UPDATE lane SET
         state = 'ready', park_reason = NULL, wake_at = NULL, served_at = now(),
-        vtime = greatest(lane.vtime, lane_start(lane.queue, lane.level, lane.kind))
+        vtime = greatest(lane.vtime, waiting.start, waiting.last + lane.stride) + lane.stride::bigint * waiting.before
     FROM (
-        SELECT ctid AS tid FROM lane
-        WHERE park_reason = 'cap' AND (tenant_id = ANY(tenants) OR group_key <> '' AND group_key = ANY(groups))
-        LIMIT 500 FOR UPDATE SKIP LOCKED
+        SELECT held.tid, lane_start(held.queue, held.level, held.kind) AS start,
+            lane_last(held.queue, held.level, held.tenant_id) AS last,
+            row_number() OVER (PARTITION BY held.queue, held.level, held.tenant_id ORDER BY held.vtime) - 1 AS before
+        FROM (
+            SELECT l.ctid AS tid, l.queue, l.level, l.kind, l.tenant_id, l.vtime FROM lane l
+            WHERE l.park_reason = 'cap' AND (l.tenant_id = ANY(tenants) OR l.group_key <> '' AND l.group_key = ANY(groups))
+            ORDER BY l.vtime LIMIT least(most, 500) FOR UPDATE SKIP LOCKED
+        ) AS held
     ) AS waiting
     WHERE lane.ctid = waiting.tid
 $$;

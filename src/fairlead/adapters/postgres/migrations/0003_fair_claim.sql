@@ -67,11 +67,12 @@ LANGUAGE sql VOLATILE AS $$
         FROM lined
     )
     SELECT o, dense_rank() OVER (ORDER BY start, tenant_id), place - 1, size, start, step,
-        coalesce(next, (
+        greatest(coalesce(next, (
             SELECT l.vtime FROM lane l
             WHERE l.queue = bounded.queue AND l.level = bounded.level AND l.tenant_id = bounded.tenant_id
                 AND l.state = 'ready' AND l.vtime > bounded.vtime
-            ORDER BY l.vtime LIMIT 1), vtime + 3 * step), last_of_all, last_of_all > max(vtime) OVER (PARTITION BY tenant_id)
+            ORDER BY l.vtime LIMIT 1), vtime + 3 * step), start + step * place),  -- at least one job of each
+        last_of_all, last_of_all > max(vtime) OVER (PARTITION BY tenant_id)
     FROM bounded
 $$;
 
@@ -151,9 +152,11 @@ DECLARE
     held record; other record; named record; taken record;
     bases bigint[]; steps bigint[]; afters bigint[]; bound bigint; rooms integer[]; line_takes integer[];
     takes integer[]; ends integer[]; ks integer[]; seen integer[];
-    parts float8; sums float8; level float8; ideal float8; given integer; clock bigint;
+    parts float8; sums float8; level float8; ideal float8; given integer; clock bigint; passed_over boolean;
+    passes integer := 0;
 BEGIN
-    WHILE want > 0 LOOP
+    WHILE want > 0 AND passes < 16 LOOP  -- more is for the next claim
+        passes := passes + 1;
         -- Two jobs of each lane for a few, some three quanta for many. Lanes may have less than their share: then
         -- more of the class are looked at.
         lanes := least(greatest(least((want + 1) / 2, 7 + want / 32), looked * 2), 128);
@@ -272,7 +275,7 @@ BEGIN
 
         SELECT count(*)::integer AS n, array_agg(job.tid) AS tids, array_agg(job.run_at) AS run_ats,
             array_agg(job.job_id) AS job_ids, array_agg(h.o) AS os,
-            bool_and(NOT job.marked OR job_is_free(job.tid)) IS NOT FALSE AS free
+            bool_and(NOT job.marked OR job_is_free(job.tid) IS TRUE) IS NOT FALSE AS free
         INTO taken
         FROM unnest(held.tids) WITH ORDINALITY AS h (tid, o) JOIN lane ON lane.ctid = h.tid CROSS JOIN LATERAL (
             SELECT j.ctid AS tid, j.run_at, j.job_id, j.xmax <> '0'::xid AS marked FROM job j
@@ -280,14 +283,15 @@ BEGIN
                 AND (j.run_at, j.job_id) >= (lane.mark_at, lane.mark_id) AND j.run_at <= now()
                 AND (j.expires_at IS NULL OR j.expires_at > now())
             ORDER BY j.run_at, j.job_id LIMIT takes[h.o]) AS job;
-        IF rooms IS NOT NULL AND taken.n < given THEN  -- others may have what these left of their places
+        IF taken.n < given AND (taken.n > 0 OR rooms IS NOT NULL) THEN  -- others may have what these had not
             from_at := held.at;
         END IF;
+        passed_over := NOT taken.free;
         ks := takes;
         seen := takes;
-        IF taken.n < given OR NOT taken.free THEN
+        IF taken.n < given OR passed_over THEN
             seen := lane_counts(held.n, taken.os);
-            IF NOT taken.free THEN
+            IF passed_over THEN
                 SELECT count(*)::integer AS n, array_agg(f.tid ORDER BY f.i) AS tids,
                     array_agg(f.run_at ORDER BY f.i) AS run_ats, array_agg(f.job_id ORDER BY f.i) AS job_ids,
                     array_agg(f.o ORDER BY f.i) AS os
@@ -317,15 +321,16 @@ BEGIN
             served = lane.served + now.k,
             in_a_row = CASE WHEN now.k = 0 THEN lane.in_a_row WHEN held.tenants = 1 THEN now.k ELSE least(now.k, 3) END,
             served_at = CASE WHEN now.k > 0 THEN now() ELSE lane.served_at END,
-            mark_at = CASE WHEN now.k > 0 THEN least(taken.run_ats[ends[o]], now() - interval '1 second')
+            -- what was passed over is before the mark that this would be
+            mark_at = CASE WHEN now.k > 0 AND NOT passed_over THEN least(taken.run_ats[ends[o]], now() - interval '1 second')
                            ELSE lane.mark_at END,
-            mark_id = CASE WHEN now.k = 0 THEN lane.mark_id
+            mark_id = CASE WHEN now.k = 0 OR passed_over THEN lane.mark_id
                            WHEN taken.run_ats[ends[o]] < now() - interval '1 second' THEN taken.job_ids[ends[o]]
                            ELSE '00000000-0000-0000-0000-000000000000' END,
             state = CASE WHEN now.why IS NULL THEN 'ready' ELSE 'parked' END,
             park_reason = CASE now.why WHEN 'dry' THEN CASE WHEN now.next_at IS NULL THEN 'empty' ELSE 'due' END
                                        ELSE now.why END,
-            wake_at = CASE now.why WHEN 'cap' THEN now() + interval '500 ms'
+            wake_at = CASE now.why WHEN 'cap' THEN now() + interval '1 second'
                                    WHEN 'dry' THEN coalesce(now.next_at, now() + interval '1 second') END
         FROM (
             SELECT h.o, h.tid, ks[h.o] AS k,

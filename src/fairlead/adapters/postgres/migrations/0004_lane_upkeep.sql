@@ -26,7 +26,7 @@ $$;
 -- Lanes that wait for their turn longer than a quarter of the longest wait, per class that they rise.
 CREATE FUNCTION lane_age(longest_wait_s float8) RETURNS integer LANGUAGE sql VOLATILE AS $$
     WITH old AS MATERIALIZED (
-        SELECT l.ctid AS tid, l.queue, l.kind,
+        SELECT l.ctid AS tid, l.queue, l.kind, l.tenant_id, l.stride::bigint, l.vtime,
             greatest(0, l.priority - floor(extract(epoch FROM now() - l.served_at) / (longest_wait_s / 4)))::smallint
                 AS level
         FROM lane_floor f JOIN lane l ON l.queue = f.queue AND l.kind = f.kind AND l.level = f.level
@@ -38,9 +38,14 @@ CREATE FUNCTION lane_age(longest_wait_s float8) RETURNS integer LANGUAGE sql VOL
         SELECT queue, level, kind, lane_start(queue, level, kind) AS start FROM old GROUP BY queue, level, kind
     ),
     aged AS (
-        UPDATE lane SET level = old.level, vtime = class.start
-        FROM old JOIN class USING (queue, level, kind)
-        WHERE lane.ctid = old.tid RETURNING 1
+        UPDATE lane SET level = lined.level, vtime = lined.vtime
+        FROM (  -- those of a tenant one behind the other
+            SELECT old.tid, old.level, greatest(class.start, lane_last(old.queue, old.level, old.tenant_id) + old.stride)
+                + old.stride * (row_number() OVER (PARTITION BY old.queue, old.level, old.tenant_id ORDER BY old.vtime) - 1)
+                AS vtime
+            FROM old JOIN class USING (queue, level, kind)
+        ) AS lined
+        WHERE lane.ctid = lined.tid RETURNING 1
     )
     SELECT count(*)::integer FROM aged
 $$;

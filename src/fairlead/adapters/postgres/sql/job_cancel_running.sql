@@ -21,7 +21,7 @@ freed AS (
     WHERE dead_letter_id = done.replay_of AND replay_job_id = done.job_id AND status = 'pending_review'
 ),
 places AS MATERIALIZED (
-    SELECT lane_uncap(array_agg(tenant_id), array_agg(group_key)) FROM done
+    SELECT lane_uncap(array_agg(tenant_id), array_agg(group_key), 4 * count(*)::integer + 8) FROM done
     WHERE EXISTS (SELECT FROM running_cap) HAVING count(*) > 0
 )
 SELECT job_id FROM done LEFT JOIN places ON true

@@ -21,7 +21,7 @@ dead AS (
               input.token_expires_at, input.action_in_s
 ),
 places AS MATERIALIZED (
-    SELECT lane_uncap(array_agg((final).tenant_id), array_agg((final).group_key)) FROM dead
+    SELECT lane_uncap(array_agg((final).tenant_id), array_agg((final).group_key), 4 * count(*)::integer + 8) FROM dead
     WHERE EXISTS (SELECT FROM running_cap) HAVING count(*) > 0
 )
 SELECT job_id,

@@ -22,7 +22,7 @@ lanes AS MATERIALIZED (
     SELECT lane_touch(array_agg(lane_id), array_agg(run_at)) FROM back WHERE crash_count = 0 HAVING count(*) > 0
 ),
 places AS MATERIALIZED (
-    SELECT lane_uncap(array_agg(tenant_id), array_agg(group_key)) FROM back
+    SELECT lane_uncap(array_agg(tenant_id), array_agg(group_key), 4 * count(*)::integer + 8) FROM back
     WHERE EXISTS (SELECT FROM running_cap) HAVING count(*) > 0
 )
 SELECT back.job_id FROM back LEFT JOIN lanes ON true LEFT JOIN places ON true

@@ -3,5 +3,5 @@
 -- Gives   nothing of interest
 -- Locks   those lanes; never waits
 -- Needs   the function lane_uncap (0002_lanes)
-SELECT lane_uncap(:tenant_ids::text[], :group_keys::text[]),
+SELECT lane_uncap(:tenant_ids::text[], :group_keys::text[], 500),
     (SELECT count(pg_notify('fairlead_job', '')) WHERE :notify::boolean) AS told
