@@ -280,7 +280,6 @@ class Runtime:
         rules = translate.dead_letter_rules(self.settings)
         handlers = [*handlers]
         self.queues = translate.worker_queues(self.settings, handlers)
-        """What a worker of this process takes."""
         self.dead_letter_processor = DeadLetterProcessor(
             self.dead_letters,
             self.jobs,
