@@ -47,7 +47,7 @@ class _Unresolving(Around):
 class _Believes(Around):
     def __init__(self, inner: Any) -> None:
         super().__init__(inner)
-        inner._database = _Unresolving(inner._database)
+        inner._database = inner._intake._database = _Unresolving(inner._database)
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         try:

@@ -168,12 +168,12 @@ class _NaiveJobs(_Around):
     def __init__(self, inner: Any, ids: Ids) -> None:
         super().__init__(inner)
         self._ids = ids
-        inner._database = _NaiveDatabase(inner._database)
+        inner._database = inner._intake._database = _NaiveDatabase(inner._database)
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         while True:
             try:
-                return list(await self._inner._store(jobs))
+                return list(await self._inner._intake._store(jobs))
             except CommitInDoubt:
                 await asyncio.sleep(_PAUSE_S)
                 jobs = [replace(job, job_id=self._ids.uuid7()) for job in jobs]
