@@ -152,7 +152,7 @@ DECLARE
     held record; other record; named record; taken record;
     bases bigint[]; steps bigint[]; afters bigint[]; bound bigint; rooms integer[]; line_takes integer[];
     takes integer[]; ends integer[]; ks integer[]; seen integer[];
-    parts float8; sums float8; level float8; ideal float8; given integer; clock bigint; passed_over boolean;
+    parts float8; sums float8; level float8; ideal float8; given integer; clock bigint; passed_over boolean; more bigint[];
     passes integer := 0;
 BEGIN
     WHILE want > 0 AND passes < 16 LOOP  -- more is for the next claim
@@ -273,20 +273,24 @@ BEGIN
             ends[i] := given;
         END LOOP;
 
-        SELECT count(*)::integer AS n, array_agg(job.tid) AS tids, array_agg(job.run_at) AS run_ats,
-            array_agg(job.job_id) AS job_ids, array_agg(h.o) AS os,
-            bool_and(NOT job.marked OR job_is_free(job.tid) IS TRUE) IS NOT FALSE AS free
+        -- and one job more of each lane: it tells whether there is more
+        SELECT count(*) FILTER (WHERE wanted)::integer AS n, array_agg(job.tid) FILTER (WHERE wanted) AS tids,
+            array_agg(job.run_at) FILTER (WHERE wanted) AS run_ats,
+            array_agg(job.job_id) FILTER (WHERE wanted) AS job_ids,
+            array_agg(h.o) FILTER (WHERE wanted) AS os, coalesce(array_agg(h.o) FILTER (WHERE NOT wanted), '{}') AS more,
+            bool_and(NOT wanted OR NOT job.marked OR job_is_free(job.tid) IS TRUE) IS NOT FALSE AS free
         INTO taken
         FROM unnest(held.tids) WITH ORDINALITY AS h (tid, o) JOIN lane ON lane.ctid = h.tid CROSS JOIN LATERAL (
-            SELECT j.ctid AS tid, j.run_at, j.job_id, j.xmax <> '0'::xid AS marked FROM job j
+            SELECT first.*, row_number() OVER () <= takes[h.o] AS wanted FROM (SELECT j.ctid AS tid, j.run_at, j.job_id, j.xmax <> '0'::xid AS marked FROM job j
             WHERE j.lane_id = lane.lane_id AND j.state = 'available' AND j.crash_count = 0
                 AND (j.run_at, j.job_id) >= (lane.mark_at, lane.mark_id) AND j.run_at <= now()
                 AND (j.expires_at IS NULL OR j.expires_at > now())
-            ORDER BY j.run_at, j.job_id LIMIT takes[h.o]) AS job;
+            ORDER BY j.run_at, j.job_id LIMIT takes[h.o] + 1) AS first) AS job;
         IF taken.n < given AND (taken.n > 0 OR rooms IS NOT NULL) THEN  -- others may have what these had not
             from_at := held.at;
         END IF;
         passed_over := NOT taken.free;
+        more := taken.more;
         ks := takes;
         seen := takes;
         IF taken.n < given OR passed_over THEN
@@ -334,8 +338,9 @@ BEGIN
                                    WHEN 'dry' THEN coalesce(now.next_at, now() + interval '1 second') END
         FROM (
             SELECT h.o, h.tid, ks[h.o] AS k,
-                CASE WHEN rooms[h.o] = 0 THEN 'cap' WHEN seen[h.o] < takes[h.o] THEN 'dry' END AS why,
-                CASE WHEN seen[h.o] < takes[h.o] THEN lane_next_at(h.tid) END AS next_at
+                CASE WHEN rooms[h.o] = 0 THEN 'cap' WHEN h.o <> ALL(more) AND NOT passed_over OR seen[h.o] < takes[h.o] THEN 'dry' END AS why,
+                CASE WHEN h.o <> ALL(more) AND NOT passed_over OR seen[h.o] < takes[h.o] THEN lane_next_at(h.tid) END
+                    AS next_at
             FROM unnest(held.tids) WITH ORDINALITY AS h (tid, o)
         ) AS now
         WHERE lane.ctid = now.tid AND (now.k > 0 OR now.why IS NOT NULL);
