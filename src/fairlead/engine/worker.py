@@ -2,6 +2,9 @@
 
     claim free capacity > run each in its own task > acknowledge in batches
 
+While there is work and room, the next claim is under way before the jobs of the last one are started: the
+store finds jobs while this process runs some. There is never more than one claim at a time.
+
 One worker serves a process: a job that was in flight at a crash runs alone in it (R3), and alone means that
 nothing else of the process can be lost with it. A job's task is cancelled for two reasons only, lease loss
 and drain; neither is a failure, so the job goes back with its attempt restored. Everything else that ends a
@@ -38,8 +41,6 @@ default of 60 s the leases are free after 45 s, and 6 s are left to write what e
 CANCEL_HURRIED_S, WRITE_HURRIED_S = 1.0, 2.0
 """The same after a second stop, in seconds from it."""
 LAST_WRITE_S = 1.0
-TURNS_TO_END = 2
-"""Turns of the event loop from a task's start to its callback, if it waits for nothing."""
 ALONE_S = 5.0
 """How long suspects may follow each other before other work has its turn again, for as long as they took."""
 
@@ -64,6 +65,15 @@ class WorkerSettings:
             raise ConfigInvalid(f"concurrency {self.concurrency} runs nothing", hint="give 1 or more")
         if not (self.poll_s > 0 and self.grace_s >= 0 and self.claim_gap_s >= 0):
             raise ConfigInvalid("a worker's times are impossible", hint="poll_s above 0, no negative times")
+
+
+@dataclass(slots=True)
+class _Claim:
+    """One that is under way, for as many jobs as there was room."""
+
+    answer: asyncio.Task[list[Job]]
+    demand: int
+    session_id: UUID
 
 
 @dataclass(slots=True)
@@ -96,6 +106,7 @@ class Worker:
         self._emit = emit
         self._settings = settings or WorkerSettings()
         self._wanted = _runnable(self._settings.wanted, executor.kinds)
+        self._half = self._settings.concurrency // 2
         self._memory = MemoryGuard(memory, clock=clock, emit=emit) if memory else None
         self._health = Health("worker", clock=clock, draw=draw, emit=emit)
         self._woken = asyncio.Event()
@@ -103,6 +114,7 @@ class Worker:
         self._running: dict[int, _Run] = {}  # by lease id: after a lost lease a job may be here twice
         self._handed_back: set[int] = set()
         self._cut: set[int] = set()  # runs that we have cancelled
+        self._claiming: _Claim | None = None
         self._suspect: tuple[Job, UUID] | None = None
         self._alone_since: float | None = None
         self._more = True
@@ -143,12 +155,16 @@ class Worker:
                 while self._stopped_at is None:
                     self._woken.clear()
                     wait_s = await self._guarded_step()
-                    if self._stopped_at is None:
+                    if self._stopped_at is None and self._claiming is None:
                         await heard(self._woken, self._clock, wait_s)
+                if self._claiming is not None:
+                    await self._guarded_step()
                 await self._drain()
                 for task in beside:
                     task.cancel()
         finally:
+            if self._claiming is not None:
+                self._claiming.answer.cancel()
             for run in self._running.values():
                 run.task.cancel()
 
@@ -162,35 +178,56 @@ class Worker:
             return self._health.failed(error)
 
     async def _step(self) -> float:
-        if self._heartbeat.session_id is None or not self._acks.accepting or not self._has_memory():
-            return self._poll_s()
-        if self._suspect is None and self._clock.monotonic() >= self._next_suspect:
-            await self._reserve_suspect(self._heartbeat.session_id)
-        if self._suspect is not None:
-            await self._serve_suspect()
-            return self._poll_s()
-        return await self._claim()
+        if self._claiming is None:
+            session_id = self._heartbeat.session_id
+            if session_id is None or not self._may_begin():
+                return self._poll_s()
+            if self._suspect is None and self._clock.monotonic() >= self._next_suspect:
+                await self._reserve_suspect(session_id)
+            if self._suspect is not None:
+                await self._serve_suspect()
+                return self._poll_s()
+            gap_s = self._next_claim - self._clock.monotonic()
+            if gap_s > 0:
+                await self._clock.sleep(gap_s)
+            self._begin_claim()
+            if self._claiming is None:
+                return self._poll_s()  # whatever changes this wakes us
+        return await self._end_claim(self._claiming)
 
-    async def _claim(self) -> float:
-        """Fill the free places; the seconds until the next look."""
-        gap_s = self._next_claim - self._clock.monotonic()
-        if gap_s > 0:
-            await self._clock.sleep(gap_s)
-        free = self._settings.concurrency - len(self._running)
+    def _may_begin(self) -> bool:
+        return self._acks.accepting and self._has_memory()
+
+    def _begin_claim(self, arriving: int = 0) -> None:
+        """Ask for as many jobs as there is room beside those that arrive, at most half of all."""
+        free = self._settings.concurrency - len(self._running) - arriving
         session_id = self._heartbeat.session_id
         if free <= 0 or session_id is None or self._stopped_at is not None:
-            return self._poll_s()  # whatever changes this wakes us
+            return
         self._next_claim = self._clock.monotonic() + self._settings.claim_gap_s
-        jobs = await self._jobs.claim(self._wanted, free, session_id)
+        demand = min(free, self._settings.concurrency - self._half)
+        answer = asyncio.create_task(self._jobs.claim(self._wanted, demand, session_id))
+        self._claiming = _Claim(answer, demand, session_id)
+
+    async def _end_claim(self, claim: _Claim) -> float:
+        """Start what *claim* has given; the seconds until the next look."""
+        try:
+            jobs = await claim.answer
+        finally:
+            self._claiming = None
         self._health.worked()
-        if jobs:
-            faultpoint("job.after_claim")
-        await self._start_all(jobs, session_id)
-        self._more = bool(jobs)
         if not jobs:
+            self._more = False
             return await self._idle_s()
+        faultpoint("job.after_claim")
+        self._more = True
         self._fruitless = 0
-        return self._poll_s() if len(jobs) == free else 0.0  # lanes may be uneven: ask until there is nothing
+        free = self._settings.concurrency - len(self._running) - len(jobs)
+        if free >= self._half and self._may_begin() and self._clock.monotonic() < self._next_suspect:
+            self._begin_claim(arriving=len(jobs))
+        for job in jobs:
+            self._start(job, claim.session_id)
+        return self._poll_s() if len(self._running) >= self._settings.concurrency else 0.0
 
     async def _idle_s(self) -> float:
         """Until the next job is due, at most a poll interval."""
@@ -208,21 +245,6 @@ class Worker:
 
     def _has_memory(self) -> bool:
         return self._memory is None or self._memory.may_claim()
-
-    async def _start_all(self, jobs: list[Job], session_id: UUID) -> None:
-        """Start half of them, let the loop run, start the others.
-
-        What ends at once makes room for the next claim, and the store works on that while the others run.
-        """
-        half = len(jobs) // 2
-        for job in jobs[:half]:
-            self._start(job, session_id)
-        try:
-            for _ in range(TURNS_TO_END):
-                await self._clock.sleep(0.0)
-        finally:
-            for job in jobs[half:]:
-                self._start(job, session_id)
 
     def _start(self, job: Job, session_id: UUID) -> None:
         if session_id != self._heartbeat.session_id:  # lost while the claim was under way
