@@ -8,6 +8,7 @@ from tests.lint.tree import PACKAGE, ROOT, files
 
 _TABLE = re.compile(r"CREATE TABLE (\w+) \((.*?)\n\)", re.DOTALL)
 _CHECK = re.compile(r"CHECK \((\w+) IN \(([^)]*)\)\)", re.DOTALL)
+_CASE = re.compile(r"\bCASE (\w+)\s(.*?)\bEND\b", re.DOTALL)
 _SECTION = re.compile(r"^#+ [^\n]*`(\w+\.\w+)`\n(.*?)(?=^#|\Z)", re.MULTILINE | re.DOTALL)
 _STATES = {"phase", "state", "status"}
 
@@ -17,7 +18,7 @@ def constrained(schema: str) -> dict[str, set[str]]:
     return {
         f"{table}.{column}": set(re.findall(r"'(\w+)'", words))
         for table, body in _TABLE.findall(schema)
-        for column, words in _CHECK.findall(body)
+        for column, words in _CHECK.findall(body) + _CASE.findall(body)
     }
 
 
@@ -50,7 +51,8 @@ SCHEMA = """
 CREATE TABLE job (
     state text CHECK (state IN ('a',
                                 'b')),
-    why text CHECK (why IN ('x'))
+    why text CHECK (why IN ('x')),
+    kind text CHECK (CASE kind WHEN 'k' THEN why IS NULL ELSE kind IN ('l') END)
 );
 """
 PAGE = """
@@ -70,6 +72,7 @@ PAGE = """
 
 
 def test_it_bites() -> None:
+    assert constrained(SCHEMA)["job.kind"] == {"k", "l"}
     assert differences(SCHEMA, PAGE) == []
     assert len(differences(SCHEMA, PAGE.replace("| `b` | then |\n", ""))) == 1
     assert len(differences(SCHEMA, PAGE.replace("`b`", "`c`"))) == 1

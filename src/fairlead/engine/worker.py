@@ -155,7 +155,7 @@ class Worker:
                 while self._stopped_at is None:
                     self._woken.clear()
                     wait_s = await self._guarded_step()
-                    if self._stopped_at is None and self._claiming is None:
+                    if self._claiming is None and self._stopped_at is None:
                         await heard(self._woken, self._clock, wait_s)
                 if self._claiming is not None:
                     await self._guarded_step()

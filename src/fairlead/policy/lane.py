@@ -116,6 +116,8 @@ def spread(jobs: Sequence[J], quantum: int = QUANTUM) -> list[J]:
 
     A job moves forward only past those that would be one too many; nobody else's order changes.
     """
+    if not _crowded(jobs, quantum):
+        return list(jobs)
     waiting: deque[J] = deque()
     started: list[J] = []
     in_a_row = 0
@@ -134,6 +136,17 @@ def spread(jobs: Sequence[J], quantum: int = QUANTUM) -> list[J]:
         while waiting and not _too_many(started, waiting[0], in_a_row, quantum):
             start(waiting.popleft())
     return [*started, *waiting]
+
+
+def _crowded(jobs: Sequence[HasTenant], quantum: int) -> bool:
+    tenant_id, in_a_row = None, 0
+    for job in jobs:
+        if job.tenant_id != tenant_id:
+            tenant_id, in_a_row = job.tenant_id, 0
+        in_a_row += 1
+        if in_a_row > quantum:
+            return True
+    return False
 
 
 def _too_many(started: Sequence[J], job: J, in_a_row: int, quantum: int) -> bool:

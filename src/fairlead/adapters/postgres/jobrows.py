@@ -15,7 +15,7 @@ from fairlead.policy.job import LONGEST_DELAY_S
 from fairlead.policy.payload import encode_args
 from fairlead.policy.safe import safe_text
 
-ARGS, STREAKS = 10, 11
+ARGS, STREAKS, FIELDS = 10, 11, 15
 """Among the columns of a claimed job."""
 MAX_CODE_BYTES = 200
 MAX_DETAILS_BYTES = 4 * 1024
@@ -127,8 +127,8 @@ def discarded_columns(outcomes: Sequence[Discarded]) -> dict[str, list[Any]]:
 
 
 def claimed_job(row: Row) -> Job:
-    """A row of job_claim, job_claimed or job_claim_suspect: the columns are the fields, in their order."""
-    columns = [*row.values()]
+    """A row of job_claim, job_claimed or job_claim_suspect: its first columns are the fields, in order."""
+    columns = [*row.values()][:FIELDS]
     columns[ARGS] = decoded(columns[ARGS])
     columns[STREAKS] = {} if columns[STREAKS] == "{}" else decoded(columns[STREAKS])
     return Job(*columns)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -45,6 +46,7 @@ from fairlead.policy.lane import spread
 COUNT_BOUND = 100_000
 WAKE_EVERY_S = 0.05
 """How often a claim looks for lanes whose time has come while those that are ready are enough."""
+_TURN = itemgetter("turn")
 LOST_FOR_S = 60.0  # longer than any statement is at work
 
 T = TypeVar("T")
@@ -92,7 +94,8 @@ class PostgresJobStore:
             "demand": demand,
             "wake": wake,
         }
-        jobs = await self._claim(statement("job_claim"), session_id, query)
+        rows = await self._claim(statement("job_claim"), session_id, query)
+        jobs = spread([claimed_job(row) for row in sorted(rows, key=_TURN)])
         if len(jobs) < demand:
             self._next_wake = moment
         return jobs
@@ -101,21 +104,20 @@ class PostgresJobStore:
         """See the port."""
         query = {"queues": wanted.queues, "kinds": wanted.kinds, "providers": wanted.providers}
         found = await self._claim(statement("job_claim_suspect"), session_id, query)
-        return found[0] if found else None
+        return claimed_job(found[0]) if found else None
 
-    async def _claim(self, claim: Statement, session_id: UUID, query: Mapping[str, object]) -> list[Job]:
+    async def _claim(self, claim: Statement, session_id: UUID, query: Mapping[str, object]) -> list[Row]:
         await self._hand_back_lost()
         seed = self._ids.lease_id()
         who = {"session_id": session_id, "lease_seed": seed}
         try:
-            rows = await self._database.again(
+            return await self._database.again(
                 lambda: self._database.fetch(claim, **query, **who),
                 lambda: self._database.fetch(statement("job_claimed"), **who),
             )
         except (CommitInDoubt, asyncio.CancelledError):
             self._lost[seed] = (session_id, asyncio.get_running_loop().time() + LOST_FOR_S)
             raise
-        return spread([claimed_job(row) for row in rows])
 
     async def _hand_back_lost(self) -> None:
         """Give back what claims took whose answers never came, for as long as they may still be at work."""

@@ -21,9 +21,6 @@ $$;
 
 -- A plain column, filled in once: a generated one is worked out anew for each update of a job, or at least prepared
 -- for it (PostgreSQL reads its expression again for every row that is updated). Who raises a priority sets it too.
-ALTER TABLE job ADD COLUMN lane_id uuid NOT NULL
-    GENERATED ALWAYS AS (lane_of(queue, kind, provider, priority, tenant_id, group_key)) STORED;
-ALTER TABLE job ALTER COLUMN lane_id DROP EXPRESSION;
 CREATE FUNCTION job_lane() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     NEW.lane_id := lane_of(NEW.queue, NEW.kind, NEW.provider, NEW.priority, NEW.tenant_id, NEW.group_key);
@@ -31,10 +28,11 @@ BEGIN
 END $$;
 -- for inserts that say nothing of lanes, those of the version before among them
 CREATE TRIGGER job_lane BEFORE INSERT ON job FOR EACH ROW WHEN (NEW.lane_id IS NULL) EXECUTE FUNCTION job_lane();
+UPDATE job SET lane_id = lane_of(queue, kind, provider, priority, tenant_id, group_key);
+ALTER TABLE job ALTER COLUMN lane_id SET NOT NULL;
 
 CREATE INDEX job_lane_idx ON job (lane_id, run_at, job_id) WHERE state = 'available' AND crash_count = 0;
--- for caps: what runs of a tenant, and of a group
-CREATE INDEX job_running_tenant_idx ON job (tenant_id) WHERE state = 'running';
+-- for caps: what runs of a group
 CREATE INDEX job_running_group_idx ON job (group_key) WHERE state = 'running' AND group_key <> '';
 
 -- Which lanes there are: the one unique key, in rows that never change.
@@ -46,32 +44,32 @@ CREATE TABLE lane_name (
 CREATE INDEX lane_name_tenant_idx ON lane_name (tenant_id, group_key);
 CREATE INDEX lane_name_group_idx ON lane_name (group_key) WHERE group_key <> '';
 
--- And one CHECK only: PostgreSQL reads the text of each one again for every claim. park_reason is due, empty, cap or
--- pause; a parked lane has both a reason and wake_at, no other lane has one.
+-- In the order and with the one CHECK that make an update cheap (see job). park_reason is due, empty, cap or pause; a
+-- parked lane has both a reason and wake_at, no other lane has one.
 CREATE TABLE lane (
     lane_id uuid NOT NULL,
-    queue text NOT NULL,
-    kind text NOT NULL,
-    provider text NOT NULL,
-    tenant_id text NOT NULL,
-    group_key text NOT NULL,
-    priority smallint NOT NULL,
-    -- the class it is served in: its priority, or a more urgent one after a long wait
-    level smallint NOT NULL,
-    state text NOT NULL CHECK (state IN ('ready', 'parked', 'idle')),
-    park_reason text,
-    wake_at timestamptz,
     vtime bigint NOT NULL,
-    -- 1000 / weight, and whether a cap holds for its tenant or group: copies of what is set for them
-    stride integer NOT NULL DEFAULT 1000,
-    capped boolean NOT NULL DEFAULT false,
     -- no job before (mark_at, mark_id) is available: where a claim begins to read
     mark_at timestamptz NOT NULL DEFAULT '-infinity',
     mark_id uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',
     served bigint NOT NULL DEFAULT 0,
-    in_a_row integer NOT NULL DEFAULT 0,
     -- when it was last served or made ready: since then it waits for its turn
-    served_at timestamptz NOT NULL DEFAULT now()
+    served_at timestamptz NOT NULL DEFAULT now(),
+    -- 1000 / weight, and whether a cap holds for its tenant or group: copies of what is set for them
+    stride integer NOT NULL DEFAULT 1000,
+    in_a_row integer NOT NULL DEFAULT 0,
+    priority smallint NOT NULL,
+    -- the class it is served in: its priority, or a more urgent one after a long wait
+    level smallint NOT NULL,
+    state text NOT NULL CHECK (state IN ('ready', 'parked', 'idle')),
+    capped boolean NOT NULL DEFAULT false,
+    tenant_id text NOT NULL,
+    queue text NOT NULL,
+    kind text NOT NULL,
+    provider text NOT NULL,
+    group_key text NOT NULL,
+    park_reason text,
+    wake_at timestamptz
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.2);
 CREATE INDEX lane_find_idx ON lane (lane_id, vtime);

@@ -50,7 +50,7 @@ END $$;
 -- stands, held or not; if all are held, they share what their line may give.
 CREATE FUNCTION lane_lines(held tid[], lasts bigint[]) RETURNS TABLE (
     o bigint, line bigint, place bigint, size bigint, start bigint, step bigint, past bigint, last bigint, rest boolean)
-LANGUAGE sql VOLATILE AS $$
+LANGUAGE sql STABLE AS $$
     WITH lined AS (
         SELECT h.o, h.last, lane.queue, lane.level, lane.vtime, lane.tenant_id, lane.stride::float8, max(h.last) OVER w AS last_of_all,
             row_number() OVER w AS place, count(*) OVER w AS size, min(lane.vtime) OVER w AS start,
@@ -79,7 +79,7 @@ $$;
 -- For each line, in the order of their starts: where it starts, and the charge of a job. And how far all may go: who
 -- stands behind a line is not known.
 CREATE FUNCTION lane_starts(held tid[], lasts bigint[], OUT starts bigint[], OUT steps bigint[], OUT bound bigint)
-LANGUAGE sql VOLATILE AS $$
+LANGUAGE sql STABLE AS $$
     SELECT array_agg(start ORDER BY line) FILTER (WHERE place = 0),
         array_agg(step ORDER BY line) FILTER (WHERE place = 0),
         min(past) FILTER (WHERE rest AND place = size - 1)
@@ -88,7 +88,7 @@ $$;
 
 -- How many jobs each lane gives of what its line may give, the virtual time of the first, and from one to the next.
 CREATE FUNCTION lane_shares(held tid[], lasts bigint[], line_takes integer[],
-    OUT takes integer[], OUT bases bigint[], OUT steps bigint[]) LANGUAGE sql VOLATILE AS $$
+    OUT takes integer[], OUT bases bigint[], OUT steps bigint[]) LANGUAGE sql STABLE AS $$
     SELECT array_agg(CASE WHEN rest THEN till - since
                           ELSE given / size + (place < given % size)::integer END::integer ORDER BY o),
         array_agg(start + step * CASE WHEN rest THEN since ELSE place END ORDER BY o),
@@ -102,7 +102,7 @@ $$;
 
 -- Where each lane stands after it gave so many.
 CREATE FUNCTION lane_afters(held tid[], lasts bigint[], line_takes integer[], given integer[]) RETURNS bigint[]
-LANGUAGE sql VOLATILE AS $$
+LANGUAGE sql STABLE AS $$
     SELECT array_agg(CASE
         WHEN NOT rest THEN start + step * jobs + 3 * step * place
         -- one that has not come to its end stays in front
@@ -117,21 +117,15 @@ CREATE FUNCTION job_is_free(marked tid) RETURNS boolean LANGUAGE sql VOLATILE AS
 $$;
 
 -- When the next job of a lane is due that has nothing due now.
-CREATE FUNCTION lane_next_at(held tid) RETURNS timestamptz LANGUAGE sql VOLATILE AS $$
+CREATE FUNCTION lane_next_at(of_lane uuid) RETURNS timestamptz LANGUAGE sql STABLE AS $$
     SELECT run_at FROM job
-    WHERE lane_id = (SELECT l.lane_id FROM lane l WHERE l.ctid = held) AND state = 'available' AND crash_count = 0
+    WHERE lane_id = of_lane AND state = 'available' AND crash_count = 0
         AND run_at > now() AND (expires_at IS NULL OR expires_at > now())
     ORDER BY run_at LIMIT 1
 $$;
 
--- How many of the lanes' numbers in `os` each of the lanes 1 to n has.
-CREATE FUNCTION lane_counts(n integer, os bigint[]) RETURNS integer[] LANGUAGE sql IMMUTABLE AS $$
-    SELECT array_agg((SELECT count(*) FROM unnest(os) AS found (o) WHERE found.o = lane.o)::integer ORDER BY lane.o)
-    FROM generate_series(1, n) AS lane (o)
-$$;
-
--- Claim up to `demand` due jobs, lane by lane: classes strictly, within a class by virtual time. The order of the
--- rows is the order to start them in. Several statements, because a cap is exact only if what runs is counted by a
+-- Claim up to `demand` due jobs, lane by lane: classes strictly, within a class by virtual time. `turn` is the
+-- order to start them in. Several statements, because a cap is exact only if what runs is counted by a
 -- snapshot taken after the cap's row was locked (READ COMMITTED, R17); and small ones with arrays between them, because
 -- one statement that does it all costs as much to set up as to carry out.
 --
@@ -142,18 +136,16 @@ CREATE FUNCTION job_claim(
 RETURNS TABLE (
     job_id uuid, lease_id bigint, queue text, kind text, tenant_id text, provider text, group_key text,
     priority smallint, attempt integer, crash_count smallint, args jsonb, streaks jsonb, replay_of uuid,
-    created_at timestamptz, waited_s float8
+    created_at timestamptz, waited_s float8, turn bigint
 ) LANGUAGE plpgsql
 -- all that is read here are short ranges of indexes in their order, whatever the statistics of the day say
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET lock_timeout = '1s' AS $$
 #variable_conflict use_column
 DECLARE
-    want integer := demand; lanes integer; looked integer := 0; from_at integer := 0; plain boolean;
-    held record; other record; named record; taken record;
-    bases bigint[]; steps bigint[]; afters bigint[]; bound bigint; rooms integer[]; line_takes integer[];
-    takes integer[]; ends integer[]; ks integer[]; seen integer[];
-    parts float8; sums float8; level float8; ideal float8; given integer; clock bigint; passed_over boolean; more bigint[];
-    passes integer := 0;
+    want integer := demand; lanes integer; looked integer := 0; from_at integer := 0; passes integer := 0;
+    held record; other record; tenants integer; plain boolean; rooms integer[];
+    bases bigint[]; steps bigint[]; bound bigint; line_takes integer[]; takes integer[];
+    parts float8; sums float8; level float8; ideal float8; given integer; clock bigint; taken tid[]; turns bigint[];
 BEGIN
     WHILE want > 0 AND passes < 16 LOOP  -- more is for the next claim
         passes := passes + 1;
@@ -171,17 +163,17 @@ BEGIN
                      WHERE w.session_id = claimer AND w.lost_at IS NULL AND w.stopped_at IS NULL)
             GROUP BY f.queue, f.level ORDER BY at
         ) AS turn CROSS JOIN LATERAL (
-            SELECT count(*)::integer AS n, array_agg(near.tid ORDER BY near.vtime) AS tids,
-                array_agg(near.vtime ORDER BY near.vtime) AS vtimes,
+            SELECT count(*)::integer AS n, array_agg(near.tid) AS tids, array_agg(near.vtime) AS vtimes,
                 array_agg((SELECT s.vtime FROM lane s  -- the last of its tenant's line
                            WHERE s.queue = turn.queue AND s.level = turn.level AND s.tenant_id = near.tenant_id
                                AND s.state = 'ready'
-                           ORDER BY s.vtime DESC LIMIT 1) ORDER BY near.vtime) AS lasts,
-                count(DISTINCT near.tenant_id)::integer AS tenants, min(near.tenant_id) AS tenant_id,
+                           ORDER BY s.vtime DESC LIMIT 1)) AS lasts,
+                array_agg(near.tenant_id) AS tenant_ids, array_agg(near.group_key) AS group_keys,
                 bool_or(near.capped) AS capped, min(near.stride) AS least_stride, max(near.stride) AS stride
             FROM (
                 SELECT near.* FROM unnest(turn.kinds, turn.floors) AS k (kind, floor) CROSS JOIN LATERAL (
-                    SELECT lane.ctid AS tid, lane.tenant_id, lane.vtime, lane.stride::bigint, lane.capped FROM lane
+                    SELECT lane.ctid AS tid, lane.tenant_id, lane.group_key, lane.vtime, lane.stride::bigint, lane.capped
+                    FROM lane
                     WHERE lane.queue = turn.queue AND lane.kind = k.kind AND lane.level = turn.level
                         AND lane.state = 'ready' AND lane.vtime >= k.floor
                         AND (cardinality(providers) = 0 OR lane.provider = ANY(providers))
@@ -202,42 +194,40 @@ BEGIN
             looked := 0;
             from_at := held.at + 1;
         END IF;
-        IF held.n = lanes AND held.tenants = 1 AND want > 3 THEN
+        tenants := CASE WHEN held.lasts = held.vtimes THEN held.n
+                        ELSE (SELECT count(DISTINCT t.tenant_id) FROM unnest(held.tenant_ids) AS t (tenant_id)) END;
+        IF held.n = lanes AND tenants = 1 AND want > 3 THEN
             -- all of one tenant: its quantum holds only if it is seen who else waits
             SELECT l.* INTO other FROM unnest(held.kinds) AS k (kind) CROSS JOIN LATERAL (
                 SELECT near.* FROM (
-                    SELECT lane.ctid AS tid, lane.tenant_id, lane.vtime, lane.capped FROM lane
+                    SELECT lane.ctid AS tid, lane.tenant_id, lane.group_key, lane.vtime, lane.capped FROM lane
                     WHERE lane.queue = held.queue AND lane.kind = k.kind AND lane.level = held.level
                         AND lane.state = 'ready' AND lane.vtime >= held.vtimes[held.n]
                         AND (cardinality(providers) = 0 OR lane.provider = ANY(providers))
                     ORDER BY lane.vtime LIMIT 100) AS near
-                WHERE near.tenant_id <> held.tenant_id LIMIT 1) AS l
+                WHERE near.tenant_id <> held.tenant_ids[1] LIMIT 1) AS l
             ORDER BY l.vtime LIMIT 1;
             IF FOUND THEN
                 PERFORM FROM lane WHERE lane.ctid = other.tid FOR UPDATE SKIP LOCKED;
             END IF;
             IF FOUND THEN
-                SELECT held.at, held.queue, held.level, held.kinds, held.n + 1 AS n, held.tids || other.tid AS tids,
-                    held.vtimes || other.vtime AS vtimes,
-                    held.lasts || lane_last(held.queue, held.level, other.tenant_id) AS lasts,
-                    2 AS tenants, held.capped OR other.capped AS capped, 0::bigint AS least_stride, held.stride
-                INTO held;
+                tenants := 2;
+                held.n := held.n + 1;
+                held.tids := held.tids || other.tid;
+                held.vtimes := held.vtimes || other.vtime;
+                held.lasts := held.lasts || lane_last(held.queue, held.level, other.tenant_id);
+                held.tenant_ids := held.tenant_ids || other.tenant_id;
+                held.group_keys := held.group_keys || other.group_key;
+                held.capped := held.capped OR other.capped;
             END IF;
         END IF;
 
-        rooms := NULL;
-        IF held.capped THEN
-            SELECT array_agg(lane.tenant_id ORDER BY h.o) AS tenants, array_agg(lane.group_key ORDER BY h.o) AS groups
-            INTO named FROM unnest(held.tids) WITH ORDINALITY AS h (tid, o) JOIN lane ON lane.ctid = h.tid;
-            rooms := lane_rooms(named.tenants, named.groups, want);
-        END IF;
         -- the virtual time of each lane's first job, and from one of its jobs to the next; or of each line
-        plain := held.tenants = held.n AND held.least_stride = held.stride;
+        plain := tenants = held.n AND held.least_stride = held.stride;
         IF plain THEN
             bases := held.vtimes;
             steps := array_fill(held.stride, ARRAY[held.n]);
             bound := NULL;
-            afters := NULL;
         ELSE
             SELECT * INTO bases, steps, bound FROM lane_starts(held.tids, held.lasts);
         END IF;
@@ -263,87 +253,72 @@ BEGIN
             line_takes := takes;
             SELECT * INTO takes, bases, steps FROM lane_shares(held.tids, held.lasts, line_takes);
         END IF;
-        given := 0;
-        ends := '{}';
-        FOR i IN 1..held.n LOOP
-            IF rooms[i] < takes[i] THEN
-                takes[i] := greatest(0, rooms[i]);
-            END IF;
-            given := given + takes[i];
-            ends[i] := given;
-        END LOOP;
-
-        -- and one job more of each lane: it tells whether there is more
-        SELECT count(*) FILTER (WHERE wanted)::integer AS n, array_agg(job.tid) FILTER (WHERE wanted) AS tids,
-            array_agg(job.run_at) FILTER (WHERE wanted) AS run_ats,
-            array_agg(job.job_id) FILTER (WHERE wanted) AS job_ids,
-            array_agg(h.o) FILTER (WHERE wanted) AS os, coalesce(array_agg(h.o) FILTER (WHERE NOT wanted), '{}') AS more,
-            bool_and(NOT wanted OR NOT job.marked OR job_is_free(job.tid) IS TRUE) IS NOT FALSE AS free
-        INTO taken
-        FROM unnest(held.tids) WITH ORDINALITY AS h (tid, o) JOIN lane ON lane.ctid = h.tid CROSS JOIN LATERAL (
-            SELECT first.*, row_number() OVER () <= takes[h.o] AS wanted FROM (SELECT j.ctid AS tid, j.run_at, j.job_id, j.xmax <> '0'::xid AS marked FROM job j
-            WHERE j.lane_id = lane.lane_id AND j.state = 'available' AND j.crash_count = 0
-                AND (j.run_at, j.job_id) >= (lane.mark_at, lane.mark_id) AND j.run_at <= now()
-                AND (j.expires_at IS NULL OR j.expires_at > now())
-            ORDER BY j.run_at, j.job_id LIMIT takes[h.o] + 1) AS first) AS job;
-        IF taken.n < given AND (taken.n > 0 OR rooms IS NOT NULL) THEN  -- others may have what these had not
-            from_at := held.at;
-        END IF;
-        passed_over := NOT taken.free;
-        more := taken.more;
-        ks := takes;
-        seen := takes;
-        IF taken.n < given OR passed_over THEN
-            seen := lane_counts(held.n, taken.os);
-            IF passed_over THEN
-                SELECT count(*)::integer AS n, array_agg(f.tid ORDER BY f.i) AS tids,
-                    array_agg(f.run_at ORDER BY f.i) AS run_ats, array_agg(f.job_id ORDER BY f.i) AS job_ids,
-                    array_agg(f.o ORDER BY f.i) AS os
-                INTO taken FROM unnest(taken.tids, taken.run_ats, taken.job_ids, taken.os)
-                    WITH ORDINALITY AS f (tid, run_at, job_id, o, i)
-                WHERE job_is_free(f.tid);
-            END IF;
-            ks := lane_counts(held.n, taken.os);
-            given := 0;
+        rooms := NULL;
+        IF held.capped THEN
+            rooms := lane_rooms(held.tenant_ids, held.group_keys, want);
             FOR i IN 1..held.n LOOP
-                given := given + ks[i];
-                ends[i] := given;
+                IF rooms[i] < takes[i] THEN
+                    given := given - takes[i] + greatest(0, rooms[i]);
+                    takes[i] := greatest(0, rooms[i]);
+                END IF;
             END LOOP;
         END IF;
-        IF NOT plain THEN
-            afters := lane_afters(held.tids, held.lasts, line_takes, ks);
-        END IF;
 
-        UPDATE lane SET  -- those served go to the end of their tenant's line; those with nothing to give leave it
-            vtime = CASE WHEN now.k = 0 THEN lane.vtime
-                         WHEN lane.level <> lane.priority  -- it had aged, and goes home
-                         THEN lane_start(lane.queue, lane.priority, lane.kind) + lane.stride * now.k
-                         ELSE coalesce(afters[o], greatest(
-                             lane.vtime + lane.stride::bigint * now.k,
-                             CASE WHEN held.lasts[o] > lane.vtime THEN held.lasts[o] + 3 * lane.stride END)) END,
-            level = CASE WHEN now.k = 0 THEN lane.level ELSE lane.priority END,
-            served = lane.served + now.k,
-            in_a_row = CASE WHEN now.k = 0 THEN lane.in_a_row WHEN held.tenants = 1 THEN now.k ELSE least(now.k, 3) END,
-            served_at = CASE WHEN now.k > 0 THEN now() ELSE lane.served_at END,
-            -- what was passed over is before the mark that this would be
-            mark_at = CASE WHEN now.k > 0 AND NOT passed_over THEN least(taken.run_ats[ends[o]], now() - interval '1 second')
-                           ELSE lane.mark_at END,
-            mark_id = CASE WHEN now.k = 0 OR passed_over THEN lane.mark_id
-                           WHEN taken.run_ats[ends[o]] < now() - interval '1 second' THEN taken.job_ids[ends[o]]
-                           ELSE '00000000-0000-0000-0000-000000000000' END,
-            state = CASE WHEN now.why IS NULL THEN 'ready' ELSE 'parked' END,
-            park_reason = CASE now.why WHEN 'dry' THEN CASE WHEN now.next_at IS NULL THEN 'empty' ELSE 'due' END
-                                       ELSE now.why END,
-            wake_at = CASE now.why WHEN 'cap' THEN now() + interval '1 second'
-                                   WHEN 'dry' THEN coalesce(now.next_at, now() + interval '1 second') END
-        FROM (
-            SELECT h.o, h.tid, ks[h.o] AS k,
-                CASE WHEN rooms[h.o] = 0 THEN 'cap' WHEN h.o <> ALL(more) AND NOT passed_over OR seen[h.o] < takes[h.o] THEN 'dry' END AS why,
-                CASE WHEN h.o <> ALL(more) AND NOT passed_over OR seen[h.o] < takes[h.o] THEN lane_next_at(h.tid) END
-                    AS next_at
-            FROM unnest(held.tids) WITH ORDINALITY AS h (tid, o)
-        ) AS now
-        WHERE lane.ctid = now.tid AND (now.k > 0 OR now.why IS NOT NULL);
+        WITH found AS MATERIALIZED (  -- one job more of each lane tells whether there is more
+            SELECT h.o, lane.ctid AS lane_tid, lane.lane_id, f.*, takes[h.o] AS take,
+                least(cardinality(f.tids), takes[h.o]) AS k
+            FROM unnest(held.tids) WITH ORDINALITY AS h (tid, o) JOIN lane ON lane.ctid = h.tid CROSS JOIN LATERAL (
+                SELECT count(*)::integer AS seen, coalesce(array_agg(first.tid) FILTER (WHERE first.free), '{}') AS tids,
+                    (array_agg(first.run_at))[count(*)::integer] AS last_at, (array_agg(first.job_id))[count(*)::integer] AS last_id
+                FROM (
+                    SELECT j.ctid AS tid, j.run_at, j.job_id, j.xmax = '0'::xid OR job_is_free(j.ctid) IS TRUE AS free
+                    FROM job j
+                    WHERE j.lane_id = lane.lane_id AND j.state = 'available' AND j.crash_count = 0
+                        AND (j.run_at, j.job_id) >= (lane.mark_at, lane.mark_id) AND j.run_at <= now()
+                        AND (j.expires_at IS NULL OR j.expires_at > now())
+                    ORDER BY j.run_at, j.job_id LIMIT takes[h.o] + 1) AS first) AS f
+        ),
+        served AS (  -- those served go to the end of their tenant's line; those with nothing to give leave it
+            UPDATE lane SET
+                vtime = CASE WHEN now.k = 0 THEN lane.vtime
+                             WHEN lane.level <> lane.priority  -- it had aged, and goes home
+                             THEN lane_start(lane.queue, lane.priority, lane.kind) + lane.stride * now.k
+                             ELSE coalesce(now.after, greatest(
+                                 lane.vtime + lane.stride::bigint * now.k,
+                                 CASE WHEN held.lasts[o] > lane.vtime THEN held.lasts[o] + 3 * lane.stride END)) END,
+                level = CASE WHEN now.k = 0 THEN lane.level ELSE lane.priority END,
+                served = lane.served + now.k,
+                in_a_row = CASE WHEN now.k = 0 THEN lane.in_a_row WHEN tenants = 1 THEN now.k ELSE least(now.k, 3) END,
+                served_at = CASE WHEN now.k > 0 THEN now() ELSE lane.served_at END,
+                mark_at = CASE WHEN now.marks THEN least(now.last_at, now() - interval '1 second')
+                               ELSE lane.mark_at END,
+                mark_id = CASE WHEN NOT now.marks THEN lane.mark_id
+                               WHEN now.last_at < now() - interval '1 second' THEN now.last_id
+                               ELSE '00000000-0000-0000-0000-000000000000' END,
+                state = CASE WHEN now.why IS NULL THEN 'ready' ELSE 'parked' END,
+                park_reason = CASE now.why WHEN 'dry' THEN CASE WHEN now.next_at IS NULL THEN 'empty' ELSE 'due' END
+                                           ELSE now.why END,
+                wake_at = CASE now.why WHEN 'cap' THEN now() + interval '1 second'
+                                       WHEN 'dry' THEN coalesce(now.next_at, now() + interval '1 second') END
+            FROM (
+                SELECT found.*,
+                    k > 0 AND cardinality(tids) = seen AS marks,  -- what was passed over would be before the mark
+                    CASE WHEN rooms[o] = 0 THEN 'cap' WHEN seen <= take THEN 'dry' END AS why,
+                    CASE WHEN seen <= take THEN lane_next_at(lane_id) END AS next_at,
+                    (CASE WHEN NOT plain THEN (
+                        SELECT lane_afters(held.tids, held.lasts, line_takes, array_agg(f.k ORDER BY f.o)) FROM found f)
+                     END)[o] AS after
+                FROM found
+            ) AS now
+            WHERE lane.ctid = now.lane_tid AND (now.k > 0 OR now.why IS NOT NULL)
+        )
+        -- by virtual time: lanes give their jobs in turn; those of the next pass follow
+        SELECT array_agg(job.tid), array_agg(passes * (1::bigint << 48) + bases[o] - bases[1] + steps[o] * (job.i - 1))
+        INTO taken, turns
+        FROM found CROSS JOIN LATERAL unnest(tids[1:k]) WITH ORDINALITY AS job (tid, i);
+        IF cardinality(taken) < given OR taken IS NULL AND rooms IS NOT NULL THEN  -- others may have what these had not
+            from_at := held.at;
+        END IF;
         clock := setval('lane_clock', greatest(ceil(level)::bigint, pg_sequence_last_value('lane_clock')));
 
         RETURN QUERY
@@ -351,14 +326,11 @@ BEGIN
             state = 'running', attempt = job.attempt + 1, started_at = now(), session_id = claimer,
             -- a fence per job from one random number per claim (R1): 63 bits, compared by equality only
             lease_id = uuid_hash_extended(job.job_id, lease_seed) & 9223372036854775807
-        FROM (  -- by virtual time: lanes give their jobs in turn
-            SELECT f.tid FROM unnest(taken.tids, taken.os) WITH ORDINALITY AS f (tid, o, i)
-            ORDER BY bases[f.o] + steps[f.o] * (f.i - 1 - ends[f.o] + ks[f.o]), f.o
-        ) AS pick
+        FROM unnest(taken, turns) AS pick (tid, turn)
         WHERE job.ctid = pick.tid AND job.state = 'available'
         RETURNING job.job_id, job.lease_id, job.queue, job.kind, job.tenant_id, job.provider, job.group_key,
             job.priority, job.attempt, job.crash_count, job.args, job.streaks, job.replay_of, job.created_at,
-            date_part('epoch', now() - job.run_at);
+            date_part('epoch', now() - job.run_at), pick.turn;
         GET DIAGNOSTICS given = ROW_COUNT;
         want := want - given;
     END LOOP;
