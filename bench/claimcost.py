@@ -99,7 +99,7 @@ class Side:
         who = {name: values[name] for name in ("session_id", "lease_seed")}
         mine = await self.queue.database.fetch(statement("job_claimed"), **who)
         columns = {"job_ids": [row["job_id"] for row in mine], "lease_ids": [row["lease_id"] for row in mine]}
-        await self.queue.database.fetch(statement("job_complete"), **columns, results=[None] * len(mine))
+        await self.queue.database.fetch(statement("job_complete"), **columns, results=None)
         return len(mine)
 
     def each(self, column: int) -> float:

@@ -132,7 +132,7 @@ async def buffers_of_a_drain(database: Database, *, floors: bool = True) -> list
         spent.append((plan.buffers, plan.rows))
         mine = await database.fetch(statement("job_claimed"), session_id=session_id, lease_seed=seed)
         done = {name: [row[name[:-1]] for row in mine] for name in ("job_ids", "lease_ids")}
-        await database.fetch(statement("job_complete"), **done, results=[None] * len(mine))
+        await database.fetch(statement("job_complete"), **done, results=None)
     sql = "SELECT count(*) AS jobs FROM job WHERE queue = 'default' AND state = 'available'"
     [left] = await rows(database, sql)
     assert left["jobs"] == 0

@@ -173,7 +173,7 @@ async def test_outcomes_are_written_by_the_primary_key(full: Database) -> None:
     nothing: list[object] = [None] * BATCH
     failures = ['{"category": "transient_server", "code": "c", "reason": "r"}'] * BATCH
     for name, values in {
-        "job_complete": {"results": nothing},
+        "job_complete": {"results": None},
         "job_reschedule": {"delays_s": [1.0] * BATCH, "failures": nothing, "streaks": nothing},
         "job_cancel_running": {"results": nothing},
         "job_discard": {

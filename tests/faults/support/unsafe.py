@@ -211,7 +211,7 @@ class FaultRuntime(Runtime):
             unsent, anyhow = "held.phase = 'intent' AND held.sent_at IS NULL\n", "true\n"
             _alter(credentials_module, "rotation_claim", unsent, anyhow)
         if "no_lease_check" in self.unsafe:
-            _alter(jobs_module, "job_complete", " AND job.lease_id = input.lease_id", "")
+            _alter(jobs_module, "job_complete", "lease_id = ANY(", "0 <> ALL(")
 
     @property
     def refresh_settings(self) -> RefreshSettings:

@@ -9,13 +9,13 @@ from uuid import UUID
 
 from fairlead.adapters.postgres.driver import Row
 from fairlead.adapters.postgres.jsonb import decoded, encoded, tamed
-from fairlead.engine.ports import Discarded, FailureRecord, Job, JobView, NewJob, Rescheduled
+from fairlead.engine.ports import Completed, Discarded, FailureRecord, Job, JobView, NewJob, Rescheduled
 from fairlead.errors import InputInvalid
 from fairlead.policy.job import LONGEST_DELAY_S
 from fairlead.policy.payload import encode_args
 from fairlead.policy.safe import safe_text
 
-ARGS, STREAKS, FIELDS = 10, 11, 15
+ARGS, STREAKS = 10, 11
 """Among the columns of a claimed job."""
 MAX_CODE_BYTES = 200
 MAX_DETAILS_BYTES = 4 * 1024
@@ -101,6 +101,12 @@ def failure_text(failure: FailureRecord) -> str:
     return f'{tamed(fields).removesuffix("}")},"details":{details}}}'
 
 
+def results_text(outcomes: Sequence[Completed]) -> str | None:
+    """A JSON object of what these gave, by job id; None where nothing was given."""
+    given = [f'"{o.job_id}":{tamed(o.result)}' for o in outcomes if o.result is not None]
+    return "{" + ",".join(given) + "}" if given else None
+
+
 def cancel_text(reason: str) -> str:
     """JSON of what a cancelled job keeps as its result."""
     return tamed({"cancelled": safe_text(reason)})
@@ -127,8 +133,8 @@ def discarded_columns(outcomes: Sequence[Discarded]) -> dict[str, list[Any]]:
 
 
 def claimed_job(row: Row) -> Job:
-    """A row of job_claim, job_claimed or job_claim_suspect: its first columns are the fields, in order."""
-    columns = [*row.values()][:FIELDS]
+    """A row of job_claim, job_claimed or job_claim_suspect: its columns are the fields, in order."""
+    columns = [*row.values()]
     columns[ARGS] = decoded(columns[ARGS])
     columns[STREAKS] = {} if columns[STREAKS] == "{}" else decoded(columns[STREAKS])
     return Job(*columns)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from operator import itemgetter
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -23,8 +22,8 @@ from fairlead.adapters.postgres.jobrows import (
     discarded_columns,
     job_view,
     rescheduled_columns,
+    results_text,
 )
-from fairlead.adapters.postgres.jsonb import tamed
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sqlfiles import Statement, statement
 from fairlead.adapters.postgres.wakeups import WakeUps
@@ -46,11 +45,10 @@ from fairlead.policy.lane import spread
 COUNT_BOUND = 100_000
 WAKE_EVERY_S = 0.05
 """How often a claim looks for lanes whose time has come while those that are ready are enough."""
-_TURN = itemgetter("turn")
 LOST_FOR_S = 60.0  # longer than any statement is at work
 
 T = TypeVar("T")
-Columns = dict[str, list[Any]]
+Columns = dict[str, Any]
 
 
 class PostgresJobStore:
@@ -95,7 +93,7 @@ class PostgresJobStore:
             "wake": wake,
         }
         rows = await self._claim(statement("job_claim"), session_id, query)
-        jobs = spread([claimed_job(row) for row in sorted(rows, key=_TURN)])
+        jobs = spread([claimed_job(row) for row in rows])
         if len(jobs) < demand:
             self._next_wake = moment
         return jobs
@@ -262,8 +260,7 @@ def _writes(outcomes: Sequence[Outcome]) -> list[tuple[Statement, Columns]]:
     discarded = [outcome for outcome in outcomes if isinstance(outcome, Discarded)]
     writes: list[tuple[Statement, Columns]] = []
     if completed:
-        done = [None if outcome.result is None else tamed(outcome.result) for outcome in completed]
-        writes.append((statement("job_complete"), _leases(completed) | {"results": done}))
+        writes.append((statement("job_complete"), _leases(completed) | {"results": results_text(completed)}))
     if rescheduled:
         columns = _leases(rescheduled) | rescheduled_columns(rescheduled)
         writes.append((statement("job_reschedule"), columns))

@@ -124,19 +124,20 @@ CREATE FUNCTION lane_next_at(of_lane uuid) RETURNS timestamptz LANGUAGE sql STAB
     ORDER BY run_at LIMIT 1
 $$;
 
--- Claim up to `demand` due jobs, lane by lane: classes strictly, within a class by virtual time. `turn` is the
--- order to start them in. Several statements, because a cap is exact only if what runs is counted by a
--- snapshot taken after the cap's row was locked (READ COMMITTED, R17); and small ones with arrays between them, because
--- one statement that does it all costs as much to set up as to carry out.
+-- Claim up to `demand` due jobs, lane by lane: classes strictly, within a class by virtual time. The order of the
+-- rows is the order to start them in. With `wake`, lanes whose time has come are made ready first. Several statements,
+-- because a cap is exact only if what runs is counted by a snapshot taken after the cap's row was locked (READ
+-- COMMITTED, R17); and small ones with arrays between them, because one statement that does it all costs as much to set
+-- up as to carry out.
 --
 -- Jobs are not locked before they are updated: who holds a lane is the only claimer there. Somebody else may be at a
 -- job all the same (a cancel, a raised priority); such a row has a mark (xmax), and is passed over if it is locked.
 CREATE FUNCTION job_claim(
-    claimer uuid, lease_seed bigint, queues text[], kinds text[], providers text[], demand integer)
+    claimer uuid, lease_seed bigint, queues text[], kinds text[], providers text[], demand integer, wake boolean)
 RETURNS TABLE (
     job_id uuid, lease_id bigint, queue text, kind text, tenant_id text, provider text, group_key text,
     priority smallint, attempt integer, crash_count smallint, args jsonb, streaks jsonb, replay_of uuid,
-    created_at timestamptz, waited_s float8, turn bigint
+    created_at timestamptz, waited_s float8
 ) LANGUAGE plpgsql
 -- all that is read here are short ranges of indexes in their order, whatever the statistics of the day say
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET lock_timeout = '1s' AS $$
@@ -145,8 +146,11 @@ DECLARE
     want integer := demand; lanes integer; looked integer := 0; from_at integer := 0; passes integer := 0;
     held record; other record; tenants integer; plain boolean; rooms integer[];
     bases bigint[]; steps bigint[]; bound bigint; line_takes integer[]; takes integer[];
-    parts float8; sums float8; level float8; ideal float8; given integer; clock bigint; taken tid[]; turns bigint[];
+    parts float8; sums float8; level float8; ideal float8; given integer; clock bigint; taken tid[];
 BEGIN
+    IF wake THEN
+        PERFORM lane_wake_up(200);
+    END IF;
     WHILE want > 0 AND passes < 16 LOOP  -- more is for the next claim
         passes := passes + 1;
         -- Two jobs of each lane for a few, some three quanta for many. Lanes may have less than their share: then
@@ -312,9 +316,8 @@ BEGIN
             ) AS now
             WHERE lane.ctid = now.lane_tid AND (now.k > 0 OR now.why IS NOT NULL)
         )
-        -- by virtual time: lanes give their jobs in turn; those of the next pass follow
-        SELECT array_agg(job.tid), array_agg(passes * (1::bigint << 48) + bases[o] - bases[1] + steps[o] * (job.i - 1))
-        INTO taken, turns
+        -- by virtual time: lanes give their jobs in turn
+        SELECT array_agg(job.tid ORDER BY (bases[o] + steps[o] * (job.i - 1) - bases[1]) * 256 + o) INTO taken
         FROM found CROSS JOIN LATERAL unnest(tids[1:k]) WITH ORDINALITY AS job (tid, i);
         IF cardinality(taken) < given OR taken IS NULL AND rooms IS NOT NULL THEN  -- others may have what these had not
             from_at := held.at;
@@ -326,11 +329,11 @@ BEGIN
             state = 'running', attempt = job.attempt + 1, started_at = now(), session_id = claimer,
             -- a fence per job from one random number per claim (R1): 63 bits, compared by equality only
             lease_id = uuid_hash_extended(job.job_id, lease_seed) & 9223372036854775807
-        FROM unnest(taken, turns) AS pick (tid, turn)
+        FROM unnest(taken) AS pick (tid)  -- one column: a row of two would be copied for each job
         WHERE job.ctid = pick.tid AND job.state = 'available'
         RETURNING job.job_id, job.lease_id, job.queue, job.kind, job.tenant_id, job.provider, job.group_key,
             job.priority, job.attempt, job.crash_count, job.args, job.streaks, job.replay_of, job.created_at,
-            date_part('epoch', now() - job.run_at), pick.turn;
+            date_part('epoch', now() - job.run_at);
         GET DIAGNOSTICS given = ROW_COUNT;
         want := want - given;
     END LOOP;

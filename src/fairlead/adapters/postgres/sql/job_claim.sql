@@ -1,12 +1,10 @@
 -- job_claim: hand due jobs to one worker, lane by lane (Q2, Q6).
 -- Takes   queues (in the order of their turns), kinds and providers (empty: any), demand, session_id, lease_seed
 --         (random), wake (look also for lanes whose time has come: some ten times a second will do)
--- Gives   the claimed jobs, to be started in the order of turn; equal turns in the order of the rows
+-- Gives   the claimed jobs, in the order in which to start them
 -- Locks   the lanes served, the caps counted, the claimed rows; never waits for another worker
 -- Needs   the functions job_claim (0003_fair_claim) and lane_wake_up (0002_lanes), which say what they read. An open
 --         session: a process that was declared lost gets nothing
-SELECT claimed.*
-FROM (SELECT CASE WHEN :wake::boolean THEN lane_wake_up(200) END) AS woken
-    CROSS JOIN LATERAL job_claim(
-        :session_id::uuid, :lease_seed::bigint, :queues::text[], :kinds::text[], :providers::text[],
-        :demand::integer) AS claimed
+SELECT * FROM job_claim(
+    :session_id::uuid, :lease_seed::bigint, :queues::text[], :kinds::text[], :providers::text[],
+    :demand::integer, :wake::boolean)

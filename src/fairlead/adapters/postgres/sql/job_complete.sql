@@ -1,19 +1,15 @@
 -- job_complete: jobs are done; a replay that is done closes the dead letter it was made for (R19).
--- Takes   arrays of one length: job_ids, lease_ids, results
+-- Takes   job_ids and lease_ids (no lease is of two jobs), results (an object of job_ids; NULL: there are none)
 -- Gives   job_id of those accepted; the others were not running under that lease any more
--- Locks   the jobs' rows, and those of the dead letters closed
+-- Locks   the jobs' rows, in the order of their ids, and those of the dead letters closed
 -- Needs   the primary keys; lane_uncap, which is asked only where caps are set
-WITH input AS (
-    SELECT * FROM unnest(:job_ids::uuid[], :lease_ids::bigint[], :results::jsonb[]) AS i (job_id, lease_id, result)
-),
-done AS (
+WITH done AS (
     UPDATE job SET
-        state = 'completed', finished_at = now(), result = input.result, crash_count = 0,
-        lease_id = NULL, session_id = NULL, settled_lease_id = input.lease_id,
+        state = 'completed', finished_at = now(), result = :results::jsonb -> job_id::text, crash_count = 0,
+        lease_id = NULL, session_id = NULL, settled_lease_id = lease_id,
         unique_live = coalesce(unique_until > now(), false)
-    FROM input
-    WHERE job.job_id = input.job_id AND job.lease_id = input.lease_id  -- which only a running job has
-    RETURNING job.job_id, job.replay_of, job.tenant_id, job.group_key
+    WHERE job_id = ANY(:job_ids::uuid[]) AND lease_id = ANY(:lease_ids::bigint[])  -- which only a running job has
+    RETURNING job_id, replay_of, tenant_id, group_key
 ),
 healed AS (
     UPDATE dead_letter SET
