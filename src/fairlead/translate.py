@@ -12,7 +12,7 @@ from fairlead.engine.handler import Handler
 from fairlead.engine.ports import ClaimFilter, ConnectionKey, Schedule
 from fairlead.engine.services.pruner import Retention
 from fairlead.engine.token.parts import RefreshSettings
-from fairlead.engine.worker import WorkerSettings
+from fairlead.engine.worker_settings import WorkerSettings
 from fairlead.errors import ConfigInvalid
 from fairlead.policy.dead_letter import DEFAULT_DEAD_LETTER_RULES, DeadLetterRules
 from fairlead.secret import Secret

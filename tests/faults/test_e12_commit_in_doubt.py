@@ -60,7 +60,7 @@ async def _enqueue(stage: Stage, figures: Figures, cuts: int, *unsafe: str) -> N
         nonlocal met, replayed
         async with _lane(stage, unsafe=unsafe) as (proxy, child):
             for n in range(lane, cuts * len(WAYS), LANES):
-                proxy.cut("/* job_enqueue_plain */", WAYS[n % len(WAYS)])
+                proxy.cut("/* job_enqueue_one */", WAYS[n % len(WAYS)])
                 job = {"kind": "fault.work", "tenant_id": "acme", "args": {"n": n}}
                 try:
                     acknowledged[n] = (await child.ask("enqueue", jobs=[job]))["ids"][0]

@@ -17,7 +17,8 @@ from fairlead.engine.ports import ClaimFilter, Job, JobView, MemoryGauge, NewJob
 from fairlead.engine.services.heartbeat import Heartbeat
 from fairlead.engine.services.rescuer import Rescuer
 from fairlead.engine.services.scheduler import Scheduler
-from fairlead.engine.worker import Worker, WorkerSettings
+from fairlead.engine.worker import Worker
+from fairlead.engine.worker_settings import WorkerSettings
 from fairlead.testing.clock import ManualClock
 from fairlead.testing.ids import CountedIds
 from fairlead.testing.memory import (

@@ -14,8 +14,8 @@ run is an outcome, written under the lease id of its claim.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
@@ -24,11 +24,11 @@ from fairlead.engine.acknowledger import Acknowledger
 from fairlead.engine.events import HandlersStuck, JobsHandedBack, WorkerDraining
 from fairlead.engine.executor import Executor
 from fairlead.engine.memory import MemoryGuard
-from fairlead.engine.ports import ClaimFilter, Job, JobStore, MemoryGauge, Outcome, Rescheduled
+from fairlead.engine.ports import Job, JobStore, MemoryGauge, Outcome, Rescheduled
 from fairlead.engine.services.heartbeat import Heartbeat
 from fairlead.engine.services.service import Health
 from fairlead.engine.timing import heard
-from fairlead.errors import ConfigInvalid
+from fairlead.engine.worker_settings import WorkerSettings, runnable
 from fairlead.events import Emit, ServiceFailed
 from fairlead.faultpoint import faultpoint
 
@@ -43,28 +43,6 @@ CANCEL_HURRIED_S, WRITE_HURRIED_S = 1.0, 2.0
 LAST_WRITE_S = 1.0
 ALONE_S = 5.0
 """How long suspects may follow each other before other work has its turn again, for as long as they took."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerSettings:
-    """What a worker takes, how much at once, and how it waits."""
-
-    wanted: ClaimFilter = field(default_factory=ClaimFilter)
-    """Queues, kinds and providers; no kinds means all that have a handler here."""
-    concurrency: int = 200
-    """Jobs that run at the same time; default 200: two claims' worth, so one is fetched while one runs."""
-    poll_s: float = 1.0
-    """How often to look without a hint, spread by a half; default 1 s."""
-    claim_gap_s: float = 0.005
-    """Between the beginnings of two claims, so that busy slots are filled in batches; default 5 ms."""
-    grace_s: float = 60.0
-    """From ``stop`` to the end of ``run``; default 60 s."""
-
-    def __post_init__(self) -> None:
-        if self.concurrency < 1:
-            raise ConfigInvalid(f"concurrency {self.concurrency} runs nothing", hint="give 1 or more")
-        if not (self.poll_s > 0 and self.grace_s >= 0 and self.claim_gap_s >= 0):
-            raise ConfigInvalid("a worker's times are impossible", hint="poll_s above 0, no negative times")
 
 
 @dataclass(slots=True)
@@ -105,7 +83,7 @@ class Worker:
         self._draw = draw
         self._emit = emit
         self._settings = settings or WorkerSettings()
-        self._wanted = _runnable(self._settings.wanted, executor.kinds)
+        self._wanted = runnable(self._settings.wanted, executor.kinds)
         self._half = self._settings.concurrency // 2
         self._memory = MemoryGuard(memory, clock=clock, emit=emit) if memory else None
         self._health = Health("worker", clock=clock, draw=draw, emit=emit)
@@ -387,18 +365,6 @@ class Worker:
 
 async def _raised(failure: asyncio.Future[None]) -> None:
     await failure
-
-
-def _runnable(wanted: ClaimFilter, kinds: Iterable[str]) -> ClaimFilter:
-    """*wanted*, narrowed to what has a handler: other kinds are left to processes that know them."""
-    known = tuple(kinds)
-    if not known:  # an empty filter would mean every kind
-        raise ConfigInvalid("a worker without handlers runs nothing", hint="register one, or run no worker")
-    unknown = sorted(set(wanted.kinds) - set(known))
-    if unknown:
-        hint = f"kinds with a handler: {', '.join(known)}"
-        raise ConfigInvalid(f"no handler for kind {', '.join(unknown)}", hint=hint)
-    return replace(wanted, kinds=wanted.kinds or known)
 
 
 def _handed_back(job: Job) -> Rescheduled:

@@ -10,7 +10,7 @@ from fairlead.engine.events import HandlersStuck, JobsHandedBack, MemoryPressure
 from fairlead.engine.executor import Executor
 from fairlead.engine.handler import Handler, JobContext
 from fairlead.engine.ports import ClaimFilter, MemoryUsage
-from fairlead.engine.worker import WorkerSettings
+from fairlead.engine.worker_settings import WorkerSettings
 from fairlead.errors import ConfigInvalid, ReauthRequired, TransientFailure
 from fairlead.events import JobDead, JobFinished, LeaseLost, ServiceFailed, StaleWriteRefused
 from fairlead.policy.backoff import Jitter
@@ -68,44 +68,6 @@ async def test_only_free_places_are_filled(fleet: Fleet) -> None:
     gate.open.set()
     await process.emit.wait_for(JobFinished, 7)
     assert gate.most == 3
-
-
-def _hold_second_claim(process: Process) -> asyncio.Event:
-    """The answer of the second claim comes once the event is set."""
-    answered, claims = asyncio.Event(), 0
-
-    async def after(operation: str) -> None:
-        nonlocal claims
-        claims += operation == "claim"
-        if operation == "claim" and claims == 2:
-            await answered.wait()
-
-    process.link.after = after
-    return answered
-
-
-async def test_jobs_run_while_the_next_claim_is_under_way(fleet: Fleet) -> None:
-    gate = Gate()
-    process = fleet.new(gate.handler)
-    answered = _hold_second_claim(process)
-    await fleet.enqueue(*(new_job() for _ in range(10)))
-    await gate.wait_running(5)  # half of the places for each
-    assert await fleet.jobs.counts() == {"running": 10}
-    answered.set()
-    await gate.wait_running(10)
-
-
-async def test_a_claim_under_way_at_the_stop_is_served(fleet: Fleet) -> None:
-    gate = Gate()
-    process = fleet.new(gate.handler)
-    answered = _hold_second_claim(process)
-    await fleet.enqueue(*(new_job() for _ in range(10)))
-    await gate.wait_running(5)
-    process.stop()
-    gate.open.set()
-    answered.set()
-    await process.stopped()
-    assert await fleet.jobs.counts() == {"completed": 10}
 
 
 async def test_outcomes_travel_together(fleet: Fleet) -> None:

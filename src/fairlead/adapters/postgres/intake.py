@@ -15,7 +15,7 @@ from uuid import UUID
 from fairlead.adapters.postgres.dead_letters import Bound
 from fairlead.adapters.postgres.driver import Row
 from fairlead.adapters.postgres.failures import Undone
-from fairlead.adapters.postgres.jobrows import new_job_columns, plain_job_columns
+from fairlead.adapters.postgres.jobrows import new_job_columns, one_job_values, plain_job_columns
 from fairlead.adapters.postgres.pool import Database, Transaction
 from fairlead.adapters.postgres.sqlfiles import statement
 from fairlead.adapters.postgres.wakeups import WakeUps
@@ -68,15 +68,20 @@ class Intake:
 
     async def _store(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         if not any(job.unique_key for job in jobs):
-            columns = plain_job_columns(jobs)
-            plain = statement("job_enqueue_plain")
-            await self._database.fetch(plain, notify=self._notify(jobs), **columns)
+            await self._store_plain(jobs)
             return [Enqueued(job.job_id, True) for job in jobs]
         rows = await self._database.fetch(
             statement("job_enqueue"), notify=self._notify(jobs), **new_job_columns(jobs)
         )
         stored = {row["asked_id"]: Enqueued(row["job_id"], row["inserted"]) for row in rows}
         return [stored[job.job_id] for job in jobs]
+
+    async def _store_plain(self, jobs: Sequence[NewJob]) -> None:
+        if len(jobs) == 1:
+            plain, values = statement("job_enqueue_one"), one_job_values(jobs[0])
+        else:
+            plain, values = statement("job_enqueue_plain"), plain_job_columns(jobs)
+        await self._database.fetch(plain, notify=self._notify(jobs), **values)
 
     async def _store_rest(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Store what a commit in doubt did not: our ids tell which."""

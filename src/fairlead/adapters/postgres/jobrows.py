@@ -71,6 +71,25 @@ def plain_job_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
     return columns
 
 
+def one_job_values(job: NewJob) -> dict[str, Any]:
+    """The parameters of job_enqueue_one."""
+    return {
+        "job_id": job.job_id,
+        "kind": job.kind,
+        "tenant_id": job.tenant_id,
+        "queue": job.queue,
+        "provider": job.provider,
+        "group_key": job.group_key,
+        "priority": job.priority,
+        "delay_s": job.delay_s,
+        "args": job.args_json or args_text(job.args, job.tenant_id),
+        "expires_in_s": job.expires_in_s,
+        "tags": list(job.tags),
+        "replay_of": job.replay_of,
+        "lane_id": lane_of(job),
+    }
+
+
 def lane_of(job: NewJob) -> UUID:
     """The lane of *job*, as the SQL function of this name has it."""
     names = f"{job.queue}/{job.kind}/{job.provider or ''}/{job.priority}/{len(job.tenant_id)}/"

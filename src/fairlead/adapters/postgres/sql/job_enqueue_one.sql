@@ -1,0 +1,21 @@
+-- job_enqueue_one: store one new job without a unique key; like job_enqueue_plain, at half of its cost.
+-- Takes   job_id, tenant_id, args, lane_id (as the function lane_of has it), kind, queue, provider, group_key,
+--         priority, delay_s, expires_in_s, tags, replay_of. And notify (tell listening workers if it is due now)
+-- Gives   one row
+-- Locks   the new row, and its lane if that is not ready
+-- Needs   lane_find_idx, lane_touch; a job id that is new (a known one breaks the primary key: see job_present)
+WITH stored AS (
+    INSERT INTO job (job_id, kind, tenant_id, queue, provider, group_key, priority, run_at, args, expires_at, tags,
+                     replay_of, lane_id)
+    VALUES (:job_id::uuid, :kind::text, :tenant_id::text, :queue::text, :provider::text, :group_key::text,
+            :priority::smallint, now() + :delay_s::float8 * interval '1 second', :args::jsonb,
+            now() + :expires_in_s::float8 * interval '1 second', :tags::text[], :replay_of::uuid, :lane_id::uuid)
+    RETURNING lane_id, run_at
+)
+SELECT
+    CASE WHEN (  -- most lanes are ready, and need nothing
+        SELECT lane.state = 'ready' AND lane.mark_at < stored.run_at FROM lane
+        WHERE lane.lane_id = stored.lane_id ORDER BY lane.vtime DESC LIMIT 1
+    ) IS NOT TRUE THEN lane_touch(ARRAY[lane_id], ARRAY[run_at]) END AS touched,
+    CASE WHEN :notify::boolean AND run_at <= now() THEN pg_notify('fairlead_job', :queue::text) END AS told
+FROM stored
