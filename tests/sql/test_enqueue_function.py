@@ -131,7 +131,9 @@ async def test_an_open_job_stands_for_another_of_its_key(database: Database, adm
     after = await rows(database, "SELECT lane_id, priority FROM job")
     assert after[0]["priority"] == 0
     assert after[0]["lane_id"] != before[0]["lane_id"]
-    woken = [row["lane_id"] for row in await rows(database, "SELECT lane_id FROM lane_wake ORDER BY wake_id")]
+    woken = [
+        row["lane_id"] for row in await rows(database, "SELECT lane_id FROM lane_wake ORDER BY written_by")
+    ]
     assert woken == [before[0]["lane_id"], after[0]["lane_id"]], "it waits in another lane now"
     others = [
         await enqueue(admin, "'other', 'acme', unique_key => 'u'"),
@@ -281,7 +283,7 @@ async def test_an_application_needs_the_one_right(
             assert await enqueue(app, "'k', $1, unique_key => 'u'", tenant)
         for sql in (
             f'SELECT FROM "{SCHEMA}".job',
-            f'INSERT INTO "{SCHEMA}".lane_wake (lane_id) VALUES (gen_random_uuid())',
+            f'INSERT INTO "{SCHEMA}".lane_wake (lane_id, due_at) VALUES (gen_random_uuid(), now())',
         ):
             with pytest.raises(asyncpg.InsufficientPrivilegeError):
                 await app.fetch(sql)

@@ -76,7 +76,8 @@ CREATE INDEX lane_find_idx ON lane (lane_id, vtime);
 CREATE INDEX lane_ready_idx ON lane (queue, kind, level, vtime) WHERE state = 'ready';
 CREATE INDEX lane_sibling_idx ON lane (queue, level, tenant_id, vtime) WHERE state = 'ready';
 CREATE INDEX lane_wake_idx ON lane (wake_at) WHERE state = 'parked';
-CREATE INDEX lane_cap_idx ON lane (tenant_id) WHERE park_reason = 'cap';
+CREATE INDEX lane_cap_idx ON lane (tenant_id, vtime) WHERE park_reason = 'cap';
+CREATE INDEX lane_group_cap_idx ON lane (group_key, vtime) WHERE park_reason = 'cap' AND group_key <> '';
 
 -- Where scans of ready lanes begin, for each class of each kind; raised each second by whoever is first.
 CREATE TABLE lane_floor (
@@ -91,8 +92,12 @@ CREATE TABLE lane_floor (
 ) WITH (fillfactor = 10);
 
 -- And where scans of parked lanes begin: what was to be woken before that has been.
-CREATE TABLE lane_wake_floor (wake_at timestamptz NOT NULL) WITH (fillfactor = 10);
-INSERT INTO lane_wake_floor VALUES ('-infinity');
+CREATE TABLE lane_wake_floor (
+    wake_at timestamptz NOT NULL,
+    -- the same for lane_wake: all that older transactions wrote there has been seen to
+    written_by xid8 NOT NULL
+) WITH (fillfactor = 10);
+INSERT INTO lane_wake_floor VALUES ('-infinity', '0');
 
 -- The virtual time of the last lane that left a class empty: who comes then banks no credit. A sequence, because
 -- a row that changes with every claim would grow without end under a pinned snapshot.
@@ -101,9 +106,11 @@ CREATE SEQUENCE lane_clock AS bigint MINVALUE 0 START 0;
 -- Lanes to be made ready by the next claim: written where the lane itself must not be locked, by transactions
 -- of unknown length.
 CREATE TABLE lane_wake (
-    wake_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    lane_id uuid NOT NULL
+    lane_id uuid NOT NULL,
+    due_at timestamptz NOT NULL,
+    written_by xid8 NOT NULL DEFAULT pg_current_xact_id()
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 200);
+CREATE INDEX lane_wake_written_idx ON lane_wake (written_by);
 
 -- ---- what people set ---------------------------------------------------------------------------
 
@@ -332,26 +339,24 @@ BEGIN
         PERFORM lane_create(missing);
     END IF;
     IF behind IS NOT NULL THEN
-        INSERT INTO lane_wake (lane_id) SELECT unnest(behind);
+        INSERT INTO lane_wake (lane_id, due_at)
+        SELECT a.lane_id, a.due_at FROM unnest(lane_ids, due_ats) AS a (lane_id, due_at) WHERE a.lane_id = ANY(behind);
     END IF;
 END $$;
 
 -- Look again at lanes whose time has come, and at those that lane_wake names; at most `most` of each.
 CREATE FUNCTION lane_wake_up(most integer) RETURNS integer LANGUAGE plpgsql AS $$
-DECLARE woken integer; named uuid[];
+DECLARE woken integer; named uuid[]; due_ats timestamptz[];
 BEGIN
     WITH taken AS (
         DELETE FROM lane_wake WHERE ctid = ANY(ARRAY(
-            SELECT ctid FROM lane_wake ORDER BY wake_id LIMIT most FOR UPDATE SKIP LOCKED))
-        RETURNING lane_id
+            SELECT ctid FROM lane_wake WHERE written_by >= (SELECT f.written_by FROM lane_wake_floor f)
+            ORDER BY written_by LIMIT most FOR UPDATE SKIP LOCKED))
+        RETURNING lane_id, due_at
     )
-    SELECT array_agg(DISTINCT lane_id) INTO named FROM taken;
+    SELECT array_agg(lane_id), array_agg(due_at) INTO named, due_ats FROM taken;
     IF named IS NOT NULL THEN
-        PERFORM lane_touch(array_agg(first.lane_id), array_agg(first.run_at))
-        FROM unnest(named) AS n (lane_id) CROSS JOIN LATERAL (
-            SELECT job.lane_id, job.run_at FROM job
-            WHERE job.lane_id = n.lane_id AND job.state = 'available' AND job.crash_count = 0
-            ORDER BY job.run_at, job.job_id LIMIT 1) AS first;
+        PERFORM lane_touch(named, due_ats);
     END IF;
     WITH due AS MATERIALIZED (
         SELECT l.*, l.ctid AS tid FROM lane l
@@ -364,6 +369,7 @@ BEGIN
         FROM due LEFT JOIN LATERAL (
             SELECT job.run_at, job.job_id FROM job
             WHERE job.lane_id = due.lane_id AND job.state = 'available' AND job.crash_count = 0
+                AND (job.run_at, job.job_id) >= (due.mark_at, due.mark_id)
                 AND (job.expires_at IS NULL OR job.expires_at > now())
             ORDER BY job.run_at, job.job_id LIMIT 1
         ) AS next ON true
@@ -381,8 +387,12 @@ BEGIN
                 now.paused, now.run_at, now() + interval '1 second') END,
             level = lane.priority,
             vtime = CASE WHEN now.state = 'ready' THEN now.joins ELSE lane.vtime END,
-            mark_at = coalesce(now.run_at, '-infinity'),
-            mark_id = coalesce(now.job_id, '00000000-0000-0000-0000-000000000000'),
+            -- as in job_claim: who commits within a second may be before what is seen now
+            mark_at = CASE WHEN now.run_at IS NULL THEN lane.mark_at
+                           ELSE least(now.run_at, now() - interval '1 second') END,
+            mark_id = CASE WHEN now.run_at IS NULL THEN lane.mark_id
+                           WHEN now.run_at < now() - interval '1 second' THEN now.job_id
+                           ELSE '00000000-0000-0000-0000-000000000000' END,
             served_at = CASE WHEN now.state = 'ready' THEN now() ELSE lane.served_at END
         FROM (
             SELECT seen.*, greatest(class.start, coalesce(
@@ -419,7 +429,15 @@ SET enable_seqscan = off AS $$
             row_number() OVER (PARTITION BY held.queue, held.level, held.tenant_id ORDER BY held.vtime) - 1 AS before
         FROM (
             SELECT l.ctid AS tid, l.queue, l.level, l.kind, l.tenant_id, l.vtime FROM lane l
-            WHERE l.park_reason = 'cap' AND (l.tenant_id = ANY(tenants) OR l.group_key <> '' AND l.group_key = ANY(groups))
+            WHERE l.park_reason = 'cap' AND l.ctid = ANY(ARRAY(
+                SELECT near.tid FROM (SELECT DISTINCT unnest(tenants)) AS freed (tenant_id) CROSS JOIN LATERAL (
+                    SELECT c.ctid AS tid FROM lane c WHERE c.park_reason = 'cap' AND c.tenant_id = freed.tenant_id
+                    ORDER BY c.vtime LIMIT least(most, 500)) AS near
+                UNION
+                SELECT near.tid FROM (SELECT DISTINCT unnest(groups)) AS freed (group_key) CROSS JOIN LATERAL (
+                    SELECT c.ctid AS tid FROM lane c
+                    WHERE c.park_reason = 'cap' AND c.group_key <> '' AND c.group_key = freed.group_key
+                    ORDER BY c.vtime LIMIT least(most, 500)) AS near))
             ORDER BY l.vtime LIMIT least(most, 500) FOR UPDATE SKIP LOCKED
         ) AS held
     ) AS waiting

@@ -17,10 +17,17 @@ CREATE FUNCTION lane_raise_floors(whole boolean) RETURNS void LANGUAGE sql VOLAT
         FOR UPDATE OF f SKIP LOCKED
     ) AS found
     WHERE lane_floor.ctid = found.tid;
-    UPDATE lane_wake_floor SET wake_at = least(now() - interval '2 seconds', coalesce((
-        SELECT lane.wake_at FROM lane
-        WHERE lane.state = 'parked' AND (whole OR lane.wake_at >= lane_wake_floor.wake_at)
-        ORDER BY lane.wake_at LIMIT 1), 'infinity'))
+    UPDATE lane_wake_floor SET
+        wake_at = least(now() - interval '2 seconds', coalesce((
+            SELECT lane.wake_at FROM lane
+            WHERE lane.state = 'parked' AND (whole OR lane.wake_at >= lane_wake_floor.wake_at)
+            ORDER BY lane.wake_at LIMIT 1), 'infinity')),
+        -- what an older transaction wrote is visible to this statement, or was undone
+        written_by = coalesce((
+            SELECT w.written_by FROM lane_wake w
+            WHERE (whole OR w.written_by >= lane_wake_floor.written_by)
+                AND w.written_by < pg_snapshot_xmin(pg_current_snapshot())
+            ORDER BY w.written_by LIMIT 1), pg_snapshot_xmin(pg_current_snapshot()))
 $$;
 
 -- Lanes that wait for their turn longer than a quarter of the longest wait, per class that they rise.

@@ -111,6 +111,7 @@ DECLARE
     problem text;
     found_id uuid;
     in_lane uuid;
+    runs_at timestamptz;
 BEGIN
     problem := job_problem(
         fairlead_enqueue.kind, fairlead_enqueue.tenant, fairlead_enqueue.args, fairlead_enqueue.queue,
@@ -154,9 +155,9 @@ BEGIN
             UPDATE job SET priority = fairlead_enqueue.priority, lane_id = lane_of(
                 job.queue, job.kind, job.provider, fairlead_enqueue.priority::smallint, job.tenant_id, job.group_key)
             WHERE job_id = found_id AND state = 'available' AND priority > fairlead_enqueue.priority
-            RETURNING lane_id INTO in_lane;
+            RETURNING lane_id, run_at INTO in_lane, runs_at;
             IF FOUND THEN
-                INSERT INTO lane_wake (lane_id) VALUES (in_lane);
+                INSERT INTO lane_wake (lane_id, due_at) VALUES (in_lane, runs_at);
             END IF;
             RETURN found_id;
         END IF;
@@ -174,8 +175,8 @@ BEGIN
     ON CONFLICT (kind, tenant_id, unique_key) WHERE unique_live
         DO UPDATE SET priority = least(job.priority, excluded.priority), lane_id = lane_of(
             job.queue, job.kind, job.provider, least(job.priority, excluded.priority), job.tenant_id, job.group_key)
-    RETURNING job.job_id, job.lane_id INTO found_id, in_lane;
-    INSERT INTO lane_wake (lane_id) VALUES (in_lane);
+    RETURNING job.job_id, job.lane_id, job.run_at INTO found_id, in_lane, runs_at;
+    INSERT INTO lane_wake (lane_id, due_at) VALUES (in_lane, runs_at);
     IF notify AND fairlead_enqueue.delay_s = 0 THEN
         PERFORM pg_notify('fairlead_job', fairlead_enqueue.queue);
     END IF;
