@@ -119,6 +119,19 @@ async def test_a_tenants_cap_counts_all_it_has(stores: Stores) -> None:
     assert ended == 12
 
 
+async def test_our_own_work_is_neither_held_nor_counted(stores: Stores) -> None:
+    """A tenant at its cap keeps its tokens; and its refreshes take no place from its work."""
+    session_id = await a_session(stores)
+    await stores.lanes.set_tenant(TenantShare("a", max_running=1))
+    await stores.lanes.set_group_cap(GroupCap("g", "a", 1))
+    ours = {"tenant_id": "a", "group_key": "g", "kind": "token.refresh"}
+    await enqueued(stores, *(new_job(**ours) for _ in range(3)))
+    assert len(await taken(stores, session_id)) == 3
+    await enqueued(stores, *(new_job(tenant_id="a", group_key="g") for _ in range(3)), new_job(**ours))
+    jobs = await after_a_look(stores, session_id)
+    assert sorted(job.kind for job in jobs) == ["token.refresh", "work"]
+
+
 async def test_a_shared_group_counts_all_tenants(stores: Stores) -> None:
     session_id = await a_session(stores)
     await stores.lanes.set_group_cap(GroupCap("g", None, 3))

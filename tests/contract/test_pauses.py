@@ -58,6 +58,26 @@ async def test_nothing_of_the_scope_begins_until_it_is_resumed(stores: Stores, s
 
 
 @every_scope
+async def test_our_own_work_goes_on(stores: Stores, scope: Scope) -> None:
+    """Tokens are kept fresh whatever waits; only a pause of the kind itself holds such jobs."""
+    session_id = await a_session(stores)
+    ours = IT | {"kind": "token.refresh"}
+    await enqueued(stores, new_job(**ours), new_job(**IT))
+    assert await stores.lanes.pause(scope, None, **WHO) == 1
+    await enqueued(stores, new_job(**ours), new_job(**IT))
+    await looked_again(stores)
+    jobs = await taken(stores, session_id)
+    assert [job.kind for job in jobs] == ["token.refresh"] * 2
+
+
+async def test_a_pause_of_one_of_our_kinds_holds_it(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    await enqueued(stores, new_job(**IT | {"kind": "token.refresh"}), new_job(**IT))
+    assert await stores.lanes.pause(Scope(ScopeKind.KIND, "token.refresh"), None, **WHO) == 1
+    assert [job.kind for job in await taken(stores, session_id)] == ["work"]
+
+
+@every_scope
 async def test_a_pause_ends_by_itself(stores: Stores, scope: Scope) -> None:
     session_id = await a_session(stores)
     await enqueued(stores, new_job(**IT))

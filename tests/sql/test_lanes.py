@@ -239,7 +239,8 @@ async def test_many_who_pause_resume_and_set_are_no_circle(
     assert len(await taken(jobs, session_id)) == 36 + 24
     wrong = await rows(
         database,
-        "SELECT FROM lane WHERE stride <> stride_of(tenant_id) OR capped <> is_capped(tenant_id, group_key)",
+        "SELECT FROM lane WHERE stride <> stride_of(tenant_id)"
+        " OR capped <> is_capped(kind, tenant_id, group_key)",
     )
     assert wrong == []
 

@@ -13,6 +13,7 @@ from fairlead.engine.handler import JOB_TIMEOUT_S, Handler, JobContext
 from fairlead.engine.ports import Schedule
 from fairlead.errors import ConfigInvalid
 from fairlead.policy.job import parse_priority
+from fairlead.policy.lane import is_own
 from fairlead.policy.retry import RetryPolicy
 from fairlead.policy.schedule import check_schedule
 from fairlead.translate import SYSTEM_TENANT
@@ -25,8 +26,6 @@ Subscriber = Callable[[Mapping[str, Any]], object]
 S = TypeVar("S", bound=Subscriber)
 
 OPEN_EVENTS = frozenset({"needs_reauth", "token_expiring"})
-RESERVED = frozenset({"token", "event", "dead_letter"})
-"""Kinds that begin so are fairlead's own."""
 
 
 class Declaring:
@@ -113,7 +112,7 @@ class Declaring:
         return register(kind) if callable(kind) else register
 
     def _check_free(self, kind: str) -> None:
-        if kind in self._functions or ("." in kind and kind.split(".", maxsplit=1)[0] in RESERVED):
+        if kind in self._functions or is_own(kind):
             raise ConfigInvalid(f"kind {kind!r} is taken", hint="choose another name")
         self._check_in_time(f"kind {kind!r}")
 

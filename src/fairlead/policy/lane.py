@@ -24,6 +24,8 @@ STRIDE = 1000
 """By how much a job of weight 1 moves its lane on."""
 MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000.0
 MAX_CAP = 1_000_000
+OWN_KINDS = frozenset({"token", "event", "dead_letter"})
+"""How kinds of our own begin, up to their first dot."""
 LONGEST_WAIT_S = 300.0
 """No lane waits longer for its turn: by then it has aged into the first class (Q6)."""
 
@@ -99,6 +101,18 @@ def stride(weight: float) -> int:
     (1000, 333, 1)
     """
     return max(1, round(STRIDE / weight))
+
+
+def is_own(kind: str) -> bool:
+    """True for kinds of our own, which only a pause of the kind itself holds, and no cap counts.
+
+    Tokens are kept fresh and customers told, whatever else of theirs has to wait.
+
+    >>> is_own("token.refresh"), is_own("token"), is_own("orders.sync")
+    (True, False, False)
+    """
+    family, dot, _ = kind.partition(".")
+    return bool(dot) and family in OWN_KINDS
 
 
 class HasTenant(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from datetime import datetime
 
+from fairlead.policy.lane import is_own
 from fairlead.policy.states import JobState
 from fairlead.policy.waiting import FullCap
 from fairlead.testing.memory.database import MemoryDatabase
@@ -82,6 +83,8 @@ class Room:
 
 def _holders(lane: LaneKey) -> list[tuple[str | None, str | None]]:
     """Whose caps a job of *lane* counts under: its tenant's, its group's, its group's of all tenants."""
+    if is_own(lane.kind):
+        return []
     whole = (lane.tenant_id, None)
     if not lane.group_key:
         return [whole]

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from fairlead.engine.ports.lanes import GroupCap, TenantShare, Tier
-from fairlead.policy.lane import Scope, ScopeKind
+from fairlead.policy.lane import Scope, ScopeKind, is_own
 from fairlead.testing.memory.rows import JobRow
 
 
@@ -74,6 +74,8 @@ class PauseRow:
 
 def covers(scope: Scope, lane: LaneKey) -> bool:
     """True for a lane of *scope*."""
+    if is_own(lane.kind) and scope.kind is not ScopeKind.KIND:
+        return False
     match scope.kind:
         case ScopeKind.QUEUE:
             return lane.queue == scope.key

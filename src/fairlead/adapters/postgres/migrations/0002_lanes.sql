@@ -171,6 +171,12 @@ GRANT USAGE, SELECT, UPDATE ON SEQUENCE lane_clock TO fairlead_engine;
 
 -- ---- small questions ---------------------------------------------------------------------------
 
+-- Kinds of our own: tokens are kept fresh and customers told, whatever else of theirs has to wait. Only a pause of the
+-- kind itself holds such work, and no cap counts it.
+CREATE FUNCTION is_own(of_kind text) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT split_part(of_kind, '.', 1) IN ('token', 'event', 'dead_letter') AND of_kind LIKE '%.%'
+$$;
+
 -- Until when a lane of these names is paused; NULL if it is not.
 CREATE FUNCTION paused_until(of_queue text, of_kind text, of_provider text, of_tenant text, of_group text)
 RETURNS timestamptz LANGUAGE sql STABLE AS $$
@@ -178,6 +184,7 @@ RETURNS timestamptz LANGUAGE sql STABLE AS $$
     WHERE until > now() AND (scope, tenant_id, key) IN (
         VALUES ('queue', '', of_queue), ('kind', '', of_kind), ('provider', '', of_provider),
                ('tenant', '', of_tenant), ('group', '', of_group), ('group', of_tenant, of_group))
+        AND (scope = 'kind' OR NOT is_own(of_kind))
 $$;
 
 -- The same for who is about to park a lane. The pauses stay locked until he has done it: whoever ends one of them
@@ -189,6 +196,7 @@ RETURNS timestamptz LANGUAGE sql VOLATILE AS $$
         WHERE until > now() AND (scope, tenant_id, key) IN (
             VALUES ('queue', '', of_queue), ('kind', '', of_kind), ('provider', '', of_provider),
                    ('tenant', '', of_tenant), ('group', '', of_group), ('group', of_tenant, of_group))
+            AND (scope = 'kind' OR NOT is_own(of_kind))
         FOR SHARE) AS in_force
 $$;
 
@@ -222,8 +230,8 @@ CREATE FUNCTION stride_of(of_tenant text) RETURNS integer LANGUAGE sql STABLE AS
          WHERE s.tenant_id = of_tenant), 1)))::integer
 $$;
 
-CREATE FUNCTION is_capped(of_tenant text, of_group text) RETURNS boolean LANGUAGE sql STABLE AS $$
-    SELECT EXISTS (SELECT FROM running_cap WHERE (tenant_id, group_key) IN (
+CREATE FUNCTION is_capped(of_kind text, of_tenant text, of_group text) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT NOT is_own(of_kind) AND EXISTS (SELECT FROM running_cap WHERE (tenant_id, group_key) IN (
         VALUES (of_tenant, ''), ('', of_group), (of_tenant, of_group)))
 $$;
 
@@ -263,7 +271,7 @@ BEGIN
     INSERT INTO lane (lane_id, queue, kind, provider, tenant_id, group_key, priority, level, stride, capped,
                       state, park_reason, wake_at, vtime)
     SELECT lane_id, queue, kind, provider, tenant_id, group_key, priority, priority, stride,
-        is_capped(tenant_id, group_key),
+        is_capped(kind, tenant_id, group_key),
         CASE WHEN coalesce(paused, run_at) <= now() THEN 'ready' ELSE 'parked' END,
         CASE WHEN paused IS NOT NULL THEN 'pause' WHEN run_at > now() THEN 'due' END,
         CASE WHEN coalesce(paused, run_at) > now() THEN coalesce(paused, run_at) END,

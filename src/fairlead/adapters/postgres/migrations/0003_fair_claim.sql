@@ -2,7 +2,7 @@
 -- Phase   pre (the version before it goes on with its own claim)
 -- Needs   0002_lanes
 
--- What caps leave to each of these lanes; NULL where no cap holds, 0 where there is no place left, -1 where another
+-- What caps leave to each of these lanes; NULL where no cap holds or the names are NULL, 0 where there is no place left, -1 where another
 -- claim counts at this moment or the lanes before it may take what is left. The caps' rows stay locked to the end of
 -- the transaction, and what runs is counted by a later snapshot: so the places are exact.
 CREATE FUNCTION lane_rooms(tenants text[], groups text[], want integer) RETURNS integer[] LANGUAGE plpgsql AS $$
@@ -16,9 +16,10 @@ BEGIN
         SELECT c.tenant_id, c.group_key, CASE WHEN c.ctid = ANY(locked) THEN greatest(0, c.max_running - (
             CASE WHEN c.tenant_id = ''
                  THEN (SELECT count(*) FROM job j
-                       WHERE j.group_key = c.group_key AND j.group_key <> '' AND j.state = 'running')
+                       WHERE j.group_key = c.group_key AND j.group_key <> '' AND j.state = 'running'
+                           AND NOT is_own(j.kind))
                  ELSE (SELECT count(*) FROM job j
-                       WHERE j.tenant_id = c.tenant_id AND j.state = 'running'
+                       WHERE j.tenant_id = c.tenant_id AND j.state = 'running' AND NOT is_own(j.kind)
                            AND (c.group_key = '' OR j.group_key = c.group_key)) END)) END AS places
         FROM running_cap c
         WHERE c.tenant_id = ANY(''::text || tenants) AND c.group_key = ANY(''::text || groups)
@@ -173,7 +174,7 @@ BEGIN
                                AND s.state = 'ready'
                            ORDER BY s.vtime DESC LIMIT 1)) AS lasts,
                 array_agg(near.tenant_id) AS tenant_ids, array_agg(near.group_key) AS group_keys,
-                bool_or(near.capped) AS capped, min(near.stride) AS least_stride, max(near.stride) AS stride
+                array_agg(near.capped) AS capped, min(near.stride) AS least_stride, max(near.stride) AS stride
             FROM (
                 SELECT near.* FROM unnest(turn.kinds, turn.floors) AS k (kind, floor) CROSS JOIN LATERAL (
                     SELECT lane.ctid AS tid, lane.tenant_id, lane.group_key, lane.vtime, lane.stride::bigint, lane.capped
@@ -222,7 +223,7 @@ BEGIN
                 held.lasts := held.lasts || lane_last(held.queue, held.level, other.tenant_id);
                 held.tenant_ids := held.tenant_ids || other.tenant_id;
                 held.group_keys := held.group_keys || other.group_key;
-                held.capped := held.capped OR other.capped;
+                held.capped := held.capped || other.capped;
             END IF;
         END IF;
 
@@ -258,8 +259,11 @@ BEGIN
             SELECT * INTO takes, bases, steps FROM lane_shares(held.tids, held.lasts, line_takes);
         END IF;
         rooms := NULL;
-        IF held.capped THEN
-            rooms := lane_rooms(held.tenant_ids, held.group_keys, want);
+        IF true = ANY(held.capped) THEN
+            SELECT lane_rooms(array_agg(CASE WHEN l.capped THEN l.tenant_id END ORDER BY o),
+                              array_agg(CASE WHEN l.capped THEN l.group_key END ORDER BY o), want) INTO rooms
+            FROM unnest(held.tenant_ids, held.group_keys, held.capped) WITH ORDINALITY
+                AS l (tenant_id, group_key, capped, o);
             FOR i IN 1..held.n LOOP
                 IF rooms[i] < takes[i] THEN
                     given := given - takes[i] + greatest(0, rooms[i]);
@@ -350,7 +354,7 @@ BEGIN
         RETURN;
     END IF;
     FOR suspect IN
-        SELECT j.ctid AS tid, j.tenant_id, j.group_key, is_capped(j.tenant_id, j.group_key) AS capped
+        SELECT j.ctid AS tid, j.tenant_id, j.group_key, is_capped(j.kind, j.tenant_id, j.group_key) AS capped
         FROM job j
         WHERE j.queue = ANY(queues) AND j.state = 'available' AND j.crash_count > 0 AND j.run_at <= now()
             AND (j.expires_at IS NULL OR j.expires_at > now())

@@ -95,7 +95,7 @@ BEGIN
     ON CONFLICT DO NOTHING;
 
     WITH should AS MATERIALIZED (
-        SELECT l.ctid AS tid, stride_of(l.tenant_id) AS stride, is_capped(l.tenant_id, l.group_key) AS capped,
+        SELECT l.ctid AS tid, stride_of(l.tenant_id) AS stride, is_capped(l.kind, l.tenant_id, l.group_key) AS capped,
             paused_until(l.queue, l.kind, l.provider, l.tenant_id, l.group_key) AS until
         FROM lane l
     ),
@@ -144,7 +144,8 @@ BEGIN
     ORDER BY l.lane_id FOR UPDATE OF l;
     UPDATE lane SET state = 'parked', park_reason = 'pause', wake_at = 'infinity'
     FROM lane_name n
-    WHERE n.tenant_id = of_tenant AND n.group_key = of_provider || '/' || of_bucket AND lane.lane_id = n.lane_id;
+    WHERE n.tenant_id = of_tenant AND n.group_key = of_provider || '/' || of_bucket AND lane.lane_id = n.lane_id
+        AND NOT is_own(lane.kind);
 END $$;
 
 -- It has one, or is no more: what waited is looked at again, and goes on as far as nobody else holds it back.

@@ -6,7 +6,7 @@
 --         to read), ahead_in_lane, lanes_ahead and urgent_lanes (NULL while it is not ready), pauses, full_caps
 --         (JSON), dead_letter_id; or no row
 -- Locks   nothing
--- Needs   the primary key; lane_find_idx; lane_ready_idx; job_lane_idx; job_running_tenant_idx,
+-- Needs   the primary key; lane_find_idx; lane_ready_idx; job_lane_idx; job_running_idx,
 --         job_running_group_idx; dead_letter_job_idx
 SELECT j.job_id, j.queue, j.kind, j.tenant_id, j.provider, j.state,
     CASE WHEN j.state <> 'available' OR j.run_at <= now() THEN j.state
@@ -68,6 +68,7 @@ FROM job j
         WHERE j.state = 'available' AND p.until > now() AND (p.scope, p.tenant_id, p.key) IN (
             VALUES ('queue', '', j.queue), ('kind', '', j.kind), ('provider', '', j.provider),
                    ('tenant', '', j.tenant_id), ('group', '', j.group_key), ('group', j.tenant_id, j.group_key))
+            AND (p.scope = 'kind' OR NOT is_own(j.kind))
     ) AS held
     CROSS JOIN LATERAL (
         SELECT jsonb_agg(jsonb_build_object(
@@ -78,15 +79,16 @@ FROM job j
                 WHEN c.tenant_id = '' THEN (SELECT count(*) FROM (
                     SELECT FROM job r
                     WHERE r.group_key = c.group_key AND r.group_key <> '' AND r.state = 'running'
+                        AND NOT is_own(r.kind)
                     LIMIT c.max_running) AS one)
                 ELSE (SELECT count(*) FROM (
                     SELECT FROM job r
-                    WHERE r.tenant_id = c.tenant_id AND r.state = 'running'
+                    WHERE r.tenant_id = c.tenant_id AND r.state = 'running' AND NOT is_own(r.kind)
                         AND (c.group_key = '' OR r.group_key = c.group_key)
                     LIMIT c.max_running) AS one)
                 END AS running
         ) AS now_running
-        WHERE j.state = 'available' AND now_running.running >= c.max_running
+        WHERE j.state = 'available' AND NOT is_own(j.kind) AND now_running.running >= c.max_running
             AND (c.tenant_id, c.group_key) IN (
                 VALUES (j.tenant_id, ''), ('', j.group_key), (j.tenant_id, j.group_key))
     ) AS full_up

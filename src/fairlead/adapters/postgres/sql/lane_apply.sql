@@ -15,10 +15,10 @@ wrong AS MATERIALIZED (
     SELECT lane_id FROM lane
     WHERE lane_id = ANY(ARRAY(SELECT lane_id FROM named))
         AND (stride <> stride_of(tenant_id COLLATE "default")  -- as in the indexes that the functions use
-             OR capped <> is_capped(tenant_id COLLATE "default", group_key COLLATE "default"))
+             OR capped <> is_capped(kind, tenant_id COLLATE "default", group_key COLLATE "default"))
     ORDER BY lane_id FOR UPDATE
 )
 UPDATE lane SET
     stride = stride_of(tenant_id COLLATE "default"),
-    capped = is_capped(tenant_id COLLATE "default", group_key COLLATE "default")
+    capped = is_capped(kind, tenant_id COLLATE "default", group_key COLLATE "default")
 FROM wrong WHERE lane.lane_id = wrong.lane_id  -- by its id: a row that we waited for has moved
