@@ -23,7 +23,7 @@ DEMANDS = (100, 48)
 TENANTS = 1_000
 BURST = 10
 """Claims of one side one after the other, as a busy worker makes them."""
-BURSTS_A_ROUND = 5
+BURSTS_A_ROUND = 15
 WAKE_EVERY_S = 0.05
 BACKEND = "SELECT pg_backend_pid()"
 EXPLAIN = "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) "
@@ -112,7 +112,7 @@ class Side:
 
 async def tax(server_url: str, rounds: int, quick: bool) -> list[Row]:
     """The fair claim over the plain one, each on its own database with the same jobs, by turns."""
-    backlog = (4_000 if quick else 60_000, TENANTS)
+    backlog = (4_000 if quick else 100_000, TENANTS)
     rows = []
     for demand in DEMANDS:
         async with AsyncExitStack() as stack:
