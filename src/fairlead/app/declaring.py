@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 from uuid import UUID
@@ -28,7 +29,7 @@ S = TypeVar("S", bound=Subscriber)
 OPEN_EVENTS = frozenset({"needs_reauth", "token_expiring"})
 
 
-class Declaring:
+class Declaring(ABC):
     """The declaring half of a Fairlead; nothing is global."""
 
     def __init__(self) -> None:
@@ -217,8 +218,10 @@ class Declaring:
         assert self._threads is not None  # handlers run only while it is open
         return self._threads
 
+    @abstractmethod
     def _check_in_time(self, what: str) -> None:
-        raise NotImplementedError
+        """ConfigInvalid where it is too late to declare *what*."""
 
+    @abstractmethod
     async def _store_requests(self, requests: Iterable[JobRequest], transaction: object | None) -> list[UUID]:
-        raise NotImplementedError
+        """Store jobs, in the caller's *transaction* if there is one; their ids."""

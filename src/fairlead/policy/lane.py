@@ -1,8 +1,9 @@
 """Fair shares: lanes, weights, what may be held back, and how long anything waits for its turn (Q6, R16).
 
 A lane is the work of one (queue, kind, provider, priority, tenant, group): all that can be blocked or served
-as one. Lanes take turns by virtual time: a job of a lane moves it on by its stride, 1000 / weight, times the
-number of lanes its tenant has ready, so that many groups earn no extra share.
+as one. Lanes take turns by virtual time: a job of a lane moves it on by its stride, 1000 / weight. All lanes
+of a tenant together earn what one would: in PostgreSQL they stand in one line, in memory each job is charged
+for all of them.
 """
 
 from __future__ import annotations
