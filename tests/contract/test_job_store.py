@@ -331,7 +331,9 @@ async def test_pruning_keeps_each_state_as_long_as_it_was_told(stores: Stores) -
 async def test_what_people_see(stores: Stores) -> None:
     session_id = await a_session(stores)
     await claimed(stores, session_id)
-    soon, later = await enqueued(stores, new_job("mail"), new_job(delay_s=60))
+    soon, later = await enqueued(
+        stores, new_job("mail", group_key="g", tags=("blue", "red")), new_job(delay_s=60)
+    )
     assert await stores.jobs.counts() == {"running": 1, "available": 1, "scheduled": 1}
     everything = {"state": None, "kind": None, "tenant_id": None, "queue": None, "limit": 9}
     assert len(await stores.jobs.search(**everything)) == 3  # type: ignore[arg-type]
@@ -342,6 +344,9 @@ async def test_what_people_see(stores: Stores) -> None:
     ):
         views = await stores.jobs.search(**(everything | narrowed))  # type: ignore[arg-type]
         assert [view.job_id for view in views] == found
+    view = await stores.jobs.get(soon)
+    assert view is not None
+    assert (view.group_key, list(view.tags)) == ("g", ["blue", "red"])
     assert len(await stores.jobs.search(**(everything | {"limit": 2}))) == 2  # type: ignore[arg-type]
     assert await stores.jobs.get(NOBODY) is None
 

@@ -39,13 +39,14 @@ async def test_jobs_are_listed_hurried_and_cancelled(shell: Shell, database: Dat
         database,
         new_job("mail", tenant_id="a", delay_s=3600.0),
         new_job("mail", tenant_id="b\x1b]0;owned\x07", delay_s=3600.0),
-        new_job("other", tenant_id="a", args={"n": 1}),
+        new_job("other", tenant_id="a", args={"n": 1}, group_key="shop", tags=("blue",)),
     )
     listed = await shell("jobs", "list", "--state", "scheduled", "--json")
     assert {row["job_id"] for row in listed.rows} == {first, second}
     people = await shell("jobs", "list")
     assert "b\\x1b]0;owned\\x07" in people.out
     shown = await shell("jobs", "show", third, "--json")
+    assert (shown.record["group"], shown.record["tags"]) == ("shop", ["blue"])
     assert (shown.record["kind"], shown.record["args"], shown.record["state"]) == (
         "other",
         {"n": 1},

@@ -66,6 +66,7 @@ def as_record(found: Explanation) -> Record:
         "queue": job.queue,
         "tenant": job.tenant_id,
         "provider": job.provider,
+        "group": job.group_key or None,
         "priority": job.priority,
         "state": job.label,
         "why": found.why,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 app = group("Look at jobs, hurry, cancel or hold them back.")
 
-COLUMNS = ("job_id", "kind", "tenant", "provider", "state", "priority", "attempt", "run_at")
+COLUMNS = ("job_id", "kind", "tenant", "provider", "group", "state", "priority", "attempt", "run_at")
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of jobs.", show_default=False)]
 
@@ -164,6 +164,8 @@ def as_record(job: JobView) -> Record:
         "queue": job.queue,
         "tenant": job.tenant_id,
         "provider": job.provider,
+        "group": job.group_key or None,
+        "tags": job.tags,
         "state": job.label,
         "priority": job.priority,
         "attempt": job.attempt,

@@ -153,6 +153,8 @@ class JobView:
     kind: str
     tenant_id: str
     provider: str | None
+    group_key: str
+    tags: Sequence[str]
     state: str
     label: str  # state, or scheduled / retryable (R18)
     priority: int

@@ -16,6 +16,8 @@ def job_view(database: MemoryDatabase, row: JobRow) -> JobView:
         kind=row.kind,
         tenant_id=row.tenant_id,
         provider=row.provider,
+        group_key=row.group_key,
+        tags=list(row.tags),
         state=row.state.value,
         label=job_label(row.state, due=row.run_at <= database.now, attempt=row.attempt),
         priority=row.priority,

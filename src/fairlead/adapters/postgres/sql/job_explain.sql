@@ -8,7 +8,7 @@
 -- Locks   nothing
 -- Needs   the primary key; lane_find_idx; lane_ready_idx; job_lane_idx; job_running_idx,
 --         job_running_group_idx; dead_letter_job_idx
-SELECT j.job_id, j.queue, j.kind, j.tenant_id, j.provider, j.state,
+SELECT j.job_id, j.queue, j.kind, j.tenant_id, j.provider, j.group_key, j.tags, j.state,
     CASE WHEN j.state <> 'available' OR j.run_at <= now() THEN j.state
          WHEN j.attempt > 0 THEN 'retryable' ELSE 'scheduled' END AS label,
     j.priority, j.attempt, j.crash_count, j.run_at, j.created_at, j.finished_at, j.expires_at, j.unique_key, j.args,
