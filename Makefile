@@ -18,7 +18,7 @@ demo: $(READY) ## set everything up and watch the main job: hundreds of refreshe
 
 .PHONY: test
 test: $(READY) ## every test, on servers that it starts itself (ARGS="-k ... -x")
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 .PHONY: check
 check: $(READY) ## format, lint, types, floors and our own lint tests
