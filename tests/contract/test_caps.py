@@ -171,6 +171,14 @@ async def test_work_of_other_groups_fills_the_batch(stores: Stores) -> None:
 # ---- set anew --------------------------------------------------------------------------------------
 
 
+async def test_what_a_cap_leaves_goes_to_others_of_the_class_first(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    await stores.lanes.set_tenant(TenantShare("a", max_running=1))
+    urgent = [*jobs_of("a", 150), *jobs_of("b", 150)]
+    await enqueued(stores, *urgent, *jobs_of("c", 150, priority=3))
+    assert tenants_of(await stores.jobs.claim(ANY, 100, session_id)).count("b") == 99
+
+
 async def test_a_smaller_cap_lets_go_on_what_runs(stores: Stores) -> None:
     session_id = await a_session(stores)
     await enqueued(stores, *jobs_of("a", 12))

@@ -98,6 +98,23 @@ async def test_who_listens_is_told_of_work_that_is_due(stores: Stores) -> None:
     await unlisten()
 
 
+async def test_a_late_result_does_not_replace_the_valid_one(stores: Stores) -> None:
+    """One process may have a job in hand twice, after a lease that it lost: both results in one batch."""
+    session_id = await a_session(stores)
+    await enqueued(stores, new_job())
+    (stale,) = await stores.jobs.claim(ANY, 1, session_id)
+    await stores.jobs.acknowledge([Rescheduled(stale.job_id, stale.lease_id, 0.0)])
+    (valid,) = await stores.jobs.claim(ANY, 1, session_id)
+    results = [
+        Completed(valid.job_id, valid.lease_id, "valid"),
+        Completed(stale.job_id, stale.lease_id, "stale"),
+    ]
+    await stores.jobs.acknowledge(results)
+    view = await stores.jobs.get(valid.job_id)
+    assert view is not None
+    assert view.result == "valid"
+
+
 # ---- unique keys (R20) -----------------------------------------------------------------------------
 
 

@@ -169,7 +169,7 @@ async def test_a_key_is_free_once_its_job_has_ended_and_its_time_is_over(
 # ---- what it refuses -------------------------------------------------------------------------------
 
 BAD = {
-    "kind": ["'Mail'", "''", "NULL", "E'mail\\n'", "'é'", f"'{'k' * 65}'"],
+    "kind": ["'Mail'", "''", "NULL", "E'mail\\n'", "'é'", f"'{'k' * 65}'", "'token.refresh'"],
     "tenant": ["''", "NULL", "E'a\\nb'", "U&'a\\0085b'", f"'{'é' * 101}'"],
     "args": ["'[]'", "'1'", "'null'", "NULL", """jsonb_build_object('a', repeat('x', 200000))"""],
     "queue": ["'No'", "NULL"],

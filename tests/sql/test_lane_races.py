@@ -13,7 +13,7 @@ from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sqlfiles import statement
 from fairlead.engine.ports import NewJob
 from fairlead.engine.ports.lanes import TenantShare
-from tests.contract.lane_steps import LINGER_S, done, drained, taken, tenant
+from tests.contract.lane_steps import LINGER_S, done, drained, jobs_of, taken, tenant
 from tests.contract.postgres import PostgresStores, postgres_stores
 from tests.contract.stores import ANY, a_session
 from tests.support.engine import new_job
@@ -103,6 +103,43 @@ async def test_a_job_that_somebody_holds_stops_no_other(stores: PostgresStores, 
         await connection.execute(ends)
     (last,) = await drained(stores, session_id)
     assert (last.job_id, last.priority) == (held.job_id, 0 if ends == "COMMIT" else held.priority)
+
+
+@pytest.mark.parametrize(("locked", "demand"), [(2, 1), (30, 10)])
+async def test_held_jobs_at_the_head_of_a_lane_stop_no_other_tenant(
+    stores: PostgresStores, locked: int, demand: int
+) -> None:
+    session_id = await a_session(stores)
+    await stores.jobs.enqueue([*jobs_of("a", 60), *jobs_of("b", 200)])
+    async with stores.database._lent() as connection:
+        await connection.execute("BEGIN")
+        await connection.execute(
+            "UPDATE job SET tags = '{x}' WHERE job_id IN"
+            f" (SELECT job_id FROM job WHERE tenant_id = 'a' ORDER BY run_at, job_id LIMIT {locked})"
+        )
+        for _ in range(8):
+            assert len(await stores.jobs.claim(ANY, demand, session_id)) == demand
+        await connection.execute("ROLLBACK")
+    await stores.pass_time(LINGER_S + 0.1)
+    assert len(await drained(stores, session_id)) == 260 - 8 * demand
+
+
+async def test_a_late_job_asks_for_the_lane_that_is_being_served(stores: PostgresStores) -> None:
+    """Who serves it may set a mark beyond a job that he does not see: the wake-up stays until he is done."""
+    await stores.jobs.enqueue([new_job()])
+    late = "INSERT INTO lane_wake SELECT lane_id, now() - interval '5 seconds' FROM lane"
+    async with stores.database._lent() as connection:
+        await connection.execute("BEGIN")
+        await connection.execute("SELECT FROM lane FOR UPDATE")
+        await run(stores.database, late)
+        await run(stores.database, "SELECT lane_wake_up(200)")
+        assert len(await rows(stores.database, "SELECT FROM lane_wake")) == 1
+        await connection.execute("UPDATE lane SET mark_at = now() - interval '1 second'")
+        await connection.execute("COMMIT")
+    await run(stores.database, "SELECT lane_wake_up(200)")
+    behind = "SELECT FROM lane WHERE mark_at <= now() - interval '4 seconds'"
+    assert len(await rows(stores.database, behind)) == 1
+    assert await rows(stores.database, "SELECT FROM lane_wake") == []
 
 
 async def test_a_tenant_at_its_cap_with_many_groups_uses_the_place_that_gets_free(

@@ -10,7 +10,7 @@ from uuid import UUID
 from fairlead.engine.ports import NewJob
 from fairlead.errors import InputInvalid
 from fairlead.policy.job import Priority, check_job_fields, parse_priority
-from fairlead.policy.lane import connection_group
+from fairlead.policy.lane import connection_group, is_own
 from fairlead.policy.names import check_name, shown
 from fairlead.policy.payload import encode_args
 
@@ -82,6 +82,9 @@ class JobRequest:
 
 def new_job(request: JobRequest, declared: Declared | None, job_id: UUID) -> tuple[NewJob, int]:
     """The job to store and the bytes of its args; InputInvalid where a field of it is not acceptable."""
+    if is_own(request.kind):
+        hint = "choose another name: it is held by no pause, and counted by no cap"
+        raise InputInvalid(f"kind {request.kind!r} is fairlead's own", tenant=request.tenant, hint=hint)
     args = request.args
     args = dict(args) if declared is None else declared.stored_args(args, tenant=request.tenant)
     priority = request.priority

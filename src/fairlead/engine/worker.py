@@ -201,7 +201,8 @@ class Worker:
         self._more = True
         self._fruitless = 0
         free = self._settings.concurrency - len(self._running) - len(jobs)
-        if free >= self._half and self._may_begin() and self._clock.monotonic() < self._next_suspect:
+        in_time = self._clock.monotonic() < self._next_suspect
+        if len(jobs) >= claim.demand and free >= self._half and in_time and self._may_begin():
             self._begin_claim(arriving=len(jobs))
         for job in jobs:
             self._start(job, claim.session_id)

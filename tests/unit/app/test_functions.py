@@ -179,6 +179,8 @@ async def test_an_addressed_handler_takes_its_parameters_alone(fl: Fairlead) -> 
         assert [job.job_id for job in await mem.jobs()] == [first, third]
         with pytest.raises(InputInvalid, match="order_id"):
             send.to("acme").request("x")  # type: ignore[arg-type]
+        with pytest.raises(InputInvalid, match="fairlead's own"):
+            await fl.enqueue("token.refresh", tenant="acme")
         with pytest.raises(InputInvalid, match="enqueue_many"):
             send.to("acme", transaction=object()).request(1)
 

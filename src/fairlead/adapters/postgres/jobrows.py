@@ -121,8 +121,8 @@ def failure_text(failure: FailureRecord) -> str:
 
 
 def results_text(outcomes: Sequence[Completed]) -> str | None:
-    """A JSON object of what these gave, by job id; None where nothing was given."""
-    given = [f'"{o.job_id}":{tamed(o.result)}' for o in outcomes if o.result is not None]
+    """A JSON object of what these gave, by lease id; None where nothing was given."""
+    given = [f'"{o.lease_id}":{tamed(o.result)}' for o in outcomes if o.result is not None]
     return "{" + ",".join(given) + "}" if given else None
 
 

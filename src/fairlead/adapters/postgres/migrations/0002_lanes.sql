@@ -303,6 +303,8 @@ BEGIN
         SELECT * FROM found
         WHERE tid IS NOT NULL AND (
             state = 'idle' OR mark_at >= due_at
+            -- a claim that does not see this job yet may be about to set the mark behind it: ask for the lane itself
+            OR due_at < now() - interval '1 second'
             -- an empty lane is about to be forgotten by somebody who does not see this job yet
             OR state = 'parked' AND (park_reason = 'empty'
                 OR park_reason = 'due' AND (wake_at > due_at OR due_at <= now())))

@@ -266,7 +266,6 @@ BEGIN
                 AS l (tenant_id, group_key, capped, o);
             FOR i IN 1..held.n LOOP
                 IF rooms[i] < takes[i] THEN
-                    given := given - takes[i] + greatest(0, rooms[i]);
                     takes[i] := greatest(0, rooms[i]);
                 END IF;
             END LOOP;
@@ -311,8 +310,11 @@ BEGIN
             FROM (
                 SELECT found.*,
                     k > 0 AND cardinality(tids) = seen AS marks,  -- what was passed over would be before the mark
-                    CASE WHEN rooms[o] = 0 THEN 'cap' WHEN seen <= take THEN 'dry' END AS why,
-                    CASE WHEN seen <= take THEN lane_next_at(lane_id) END AS next_at,
+                    CASE WHEN rooms[o] = 0 THEN 'cap'
+                         -- where somebody is at all that was seen, others must not wait for him
+                         WHEN seen <= take OR take > 0 AND cardinality(tids) = 0 THEN 'dry' END AS why,
+                    CASE WHEN cardinality(tids) < seen THEN now() + interval '1 second'
+                         WHEN seen <= take THEN lane_next_at(lane_id) END AS next_at,
                     (CASE WHEN NOT plain THEN (
                         SELECT lane_afters(held.tids, held.lasts, line_takes, array_agg(f.k ORDER BY f.o)) FROM found f)
                      END)[o] AS after
@@ -323,7 +325,7 @@ BEGIN
         -- by virtual time: lanes give their jobs in turn
         SELECT array_agg(job.tid ORDER BY (bases[o] + steps[o] * (job.i - 1) - bases[1]) * 256 + o) INTO taken
         FROM found CROSS JOIN LATERAL unnest(tids[1:k]) WITH ORDINALITY AS job (tid, i);
-        IF cardinality(taken) < given OR taken IS NULL AND rooms IS NOT NULL THEN  -- others may have what these had not
+        IF coalesce(cardinality(taken), 0) < given THEN  -- others may have what these had not, or could not give
             from_at := held.at;
         END IF;
         clock := setval('lane_clock', greatest(ceil(level)::bigint, pg_sequence_last_value('lane_clock')));

@@ -1,11 +1,11 @@
 -- job_complete: jobs are done; a replay that is done closes the dead letter it was made for (R19).
--- Takes   job_ids and lease_ids (no lease is of two jobs), results (an object of job_ids; NULL: there are none)
+-- Takes   job_ids and lease_ids (no lease is of two jobs), results (an object of lease ids; NULL: there are none)
 -- Gives   job_id of those accepted; the others were not running under that lease any more
--- Locks   the jobs' rows, in the order of their ids, and those of the dead letters closed
+-- Locks   the jobs' rows, and those of the dead letters closed
 -- Needs   the primary keys; lane_uncap, which is asked only where caps are set
 WITH done AS (
     UPDATE job SET
-        state = 'completed', finished_at = now(), result = :results::jsonb -> job_id::text, crash_count = 0,
+        state = 'completed', finished_at = now(), result = :results::jsonb -> lease_id::text, crash_count = 0,
         lease_id = NULL, session_id = NULL, settled_lease_id = lease_id,
         unique_live = coalesce(unique_until > now(), false)
     WHERE job_id = ANY(:job_ids::uuid[]) AND lease_id = ANY(:lease_ids::bigint[])  -- which only a running job has

@@ -6,8 +6,7 @@
 WITH old AS MATERIALIZED (
     SELECT session_id FROM worker_session
     WHERE coalesce(lost_at, stopped_at) < now() - :older_than_s::float8 * interval '1 second'
-        AND NOT EXISTS (
-            SELECT FROM job WHERE job.session_id = worker_session.session_id AND job.state = 'running')
+        AND session_id <> ALL(ARRAY(SELECT DISTINCT session_id FROM job WHERE state = 'running'))
     LIMIT :limit::bigint FOR UPDATE SKIP LOCKED
 ),
 gone AS (

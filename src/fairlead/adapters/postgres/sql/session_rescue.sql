@@ -45,12 +45,11 @@ ended AS (
 ),
 taken AS MATERIALIZED (
     SELECT held.job_id, ended.crashed AND held.started_at IS NOT NULL AS crashed, held.crash_count
-    FROM ended CROSS JOIN LATERAL (
-        SELECT job_id, started_at, crash_count FROM job
-        WHERE job.session_id = ended.session_id AND job.state = 'running'
+    FROM (  -- one walk along what runs, however many processes have ended
+        SELECT job_id, session_id, started_at, crash_count FROM job
+        WHERE state = 'running' AND session_id = ANY(ARRAY(SELECT session_id FROM ended))
         LIMIT cardinality(:dead_letter_ids::uuid[]) FOR UPDATE SKIP LOCKED
-    ) AS held
-    LIMIT cardinality(:dead_letter_ids::uuid[])
+    ) AS held JOIN ended USING (session_id)
 ),
 judged AS MATERIALIZED (
     SELECT job_id, crashed, crash_count + crashed::integer AS crashes,
