@@ -77,6 +77,7 @@ def _server_settings(settings: DatabaseSettings) -> dict[str, str]:
         "idle_in_transaction_session_timeout": str(round(settings.command_timeout_s * 2000)),
         "jit": "off",  # our statements are short: compiling one costs more than it saves
         "plan_cache_mode": "force_generic_plan",  # and planning one each time costs more than running it
+        "enable_seqscan": "off",  # a plan that is kept may have been made while its tables were empty
     }
 
 

@@ -4,7 +4,8 @@
 
 -- Raise the floors to where each class has got to. `whole`: look below them too. Two seconds of parked lanes stay
 -- above theirs: a statement that parks one may take so long to commit.
-CREATE FUNCTION lane_raise_floors(whole boolean) RETURNS void LANGUAGE sql VOLATILE AS $$
+CREATE FUNCTION lane_raise_floors(whole boolean) RETURNS void LANGUAGE sql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
     UPDATE lane_floor SET vtime = least(lane_floor.rising, found.vtime), rising = found.vtime
     FROM (
         SELECT f.ctid AS tid, least_ready.vtime FROM lane_floor f CROSS JOIN LATERAL (
