@@ -1,0 +1,68 @@
+"""Statements are planned once for each connection, perhaps while tables are empty: such plans must last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+
+from fairlead.adapters.postgres.driver import Connection
+from fairlead.adapters.postgres.jobrows import one_job_values, plain_job_columns
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.sqlfiles import statement
+from tests.support.engine import IDS, new_job
+from tests.support.plans import TOUCHED
+from tests.support.rows import rows
+from tests.support.seeds import a_session, waiting_jobs
+
+pytestmark = pytest.mark.slow
+
+JOBS, TENANTS, FEW = 4_000, 100, 10
+WORDS = {"queues": ["default"], "kinds": [], "providers": []}
+Values = Callable[[UUID, list[UUID]], dict[str, object]]
+HOT: dict[str, Values] = {
+    "job_claim": lambda s, ids: WORDS | {"session_id": s, "demand": FEW, "lease_seed": 7, "wake": True},
+    "job_next_due": lambda s, ids: dict(WORDS),
+    "job_complete": lambda s, ids: {"job_ids": ids, "lease_ids": [0] * len(ids), "results": None},
+    "job_reschedule": lambda s, ids: {
+        "job_ids": ids,
+        "lease_ids": [0] * len(ids),
+        "delays_s": [1.0] * len(ids),
+        "failures": [None] * len(ids),
+        "streaks": [None] * len(ids),
+    },
+    "job_enqueue_one": lambda s, ids: one_job_values(new_job()) | {"notify": False},
+    "job_enqueue_plain": lambda s, ids: plain_job_columns([new_job(), new_job()]) | {"notify": False},
+    "lane_raise_floors": lambda s, ids: {},
+    "lane_wake_up": lambda s, ids: {"most": 200},
+    "session_rescue": lambda s, ids: {
+        "session_id": s,
+        "every_s": 0.0,
+        "max_crashes": 3,
+        "dead_letter_ids": [IDS.uuid7() for _ in range(FEW)],
+    },
+}
+
+
+@pytest.mark.parametrize("name", HOT)
+async def test_a_plan_made_while_the_tables_were_empty_reads_no_full_one_whole(
+    database: Database, name: str
+) -> None:
+    session_id = await a_session(database)
+    async with database._lent() as connection:
+        await scanned(connection, name, HOT[name](session_id, []))
+        await waiting_jobs(database, JOBS, TENANTS)
+        ids = [row["job_id"] for row in await rows(database, f"SELECT job_id FROM job LIMIT {FEW}")]
+        assert await scanned(connection, name, HOT[name](session_id, ids)) == {}
+
+
+async def scanned(connection: Connection, name: str, values: dict[str, object]) -> dict[str, int]:
+    """Which of the large tables *name* reads from end to end, on this connection."""
+    made = statement(name)
+    await connection.execute("BEGIN")
+    before = {row["table"]: row["seq_scan"] for row in await connection.fetch(TOUCHED)}
+    await connection.fetch(made.text, *made.args(**values))
+    after = {row["table"]: row["seq_scan"] for row in await connection.fetch(TOUCHED)}
+    await connection.execute("COMMIT")
+    return {table: after[table] for table in ("job", "lane") if after[table] > before[table]}
