@@ -37,11 +37,8 @@ def foreign_lines(lock: str) -> list[str]:
 
 
 def test_no_path_of_a_machine() -> None:
-    here = "tests/lint/test_no_local_traces.py"
     texts = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in files(suffixes=_TEXT)}
-    assert [
-        f"{name}: {line}" for name, text in texts.items() if name != here for line in home_paths(text)
-    ] == []
+    assert [f"{name}: {line}" for name, text in texts.items() for line in home_paths(text)] == []
 
 
 def test_the_lock_holds_versions_and_hashes_only() -> None:
@@ -49,13 +46,17 @@ def test_the_lock_holds_versions_and_hashes_only() -> None:
         assert foreign_lines(path.read_text()) == []
 
 
-@pytest.mark.parametrize("line", ["see /home/ann/x", "'/Users/ann'", "cd /root/src", "(/opt/wheels)"])
+@pytest.mark.parametrize("line", ["see {}home/ann/x", "'{}Users/ann'", "cd {}root/src", "({}opt/wheels)"])
 def test_home_paths_are_found(line: str) -> None:
+    line = line.format("/")  # this file, too, holds no such path
     assert home_paths(f"a\n{line}\nb") == [line]
 
 
 def test_other_paths_are_left_alone() -> None:
-    assert home_paths("src/home/x.py ~/work/ /run/fairlead.sock https://example.org/home/x ./opt/") == []
+    others = (
+        "src{0}home{0}x.py ~{0}work{0} {0}run{0}fairlead.sock https:{0}{0}example.org{0}home{0}x .{0}opt{0}"
+    )
+    assert home_paths(others.format("/")) == []
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from fairlead.adapters.postgres.sqlfiles import statement
 from fairlead.engine.ports import ClaimFilter, Job, NewJob
 from fairlead.engine.ports.lanes import GroupCap, TenantShare, Tier
 from fairlead.errors import InputInvalid
-from fairlead.policy.lane import Scope, ScopeKind
+from fairlead.policy.lane import Scope, ScopeKind, is_own
 from tests.support.engine import IDS, new_job
 from tests.support.passing_time import pass_time
 from tests.support.rows import rows, run
@@ -377,3 +377,20 @@ async def test_explain_counts_who_is_before(lanes: PostgresLaneStore, jobs: Post
     )
     assert ahead[0] == 0
     assert ahead[1:] == [6, 7, 8]
+
+
+async def test_sql_and_python_know_our_kinds_alike(database: Database) -> None:
+    kinds = [
+        "token.refresh",
+        "event.x.y",
+        "dead_letter.process",
+        "token",
+        "token.",
+        "tokens.x",
+        ".token",
+        "a.event",
+    ]
+    found = await rows(
+        database, "SELECT kind, is_own(kind) AS own FROM unnest($1::text[]) AS k (kind)", kinds
+    )
+    assert [row["own"] for row in found] == [is_own(kind) for kind in kinds]
