@@ -19,6 +19,8 @@ __all__ = [
     "EndpointUnavailable",
     "Failed",
     "FairleadError",
+    "GateClosed",
+    "GateUnavailable",
     "InputInvalid",
     "JobFailed",
     "JobUnfinished",
@@ -123,6 +125,24 @@ class EndpointUnavailable(Refused):
     code = "endpoint_unavailable"
     category = "transient_server"
     hint = "fairlead tries again by itself; `fairlead providers show` tells since when"
+
+
+class GateClosed(Refused):
+    """A limit of the provider, or of this connection, leaves no room for the call now."""
+
+    code = "gate_closed"
+    http_status = 429
+    category = "transient_rate_limit"
+    hint = "ask again after retry_after_s"
+
+
+class GateUnavailable(Refused):
+    """Redis does not answer as it should, so limits cannot be shared with the other processes."""
+
+    code = "gate_unavailable"
+    http_status = 503
+    category = "transient_network"
+    hint = "check REDIS_URL with `fairlead doctor`; degraded_mode says what calls do meanwhile"
 
 
 class EndpointPaused(Refused):

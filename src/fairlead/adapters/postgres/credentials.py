@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 from typing import TypeVar
 from uuid import UUID
 
-from fairlead.adapters.postgres.batch import Batcher
 from fairlead.adapters.postgres.credential_rows import credential_of, due_of
 from fairlead.adapters.postgres.driver import Row
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.engine.batch import Batcher
 from fairlead.engine.ports import (
     Condemnation,
     ConnectionKey,

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fairlead.adapters.postgres.batch import Batcher
 from fairlead.adapters.postgres.driver import Row
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.engine.batch import Batcher
 from fairlead.engine.ports import EndpointKey, EndpointLimits, EndpointPermit, EndpointRefusal, Json
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from fairlead.adapters.postgres.batch import Batcher
+from fairlead.engine.batch import Batcher
 from fairlead.errors import DependencyUnavailable, InputInvalid
 
 

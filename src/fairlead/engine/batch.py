@@ -1,7 +1,7 @@
-"""Many calls, one statement: what waits while a statement is under way goes together into the next one.
+"""Many calls, one round trip: what waits while one is under way goes together into the next one.
 
     nothing under way  > the call is sent at once: an idle system pays no delay
-    something is       > the call waits for its end, and shares the next statement with all who waited
+    something is       > the call waits for its end, and shares the next round trip with all who waited
 
 So the size of a batch follows the load by itself; there is no timer to tune (group commit). A caller that is
 cancelled takes nothing with it: its item is sent with the others, only its answer has no reader.
@@ -19,7 +19,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 Send = Callable[[Sequence[Item]], Awaitable[Sequence[Result]]]
-"""Does one statement for all items and gives one result for each, in their order."""
+"""Does one round trip for all items and gives one result for each, in their order."""
 
 MAX_SIZE = 500
 
@@ -29,19 +29,28 @@ class Batcher(Generic[Item, Result]):
 
     *max_size* bounds a batch (default 500), *parallel* the batches under way (default 1). An error of *send*
     goes to every item of the batch; but where it is one of the values (InputInvalid, nothing was changed) the
-    batch is halved and sent again until only the bad items are left with it.
+    batch is halved and sent again until only the bad items are left with it. *unclaimed* is told of each
+    result that nobody waits for any more, since its caller was cancelled or abandoned.
     """
 
     def __init__(
-        self, send: Send[Item, Result], *, max_size: int = MAX_SIZE, parallel: int = 1, name: str = "batch"
+        self,
+        send: Send[Item, Result],
+        *,
+        max_size: int = MAX_SIZE,
+        parallel: int = 1,
+        name: str = "batch",
+        unclaimed: Callable[[Item, Result], None] | None = None,
     ) -> None:
         self._send = send
+        self._unclaimed = unclaimed
         self._max_size = max_size
         self._parallel = parallel
         self._name = name
         self._waiting: list[tuple[Item, asyncio.Future[Result]]] = []
         self._under_way = 0
         self._senders: set[asyncio.Task[None]] = set()
+        self._sent: list[list[tuple[Item, asyncio.Future[Result]]]] = []
         self._closed = False
 
     async def __call__(self, item: Item) -> Result:
@@ -57,6 +66,12 @@ class Batcher(Generic[Item, Result]):
             sender.add_done_callback(self._senders.discard)
         return await answer
 
+    def abandon(self, error: Exception) -> None:
+        """Fail all who wait, also those whose items are under way: these go on, with nobody to answer to."""
+        waiting, self._waiting = self._waiting, []
+        for batch in (waiting, *self._sent):
+            _fail(batch, error)
+
     async def close(self) -> None:
         """Take no more calls, and wait until those taken have their answers."""
         self._closed = True
@@ -68,7 +83,11 @@ class Batcher(Generic[Item, Result]):
         try:
             while batch := self._waiting[: self._max_size]:
                 del self._waiting[: len(batch)]
-                await self._deliver(batch)
+                self._sent.append(batch)
+                try:
+                    await self._deliver(batch)
+                finally:
+                    self._sent.remove(batch)
         finally:
             self._under_way -= 1
 
@@ -91,9 +110,14 @@ class Batcher(Generic[Item, Result]):
                 answer.cancel()
             raise
         else:
-            for (_, answer), result in zip(batch, results, strict=True):
-                if not answer.done():  # its caller may have been cancelled
-                    answer.set_result(result)
+            self._hand_out(batch, results)
+
+    def _hand_out(self, batch: list[tuple[Item, asyncio.Future[Result]]], results: Sequence[Result]) -> None:
+        for (item, answer), result in zip(batch, results, strict=True):
+            if not answer.done():  # its caller may have been cancelled
+                answer.set_result(result)
+            elif self._unclaimed is not None:
+                self._unclaimed(item, result)
 
 
 def _fail(batch: Sequence[tuple[object, asyncio.Future[Result]]], error: Exception) -> None:

@@ -1,0 +1,48 @@
+"""Tells a process of slots that were handed to it. Hints only: what is missed is found by asking again."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+
+from redis.asyncio.connection import Connection
+from redis.exceptions import RedisError
+
+from fairlead.adapters.redis.link import connection_to
+from fairlead.clock import Clock
+from fairlead.engine.ports.gate import Wake
+from fairlead.secret import Secret
+
+AGAIN_S = 0.5
+"""Between two tries to reach the server; meanwhile whoever waits asks by itself."""
+
+
+class Listener:
+    """Subscribes to one channel and stays subscribed, over any number of connections."""
+
+    def __init__(self, url: Secret, channel: str, wake: Wake, clock: Clock) -> None:
+        self._url = url
+        self._channel = channel
+        self._wake = wake
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            connection = connection_to(self._url)
+            try:
+                await self._hear(connection)
+            except (RedisError, OSError, TimeoutError):
+                pass  # the gate itself notices and tells
+            finally:
+                await connection.disconnect(nowait=True)
+            await self._clock.sleep(AGAIN_S)
+
+    async def _hear(self, connection: Connection) -> None:
+        await connection.connect()  # type: ignore[no-untyped-call]
+        await connection.send_command("SUBSCRIBE", self._channel, check_health=False)
+        while True:
+            told = await connection.read_response(timeout=math.inf)
+            if told[0] == b"message":
+                with suppress(ValueError):  # somebody else's word on our channel
+                    self._wake(int(told[2], 16))

@@ -1,0 +1,175 @@
+"""The gate as the engine sees it: one step admits a call to all its limits, or to none of them (G1).
+
+Implementations count the same (policy/gate) and differ in who shares the counts: the Redis gate the whole
+fleet, the local gate one process. Neither ever waits: who is refused is told by what and for how long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Protocol
+
+from fairlead.policy.gate.breaker import Health
+from fairlead.policy.gate.limit import Domain, Plan, PoolLimit
+from fairlead.policy.gate.pool import Holder
+
+MICRO = 1_000_000
+
+
+class RefusedBy(IntEnum):
+    """The part of the gate that refused."""
+
+    BREAKER = 1
+    QUOTA = 2
+    SLOT = 3
+    BUCKET = 4
+    RECOVERY = 5
+    """The store lost what it knew: slots are granted again once every old lease must have ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request for admission.
+
+    *costs*: what the call takes of each bucket of the plan, in units; empty: one of each.
+    *holder* is needed where the plan has slots. *since_s*: how long this work has waited already, so that it
+    keeps its place (R26). *wait_s*: stand in line for a slot and stay there for so long unless renewed; 0:
+    do not. *book_s*: take turns in the buckets up to so far ahead; 0: do not. *booking* names the turns (0:
+    take none): an ask with the same one redeems them once they are due, and is told how long it is until
+    then. *call_s*: how long the call may take.
+    *cold_full*: the connection was made just now, so what is not known of its buckets is full.
+    """
+
+    plan: Plan
+    costs: tuple[float, ...] = ()
+    holder: Holder | None = None
+    since_s: float = 0.0
+    wait_s: float = 0.0
+    book_s: float = 0.0
+    booking: int = 0
+    call_s: float = 60.0
+    cold_full: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """Leave to send now. *sent* says for each bucket what was ever spent of it, for observations (R24)."""
+
+    plan: Plan
+    holder: Holder | None
+    fence: int
+    """Grows with each lease of a pool; 0 without a slot."""
+    probe: bool
+    """This call decides the breaker."""
+    sent: tuple[int, ...]
+    spent: tuple[float, ...]
+    """Units taken of each bucket."""
+
+
+@dataclass(frozen=True, slots=True)
+class Booked:
+    """The buckets promise a turn in *delay_s*; nothing else is held meanwhile."""
+
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """In line for a slot; ``listen`` tells of the grant. *retry_after_s*: ask again then at the latest."""
+
+    by: RefusedBy
+    retry_after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class GateRefusal:
+    """Not admitted, and nothing was taken. *bucket*: which of the plan's, where one refused.
+
+    *retry_after_s* None: never, the cost is larger than the bucket.
+    """
+
+    by: RefusedBy
+    retry_after_s: float | None
+    bucket: int | None = None
+
+
+Answer = Admitted | Booked | Queued | GateRefusal
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What the vendor's answer said of one bucket; *left* None: it told only of capacity or rate."""
+
+    left: float | None = None
+    capacity: float | None = None
+    per_s: float | None = None
+    wait_s: float | None = None
+    """The vendor refused and asks to wait so long; 0 for a refusal without a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The end of an admitted call. *actual*: units really used, where the answer told."""
+
+    admitted: Admitted
+    health: Health = Health.NEUTRAL
+    actual: Mapping[int, float] = field(default_factory=dict)
+    observed: Mapping[int, Observation] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """*kept*: the lease was ours to the end. *opened_s*: this call opened the breaker for so long."""
+
+    kept: bool
+    opened_s: float | None = None
+
+
+class Lease(IntEnum):
+    """What became of a lease or a place in line that was renewed."""
+
+    LOST = 0
+    HELD = 1
+    WAITING = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """Keep what *holder* has: its slot for another lease, its place in line for *wait_s* more."""
+
+    domain: Domain
+    pool: PoolLimit
+    holder: Holder
+    wait_s: float = 0.0
+    held: bool = False
+    """It had the slot a moment ago, so it may have it back where the store lost it and gave it to nobody."""
+
+
+Wake = Callable[[int], None]
+"""Called with a lease id: its holder got a slot. A hint; asking again tells for sure."""
+
+
+class Gate(Protocol):
+    """Admission, and what follows it. Lost answers of ``admit`` count as spent and are never resent (R25)."""
+
+    async def admit(self, ask: Ask) -> Answer:
+        """One step, all or nothing."""
+        ...
+
+    async def finish(self, finish: Finish) -> Finished:
+        """Give back the slot, hand it on, settle the buckets, tell the breaker."""
+        ...
+
+    async def cancel(self, ask: Ask) -> None:
+        """Leave the line, give back a grant or turns that are no longer wanted. Idempotent."""
+        ...
+
+    async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
+        """Keep leases and places; one batch for a whole process."""
+        ...
+
+    async def listen(self, wake: Wake) -> None:
+        """Call *wake* for each grant to this process, from now on."""
+        ...

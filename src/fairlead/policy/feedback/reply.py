@@ -1,0 +1,123 @@
+"""An answer as the feedback parsers see it, and what one of them heard in it.
+
+Absent is None and never 0: "nothing left" and "nothing told" lead to opposite decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from fairlead.policy.hint import server_hint
+
+REQUESTS = "requests"
+"""Calls as such: of the connection, or in whatever wider domain the vendor counts them."""
+POINTS = "points"
+"""Query cost in points (Shopify GraphQL)."""
+CONCURRENCY = "concurrency"
+"""Calls in flight at once: a matter of slots, not of a bucket."""
+ACCOUNT = "account"
+"""Calls in flight of the whole account, all integrations together (NetSuite)."""
+BULK = "bulk"
+"""Bulk operations that run at once (Shopify)."""
+SEARCH = "search"
+"""Calls of the search API, counted apart (HubSpot)."""
+DAILY = "daily"
+"""Calls of a day."""
+APP = "app"
+"""Calls of a day that this one app may make (Salesforce)."""
+ENDPOINT = "endpoint"
+"""Calls of the endpoint that was called; the rest of the connection goes on."""
+OBJECT = "object"
+"""The object that was called is locked or worn out. It must not slow the connection."""
+
+DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One answer of a provider, as received; nothing in it is trusted."""
+
+    status: int
+    headers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Lower-case names, each with all its values in order."""
+    body: object = None
+    """The parsed JSON value; None where the body is no JSON."""
+    text: str | None = None
+    """The body where it is no JSON: XML of a SOAP service, or plain text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What an answer said of one limit. None: it did not say.
+
+    *limit*: which of the provider's limits, one of the names above or the provider's own name of a policy.
+    *left*: units left now. *capacity*: units at most, per window where *window_s* is told: such a limit
+    becomes a bucket by ``policy.gate.limit.per_window``, never one that holds a whole window. *per_s*: units
+    that come back each second. *window_s*: the vendor counts in windows so long. *reset_s*: the units come
+    back at once in so many seconds.
+
+    *wait_s*: the provider refused, and asks to wait so long; 0.0 for a refusal without a time, None where it
+    did not refuse. As told, not clamped: that is ``clamp_hint(wait_s, daily_limit=daily)``. *daily*: a limit
+    of a day (or longer), so a refusal parks until its reset.
+
+    *requested*, *actual*: units this call was estimated at, and units it took. *code*: the vendor's word
+    for the refusal, out of a closed list, so it can be shown.
+    """
+
+    limit: str
+    left: float | None = None
+    capacity: float | None = None
+    per_s: float | None = None
+    window_s: float | None = None
+    reset_s: float | None = None
+    wait_s: float | None = None
+    requested: float | None = None
+    actual: float | None = None
+    daily: bool = False
+    code: str | None = None
+
+    @property
+    def refused(self) -> bool:
+        """The call was refused for this limit."""
+        return self.wait_s is not None
+
+
+def retry_after_s(reply: Reply, now_epoch_s: float | None) -> float | None:
+    """Seconds that Retry-After asks for, a date being measured by the server's clock; None: nothing told."""
+    told = {name: reply.headers.get(name, ()) for name in ("retry-after", "date")}
+    return server_hint(told, now_epoch_s=now_epoch_s)
+
+
+def asked_s(reply: Reply, now_epoch_s: float | None) -> float:
+    """The wait of a refusal: Retry-After, or 0.0."""
+    return retry_after_s(reply, now_epoch_s) or 0.0
+
+
+def refusal_s(reply: Reply, now_epoch_s: float | None) -> float | None:
+    """The wait in seconds where the status alone refuses: any 429, and a 503 that asks for a wait.
+
+    A bare 503 is an outage, which is the breaker's affair.
+    """
+    wait_s = retry_after_s(reply, now_epoch_s)
+    if reply.status == 429:
+        return wait_s or 0.0
+    return wait_s if reply.status == 503 else None
+
+
+def with_refusal(items: tuple[Heard, ...], refusal: Heard) -> tuple[Heard, ...]:
+    """*items* and *refusal*: one item where both speak of the same limit.
+
+    Numbers that *items* tell stay; those of *refusal* fill the gaps.
+    """
+    for index, item in enumerate(items):
+        if item.limit == refusal.limit:
+            told = replace(
+                item,
+                window_s=item.window_s or refusal.window_s,
+                wait_s=refusal.wait_s,
+                daily=item.daily or refusal.daily,
+                code=refusal.code,
+            )
+            return (*items[:index], told, *items[index + 1 :])
+    return (*items, refusal)

@@ -1,0 +1,136 @@
+"""A circuit breaker of one destination, shared by the fleet (G6, R33).
+
+    closed ──failures──► open ──time──► half-open, one probe ──healthy──► closed, ramping up
+                          ▲                         └──unhealthy──► open, twice as long
+
+Only the health of the destination counts: an answer that refuses a request is a healthy one, a 429 feeds
+the bucket. What was sent before the breaker opened, and answers while it is not closed, decide nothing;
+only the probe does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+from fairlead.policy.gate.limit import MICRO, BreakerRule
+
+TICK_US = 5 * MICRO
+"""The window of 30 s is counted in six parts."""
+TICKS = 6
+RAMP_FIRST = 2
+"""Calls in the first second after it closed; each further second doubles it."""
+_DOUBLINGS = 30  # 2**30 opening times are more than any longest one
+
+
+class Mode(IntEnum):
+    """What a breaker lets through."""
+
+    CLOSED = 0
+    OPEN = 1
+    HALF_OPEN = 2
+
+
+class Health(IntEnum):
+    """What one call told of its destination."""
+
+    NEUTRAL = 0
+    """Nothing: it was cancelled, or never sent."""
+    HEALTHY = 1
+    UNHEALTHY = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """The state of one breaker."""
+
+    mode: Mode = Mode.CLOSED
+    in_a_row: int = 0
+    times_opened: int = 0
+    until_us: int = 0
+    """Open until; half-open: the probe has until."""
+    closed_at_us: int = 0
+    """0: not since it was last open, or the ramp is over."""
+    ramp_second: int = 0
+    ramp_used: int = 0
+    tick: int = 0
+    good: tuple[int, ...] = (0,) * TICKS
+    bad: tuple[int, ...] = (0,) * TICKS
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A call may go on; *after* is the state once it is sent, *probe* that it decides for all."""
+
+    after: Breaker
+    probe: bool = False
+
+
+def judge(breaker: Breaker, rule: BreakerRule, now_us: int, probe_us: int) -> Pass | int:
+    """Whether one more call may be sent; else after how many microseconds to ask again.
+
+    *probe_us*: how long the call may take, if it becomes the probe.
+    """
+    if breaker.mode is Mode.CLOSED:
+        return _ramped(breaker, rule, now_us)
+    if now_us < breaker.until_us:
+        left_us = breaker.until_us - now_us
+        return left_us if breaker.mode is Mode.OPEN else min(left_us, MICRO)
+    return Pass(replace(breaker, mode=Mode.HALF_OPEN, until_us=now_us + probe_us), probe=True)
+
+
+def _ramped(breaker: Breaker, rule: BreakerRule, now_us: int) -> Pass | int:
+    if breaker.closed_at_us == 0:
+        return Pass(breaker)
+    since_us = max(0, now_us - breaker.closed_at_us)
+    if since_us >= rule.ramp_s * MICRO:
+        return Pass(replace(breaker, closed_at_us=0, times_opened=0))
+    second = since_us // MICRO
+    used = breaker.ramp_used if breaker.ramp_second == second else 0
+    if used >= RAMP_FIRST << second:
+        return MICRO - since_us % MICRO
+    return Pass(replace(breaker, ramp_second=second, ramp_used=used + 1))
+
+
+def recorded(breaker: Breaker, rule: BreakerRule, health: Health, now_us: int, *, probe: bool) -> Breaker:
+    """The state after a call ended. Neutral ones count for nothing; a neutral probe lets the next one try."""
+    if probe:
+        return _probed(breaker, rule, health, now_us)
+    if breaker.mode is not Mode.CLOSED or health is Health.NEUTRAL:
+        return breaker
+    counted = _counted(breaker, health, now_us)
+    return _opened(counted, rule, now_us) if _is_down(counted, rule) else counted
+
+
+def _probed(breaker: Breaker, rule: BreakerRule, health: Health, now_us: int) -> Breaker:
+    if breaker.mode is not Mode.HALF_OPEN:
+        return breaker  # somebody reset it meanwhile
+    if health is Health.HEALTHY:
+        return Breaker(closed_at_us=now_us, times_opened=breaker.times_opened)
+    if health is Health.NEUTRAL:
+        return replace(breaker, mode=Mode.OPEN, until_us=now_us)
+    return _opened(breaker, rule, now_us)
+
+
+def _counted(breaker: Breaker, health: Health, now_us: int) -> Breaker:
+    tick = now_us // TICK_US
+    good, bad = list(breaker.good), list(breaker.bad)
+    for passed in range(min(TICKS, max(0, tick - breaker.tick))):
+        good[(tick - passed) % TICKS] = bad[(tick - passed) % TICKS] = 0
+    tick = max(tick, breaker.tick)  # a clock that was set back counts into the newest part
+    part = good if health is Health.HEALTHY else bad
+    part[tick % TICKS] += 1
+    in_a_row = 0 if health is Health.HEALTHY else breaker.in_a_row + 1
+    return replace(breaker, in_a_row=in_a_row, tick=tick, good=tuple(good), bad=tuple(bad))
+
+
+def _is_down(breaker: Breaker, rule: BreakerRule) -> bool:
+    bad = sum(breaker.bad)
+    total = bad + sum(breaker.good)
+    return breaker.in_a_row >= rule.failures or (total >= rule.least and bad >= rule.ratio * total)
+
+
+def _opened(breaker: Breaker, rule: BreakerRule, now_us: int) -> Breaker:
+    times = breaker.times_opened + 1
+    open_s = min(rule.open_max_s, rule.open_s * 2.0 ** min(times - 1, _DOUBLINGS))
+    return Breaker(mode=Mode.OPEN, times_opened=times, until_us=now_us + round(open_s * MICRO))

@@ -1,0 +1,99 @@
+"""The keys of the gate in Redis: one table, one form, no collision whatever a tenant is called (G9, R22).
+
+    fairlead1:{u3FbJ0w...}:b:kQ9...        prefix, domain as hash tag, kind, name within the domain
+
+Names are hashed with their lengths in front, so no name can reach into another's, and none is too long for
+a key. The number in the prefix is the version of what the values look like: versions that differ live side
+by side and know nothing of each other.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import blake2b
+
+from fairlead.errors import ConfigInvalid
+from fairlead.policy.gate.limit import Domain
+
+LAYOUT = 1
+"""Version of what the values look like. It goes up with every change of it."""
+LONGEST_PREFIX = 64
+
+
+class KeyKind(StrEnum):
+    """What a key holds: the registry of all that fairlead writes to Redis. Each has a time to live."""
+
+    MARKER = "m"
+    """Since when nothing was lost: birth, first grant of a slot, no reaping before, run id of the server."""
+    BUCKET = "b"
+    """A token bucket: nine numbers."""
+    POOL = "p"
+    """Capacity, version and fence of a slot pool."""
+    QUOTA = "q"
+    """The leases of a tenant across pools, sorted by their end."""
+    BREAKER = "k"
+    """A breaker: mode and counts."""
+
+
+class Part(StrEnum):
+    """What belongs to a bucket or a pool and has a key of its own: the ending of that key."""
+
+    BOOKINGS = ":t"
+    """Turns promised in a bucket, sorted by the end of their redemption."""
+    LEASES = ":l"
+    """Who holds a slot of a pool, sorted by the end of the lease."""
+    LINE = ":w"
+    """Who waits in a class of a pool, sorted by since when. The number of the class follows."""
+    ALIVE = ":a"
+    """Until when those who wait are known to live."""
+    EVENTS = ":e"
+    """What happened in a pool or bucket: a stream of bounded length."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keyspace:
+    """All keys of one installation on a server that others may use as well. *name* tells them apart."""
+
+    name: str = "fairlead"
+
+    def __post_init__(self) -> None:
+        plain = self.name.isascii() and self.name.replace("-", "").replace("_", "").isalnum()
+        if not plain or len(self.name) > LONGEST_PREFIX:
+            raise ConfigInvalid(
+                "the key prefix is not plain", hint=f"use 1 to {LONGEST_PREFIX} of a-z, A-Z, 0-9, '-', '_'"
+            )
+
+    @property
+    def prefix(self) -> str:
+        """What all keys begin with."""
+        return f"{self.name}{LAYOUT}:"
+
+    def key(self, kind: KeyKind, domain: Domain, *names: str) -> str:
+        """The key of *kind* for *names* in *domain*."""
+        tail = f":{digest(names)}" if names else ""
+        return f"{self.prefix}{{{digest(domain.parts)}}}:{kind}{tail}"
+
+    @property
+    def marker(self) -> str:
+        """The one marker of a server that is no cluster."""
+        return f"{self.prefix}{KeyKind.MARKER}"
+
+    def channel(self, process: str) -> str:
+        """Where *process* is told of its grants."""
+        return f"{self.prefix}g:{process}"
+
+
+def digest(names: Iterable[str]) -> str:
+    """22 URL-safe characters that stand for *names*, each counted with its length.
+
+    >>> digest(["a:b", "c"]) == digest(["a", "b:c"])
+    False
+    """
+    told = blake2b(digest_size=16)
+    for name in names:
+        raw = name.encode("utf-8", "surrogatepass")
+        told.update(len(raw).to_bytes(4, "big") + raw)
+    return urlsafe_b64encode(told.digest())[:22].decode()

@@ -1,0 +1,185 @@
+"""What one call must pass: breaker, tenant quota, slot and buckets, all of one limit domain (G1, R22).
+
+A *domain* is what a vendor counts as one: by default a tenant, for NetSuite an account, for HubSpot an app.
+All limits of a call lie in one domain, so one script can judge them together, in a cluster too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from fairlead.errors import ConfigInvalid
+
+MICRO = 1_000_000
+"""Micro-units in one unit of a limit, and microseconds in a second."""
+MAX_UNITS = 1_000_000_000
+"""Largest capacity, cost and rate per second: their sums stay exact in a double."""
+MAX_SLOTS = 100_000
+MAX_CLASSES = 9
+MAX_BUCKETS = 8
+MIN_LEASE_S, MAX_LEASE_S = 0.05, 30 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """What a vendor counts as one. *parts* name it: ("tenant", id) or ("netsuite", account)."""
+
+    parts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BucketLimit:
+    """A token bucket: *capacity* units at most, *per_s* come back each second.
+
+    *key* names it within its domain. *version*: the settings' version these numbers are of; the highest
+    that was ever presented counts (R28). In any W seconds no more than capacity + per_s · W units are sent.
+    """
+
+    key: str
+    capacity: float
+    per_s: float
+    version: int = 1
+
+    def __post_init__(self) -> None:
+        _check("bucket", self.key, "capacity", self.capacity, 1e-3, MAX_UNITS)
+        _check("bucket", self.key, "per_s", self.per_s, 1e-6, MAX_UNITS)
+
+    @property
+    def capacity_micro(self) -> int:
+        """Capacity in micro-units."""
+        return round(self.capacity * MICRO)
+
+    @property
+    def rate_micro(self) -> int:
+        """Micro-units that come back each second; at least one."""
+        return max(1, math.floor(self.per_s * MICRO))
+
+
+def per_window(key: str, limit: float, window_s: float, *, burst: float | None = None) -> BucketLimit:
+    """A bucket that never lets more than *limit* units through in any *window_s* seconds.
+
+    For vendors that count in windows (HubSpot: 100 in 10 s): a bucket with a capacity of *limit* would let
+    twice as many through in one window. *burst*: units at once, default a tenth of *limit*, at least 1; the
+    rest is the rate, so that burst + rate · window = limit.
+
+    >>> per_window("app", 100, 10)
+    BucketLimit(key='app', capacity=10.0, per_s=9.0, version=1)
+    """
+    burst = max(1.0, limit / 10) if burst is None else burst
+    if not 0 < burst < limit:
+        hint = "give a burst above 0 and below the limit"
+        raise ConfigInvalid(f"bucket {key!r}: a burst of {burst:g} in a limit of {limit:g}", hint=hint)
+    return BucketLimit(key, burst, (limit - burst) / window_s)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLimit:
+    """Slots: at most *capacity* calls in flight, each under a lease of its own (G4, and bulk locks, G5).
+
+    *classes*: how many priority classes there are, 1 serves first; 1 (default) is FIFO. *minimum*: slots
+    kept for a class. *lease_s*: a lease that is not renewed ends after it. *claim_s*: how long a slot that
+    was handed over waits for its new holder. *promote_s*: who waited longer goes first, whatever its class.
+    *max_waiters*: further ones are refused.
+    """
+
+    key: str
+    capacity: int
+    lease_s: float = 30.0
+    claim_s: float = 5.0
+    promote_s: float = 300.0
+    max_waiters: int = 1000
+    classes: int = 1
+    minimum: Mapping[int, int] = field(default_factory=dict)
+    version: int = 1
+
+    def __post_init__(self) -> None:
+        _check("pool", self.key, "capacity", self.capacity, 0, MAX_SLOTS)
+        _check("pool", self.key, "lease_s", self.lease_s, MIN_LEASE_S, MAX_LEASE_S)
+        _check("pool", self.key, "claim_s", self.claim_s, MIN_LEASE_S, self.lease_s)
+        _check("pool", self.key, "promote_s", self.promote_s, 0.001, MAX_LEASE_S)
+        _check("pool", self.key, "max_waiters", self.max_waiters, 0, 1_000_000)
+        _check("pool", self.key, "classes", self.classes, 1, MAX_CLASSES)
+        _check("pool", self.key, "the sum of minimum", sum(self.minimum.values()), 0, self.capacity)
+        if any(not 1 <= number <= self.classes for number in self.minimum):
+            hint = f"name classes 1 to {self.classes}"
+            raise ConfigInvalid(f"pool {self.key!r}: a minimum for an unknown class", hint=hint)
+
+    def kept_for_others(self, of_class: int, used: Mapping[int, int]) -> int:
+        """Free slots that class *of_class* must leave, while the classes hold *used* slots."""
+        return sum(
+            max(0, kept - used.get(number, 0)) for number, kept in self.minimum.items() if number != of_class
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaLimit:
+    """At most *capacity* slots of one tenant, whatever pools of the domain they are of."""
+
+    key: str
+    capacity: int
+
+    def __post_init__(self) -> None:
+        _check("quota", self.key, "capacity", self.capacity, 1, MAX_SLOTS)
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerRule:
+    """When a destination counts as down, and how it is tried again (G6, R33).
+
+    It opens after *failures* in a row, or when of at least *least* calls within 30 s a share of *ratio*
+    failed; for *open_s*, then twice as long each time, up to *open_max_s*. One probe of the whole fleet
+    decides; after it the first *ramp_s* let 2, 4, 8, ... calls a second through.
+    """
+
+    key: str
+    failures: int = 10
+    ratio: float = 0.5
+    least: int = 20
+    open_s: float = 60.0
+    open_max_s: float = 600.0
+    ramp_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        _check("breaker", self.key, "failures", self.failures, 1, 1_000_000)
+        _check("breaker", self.key, "ratio", self.ratio, 0.01, 1)
+        _check("breaker", self.key, "least", self.least, 1, 1_000_000)
+        _check("breaker", self.key, "open_s", self.open_s, 0.001, 86_400)
+        _check("breaker", self.key, "open_max_s", self.open_max_s, self.open_s, 86_400)
+        _check("breaker", self.key, "ramp_s", self.ramp_s, 0, 30)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """All limits of one kind of call, judged together or not at all; a part that is None limits nothing.
+
+    Made once per connection and kind of call, and used for each: adapters keep what they derive of it by
+    its identity.
+    """
+
+    domain: Domain
+    breaker: BreakerRule | None = None
+    quota: QuotaLimit | None = None
+    pool: PoolLimit | None = None
+    buckets: tuple[BucketLimit, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.buckets) > MAX_BUCKETS:
+            raise ConfigInvalid(f"{len(self.buckets)} buckets for one call", hint=f"at most {MAX_BUCKETS}")
+        keys = sorted(bucket.key for bucket in self.buckets)
+        if any(one == other for one, other in pairwise(keys)):
+            raise ConfigInvalid("two buckets of one call have the same key", hint="name one otherwise")
+
+    @property
+    def leases(self) -> bool:
+        """Whether a call holds something that must be given back."""
+        return self.pool is not None or self.quota is not None
+
+
+def _check(noun: str, key: str, what: str, value: float, least: float, most: float) -> None:
+    if not least <= value <= most:  # NaN fails it, too
+        raise ConfigInvalid(
+            f"{noun} {key!r}: {what} is {value:g}", hint=f"give {least:g} to {most:g} for {what}"
+        )

@@ -1,0 +1,59 @@
+"""Both gates behind one handle whose clock a test sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fairlead.adapters.local.gate import LocalGate
+from fairlead.adapters.local.system import SystemClock
+from fairlead.adapters.redis.gate import RedisGate
+from fairlead.engine.ports.gate import Admitted, Answer, Ask, Gate
+from fairlead.policy.gate.key import Keyspace
+from fairlead.policy.gate.limit import MICRO
+from fairlead.secret import Secret
+
+T0_US = 1_800_000_000 * MICRO
+
+
+@dataclass
+class Timed:
+    """A gate, and the clock it goes by."""
+
+    gate: Gate
+    set_us: Callable[[int], None]
+    now_us: int = T0_US
+
+    def tick(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now_us += round(seconds * MICRO)
+        self.set_us(self.now_us)
+
+    async def admit(self, ask: Ask) -> Answer:
+        """What the gate says to *ask*."""
+        return await self.gate.admit(ask)
+
+    async def admitted(self, ask: Ask) -> Admitted:
+        """The same, where it must be yes."""
+        answer = await self.gate.admit(ask)
+        assert isinstance(answer, Admitted), answer
+        return answer
+
+
+def local_gate() -> Timed:
+    """The gate of one process."""
+    state = {"now_us": T0_US}
+    return Timed(LocalGate(lambda: state["now_us"]), lambda now_us: state.update(now_us=now_us))
+
+
+def redis_gate(url: str, name: str, **options: Any) -> Timed:
+    """The gate on a server, under a prefix of its own."""
+    gate = RedisGate(
+        Secret(url), clock=SystemClock(), keys=Keyspace(name), new=True, pinned_us=T0_US, **options
+    )
+
+    def set_us(now_us: int) -> None:
+        gate.pinned_us = now_us
+
+    return Timed(gate, set_us)

@@ -1,0 +1,143 @@
+"""Breakers of every gate: one probe of the fleet decides, a ramp follows (G6, R33)."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, RefusedBy
+from fairlead.policy.gate.breaker import Health
+from fairlead.policy.gate.limit import BreakerRule, BucketLimit, Domain, Plan
+from tests.contract.gates import Timed
+
+RULE = BreakerRule("connection|host")
+PLAN = Plan(Domain(("tenant", "a")), breaker=RULE)
+BAD, GOOD, NEUTRAL = Health.UNHEALTHY, Health.HEALTHY, Health.NEUTRAL
+
+
+async def call(timed: Timed, health: Health) -> float | None:
+    """One call; for how long the breaker opened by it."""
+    return (await timed.gate.finish(Finish(await timed.admitted(Ask(PLAN)), health))).opened_s
+
+
+async def opened(timed: Timed) -> None:
+    for _ in range(9):
+        assert await call(timed, BAD) is None
+    assert await call(timed, BAD) == 60.0
+
+
+async def test_10_in_a_row_open_it_for_a_minute(timed: Timed) -> None:
+    await opened(timed)
+    assert await timed.admit(Ask(PLAN)) == GateRefusal(RefusedBy.BREAKER, 60.0)
+    timed.tick(59)
+    assert await timed.admit(Ask(PLAN)) == GateRefusal(RefusedBy.BREAKER, 1.0)
+
+
+async def test_half_of_20_within_30_s_open_it(timed: Timed) -> None:
+    for _ in range(9):
+        await call(timed, GOOD)
+        await call(timed, BAD)
+        timed.tick(1)
+    assert await call(timed, GOOD) is None
+    assert await call(timed, BAD) == 60.0
+
+
+async def test_what_lies_back_more_than_30_s_does_not_count(timed: Timed) -> None:
+    for _ in range(9):
+        await call(timed, BAD)
+        await call(timed, GOOD)
+    timed.tick(31)
+    for _ in range(9):
+        assert await call(timed, BAD) is None
+
+
+async def test_a_success_ends_the_row_and_neutral_ends_count_for_nothing(timed: Timed) -> None:
+    for _ in range(9):
+        await call(timed, BAD)
+    for _ in range(30):
+        assert await call(timed, NEUTRAL) is None
+    await call(timed, GOOD)
+    for _ in range(9):
+        assert await call(timed, BAD) is None
+
+
+async def test_one_probe_decides(timed: Timed) -> None:
+    await opened(timed)
+    timed.tick(60)
+    probe = await timed.admitted(Ask(PLAN, call_s=7))
+    assert probe.probe
+    assert await timed.admit(Ask(PLAN)) == GateRefusal(RefusedBy.BREAKER, 1.0)
+    await timed.gate.finish(Finish(probe, GOOD))
+    assert not (await timed.admitted(Ask(PLAN))).probe
+
+
+async def test_a_failed_probe_opens_it_twice_as_long_up_to_10_minutes(timed: Timed) -> None:
+    await opened(timed)
+    lengths = [60.0]
+    for _ in range(5):
+        timed.tick(lengths[-1])
+        done = await timed.gate.finish(Finish(await timed.admitted(Ask(PLAN)), BAD))
+        assert done.opened_s is not None
+        lengths.append(done.opened_s)
+    assert lengths == [60.0, 120.0, 240.0, 480.0, 600.0, 600.0]
+
+
+async def test_a_probe_that_dies_is_followed_by_another_at_its_deadline(timed: Timed) -> None:
+    await opened(timed)
+    timed.tick(60)
+    await timed.admitted(Ask(PLAN, call_s=7))
+    timed.tick(6.9)
+    assert isinstance(await timed.admit(Ask(PLAN)), GateRefusal)
+    timed.tick(0.1)
+    assert (await timed.admitted(Ask(PLAN, call_s=7))).probe
+
+
+async def test_a_cancelled_probe_lets_the_next_one_try(timed: Timed) -> None:
+    await opened(timed)
+    timed.tick(60)
+    await timed.gate.finish(Finish(await timed.admitted(Ask(PLAN)), NEUTRAL))
+    assert (await timed.admitted(Ask(PLAN))).probe
+
+
+async def test_what_was_sent_before_it_opened_decides_nothing(timed: Timed) -> None:
+    early = [await timed.admitted(Ask(PLAN)) for _ in range(3)]
+    await opened(timed)
+    timed.tick(60)
+    probe = await timed.admitted(Ask(PLAN))
+    await timed.gate.finish(Finish(early[0], GOOD))
+    assert isinstance(await timed.admit(Ask(PLAN)), GateRefusal)
+    await timed.gate.finish(Finish(early[1], BAD))
+    await timed.gate.finish(Finish(probe, GOOD))
+    await timed.admitted(Ask(PLAN))
+
+
+async def test_after_it_closes_calls_come_back_step_by_step(timed: Timed) -> None:
+    await opened(timed)
+    timed.tick(60)
+    await timed.gate.finish(Finish(await timed.admitted(Ask(PLAN)), GOOD))
+    let_through = []
+    for _ in range(6):
+        sent = 0
+        while sent < 100 and isinstance(await timed.admit(Ask(PLAN)), Admitted):
+            sent += 1
+        let_through.append(sent)
+        timed.tick(1)
+    assert let_through == [2, 4, 8, 16, 32, 100]
+
+
+async def test_an_open_breaker_costs_no_token_and_a_dry_bucket_no_probe(timed: Timed) -> None:
+    bucket = BucketLimit("b", 1, 0.01)
+    plan = Plan(PLAN.domain, breaker=RULE, buckets=(bucket,))
+    await opened(timed)
+    assert isinstance(await timed.admit(Ask(plan)), GateRefusal)
+    await timed.admitted(Ask(Plan(PLAN.domain, buckets=(bucket,))))
+    timed.tick(60)
+    answer = await timed.admit(Ask(plan))
+    assert isinstance(answer, GateRefusal)
+    assert answer.by is RefusedBy.BUCKET
+    assert (await timed.admitted(Ask(PLAN))).probe
+
+
+@pytest.mark.parametrize("other", [Plan(PLAN.domain, breaker=BreakerRule("other|host"))])
+async def test_other_destinations_run_on(timed: Timed, other: Plan) -> None:
+    await opened(timed)
+    await timed.admitted(Ask(other))

@@ -1,0 +1,291 @@
+"""Buckets of every gate: exact, never above the limit, no token lost (G2; defects of others: §2.2)."""
+
+from __future__ import annotations
+
+import math
+from itertools import count
+
+import pytest
+
+from fairlead.engine.ports.gate import Admitted, Ask, Booked, Finish, GateRefusal, Observation, RefusedBy
+from fairlead.errors import ConfigInvalid
+from fairlead.policy.gate.limit import BucketLimit, Domain, Plan, per_window
+from tests.contract.gates import Timed
+
+DOMAIN = Domain(("tenant", "a"))
+_bookings = count(1)
+
+
+def plan(*limits: BucketLimit, domain: Domain = DOMAIN) -> Plan:
+    return Plan(domain, buckets=limits)
+
+
+async def admitted_units(timed: Timed, ask: Ask, seconds: float, every_s: float) -> float:
+    """Units let through while somebody asks all the time."""
+    units = 0.0
+    for _ in range(round(seconds / every_s)):
+        while isinstance(answer := await timed.admit(ask), Admitted):
+            units += sum(answer.spent)
+        timed.tick(every_s)
+    return units
+
+
+async def test_a_bucket_gives_its_capacity_and_then_says_when(timed: Timed) -> None:
+    ask = Ask(plan(BucketLimit("b", 3, 2)))
+    for _ in range(3):
+        await timed.admitted(ask)
+    assert await timed.admit(ask) == GateRefusal(RefusedBy.BUCKET, 0.5, 0)
+    timed.tick(0.499_999)
+    assert await timed.admit(ask) == GateRefusal(RefusedBy.BUCKET, 0.000_001, 0)
+    timed.tick(0.000_001)
+    await timed.admitted(ask)
+
+
+async def test_a_rate_above_its_burst_limits(timed: Timed) -> None:
+    """1,000 a second with a burst of 100: a time to live of 0 would delete the key, and limit nothing."""
+    ask = Ask(plan(BucketLimit("b", 100, 1000)))
+    units = 0
+    while isinstance(await timed.admit(ask), Admitted):
+        units += 1
+    assert units == 100
+
+
+@pytest.mark.parametrize("every_s", [0.1, 1.0, 7.0])
+async def test_no_part_of_a_token_is_lost_however_often_one_asks(timed: Timed, every_s: float) -> None:
+    """100 a minute, asked each second: whole-second clocks and floors make 60 of it."""
+    units = await admitted_units(timed, Ask(plan(BucketLimit("b", 100, 100 / 60))), 70, every_s)
+    assert 100 + 100 / 60 * (70 - every_s) - 1 <= units <= 100 + 100 / 60 * 70
+
+
+async def test_a_refused_call_is_not_charged(timed: Timed) -> None:
+    """A refusal that consumes starves a heavy call for ever."""
+    limit = BucketLimit("b", 10, 1)
+    await timed.admitted(Ask(plan(limit), (9.0,)))
+    for _ in range(5):
+        assert await timed.admit(Ask(plan(limit), (5.0,))) == GateRefusal(RefusedBy.BUCKET, 4.0, 0)
+    await timed.admitted(Ask(plan(limit), (1.0,)))
+
+
+async def test_a_call_larger_than_its_bucket_is_told_so(timed: Timed) -> None:
+    answer = await timed.admit(Ask(plan(BucketLimit("b", 10, 1)), (10.5,)))
+    assert answer == GateRefusal(RefusedBy.BUCKET, None, 0)
+
+
+async def test_all_buckets_or_none(timed: Timed) -> None:
+    many, few = BucketLimit("many", 100, 1), BucketLimit("few", 1, 0.1)
+    both = Ask(plan(many, few))
+    await timed.admitted(both)
+    assert await timed.admit(both) == GateRefusal(RefusedBy.BUCKET, 10.0, 1)
+    left = 0
+    while isinstance(await timed.admit(Ask(plan(many))), Admitted):
+        left += 1
+    assert left == 99
+
+
+async def test_tenants_do_not_share(timed: Timed) -> None:
+    limit = BucketLimit("b", 1, 1)
+    for tenant in ("a", "b", "a:b", "{a}", "*", "й"):
+        await timed.admitted(Ask(plan(limit, domain=Domain(("tenant", tenant)))))
+
+
+async def test_names_are_counted_with_their_lengths(timed: Timed) -> None:
+    limit = BucketLimit("b", 1, 1)
+    await timed.admitted(Ask(plan(limit, domain=Domain(("a:b", "c")))))
+    await timed.admitted(Ask(plan(limit, domain=Domain(("a", "b:c")))))
+
+
+async def test_a_window_never_sees_more_than_its_limit(timed: Timed) -> None:
+    """HubSpot's 100 in 10 s: a bucket of 100 would let nearly 200 through in one window."""
+    ask = Ask(plan(per_window("b", 100, 10)))
+    sent: list[float] = []
+    for step in range(400):
+        while isinstance(await timed.admit(ask), Admitted):
+            sent.append(step * 0.1)
+        timed.tick(0.1)
+    assert max(sum(1 for at in sent if begin <= at < begin + 10) for begin in sent) <= 100
+    assert len(sent) >= 0.88 * 100 * 4
+
+
+# ---- turns ----------------------------------------------------------------------------------------
+
+
+async def test_each_waiter_gets_a_turn_of_its_own(timed: Timed) -> None:
+    limit = plan(BucketLimit("b", 1, 2))
+    await timed.admitted(Ask(limit))
+    asks = [Ask(limit, book_s=60, booking=next(_bookings)) for _ in range(4)]
+    assert [await timed.admit(ask) for ask in asks] == [Booked(turn * 0.5) for turn in (1, 2, 3, 4)]
+    for ask in asks:
+        timed.tick(0.5)
+        await timed.admitted(ask)
+
+
+async def test_a_turn_is_not_lost_when_it_lies_far_ahead(timed: Timed) -> None:
+    """A record that lives 30 s forgets a turn in 40."""
+    limit = plan(BucketLimit("b", 1, 1 / 40))
+    await timed.admitted(Ask(limit))
+    turn = Ask(limit, book_s=100, booking=next(_bookings))
+    assert await timed.admit(turn) == Booked(40.0)
+    timed.tick(39)
+    assert await timed.admit(Ask(limit)) == GateRefusal(RefusedBy.BUCKET, 41.0, 0)
+    timed.tick(1)
+    await timed.admitted(turn)
+
+
+async def test_asking_again_does_not_take_a_second_turn(timed: Timed) -> None:
+    limit = plan(BucketLimit("b", 1, 1))
+    await timed.admitted(Ask(limit))
+    turn = Ask(limit, book_s=60, booking=next(_bookings))
+    assert await timed.admit(turn) == Booked(1.0)
+    timed.tick(0.25)
+    assert await timed.admit(turn) == Booked(0.75)
+    assert await timed.admit(Ask(limit, book_s=60, booking=next(_bookings))) == Booked(1.75)
+
+
+async def test_no_turn_is_taken_beyond_the_callers_time(timed: Timed) -> None:
+    limit = plan(BucketLimit("b", 1, 1))
+    await timed.admitted(Ask(limit))
+    answer = await timed.admit(Ask(limit, book_s=0.9, booking=next(_bookings)))
+    assert answer == GateRefusal(RefusedBy.BUCKET, 1.0, 0)
+    assert await timed.admit(Ask(limit, book_s=2, booking=next(_bookings))) == Booked(1.0)
+
+
+async def test_a_turn_given_up_or_slept_through_comes_back(timed: Timed) -> None:
+    limit = plan(BucketLimit("b", 2, 1))
+    for _ in range(2):
+        await timed.admitted(Ask(limit))
+    given_up, slept = (Ask(limit, book_s=60, booking=next(_bookings)) for _ in range(2))
+    assert [await timed.admit(given_up), await timed.admit(slept)] == [Booked(1.0), Booked(2.0)]
+    await timed.gate.cancel(given_up)
+    await timed.gate.cancel(given_up)
+    timed.tick(7.1)  # two units came back long ago; the second turn was not taken within 5 s
+    assert isinstance(await timed.admit(slept), Admitted)
+    await timed.admitted(Ask(limit))
+    assert isinstance(await timed.admit(Ask(limit)), GateRefusal)
+
+
+async def test_late_turns_and_new_calls_never_pass_the_limit_together(timed: Timed) -> None:
+    """A promise counts as not spent yet, so the level does not fill up over it."""
+    limit = plan(BucketLimit("b", 4, 20))
+    units = [await timed.admitted(Ask(limit)) for _ in range(4)]
+    turns = [Ask(limit, book_s=60, booking=next(_bookings)) for _ in range(60)]
+    booked = [await timed.admit(turn) for turn in turns]
+    timed.tick(3.0)
+    redeemed = [turn for turn in turns if isinstance(await timed.admit(turn), Admitted)]
+    fresh = 0
+    while isinstance(await timed.admit(Ask(limit)), Admitted):
+        fresh += 1
+    assert all(isinstance(answer, Booked) for answer in booked)
+    assert len(redeemed) + fresh <= 4, "all at one moment: no more than the bucket holds"
+    assert len(units) == 4
+
+
+# ---- what the provider says ------------------------------------------------------------------------
+
+
+async def finish(
+    timed: Timed, admitted: Admitted, observed: Observation, actual: float | None = None
+) -> None:
+    used = {} if actual is None else {0: actual}
+    await timed.gate.finish(Finish(admitted, actual=used, observed={0: observed}))
+
+
+async def left(timed: Timed, of: Plan) -> int:
+    units = 0
+    while isinstance(await timed.admit(Ask(of)), Admitted):
+        units += 1
+    return units
+
+
+async def test_what_was_not_used_is_given_back(timed: Timed) -> None:
+    points = plan(BucketLimit("b", 100, 0.001))
+    call = await timed.admitted(Ask(points, (60.0,)))
+    await timed.gate.finish(Finish(call, actual={0: 11.0}))
+    assert await left(timed, points) == 89
+
+
+async def test_502_points_asked_498_available_50_a_second_80_ms(timed: Timed) -> None:
+    points = plan(BucketLimit("b", 1000, 50))
+    call = await timed.admitted(Ask(points, (502.0,)))
+    await finish(timed, call, Observation(left=498.0, capacity=1000.0, per_s=50.0))
+    assert await timed.admit(Ask(points, (502.0,))) == GateRefusal(RefusedBy.BUCKET, 0.08, 0)
+
+
+async def test_down_is_believed_at_once_up_only_when_nothing_was_sent_since(timed: Timed) -> None:
+    points = plan(BucketLimit("b", 100, 0.001))
+    first, second = [await timed.admitted(Ask(points, (10.0,))) for _ in range(2)]
+    await finish(timed, first, Observation(left=95.0))  # does not know of the second call
+    assert isinstance(await timed.admit(Ask(points, (81.0,))), GateRefusal)
+    await finish(timed, second, Observation(left=40.0))
+    assert await left(timed, points) == 40
+
+
+async def test_answers_out_of_order_never_fill_the_bucket(timed: Timed) -> None:
+    points = plan(BucketLimit("b", 100, 0.001))
+    calls = [await timed.admitted(Ask(points, (30.0,))) for _ in range(3)]
+    for call, seen in zip(reversed(calls), (10.0, 40.0, 70.0), strict=True):
+        await finish(timed, call, Observation(left=seen))
+    assert await left(timed, points) == 10
+
+
+async def test_learnt_limits_hold_until_settings_say_otherwise(timed: Timed) -> None:
+    guess = BucketLimit("b", 50, 50)
+    call = await timed.admitted(Ask(plan(guess)))
+    await finish(timed, call, Observation(left=1999.0, capacity=2000.0, per_s=100.0))
+    assert isinstance(await timed.admit(Ask(plan(guess), (1500.0,))), Admitted)
+    newer = BucketLimit("b", 50, 50, version=2)
+    assert await timed.admit(Ask(plan(newer), (51.0,))) == GateRefusal(RefusedBy.BUCKET, None, 0)
+
+
+async def test_the_highest_version_of_the_settings_counts(timed: Timed) -> None:
+    old, new = BucketLimit("b", 10, 1), BucketLimit("b", 2, 1, version=2)
+    assert await left(timed, plan(new)) == 2
+    assert await left(timed, plan(old)) == 0
+    assert await timed.admit(Ask(plan(old), (3.0,))) == GateRefusal(RefusedBy.BUCKET, None, 0)
+
+
+async def test_more_capacity_gives_nothing_at_once_and_less_takes_at_once(timed: Timed) -> None:
+    limit = BucketLimit("b", 10, 0.001)
+    assert await left(timed, plan(limit)) == 10
+    assert await left(timed, plan(BucketLimit("b", 100, 0.001, version=2))) == 0
+    other = BucketLimit("c", 10, 0.001)
+    for _ in range(4):
+        await timed.admitted(Ask(plan(other)))
+    assert await left(timed, plan(BucketLimit("c", 7, 0.001, version=2))) == 3
+
+
+async def test_retry_after_120_120_s_then_at_the_rate_without_a_burst(timed: Timed) -> None:
+    limit = plan(BucketLimit("b", 40, 2))
+    call = await timed.admitted(Ask(limit))
+    await finish(timed, call, Observation(wait_s=120.0))
+    assert await timed.admit(Ask(limit)) == GateRefusal(RefusedBy.BUCKET, 120.5, 0)
+    timed.tick(120)
+    assert await timed.admit(Ask(limit)) == GateRefusal(RefusedBy.BUCKET, 0.5, 0)
+    timed.tick(0.5)
+    assert await left(timed, limit) == 1
+
+
+async def test_a_turn_during_a_penalty_is_taken_anew(timed: Timed) -> None:
+    limit = plan(BucketLimit("b", 1, 1))
+    call = await timed.admitted(Ask(limit))
+    turn = Ask(limit, book_s=900, booking=next(_bookings))
+    assert await timed.admit(turn) == Booked(1.0)
+    await finish(timed, call, Observation(wait_s=30.0))
+    timed.tick(1)
+    answer = await timed.admit(turn)
+    assert isinstance(answer, Booked)
+    assert answer.delay_s >= 29.0
+
+
+async def test_a_clock_that_is_set_back_gives_nothing(timed: Timed) -> None:
+    limit = plan(BucketLimit("b", 5, 1))
+    assert await left(timed, limit) == 5
+    timed.tick(-600)
+    assert await timed.admit(Ask(limit)) == GateRefusal(RefusedBy.BUCKET, 1.0, 0)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1.0, 0.0])
+def test_an_impossible_limit_never_starts(value: float) -> None:
+    with pytest.raises(ConfigInvalid, match="hint: give"):
+        BucketLimit("b", value, 1)
+    with pytest.raises(ConfigInvalid, match="hint: give"):
+        BucketLimit("b", 1, value)

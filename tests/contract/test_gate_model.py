@@ -1,0 +1,184 @@
+"""E30: the scripts and the model answer alike, step by step, with time as an argument."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from itertools import count
+from secrets import token_hex
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+
+from fairlead.adapters.embedded import Endpoints
+from fairlead.engine.ports.gate import Admitted, Ask, Booked, Finish, Observation, Queued, Renewal
+from fairlead.policy.gate.breaker import Health
+from fairlead.policy.gate.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
+from fairlead.policy.gate.pool import Holder
+from tests.contract.gates import Timed, local_gate, redis_gate
+
+DOMAIN = Domain(("tenant", "a"))
+FAST = BucketLimit("fast", 10, 7.3)
+SLOW = BucketLimit("slow", 100, 1 / 3)
+POOL = PoolLimit("pool", 2, lease_s=3, claim_s=1, promote_s=5, max_waiters=4)
+CLASSES = PoolLimit(
+    "classes", 3, lease_s=3, claim_s=1, promote_s=5, max_waiters=6, classes=3, minimum={1: 1, 3: 1}
+)
+QUOTA = QuotaLimit("t", 2)
+RULE = BreakerRule("host", failures=3, least=6, open_s=2, open_max_s=9, ramp_s=3)
+PLANS = (
+    Plan(DOMAIN, buckets=(FAST,)),
+    Plan(DOMAIN, buckets=(FAST, SLOW)),
+    Plan(DOMAIN, pool=POOL),
+    Plan(DOMAIN, pool=CLASSES, quota=QUOTA),
+    Plan(DOMAIN, quota=QUOTA, buckets=(FAST,)),
+    Plan(DOMAIN, breaker=RULE),
+    Plan(DOMAIN, breaker=RULE, quota=QUOTA, pool=POOL, buckets=(FAST, SLOW)),
+    Plan(DOMAIN, pool=replace(POOL, capacity=1, version=2), buckets=(replace(FAST, capacity=4, version=2),)),
+    Plan(DOMAIN, pool=replace(POOL, capacity=4, version=3), buckets=(replace(FAST, capacity=20, version=3),)),
+)
+COSTS = st.sampled_from([0.001, 0.5, 1.0, 3.0, 9.999, 15.0])
+NUMBERS = st.sampled_from([0.0, 0.4, 2.0, 8.5, 30.0])
+
+
+class Side:
+    """One gate, and what was asked of it."""
+
+    def __init__(self, timed: Timed) -> None:
+        self.timed = timed
+        self.admitted: list[Admitted] = []
+
+
+class Lockstep(RuleBasedStateMachine):
+    """Whatever is asked of one gate is asked of the other."""
+
+    url: str
+
+    @initialize()
+    def start(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.sides = [Side(local_gate()), Side(redis_gate(self.url, f"model-{token_hex(6)}"))]
+        self.asks: list[Ask] = []
+        self.bookings: list[Ask] = []
+        self.lease_ids = count(1)
+
+    def teardown(self) -> None:
+        if hasattr(self, "loop"):
+            self.loop.run_until_complete(self.sides[1].timed.gate.close())  # type: ignore[attr-defined]
+            self.loop.close()
+
+    def both(self, act: Any) -> Any:
+        """The answer of both to the same; they must agree."""
+        local, redis = (self.loop.run_until_complete(act(side)) for side in self.sides)
+        assert shown(local) == shown(redis), f"model {local}, script {redis}"
+        return local
+
+    @rule(seconds=st.sampled_from([0.000_001, 0.01, 0.137, 0.5, 1.0, 2.9, 3.0, 6.0, 40.0]))
+    def time_passes(self, seconds: float) -> None:
+        for side in self.sides:
+            side.timed.tick(seconds)
+
+    @rule(data=st.data(), plan=st.sampled_from(PLANS))
+    def asks_for_admission(self, data: st.DataObject, plan: Plan) -> None:
+        holder = None
+        if plan.leases:
+            classes = plan.pool.classes if plan.pool else 1
+            number = data.draw(st.integers(1, classes))
+            holder = Holder(next(self.lease_ids), "p1", "a", "j", number, plan.quota)
+        ask = Ask(
+            plan,
+            tuple(data.draw(COSTS) for _ in plan.buckets),
+            holder,
+            since_s=data.draw(st.sampled_from([0.0, 0.0, 2.0, 7.0])),
+            wait_s=data.draw(st.sampled_from([0.0, 2.0])),
+            book_s=data.draw(st.sampled_from([0.0, 3.0, 60.0])),
+            booking=next(self.lease_ids),
+            call_s=2.0,
+        )
+        self.tells(ask)
+
+    @rule(data=st.data())
+    def asks_again(self, data: st.DataObject) -> None:
+        if self.asks:
+            self.tells(data.draw(st.sampled_from(self.asks)))
+
+    @rule(data=st.data())
+    def redeems(self, data: st.DataObject) -> None:
+        if self.bookings:
+            self.tells(data.draw(st.sampled_from(self.bookings)))
+
+    def tells(self, ask: Ask) -> None:
+        async def act(side: Side) -> Any:
+            answer = await side.timed.admit(ask)
+            if isinstance(answer, Admitted):
+                side.admitted.append(answer)
+            return answer
+
+        answer = self.both(act)
+        if isinstance(answer, Queued):
+            self.asks.append(ask)
+        if isinstance(answer, Booked):
+            self.bookings.append(ask)
+
+    @rule(data=st.data())
+    def gives_up(self, data: st.DataObject) -> None:
+        given = self.asks + self.bookings
+        if given:
+            ask = data.draw(st.sampled_from(given))
+            self.both(lambda side: side.timed.gate.cancel(ask))
+
+    @rule(data=st.data(), held=st.booleans())
+    def renews(self, data: st.DataObject, held: bool) -> None:
+        asks = [ask for ask in self.asks if ask.plan.pool]
+        asks += [Ask(one.plan, holder=one.holder) for one in self.sides[0].admitted if one.plan.pool]
+        if asks:
+            ask = data.draw(st.sampled_from(asks))
+            assert ask.plan.pool is not None
+            assert ask.holder is not None
+            renewal = Renewal(DOMAIN, ask.plan.pool, ask.holder, wait_s=2.0, held=held)
+            self.both(lambda side: side.timed.gate.renew([renewal]))
+
+    @rule(data=st.data(), health=st.sampled_from(Health))
+    def ends(self, data: st.DataObject, health: Health) -> None:
+        if not self.sides[0].admitted:
+            return
+        number = data.draw(st.integers(0, len(self.sides[0].admitted) - 1))
+        buckets = range(len(self.sides[0].admitted[number].plan.buckets))
+        actual = {index: data.draw(COSTS) for index in buckets if data.draw(st.booleans())}
+        observed = {index: self.observation(data) for index in buckets if data.draw(st.booleans())}
+
+        async def act(side: Side) -> Any:
+            admitted = side.admitted.pop(number)
+            return await side.timed.gate.finish(Finish(admitted, health, actual, observed))
+
+        self.both(act)
+
+    def observation(self, data: st.DataObject) -> Observation:
+        def some(numbers: st.SearchStrategy[float]) -> float | None:
+            return data.draw(st.one_of(st.none(), numbers))
+
+        return Observation(
+            some(NUMBERS),
+            some(st.sampled_from([5.0, 40.0])),
+            some(st.sampled_from([0.1, 50.0])),
+            some(NUMBERS),
+        )
+
+
+def shown(answer: Any) -> Any:
+    """*answer* without its fence: two counters begin at two numbers."""
+    return replace(answer, fence=0) if isinstance(answer, Admitted) else answer
+
+
+def test_e30_the_scripts_do_what_the_model_does(servers: Endpoints) -> None:
+    class Machine(Lockstep):
+        url = servers.redis_url
+
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        Machine,
+        settings=settings(
+            max_examples=60, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )
