@@ -38,6 +38,7 @@ __all__ = [
     "Refused",
     "RequestRejected",
     "SetupError",
+    "SlotLost",
     "StaleWrite",
     "TransientFailure",
     "all_errors",
@@ -275,6 +276,16 @@ class JobFailed(CallerError):
     http_status = 424
     category = "permanent_request"
     hint = "see `fairlead jobs show` and `fairlead dlq list`"
+
+
+class SlotLost(Failed):
+    """A call was ended because its slot was not renewed in time: another call may run in it by now."""
+
+    code = "slot_lost"
+    retryable = True
+    http_status = 503
+    category = "transient_network"
+    hint = "fairlead tries again by itself; a long call needs an event loop that nothing blocks"
 
 
 class StaleWrite(CallerError):

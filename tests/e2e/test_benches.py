@@ -11,12 +11,17 @@ from typing import Any
 import pytest
 
 from bench.child import WARM_UP
+from bench.gate import PROGRAM
+from bench.gate_sides import must
 from bench.sides import SideFailed, Skipped, ask
+from bench.valkey import connected
 from fairlead.adapters.embedded import Endpoints
 from tests.support.servers import drop_database, fresh_database
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
+PEERS_DB = 9
+"""A database of Valkey that no other test uses."""
 
 
 async def bench(*words: str) -> dict[str, dict[str, Any]]:
@@ -75,6 +80,55 @@ async def test_bloat_under_a_pinned_snapshot() -> None:
     assert all(minute["claims"] > 0 and minute["p99"] > 0 for minute in claims["minutes"])
     assert rows["bloat.dead"]["ours"] > 0  # the snapshot holds them
     assert rows["bloat.backlog"]["pass"] == (rows["bloat.backlog"]["ours"] <= 1.0)
+
+
+async def test_gate_beside_the_limits() -> None:
+    rows = await bench("gate", "--quick", "--rounds", "1", "--no-peers")
+    throughput = {"gate.bucket_1", "gate.bucket_1000", "gate.full_1", "gate.full_1000"}
+    assert rows.keys() == throughput | {
+        *("gate.serial", "gate.herd", "gate.herd_bucket", "gate.open_loop", "gate.flat")
+    }
+    for row in rows.values():
+        assert row["ours"] > 0
+    for name in throughput:
+        assert rows[name]["limit"] > 0
+        assert rows[name]["beside"].keys() == {"incrby", "script_single"}
+        assert "goal" not in rows[name]  # it is over a peer
+    assert rows["gate.flat"]["full_us"].keys() == {"10", "100"}
+
+
+@pytest.mark.parametrize(
+    ("module", "options"),
+    [
+        ("limits_", {"strategy": "moving", "client": "redispy"}),
+        ("limits_", {"strategy": "sliding", "client": "redispy"}),
+        ("limits_", {"strategy": "fixed", "client": "redispy"}),
+        ("limits_", {"strategy": "fixed", "client": "coredis"}),
+        ("throttled", {"using": "token_bucket"}),
+        ("throttled", {"using": "gcra"}),
+        ("pyrate", {"bucket": "log"}),
+        ("pyrate", {"bucket": "state"}),
+    ],
+)
+async def test_a_peer_of_the_gate_works(module: str, options: dict[str, str], servers: Endpoints) -> None:
+    size = {"tasks": 4, "keys": 3, "warm_s": 0.02, "for_s": 0.05}
+    url = f"{servers.redis_url}?db={PEERS_DB}"
+    try:
+        told = await ask(f"bench.peers.{module}", "rate", url, 60.0, program=PROGRAM, **size, **options)
+    except Skipped as reason:
+        assert options.get("client") == "coredis"  # the others are in the lock
+        pytest.skip(str(reason))
+    finally:
+        async with connected(url) as client:
+            await client.flushdb()
+    assert told["version"]
+    assert told["per_s"] > 0
+
+
+async def test_a_refusal_is_no_answer() -> None:
+    must(True, "a side")
+    with pytest.raises(SideFailed, match="a side refused"):
+        must(False, "a side")
 
 
 async def test_an_option_that_a_benchmark_does_not_take_is_refused() -> None:

@@ -149,3 +149,29 @@ class DeadLettersFull(Event):
     queue: str
     open: int
     bound: int
+
+
+@dataclass(frozen=True, slots=True)
+class GateDegraded(Event):
+    """Redis does not answer: this process keeps to its share of each limit until it does."""
+
+    name = "gate_degraded"
+    level = "warning"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GateRestored(Event):
+    """Redis answers again after *away_s* seconds; limits are the fleet's again."""
+
+    name = "gate_restored"
+    away_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class GateSlow(Event):
+    """Redis took *took_s* seconds to answer; beyond 0.8 s this process keeps to its share."""
+
+    name = "gate_slow"
+    level = "warning"
+    took_s: float

@@ -6,7 +6,7 @@ the scripts are held against. Nothing in it waits, so each method is one step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from fairlead.engine.ports.gate import (
@@ -86,6 +86,10 @@ class LocalGate:
     async def listen(self, wake: Wake) -> None:
         """Call *wake* for each grant, from now on."""
         self._wake = wake
+
+    def buckets(self) -> Iterable[tuple[Domain, str, Bucket]]:
+        """Every bucket it has met."""
+        return [(domain, key, bucket) for (domain, key), bucket in self._buckets.items()]
 
     # ---- admission -----------------------------------------------------------------------------
 
@@ -262,7 +266,7 @@ class LocalGate:
         pool, holder = self._pool(renewal.domain, renewal.pool), renewal.holder
         quotas = self._quotas_of(renewal.domain)
         line_us = int(renewal.wait_s * MICRO)
-        if pool.renew(holder, now_us, line_us, quotas):
+        if pool.renew(holder, now_us, line_us, quotas, adopt=renewal.held and renewal.adopt):
             return Lease.HELD
         if holder not in pool.waiting or line_us <= 0:
             return Lease.LOST

@@ -31,7 +31,7 @@ from fairlead.policy.gate.pool import Holder
 _SEPARATOR = "\x1f"  # a control character: no tenant id and no job id holds one
 _NO_BOOKING = b"0" * 16
 
-_HEAD = Struct("<dddBddd")
+_HEAD = Struct("<dddddd")
 _PLAN = Struct("<BB")
 _BREAKER = Struct("<dddddd")
 _NUMBER = Struct("<d")
@@ -146,7 +146,7 @@ class Codec:
     def renew(self, renewal: Renewal) -> Item:
         """The item of one renewal."""
         plan = Plan(renewal.domain, quota=renewal.holder.quota, pool=renewal.pool)
-        blob = _RENEW.pack(RENEW, renewal.wait_s * MICRO // 1, renewal.held)
+        blob = _RENEW.pack(RENEW, renewal.wait_s * MICRO // 1, renewal.held + renewal.adopt)
         packed = _Packed(plan, self._keyspace)
         return Item(packed.keys, packed.blob, blob, holder_text(renewal.holder))
 
@@ -160,13 +160,12 @@ def head(
     expected_us: int = 0,
     pinned_us: int = 0,
     birth_us: int = 0,
-    cautious: bool = False,
     lease_s: float = 30.0,
     events: int = 0,
     spends: int = 0,
 ) -> bytes:
     """What holds for a whole batch; see include/clock.lua."""
-    return _HEAD.pack(expected_us, pinned_us, birth_us, cautious, lease_s * MICRO // 1, events, spends)
+    return _HEAD.pack(expected_us, pinned_us, birth_us, lease_s * MICRO // 1, events, spends)
 
 
 def stamp(told: bytes) -> tuple[int, int]:

@@ -74,8 +74,8 @@ class RedisGate:
         self._marker = self._keys.marker.encode()
         self._prefix = self._keys.prefix.encode()
         self._ahead_us: float | None = None  # the server's clock less our monotonic one
-        self._cautious = False
         greeting = Greeting(self._keys.marker, new=new, lease_s=lease_s)
+        self._pinger = Link(url)
         self._links = [Link(url, greeting) for _ in range(PARALLEL)]
         self._batch: Batcher[Item, bytes] = Batcher(
             self._send, max_size=MAX_BATCH, parallel=PARALLEL, name="gate", unclaimed=self._unclaimed
@@ -113,7 +113,7 @@ class RedisGate:
             self._listening.cancel()
             await asyncio.wait((self._listening,))
         await self._batch.close()
-        for link in self._links:
+        for link in (*self._links, self._pinger):
             await link.drop()
 
     # ---- batches -------------------------------------------------------------------------------
@@ -121,10 +121,9 @@ class RedisGate:
     async def _send(self, items: Sequence[Item]) -> Sequence[bytes]:
         link = self._links.pop()
         try:
-            cautious, self._cautious = self._cautious, False
             sent_s = self._clock.monotonic()
             keys = [self._marker, *chain.from_iterable(item.keys for item in items)]
-            args = [self._head(sent_s, cautious), self._prefix]
+            args = [self._head(sent_s), self._prefix]
             for item in items:
                 args += (item.plan, item.ask, item.holder)
             told = await link.run(self._script, keys, args)
@@ -134,12 +133,11 @@ class RedisGate:
         finally:
             self._links.append(link)
 
-    def _head(self, sent_s: float, cautious: bool) -> bytes:
+    def _head(self, sent_s: float) -> bytes:
         expected_us = 0 if self._ahead_us is None else round(sent_s * MICRO + self._ahead_us)
         return head(
             expected_us=0 if self.pinned_us else expected_us,
             pinned_us=self.pinned_us,
-            cautious=cautious,
             lease_s=self._lease_s,
             events=self._events,
             spends=self._spends,
@@ -150,9 +148,9 @@ class RedisGate:
         now_us, _ = stamp(told)
         self._ahead_us = now_us - (sent_s + self._clock.monotonic()) / 2 * MICRO
 
-    def be_cautious(self) -> None:
-        """This process has served itself for a while: begin from empty buckets (R23, R27)."""
-        self._cautious = True
+    async def ping(self) -> None:
+        """Return once the server has answered, on a connection of its own."""
+        await self._pinger.call("PING")
 
     def abandon(self, error: GateUnavailable) -> None:
         """Fail all who wait for an answer; what comes of their asks is undone when it is known."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol
 
+from fairlead.errors import GateUnavailable
 from fairlead.policy.gate.breaker import Health
 from fairlead.policy.gate.limit import Domain, Plan, PoolLimit
 from fairlead.policy.gate.pool import Holder
@@ -26,7 +27,9 @@ class RefusedBy(IntEnum):
     SLOT = 3
     BUCKET = 4
     RECOVERY = 5
-    """The store lost what it knew: slots are granted again once every old lease must have ended."""
+    """What was known of slots is lost: they are granted again once every old lease must have ended."""
+    OUTAGE = 6
+    """The store is away, and this connection sends nothing without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,8 @@ class Admitted:
     sent: tuple[int, ...]
     spent: tuple[float, ...]
     """Units taken of each bucket."""
+    local: bool = False
+    """By this process alone, while the store was away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +150,8 @@ class Renewal:
     wait_s: float = 0.0
     held: bool = False
     """It had the slot a moment ago, so it may have it back where the store lost it and gave it to nobody."""
+    adopt: bool = False
+    """With *held*: the process gave itself this slot while the store was away; it is told, whatever."""
 
 
 Wake = Callable[[int], None]
@@ -172,4 +179,16 @@ class Gate(Protocol):
 
     async def listen(self, wake: Wake) -> None:
         """Call *wake* for each grant to this process, from now on."""
+        ...
+
+
+class FleetGate(Gate, Protocol):
+    """A gate in a store that may be away: then its methods raise GateUnavailable."""
+
+    async def ping(self) -> None:
+        """Return once the store has answered."""
+        ...
+
+    def abandon(self, error: GateUnavailable) -> None:
+        """Fail all who wait for an answer; what comes of their asks is undone when it is known."""
         ...

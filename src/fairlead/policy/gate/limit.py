@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import pairwise
 
 from fairlead.errors import ConfigInvalid
@@ -151,6 +152,17 @@ class BreakerRule:
         _check("breaker", self.key, "ramp_s", self.ramp_s, 0, 30)
 
 
+class Degraded(StrEnum):
+    """What calls of a connection do while Redis is away (G8)."""
+
+    LOCAL_SHARE = "local_share"
+    """Each process keeps to its share of the limits."""
+    CLOSED = "closed"
+    """None is sent."""
+    OPEN = "open"
+    """All are sent, unlimited."""
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """All limits of one kind of call, judged together or not at all; a part that is None limits nothing.
@@ -164,6 +176,7 @@ class Plan:
     quota: QuotaLimit | None = None
     pool: PoolLimit | None = None
     buckets: tuple[BucketLimit, ...] = ()
+    degraded: Degraded = Degraded.LOCAL_SHARE
 
     def __post_init__(self) -> None:
         if len(self.buckets) > MAX_BUCKETS:

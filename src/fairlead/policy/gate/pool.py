@@ -128,9 +128,14 @@ class Pool:
             quotas(holder.quota).until_us.pop(holder, None)
         return self.leases.until_us.pop(holder, None) is not None
 
-    def renew(self, holder: Holder, now_us: int, alive_us: int, quotas: Quotas) -> bool:
-        """Another lease for a holder, or *alive_us* more for one who waits. True: it has a slot."""
-        if holder in self.leases:
+    def renew(
+        self, holder: Holder, now_us: int, alive_us: int, quotas: Quotas, *, adopt: bool = False
+    ) -> bool:
+        """Another lease for a holder, or *alive_us* more for one who waits. True: it has a slot.
+
+        *adopt*: it took the slot elsewhere, and is let in whatever the capacity.
+        """
+        if holder in self.leases or adopt:
             self._grant(holder, now_us + round(self.limit.lease_s * MICRO), quotas)
             return True
         if holder in self.waiting and alive_us > 0:

@@ -198,7 +198,7 @@ end
 
 local function keep(_, met, ask, at, holder)
     local line_us, held = struct.unpack('<dB', ask, at)
-    return struct.pack('<Bd', renew(met, holder, line_us, held == 1), 0)
+    return struct.pack('<Bd', renew(met, holder, line_us, held), 0)
 end
 
 local acts = { admit, finish, cancel, keep }

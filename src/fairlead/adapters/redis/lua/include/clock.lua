@@ -6,7 +6,7 @@
 
 local CAUTION_US = 2000000
 
-local expected_us, pinned_us, hint_us, cautious, lease_us, events, spends = struct.unpack('<dddBddd', ARGV[1])
+local expected_us, pinned_us, hint_us, lease_us, events, spends = struct.unpack('<dddddd', ARGV[1])
 local PREFIX = ARGV[2]
 
 local now = pinned_us
@@ -34,8 +34,7 @@ else
     end
     write_marker()
 end
-local moved_us = expected_us > 0 and math.abs(now - expected_us) or 0
-if cautious == 1 or moved_us > CAUTION_US then
+if expected_us > 0 and math.abs(now - expected_us) > CAUTION_US then
     marker.birth, marker.reap_from = now, now + lease_us
     write_marker()
 end

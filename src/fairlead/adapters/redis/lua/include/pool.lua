@@ -350,7 +350,8 @@ local function leave(met, holder)
     end
 end
 
--- Another lease, or more time in line. What the store lost and gave to nobody, its holder may have back.
+-- Another lease, or more time in line. held: 1 what the store lost and gave to nobody, its holder may have
+-- back; 2 it is told of a slot that a process gave itself while the store was away.
 local function renew(met, holder, line_us, held)
     local pool, quota = met.pool, met.quota
     if redis.call('ZSCORE', pool.leases, holder) then
@@ -361,7 +362,7 @@ local function renew(met, holder, line_us, held)
         end
         return HELD
     end
-    if held and now < marker.grants_from then
+    if held == 2 or (held == 1 and now < marker.grants_from) then
         grant(pool, quota, holder, now + pool.limit.lease_us, 'again')
         return HELD
     end

@@ -1,0 +1,222 @@
+"""How a call gets in, and what it holds while it runs (G1, R25, R26).
+
+    ask ─► admitted ─► the call, its slot kept by the keeper ─► finish
+     ▲ │
+     │ ├─ a turn in the buckets ──► sleep until then ──┐
+     │ ├─ in line for a slot ─────► a hint, or 1 s ────┤
+     └─┴───────────────────────────────────────────────┘   refused for longer than it may wait: GateClosed
+
+The gate itself never waits; only here somebody does, for as long as the caller allows, and holds nothing
+meanwhile. Whatever way this ends, a place in line, a grant that came too late and a turn that nobody will
+take are given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from fairlead.clock import Clock, Draw
+from fairlead.engine.gate.keeper import Keeper
+from fairlead.engine.ports.gate import (
+    Admitted,
+    Answer,
+    Ask,
+    Booked,
+    Finish,
+    Gate,
+    GateRefusal,
+    Observation,
+    Queued,
+    RefusedBy,
+)
+from fairlead.engine.timing import heard
+from fairlead.errors import GateClosed, GateUnavailable, SlotLost
+from fairlead.ids import Ids
+from fairlead.policy.gate.breaker import Health
+from fairlead.policy.gate.limit import Plan
+from fairlead.policy.gate.pool import Holder
+
+LINE_S = 3.0
+"""Who stands in line and was not heard of for so long is passed over."""
+AGAIN_S = 1.0
+"""Who stands in line asks again after it, should the hint have been lost (R25)."""
+_NAMES = {
+    RefusedBy.BREAKER: "breaker",
+    RefusedBy.QUOTA: "quota",
+    RefusedBy.SLOT: "slot",
+    RefusedBy.BUCKET: "rate",
+    RefusedBy.RECOVERY: "recovery",
+    RefusedBy.OUTAGE: "outage",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a call wants to get in with.
+
+    *wait_s*: how long it may wait here; *book_s*: how far ahead it takes turns, to come back for them with
+    the same *booking* (default: as long as it may wait). *since_s*: how long the work has waited already.
+    """
+
+    plan: Plan
+    tenant: str
+    provider: str
+    costs: tuple[float, ...] = ()
+    job: str = ""
+    class_number: int = 1
+    wait_s: float = 0.0
+    book_s: float = 0.0
+    booking: int = 0
+    since_s: float = 0.0
+    call_s: float = 60.0
+    cold_full: bool = False
+
+
+@dataclass(slots=True)
+class Passage:
+    """An admitted call. What it learns is written here, and told to the gate when it ends."""
+
+    admitted: Admitted
+    waited_s: float
+    health: Health = Health.NEUTRAL
+    actual: dict[int, float] = field(default_factory=dict)
+    observed: dict[int, Observation] = field(default_factory=dict)
+
+    @property
+    def fence(self) -> int:
+        """Grows with each lease of the same slots: a later holder's is larger."""
+        return self.admitted.fence
+
+    def unsent(self) -> None:
+        """Nothing was sent: what was taken of the buckets goes back."""
+        self.actual = dict.fromkeys(range(len(self.admitted.spent)), 0.0)
+
+    def told(self, health: Health, observed: Mapping[int, Observation] | None = None) -> None:
+        """What the answer told of the destination and of its limits."""
+        self.health = health
+        self.observed.update(observed or {})
+
+
+class Admissions:
+    """Lets calls of one process in. *process* is who it is to the others."""
+
+    def __init__(
+        self, gate: Gate, keeper: Keeper, *, process: str, clock: Clock, draw: Draw, ids: Ids
+    ) -> None:
+        self._gate = gate
+        self._keeper = keeper
+        self._process = process
+        self._clock = clock
+        self._draw = draw
+        self._ids = ids
+
+    @asynccontextmanager
+    async def enter(self, entry: Entry) -> AsyncIterator[Passage]:
+        """The block runs admitted. GateClosed, or GateUnavailable, where it may not; nothing is held then.
+
+        A block whose slot is lost is cancelled and raises SlotLost: somebody else may have it by now.
+        """
+        passage = await self._admitted(entry)
+        admitted = passage.admitted
+        try:
+            async with self._keeper.keep(admitted):
+                yield passage
+        except SlotLost as lost:
+            raise SlotLost(str(lost), tenant=entry.tenant, provider=entry.provider) from None
+        finally:
+            finish = Finish(admitted, passage.health, passage.actual, passage.observed)
+            await self._keeper.through(self._gate.finish(finish))
+
+    async def _admitted(self, entry: Entry) -> Passage:
+        began_s = self._clock.monotonic()
+        holder = self._holder(entry) if entry.plan.leases else None
+        booking = entry.booking or self._ids.lease_id()
+        line = self._keeper.line(holder)
+        ask: Ask | None = None
+        answer: Answer | None = None
+        try:
+            while True:
+                waited_s = self._clock.monotonic() - began_s
+                left_s = max(0.0, entry.wait_s - waited_s)
+                ask = self._ask(entry, holder, booking, waited_s, left_s)
+                line.clear()
+                answer = await self._gate.admit(ask)
+                if isinstance(answer, Admitted):
+                    return Passage(answer, waited_s)
+                await self._wait(entry, answer, line, left_s)
+        except BaseException:
+            if ask is not None and self._leaves_something(entry, answer):
+                await self._keeper.through(self._gate.cancel(ask))
+            raise
+        finally:
+            self._keeper.leave(holder)
+
+    def _holder(self, entry: Entry) -> Holder:
+        plan = entry.plan
+        number = min(entry.class_number, plan.pool.classes) if plan.pool else 1
+        return Holder(self._ids.lease_id(), self._process, entry.tenant, entry.job, number, plan.quota)
+
+    def _ask(self, entry: Entry, holder: Holder | None, booking: int, waited_s: float, left_s: float) -> Ask:
+        return Ask(
+            entry.plan,
+            entry.costs,
+            holder,
+            since_s=entry.since_s + waited_s,
+            wait_s=LINE_S if left_s > 0 else 0.0,
+            book_s=max(left_s, entry.book_s),
+            booking=booking if left_s > 0 or entry.book_s > 0 else 0,
+            call_s=entry.call_s,
+            cold_full=entry.cold_full,
+        )
+
+    async def _wait(self, entry: Entry, answer: Answer, line: asyncio.Event, left_s: float) -> None:
+        """Return when it is time to ask again; GateClosed where that is too late."""
+        match answer:
+            case Booked(delay_s) if delay_s <= left_s:
+                await self._clock.sleep(delay_s)
+            case Queued() if left_s > 0:
+                await heard(line, self._clock, min(left_s, AGAIN_S * (0.8 + 0.4 * self._draw())))
+            case GateRefusal(RefusedBy.BREAKER | RefusedBy.RECOVERY, float(delay_s)) if delay_s <= left_s:
+                await self._clock.sleep(delay_s * (1 + 0.1 * self._draw()))
+            case _:
+                raise closed(entry, answer)
+
+    @staticmethod
+    def _leaves_something(entry: Entry, answer: Answer | None) -> bool:
+        """A turn that the caller means to come back for stays; a refusal holds nothing; else it is undone.
+
+        With no answer the ask may be under way: the gate undoes what nobody waits for by itself.
+        """
+        return isinstance(answer, Queued) or (isinstance(answer, Booked) and entry.book_s <= 0)
+
+
+def closed(entry: Entry, answer: Answer) -> GateClosed:
+    """Why *entry* does not get in, and when to come back."""
+    assert isinstance(answer, Booked | Queued | GateRefusal)
+    if isinstance(answer, GateRefusal) and answer.retry_after_s is None:
+        assert answer.bucket is not None
+        limit = entry.plan.buckets[answer.bucket]
+        return GateClosed(
+            f"the call costs more than the limit {limit.key!r} ever holds ({limit.capacity:g})",
+            tenant=entry.tenant,
+            provider=entry.provider,
+            hint="make the call smaller, or correct the limit in the settings",
+            reason="too_large",
+            category="permanent_request",
+        )
+    by = RefusedBy.BUCKET if isinstance(answer, Booked) else answer.by
+    delay_s = answer.delay_s if isinstance(answer, Booked) else answer.retry_after_s
+    assert delay_s is not None
+    return GateClosed(
+        f"no room for the call: the {_NAMES[by]} lets it through in {delay_s:.3g} s at the earliest",
+        tenant=entry.tenant,
+        provider=entry.provider,
+        retry_after_s=delay_s,
+        reason=_NAMES[by],
+    )
+
+
+__all__ = ["Admissions", "Entry", "GateUnavailable", "Passage", "closed"]

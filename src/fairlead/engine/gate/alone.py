@@ -1,0 +1,190 @@
+"""One time without Redis: what this process lets through by itself, and what it owes afterwards (R23, R27).
+
+Buckets begin empty and fill at this process's share of the rate. Slots: those it held when the store went
+away are its own to use again, until the store, were it there, would give them to somebody else; from then on
+it keeps to its share of them, and whoever is beyond that share is ended. So while the store is away from all,
+the fleet never holds more than the limit; while it is away from one, at most that one's share more.
+
+When the store is back it is first told what was spent and who holds what. Then it is asked again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+from weakref import WeakKeyDictionary
+
+from fairlead.engine.ports.gate import (
+    Admitted,
+    Answer,
+    Ask,
+    Finish,
+    Gate,
+    GateRefusal,
+    Lease,
+    RefusedBy,
+    Renewal,
+)
+from fairlead.policy.gate.bucket import Bucket
+from fairlead.policy.gate.limit import MICRO, BucketLimit, Degraded, Domain, Plan, PoolLimit
+from fairlead.policy.gate.share import Share, pool_share, share_of
+
+CLOSED_FOR_S = 5.0
+"""When to ask again where nothing is sent without the store."""
+RENEWED_BY = 1 / 3
+"""Of a lease: how long ago it may have been renewed for the last time."""
+
+
+class LocalCounts(Gate, Protocol):
+    """A gate of one process that shows its buckets."""
+
+    def buckets(self) -> Iterable[tuple[Domain, str, Bucket]]:
+        """Every bucket it has met."""
+        ...
+
+
+@dataclass(slots=True)
+class Alone:
+    """Made when the store goes away, thrown away when it is back. *held* are the slots of that moment."""
+
+    gate: LocalCounts
+    share: Callable[[], Share]
+    now_s: Callable[[], float]
+    held: Sequence[Renewal]
+    since_s: float = field(init=False)
+    _plans: WeakKeyDictionary[Plan, tuple[Share, Plan]] = field(default_factory=WeakKeyDictionary)
+    _limits: dict[tuple[Domain, str], BucketLimit] = field(default_factory=dict)
+    _own: Counter[tuple[Domain, str]] = field(default_factory=Counter)
+    """How many slots of each pool were ours when it began."""
+    _running: dict[int, Renewal] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.since_s = self.now_s()
+        self._own.update((renewal.domain, renewal.pool.key) for renewal in self.held)
+
+    # ---- while it lasts ------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """Take over the slots that were held when the store went away."""
+        for renewal in self.held:
+            await self._renew(renewal, adopt=True)
+
+    async def admit(self, ask: Ask) -> Answer:
+        """As the connection's degraded mode has it."""
+        match ask.plan.degraded:
+            case Degraded.CLOSED:
+                return GateRefusal(RefusedBy.OUTAGE, CLOSED_FOR_S)
+            case Degraded.OPEN:
+                spent = ask.costs or (1.0,) * len(ask.plan.buckets)
+                return Admitted(ask.plan, ask.holder, 0, False, (), spent, local=True)
+        alone = self._plan(ask.plan)
+        for bucket in ask.plan.buckets:
+            self._limits[ask.plan.domain, bucket.key] = bucket
+        answer = await self.gate.admit(replace(ask, plan=alone))
+        if isinstance(answer, Admitted):
+            if ask.plan.pool is not None and ask.holder is not None:
+                self._running[ask.holder.lease_id] = Renewal(
+                    ask.plan.domain, ask.plan.pool, ask.holder, held=True
+                )
+            return replace(answer, plan=ask.plan, local=True)
+        if isinstance(answer, GateRefusal) and answer.retry_after_s is None:
+            return GateRefusal(RefusedBy.OUTAGE, CLOSED_FOR_S)  # more than a share, not more than the limit
+        return answer
+
+    async def finish(self, finish: Finish) -> None:
+        """The end of a call, whoever had admitted it."""
+        admitted = finish.admitted
+        if admitted.holder is not None:
+            self._running.pop(admitted.holder.lease_id, None)
+        if admitted.plan.degraded is not Degraded.LOCAL_SHARE:
+            return
+        # What the store let through and was then not there to hear of is not this process's to settle.
+        kept = finish if admitted.local else replace(finish, actual={}, observed={})
+        plan = self._plan(admitted.plan)
+        await self.gate.finish(replace(kept, admitted=replace(admitted, plan=plan)))
+
+    async def cancel(self, ask: Ask) -> None:
+        """Nothing of *ask* is wanted any more."""
+        await self.gate.cancel(replace(ask, plan=self._plan(ask.plan)))
+
+    async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
+        """Slots are kept as far as our own, later our share, goes."""
+        return [await self._renewed(renewal) for renewal in renewals]
+
+    async def _renewed(self, renewal: Renewal) -> Lease:
+        if self._is_beyond(renewal):
+            await self.gate.cancel(
+                Ask(self._plan(Plan(renewal.domain, pool=renewal.pool)), holder=renewal.holder)
+            )
+            self._running.pop(renewal.holder.lease_id, None)
+            return Lease.LOST
+        return await self._renew(renewal, adopt=False)
+
+    def _is_beyond(self, renewal: Renewal) -> bool:
+        """Whether earlier holders of this process fill all that it may hold."""
+        capacity = self._capacity(renewal.domain, renewal.pool)
+        same = [
+            lease_id
+            for lease_id, running in self._running.items()
+            if running.domain == renewal.domain and running.pool.key == renewal.pool.key
+        ]
+        lease_id = renewal.holder.lease_id
+        return lease_id in same and same.index(lease_id) >= capacity
+
+    async def _renew(self, renewal: Renewal, *, adopt: bool) -> Lease:
+        capacity = self._capacity(renewal.domain, renewal.pool)
+        own = replace(renewal, pool=self._alone(renewal.pool, capacity), adopt=adopt)
+        (state,) = await self.gate.renew([own])
+        if state is Lease.HELD:
+            self._running.setdefault(renewal.holder.lease_id, replace(renewal, held=True))
+        return state
+
+    # ---- shares --------------------------------------------------------------------------------
+
+    def _plan(self, plan: Plan) -> Plan:
+        share = self.share()
+        known = self._plans.get(plan)
+        if known is None or known[0] != share:
+            known = self._plans[plan] = (share, share_of(plan, share))
+        alone = known[1]
+        if plan.pool is None:
+            return alone
+        capacity = self._capacity(plan.domain, plan.pool)
+        assert alone.pool is not None
+        return (
+            alone
+            if alone.pool.capacity == capacity
+            else replace(alone, pool=self._alone(plan.pool, capacity))
+        )
+
+    def _capacity(self, domain: Domain, pool: PoolLimit) -> int:
+        """Our own as long as the store counts them for us, which is from the last renewal on; then our share.
+
+        Before every lease of that time has ended, a share larger than what was ours may be another's still.
+        """
+        own, share = self._own[domain, pool.key], self.share().slots(pool.capacity)
+        age_s = self.now_s() - self.since_s
+        if age_s < pool.lease_s * (1 - RENEWED_BY):
+            return own
+        return min(own, share) if age_s < pool.lease_s else share
+
+    def _alone(self, pool: PoolLimit, capacity: int) -> PoolLimit:
+        # Each look may find another number, and the newest counts: so versions go by the clock.
+        return replace(pool_share(pool, capacity), version=round(self.now_s() * MICRO))
+
+    # ---- what is owed --------------------------------------------------------------------------
+
+    def adopted(self) -> list[Renewal]:
+        """The slots that are in use, for the store to know."""
+        return [replace(renewal, adopt=True) for renewal in self._running.values()]
+
+    def debts(self) -> Iterator[Finish]:
+        """What was spent and has not come back, bucket by bucket, as ends of calls that spent it."""
+        for domain, key, bucket in self.gate.buckets():
+            owed = min(bucket.sent, bucket.capacity - bucket.level - bucket.booked)
+            limit = self._limits.get((domain, key))
+            if owed > 0 and limit is not None:
+                nothing = Admitted(Plan(domain, buckets=(limit,)), None, 0, False, (0,), (0.0,))
+                yield Finish(nothing, actual={0: owed / MICRO})

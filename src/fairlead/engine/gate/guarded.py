@@ -1,0 +1,207 @@
+"""The gate with a second leg: the fleet's while Redis answers, this process's share while it does not (G8).
+
+It is noticed by whichever comes first: an error, or a ping that is not answered within 0.8 s. Who waits for
+an answer then is served from the share; what the store makes of their asks later is undone. Two quick
+answers in a row end it: the store is told what was spent and held meanwhile, and asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from fairlead.clock import Clock, Draw
+from fairlead.engine.events import GateDegraded, GateRestored, GateSlow
+from fairlead.engine.gate.alone import Alone, LocalCounts
+from fairlead.engine.ports.gate import (
+    Admitted,
+    Answer,
+    Ask,
+    Finish,
+    Finished,
+    FleetGate,
+    Lease,
+    Renewal,
+    Wake,
+)
+from fairlead.engine.services.service import Service
+from fairlead.engine.timing import TimeLimit
+from fairlead.errors import GateUnavailable
+from fairlead.events import Emit
+from fairlead.policy.gate.share import Share
+from fairlead.policy.safe import safe_text
+
+ANSWER_S = 0.8
+"""A store that does not answer for so long is away."""
+SLOW_S = 0.5
+LOOK_S = 0.2
+ANSWERS_TO_RETURN = 2
+
+
+class GuardedGate:
+    """See fairlead.engine.ports.gate.Gate. *local* makes a gate of this process alone."""
+
+    def __init__(
+        self,
+        fleet: FleetGate,
+        local: Callable[[], LocalCounts],
+        *,
+        share: Callable[[], Share],
+        clock: Clock,
+        draw: Draw,
+        emit: Emit,
+    ) -> None:
+        self._fleet = fleet
+        self._local = local
+        self._share = share
+        self._clock = clock
+        self._draw = draw
+        self._emit = emit
+        self._alone: Alone | None = None
+        self._held: dict[int, Renewal] = {}
+        self._returning: asyncio.Event | None = None
+        self._answers = 0
+        self._slow = False
+        self._wake: Wake = lambda lease_id: None
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the fleet's limits are out of reach."""
+        return self._alone is not None
+
+    # ---- the port ------------------------------------------------------------------------------
+
+    async def admit(self, ask: Ask) -> Answer:
+        """By the fleet's counts, or by this process's share of them."""
+        alone = await self._settled()
+        if alone is None:
+            try:
+                answer = await self._fleet.admit(ask)
+            except GateUnavailable as error:
+                alone = await self._goes_away(error)
+            else:
+                self._note(answer)
+                return answer
+        return await alone.admit(ask)
+
+    async def finish(self, finish: Finish) -> Finished:
+        """Where the call was admitted, as far as that is there."""
+        admitted = finish.admitted
+        alone = await self._settled()
+        held = self._held.pop(admitted.holder.lease_id, None) if admitted.holder is not None else None
+        if alone is None:
+            if admitted.local:  # of an outage that has ended: the store was told of its slot, and of its cost
+                finish = replace(finish, actual={}, observed={})
+                if held is None:
+                    return Finished(kept=True)
+            try:
+                return await self._fleet.finish(finish)
+            except GateUnavailable as error:
+                alone = await self._goes_away(error)
+        await alone.finish(finish)
+        return Finished(kept=True)
+
+    async def cancel(self, ask: Ask) -> None:
+        """Undone where it was asked; what cannot be reached ends by itself."""
+        alone = await self._settled()
+        if alone is None:
+            try:
+                await self._fleet.cancel(ask)
+            except GateUnavailable as error:
+                alone = await self._goes_away(error)
+        if alone is not None:
+            await alone.cancel(ask)
+
+    async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
+        """By whoever counts now."""
+        alone = await self._settled()
+        if alone is None:
+            try:
+                return await self._fleet.renew(renewals)
+            except GateUnavailable as error:
+                alone = await self._goes_away(error)
+        return await alone.renew(renewals)
+
+    async def listen(self, wake: Wake) -> None:
+        """Grants of either."""
+        self._wake = wake
+        await self._fleet.listen(wake)
+
+    def _note(self, answer: Answer) -> None:
+        if isinstance(answer, Admitted) and answer.holder is not None and answer.plan.pool is not None:
+            renewal = Renewal(answer.plan.domain, answer.plan.pool, answer.holder, held=True)
+            self._held[answer.holder.lease_id] = renewal
+
+    async def _settled(self) -> Alone | None:
+        """Who counts now, once a return under way has ended: the fleet (None), or this process alone."""
+        if self._returning is not None:
+            await self._returning.wait()
+        return self._alone
+
+    # ---- away and back -------------------------------------------------------------------------
+
+    async def _goes_away(self, error: Exception) -> Alone:
+        if self._alone is not None:
+            return self._alone
+        self._alone = alone = Alone(
+            self._local(), self._share, self._clock.monotonic, list(self._held.values())
+        )
+        self._answers = 0
+        self._emit(GateDegraded(safe_text(error)))
+        await alone.gate.listen(self._wake)
+        await alone.begin()
+        return alone
+
+    async def look(self) -> float | None:
+        """One look at the store: is it there, is it back? To be done every *LOOK_S*."""
+        began_s = self._clock.monotonic()
+        try:
+            async with TimeLimit(self._clock, ANSWER_S):
+                await self._fleet.ping()
+        except (GateUnavailable, TimeoutError) as error:
+            self._answers = 0
+            if self._alone is None:
+                lost = error if isinstance(error, GateUnavailable) else _silent()
+                await self._goes_away(lost)
+                self._fleet.abandon(lost)
+            return LOOK_S
+        took_s = self._clock.monotonic() - began_s
+        self._tell_slow(took_s)
+        self._answers = self._answers + 1 if took_s < SLOW_S else 0
+        if self._alone is not None and self._answers >= ANSWERS_TO_RETURN:
+            await self._comes_back(self._alone)
+        return LOOK_S
+
+    def _tell_slow(self, took_s: float) -> None:
+        slow = took_s > SLOW_S
+        if slow and not self._slow:
+            self._emit(GateSlow(round(took_s, 3)))
+        self._slow = slow
+
+    async def _comes_back(self, alone: Alone) -> None:
+        """Tell the store what it missed; whoever asks meanwhile waits for that one round trip."""
+        self._returning = asyncio.Event()
+        try:
+            adopted = alone.adopted()
+            debts = [self._fleet.finish(debt) for debt in alone.debts()]
+            await asyncio.gather(self._fleet.renew(adopted), *debts)
+            self._held = {renewal.holder.lease_id: replace(renewal, adopt=False) for renewal in adopted}
+            self._alone = None
+        except GateUnavailable:
+            self._answers = 0
+        finally:
+            self._returning.set()
+            self._returning = None
+        if self._alone is None:
+            self._emit(GateRestored(round(self._clock.monotonic() - alone.since_s, 3)))
+
+    def service(self) -> Service:
+        """The looks, as a background service."""
+        return Service(
+            "gate-guard", self.look, interval_s=LOOK_S, clock=self._clock, draw=self._draw, emit=self._emit
+        )
+
+
+def _silent() -> GateUnavailable:
+    return GateUnavailable(f"Redis did not answer within {ANSWER_S:g} s")

@@ -1,0 +1,161 @@
+"""Keeps what this process holds at the gate: one renewal of all its slots, every third of a lease (G4).
+
+A slot that the gate says is lost, or that could not be renewed for a whole lease, may be somebody else's by
+now: the call under it is cancelled and is told so. Nothing of it is ever taken back by force.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from fairlead.clock import Clock, Draw
+from fairlead.engine.ports.gate import Admitted, Gate, Lease, Renewal
+from fairlead.engine.services.service import Service
+from fairlead.errors import GateUnavailable, SlotLost
+from fairlead.events import Emit
+from fairlead.policy.gate.limit import PoolLimit
+from fairlead.policy.gate.pool import Holder
+
+T = TypeVar("T")
+
+BEATS_PER_LEASE = 3
+
+
+@dataclass(slots=True)
+class _Held:
+    """A slot under a running call."""
+
+    admitted: Admitted
+    pool: PoolLimit
+    holder: Holder
+    task: asyncio.Task[object]
+    renewed_s: float
+    lost: bool = False
+
+
+class Keeper:
+    """One per process. Also knows who of it stands in line, and wakes whom the gate grants a slot.
+
+    *beat_s*: how often it looks what is due (default 3); a lease is renewed each third of its length.
+    """
+
+    def __init__(self, gate: Gate, *, clock: Clock, draw: Draw, emit: Emit, beat_s: float = 3.0) -> None:
+        self._gate = gate
+        self._clock = clock
+        self._draw = draw
+        self._emit = emit
+        self._beat_s = beat_s
+        self._held: dict[int, _Held] = {}
+        self._line: dict[int, asyncio.Event] = {}
+        self._ending: set[asyncio.Future[object]] = set()
+
+    # ---- in line -------------------------------------------------------------------------------
+
+    async def listen(self) -> None:
+        """Have grants to this process told to those who wait for them."""
+        await self._gate.listen(self._wake)
+
+    def line(self, holder: Holder | None) -> asyncio.Event:
+        """The event that says *holder* was granted a slot; to be left by `leave`."""
+        event = asyncio.Event()
+        if holder is not None:
+            self._line[holder.lease_id] = event
+        return event
+
+    def leave(self, holder: Holder | None) -> None:
+        """*holder* stands in line no more."""
+        if holder is not None:
+            self._line.pop(holder.lease_id, None)
+
+    def _wake(self, lease_id: int) -> None:
+        event = self._line.get(lease_id)
+        if event is not None:
+            event.set()
+
+    # ---- slots ---------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def keep(self, admitted: Admitted) -> AsyncIterator[None]:
+        """Renew the slot of *admitted* while the block runs. SlotLost where it was lost before the end."""
+        pool, holder = admitted.plan.pool, admitted.holder
+        if pool is None or holder is None:
+            yield
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        held = _Held(admitted, pool, holder, task, self._clock.monotonic())
+        before = task.cancelling()
+        self._held[holder.lease_id] = held
+        try:
+            yield
+        except asyncio.CancelledError:
+            if held.lost and task.uncancel() <= before:
+                raise SlotLost("the slot was lost before the call ended") from None
+            raise
+        finally:
+            del self._held[holder.lease_id]
+
+    def service(self) -> Service:
+        """The renewals, as a background service."""
+        return Service(
+            "gate-keeper",
+            self.beat,
+            interval_s=self._beat_s,
+            clock=self._clock,
+            draw=self._draw,
+            emit=self._emit,
+        )
+
+    async def beat(self) -> None:
+        """Renew what is due; cancel what is lost."""
+        now_s = self._clock.monotonic()
+        due = [held for held in self._held.values() if now_s - held.renewed_s >= _renew_after_s(held.pool)]
+        if not due:
+            return
+        try:
+            states = await self._gate.renew([_renewal(held) for held in due])
+        except GateUnavailable:
+            states = [Lease.WAITING] * len(due)  # not renewed, and not lost before its lease has passed
+        for held, state in zip(due, states, strict=True):
+            if state is Lease.HELD:
+                held.renewed_s = now_s
+            elif state is Lease.LOST or self._clock.monotonic() - held.renewed_s >= held.pool.lease_s:
+                self._lose(held)
+
+    def _lose(self, held: _Held) -> None:
+        if held.holder.lease_id in self._held and not held.lost:
+            held.lost = True
+            held.task.cancel()
+
+    # ---- endings -------------------------------------------------------------------------------
+
+    async def through(self, ending: Awaitable[T]) -> T | None:
+        """*ending* done to its end, whoever is cancelled meanwhile; None where the gate is away."""
+        task = asyncio.ensure_future(self._quietly(ending))
+        self._ending.add(task)  # type: ignore[arg-type]
+        task.add_done_callback(self._ending.discard)
+        return await asyncio.shield(task)
+
+    @staticmethod
+    async def _quietly(ending: Awaitable[T]) -> T | None:
+        try:
+            return await ending
+        except GateUnavailable:
+            return None  # what was held there ends by itself: by its lease, or by the time of its turn
+
+    async def drained(self) -> None:
+        """Wait until every ending has been done."""
+        while self._ending:
+            await asyncio.wait(self._ending)
+
+
+def _renew_after_s(pool: PoolLimit) -> float:
+    return pool.lease_s / BEATS_PER_LEASE
+
+
+def _renewal(held: _Held) -> Renewal:
+    return Renewal(held.admitted.plan.domain, held.pool, held.holder, held=True)

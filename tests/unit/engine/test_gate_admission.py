@@ -1,0 +1,238 @@
+"""Getting in, waiting, being cancelled, losing a slot: the gate of one process and a clock of our own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+
+import pytest
+
+from fairlead.adapters.local.gate import LocalGate
+from fairlead.engine.gate.admission import Admissions, Entry
+from fairlead.engine.gate.keeper import Keeper
+from fairlead.engine.ports.gate import Observation
+from fairlead.errors import GateClosed, SlotLost
+from fairlead.policy.gate.breaker import Health
+from fairlead.policy.gate.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan, PoolLimit
+from fairlead.testing.clock import ManualClock
+
+DOMAIN = Domain(("tenant", "acme"))
+
+
+class Counted:
+    """Ids that count."""
+
+    def __init__(self) -> None:
+        self._next = count(1)
+
+    def lease_id(self) -> int:
+        return next(self._next)
+
+
+@dataclass
+class World:
+    clock: ManualClock
+    gate: LocalGate
+    keeper: Keeper
+    admissions: Admissions
+    inside: list[str]
+
+    def entry(self, plan: Plan, **settings: object) -> Entry:
+        return Entry(plan, "acme", "shopify", **settings)  # type: ignore[arg-type]
+
+    async def stay(self, name: str, entry: Entry, until: asyncio.Event | None = None) -> None:
+        """Go in, say so, and stay until told."""
+        async with self.admissions.enter(entry):
+            self.inside.append(name)
+            if until is not None:
+                await until.wait()
+
+    async def is_free(self, plan: Plan) -> bool:
+        """Whether somebody could go in now."""
+        try:
+            await self.stay("tried", self.entry(plan))
+        except GateClosed:
+            return False
+        self.inside.remove("tried")
+        return True
+
+
+@pytest.fixture
+async def world() -> World:
+    clock = ManualClock(start=1_800_000_000.0)
+    gate = LocalGate(lambda: round(clock.monotonic() * MICRO))
+    keeper = Keeper(gate, clock=clock, draw=lambda: 0.5, emit=lambda event: None)
+    await keeper.listen()
+    ids = Counted()
+    admissions = Admissions(gate, keeper, process="p1", clock=clock, draw=lambda: 0.5, ids=ids)  # type: ignore[arg-type]
+    return World(clock, gate, keeper, admissions, [])
+
+
+async def settled(done: Callable[[], bool] = lambda: False) -> None:
+    """Let every task go as far as it can."""
+    for _ in range(50):
+        if done():
+            return
+        await asyncio.sleep(0)
+
+
+async def test_a_waiter_gets_the_slot_when_it_comes_free(world: World) -> None:
+    plan, first_may_go = Plan(DOMAIN, pool=PoolLimit("p", 1)), asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(world.stay("first", world.entry(plan), first_may_go))
+        await settled()
+        group.create_task(world.stay("second", world.entry(plan, wait_s=30)))
+        await settled()
+        assert world.inside == ["first"]
+        first_may_go.set()
+        await settled()
+        assert world.inside == ["first", "second"]
+
+
+async def test_who_may_not_wait_is_told_when_to_come_back(world: World) -> None:
+    plan = Plan(DOMAIN, buckets=(BucketLimit("requests", 1, 0.1),))
+    await world.stay("first", world.entry(plan))
+    with pytest.raises(GateClosed, match=r"acme.*shopify.*hint: ") as refused:
+        await world.stay("second", world.entry(plan))
+    assert refused.value.retry_after_s == 10.0
+    assert refused.value.reason == "rate"
+    assert not refused.value.sent
+
+
+async def test_waiters_for_tokens_go_one_by_one_in_their_turns(world: World) -> None:
+    plan = Plan(DOMAIN, buckets=(BucketLimit("requests", 1, 1),))
+    async with asyncio.TaskGroup() as group:
+        for name in "abcd":
+            group.create_task(world.stay(name, world.entry(plan, wait_s=30)))
+        await settled()
+        for number in range(1, 5):
+            assert len(world.inside) == number
+            await world.clock.advance(1)
+            await settled()
+    assert world.inside == list("abcd")
+
+
+async def test_a_turn_is_kept_for_who_comes_back_for_it(world: World) -> None:
+    """How a job waits: its turn is booked, its worker goes on with others."""
+    plan = Plan(DOMAIN, buckets=(BucketLimit("requests", 1, 0.1),))
+    await world.stay("first", world.entry(plan))
+    job = world.entry(plan, book_s=900, booking=77)
+    with pytest.raises(GateClosed) as refused:
+        await world.stay("job", job)
+    assert refused.value.retry_after_s == 10.0
+    with pytest.raises(GateClosed) as refused:
+        await world.stay("other", world.entry(plan, book_s=900, booking=78))
+    assert refused.value.retry_after_s == 20.0
+    await world.clock.advance(10)
+    await world.stay("job", job)
+
+
+async def test_a_cancelled_waiter_leaves_nothing_behind(world: World) -> None:
+    plan, first_may_go = Plan(DOMAIN, pool=PoolLimit("p", 1)), asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(world.stay("first", world.entry(plan), first_may_go))
+        await settled()
+        waiter = asyncio.create_task(world.stay("second", world.entry(plan, wait_s=30)))
+        await settled()
+        waiter.cancel()
+        await settled(waiter.done)
+        first_may_go.set()
+    assert world.inside == ["first"]
+    assert await world.is_free(plan)
+
+
+async def test_a_cancelled_turn_is_given_back(world: World) -> None:
+    plan = Plan(DOMAIN, buckets=(BucketLimit("requests", 1, 0.1),))
+    await world.stay("first", world.entry(plan))
+    waiter = asyncio.create_task(world.stay("second", world.entry(plan, wait_s=30)))
+    await settled()
+    waiter.cancel()
+    await settled(waiter.done)
+    await world.clock.advance(10)
+    assert await world.is_free(plan)
+
+
+async def test_a_call_that_is_cancelled_gives_its_slot_back(world: World) -> None:
+    plan = Plan(DOMAIN, pool=PoolLimit("p", 1))
+    call = asyncio.create_task(world.stay("call", world.entry(plan), asyncio.Event()))
+    await settled()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert await world.is_free(plan)
+
+
+async def test_a_long_call_keeps_its_slot(world: World) -> None:
+    plan, may_go = Plan(DOMAIN, pool=PoolLimit("p", 1, lease_s=30)), asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(world.stay("long", world.entry(plan), may_go))
+        await settled()
+        for _ in range(20):
+            await world.clock.advance(10)
+            await world.keeper.beat()
+            assert not await world.is_free(plan)
+        may_go.set()
+    assert await world.is_free(plan)
+
+
+async def test_a_call_whose_slot_is_lost_is_ended(world: World) -> None:
+    plan = Plan(DOMAIN, pool=PoolLimit("p", 1, lease_s=30))
+    call = asyncio.create_task(world.stay("call", world.entry(plan), asyncio.Event()))
+    await settled()
+    await world.clock.advance(31)
+    assert await world.is_free(plan), "its lease has ended"
+    await world.keeper.beat()
+    with pytest.raises(SlotLost, match="hint: "):
+        await call
+    assert not call.cancelled()
+
+
+async def test_no_wait_begins_that_cannot_end_in_time(world: World) -> None:
+    plan = Plan(DOMAIN, buckets=(BucketLimit("requests", 1, 0.1),))
+    await world.stay("first", world.entry(plan))
+    with pytest.raises(GateClosed):
+        await world.stay("second", world.entry(plan, wait_s=9.9))
+    assert world.clock.sleepers == 0
+
+
+async def test_an_open_breaker_refuses_and_a_short_rest_of_it_is_waited_for(world: World) -> None:
+    rule = BreakerRule("c|h", failures=1, open_s=10)
+    plan = Plan(DOMAIN, breaker=rule)
+    async with world.admissions.enter(world.entry(plan)) as passage:
+        passage.told(Health.UNHEALTHY)
+    with pytest.raises(GateClosed, match="breaker"):
+        await world.stay("second", world.entry(plan, wait_s=5))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(world.stay("third", world.entry(plan, wait_s=20)))
+        await settled()
+        await world.clock.advance(12)
+        await settled()
+    assert world.inside == ["third"]
+
+
+async def test_what_was_not_sent_costs_nothing(world: World) -> None:
+    plan = Plan(DOMAIN, buckets=(BucketLimit("requests", 1, 0.001),))
+    async with world.admissions.enter(world.entry(plan)) as passage:
+        passage.unsent()
+    assert await world.is_free(plan)
+
+
+async def test_what_the_provider_says_is_told_to_the_gate(world: World) -> None:
+    plan = Plan(DOMAIN, buckets=(BucketLimit("requests", 40, 2),))
+    async with world.admissions.enter(world.entry(plan)) as passage:
+        passage.told(Health.HEALTHY, {0: Observation(wait_s=120.0)})
+    with pytest.raises(GateClosed) as refused:
+        await world.stay("next", world.entry(plan))
+    assert refused.value.retry_after_s == 120.5
+
+
+async def test_a_call_larger_than_its_limit_says_so(world: World) -> None:
+    plan = Plan(DOMAIN, buckets=(BucketLimit("points", 1000, 50),))
+    with pytest.raises(
+        GateClosed, match=r"costs more .*'points'.*1000.*hint: make the call smaller"
+    ) as refused:
+        await world.stay("huge", world.entry(plan, costs=(1001.0,), wait_s=60))
+    assert refused.value.retry_after_s is None
+    assert refused.value.category == "permanent_request"

@@ -1,0 +1,327 @@
+"""Without the store: shares, own slots, debts, and the way back (G8, R23, R27)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from itertools import count
+
+import pytest
+
+from fairlead.adapters.local.gate import LocalGate
+from fairlead.engine.events import GateDegraded, GateRestored, GateSlow
+from fairlead.engine.gate.guarded import GuardedGate
+from fairlead.engine.ports.gate import (
+    Admitted,
+    Answer,
+    Ask,
+    Finish,
+    Finished,
+    GateRefusal,
+    Lease,
+    RefusedBy,
+    Renewal,
+    Wake,
+)
+from fairlead.errors import GateUnavailable
+from fairlead.events import Event
+from fairlead.policy.gate.breaker import Health
+from fairlead.policy.gate.limit import (
+    MICRO,
+    BreakerRule,
+    BucketLimit,
+    Degraded,
+    Domain,
+    Plan,
+    PoolLimit,
+)
+from fairlead.policy.gate.pool import Holder
+from fairlead.policy.gate.share import Share
+from fairlead.testing.clock import ManualClock
+
+DOMAIN = Domain(("tenant", "acme"))
+_ids = count(1)
+
+
+class Store:
+    """The fleet's gate, which can be taken away: from all, or from one of its users."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.gate = LocalGate(lambda: round(clock.monotonic() * MICRO))
+        self.clock = clock
+        self.away = False
+
+
+class Way:
+    """One process's way to the store."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.cut = False
+        self.answers_in_s = 0.0
+        self.abandoned = 0
+
+    def _check(self) -> LocalGate:
+        if self.cut or self.store.away:
+            raise GateUnavailable("Redis is not there")
+        return self.store.gate
+
+    async def admit(self, ask: Ask) -> Answer:
+        return await self._check().admit(ask)
+
+    async def finish(self, finish: Finish) -> Finished:
+        return await self._check().finish(finish)
+
+    async def cancel(self, ask: Ask) -> None:
+        await self._check().cancel(ask)
+
+    async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
+        return await self._check().renew(renewals)
+
+    async def listen(self, wake: Wake) -> None:
+        return None
+
+    async def ping(self) -> None:
+        self._check()
+        if self.answers_in_s:
+            await self.store.clock.sleep(self.answers_in_s)
+
+    def abandon(self, error: GateUnavailable) -> None:
+        self.abandoned += 1
+
+
+class Process:
+    """One of several processes."""
+
+    def __init__(self, store: Store, rank: int, of: int) -> None:
+        clock = store.clock
+        self.way = Way(store)
+        self.events: list[Event] = []
+
+        def alone() -> LocalGate:
+            return LocalGate(
+                lambda: round(clock.monotonic() * MICRO), birth_us=round(clock.monotonic() * MICRO)
+            )
+
+        self.gate = GuardedGate(
+            self.way,
+            alone,
+            share=lambda: Share(of, rank),
+            clock=clock,
+            draw=lambda: 0.5,
+            emit=self.events.append,
+        )
+
+    async def take(self, plan: Plan, *costs: float) -> Answer:
+        holder = Holder(next(_ids), "p") if plan.leases else None
+        return await self.gate.admit(Ask(plan, costs, holder))
+
+    async def take_all(self, plan: Plan) -> list[Admitted]:
+        taken = []
+        while isinstance(answer := await self.take(plan), Admitted):
+            taken.append(answer)
+        return taken
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(start=1_800_000_000.0)
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> Store:
+    return Store(clock)
+
+
+@pytest.fixture
+def fleet(store: Store) -> list[Process]:
+    return [Process(store, rank, 4) for rank in range(4)]
+
+
+def rate(capacity: float, per_s: float, **settings: object) -> Plan:
+    return Plan(DOMAIN, buckets=(BucketLimit("b", capacity, per_s),), **settings)  # type: ignore[arg-type]
+
+
+def renewal(admitted: Admitted) -> Renewal:
+    assert admitted.plan.pool is not None
+    assert admitted.holder is not None
+    return Renewal(DOMAIN, admitted.plan.pool, admitted.holder, held=True)
+
+
+async def look(fleet: Sequence[Process], times: int = 1) -> None:
+    for _ in range(times):
+        for process in fleet:
+            await process.gate.look()
+
+
+async def test_the_first_error_is_enough(fleet: list[Process], store: Store) -> None:
+    store.away = True
+    answer = await fleet[0].take(rate(40, 2))
+    assert isinstance(answer, GateRefusal), "a share begins empty"
+    assert fleet[0].gate.is_alone
+    assert [type(event) for event in fleet[0].events] == [GateDegraded]
+    assert not fleet[1].gate.is_alone
+
+
+async def test_silence_is_noticed_in_less_than_a_second(fleet: list[Process], clock: ManualClock) -> None:
+    """Redis latency rising from 5 ms to 3 s: degraded, and back by itself."""
+    process = fleet[0]
+    process.way.answers_in_s = 3.0
+    looking = asyncio.create_task(process.gate.look())
+    await clock.advance(0.81)
+    await looking
+    assert process.gate.is_alone
+    assert process.way.abandoned == 1
+    process.way.answers_in_s = 0.005
+    for _ in range(2):
+        looking = asyncio.create_task(process.gate.look())
+        await clock.advance(0.01)
+        await looking
+    assert not process.gate.is_alone
+    assert isinstance(process.events[-1], GateRestored)
+
+
+async def test_half_a_second_is_told(fleet: list[Process], clock: ManualClock) -> None:
+    process = fleet[0]
+    process.way.answers_in_s = 0.6
+    for _ in range(3):
+        looking = asyncio.create_task(process.gate.look())
+        await clock.advance(0.7)
+        await looking
+    assert [type(event) for event in process.events] == [GateSlow]
+    assert not process.gate.is_alone
+
+
+async def test_all_alone_keep_to_the_rate_together(
+    fleet: list[Process], store: Store, clock: ManualClock
+) -> None:
+    plan = rate(40, 2)
+    store.away = True
+    await look(fleet)
+    units = 0
+    for _ in range(60):
+        await clock.advance(1)
+        for process in fleet:
+            units += len(await process.take_all(plan))
+    assert 110 <= units <= 120
+
+
+async def test_on_return_there_is_no_burst(fleet: list[Process], store: Store, clock: ManualClock) -> None:
+    plan = rate(40, 2)
+    for process in fleet:
+        await process.take_all(plan)
+    store.away = True
+    await look(fleet)
+    for _ in range(30):  # the store's bucket would fill up meanwhile
+        await clock.advance(1)
+        for process in fleet:
+            await process.take_all(plan)
+    store.away = False
+    await look(fleet, 2)
+    assert not any(process.gate.is_alone for process in fleet)
+    first_second = sum([len(await process.take_all(plan)) for process in fleet])
+    assert first_second <= 2
+
+
+async def test_a_short_absence_of_one_is_accounted_for(fleet: list[Process], clock: ManualClock) -> None:
+    plan = rate(40, 4)
+    one, *others = fleet
+    await others[0].take_all(plan)
+    one.way.cut = True
+    await one.gate.look()
+    units = 0
+    for _ in range(10):
+        await clock.advance(1)
+        for process in fleet:
+            units += len(await process.take_all(plan))
+    one.way.cut = False
+    await look([one], 2)
+    units += sum([len(await process.take_all(plan)) for process in fleet])
+    assert units <= 4 * 10 * (1 + 1 / 4)
+    left = await others[0].take(plan)
+    assert isinstance(left, GateRefusal)
+    assert left.retry_after_s is not None
+    assert left.retry_after_s > 1, "what it spent alone is owed"
+
+
+async def test_slots_are_never_over_the_limit(fleet: list[Process], store: Store, clock: ManualClock) -> None:
+    plan = Plan(DOMAIN, pool=PoolLimit("p", 5, lease_s=30))
+    holders = await fleet[0].take_all(plan)
+    assert len(holders) == 5
+    store.away = True
+    await look(fleet)
+    assert [len(await process.take_all(plan)) for process in fleet] == [0, 0, 0, 0]
+    await fleet[0].gate.finish(Finish(holders.pop()))
+    again = await fleet[0].take_all(plan)
+    assert len(again) == 1, "what was its own it may use again"
+    held = [*holders, *again]
+    for still_held in (5, 2, 2):  # its share of 5 among 4, before the store would give them to others
+        await clock.advance(10.5)
+        states = await fleet[0].gate.renew([renewal(one) for one in held])
+        held = [one for one, state in zip(held, states, strict=True) if state is Lease.HELD]
+        assert len(held) == still_held
+    assert [len(await process.take_all(plan)) for process in fleet[1:]] == [1, 1, 1]
+
+
+async def test_the_store_learns_who_holds_what(
+    fleet: list[Process], store: Store, clock: ManualClock
+) -> None:
+    plan = Plan(DOMAIN, pool=PoolLimit("p", 4, lease_s=30))
+    store.away = True
+    await look(fleet)
+    await clock.advance(31)
+    held = [await process.take_all(plan) for process in fleet]
+    assert [len(one) for one in held] == [1, 1, 1, 1]
+    store.away = False
+    await look(fleet, 2)
+    assert isinstance(await fleet[0].take(plan), GateRefusal)
+    await fleet[0].gate.finish(Finish(held[0][0]))
+    assert isinstance(await fleet[1].take(plan), Admitted)
+    assert isinstance(await fleet[2].take(plan), GateRefusal)
+
+
+async def test_a_size_of_shares_never_reaches_the_store(
+    fleet: list[Process], store: Store, clock: ManualClock
+) -> None:
+    plan = Plan(DOMAIN, pool=PoolLimit("p", 8, lease_s=30), buckets=(BucketLimit("b", 80, 8),))
+    store.away = True
+    await look(fleet)
+    await clock.advance(31)
+    (admitted, *_) = await fleet[0].take_all(plan)
+    store.away = False
+    await look(fleet, 2)
+    await fleet[0].gate.finish(Finish(admitted))
+    await clock.advance(30)
+    assert len(await fleet[1].take_all(plan)) == 8
+
+
+async def test_closed_sends_nothing_and_open_everything(fleet: list[Process], store: Store) -> None:
+    store.away = True
+    await look(fleet)
+    closed = await fleet[0].take(rate(1, 1, degraded=Degraded.CLOSED))
+    assert closed == GateRefusal(RefusedBy.OUTAGE, 5.0)
+    plan = rate(1, 1, degraded=Degraded.OPEN)
+    for _ in range(10):
+        admitted = await fleet[0].take(plan)
+        assert isinstance(admitted, Admitted)
+        await fleet[0].gate.finish(Finish(admitted, Health.HEALTHY))
+
+
+async def test_a_call_too_large_for_a_share_waits_for_the_store(fleet: list[Process], store: Store) -> None:
+    store.away = True
+    await look(fleet)
+    answer = await fleet[0].take(rate(40, 2), 30.0)
+    assert answer == GateRefusal(RefusedBy.OUTAGE, 5.0)
+
+
+async def test_breakers_work_alone_too(fleet: list[Process], store: Store) -> None:
+    plan = Plan(DOMAIN, breaker=BreakerRule("c|h", failures=3))
+    store.away = True
+    await look(fleet)
+    for _ in range(3):
+        admitted = await fleet[0].take(plan)
+        assert isinstance(admitted, Admitted)
+        await fleet[0].gate.finish(Finish(admitted, Health.UNHEALTHY))
+    answer = await fleet[0].take(plan)
+    assert isinstance(answer, GateRefusal)
+    assert answer.by is RefusedBy.BREAKER
