@@ -151,13 +151,7 @@ class Alone:
         alone = known[1]
         if plan.pool is None:
             return alone
-        capacity = self._capacity(plan.domain, plan.pool)
-        assert alone.pool is not None
-        return (
-            alone
-            if alone.pool.capacity == capacity
-            else replace(alone, pool=self._alone(plan.pool, capacity))
-        )
+        return replace(alone, pool=self._alone(plan.pool, self._capacity(plan.domain, plan.pool)))
 
     def _capacity(self, domain: Domain, pool: PoolLimit) -> int:
         """Our own as long as the store counts them for us, which is from the last renewal on; then our share.
