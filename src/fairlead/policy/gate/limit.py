@@ -35,14 +35,16 @@ class Domain:
 class BucketLimit:
     """A token bucket: *capacity* units at most, *per_s* come back each second.
 
-    *key* names it within its domain. *version*: the settings' version these numbers are of; the highest
-    that was ever presented counts (R28). In any W seconds no more than capacity + per_s · W units are sent.
+    *key* names it within its domain, *name* is the limit's own among the provider's (policy.feedback), by
+    which answers speak of it. *version*: the settings' version these numbers are of; the highest that was
+    ever presented counts (R28). In any W seconds no more than capacity + per_s · W units are sent.
     """
 
     key: str
     capacity: float
     per_s: float
     version: int = 1
+    name: str = ""
 
     def __post_init__(self) -> None:
         _check("bucket", self.key, "capacity", self.capacity, 1e-3, MAX_UNITS)
@@ -67,7 +69,7 @@ def per_window(key: str, limit: float, window_s: float, *, burst: float | None =
     rest is the rate, so that burst + rate · window = limit.
 
     >>> per_window("app", 100, 10)
-    BucketLimit(key='app', capacity=10.0, per_s=9.0, version=1)
+    BucketLimit(key='app', capacity=10.0, per_s=9.0, version=1, name='')
     """
     burst = max(1.0, limit / 10) if burst is None else burst
     if not 0 < burst < limit:

@@ -1,0 +1,66 @@
+"""What a provider's answer changes in the buckets of the call it answers (G3).
+
+What is told of a limit goes to the bucket of that name. A refusal for calls as such, where no bucket stands
+for them, slows all buckets of the call: something that is not known here is spent. Refusals for want of a
+slot, for one endpoint or one object are not the buckets' affair, unless a bucket bears the name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from fairlead.engine.ports.gate import Observation
+from fairlead.policy.feedback.reply import DAILY, REQUESTS, Heard
+from fairlead.policy.gate.limit import BucketLimit, Plan, per_window
+from fairlead.policy.hint import HINT_CAP_S, clamp_hint
+
+_OF_ALL_CALLS = frozenset({REQUESTS, DAILY})
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """For each bucket of a plan, by its place: what to observe, and what the call really cost."""
+
+    observed: Mapping[int, Observation]
+    actual: Mapping[int, float]
+
+
+def learnt(plan: Plan, heard: Iterable[Heard]) -> Learnt:
+    """What *heard* says about the buckets of *plan*."""
+    observed: dict[int, Observation] = {}
+    actual: dict[int, float] = {}
+    places = {bucket.name: index for index, bucket in enumerate(plan.buckets) if bucket.name}
+    for item in heard:
+        index = places.get(item.limit)
+        if index is not None:
+            observed[index] = _observation(item, plan.buckets[index])
+            if item.actual is not None or item.refused:
+                actual[index] = item.actual or 0.0  # what was refused was not run
+        elif item.refused and item.limit in _OF_ALL_CALLS:
+            for other in range(len(plan.buckets)):
+                observed.setdefault(other, Observation(wait_s=_wait_s(item)))
+    return Learnt(observed, actual)
+
+
+def _observation(item: Heard, bucket: BucketLimit) -> Observation:
+    capacity, per_s = item.capacity, item.per_s
+    if item.window_s and capacity is not None and capacity > 1:
+        window = per_window(bucket.key, capacity, item.window_s)
+        capacity, per_s = window.capacity, window.per_s
+    elif item.window_s:
+        capacity = None
+    return Observation(item.left, capacity, per_s, _wait_s(item))
+
+
+def _wait_s(item: Heard) -> float | None:
+    """How long nothing may be sent.
+
+    None where the answer told what is left: then the bucket knows by itself when it has enough again, to the
+    millisecond, and need not be emptied. A day's limit without a time of its reset is tried again after a
+    while, since nobody knows when the vendor's day ends.
+    """
+    if item.wait_s is None or (item.left is not None and item.requested is not None):
+        return None
+    asked_s = item.wait_s or (HINT_CAP_S if item.daily else 0.0)
+    return clamp_hint(asked_s, daily_limit=item.daily)

@@ -1,0 +1,70 @@
+"""What answers change in the buckets of a call."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.engine.gate.learn import Learnt, learnt
+from fairlead.engine.ports.gate import Observation
+from fairlead.policy.feedback.dialect import heard
+from fairlead.policy.feedback.reply import Heard, Reply
+from fairlead.policy.gate.limit import BucketLimit, Domain, Plan
+
+REST = BucketLimit("shop|rest", 40, 2, name="requests")
+POINTS = BucketLimit("shop|points", 1000, 50, name="points")
+PLAN = Plan(Domain(("tenant", "a")), buckets=(REST, POINTS))
+
+
+def of(dialect: str, reply: Reply, plan: Plan = PLAN) -> Learnt:
+    return learnt(plan, heard(dialect, reply, now_epoch_s=None))
+
+
+def throttled(available: float) -> Reply:
+    status = {"maximumAvailable": 1000.0, "currentlyAvailable": available, "restoreRate": 50.0}
+    cost = {"requestedQueryCost": 502, "actualQueryCost": None, "throttleStatus": status}
+    error = {"message": "Throttled", "extensions": {"code": "THROTTLED"}}
+    return Reply(200, body={"errors": [error], "extensions": {"cost": cost}})
+
+
+def test_a_throttled_query_tells_its_bucket_and_costs_nothing() -> None:
+    assert of("shopify", throttled(498)) == Learnt({1: Observation(498.0, 1000.0, 50.0, None)}, {1: 0.0})
+
+
+def test_a_query_that_ran_tells_its_cost() -> None:
+    status = {"maximumAvailable": 2000.0, "currentlyAvailable": 1969, "restoreRate": 100.0}
+    cost = {"requestedQueryCost": 52, "actualQueryCost": 31, "throttleStatus": status}
+    told = of("shopify", Reply(200, body={"data": {}, "extensions": {"cost": cost}}))
+    assert told == Learnt({1: Observation(1969.0, 2000.0, 100.0, None)}, {1: 31.0})
+
+
+def test_a_refused_call_waits_as_asked() -> None:
+    headers = {"x-shopify-shop-api-call-limit": ["40/40"], "retry-after": ["2.0"]}
+    told = of("shopify", Reply(429, headers))
+    assert told == Learnt({0: Observation(0.0, 40.0, None, 2.0)}, {0: 0.0})
+
+
+def test_a_refusal_of_calls_that_no_bucket_counts_slows_them_all() -> None:
+    plan = Plan(PLAN.domain, buckets=(POINTS,))
+    told = of("standard", Reply(429, {"retry-after": ["120"]}), plan)
+    assert told == Learnt({0: Observation(wait_s=120.0)}, {})
+
+
+@pytest.mark.parametrize(("told_s", "waits_s"), [(0.0, 900.0), (3600.0, 3600.0), (1e6, 86_400.0)])
+def test_a_spent_day_parks_to_its_reset_and_at_most_a_day(told_s: float, waits_s: float) -> None:
+    told = learnt(PLAN, [Heard("daily", wait_s=told_s, daily=True)])
+    assert told.observed[0] == Observation(wait_s=waits_s)
+
+
+def test_hints_are_bounded() -> None:
+    told = learnt(PLAN, [Heard("requests", wait_s=1e9)])
+    assert told.observed[0].wait_s == 900.0
+
+
+def test_what_is_counted_in_windows_becomes_a_bucket_that_keeps_to_them() -> None:
+    told = learnt(PLAN, [Heard("requests", left=60.0, capacity=100.0, window_s=10.0)])
+    assert told.observed[0] == Observation(60.0, 10.0, 9.0, None)
+
+
+@pytest.mark.parametrize("limit", ["concurrency", "object", "endpoint", "bulk", "account"])
+def test_what_is_no_bucket_slows_none(limit: str) -> None:
+    assert learnt(PLAN, [Heard(limit, wait_s=3.0)]) == Learnt({}, {})
