@@ -35,10 +35,12 @@ local function field(holder, number)
     return string.sub(holder, from, to and to - 1)
 end
 
-local function log(pool, kind, holder)
+-- u: the end of a lease that expired; policy/gate/verdict.py reads it all.
+local function log(pool, kind, holder, until_us)
     if events > 0 then
         redis.call('XADD', pool.events, 'MAXLEN', '~', events, '*', 'k', kind, 't', now, 'n', pool.used,
-            'c', pool.limit.capacity, 'h', holder)
+            'c', pool.capacity, 'h', holder, 'u', until_us or 0)
+        pool.logged = true
     end
 end
 
@@ -52,10 +54,11 @@ local function expire(key, count, each)
     if not first[2] or tonumber(first[2]) > now then
         return count
     end
-    for _, holder in ipairs(redis.call('ZRANGEBYSCORE', key, '-inf', now)) do
-        redis.call('ZREM', key, holder)
+    local ended = redis.call('ZRANGEBYSCORE', key, '-inf', now, 'WITHSCORES')
+    for i = 1, #ended, 2 do
+        redis.call('ZREM', key, ended[i])
         count = count - 1
-        each(holder, count)
+        each(ended[i], count, ended[i + 1])
     end
     return count
 end
@@ -114,9 +117,9 @@ local function pool_at(key, limit)
         end
         pool.limit = limit
         cut(pool.leases, limit.lease_us)
-        pool.used = expire(pool.leases, redis.call('ZCARD', pool.leases), function(holder, used)
+        pool.used = expire(pool.leases, redis.call('ZCARD', pool.leases), function(holder, used, until_us)
             pool.used = used
-            log(pool, 'expire', holder)
+            log(pool, 'expire', holder, until_us)
         end)
         pool.waiting = redis.call('ZCARD', pool.alive)
         pool.waiting = expire(pool.alive, pool.waiting, function(holder)
@@ -378,9 +381,9 @@ local function write_pools()
     for key, pool in pairs(pools) do
         if pool.dirty then
             redis.call('SET', key, struct.pack('<ddd', pool.version, pool.capacity, pool.fence), 'PX', DAY_MS)
-            if events > 0 then
-                redis.call('PEXPIRE', pool.events, HOUR_MS)
-            end
+        end
+        if pool.logged then
+            redis.call('PEXPIRE', pool.events, HOUR_MS)
         end
     end
 end

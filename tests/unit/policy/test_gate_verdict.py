@@ -1,0 +1,169 @@
+"""The judge of logs: a good one passes, and each kind of bad one is found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.policy.gate.limit import MICRO
+from fairlead.policy.gate.verdict import PoolEvent, PoolVerdict, judge_bucket, judge_pool
+
+Line = tuple[str, str, int]  # kind, holder, in use after it
+
+GOOD: Sequence[Line] = (
+    ("grant", "a", 1),
+    ("grant", "b", 2),
+    ("wait", "c", 2),
+    ("wait", "d", 2),
+    ("release", "a", 1),
+    ("hand", "c", 2),
+    ("claim", "c", 2),
+    ("expire", "b", 1),
+    ("promote", "d", 2),
+    ("late", "b", 2),
+    ("release", "c", 1),
+    ("release", "d", 0),
+)
+
+
+def log(*lines: Line, capacity: int = 2) -> list[PoolEvent]:
+    return [PoolEvent(kind, at, used, capacity, holder) for at, (kind, holder, used) in enumerate(lines)]
+
+
+def broken(verdict: PoolVerdict) -> set[str]:
+    names = ("over_admissions", "leaked", "doubled", "unmatched", "miscounted", "out_of_order")
+    return {name for name in names if getattr(verdict, name)}
+
+
+def test_a_good_log_is_counted() -> None:
+    verdict = judge_pool(log(*GOOD), holding=(), in_order_within_us=0)
+    assert verdict.violation == ""
+    assert broken(verdict) == set()
+    assert (verdict.granted, verdict.handed, verdict.promoted, verdict.claimed) == (4, 1, 1, 1)
+    assert (verdict.released, verdict.expired, verdict.late, verdict.held, verdict.most) == (3, 1, 1, 0, 2)
+
+
+def test_an_empty_log_proves_nothing_bad() -> None:
+    assert judge_pool([], holding=()).violation == ""
+
+
+@pytest.mark.parametrize(
+    ("lines", "what"),
+    [
+        ([("grant", "a", 1), ("grant", "b", 2), ("grant", "c", 3)], "over_admissions"),
+        ([("grant", "a", 1), ("grant", "a", 1)], "doubled"),
+        ([("grant", "a", 1), ("hand", "a", 1)], "doubled"),
+        ([("grant", "a", 1), ("release", "a", 0), ("release", "a", 0)], "unmatched"),
+        ([("release", "a", 0)], "unmatched"),
+        ([("expire", "a", 0)], "unmatched"),
+        ([("claim", "a", 0)], "unmatched"),
+        ([("grant", "a", 1), ("late", "a", 1)], "unmatched"),
+        ([("gift", "a", 0)], "unmatched"),
+        ([("grant", "a", 2)], "miscounted"),
+        ([("grant", "a", 1), ("release", "a", 1)], "miscounted"),
+        ([("grant", "a", 1)], "leaked"),
+    ],
+)
+def test_a_bad_log_is_found(lines: list[Line], what: str) -> None:
+    verdict = judge_pool(log(*lines), holding=())
+    assert what in broken(verdict)
+    assert verdict.violation
+
+
+def test_after_a_shrink_nothing_is_granted_until_there_is_room() -> None:
+    begun = [
+        PoolEvent("grant", 1, 1, 2, "a"),
+        PoolEvent("grant", 2, 2, 2, "b"),
+        PoolEvent("release", 3, 1, 1, "a"),
+    ]
+    over = judge_pool([*begun, PoolEvent("grant", 4, 2, 1, "c")])
+    assert over.over_admissions == 1
+    assert over.violation == "2 slots of 1: grant at 4 of 'c'"
+    ended = [*begun, PoolEvent("release", 4, 0, 1, "b"), PoolEvent("grant", 5, 1, 1, "c")]
+    assert judge_pool(ended, holding="c").violation == ""
+
+
+def test_what_is_adopted_may_be_beyond_the_capacity_but_nothing_is_granted_on_top() -> None:
+    begun: list[Line] = [("grant", "a", 1), ("again", "b", 2)]
+    verdict = judge_pool(log(*begun, capacity=1))
+    assert (verdict.over_adopted, verdict.over_admissions, verdict.adopted) == (1, 0, 1)
+    assert judge_pool(log(*begun, ("release", "a", 1), ("grant", "c", 2), capacity=1)).over_admissions == 1
+
+
+def test_who_came_first_goes_first_within_what_is_allowed() -> None:
+    lines = [
+        PoolEvent("grant", 0, 1, 1, "a"),
+        PoolEvent("wait", 10, 1, 1, "b"),
+        PoolEvent("wait", 30, 1, 1, "c"),
+        PoolEvent("release", 40, 0, 1, "a"),
+        PoolEvent("hand", 40, 1, 1, "c"),
+    ]
+    assert judge_pool(lines, in_order_within_us=19).out_of_order == 1
+    assert judge_pool(lines, in_order_within_us=20).out_of_order == 0
+    assert judge_pool(lines).violation == ""
+    gone = [*lines[:3], PoolEvent("absent", 35, 1, 1, "b"), *lines[3:]]
+    assert judge_pool(gone, in_order_within_us=0).violation == ""
+
+
+def test_nobody_passes_those_who_wait() -> None:
+    lines = [
+        PoolEvent("grant", 0, 1, 2, "a"),
+        PoolEvent("wait", 10, 1, 2, "b"),
+        PoolEvent("grant", 30, 2, 2, "c"),
+    ]
+    assert judge_pool(lines, in_order_within_us=0).out_of_order == 1
+
+
+def test_an_orphan_is_timed_and_never_early() -> None:
+    begun = PoolEvent("grant", 0, 1, 1, "a")
+    assert judge_pool([begun, PoolEvent("expire", 1_500_000, 0, 1, "a", 1_000_000)]).longest_orphan_s == 0.5
+    assert judge_pool([begun, PoolEvent("expire", 999_999, 0, 1, "a", 1_000_000)]).unmatched == 1
+
+
+# ---- buckets
+
+
+def test_a_bucket_may_give_its_burst_and_its_rate() -> None:
+    spends = [(0, 5 * MICRO), *((second * MICRO, 2 * MICRO) for second in range(1, 10))]
+    verdict = judge_bucket(spends, capacity=5 * MICRO, rate=2 * MICRO)
+    assert (verdict.calls, verdict.spent, verdict.most_over, verdict.violation) == (10, 23.0, 0.0, "")
+
+
+def test_one_micro_unit_too_much_is_found() -> None:
+    verdict = judge_bucket([(0, 5 * MICRO), (MICRO, 2 * MICRO + 1)], capacity=5 * MICRO, rate=2 * MICRO)
+    assert verdict.violation
+    assert verdict.most_over == pytest.approx(1e-6)
+
+
+def test_a_clock_that_is_set_back_gives_nothing() -> None:
+    spends = [(10 * MICRO, MICRO), (0, MICRO), (MICRO, MICRO)]
+    assert judge_bucket(spends, capacity=2 * MICRO, rate=MICRO).violation == ""
+    assert judge_bucket([*spends, (MICRO, MICRO)], capacity=2 * MICRO, rate=MICRO).violation
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4_000_000), st.integers(1, 4_000_000)), max_size=12),
+    st.integers(1, 5_000_000),
+    st.integers(1, 5_000_000),
+)
+def test_one_replay_says_what_all_windows_say(steps: list[tuple[int, int]], capacity: int, rate: int) -> None:
+    spends, at_us = [], 0
+    for step_us, cost in steps:
+        at_us += step_us
+        spends.append((at_us, cost))
+    over = max(
+        (
+            sum(cost for _, cost in spends[first : last + 1]) * MICRO
+            - capacity * MICRO
+            - rate * (spends[last][0] - spends[first][0])
+            for first in range(len(spends))
+            for last in range(first, len(spends))
+        ),
+        default=0,
+    )
+    verdict = judge_bucket(spends, capacity=capacity, rate=rate)
+    assert verdict.most_over == max(0, over) / MICRO / MICRO
+    assert bool(verdict.violation) == (over > 0)
