@@ -10,7 +10,15 @@ from typing import Any
 
 from bench.report import print_rows
 
-NAMES = {"refresh": (), "fairness": (), "queue": ("peers",), "bloat": ("peers", "seconds")}
+NAMES = {
+    "refresh": (),
+    "fairness": (),
+    "queue": ("peers",),
+    "bloat": ("peers", "seconds"),
+    "gate": ("peers",),
+    "handover": (),
+    "utilisation": (),
+}
 """Each benchmark, and which of the further options it takes."""
 
 
@@ -21,7 +29,9 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
     parser.add_argument("--rounds", type=int, default=5, help="interleaved runs of each side (default 5)")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
-    parser.add_argument("--no-peers", dest="peers", action="store_false", default=None, help="queue, bloat")
+    parser.add_argument(
+        "--no-peers", dest="peers", action="store_false", default=None, help="queue, bloat, gate"
+    )
     parser.add_argument("--seconds", type=float, default=None, help="bloat: how long the load lasts")
     options = parser.parse_args()
     bench = importlib.import_module(f"bench.{options.name}")

@@ -11,19 +11,26 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
-from fairlead.adapters.embedded import EmbeddedServers
+from fairlead.adapters.embedded import EmbeddedServers, Endpoints
 
 
 @contextmanager
 def server(settings: Mapping[str, str] | None = None) -> Iterator[str]:
     """Where it answers; it is stopped and its data are gone after the block. *settings*: besides."""
+    with servers(settings) as endpoints:
+        yield endpoints.database_url
+
+
+@contextmanager
+def servers(settings: Mapping[str, str] | None = None) -> Iterator[Endpoints]:
+    """The same with the embedded Valkey beside it; `bench.valkey` is for that one."""
     with tempfile.TemporaryDirectory(prefix="fl-bench-", dir="/tmp") as top:
         Path(top).chmod(0o711)  # the servers' account may be another one
-        servers = EmbeddedServers(Path(top) / "servers", settings=settings or {})
+        embedded = EmbeddedServers(Path(top) / "servers", settings=settings or {})
         try:
-            yield servers.start().database_url
+            yield embedded.start()
         finally:
-            servers.stop()
+            embedded.stop()
 
 
 @asynccontextmanager

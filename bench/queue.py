@@ -16,13 +16,12 @@ large as nobody documents, and ours with the log lines of `fairlead run`.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from bench.databases import connected, fresh_database, server, settle
 from bench.report import Row
-from bench.sides import SideFailed, Skipped, ask
+from bench.sides import Contender, SideFailed, Skipped, ask
 
 START_S = 60.0
 ENQUEUE_S = 180.0
@@ -39,26 +38,6 @@ class Size:
 
 FULL = Size(singles=1_000, bulk=20_000, drain_s=10.0)
 SMALL = Size(singles=20, bulk=400, drain_s=3.0)
-
-
-@dataclass(slots=True)
-class Contender:
-    """A side in this benchmark, and what was measured of it."""
-
-    name: str
-    module: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    version: str | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    skipped: str | None = None
-    figures: dict[str, list[float]] = field(default_factory=dict)
-
-    def note(self, **figures: float) -> None:
-        for name, value in figures.items():
-            self.figures.setdefault(name, []).append(value)
-
-    def median(self, figure: str) -> float:
-        return statistics.median(self.figures[figure])
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import statistics
 import sys
 import tempfile
 import time
@@ -113,12 +114,34 @@ class SideFailed(RuntimeError):
     """A child ended without an answer; says what it said last."""
 
 
+@dataclass(slots=True)
+class Contender:
+    """A side in this benchmark, and what was measured of it."""
+
+    name: str
+    module: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    version: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    skipped: str | None = None
+    figures: dict[str, list[float]] = field(default_factory=dict)
+
+    def note(self, **figures: float) -> None:
+        for name, value in figures.items():
+            self.figures.setdefault(name, []).append(value)
+
+    def median(self, figure: str) -> float:
+        return statistics.median(self.figures[figure])
+
+
 # ---- run a side --------------------------------------------------------------------------------
 
 
-async def ask(module: str, act: str, url: str, limit_s: float, **options: Any) -> dict[str, Any]:
+async def ask(
+    module: str, act: str, url: str, limit_s: float, *, program: str = "bench.child", **options: Any
+) -> dict[str, Any]:
     """The one answer of a child. Raises Skipped or SideFailed; the child is gone in any case."""
-    async with started(module, act, url, **options) as child:
+    async with started(module, act, url, program=program, **options) as child:
         try:
             async with asyncio.timeout(limit_s):
                 return await child.line()
@@ -154,7 +177,9 @@ class Child:
 
 
 @asynccontextmanager
-async def started(module: str, act: str, url: str, **options: Any) -> AsyncIterator[Child]:
+async def started(
+    module: str, act: str, url: str, *, program: str = "bench.child", **options: Any
+) -> AsyncIterator[Child]:
     """A child for as long as the block lasts; then it is killed, and its files go with it."""
     with (
         tempfile.TemporaryFile() as errors,  # a pipe that nobody reads would stop it one day
@@ -162,7 +187,7 @@ async def started(module: str, act: str, url: str, **options: Any) -> AsyncItera
     ):
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-m", "bench.child", module, act, url, json.dumps(options)),
+            *("-m", program, module, act, url, json.dumps(options)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=errors,

@@ -141,3 +141,16 @@ async def test_an_option_that_a_benchmark_does_not_take_is_refused() -> None:
     _, errors = await process.communicate()
     assert process.returncode == 2
     assert b"takes no --seconds" in errors
+
+
+async def test_handing_over() -> None:
+    rows = await bench("handover", "--quick")
+    assert rows.keys() == {"handover.idle", "handover.p95"}
+    assert rows["handover.p95"]["n"] == 19
+
+
+async def test_utilisation_and_the_apis_own_ledger() -> None:
+    rows = await bench("utilisation", "--quick")
+    assert rows.keys() == {"utilisation.throttles", "utilisation.rest", "utilisation.graphql"}
+    assert rows["utilisation.throttles"]["ours"] == 0
+    assert rows["utilisation.rest"]["calls"] > 40

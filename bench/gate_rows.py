@@ -1,0 +1,145 @@
+"""The rows of the gate's benchmark, made of what its rounds measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench.gate_sides import Field
+from bench.report import Row
+from bench.sides import Contender
+
+
+def rows(taking_part: Field, *, tenants: Sequence[int], tasks: int, rounds: int) -> list[Row]:
+    """All of them."""
+    return [
+        _throughput(taking_part, rounds, "bucket_1", goal=6.0, aim=8.0, told=_sides(taking_part)),
+        _throughput(taking_part, rounds, "bucket_1000", goal=6.0, aim=8.0),
+        _throughput(taking_part, rounds, "full_1", goal=2.5, aim=4.0),
+        _throughput(taking_part, rounds, "full_1000", goal=2.5, aim=4.0),
+        _serial(taking_part, rounds),
+        _herd(taking_part.ours, rounds, tasks, "gate.herd", "full"),
+        _herd(taking_part.ours, rounds, tasks, "gate.herd_bucket", "bucket"),
+        _open_loop(taking_part.ours, rounds),
+        _flat(taking_part.script, rounds, tenants),
+    ]
+
+
+def _sides(taking_part: Field) -> dict[str, object]:
+    """Who took part, how, and who did not."""
+    everyone = [taking_part.ours, taking_part.script, taking_part.incrby, *taking_part.peers]
+    present = [each for each in everyone if each.skipped is None]
+    return {
+        "versions": {each.name: each.version for each in present if each.version},
+        "settings": {each.name: {**each.settings, **each.options} for each in present},
+        "skipped": {each.name: each.skipped for each in everyone if each.skipped is not None},
+    }
+
+
+def _throughput(
+    taking_part: Field,
+    rounds: int,
+    figure: str,
+    *,
+    goal: float,
+    aim: float,
+    told: dict[str, object] | None = None,
+) -> Row:
+    ours, script, incrby = taking_part.ours, taking_part.script, taking_part.incrby
+    keys = figure.partition("_")[2]
+    beside = {
+        "incrby": incrby.median(f"bucket_{keys}.per_s"),
+        "script_single": script.median(f"{figure}_single.per_s"),
+    }
+    costs = {
+        "process_us": ours.median(f"{figure}.cpu_us"),
+        "server_us": script.median(f"{figure}.server_us"),
+        "server_single_us": script.median(f"{figure}_single.server_us"),
+    }
+    return Row(
+        bench=f"gate.{figure}",
+        ours=ours.median(f"{figure}.per_s"),
+        unit="decisions/s" if figure.startswith("bucket") else "admissions/s",
+        n=rounds,
+        limit=script.median(f"{figure}.per_s"),
+        peers={
+            each.name: each.median(f"bucket_{keys}.per_s")
+            for each in taking_part.peers
+            if each.skipped is None
+        },
+        goal={"ratio_best_peer": goal} if taking_part.peers else {},
+        aim={"ratio_best_peer": aim},
+        more={"beside": _rounded(beside), **_rounded(costs), **(told or {})},
+    )
+
+
+def _serial(taking_part: Field, rounds: int) -> Row:
+    ours = taking_part.ours
+    more = {
+        "p95_ms": ours.median("serial_full.p95_ms"),
+        "with_finish_ms": ours.median("serial_full.whole_ms"),
+        "bucket_ms": ours.median("serial_bucket.p50_ms"),
+    }
+    return Row(
+        bench="gate.serial",
+        ours=ours.median("serial_full.p50_ms"),
+        unit="ms",
+        n=rounds,
+        limit=taking_part.incrby.median("serial.p50_ms"),
+        goal={"ratio_limit": 2.0},
+        at_most=True,
+        more=_rounded(more),
+    )
+
+
+def _herd(ours: Contender, rounds: int, tasks: int, bench: str, plan: str) -> Row:
+    """The limit: the herd's share of the throughput that was measured."""
+    return Row(
+        bench=bench,
+        ours=ours.median(f"herd_{plan}.p95_ms"),
+        unit="ms",
+        n=rounds,
+        limit=tasks / ours.median(f"{plan}_1.per_s") * 1000,
+        goal={"ratio_limit": 1.2, "ours": 100.0},
+        at_most=True,
+        more={"tasks": tasks}
+        | _rounded({name: ours.median(f"herd_{plan}.{name}") for name in ("p50_ms", "p99_ms")}),
+    )
+
+
+def _open_loop(ours: Contender, rounds: int) -> Row:
+    return Row(
+        bench="gate.open_loop",
+        ours=ours.median("open_loop.p95_ms"),
+        unit="ms",
+        n=rounds,
+        goal={"ours": 5.0},
+        at_most=True,
+        more={"rate": round(ours.median("full_1000.per_s") / 2)}
+        | _rounded({name: ours.median(f"open_loop.{name}") for name in ("p50_ms", "p99_ms")}),
+    )
+
+
+def _flat(script: Contender, rounds: int, tenants: Sequence[int]) -> Row:
+    """The largest of the server's times over the smallest; calls of one item, so that no key is shared."""
+
+    def times(plan: str) -> dict[str, float]:
+        return {str(count): script.median(f"flat_{plan}_{count}.server_us") for count in tenants}
+
+    full, bucket = times("full"), times("bucket")
+    return Row(
+        bench="gate.flat",
+        ours=max(full.values()) / min(full.values()),
+        unit="x",
+        n=rounds,
+        goal={"ours": 1.5},
+        at_most=True,
+        more={
+            "full_us": _rounded(full),
+            "bucket_us": _rounded(bucket),
+            "bucket_x": round(max(bucket.values()) / min(bucket.values()), 3),
+        },
+    )
+
+
+def _rounded(figures: dict[str, float]) -> dict[str, float]:
+    return {name: round(value, 3 if value < 100 else 1) for name, value in figures.items()}

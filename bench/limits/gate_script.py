@@ -1,0 +1,165 @@
+"""What the server gives when nothing else is in the way: our own script, asked by raw connections.
+
+All bytes are packed beforehand and every connection keeps the next calls in flight, so that the server is the
+bottleneck; answers are only checked. It is no gate: nothing here waits, settles or undoes.
+
+``options``: ``plan`` and ``keys`` as for ours; ``batch``, operations of one call (a full admission, admit and
+finish, is one operation: two items of a call, or two calls where *batch* is 1); ``sample``, how many of the
+keys are measured, after all were written once; ``for_s``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain, cycle
+from typing import Any
+from urllib.parse import urlsplit
+
+import hiredis
+from redis import Redis
+
+from bench.gate_sides import must
+from bench.our_gate import bucket_plan, full_plan, holder_of
+from bench.valkey import rewrite
+from fairlead.adapters.redis.codec import Codec, Item, head
+from fairlead.adapters.redis.scripts import script
+from fairlead.engine.ports.gate import Admitted, Ask, Finish
+from fairlead.policy.gate.breaker import Health
+from fairlead.policy.gate.key import Keyspace
+from fairlead.policy.gate.limit import MICRO
+
+CONNECTIONS = 4
+IN_FLIGHT = 128
+"""Operations of one connection that are sent without waiting for answers, at least; twice so many at most."""
+FILL_BATCH = 64
+LEASE_S, EVENTS = 30.0, 100  # RedisGate's defaults
+ADMITTED, KEPT = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """Calls as bytes, and the first byte of each answer that they must give, call by call."""
+
+    sent: bytes
+    wanted: Sequence[bytes]
+    operations: int
+
+
+def flood(url: str, options: Mapping[str, Any]) -> dict[str, float]:
+    """Operations per second, and the server's microseconds in the script for each of them."""
+    client = Redis.from_url(url)
+    _greet(client)
+    text = script("gate")
+    client.script_load(text.text)
+    plan, numbers = options["plan"], range(options["keys"])
+    measured = random.Random(0).sample(numbers, options["sample"])
+    _run(url, _loads(plan, numbers, FILL_BATCH), for_s=None)
+    asyncio.run(rewrite(url))  # it was much that was written just now
+    _run(url, _loads(plan, measured, FILL_BATCH), for_s=None)  # the first write to a page after the fork
+    loads = _loads(plan, measured, options["batch"])
+    client.config_resetstat()
+    operations, took_s = _run(url, loads, for_s=options["for_s"])
+    used = client.info("commandstats")["cmdstat_evalsha"]["usec"]
+    return {"per_s": operations / took_s, "server_us": used / operations}
+
+
+def _greet(client: Redis) -> None:
+    """What `RedisGate` does on a new installation."""
+    hello = script("hello").text
+    run_id = client.info("server")["run_id"]
+    client.eval(hello, 1, Keyspace().marker, run_id, "1", str(round(LEASE_S * MICRO)), "0")
+
+
+# ---- the bytes ---------------------------------------------------------------------------------
+
+
+def _loads(plan: str, numbers: Sequence[int], batch: int) -> list[list[_Load]]:
+    """For each connection what it sends: its own part of the keys, or the same few as the others."""
+    shares = [numbers[first::CONNECTIONS] or numbers for first in range(CONNECTIONS)]
+    return [list(_share(plan, share, batch, lease_id)) for lease_id, share in enumerate(shares, start=1)]
+
+
+def _share(plan: str, numbers: Sequence[int], batch: int, lease_id: int) -> Iterator[_Load]:
+    codec = Codec(Keyspace())
+    size = max(IN_FLIGHT, batch)
+    rounded = -(-len(numbers) // size) * size  # a last load of its own would be a small one
+    following = cycle(numbers)
+    for _ in range(0, rounded, size):
+        operations = [_items(codec, plan, next(following), lease_id) for _ in range(size)]
+        if batch == 1:
+            calls = [[item] for operation in operations for item in operation]
+        else:
+            calls = [list(chain(*operations[at : at + batch])) for at in range(0, size, batch)]
+        wanted = [bytes(KEPT if item.ask[0] == 2 else ADMITTED for item in call) for call in calls]
+        yield _Load(b"".join(map(_call, calls)), wanted, size)
+
+
+def _items(codec: Codec, plan: str, number: int, lease_id: int) -> list[Item]:
+    if plan == "bucket":
+        return [codec.admit(Ask(bucket_plan(number)))]
+    made = full_plan(number)
+    holder = holder_of(made, lease_id)
+    admitted = Admitted(made, holder, 0, False, (0, 0), (1.0, 1.0))
+    return [codec.admit(Ask(made, holder=holder)), codec.finish(Finish(admitted, Health.HEALTHY))]
+
+
+def _call(items: Sequence[Item]) -> bytes:
+    keys = [Keyspace().marker, *(key for item in items for key in item.keys)]
+    args = [head(lease_s=LEASE_S, events=EVENTS), Keyspace().prefix]
+    for item in items:
+        args += (item.plan, item.ask, item.holder)
+    packed: bytes = hiredis.pack_command(("EVALSHA", script("gate").sha, len(keys), *keys, *args))
+    return packed
+
+
+# ---- the connections ---------------------------------------------------------------------------
+
+
+def _run(url: str, loads: Sequence[Sequence[_Load]], for_s: float | None) -> tuple[int, float]:
+    """All connections at once, each load in turn till the time is over, or each once; operations, seconds."""
+    began = time.perf_counter()
+    stop_at = None if for_s is None else began + for_s
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        done = list(pool.map(lambda share: _pump(url, share, stop_at), loads))
+    return sum(done), time.perf_counter() - began
+
+
+def _pump(url: str, loads: Sequence[_Load], stop_at: float | None) -> int:
+    """One load is judged while the next one is sent."""
+    done = 0
+    with _connected(url) as wire:
+        reader = hiredis.Reader()
+        before: _Load | None = None
+        for load in loads if stop_at is None else cycle(loads):
+            wire.sendall(load.sent)
+            if before is not None:
+                done += _answered(wire, reader, before)
+            before = load
+            if stop_at is not None and time.perf_counter() >= stop_at:
+                break
+        return done + (_answered(wire, reader, before) if before else 0)
+
+
+def _answered(wire: socket.socket, reader: hiredis.Reader, load: _Load) -> int:
+    for wanted in load.wanted:
+        while (told := reader.gets()) is False:
+            reader.feed(wire.recv(1 << 16))
+        if isinstance(told, Exception):
+            raise told
+        must(bytes(answer[0] for answer in told[1:]) == wanted, "the script")
+    return load.operations
+
+
+def _connected(url: str) -> socket.socket:
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        wire = socket.socket(socket.AF_UNIX)
+        wire.connect(parts.path)
+        return wire
+    return socket.create_connection((parts.hostname or "localhost", parts.port or 6379))

@@ -1,0 +1,90 @@
+"""fairlead's gate as a side: `RedisGate` with default settings, and the plans that it is measured with.
+
+``options["plan"]`` is ``bucket`` (one bucket: admit) or ``full`` (breaker, tenant quota, slot and two
+buckets: admit, then finish as healthy; the pair counts as one).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Any
+
+from bench.gate_sides import PLENTY, Decide, must
+from fairlead.adapters.local.system import SystemClock
+from fairlead.adapters.redis.gate import RedisGate
+from fairlead.engine.ports.gate import Admitted, Ask, Finish
+from fairlead.policy.gate.breaker import Health
+from fairlead.policy.gate.limit import (
+    MAX_SLOTS,
+    BreakerRule,
+    BucketLimit,
+    Domain,
+    Plan,
+    PoolLimit,
+    QuotaLimit,
+)
+from fairlead.policy.gate.pool import Holder
+from fairlead.secret import Secret
+
+PACKAGE = None
+SETTINGS: Mapping[str, Any] = {}
+
+
+@asynccontextmanager
+async def opened(url: str, options: Mapping[str, Any]) -> AsyncIterator[Decide]:
+    """A gate of a new installation, and one tenant a key."""
+    gate = RedisGate(Secret(url), clock=SystemClock(), new=True)
+    make, decide = (full_plan, _full) if options["plan"] == "full" else (bucket_plan, _bucket)
+    yield decide(gate, [make(number) for number in range(options["keys"])])
+    await gate.close()
+
+
+def bucket_plan(number: int) -> Plan:
+    """One bucket of the tenant of this number."""
+    return Plan(Domain(("tenant", f"tenant-{number}")), buckets=(_plenty("requests"),))
+
+
+def full_plan(number: int) -> Plan:
+    """Everything one call can be limited by, in the domain of the tenant of this number."""
+    return Plan(
+        Domain(("tenant", f"tenant-{number}")),
+        breaker=BreakerRule("api"),
+        quota=QuotaLimit("tenant", MAX_SLOTS),
+        pool=PoolLimit("calls", MAX_SLOTS),
+        buckets=(_plenty("points"), _plenty("requests")),
+    )
+
+
+def _plenty(key: str) -> BucketLimit:
+    return BucketLimit(key, capacity=PLENTY, per_s=PLENTY)
+
+
+def _bucket(gate: RedisGate, plans: list[Plan]) -> Decide:
+    async def decide(number: int) -> float:
+        must(isinstance(await gate.admit(Ask(plans[number])), Admitted), "RedisGate")
+        return time.perf_counter()
+
+    return decide
+
+
+def _full(gate: RedisGate, plans: list[Plan]) -> Decide:
+    lease_ids = count(1)
+
+    async def decide(number: int) -> float:
+        plan = plans[number]
+        holder = holder_of(plan, next(lease_ids))
+        answer = await gate.admit(Ask(plan, holder=holder))
+        answered = time.perf_counter()
+        must(isinstance(answer, Admitted), "RedisGate")
+        must((await gate.finish(Finish(answer, Health.HEALTHY))).kept, "RedisGate")
+        return answered
+
+    return decide
+
+
+def holder_of(plan: Plan, lease_id: int) -> Holder:
+    """Who holds the slot of one call."""
+    return Holder(lease_id, "bench", tenant=plan.domain.parts[1], job="job", quota=plan.quota)
