@@ -292,3 +292,61 @@ async def test_names_are_anything(stores: Stores, name: str) -> None:
         await stores.lanes.resume(scope)
     await stores.lanes.pause(group(name, name), None, **WHO)
     assert tenants_of(await taken(stores, session_id)) == name + "x"
+
+
+# ---- turns at the provider's limits ----------------------------------------------------------------
+
+
+async def test_a_held_group_waits_for_its_turn_and_others_run_on(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    await enqueued(stores, new_job(**IT), new_job(**IT | {"tenant_id": "b"}), new_job(tenant_id="a"))
+    await stores.lanes.hold("a", GROUP, 60.0, reason="its rate")
+    await enqueued(stores, new_job(**IT))  # what comes later is held, too
+    assert sorted(job.tenant_id for job in await taken(stores, session_id)) == ["a", "b"]
+    await looked_again(stores)
+    assert await taken(stores, session_id) == []
+    await stores.pass_time(61)
+    assert len(await taken(stores, session_id)) == 2
+
+
+async def test_of_two_turns_the_earlier_counts(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    await enqueued(stores, new_job(**IT))
+    await stores.lanes.hold("a", GROUP, 60.0, reason="its rate")
+    await stores.lanes.hold("a", GROUP, 20.0, reason="its rate")
+    await stores.lanes.hold("a", GROUP, 40.0, reason="its rate")
+    await stores.pass_time(21)
+    await looked_again(stores)
+    assert len(await taken(stores, session_id)) == 1
+
+
+async def test_a_turn_ends_no_pause_and_a_pause_no_turn(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    await enqueued(stores, new_job(**IT))
+    await stores.lanes.hold("a", GROUP, 20.0, reason="its rate")
+    await stores.lanes.pause(group(GROUP, "a"), 60.0, **WHO)
+    await stores.pass_time(21)
+    await looked_again(stores)
+    assert await taken(stores, session_id) == []
+    await stores.lanes.hold("a", GROUP, 60.0, reason="its rate")
+    await stores.lanes.resume(group(GROUP, "a"))
+    await looked_again(stores)
+    assert await taken(stores, session_id) == []
+    await stores.pass_time(61)
+    assert len(await taken(stores, session_id)) == 1
+
+
+async def test_what_comes_back_in_place_keeps_its_place(stores: Stores) -> None:
+    """A job that waits for its turn is not passed by those behind it."""
+    session_id = await a_session(stores)
+    first, second, third = await enqueued(stores, *(new_job(**IT) for _ in range(3)))
+    (job,) = await taken(stores, session_id, 1)
+    assert job.job_id == first
+    await stores.lanes.hold("a", GROUP, 30.0, reason="its rate")
+    await stores.jobs.acknowledge([Rescheduled(job.job_id, job.lease_id, None)])
+    assert await taken(stores, session_id) == []
+    await stores.pass_time(31)
+    await looked_again(stores)
+    jobs = await taken(stores, session_id)
+    assert [job.job_id for job in jobs] == [first, second, third]
+    assert [job.attempt for job in jobs] == [1, 1, 1]

@@ -14,12 +14,12 @@ import json
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Protocol
 from uuid import UUID
 
 from fairlead.clock import Clock, Draw
 from fairlead.engine.events import GroupNotPaused, GroupPaused
 from fairlead.engine.handler import AskedPause, Handler, JobContext, by_kind
+from fairlead.engine.holds import Holds, Pauses
 from fairlead.engine.ports import (
     Cancelled,
     Completed,
@@ -42,7 +42,6 @@ from fairlead.policy.dead_letter import (
     first_action,
 )
 from fairlead.policy.job import budget_snooze, check_delay, outcome_of_exception
-from fairlead.policy.lane import Scope
 from fairlead.policy.retry import DEFAULT_POLICY, DeadLetter, decide
 from fairlead.policy.safe import safe_json, safe_text
 
@@ -53,12 +52,6 @@ _ANY_MOMENT = datetime(2000, 1, 1, tzinfo=UTC)  # first_action counts from it; o
 
 EndBy = Callable[[], float | None]
 """When the run is ended from outside, on the monotonic clock; None: nobody means to. Asked anew each time."""
-
-
-class Pauses(Protocol):
-    """The part of the LaneStore that handlers reach through their context."""
-
-    async def pause(self, scope: Scope, for_s: float | None, *, reason: str, by: str) -> int: ...
 
 
 def _never() -> None:
@@ -92,6 +85,7 @@ class Executor:
         self._factor_of = factor_of
         self._dead_letters = dead_letters
         self._pauses = pauses
+        self._holds = Holds(pauses, clock)
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -108,6 +102,8 @@ class Executor:
             end = end_by()
             left_s = None if end is None else end - started
             answer = budget_snooze(left_s, handler.timeout_s) or await self._attempt(handler, job, end_by)
+        if type(answer) is asked.Snooze and answer.in_place:  # type: what a handler gave may lie
+            answer = await self._holds.held(job, answer)
         ran_s = self._clock.monotonic() - started
         outcome = self._decide(job, handler, answer, ran_s)
         self._emit(_finished(job, outcome, ran_s))
@@ -198,8 +194,9 @@ class Executor:
         match answer:
             case asked.Done(result):
                 return Completed(job.job_id, job.lease_id, _storable(result))
-            case asked.Snooze(delay_s):
-                return Rescheduled(job.job_id, job.lease_id, float(check_delay("snooze", delay_s)))
+            case asked.Snooze(delay_s, in_place=in_place):
+                after_s = float(check_delay("snooze", delay_s))
+                return Rescheduled(job.job_id, job.lease_id, None if in_place else after_s)
             case asked.Cancel(reason):
                 return Cancelled(job.job_id, job.lease_id, safe_text(reason))
             case asked.Discard(reason, category):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
-from fairlead.errors import InputInvalid, Refused
+from fairlead.errors import GateClosed, InputInvalid, Refused
 from fairlead.policy.backoff import checked_draw
 from fairlead.policy.category import Category, Failure, classify_exception
 from fairlead.policy.names import check_label, check_name, check_tenant, shown
@@ -87,10 +87,15 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Snooze:
-    """Not now: again after *delay_s* seconds, no attempt burnt."""
+    """Not now: again after *delay_s* seconds, no attempt burnt.
+
+    *in_place*: it keeps its place in its group, and nothing of the group begins before; where the job has no
+    group, it only waits itself.
+    """
 
     delay_s: float
     reason: str = "snoozed by its handler"
+    in_place: bool = False
 
     def __post_init__(self) -> None:
         check_delay("snooze", self.delay_s)
@@ -134,12 +139,15 @@ def outcome_of_exception(error: Exception, *, draw: float) -> Retry | Snooze:
     """What an exception that left a handler means.
 
     A refusal of ours that names a time (cooldown, a refresh in progress, an open breaker) sent nothing and is
-    a wait, not a failure: it burns no attempt. It is spread by up to 10 %, so that not all come back at once.
+    a wait, not a failure: it burns no attempt. It is spread by up to 10 %, so that not all come back at once;
+    but the gate gave each a turn of its own.
     """
     wait_s = error.retry_after_s if isinstance(error, Refused) and error.retryable else None
     if wait_s is None or not math.isfinite(wait_s):
         return Retry(classify_exception(error))
     wait_s = min(max(wait_s, 0.0), LONGEST_DELAY_S / 2)
+    if isinstance(error, GateClosed):  # it has a turn of its own, or nobody of its group has one before
+        return Snooze(wait_s, safe_text(error), in_place=True)
     return Snooze(wait_s * (1 + checked_draw(draw) / 10), safe_text(error))
 
 

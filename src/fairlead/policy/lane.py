@@ -39,6 +39,8 @@ class ScopeKind(StrEnum):
     TENANT = "tenant"
     PROVIDER = "provider"
     GROUP = "group"
+    RATE = "rate"
+    """A group of one tenant, until its turn at the provider's limits. Written by the gate only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +55,13 @@ class Scope:
         match self.kind:
             case ScopeKind.TENANT:
                 check_tenant(self.key)
-            case ScopeKind.GROUP:
+            case ScopeKind.GROUP | ScopeKind.RATE:
                 check_label("group", self.key, MAX_GROUP_KEY_BYTES, tenant=self.tenant)
             case _:
                 check_name(self.kind.value, self.key)
         if self.tenant is not None:
             check_tenant(self.tenant)
-            if self.kind is not ScopeKind.GROUP:
+            if self.kind not in (ScopeKind.GROUP, ScopeKind.RATE):
                 hint = "leave the tenant out, or pause the tenant, or one of its groups"
                 raise InputInvalid(f"a {self.kind} is no tenant's own", tenant=self.tenant, hint=hint)
 

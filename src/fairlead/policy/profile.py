@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError, model_validator
 from fairlead.errors import ConfigInvalid, InputInvalid
 from fairlead.policy import profile_parts as parts
 from fairlead.policy.endpoint import EndpointRefused, ParamKind, build_url, parse_template
+from fairlead.policy.profile_limits import Limits
 from fairlead.policy.profile_problem import Problem, problems_of, told
 
 NAME = r"\A[a-z0-9][a-z0-9_.-]{0,63}\z"
@@ -66,6 +67,7 @@ class Profile(parts.Table):
         default=False, description="Whether a refresh gives a new refresh token. Default false."
     )
     rate: parts.Rate = Field(default_factory=parts.Rate, description="Limit of the token endpoint.")
+    limits: Limits = Field(default_factory=Limits, description="Limits of API calls.")
     errors: parts.ErrorRules = Field(default_factory=parts.ErrorRules, description="What error codes mean.")
     refresh_token: parts.RefreshTokenFacts = Field(
         default_factory=parts.RefreshTokenFacts, description="How long refresh tokens live."

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from fairlead.policy.lane import Scope
+from fairlead.policy.lane import Scope, ScopeKind
 from fairlead.policy.names import shown
 from fairlead.policy.states import JobState
 
@@ -130,8 +130,9 @@ def _held(facts: Facts) -> Reason | None:
         ends = [one.until for one in facts.pauses if one.until is not None]
         until = max(ends) if len(ends) == len(facts.pauses) else None
         told = "; ".join(_by(one) for one in facts.pauses)
-        flags = scope_options(facts.pauses[0].scope)
-        return Reason(PAUSED, f"{told} (hint: `fairlead jobs resume {flags}`)", until)
+        asked = [one.scope for one in facts.pauses if one.scope.kind is not ScopeKind.RATE]
+        hint = f" (hint: `fairlead jobs resume {scope_options(asked[0])}`)" if asked else ""
+        return Reason(PAUSED, f"{told}{hint}", until)
     if facts.full_caps:
         told = "; ".join(_full(cap) for cap in facts.full_caps)
         return Reason(CAPPED, f"{told}: one of them has to end (hint: `fairlead tenants caps`)")
@@ -180,6 +181,8 @@ def scope_options(scope: Scope) -> str:
 
 
 def _by(held: HeldBy) -> str:
+    if held.scope.kind is ScopeKind.RATE:
+        return f"group {shown(held.scope.key)} waits for its turn at the provider's limits: {held.reason}"
     return f"{held.scope} is paused by {held.by}: {held.reason}"
 
 

@@ -134,7 +134,7 @@ def cancel_text(reason: str) -> str:
 def rescheduled_columns(outcomes: Sequence[Rescheduled]) -> dict[str, list[Any]]:
     """The parameters of job_reschedule, but for ids and leases."""
     return {
-        "delays_s": [min(outcome.delay_s, LONGEST_DELAY_S) for outcome in outcomes],
+        "delays_s": [None if o.delay_s is None else min(o.delay_s, LONGEST_DELAY_S) for o in outcomes],
         "failures": [None if o.failure is None else failure_text(o.failure) for o in outcomes],
         "streaks": [None if o.failure is None else tamed(dict(o.streaks)) for o in outcomes],
     }

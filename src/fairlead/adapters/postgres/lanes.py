@@ -62,6 +62,16 @@ class PostgresLaneStore:
         )
         return await self._due_among(lane_ids)
 
+    async def hold(self, tenant: str, group: str, for_s: float, *, reason: str) -> None:
+        """See the port. A lane that is being made meanwhile may be met once more: its jobs come back here."""
+        about = {"tenant_id": tenant, "key": group}
+        values = {**about, "for_s": for_s, "reason": reason}
+        await self._database.again(lambda: self._database.fetch(statement("rate_hold"), **values))
+        lane_ids = await self._lanes({"scope": ScopeKind.GROUP.value, **about})
+        await self._database.again(
+            lambda: self._database.fetch(statement("lane_hold"), lane_ids=lane_ids, **about)
+        )
+
     async def resume(self, scope: Scope) -> bool:
         """See the port. Its lanes are ready again when this ends, as far as nothing else holds them."""
         about = _columns(scope)

@@ -96,7 +96,7 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class Rescheduled:
-    """Available again after *delay_s*.
+    """Available again after *delay_s*; None: as due as it was, in its old place.
 
     With *failure* an attempt was burnt and *streaks* is the new count; without one (snooze, drain)
     the attempt is handed back.
@@ -104,7 +104,7 @@ class Rescheduled:
 
     job_id: UUID
     lease_id: int
-    delay_s: float
+    delay_s: float | None
     failure: FailureRecord | None = None
     streaks: Mapping[str, int] = field(default_factory=dict)
 

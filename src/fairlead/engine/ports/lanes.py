@@ -118,6 +118,13 @@ class LaneStore(Protocol):
         """
         ...
 
+    async def hold(self, tenant: str, group: str, for_s: float, *, reason: str) -> None:
+        """Begin nothing of a tenant's group before its turn at the provider's limits, in *for_s* seconds.
+
+        Beside whatever pauses there are. Held again, the earlier end counts: then somebody has a turn.
+        """
+        ...
+
     async def resume(self, scope: Scope) -> bool:
         """End the pause of *scope*; False if there was none. Other pauses that hold a lane stay."""
         ...

@@ -167,9 +167,10 @@ class MemoryJobStore(MemoryStore):
                 replay_ended(self.database, row)
             case Rescheduled(failure=None):
                 row.attempt -= 1
-                row.give_back(now + seconds(outcome.delay_s))
+                row.give_back(row.run_at if outcome.delay_s is None else now + seconds(outcome.delay_s))
             case Rescheduled():
                 assert outcome.failure is not None
+                assert outcome.delay_s is not None
                 row.add_failure(failure_json(outcome.failure, now))
                 row.streaks = dict(outcome.streaks)
                 row.give_back(now + seconds(outcome.delay_s))

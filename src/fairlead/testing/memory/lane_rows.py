@@ -85,6 +85,8 @@ def covers(scope: Scope, lane: LaneKey) -> bool:
             return lane.provider == scope.key
         case ScopeKind.TENANT:
             return lane.tenant_id == scope.key
+        case ScopeKind.RATE:
+            return (lane.tenant_id, lane.group_key) == (scope.tenant, scope.key)
         case ScopeKind.GROUP:
             return scope.tenant in (None, lane.tenant_id) and lane.group_key == scope.key
 

@@ -17,7 +17,15 @@ from fairlead.engine.ports.lanes import (
 )
 from fairlead.errors import InputInvalid
 from fairlead.policy.job import Priority
-from fairlead.policy.lane import LONGEST_WAIT_S, QUANTUM, STRIDE, Scope, current_priority, stride
+from fairlead.policy.lane import (
+    LONGEST_WAIT_S,
+    QUANTUM,
+    STRIDE,
+    Scope,
+    ScopeKind,
+    current_priority,
+    stride,
+)
 from fairlead.policy.names import shown
 from fairlead.policy.states import JobState
 from fairlead.testing.memory.database import STARTED, MemoryStore, seconds, statement
@@ -52,6 +60,17 @@ class MemoryLaneStore(MemoryStore):
             before.until, before.reason, before.by = until, reason, by
         settle(self.database)
         return self._due_lanes(scope)
+
+    @statement
+    def hold(self, tenant: str, group: str, for_s: float, *, reason: str) -> None:
+        scope, now = Scope(ScopeKind.RATE, group, tenant), self.database.now
+        until = now + seconds(for_s)
+        before = next((pause for pause in pauses_in_force(self.database) if pause.scope == scope), None)
+        if before is None:
+            self.database.fair.pauses[scope] = PauseRow(scope, until, reason, "gate", now)
+        elif before.until is None or until < before.until:
+            before.until, before.reason = until, reason
+        settle(self.database)
 
     @statement
     def resume(self, scope: Scope) -> bool:

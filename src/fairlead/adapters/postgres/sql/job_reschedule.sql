@@ -1,5 +1,5 @@
 -- job_reschedule: jobs are available again after a delay: a failed attempt counts, a snooze is handed back.
--- Takes   arrays of one length: job_ids, lease_ids, delays_s, failures (NULL: no attempt was burnt), streaks
+-- Takes   arrays of one length: job_ids, lease_ids, delays_s (NULL: as due as they were), failures (NULL: no attempt was burnt), streaks
 --         (NULL: as they were)
 -- Gives   job_id of those accepted; the others were not running under that lease any more
 -- Locks   the jobs' rows, and their lanes if these are not ready
@@ -7,7 +7,7 @@
 --         suspect that never began stays one (R3)
 WITH back AS (
     UPDATE job SET
-        state = 'available', run_at = now() + input.delay_s * interval '1 second',
+        state = 'available', run_at = coalesce(now() + input.delay_s * interval '1 second', job.run_at),
         attempt = CASE WHEN input.failure IS NULL THEN greatest(attempt - 1, 0) ELSE attempt END,
         crash_count = CASE WHEN started_at IS NULL THEN crash_count ELSE 0 END,
         lease_id = NULL, session_id = NULL, started_at = NULL, settled_lease_id = input.lease_id,

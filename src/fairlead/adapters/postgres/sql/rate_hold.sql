@@ -1,0 +1,10 @@
+-- rate_hold: a group waits for its turn at the provider's limits; of two ends the earlier one counts.
+-- Takes   tenant_id, key (the group), for_s, reason
+-- Gives   nothing
+-- Locks   its row
+-- Needs   the primary key. Whoever makes a lane ready from now on finds it; lane_pause moves those that are ready
+INSERT INTO pause AS p (scope, tenant_id, key, until, reason, paused_by)
+VALUES ('rate', :tenant_id, :key, now() + :for_s::float8 * interval '1 second', :reason, 'gate')
+ON CONFLICT (scope, tenant_id, key) DO UPDATE SET
+    until = excluded.until, reason = excluded.reason, since = CASE WHEN p.until > now() THEN p.since ELSE excluded.since END
+WHERE p.until <= now() OR p.until > excluded.until

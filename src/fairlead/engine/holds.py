@@ -1,0 +1,57 @@
+"""Groups that wait for their turn at a provider's limits: one write for all jobs that are told so.
+
+A job that the gate has no room for goes back into its old place, and nothing of its group begins before its
+turn: no later job takes it, none is claimed in vain, and other tenants run on (Q7, R26).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol
+
+from fairlead.clock import Clock
+from fairlead.engine.ports import Job
+from fairlead.policy.job import Snooze, check_delay
+from fairlead.policy.lane import Scope
+
+LEAST_S = 0.05
+_KNOWN = 10_000
+
+
+class Pauses(Protocol):
+    """The part of the LaneStore that handlers reach, by their context or by being refused."""
+
+    async def pause(self, scope: Scope, for_s: float | None, *, reason: str, by: str) -> int: ...
+
+    async def hold(self, tenant: str, group: str, for_s: float, *, reason: str) -> None: ...
+
+
+class Holds:
+    """The holds that this process wrote. *pauses* None: nowhere, so that each job only waits itself."""
+
+    def __init__(self, pauses: Pauses | None, clock: Clock) -> None:
+        self._pauses = pauses
+        self._clock = clock
+        self._until_s: dict[tuple[str, str], float] = {}
+
+    async def held(self, job: Job, snooze: Snooze) -> Snooze:
+        """*snooze* in place, once its group is held; as a plain wait where it cannot be."""
+        try:
+            held = self._pauses is not None and bool(job.group_key) and await self._hold(job, snooze)
+        except Exception:  # noqa: BLE001 (whatever the store says, or a handler had made of it)
+            held = False
+        return snooze if held else replace(snooze, in_place=False)
+
+    async def _hold(self, job: Job, snooze: Snooze) -> bool:
+        assert self._pauses is not None
+        group, now_s = (job.tenant_id, job.group_key), self._clock.monotonic()
+        for_s = max(LEAST_S, check_delay("snooze", snooze.delay_s))
+        if not now_s < self._until_s.get(group, 0.0) <= now_s + for_s:  # else: to an earlier turn already
+            await self._pauses.hold(*group, for_s, reason=snooze.reason)
+            self._note(group, now_s + for_s)
+        return True
+
+    def _note(self, group: tuple[str, str], until_s: float) -> None:
+        if len(self._until_s) >= _KNOWN:
+            self._until_s.clear()  # at worst a hold is written once more
+        self._until_s[group] = until_s

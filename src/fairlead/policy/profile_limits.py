@@ -1,0 +1,83 @@
+"""What a vendor lets one caller do: the limits table of a profile (G2, G4, R22).
+
+First guesses, for the time until answers tell more. A limit is told of under its name in the vendor's
+dialect (policy/feedback), so that an answer finds its bucket.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from fairlead.policy.feedback.dialect import DIALECTS
+from fairlead.policy.gate.limit import MAX_BUCKETS, MAX_SLOTS, MAX_UNITS, BucketLimit, per_window
+from fairlead.policy.profile_parts import Key, Seconds, Table
+
+Units = Annotated[float, Field(strict=True, ge=0.001, le=MAX_UNITS, allow_inf_nan=False)]
+
+
+class CallLimit(Table):
+    """One limit of a vendor: a bucket (capacity and per_s), or units in a window (limit and window_s)."""
+
+    capacity: Units | None = Field(default=None, description="Units at once. Default: see window_s.")
+    per_s: Units | None = Field(default=None, description="Units that come back each second.")
+    limit: Units | None = Field(default=None, description="Units in any window.")
+    window_s: Seconds | None = Field(
+        default=None, description="Length of the window; of its limit a tenth at once. Default: a bucket."
+    )
+    apis: tuple[Key, ...] = Field(default=(), description="APIs whose calls it counts. Default all.")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        as_bucket = (self.capacity is None, self.per_s is None)
+        as_window = (self.limit is None, self.window_s is None)
+        if (as_bucket, as_window) not in (((False, False), (True, True)), ((True, True), (False, False))):
+            raise ValueError("give capacity and per_s, or limit and window_s")
+        if self.limit is not None and self.limit <= 1:
+            raise ValueError("limit is above 1: one unit at once must leave something over")
+        return self
+
+    def bucket(self, key: str, name: str) -> BucketLimit:
+        """The bucket that keeps to this limit."""
+        if self.limit is not None and self.window_s is not None:
+            window = per_window(key, self.limit, self.window_s)
+            return BucketLimit(key, window.capacity, window.per_s, name=name)
+        assert self.capacity is not None
+        assert self.per_s is not None
+        return BucketLimit(key, self.capacity, self.per_s, name=name)
+
+
+class Limits(Table):
+    """What API calls must keep to. The token endpoint's own limit is the table `rate`."""
+
+    domain: Literal["tenant", "account", "app"] = Field(
+        default="tenant",
+        description="What the vendor counts as one: each customer, each account, whoever uses it (all "
+        "connections to it share its slots), or all that your app does. Default tenant.",
+    )
+    dialect: Literal[tuple(DIALECTS)] = Field(  # type: ignore[valid-type]
+        default="standard", description="How its answers tell what is left. Default standard."
+    )
+    api: Key = Field(default="rest", description="The API that is meant where none is named. Default rest.")
+    calls: dict[Key, CallLimit] = Field(
+        default_factory=lambda: {"requests": CallLimit(limit=100, window_s=60.0)},
+        max_length=MAX_BUCKETS,
+        description="Limits by the name that the dialect has for them. Default 100 requests in 60 s.",
+    )
+    slots: int | None = Field(
+        default=None,
+        strict=True,
+        ge=1,
+        le=MAX_SLOTS,
+        description="Calls in flight at once. Default unlimited.",
+    )
+
+    @property
+    def apis(self) -> frozenset[str]:
+        """Every API that some limit names, and the default one."""
+        return frozenset({self.api, *(api for limit in self.calls.values() for api in limit.apis)})
+
+    def of(self, api: str) -> dict[str, CallLimit]:
+        """The limits that a call of *api* meets."""
+        return {name: limit for name, limit in self.calls.items() if not limit.apis or api in limit.apis}

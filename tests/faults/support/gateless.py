@@ -1,0 +1,109 @@
+"""The gate without one of its safeguards: what an ablation runs, in the child that is told to.
+
+no_marker_rule   what is missing in the store is full: buckets, and all slots at once
+no_run_id        a server with another run id is taken for the same one
+clock_unwatched  the server's clock may jump, and nobody minds
+no_reaping       a lease never ends by itself
+no_renewals      slots under running calls are not renewed
+no_debts         what was spent without the store is not told to it
+no_undo          what nobody waits for any more is not given back
+wakes_all        each slot that comes free wakes all who wait
+any_policy       a server that may drop keys is used all the same
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import resources
+from typing import Any
+
+from fairlead.adapters.redis import gate as gate_module
+from fairlead.adapters.redis import greeting as greeting_module
+from fairlead.adapters.redis.gate import RedisGate
+from fairlead.adapters.redis.scripts import Script, assemble
+from fairlead.engine.gate.alone import Alone
+from fairlead.engine.gate.keeper import Keeper
+
+Change = tuple[str, str, str]
+"""The file, what stands in it, and what is put in its place."""
+
+SCRIPTS: dict[str, tuple[Change, ...]] = {
+    "no_marker_rule": (
+        ("clock", "marker.run = now, now + lease_us, 0, ''", "marker.run = 0, 0, 0, ''"),
+        ("hello", "reap_from, kept_run = now, now + lease_us, 0, nil", "reap_from, kept_run = 0, 0, 0, nil"),
+        ("hello", "        birth, grants_from = now, now + lease_us\n", ""),
+    ),
+    "no_run_id": (("hello", "        birth, grants_from = now, now + lease_us\n", ""),),
+    "clock_unwatched": (("clock", "if expected_us > 0 and", "if false and"),),
+    "no_reaping": (("pool", "if count == 0 or now < marker.reap_from then", "if true then"),),
+    "wakes_all": (
+        (
+            "pool",
+            "    local served = false\n",
+            "    local served = false\n"
+            "    for _, one in ipairs(redis.call('ZRANGE', pool.alive, 0, -1)) do\n"
+            "        redis.call('PUBLISH', PREFIX .. 'g:' .. field(one, 2), field(one, 1))\n"
+            "    end\n",
+        ),
+    ),
+}
+
+
+def prepare(unsafe: Sequence[str]) -> None:
+    """Take out of this process what *unsafe* names."""
+    changes = [change for name in unsafe for change in SCRIPTS.get(name, ())]
+    if changes:
+        made = {name: altered(name, changes) for name in ("gate", "hello")}
+        gate_module.script = greeting_module.script = made.__getitem__  # type: ignore[assignment,attr-defined]
+    for name in unsafe:
+        if name not in SCRIPTS:
+            _CODE[name]()
+
+
+def altered(name: str, changes: Sequence[Change]) -> Script:
+    """A script with *changes*; each must find its place, where the script has that file."""
+    folder = resources.files("fairlead.adapters.redis").joinpath("lua")
+
+    def change(file: str, text: str) -> str:
+        for where, old, new in changes:
+            if where == file:
+                assert old in text, f"{file}: {old!r} is not there"
+                text = text.replace(old, new)
+        return text
+
+    def included(part: str) -> str:
+        return change(part, folder.joinpath("include", f"{part}.lua").read_text(encoding="utf-8"))
+
+    return assemble(name, change(name, folder.joinpath(f"{name}.lua").read_text(encoding="utf-8")), included)
+
+
+def _no_renewals() -> None:
+    async def beat(_keeper: Keeper) -> None:
+        return None
+
+    Keeper.beat = beat  # type: ignore[method-assign]
+
+
+def _no_debts() -> None:
+    Alone.debts = lambda _alone: iter(())  # type: ignore[method-assign]
+
+
+def _no_undo() -> None:
+    RedisGate._unclaimed = lambda _gate, _item, _told: None  # type: ignore[method-assign]
+
+
+def _any_policy() -> None:
+    told = greeting_module._info
+
+    def info(text: Any) -> dict[str, str]:
+        return told(text) | {"maxmemory_policy": "noeviction"}
+
+    greeting_module._info = info
+
+
+_CODE: dict[str, Callable[[], None]] = {
+    "no_renewals": _no_renewals,
+    "no_debts": _no_debts,
+    "no_undo": _no_undo,
+    "any_policy": _any_policy,
+}

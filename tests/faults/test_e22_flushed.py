@@ -1,0 +1,90 @@
+"""E22: FLUSHALL and SCRIPT FLUSH at the peak: all leases, bookings and scripts are gone in one moment.
+
+Nothing refuses and nothing is down, so nobody notices but the scripts: a marker is missing. Running calls are
+told of again by their processes, no slot is granted meanwhile, and buckets begin from empty.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from fairlead.policy.gate.verdict import judge_pool
+from tests.faults.support.fleet import BOTH, LEASE_S, LOG, POOL, RATE, SLOTS, Fleet, fleet_at, parsed
+from tests.faults.support.nursery import Nursery
+from tests.faults.support.report import Figures, quantiles, sized
+from tests.faults.support.valkey import own_valkey
+
+pytestmark = pytest.mark.slow
+
+PROCESSES = 3
+FLUSHES = sized(1, 30)
+PEAK_CALLS = 60
+RESUME_BOUND_S = LEASE_S + 1.0
+
+
+async def _flush(fleet: Fleet, url: str) -> float:
+    """Everything is gone; what was in the log until that moment is judged. Seconds until all are let in."""
+    client = Redis.from_url(url, decode_responses=True)
+    try:
+        async with client.pipeline(transaction=True) as pipe:
+            pipe.xrange(f"{LOG}:e")
+            pipe.flushall()
+            pipe.script_flush()
+            flushed_s = time.monotonic()
+            told, *_ = await pipe.execute()
+    finally:
+        await client.aclose()
+    verdict = judge_pool(parsed(fields) for _, fields in told)
+    fleet.figures.holds(not verdict.violation, f"before a flush: {verdict.violation}")
+    return await fleet.back(flushed_s)
+
+
+async def _experiment(fleet: Fleet, url: str, flushes: int) -> None:
+    figures, resumed_s = fleet.figures, []
+    await fleet.all_born(PROCESSES)
+    for _ in range(flushes):
+        await fleet.served(len(fleet.upstream.calls) + PEAK_CALLS)
+        resumed_s.append(await _flush(fleet, url))
+    await fleet.served(len(fleet.upstream.calls) + PEAK_CALLS)
+    await fleet.rest()
+    counts = fleet.note_callers()
+    fleet.note_upstream()
+    fleet.note_rate(RATE)
+    await fleet.note_free()
+    verdict = await fleet.note_log()
+    figures.note(flushes=flushes, resume_s=quantiles(resumed_s))
+    figures.zero(degraded=counts["gate_degraded"])
+    figures.holds(max(resumed_s) <= RESUME_BOUND_S, f"resumed after {max(resumed_s):.2f} s")
+    figures.holds(verdict.most <= SLOTS, f"{verdict.most} slots at once")
+
+
+async def test_E22_flushed(nursery: Nursery, tmp_path: Path) -> None:
+    figures = Figures("E22")
+    with own_valkey() as valkey:
+        order = {"plan": BOTH, "work_s": [0.01, 0.3]}
+        async with fleet_at(nursery, valkey.url, tmp_path, figures, **order) as fleet:
+            await _experiment(fleet, valkey.url, FLUSHES)
+    figures.conclude()
+
+
+async def test_E22_ablation_what_is_lost_is_full(nursery: Nursery, tmp_path: Path) -> None:
+    """Slots are given at once, before those who hold one could tell of it."""
+    figures = Figures("E22", ablation="no_marker_rule")
+    lease_s = 5.0
+    order = {
+        "plan": {"pool": POOL | {"lease_s": lease_s}},
+        "lease_s": lease_s,
+        "work_s": [1.5, 2.0],
+        "unsafe": ["no_marker_rule"],
+    }
+    with own_valkey() as valkey:
+        async with fleet_at(nursery, valkey.url, tmp_path, figures, **order) as fleet:
+            await fleet.all_born(PROCESSES)
+            await fleet.served(SLOTS)
+            await _flush(fleet, valkey.url)
+            fleet.note_upstream()
+    figures.conclude()

@@ -1,0 +1,94 @@
+"""E27: holders are killed, frozen, cancelled and held up at random, and no slot is lost or given twice.
+
+A cycle is one such end. Most are cancellations, at every stage of a call; the rest of the calls go on. After
+the last one all slots can be had again within a lease and a second. The pool's log proves that no slot was
+given while the limit was reached, and that each was given back, or ended with its lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.faults.support.fleet import LEASE_S, SLOTS, Fleet, fleet_at
+from tests.faults.support.nursery import Nursery
+from tests.faults.support.report import Figures, sized
+from tests.faults.support.valkey import own_valkey
+
+pytestmark = pytest.mark.slow
+
+PROCESSES = 3
+KILLS = sized(6, 300)
+FREEZES = sized(1, 40)
+CYCLES = sized(200, 10_000)
+ABLATION_KILLS = 3
+ORDER = {"cancel": 0.3, "cancel_within_s": 0.08, "stall": 0.01, "stall_s": [0.02, 0.2]}
+
+
+async def _storm(fleet: Fleet, kills: int, freezes: int) -> None:
+    """Processes die and are born again; some freeze for longer than a lease."""
+    draw = fleet.figures.draw
+    deeds = ["kill"] * kills + ["freeze"] * freezes
+    draw.shuffle(deeds)
+    frozen = []
+    for deed in deeds:
+        await asyncio.sleep(draw.uniform(0.05, 0.25))
+        awake = [child for child in fleet.children if child not in [one for one, _ in frozen]]
+        child = draw.choice(awake)
+        if deed == "kill":
+            rank = fleet.ranks[child.pid]
+            await fleet.kill(child)
+            await fleet.born(rank)
+        else:
+            for_s = draw.uniform(0.2, 2.0) * LEASE_S
+            frozen.append((child, asyncio.create_task(fleet.freeze(child, for_s))))
+        frozen = [(one, task) for one, task in frozen if not task.done()]
+    await asyncio.gather(*(task for _, task in frozen))
+
+
+async def _experiment(fleet: Fleet, kills: int, freezes: int, cycles: int) -> None:
+    figures = fleet.figures
+    await fleet.all_born(PROCESSES)
+    await _storm(fleet, kills, freezes)
+    done = await fleet.cycles()
+    while done < cycles:
+        await asyncio.sleep(0.1)
+        done = await fleet.cycles()
+    await fleet.rest()
+    await fleet.note_free()
+    counts = fleet.note_callers()
+    figures.note(kills=kills, freezes=freezes, cancels=counts["cancelled"], stalls=counts["stalls"])
+    fleet.note_upstream()
+    verdict = await fleet.note_log()
+    figures.note(n=kills + freezes + counts["cancelled"] + counts["stalls"])
+    figures.holds(verdict.most <= SLOTS, f"{verdict.most} slots at once")
+
+
+async def test_E27_slot_leak(nursery: Nursery, tmp_path: Path) -> None:
+    figures = Figures("E27")
+    with own_valkey() as valkey:
+        async with fleet_at(nursery, valkey.url, tmp_path, figures, **ORDER) as fleet:
+            await _experiment(fleet, KILLS, FREEZES, CYCLES)
+    figures.conclude()
+
+
+@pytest.mark.parametrize("unsafe", ["no_reaping", "no_renewals"])
+async def test_E27_ablation(nursery: Nursery, tmp_path: Path, unsafe: str) -> None:
+    """A lease that nothing ends is lost with its holder; one that nobody renews ends under its call."""
+    figures = Figures("E27", ablation=unsafe)
+    work = {"work_s": [1.0, 1.3]} if unsafe == "no_renewals" else {}
+    with own_valkey() as valkey:
+        async with fleet_at(nursery, valkey.url, tmp_path, figures, unsafe=[unsafe], **work) as fleet:
+            await fleet.all_born(2)
+            if unsafe == "no_reaping":
+                await fleet.served(50)
+                for child in list(fleet.children):
+                    await fleet.kill(child)
+                await fleet.note_free()
+                await fleet.note_log()
+            else:
+                await fleet.served(4 * SLOTS)
+                fleet.note_upstream()
+    figures.conclude()
