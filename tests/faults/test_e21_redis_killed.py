@@ -55,7 +55,9 @@ async def _experiment(fleet: Fleet, valkey: OwnValkey, kills: int, down_s: float
     await fleet.all_born(PROCESSES)
     await _kills(fleet, valkey, kills, down_s)
     await fleet.rest()
-    fleet.note_callers()
+    counts = fleet.note_callers()
+    figures, outages = fleet.figures, PROCESSES * kills
+    figures.holds(counts["gate_degraded"] == outages, f"{counts['gate_degraded']} outages, not {outages}")
     fleet.note_upstream()
     fleet.note_rate(RATE, overlap_s=OVERLAP_S * kills)
     await fleet.note_free()

@@ -75,7 +75,7 @@ class RedisGate:
         self._prefix = self._keys.prefix.encode()
         self._ahead_us: float | None = None  # the server's clock less our monotonic one
         greeting = Greeting(self._keys.marker, new=new, lease_s=lease_s)
-        self._pinger = Link(url)
+        self._pinger = Link(url, greeting)
         self._links = [Link(url, greeting) for _ in range(PARALLEL)]
         self._batch: Batcher[Item, bytes] = Batcher(
             self._send, max_size=MAX_BATCH, parallel=PARALLEL, name="gate", unclaimed=self._unclaimed
@@ -130,6 +130,11 @@ class RedisGate:
             self._learn(told[0], sent_s)
             answers: Sequence[bytes] = told[1:]
             return answers
+        except GateUnavailable:
+            if not link.is_ready:  # what ended it has ended the idle ones, too: none may be found dead later
+                for other in self._links:
+                    other.doubt()
+            raise
         finally:
             self._links.append(link)
 
@@ -149,8 +154,11 @@ class RedisGate:
         self._ahead_us = now_us - (sent_s + self._clock.monotonic()) / 2 * MICRO
 
     async def ping(self) -> None:
-        """Return once the server has answered, on a connection of its own."""
-        await self._pinger.call("PING")
+        """Return once the server has said that it may be written to, on a connection of its own.
+
+        Full servers and replicas answer a PING, too. This changes nothing, and only they refuse it.
+        """
+        await self._pinger.call("SETRANGE", self._marker, 0, b"")
 
     def abandon(self, error: GateUnavailable) -> None:
         """Fail all who wait for an answer; what comes of their asks is undone when it is known."""

@@ -96,9 +96,9 @@ class Link:
             raise
 
     async def _ready(self) -> None:
-        if self._connection.is_connected and self._greeted:
+        if self.is_ready:
             return
-        self._greeted = False
+        await self.drop()
         await self._connection.connect()  # type: ignore[no-untyped-call]
         self._greeted = True  # what greets comes back here
         try:
@@ -106,6 +106,15 @@ class Link:
         except BaseException:
             await self.drop()
             raise
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is open, as far as one can tell without asking."""
+        return self._greeted and self._connection.is_connected
+
+    def doubt(self) -> None:
+        """Have the next call open another connection; to be called while none is under way."""
+        self._greeted = False
 
     async def drop(self) -> None:
         """Close the connection; the next call opens another."""
