@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.policy.gate.limit import BucketLimit
-from tests.faults.support.fleet import BOTH, LEASE_S, RATE, Fleet, fleet_at
+from tests.faults.support.fleet import BOTH, RATE, Fleet, fleet_at
 from tests.faults.support.nursery import Nursery
 from tests.faults.support.report import Figures, quantiles, sized
 from tests.faults.support.valkey import OwnValkey, own_valkey
@@ -26,8 +26,8 @@ KILLS = sized(1, 12)
 DOWN_S = sized(1.2, 5.0)
 PEAK_CALLS = 60
 NOTICED_S = 1.0
-RESUME_BOUND_S = LEASE_S + 1.0
-OVERLAP_S = 1.0  # R27: while some know already and some do not
+RESUME_BOUND_S = 5.0
+OVERLAP_S = 0.5  # R27: while some know already and some do not
 
 
 async def _kills(fleet: Fleet, valkey: OwnValkey, kills: int, down_s: float) -> None:

@@ -13,7 +13,7 @@ import pytest
 from redis.asyncio import Redis
 
 from fairlead.policy.gate.verdict import judge_pool
-from tests.faults.support.fleet import BOTH, LEASE_S, LOG, POOL, RATE, SLOTS, Fleet, fleet_at, parsed
+from tests.faults.support.fleet import BOTH, LOG, POOL, RATE, SLOTS, Fleet, fleet_at, parsed
 from tests.faults.support.nursery import Nursery
 from tests.faults.support.report import Figures, quantiles, sized
 from tests.faults.support.valkey import own_valkey
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 PROCESSES = 3
 FLUSHES = sized(1, 30)
 PEAK_CALLS = 60
-RESUME_BOUND_S = LEASE_S + 1.0
+RESUME_BOUND_S = 5.0
 
 
 async def _flush(fleet: Fleet, url: str) -> float:

@@ -280,6 +280,21 @@ async def test_the_store_learns_who_holds_what(
     assert isinstance(await fleet[2].take(plan), GateRefusal)
 
 
+async def test_a_slot_that_came_free_meanwhile_is_free_on_return(
+    fleet: list[Process], store: Store, clock: ManualClock
+) -> None:
+    """A hiccup of a second must not leave every slot taken for a lease."""
+    plan = Plan(DOMAIN, pool=PoolLimit("p", 4, lease_s=30))
+    held = await fleet[0].take_all(plan)
+    store.away = True
+    await look(fleet)
+    for admitted in held[:3]:
+        await fleet[0].gate.finish(Finish(admitted))
+    store.away = False
+    await look(fleet, 2)
+    assert len(await fleet[1].take_all(plan)) == 3
+
+
 async def test_a_size_of_shares_never_reaches_the_store(
     fleet: list[Process], store: Store, clock: ManualClock
 ) -> None:

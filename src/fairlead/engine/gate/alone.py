@@ -59,6 +59,7 @@ class Alone:
     _own: Counter[tuple[Domain, str]] = field(default_factory=Counter)
     """How many slots of each pool were ours when it began."""
     _running: dict[int, Renewal] = field(default_factory=dict)
+    _ended: list[Finish] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.since_s = self.now_s()
@@ -93,9 +94,11 @@ class Alone:
             return GateRefusal(RefusedBy.OUTAGE, CLOSED_FOR_S)  # more than a share, not more than the limit
         return answer
 
-    async def finish(self, finish: Finish) -> None:
-        """The end of a call, whoever had admitted it."""
+    async def finish(self, finish: Finish, *, in_store: bool = False) -> None:
+        """The end of a call, whoever had admitted it. *in_store*: its slot is counted there, too."""
         admitted = finish.admitted
+        if in_store:
+            self._ended.append(Finish(admitted, finish.health))
         if admitted.holder is not None:
             self._running.pop(admitted.holder.lease_id, None)
         if admitted.plan.degraded is not Degraded.LOCAL_SHARE:
@@ -173,6 +176,10 @@ class Alone:
     def adopted(self) -> list[Renewal]:
         """The slots that are in use, for the store to know."""
         return [replace(renewal, adopt=True) for renewal in self._running.values()]
+
+    def ended(self) -> Sequence[Finish]:
+        """Slots that the store takes for held and that are free: else each would be idle for a lease."""
+        return self._ended
 
     def debts(self) -> Iterator[Finish]:
         """What was spent and has not come back, bucket by bucket, as ends of calls that spent it."""

@@ -99,7 +99,7 @@ class GuardedGate:
                 return await self._fleet.finish(finish)
             except GateUnavailable as error:
                 alone = await self._goes_away(error)
-        await alone.finish(finish)
+        await alone.finish(finish, in_store=held is not None)
         return Finished(kept=True)
 
     async def cancel(self, ask: Ask) -> None:
@@ -184,8 +184,8 @@ class GuardedGate:
         self._returning = asyncio.Event()
         try:
             adopted = alone.adopted()
-            debts = [self._fleet.finish(debt) for debt in alone.debts()]
-            await asyncio.gather(self._fleet.renew(adopted), *debts)
+            ends = [self._fleet.finish(end) for end in (*alone.ended(), *alone.debts())]
+            await asyncio.gather(self._fleet.renew(adopted), *ends)
             self._held = {renewal.holder.lease_id: replace(renewal, adopt=False) for renewal in adopted}
             self._alone = None
         except GateUnavailable:

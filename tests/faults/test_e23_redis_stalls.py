@@ -1,0 +1,94 @@
+"""E23: the gate's Redis stops to answer, and goes on as if nothing had been: paused, blocked, or frozen.
+
+All that it knows is still there, and its buckets filled up meanwhile. No call fails for it, and nothing
+rushes out when it is back: what the processes spent alone is owed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from redis.exceptions import RedisError
+
+from fairlead.policy.gate.limit import BucketLimit
+from tests.faults.support.fleet import BOTH, RATE, Fleet, fleet_at
+from tests.faults.support.nursery import Nursery
+from tests.faults.support.report import Figures, quantiles, sized
+from tests.faults.support.valkey import OwnValkey, own_valkey
+
+pytestmark = pytest.mark.slow
+
+PROCESSES = 3
+ROUNDS = sized(1, 5)
+STALL_S = sized(1.2, 10.0)
+WAYS = sized(("pause", "frozen"), ("pause", "asleep", "frozen"))
+PEAK_CALLS = 60
+RESUME_BOUND_S = 5.0
+OVERLAP_S = 0.5  # R27: at each stall, while some are back already and some are not
+
+
+async def _stall(valkey: OwnValkey, how: str, for_s: float) -> None:
+    match how:
+        case "pause":
+            await valkey.tell("CLIENT", "PAUSE", round(for_s * 1000), "ALL")
+            await asyncio.sleep(for_s)
+        case "asleep":
+            with suppress(RedisError):
+                await valkey.tell("DEBUG", "SLEEP", for_s)
+        case _:
+            valkey.freeze()
+            await asyncio.sleep(for_s)
+            valkey.thaw()
+
+
+async def _stalls(fleet: Fleet, valkey: OwnValkey, ways: tuple[str, ...], for_s: float) -> None:
+    resumed_s, first_second = [], []
+    for how in ways:
+        await fleet.served(len(fleet.upstream.calls) + PEAK_CALLS)
+        await _stall(valkey, how, for_s)
+        over_s = time.monotonic()
+        resumed_s.append(await fleet.back(over_s))
+        await asyncio.sleep(max(0.0, over_s + 1.0 - time.monotonic()))
+        first_second.append(len(fleet.upstream.spends(over_s, over_s + 1.0)))
+    figures = fleet.figures
+    figures.note(stalls=list(ways), stall_s=for_s, resume_s=quantiles(resumed_s), first_second=first_second)
+    figures.holds(max(resumed_s) <= RESUME_BOUND_S, f"resumed after {max(resumed_s):.2f} s")
+
+
+async def test_E23_redis_stalls(nursery: Nursery, tmp_path: Path) -> None:
+    figures = Figures("E23")
+    with own_valkey() as valkey:
+        async with fleet_at(nursery, valkey.url, tmp_path, figures, plan=BOTH) as fleet:
+            await fleet.all_born(PROCESSES)
+            ways = WAYS * ROUNDS
+            await _stalls(fleet, valkey, ways, STALL_S)
+            await fleet.rest()
+            fleet.note_callers()
+            fleet.note_upstream()
+            fleet.note_rate(RATE, overlap_s=OVERLAP_S * len(ways))
+            bursts = figures.counters["first_second"]
+            most = RATE.per_s * (1 + OVERLAP_S)
+            figures.holds(max(bursts) <= most, f"{max(bursts)} calls in the first second")
+            await fleet.note_free()
+            await fleet.note_log()
+    figures.conclude()
+
+
+async def test_E23_ablation_nothing_is_owed(nursery: Nursery, tmp_path: Path) -> None:
+    """The store's bucket filled up while the processes spent their shares: both are spent."""
+    figures = Figures("E23", ablation="no_debts")
+    limit = BucketLimit("bucket", 400, 200)
+    plan = {"buckets": [{"key": "bucket", "capacity": 400, "per_s": 200}]}
+    order = {"plan": plan, "work_s": [0.0, 0.005], "unsafe": ["no_debts"]}
+    with own_valkey() as valkey:
+        async with fleet_at(nursery, valkey.url, tmp_path, figures, limit=0, **order) as fleet:
+            await fleet.all_born(PROCESSES)
+            await fleet.served(450)
+            await _stalls(fleet, valkey, ("pause",), 1.7)
+            await fleet.rest()
+            fleet.note_rate(limit, overlap_s=OVERLAP_S)
+    figures.conclude()
