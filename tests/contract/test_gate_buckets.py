@@ -283,6 +283,20 @@ async def test_a_clock_that_is_set_back_gives_nothing(timed: Timed) -> None:
     assert await timed.admit(Ask(limit)) == GateRefusal(RefusedBy.BUCKET, 1.0, 0)
 
 
+async def test_a_turn_moves_with_a_clock_that_is_set_back(timed: Timed) -> None:
+    """Else whoever waits for it is told to come again in ten minutes."""
+    limit = plan(BucketLimit("b", 1, 1))
+    await timed.admitted(Ask(limit))
+    turn = Ask(limit, book_s=60, booking=next(_bookings))
+    assert await timed.admit(turn) == Booked(1.0)
+    timed.tick(-600)
+    assert await timed.admit(turn) == Booked(1.0)
+    timed.tick(0.25)
+    assert await timed.admit(turn) == Booked(0.75)
+    timed.tick(0.75)
+    await timed.admitted(turn)
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1.0, 0.0])
 def test_an_impossible_limit_never_starts(value: float) -> None:
     with pytest.raises(ConfigInvalid, match="hint: give"):

@@ -16,6 +16,7 @@ import traceback
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,7 +24,7 @@ from typing import Any
 from fairlead.adapters.local.system import SystemClock, SystemIds, draw
 from fairlead.engine.events import GateDegraded, GateRestored
 from fairlead.engine.gate.admission import Entry, Passage
-from fairlead.engine.ports.gate import Admitted, Ask, Finish
+from fairlead.engine.ports.gate import Admitted, Answer, Ask, Finish
 from fairlead.errors import GateClosed, SlotLost
 from fairlead.events import Event, ServiceFailed
 from fairlead.gatehouse import Gatehouse, GateSettings
@@ -115,6 +116,7 @@ class _Caller:
         self._longest_retry_s = 0.0
         self._longest_wait_s = 0.0
         self._away_s: list[float] = []
+        self._asks = 0
         self._callers: list[asyncio.Task[None]] = []
         self._resting = False
         self._leases = SystemIds()
@@ -126,6 +128,7 @@ class _Caller:
         await self._upstream.open(self._order["upstream"])
         self._house = house_of(self._order, self._hear)
         await self._house.open()
+        self._count_asks()
         services = [asyncio.create_task(service.run()) for service in self._house.services()]
         self._reply({"number": 0, "session_id": self._process})
         while line := await reader.readline():
@@ -144,13 +147,47 @@ class _Caller:
                 await self._house.close()
         self._reply({"number": asked["number"]})
 
+    def _count_asks(self) -> None:
+        admit = self._house.redis.admit
+
+        async def counted(ask: Ask) -> Answer:
+            if ask.plan is self._plan:
+                self._asks += 1
+            return await admit(ask)
+
+        self._house.redis.admit = counted  # type: ignore[method-assign]
+
     def _reply(self, answer: dict[str, Any]) -> None:
         self._writer.write(json.dumps(answer).encode() + b"\n")
 
     async def _run(self) -> dict[str, Any]:
         self._resting = False
         self._callers = [asyncio.create_task(self._calls()) for _ in range(self._order["callers"])]
+        plans = [
+            replace(self._plan, domain=Domain(("tenant", str(n)))) for n in range(self._order.get("keys", 0))
+        ]
+        self._callers += [asyncio.create_task(self._besides(plan)) for plan in plans]
+        if "wall_jumps_s" in self._order:
+            self._callers.append(asyncio.create_task(self._jumps()))
         return {}
+
+    async def _jumps(self) -> None:
+        """The wall clock of this process is set to and fro."""
+        real, real_ns = time.time, time.time_ns
+        while not self._resting:
+            offset_s = self._chance.choice([-600, 0, 600])
+            time.time = lambda by_s=offset_s: real() + by_s  # type: ignore[assignment,misc]
+            time.time_ns = lambda by_s=offset_s: real_ns() + by_s * 10**9  # type: ignore[assignment,misc]
+            self._counts["wall_jumps"] += 1
+            await asyncio.sleep(self._order["wall_jumps_s"])
+
+    async def _besides(self, plan: Plan) -> None:
+        """A call of another tenant now and then; it goes to another provider."""
+        while not self._resting:
+            entry = Entry(plan, "other", "provider", wait_s=30.0)
+            async with self._house.admissions.enter(entry):
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(self._chance.uniform(0.1, 0.5))
 
     async def _rest(self) -> dict[str, Any]:
         """No caller comes again; what they counted."""
@@ -168,6 +205,7 @@ class _Caller:
             "longest_retry_s": self._longest_retry_s,
             "longest_wait_s": self._longest_wait_s,
             "away_s": self._away_s,
+            "asks": self._asks,
             "alone": self._house.gate.is_alone,
         }
 
@@ -197,7 +235,9 @@ class _Caller:
     # ---- callers
 
     async def _calls(self) -> None:
-        while not self._resting:
+        left = self._order.get("calls", 1 << 60)
+        while left and not self._resting:
+            left -= 1
             call = asyncio.create_task(self._call())
             timer = None
             if self._chance.random() < self._order.get("cancel", 0.0):

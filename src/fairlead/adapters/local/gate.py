@@ -281,6 +281,9 @@ class LocalGate:
         now_us = self._now_us()
         bucket = self._buckets.get(key) or buckets.born(limit, self._birth_us, full=full)
         turns = self._turns_of(plan, index)
+        if bucket.at_us > now_us:  # the clock was set back: what was promised moves with it
+            for turn in turns:
+                turns[turn] -= bucket.at_us - now_us
         for turn in [turn for turn, until_us in turns.items() if until_us < now_us]:
             del turns[turn]
             bucket = buckets.unbooked(bucket, turn[1])

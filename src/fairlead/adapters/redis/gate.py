@@ -131,12 +131,16 @@ class RedisGate:
             answers: Sequence[bytes] = told[1:]
             return answers
         except GateUnavailable:
-            if not link.is_ready:  # what ended it has ended the idle ones, too: none may be found dead later
-                for other in self._links:
-                    other.doubt()
+            self._lost(link)
             raise
         finally:
             self._links.append(link)
+
+    def _lost(self, link: Link) -> None:
+        """What ended *link* has ended the idle ones, too: no later batch may find one dead."""
+        if not link.is_ready:
+            for idle in self._links:
+                idle.doubt()
 
     def _head(self, sent_s: float) -> bytes:
         expected_us = 0 if self._ahead_us is None else round(sent_s * MICRO + self._ahead_us)
@@ -158,7 +162,11 @@ class RedisGate:
 
         Full servers and replicas answer a PING, too. This changes nothing, and only they refuse it.
         """
-        await self._pinger.call("SETRANGE", self._marker, 0, b"")
+        try:
+            await self._pinger.call("SETRANGE", self._marker, 0, b"")
+        except GateUnavailable:
+            self._lost(self._pinger)
+            raise
 
     def abandon(self, error: GateUnavailable) -> None:
         """Fail all who wait for an answer; what comes of their asks is undone when it is known."""

@@ -23,6 +23,15 @@ local function bucket_read(key, limit, full)
     return bucket
 end
 
+-- The clock was set back: what was promised moves with it.
+local function move_bookings(bucket, back_us)
+    local turns = bucket.key .. ':t'
+    local promised = redis.call('ZRANGE', turns, 0, -1, 'WITHSCORES')
+    for i = 1, #promised, 2 do
+        redis.call('ZADD', turns, tonumber(promised[i + 1]) - back_us, promised[i])
+    end
+end
+
 -- Turns whose time to be redeemed has passed go back to the level.
 local function reap_bookings(bucket)
     local turns = bucket.key .. ':t'
@@ -61,11 +70,14 @@ local function refill(bucket)
         end
     end
     if bucket.booked > 0 then
+        if bucket.at > now then
+            move_bookings(bucket, bucket.at - now)
+        end
         reap_bookings(bucket)
     end
     if bucket.at > now then
         bucket.blocked = math.max(0, bucket.blocked - (bucket.at - now))
-        bucket.at = now
+        bucket.at, bucket.dirty = now, true
     end
     local elapsed_us = now - math.max(bucket.at, math.min(bucket.blocked, now))
     local ceiling = bucket.capacity - bucket.booked
