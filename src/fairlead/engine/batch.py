@@ -64,7 +64,18 @@ class Batcher(Generic[Item, Result]):
             sender = asyncio.create_task(self._drain(), name=f"fairlead-{self._name}")
             self._senders.add(sender)
             sender.add_done_callback(self._senders.discard)
-        return await answer
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            self._missed(item, answer)
+            raise
+
+    def _missed(self, item: Item, answer: asyncio.Future[Result]) -> None:
+        """A caller was cancelled: after its answer was there, but before it could take it?"""
+        if answer.cancelled() or not answer.done() or answer.exception() is not None:
+            return  # `_hand_out` finds that nobody waits, or there is nothing to tell of
+        if self._unclaimed is not None:
+            self._unclaimed(item, answer.result())
 
     def abandon(self, error: Exception) -> None:
         """Fail all who wait, also those whose items are under way: these go on, with nobody to answer to."""

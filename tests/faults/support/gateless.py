@@ -7,22 +7,28 @@ no_reaping       a lease never ends by itself
 no_renewals      slots under running calls are not renewed
 no_debts         what was spent without the store is not told to it
 no_undo          what nobody waits for any more is not given back
+careless_link    a cancelled ask leaves its answer to the next one
 wakes_all        each slot that comes free wakes all who wait
 any_policy       a server that may drop keys is used all the same
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from importlib import resources
 from typing import Any
 
+from redis.asyncio.connection import Connection
+
 from fairlead.adapters.redis import gate as gate_module
 from fairlead.adapters.redis import greeting as greeting_module
 from fairlead.adapters.redis.gate import RedisGate
+from fairlead.adapters.redis.link import Link
 from fairlead.adapters.redis.scripts import Script, assemble
 from fairlead.engine.gate.alone import Alone
 from fairlead.engine.gate.keeper import Keeper
+from fairlead.engine.ports.gate import Answer, Ask, Finish, Finished
 
 Change = tuple[str, str, str]
 """The file, what stands in it, and what is put in its place."""
@@ -88,8 +94,36 @@ def _no_debts() -> None:
     Alone.debts = lambda _alone: iter(())  # type: ignore[method-assign]
 
 
+def leaves_it(_gate: RedisGate, _item: object, _told: bytes) -> None:
+    """In place of undoing what nobody waits for any more."""
+
+
 def _no_undo() -> None:
-    RedisGate._unclaimed = lambda _gate, _item, _told: None  # type: ignore[method-assign]
+    RedisGate._unclaimed = leaves_it  # type: ignore[method-assign]
+
+
+def careless_link(put: Callable[[Any, str, Any], None]) -> None:
+    """Asks go over one connection themselves; who is cancelled leaves it open, with his answer on its way."""
+    turn = asyncio.Lock()
+
+    async def ask(gate: RedisGate, item: Any) -> bytes:
+        async with turn:
+            (told,) = await gate._send([item])
+        return told
+
+    async def admit(gate: RedisGate, asked: Ask) -> Answer:
+        return gate._codec.answer(asked, await ask(gate, gate._codec.admit(asked)))
+
+    async def finish(gate: RedisGate, ended: Finish) -> Finished:
+        return gate._codec.finished(await ask(gate, gate._codec.finish(ended)))
+
+    async def stays_open(_connection: object, **_how: object) -> None:
+        return None
+
+    put(RedisGate, "admit", admit)
+    put(RedisGate, "finish", finish)
+    put(Link, "drop", stays_open)
+    put(Connection, "disconnect", stays_open)
 
 
 def _any_policy() -> None:

@@ -145,6 +145,24 @@ async def test_a_sender_that_answers_too_little_is_told_to_all() -> None:
     assert [str(answer) for answer in answers] == ["broken: 1 results for 2 items"] * 2
 
 
+async def test_what_no_caller_took_is_told_at_whatever_moment_he_was_cancelled() -> None:
+    store, missed = Store(), list[tuple[int, int]]()
+    batch = Batcher(store.send, unclaimed=lambda item, result: missed.append((item, result)))
+    early, late, stays = ask(batch, 1, 2, 3)
+    await store.begun.acquire()
+    early.cancel()
+    await asyncio.sleep(0)
+    late.get_loop().call_soon(store.let)
+    while not missed:  # the answers are being handed out in this turn of the loop
+        await asyncio.sleep(0)
+    assert missed == [(1, 2)]
+    late.cancel()  # his answer is there, and he has not been given the turn to take it
+    with pytest.raises(asyncio.CancelledError):
+        await late
+    assert missed == [(1, 2), (2, 4)]
+    assert await stays == 6
+
+
 async def test_close_drains_what_was_taken_refuses_the_rest_and_leaves_no_task() -> None:
     before = asyncio.all_tasks()
     store = Store()

@@ -1,0 +1,190 @@
+"""E29 for the gate: callers are cancelled at any moment over a slow wire, and each answer is its asker's.
+
+Each tenant's calls cost a prime number of its own, so what an answer says was ever spent of its bucket is a
+multiple of it: an answer that went to another's question shows. What a cancelled ask was granted all the same
+is undone, so at the end no slot and no unit is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+
+from fairlead.adapters.local.system import SystemClock, SystemIds
+from fairlead.adapters.redis.gate import RedisGate
+from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal
+from fairlead.policy.gate.key import Keyspace
+from fairlead.policy.gate.limit import MICRO, BucketLimit, Domain, Plan, PoolLimit
+from fairlead.policy.gate.pool import Holder
+from fairlead.secret import Secret
+from tests.faults.support import gateless
+from tests.faults.support.faultproxy import FaultProxy, tcp_proxy
+from tests.faults.support.fleet import LEASE_S
+from tests.faults.support.report import Figures, sized
+from tests.faults.support.valkey import own_valkey
+
+pytestmark = pytest.mark.slow
+
+ASKS = sized(6_000, 100_000)
+ABLATION_ASKS = 1_500
+ASKERS = 48
+CANCELLED = 0.3
+DELAY_S = 0.002
+PRIMES = (1_000_003, 1_000_033, 1_000_037, 1_000_039, 1_000_081, 1_000_099, 1_000_117, 1_000_121)
+SLOTS = 20
+LONG_LEASE_S = 60.0
+_ids = SystemIds()
+
+
+def _plan(tenant: int) -> Plan:
+    """A bucket that is never empty, and a pool that is: its leases outlast the experiment."""
+    return Plan(
+        Domain(("tenant", str(tenant))),
+        pool=PoolLimit("pool", SLOTS, lease_s=LONG_LEASE_S),
+        buckets=(BucketLimit("bucket", 500_000_000, 1e-6),),
+    )
+
+
+@dataclass
+class Storm:
+    """Askers of one gate."""
+
+    gate: RedisGate
+    draw: Random
+    plans: list[Plan] = field(default_factory=lambda: [_plan(tenant) for tenant in range(len(PRIMES))])
+    told: Counter[str] = field(default_factory=Counter)
+    answers: int = 0
+    spent: Counter[int] = field(default_factory=Counter)
+
+    async def run(self, asks: int, askers: int = ASKERS) -> None:
+        """Each of *askers* asks for any tenant, again and again."""
+        left = iter(range(asks))
+
+        async def ask_on() -> None:
+            for _ in left:
+                await self._once(self.draw.randrange(len(PRIMES)))
+
+        await asyncio.gather(*(ask_on() for _ in range(askers)))
+
+    async def _once(self, tenant: int) -> None:
+        asking = asyncio.create_task(self._ask(tenant))
+        if self.draw.random() < CANCELLED:
+            after_s = self.draw.uniform(0.0, 4 * DELAY_S)
+            timer = asyncio.get_running_loop().call_later(after_s, asking.cancel)
+            await asyncio.wait([asking])
+            timer.cancel()
+        else:
+            await asyncio.wait([asking])
+        if asking.cancelled():
+            self.told["cancelled"] += 1
+        elif asking.exception() is not None:
+            self.told[type(asking.exception()).__name__] += 1
+
+    async def _ask(self, tenant: int) -> None:
+        plan, prime = self.plans[tenant], PRIMES[tenant]
+        holder = Holder(_ids.lease_id(), "storm", str(tenant))
+        answer = await self.gate.admit(Ask(plan, (prime / MICRO,), holder, cold_full=True))
+        self.answers += 1
+        if not isinstance(answer, Admitted):
+            self.told["full"] += 1
+            return
+        self.told["admitted"] += 1
+        if answer.sent[0] % prime or answer.plan is not plan:
+            self.told["wrong"] += 1
+        finished = asyncio.ensure_future(self.gate.finish(Finish(answer)))
+        self.spent[tenant] += prime
+        assert (await asyncio.shield(finished)).kept
+
+    async def left_over(self) -> tuple[int, int]:
+        """Slots that cannot be had, and calls that are paid for and were not made, of all tenants."""
+        missing = lost = 0
+        for tenant, plan in enumerate(self.plans):
+            got: list[Admitted] = []
+            while isinstance(answer := await self.gate.admit(self._probe(plan)), Admitted):
+                got.append(answer)
+            missing += SLOTS - len(got)
+            for admitted in got:
+                await self.gate.finish(Finish(admitted))
+            lost += round((await self._spent(plan) - self.spent[tenant]) / PRIMES[tenant])
+        return missing, lost
+
+    @staticmethod
+    def _probe(plan: Plan) -> Ask:
+        return Ask(Plan(plan.domain, pool=plan.pool), holder=Holder(_ids.lease_id(), "probe"))
+
+    async def _spent(self, plan: Plan) -> int:
+        """Micro-units of the bucket: what it lacks now; one comes back each second."""
+        limit = plan.buckets[0]
+        answer = await self.gate.admit(Ask(Plan(plan.domain, buckets=(limit,)), (limit.capacity,)))
+        assert isinstance(answer, GateRefusal)
+        assert answer.retry_after_s is not None
+        return round(answer.retry_after_s)
+
+
+@asynccontextmanager
+async def _storm(figures: Figures) -> AsyncIterator[tuple[Storm, FaultProxy]]:
+    with own_valkey() as valkey:
+        async with tcp_proxy(valkey.url) as (proxy, url):
+            proxy.delay_s = lambda: figures.draw.uniform(0.0, DELAY_S)
+            gate = RedisGate(
+                Secret(url), clock=SystemClock(), process="storm", keys=Keyspace("fault"), new=True,
+                lease_s=LONG_LEASE_S,
+            )  # fmt: skip
+            yield Storm(gate, figures.draw), proxy
+            proxy.delay_s = lambda: 0.0
+            await gate.close()
+
+
+async def _settled(storm: Storm, proxy: FaultProxy) -> tuple[int, int]:
+    proxy.delay_s = lambda: 0.0
+    until_s = time.monotonic() + LEASE_S
+    while (left := await storm.left_over()) != (0, 0) and time.monotonic() < until_s:
+        await asyncio.sleep(0.05)
+    return left
+
+
+async def _experiment(figures: Figures, asks: int) -> None:
+    async with _storm(figures) as (storm, proxy):
+        began_s = time.monotonic()
+        await storm.run(asks)
+        took_s = time.monotonic() - began_s
+        missing, lost = await _settled(storm, proxy)
+    told = storm.told
+    failed = sum(
+        count for name, count in told.items() if name not in ("cancelled", "full", "admitted", "wrong")
+    )
+    figures.note(n=asks, answers=storm.answers, asks_per_s=round(asks / took_s), told=dict(told))
+    figures.zero(wrong_answers=told["wrong"], failed=failed, slots_missing=missing, calls_lost=lost)
+
+
+async def test_E29_cancel_storm() -> None:
+    figures = Figures("E29")
+    await _experiment(figures, ASKS)
+    figures.holds(figures.counters["told"]["cancelled"] > 0.05 * ASKS, "hardly any ask was cancelled")
+    figures.conclude()
+
+
+async def test_E29_ablation_nothing_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = Figures("E29", ablation="no_undo")
+    monkeypatch.setattr(RedisGate, "_unclaimed", gateless.leaves_it)
+    await _experiment(figures, ABLATION_ASKS)
+    figures.conclude()
+
+
+async def test_E29_ablation_a_cancelled_read_leaves_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asks go over the connection themselves, and one that is cancelled leaves it open: the next reads on."""
+    figures = Figures("E29", ablation="careless_link")
+    async with _storm(figures) as (storm, _):
+        with monkeypatch.context() as patch:
+            gateless.careless_link(patch.setattr)
+            await storm.run(ABLATION_ASKS // 3, askers=2)
+    figures.note(n=ABLATION_ASKS // 3, told=dict(storm.told))
+    figures.zero(wrong_answers=storm.told["wrong"])
+    figures.conclude()
