@@ -90,8 +90,10 @@ class Fleet:
         self.order["processes"] = count
         return list(await asyncio.gather(*(self.born(rank) for rank in range(count))))
 
-    async def kill(self, child: Child) -> None:
-        """SIGKILL."""
+    async def kill(self, child: Child, *, counted: bool = False) -> None:
+        """SIGKILL. *counted*: what it counted until a moment before is kept."""
+        if counted:
+            self.told.append(await child.ask("figures"))
         self.upstream.excuse(self.names[child.pid])
         await child.kill()
         self.children.remove(child)
@@ -116,8 +118,8 @@ class Fleet:
     # ---- what is waited for
 
     async def cycles(self) -> int:
-        """How many calls were cancelled or held up so far, by those who live."""
-        told = await asyncio.gather(*(child.ask("figures") for child in self.children))
+        """How many calls were cancelled or held up so far."""
+        told = self.told + await asyncio.gather(*(child.ask("figures") for child in self.children))
         return sum(one["counts"].get("cancelled", 0) + one["counts"].get("stalls", 0) for one in told)
 
     async def served(self, calls: int, within_s: float = 30.0) -> None:

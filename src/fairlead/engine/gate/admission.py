@@ -42,7 +42,7 @@ from fairlead.policy.gate.pool import Holder
 LINE_S = 3.0
 """Who stands in line and was not heard of for so long is passed over."""
 AGAIN_S = 1.0
-"""Who stands in line asks again after it, should the hint have been lost (R25)."""
+"""Who stands in line asks again within it: should the hint be lost, or a lease end that nobody gives back."""
 _NAMES = {
     RefusedBy.BREAKER: "breaker",
     RefusedBy.QUOTA: "quota",
@@ -178,7 +178,7 @@ class Admissions:
             case Booked(delay_s) if delay_s <= left_s:
                 await self._clock.sleep(delay_s)
             case Queued() if left_s > 0:
-                await heard(line, self._clock, min(left_s, AGAIN_S * (0.8 + 0.4 * self._draw())))
+                await heard(line, self._clock, min(left_s, AGAIN_S * (0.6 + 0.4 * self._draw())))
             case GateRefusal(RefusedBy.BREAKER | RefusedBy.RECOVERY, float(delay_s)) if delay_s <= left_s:
                 await self._clock.sleep(delay_s * (1 + 0.1 * self._draw()))
             case _:
