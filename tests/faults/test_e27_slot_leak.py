@@ -41,6 +41,9 @@ async def _storm(fleet: Fleet, kills: int, freezes: int) -> None:
     frozen = []
     for deed in deeds:
         await asyncio.sleep(draw.uniform(0.05, 0.25))
+        if len(frozen) == len(fleet.children):
+            await asyncio.wait([task for _, task in frozen], return_when=asyncio.FIRST_COMPLETED)
+            frozen = [(one, task) for one, task in frozen if not task.done()]
         awake = [child for child in fleet.children if child not in [one for one, _ in frozen]]
         child = draw.choice(awake)
         if deed == "kill":

@@ -108,6 +108,20 @@ def test_who_came_first_goes_first_within_what_is_allowed() -> None:
     assert judge_pool(gone, in_order_within_us=0).violation == ""
 
 
+def test_whose_grant_ended_unclaimed_keeps_his_place() -> None:
+    lines = [
+        PoolEvent("grant", 0, 1, 1, "a"),
+        PoolEvent("wait", 10, 1, 1, "b"),
+        PoolEvent("wait", 20, 1, 1, "c"),
+        PoolEvent("release", 30, 0, 1, "a"),
+        PoolEvent("hand", 30, 1, 1, "b"),
+        PoolEvent("expire", 40, 0, 1, "b"),
+        PoolEvent("wait", 41, 0, 1, "b"),
+        PoolEvent("hand", 41, 1, 1, "b"),
+    ]
+    assert judge_pool(lines, in_order_within_us=0).violation == ""
+
+
 def test_nobody_passes_those_who_wait() -> None:
     lines = [
         PoolEvent("grant", 0, 1, 2, "a"),

@@ -63,7 +63,9 @@ class PoolVerdict:
 class _Replay:
     in_order_within_us: int | None
     held: set[str] = field(default_factory=set)
-    line: dict[str, int] = field(default_factory=dict)
+    line: set[str] = field(default_factory=set)
+    came_us: dict[str, int] = field(default_factory=dict)
+    """When each stood in line for the first time: who has to come again keeps his place (R26)."""
     counts: dict[str, int] = field(default_factory=dict)
     most: int = 0
     over_adopted: int = 0
@@ -96,15 +98,16 @@ class _Replay:
         self._begin(event)
         if len(self.held) > event.capacity:
             self.broken("over_admissions", event, f"{len(self.held)} slots of {event.capacity}")
-        since_us = self.line.pop(event.holder, event.at_us)
+        self.line.discard(event.holder)
+        since_us = self.came_us.get(event.holder, event.at_us)
         if self.in_order_within_us is None or event.kind == "promote":
             return
-        if any(other_us < since_us - self.in_order_within_us for other_us in self.line.values()):
+        if any(self.came_us[other] < since_us - self.in_order_within_us for other in self.line):
             self.broken("out_of_order", event, "somebody waited longer")
 
     def adopted(self, event: PoolEvent) -> None:
         self._begin(event)
-        self.line.pop(event.holder, None)
+        self.line.discard(event.holder)
         self.over_adopted = max(self.over_adopted, len(self.held) - event.capacity)
 
     def _begin(self, event: PoolEvent) -> None:
@@ -137,10 +140,11 @@ class _Replay:
     # ---- the line
 
     def waits(self, event: PoolEvent) -> None:
-        self.line[event.holder] = event.at_us
+        self.came_us.setdefault(event.holder, event.at_us)
+        self.line.add(event.holder)
 
     def leaves(self, event: PoolEvent) -> None:
-        self.line.pop(event.holder, None)
+        self.line.discard(event.holder)
 
 
 _ACTS: Mapping[str, Callable[[_Replay, PoolEvent], None]] = {

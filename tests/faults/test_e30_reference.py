@@ -1,0 +1,73 @@
+"""E30: the scripts answer as the model in memory does, whatever is asked of both, with time as an argument.
+
+The same machine runs in smaller size among the contract suites; here it runs long, and shows that it finds a
+script that counts a promise twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from fairlead.adapters.redis import gate as gate_module
+from tests.contract.test_gate_model import Lockstep
+from tests.faults.support.gateless import altered
+from tests.faults.support.report import Figures, sized
+from tests.faults.support.valkey import own_valkey
+
+pytestmark = pytest.mark.slow
+
+RUNS, STEPS = sized((30, 60), (2_500, 100))
+ABLATION_RUNS = 300
+
+
+def _steps(url: str, figures: Figures, runs: int, steps: int) -> None:
+    """Both are asked the same until they differ, or *runs* times *steps* are over."""
+    asked = 0
+
+    class Machine(Lockstep):
+        def both(self, act: Callable[..., Any]) -> Any:
+            nonlocal asked
+            asked += 1
+            return super().both(act)
+
+    Machine.url = url
+    mismatches, what = 0, ""
+    try:
+        run_state_machine_as_test(  # type: ignore[no-untyped-call]
+            Machine,
+            settings=settings(
+                max_examples=runs,
+                stateful_step_count=steps,
+                deadline=None,
+                database=None,
+                phases=[Phase.generate],  # a mismatch is enough; the contract suite finds the smallest
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+    except AssertionError as differ:
+        mismatches, what = 1, str(differ).splitlines()[0]
+    figures.note(n=asked, runs=runs, first=what[:300])
+    figures.zero(mismatches=mismatches)
+
+
+def test_E30_reference() -> None:
+    figures = Figures("E30")
+    with own_valkey() as valkey:
+        _steps(valkey.url, figures, RUNS, STEPS)
+    figures.conclude()
+
+
+def test_E30_ablation_a_promise_counts_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The level fills up over what was promised."""
+    figures = Figures("E30", ablation="booked_fills_up")
+    change = ("bucket", "local ceiling = bucket.capacity - bucket.booked", "local ceiling = bucket.capacity")
+    made = {name: altered(name, [change]) for name in ("gate", "hello")}
+    monkeypatch.setattr(gate_module, "script", made.__getitem__)
+    with own_valkey() as valkey:
+        _steps(valkey.url, figures, ABLATION_RUNS, 60)
+    figures.conclude()
