@@ -6,10 +6,10 @@ says is packed once and travels as the same bytes with each ask (R28); the scrip
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import replace
 from struct import Struct
-from weakref import WeakKeyDictionary
+from typing import NamedTuple
 
 from fairlead.engine.ports.gate import (
     Admitted,
@@ -24,12 +24,13 @@ from fairlead.engine.ports.gate import (
     RefusedBy,
     Renewal,
 )
-from fairlead.policy.gate.key import KeyKind, Keyspace, digest
-from fairlead.policy.gate.limit import MICRO, Plan, PoolLimit
+from fairlead.policy.gate.breaker import Health
+from fairlead.policy.gate.key import KeyKind, Keyspace, Part, digest
+from fairlead.policy.gate.limit import MICRO, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.gate.pool import Holder
 
-_SEPARATOR = "\x1f"  # a control character: no tenant id and no job id holds one
 _NO_BOOKING = b"0" * 16
+_MOST_PLANS = 100_000
 
 _HEAD = Struct("<dddddd")
 _PLAN = Struct("<BB")
@@ -46,16 +47,18 @@ _DONE = Struct("<Bd")
 _STAMP = Struct("<dd")
 
 ADMIT, FINISH, CANCEL, RENEW = 1, 2, 3, 4
+_PLAIN_ENDS = [[_FINISH.pack(FINISH, probe, health, 0) for health in Health] for probe in (False, True)]
+"""Ends that tell nothing about buckets, by probe and health."""
 _ADMITTED, _BOOKED, _QUEUED = 0, 1, 2
 _LEFT, _CAPACITY, _RATE, _REFUSED = 1, 2, 4, 8
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """One item of a batch, ready to be sent. *undo* ends what it began, should nobody read its answer."""
 
     keys: tuple[bytes, ...]
     plan: bytes
+    names: bytes
     ask: bytes
     holder: bytes
     undo: Ask | None = None
@@ -64,29 +67,60 @@ class Item:
 class _Packed:
     """What is derived of a plan once."""
 
-    __slots__ = ("admit", "blob", "cancel", "keys", "ones", "pool", "sent")
+    __slots__ = (
+        "admit",
+        "bare_blob",
+        "bare_names",
+        "blob",
+        "cancel",
+        "keys",
+        "names",
+        "ones",
+        "quota",
+        "quota_text",
+        "sent",
+        "spent",
+    )
 
     def __init__(self, plan: Plan, keys: Keyspace) -> None:
         count = len(plan.buckets)
         self.keys = tuple(_keys(plan, keys))
+        self.names = "".join(_names(plan)).encode()
         self.blob = _plan(plan)
+        bare = replace(plan, buckets=())  # for ends that say nothing about buckets
+        self.bare_names = "".join(_names(bare)).encode()
+        self.bare_blob = _plan(bare)
         self.admit = Struct(f"{_ADMIT_HEAD}{count}d16s")
         self.cancel = Struct(f"<B{count}d16s")
         self.sent = Struct(f"<{count}d")
         self.ones = (MICRO,) * count
-        self.pool = plan.pool
+        self.spent = (1.0,) * count
+        self.quota = plan.quota
+        self.quota_text = _quota_text(plan.quota)
+
+    def holder(self, holder: Holder | None) -> bytes:
+        """The member of the sorted sets that *holder* is; see include/pool.lua."""
+        if holder is None:
+            return b""
+        quota = self.quota_text if holder.quota is self.quota else _quota_text(holder.quota)
+        return (
+            f"{holder.lease_id:016x}\x1f{holder.process}\x1f{holder.class_number}\x1f{quota}\x1f"
+            f"{holder.tenant}\x1f{holder.job}"
+        ).encode()
 
 
 class Codec:
-    """Packs for one keyspace; what it derived of a plan lives as long as the plan."""
+    """Packs for one keyspace, and keeps what it derived of a plan: plans are few and live long."""
 
     def __init__(self, keys: Keyspace) -> None:
         self._keyspace = keys
-        self._packed: WeakKeyDictionary[Plan, _Packed] = WeakKeyDictionary()
+        self._packed: dict[Plan, _Packed] = {}
 
     def _of(self, plan: Plan) -> _Packed:
         packed = self._packed.get(plan)
         if packed is None:
+            if len(self._packed) >= _MOST_PLANS:
+                self._packed.clear()  # plans that nobody uses any more; the others are packed once again
             packed = self._packed[plan] = _Packed(plan, self._keyspace)
         return packed
 
@@ -104,14 +138,14 @@ class Codec:
             *costs,
             b"%016x" % ask.booking if ask.booking else _NO_BOOKING,
         )
-        return Item(packed.keys, packed.blob, blob, holder_text(ask.holder), ask)
+        return Item(packed.keys, packed.blob, packed.names, blob, packed.holder(ask.holder), ask)
 
     def answer(self, ask: Ask, told: bytes) -> Answer:
         """What the script said to *ask*."""
         verdict, by, which, probe, wait_us, fence = _ANSWER.unpack_from(told)
         if verdict == _ADMITTED:
             sent = self._of(ask.plan).sent.unpack_from(told, _ANSWER.size)
-            costs = ask.costs or (1.0,) * len(sent)
+            costs = ask.costs or self._of(ask.plan).spent
             return Admitted(ask.plan, ask.holder, int(fence), bool(probe), sent, costs)
         wait_s = wait_us / MICRO
         if verdict == _BOOKED:
@@ -120,15 +154,21 @@ class Codec:
             return Queued(RefusedBy(by), wait_s)
         return GateRefusal(RefusedBy(by), None if wait_us < 0 else wait_s, which - 1 if which else None)
 
-    def finish(self, finish: Finish) -> Item:
-        """The item of one end."""
+    def finish(self, finish: Finish) -> Item | None:
+        """The item of one end; None where there is nothing to tell."""
         admitted = finish.admitted
         packed = self._of(admitted.plan)
+        holder = packed.holder(admitted.holder)
+        if not finish.actual and not finish.observed:
+            if not packed.bare_names:
+                return None
+            blob = _PLAIN_ENDS[admitted.probe][finish.health]
+            return Item(packed.keys, packed.bare_blob, packed.bare_names, blob, holder)
         told = sorted({*finish.actual, *finish.observed})
         blob = _FINISH.pack(FINISH, admitted.probe, finish.health, len(told))
         for index in told:
             blob += _observed(finish, index)
-        return Item(packed.keys, packed.blob, blob, holder_text(admitted.holder))
+        return Item(packed.keys, packed.blob, packed.names, blob, holder)
 
     def finished(self, told: bytes) -> Finished:
         """What the script said to an end."""
@@ -141,14 +181,14 @@ class Codec:
         costs = [round(cost * MICRO) for cost in ask.costs] if ask.costs else packed.ones
         booking = b"%016x" % ask.booking if ask.booking else _NO_BOOKING
         blob = packed.cancel.pack(CANCEL, *costs, booking)
-        return Item(packed.keys, packed.blob, blob, holder_text(ask.holder))
+        return Item(packed.keys, packed.blob, packed.names, blob, packed.holder(ask.holder))
 
     def renew(self, renewal: Renewal) -> Item:
         """The item of one renewal."""
         plan = Plan(renewal.domain, quota=renewal.holder.quota, pool=renewal.pool)
         blob = _RENEW.pack(RENEW, renewal.wait_s * MICRO // 1, renewal.held + renewal.adopt)
         packed = _Packed(plan, self._keyspace)
-        return Item(packed.keys, packed.blob, blob, holder_text(renewal.holder))
+        return Item(packed.keys, packed.blob, packed.names, blob, packed.holder(renewal.holder))
 
     def renewed(self, told: bytes) -> Lease:
         """What the script said to a renewal."""
@@ -174,33 +214,29 @@ def stamp(told: bytes) -> tuple[int, int]:
     return int(now_us), int(birth_us)
 
 
-def holder_text(holder: Holder | None) -> bytes:
-    """The member of the sorted sets that *holder* is; see include/pool.lua."""
-    if holder is None:
-        return b""
-    quota = holder.quota
-    of_quota = (digest([quota.key]), str(quota.capacity)) if quota else ("", "")
-    text = (
-        f"{holder.lease_id:016x}",
-        holder.process,
-        str(holder.class_number),
-        *of_quota,
-        holder.tenant,
-        holder.job,
-    )
-    return _SEPARATOR.join(text).encode()
+def _quota_text(quota: QuotaLimit | None) -> str:
+    return "\x1f" if quota is None else f"{digest([quota.key])}\x1f{quota.capacity}"
 
 
-def _keys(plan: Plan, keys: Keyspace) -> Sequence[bytes]:
-    named = []
-    if plan.breaker:
-        named.append(keys.key(KeyKind.BREAKER, plan.domain, plan.breaker.key))
+def _keys(plan: Plan, keys: Keyspace) -> Iterator[bytes]:
+    """The cell of its domain, and where *plan* has them the leases of its quota and its pool."""
+    yield keys.key(KeyKind.CELL, plan.domain).encode()
     if plan.quota:
-        named.append(keys.key(KeyKind.QUOTA, plan.domain, plan.quota.key))
+        yield keys.key(KeyKind.QUOTA, plan.domain, plan.quota.key).encode()
     if plan.pool:
-        named.append(keys.key(KeyKind.POOL, plan.domain, plan.pool.key))
-    named += [keys.key(KeyKind.BUCKET, plan.domain, bucket.key) for bucket in plan.buckets]
-    return [name.encode() for name in named]
+        yield (keys.key(KeyKind.POOL, plan.domain, plan.pool.key) + Part.LEASES).encode()
+
+
+def _names(plan: Plan) -> Iterator[str]:
+    """The fields of the cell that *plan* meets, in the order in which its numbers are packed."""
+    if plan.breaker:
+        yield Keyspace.field("k", plan.breaker.key)
+    if plan.quota:
+        yield Keyspace.field("q", plan.quota.key)
+    if plan.pool:
+        yield Keyspace.field("p", plan.pool.key)
+    for bucket in plan.buckets:
+        yield Keyspace.field("b", bucket.key)
 
 
 def _plan(plan: Plan) -> bytes:
@@ -224,7 +260,7 @@ def _pool(pool: PoolLimit) -> bytes:
     blob = _POOL.pack(
         pool.capacity, pool.version,
         round(pool.lease_s * MICRO), round(pool.claim_s * MICRO), round(pool.promote_s * MICRO),
-        pool.max_waiters, pool.classes, bool(pool.minimum),
+        pool.max_waiters, pool.classes, bool(pool.minimum) + 2 * pool.fenced,
     )  # fmt: skip
     if pool.minimum:
         for number in range(1, pool.classes + 1):

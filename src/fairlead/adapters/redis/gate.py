@@ -39,6 +39,8 @@ MAX_BATCH = 128
 PARALLEL = 2
 """Batches under way: while the server judges one, this process packs the next."""
 
+_NOTHING_HELD = Finished(kept=True)
+
 
 class RedisGate:
     """The Gate port on one server. *process*: who we are to the others; holders of ours name it, too.
@@ -58,7 +60,7 @@ class RedisGate:
         keys: Keyspace | None = None,
         new: bool = False,
         lease_s: float = 30.0,
-        events: int = 100,
+        events: int = 0,
         spends: int = 0,
         pinned_us: int = 0,
     ) -> None:
@@ -91,7 +93,8 @@ class RedisGate:
 
     async def finish(self, finish: Finish) -> Finished:
         """Give back the slot, hand it on, settle the buckets, tell the breaker."""
-        return self._codec.finished(await self._batch(self._codec.finish(finish)))
+        item = self._codec.finish(finish)
+        return _NOTHING_HELD if item is None else self._codec.finished(await self._batch(item))
 
     async def cancel(self, ask: Ask) -> None:
         """Leave the line, give back a grant or turns that are no longer wanted. Idempotent."""
@@ -125,7 +128,7 @@ class RedisGate:
             keys = [self._marker, *chain.from_iterable(item.keys for item in items)]
             args = [self._head(sent_s), self._prefix]
             for item in items:
-                args += (item.plan, item.ask, item.holder)
+                args += (item.plan, item.names, item.ask, item.holder)
             told = await link.run(self._script, keys, args)
             self._learn(told[0], sent_s)
             answers: Sequence[bytes] = told[1:]
@@ -184,6 +187,8 @@ class RedisGate:
             undo = self._codec.finish(Finish(answer, actual=unused))
         else:
             undo = self._codec.cancel(ask)
+        if undo is None:
+            return
         task = asyncio.ensure_future(self._batch(undo))
         self._undoing.add(task)
         task.add_done_callback(self._undone)

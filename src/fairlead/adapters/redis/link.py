@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+from hiredis import pack_command
 from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -56,7 +57,7 @@ class Link:
         try:
             return await self.call(*command)
         except NoScriptError:  # nothing was run
-            await self.call("SCRIPT LOAD", script.text)
+            await self.call("SCRIPT", "LOAD", script.text)
             return await self.call(*command)
 
     async def call(self, *command: Any) -> Any:
@@ -67,7 +68,7 @@ class Link:
         try:
             await self._ready()
             connection = self._connection
-            await connection.send_packed_command(connection.pack_command(*command), check_health=False)
+            await connection.send_packed_command([pack_command(command)], check_health=False)
             answer = await connection.read_response(timeout=ANSWER_TIMEOUT_S)
             if answer is None:  # how a read says that its time is over; nothing asked here answers nil
                 raise TimeoutError(f"no answer within {ANSWER_TIMEOUT_S:g} s")

@@ -28,14 +28,14 @@ class KeyKind(StrEnum):
 
     MARKER = "m"
     """Since when nothing was lost: birth, first grant of a slot, no reaping before, run id of the server."""
+    CELL = "c"
+    """All numbers of a domain, in one hash: a field for each bucket, breaker, pool and quota."""
     BUCKET = "b"
-    """A token bucket: nine numbers."""
+    """Of a bucket, what does not fit into the cell: see Part."""
     POOL = "p"
-    """Capacity, version and fence of a slot pool."""
+    """The same of a pool."""
     QUOTA = "q"
     """The leases of a tenant across pools, sorted by their end."""
-    BREAKER = "k"
-    """A breaker: mode and counts."""
 
 
 class Part(StrEnum):
@@ -75,6 +75,11 @@ class Keyspace:
         """The key of *kind* for *names* in *domain*."""
         tail = f":{digest(names)}" if names else ""
         return f"{self.prefix}{{{digest(domain.parts)}}}:{kind}{tail}"
+
+    @staticmethod
+    def field(letter: str, key: str) -> str:
+        """The field of a cell for what is called *key*: 23 characters."""
+        return letter + digest([key])
 
     @property
     def marker(self) -> str:

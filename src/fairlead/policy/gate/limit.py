@@ -85,7 +85,8 @@ class PoolLimit:
     *classes*: how many priority classes there are, 1 serves first; 1 (default) is FIFO. *minimum*: slots
     kept for a class. *lease_s*: a lease that is not renewed ends after it. *claim_s*: how long a slot that
     was handed over waits for its new holder. *promote_s*: who waited longer goes first, whatever its class.
-    *max_waiters*: further ones are refused.
+    *max_waiters*: further ones are refused. *fenced*: the fence of a later lease is larger even where the
+    clock of the store was set back meanwhile; for locks whose fence is written down elsewhere (G5).
     """
 
     key: str
@@ -97,6 +98,7 @@ class PoolLimit:
     classes: int = 1
     minimum: Mapping[int, int] = field(default_factory=dict)
     version: int = 1
+    fenced: bool = False
 
     def __post_init__(self) -> None:
         _check("pool", self.key, "capacity", self.capacity, 0, MAX_SLOTS)

@@ -1,19 +1,52 @@
 -- gate: judge a batch of admissions, ends, cancellations and renewals, one after the other.
--- Takes   KEYS     the marker, then the keys of each item: breaker, quota, pool, buckets, as its plan has them
---         ARGV     head, prefix, then per item three: plan, ask (both packed, see codec.py), holder
+-- Takes   KEYS     the marker, then per item its cell, and where its plan has them the leases of quota and pool
+--         ARGV     head, prefix, then per item four: plan, names, ask (packed, see codec.py), holder
 -- Gives   the server's time, then one packed answer per item, in order
--- Writes  what the items change, each key once, with a time to live
--- Needs   all keys under one hash tag in a cluster; the limits travel in the plans (R28)
+-- Writes  what the items change, each cell once; leases, lines, turns and events under keys beside the cell
+-- Needs   all keys that begin as a cell does under its hash tag; the limits travel in the plans (R28)
 --
--- Redis runs a script whole, so the state of a key is read once, changed by every item that meets it, and
--- written back at the end.
+-- Redis runs a script whole, so a state is read once, changed by every item that meets it, and written back at
+-- the end. Each run makes its functions anew, so those that few runs need are made when they are needed (rare).
 
 --- @include clock
+--- @include cell
+
+local makers = {}
+local made
+
+local function rare()
+    if not made then
+        made = {}
+        for _, make in ipairs(makers) do
+            make(made)
+        end
+    end
+    return made
+end
+
 --- @include bucket
 --- @include breaker
 --- @include pool
+--- @include turns
+--- @include line
+makers[1], makers[2] = make_turns, make_line
 
 local plans = {}
+
+local function pool_limit(blob, at)
+    local limit = {}
+    local kept
+    limit.capacity, limit.version, limit.lease_us, limit.claim_us, limit.promote_us, limit.max_waiters,
+        limit.classes, kept, at = struct.unpack('<ddddddBB', blob, at)
+    limit.fenced = kept >= 2
+    if kept % 2 == 1 then
+        limit.minimum = {}
+        for class = 1, limit.classes do
+            limit.minimum[class], at = struct.unpack('<d', blob, at)
+        end
+    end
+    return limit, at
+end
 
 local function plan_of(blob)
     local plan = plans[blob]
@@ -21,19 +54,27 @@ local function plan_of(blob)
         return plan
     end
     plan = {}
+    local place = 0
     local flags, count, at = struct.unpack('<BB', blob)
     if flags % 2 >= 1 then
         local rule = {}
         rule.failures, rule.ratio, rule.least, rule.open_us, rule.open_max_us, rule.ramp_us, at =
             struct.unpack('<dddddd', blob, at)
-        plan.breaker = rule
+        place = place + 1
+        plan.breaker, plan.breaker_place = rule, place
     end
     if flags % 4 >= 2 then
+        place = place + 1
+        plan.quota_place = place
         plan.quota, at = struct.unpack('<d', blob, at)
     end
     if flags % 8 >= 4 then
+        place = place + 1
+        plan.pool_place = place
         plan.pool, at = pool_limit(blob, at)
     end
+    plan.first_bucket = place
+    plan.keys = 1 + (plan.quota and 1 or 0) + (plan.pool and 1 or 0)
     for i = 1, count do
         local limit = {}
         limit.capacity, limit.rate, limit.version, at = struct.unpack('<ddd', blob, at)
@@ -43,40 +84,94 @@ local function plan_of(blob)
     return plan
 end
 
--- The state of each key that the plan names, read where this batch has not met it yet.
-local function meet(plan, key)
-    local met = {}
-    if plan.breaker then
-        met.breaker = breaker_at(KEYS[key])
-        key = key + 1
-    end
-    if plan.quota then
-        met.quota = quota_at(KEYS[key])
-        met.quota.capacity = plan.quota
-        key = key + 1
-    end
-    if plan.pool then
-        met.pool = pool_at(KEYS[key], plan.pool)
-        key = key + 1
-    end
-    for i = 1, #plan do
-        met[i] = KEYS[key]
-        key = key + 1
-    end
-    return met, key
-end
-
 local ADMITTED, BOOKED, QUEUED, REFUSED = 0, 1, 2, 3
-local BREAKER, QUOTA, SLOT, BUCKET, RECOVERY = 1, 2, 3, 4, 5
+local BY_BREAKER, BY_SLOT, BY_BUCKET = 1, 3, 4
 
-local function answer(verdict, by, wait_us, which)
+-- Nothing is sent: what is held in pool and quota goes back.
+local function refuse(plan, met, holder, verdict, by, wait_us, which)
+    if holder ~= '' then
+        rare().leave(plan.pool and pool_at(met, plan), plan.quota and quota_at(met, plan), holder)
+    end
     return struct.pack('<BBBBdd', verdict, by, which or 0, 0, wait_us, 0)
 end
 
-local function all_spent(plan, met, costs, redeemed, fence, probe)
-    local sent = {}
+local function admit(plan, met, ask, at, holder)
+    local cold_full, age_us, line_us, book_us, call_us
+    cold_full, age_us, line_us, book_us, call_us, at = struct.unpack('<Bdddd', ask, at)
+    local buckets, costs = {}, {}
+    local longest_us, which, promised = 0, 0, false
     for i = 1, #plan do
-        local bucket = met[i]
+        costs[i], at = struct.unpack('<d', ask, at)
+        local bucket = bucket_at(met, plan, i, cold_full == 1)
+        buckets[i] = bucket
+        promised = promised or bucket.booked > 0
+        local wait_us = bucket_wait(bucket, costs[i])
+        if wait_us < 0 or wait_us > longest_us and longest_us >= 0 then
+            if longest_us >= 0 then
+                longest_us, which = wait_us, i
+            end
+        end
+    end
+
+    local breaker, probe
+    if plan.breaker and not breaker_is_quiet(met, plan.breaker_place) then
+        breaker = state_at(met, plan.breaker_place, breaker_read)
+        local wait_us
+        wait_us, probe = breaker_judge(breaker, plan.breaker)
+        if wait_us > 0 then
+            return refuse(plan, met, holder, REFUSED, BY_BREAKER, wait_us)
+        end
+    end
+
+    local redeemed = false
+    if promised then
+        local booking = struct.unpack('<c16', ask, at)
+        if booking ~= NO_BOOKING then
+            redeemed = rare().redeem(buckets, costs, booking)
+            if type(redeemed) == 'number' then
+                return struct.pack('<BBBBdd', BOOKED, BY_BUCKET, 0, 0, redeemed, 0)
+            end
+            if not redeemed and longest_us >= 0 then  -- a promise that was void has gone back
+                longest_us, which = 0, 0
+                for i, bucket in ipairs(buckets) do
+                    local wait_us = bucket_wait(bucket, costs[i])
+                    if wait_us > longest_us then
+                        longest_us, which = wait_us, i
+                    end
+                end
+            end
+        end
+    end
+    if longest_us ~= 0 and not redeemed then
+        if longest_us < 0 or longest_us > book_us then
+            return refuse(plan, met, holder, REFUSED, BY_BUCKET, longest_us, which)
+        end
+        rare().all_booked(buckets, costs, struct.unpack('<c16', ask, at), longest_us)
+        return refuse(plan, met, holder, BOOKED, BY_BUCKET, longest_us, which)
+    end
+
+    local fence = 0
+    if plan.pool or plan.quota then
+        local quota = plan.quota and quota_at(met, plan)
+        local taken, wait_us
+        if plan.pool then
+            taken, wait_us, fence = take(pool_at(met, plan), quota, plan.pool, holder, now - age_us, line_us)
+        else
+            taken, wait_us, fence = take_quota(quota, holder)
+        end
+        if taken ~= TAKEN then
+            if redeemed then
+                rare().all_unbooked(buckets, costs)
+            end
+            local queued = taken == IN_LINE
+            return struct.pack('<BBBBdd', queued and QUEUED or REFUSED, queued and BY_SLOT or taken, 0, 0, wait_us, 0)
+        end
+    end
+    if breaker then
+        breaker_pass(breaker, probe, call_us)
+    end
+    local answer = struct.pack('<BBBBdd', ADMITTED, 0, 0, probe and 1 or 0, 0, fence)
+    for i, bucket in ipairs(buckets) do
         if redeemed then
             bucket.booked = bucket.booked - costs[i]
         else
@@ -84,76 +179,12 @@ local function all_spent(plan, met, costs, redeemed, fence, probe)
         end
         bucket.sent = bucket.sent + costs[i]
         bucket.dirty = true
-        sent[i] = struct.pack('<d', bucket.sent)
-        log_spent(bucket, costs[i])
-    end
-    return struct.pack('<BBBBdd', ADMITTED, 0, 0, probe and 1 or 0, 0, fence) .. table.concat(sent)
-end
-
-local function admit(plan, met, ask, at, holder)
-    local cold_full, age_us, line_us, book_us, call_us
-    cold_full, age_us, line_us, book_us, call_us, at = struct.unpack('<Bdddd', ask, at)
-    local costs = {}
-    for i = 1, #plan do
-        costs[i], at = struct.unpack('<d', ask, at)
-        met[i] = bucket_at(met[i], plan[i], cold_full == 1)
-    end
-    local booking = struct.unpack('<c16', ask, at)
-
-    local probe
-    if met.breaker then
-        local wait_us
-        wait_us, probe = breaker_judge(met.breaker, plan.breaker)
-        if wait_us > 0 then
-            leave(met, holder)
-            return answer(REFUSED, BREAKER, wait_us)
+        answer = answer .. struct.pack('<d', bucket.sent)
+        if spends > 0 then
+            rare().log_spent(bucket, costs[i])
         end
     end
-
-    local redeemed = redeem(plan, met, costs, booking)
-    if type(redeemed) == 'number' then
-        return answer(BOOKED, BUCKET, redeemed)
-    end
-    if not redeemed then
-        local longest_us, which = 0, 0
-        for i = 1, #plan do
-            local wait_us = bucket_wait(met[i], costs[i])
-            if wait_us < 0 then
-                leave(met, holder)
-                return answer(REFUSED, BUCKET, -1, i)
-            end
-            if wait_us > longest_us then
-                longest_us, which = wait_us, i
-            end
-        end
-        if longest_us > 0 then
-            leave(met, holder)
-            if longest_us > book_us then
-                return answer(REFUSED, BUCKET, longest_us, which)
-            end
-            all_booked(plan, met, costs, booking, longest_us)
-            return answer(BOOKED, BUCKET, longest_us, which)
-        end
-    end
-
-    local fence = 0
-    if met.pool or met.quota then
-        local taken, wait_us
-        taken, wait_us, fence = take(met, plan, holder, now - age_us, line_us)
-        if taken ~= TAKEN then
-            if redeemed then
-                all_unbooked(plan, met, costs)
-            end
-            if taken == IN_LINE then
-                return answer(QUEUED, SLOT, wait_us)
-            end
-            return answer(REFUSED, taken, wait_us)
-        end
-    end
-    if met.breaker then
-        breaker_pass(met.breaker, probe, call_us)
-    end
-    return all_spent(plan, met, costs, redeemed, fence, probe)
+    return answer
 end
 
 local function finish(plan, met, ask, at, holder)
@@ -162,57 +193,55 @@ local function finish(plan, met, ask, at, holder)
     for _ = 1, count do
         local index, told, refund, left, sent, capacity, rate, wait_us
         index, told, refund, left, sent, capacity, rate, wait_us, at = struct.unpack('<BBdddddd', ask, at)
-        local bucket = bucket_at(met[index], plan[index], false)
-        bucket_settle(bucket, refund)
+        local bucket = bucket_at(met, plan, index, false)
+        rare().settle(bucket, refund)
         if told % 8 >= 1 then
-            bucket_observe(bucket, told, left, sent, capacity, rate)
+            rare().observe(bucket, told, left, sent, capacity, rate)
         end
         if told >= 8 then
-            bucket_penalise(bucket, now + wait_us)
+            rare().penalise(bucket, now + wait_us)
         end
     end
     local opened_us = 0
-    if met.breaker then
-        opened_us = breaker_record(met.breaker, plan.breaker, health, probe == 1)
+    if plan.breaker and not (health == HEALTHY and probe == 0 and breaker_counted(met, plan.breaker_place)) then
+        opened_us = breaker_record(state_at(met, plan.breaker_place, breaker_read), plan.breaker, health, probe == 1)
     end
     local kept = true
-    if met.pool or met.quota then
-        kept = give_back(met, holder)
+    if plan.pool or plan.quota then
+        kept = give_back(plan.pool and pool_at(met, plan), plan.quota and quota_at(met, plan), holder)
     end
     return struct.pack('<Bd', kept and 1 or 0, opened_us)
 end
 
 local function cancel(plan, met, ask, at, holder)
-    local costs = {}
+    local buckets, costs = {}, {}
     for i = 1, #plan do
         costs[i], at = struct.unpack('<d', ask, at)
-        met[i] = bucket_at(met[i], plan[i], false)
+        buckets[i] = bucket_at(met, plan, i, false)
     end
-    local booking = struct.unpack('<c16', ask, at)
-    if booked_ahead(plan, met, costs, booking) then
-        all_unbooked(plan, met, costs)
+    if rare().booked_ahead(buckets, costs, (struct.unpack('<c16', ask, at))) then
+        rare().all_unbooked(buckets, costs)
     end
-    leave(met, holder)
+    rare().leave(plan.pool and pool_at(met, plan), plan.quota and quota_at(met, plan), holder)
     return struct.pack('<Bd', 1, 0)
 end
 
-local function keep(_, met, ask, at, holder)
+local function keep(plan, met, ask, at, holder)
     local line_us, held = struct.unpack('<dB', ask, at)
-    return struct.pack('<Bd', renew(met, holder, line_us, held), 0)
+    local quota = plan.quota and quota_at(met, plan)
+    return struct.pack('<Bd', rare().renew(pool_at(met, plan), quota, holder, line_us, held), 0)
 end
 
 local acts = { admit, finish, cancel, keep }
 local answers = { struct.pack('<dd', now, marker.birth) }
-local key = 2
-for i = 3, #ARGV, 3 do
-    local plan = plan_of(ARGV[i])
-    local ask = ARGV[i + 1]
+local key, item = 2, 2
+for i = 3, #ARGV, 4 do
+    local plan, ask = plan_of(ARGV[i]), ARGV[i + 2]
     local act, at = struct.unpack('<B', ask)
-    local met
-    met, key = meet(plan, key)
-    answers[#answers + 1] = acts[act](plan, met, ask, at, ARGV[i + 2])
+    local met = meet(cell_at(KEYS[key]), ARGV[i + 1], key)
+    answers[item] = acts[act](plan, met, ask, at, ARGV[i + 3])
+    item = item + 1
+    key = key + plan.keys
 end
-write_buckets()
-write_breakers()
-write_pools()
+write_cells()
 return answers

@@ -4,50 +4,74 @@ local CLOSED, OPEN, HALF_OPEN = 0, 1, 2
 local HEALTHY, UNHEALTHY = 1, 2
 local TICK_US, TICKS = 5000000, 6
 local RAMP_FIRST = 2
-local NUMBERS = '<' .. string.rep('d', 8 + 2 * TICKS)
+local BREAKER = '<dddddddddddddddddddd'  -- eight numbers, then good and bad of each tick
 
-local breakers = {}
-
-local function close(breaker)
-    breaker.mode, breaker.in_a_row, breaker.times, breaker.until_us = CLOSED, 0, 0, 0
-    breaker.closed_at, breaker.ramp_second, breaker.ramp_used, breaker.tick = 0, 0, 0, 0
-    for part = 1, TICKS do
-        breaker.good[part], breaker.bad[part] = 0, 0
-    end
+local function breaker_pack(b)
+    return struct.pack(BREAKER, b.mode, b.in_a_row, b.times, b.until_us, b.closed_at, b.ramp_second, b.ramp_used,
+        b.tick, b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12])
 end
 
-local function breaker_at(key)
-    local breaker = breakers[key]
-    if breaker then
-        return breaker
-    end
-    breaker = { key = key, good = {}, bad = {} }
-    local kept = redis.call('GET', key)
+local function breaker_close(b)
+    b.mode, b.in_a_row, b.times, b.until_us, b.closed_at, b.ramp_second, b.ramp_used, b.tick = 0, 0, 0, 0, 0, 0, 0, 0
+    b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12] = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+end
+
+local function breaker_read(kept)
+    local b = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, pack = breaker_pack, mode = 0, in_a_row = 0, times = 0,
+        until_us = 0, closed_at = 0, ramp_second = 0, ramp_used = 0, tick = 0, dirty = false, name = false,
+        cell = false }
     if kept then
-        local told = { struct.unpack(NUMBERS, kept) }
-        breaker.mode, breaker.in_a_row, breaker.times, breaker.until_us = told[1], told[2], told[3], told[4]
-        breaker.closed_at, breaker.ramp_second, breaker.ramp_used, breaker.tick = told[5], told[6], told[7], told[8]
-        for part = 1, TICKS do
-            breaker.good[part], breaker.bad[part] = told[8 + part], told[8 + TICKS + part]
-        end
-    else
-        close(breaker)
+        b.mode, b.in_a_row, b.times, b.until_us, b.closed_at, b.ramp_second, b.ramp_used, b.tick,
+            b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12] = struct.unpack(BREAKER, kept)
     end
-    breakers[key] = breaker
-    return breaker
+    return b
+end
+
+-- The two things that happen all the time, a call to a healthy destination and its good end, need no table:
+-- the packed numbers tell the one, and the other is one of them counted up.
+
+local TICK_AT, GOOD_AT = 57, 65
+
+local function breaker_is_quiet(met, place)
+    local name = met.names[place]
+    if met.cell.states[name] then
+        return false
+    end
+    local kept = met.cell.packed[name] or met.kept[place]
+    if not kept then
+        return true
+    end
+    local mode, _, _, _, closed_at = struct.unpack('<ddddd', kept)
+    return mode == CLOSED and closed_at == 0
+end
+
+local function breaker_counted(met, place)
+    local name = met.names[place]
+    local kept = met.cell.packed[name] or met.kept[place]
+    if not kept or met.cell.states[name] then
+        return false
+    end
+    local mode, in_a_row, _, _, _, _, _, tick = struct.unpack('<dddddddd', kept)
+    if mode ~= CLOSED or in_a_row > 0 or tick ~= math.floor(now / TICK_US) then
+        return false
+    end
+    local at = GOOD_AT + 8 * (tick % TICKS)
+    met.cell.packed[name] = string.sub(kept, 1, at - 1) .. struct.pack('<d', struct.unpack('<d', kept, at) + 1)
+        .. string.sub(kept, at + 8)
+    return true
 end
 
 -- How long to wait, and whether the call would be the probe. Changes nothing but the end of a ramp.
 local function breaker_judge(breaker, rule)
+    if breaker.mode == CLOSED and breaker.closed_at == 0 then
+        return 0
+    end
     if breaker.mode ~= CLOSED then
         if now < breaker.until_us then
             local left_us = breaker.until_us - now
             return breaker.mode == OPEN and left_us or math.min(left_us, 1000000)
         end
         return 0, true
-    end
-    if breaker.closed_at == 0 then
-        return 0
     end
     local since_us = math.max(0, now - breaker.closed_at)
     if since_us >= rule.ramp_us then
@@ -73,35 +97,12 @@ local function breaker_pass(breaker, probe, call_us)
     end
 end
 
-local function open(breaker, rule)
+local function breaker_open(breaker, rule)
     local times = breaker.times + 1
     local open_us = math.min(rule.open_max_us, rule.open_us * 2 ^ math.min(times - 1, 30))
-    close(breaker)
+    breaker_close(breaker)
     breaker.mode, breaker.times, breaker.until_us = OPEN, times, now + math.floor(open_us + 0.5)
     return open_us
-end
-
-local function count(breaker, health)
-    local tick = math.floor(now / TICK_US)
-    for passed = 0, math.min(TICKS, math.max(0, tick - breaker.tick)) - 1 do
-        local part = (tick - passed) % TICKS + 1
-        breaker.good[part], breaker.bad[part] = 0, 0
-    end
-    breaker.tick = math.max(tick, breaker.tick)
-    local part = breaker.tick % TICKS + 1
-    if health == HEALTHY then
-        breaker.good[part], breaker.in_a_row = breaker.good[part] + 1, 0
-    else
-        breaker.bad[part], breaker.in_a_row = breaker.bad[part] + 1, breaker.in_a_row + 1
-    end
-end
-
-local function is_down(breaker, rule)
-    local good, bad = 0, 0
-    for part = 1, TICKS do
-        good, bad = good + breaker.good[part], bad + breaker.bad[part]
-    end
-    return breaker.in_a_row >= rule.failures or (good + bad >= rule.least and bad >= rule.ratio * (good + bad))
 end
 
 -- Counts a call that ended; gives for how long the breaker opened by it, or 0.
@@ -113,11 +114,11 @@ local function breaker_record(breaker, rule, health, probe)
         breaker.dirty = true
         if health == HEALTHY then
             local times = breaker.times
-            close(breaker)
+            breaker_close(breaker)
             breaker.closed_at, breaker.times = now, times
             return 0
         elseif health == UNHEALTHY then
-            return open(breaker, rule)
+            return breaker_open(breaker, rule)
         end
         breaker.mode, breaker.until_us = OPEN, now
         return 0
@@ -126,23 +127,24 @@ local function breaker_record(breaker, rule, health, probe)
         return 0
     end
     breaker.dirty = true
-    count(breaker, health)
-    if is_down(breaker, rule) then
-        return open(breaker, rule)
+    local tick = math.floor(now / TICK_US)
+    for passed = 0, math.min(TICKS, math.max(0, tick - breaker.tick)) - 1 do
+        local part = (tick - passed) % TICKS + 1
+        breaker[part], breaker[TICKS + part] = 0, 0
+    end
+    breaker.tick = math.max(tick, breaker.tick)
+    local part = breaker.tick % TICKS + 1
+    if health == HEALTHY then
+        breaker[part], breaker.in_a_row = breaker[part] + 1, 0
+    else
+        breaker[TICKS + part], breaker.in_a_row = breaker[TICKS + part] + 1, breaker.in_a_row + 1
+    end
+    local good, bad = 0, 0
+    for each = 1, TICKS do
+        good, bad = good + breaker[each], bad + breaker[TICKS + each]
+    end
+    if breaker.in_a_row >= rule.failures or (good + bad >= rule.least and bad >= rule.ratio * (good + bad)) then
+        return breaker_open(breaker, rule)
     end
     return 0
-end
-
-local function write_breakers()
-    for key, breaker in pairs(breakers) do
-        if breaker.dirty then
-            local told = { breaker.mode, breaker.in_a_row, breaker.times, breaker.until_us,
-                breaker.closed_at, breaker.ramp_second, breaker.ramp_used, breaker.tick }
-            for part = 1, TICKS do
-                told[8 + part], told[8 + TICKS + part] = breaker.good[part], breaker.bad[part]
-            end
-            local ttl_ms = DAY_MS + math.ceil(math.max(0, breaker.until_us - now) / 1000)
-            redis.call('SET', key, struct.pack(NUMBERS, unpack(told)), 'PX', ttl_ms)
-        end
-    end
 end

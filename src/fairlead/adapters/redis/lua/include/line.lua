@@ -1,0 +1,298 @@
+-- line: who waits for a slot, and all that is rare about slots. Made when first needed.
+
+local function make_line(found)
+    local SCANNED = 64
+    local GONE, HELD, WAITING = 0, 1, 2
+
+    local function field(holder, number)
+        local from = 1
+        for _ = 2, number do
+            from = string.find(holder, '\31', from, true) + 1
+        end
+        local to = string.find(holder, '\31', from, true)
+        return string.sub(holder, from, to and to - 1)
+    end
+
+    -- u: the end of a lease that expired; policy/gate/verdict.py reads it all.
+    function found.log(pool, kind, holder, until_us)
+        if not pool.used then
+            pool.used = redis.call('ZCARD', pool.leases)
+        end
+        local key = string.sub(pool.leases, 1, -2) .. 'e'
+        redis.call('XADD', key, 'MAXLEN', '~', math.max(events, 100), '*', 'k', kind, 't', now,
+            'n', pool.used, 'c', pool.capacity, 'h', holder, 'u', until_us or 0)
+        if not pool.logged then
+            redis.call('PEXPIRE', key, HOUR_MS)
+            pool.logged = true
+        end
+    end
+
+    -- ---- leases -------------------------------------------------------------------------------------
+
+    -- Takes out what has ended, and learns when the next one may.
+    function found.reap(set)
+        set.used = redis.call('ZCARD', set.leases)
+        local ended = redis.call('ZRANGEBYSCORE', set.leases, '-inf', now, 'WITHSCORES')
+        for i = 1, #ended, 2 do
+            redis.call('ZREM', set.leases, ended[i])
+            set.used = set.used - 1
+            if set.is_pool then
+                found.log(set, 'expire', ended[i], ended[i + 1])
+            end
+        end
+        local first = redis.call('ZRANGE', set.leases, 0, 0, 'WITHSCORES')
+        set.first_end, set.dirty = first[2] and tonumber(first[2]) or NEVER, true
+    end
+
+    -- While the clock is under suspicion no lease may reach further than one that is given now.
+    function found.cut(set)
+        if set.cut then
+            return
+        end
+        set.cut = true
+        local most_us = now + (set.limit and set.limit.lease_us or lease_us)
+        local far = redis.call('ZRANGEBYSCORE', set.leases, '(' .. string.format('%.0f', most_us), '+inf')
+        for _, holder in ipairs(far) do
+            redis.call('ZADD', set.leases, most_us, holder)
+        end
+        set.first_end, set.dirty = 0, true
+    end
+
+    -- When the first of the leases in the way may end: the latest time to ask again.
+    function found.first_end(set)
+        local first = redis.call('ZRANGE', set.leases, 0, 0, 'WITHSCORES')
+        return first[2] and math.max(1000, tonumber(first[2]) - now) or 1000000
+    end
+
+    function found.kept_for_others(pool, class)
+        local used = {}
+        for _, holder in ipairs(redis.call('ZRANGE', pool.leases, 0, -1)) do
+            local number = tonumber(field(holder, 3))
+            used[number] = (used[number] or 0) + 1
+        end
+        local kept = 0
+        for other, least in ipairs(pool.limit.minimum) do
+            if other ~= class then
+                kept = kept + math.max(0, least - (used[other] or 0))
+            end
+        end
+        return kept
+    end
+
+    local function quota_of(pool, holder)
+        local digest = field(holder, 4)
+        if digest == '' then
+            return nil
+        end
+        local cell, name = pool.cell, 'q' .. digest
+        local quota = cell.states[name]
+        if not quota then
+            quota = quota_read(redis.call('HGET', cell.key, name))
+            quota.name, quota.cell = name, cell
+            cell.states[name] = quota
+        end
+        quota.leases = string.sub(cell.key, 1, -2) .. 'q:' .. digest
+        quota.capacity = tonumber(field(holder, 5))
+        return quota
+    end
+
+    -- ---- the line -----------------------------------------------------------------------------------
+
+    function found.name_line(pool)
+        local base = string.sub(pool.leases, 1, -2)
+        pool.alive, pool.line = base .. 'a', base .. 'w'
+    end
+
+    -- How many wait, without those that are not heard of any more.
+    function found.meet_line(pool)
+        found.name_line(pool)
+        if now >= marker.reap_from then
+            for _, holder in ipairs(redis.call('ZRANGEBYSCORE', pool.alive, '-inf', now)) do
+                redis.call('ZREM', pool.alive, holder)
+                redis.call('ZREM', pool.line .. field(holder, 3), holder)
+                found.log(pool, 'absent', holder)
+            end
+        end
+        pool.in_line = redis.call('ZCARD', pool.alive)
+        if pool.in_line == 0 then
+            pool.waiting, pool.dirty = 0, true
+        end
+    end
+
+    local function out_of_line(pool, holder)
+        if pool.waiting > 0 and redis.call('ZREM', pool.alive, holder) == 1 then
+            redis.call('ZREM', pool.line .. field(holder, 3), holder)
+            pool.in_line = pool.in_line - 1
+            return true
+        end
+        return false
+    end
+
+    -- The first of a class that may take a slot: holder, since when it waits, its quota.
+    local function head_of(pool, class)
+        for from = 0, SCANNED - 1 do
+            local waiter = redis.call('ZRANGE', pool.line .. class, from, from, 'WITHSCORES')
+            if not waiter[1] then
+                return nil
+            end
+            local quota = quota_of(pool, waiter[1])
+            if in_the_way(pool, quota, class) == 0 then
+                return waiter[1], tonumber(waiter[2]), quota
+            end
+            if not quota then
+                return nil
+            end
+        end
+    end
+
+    local function following(pool)
+        local best, best_since, best_quota
+        local promoted = false
+        for class = 1, pool.limit.classes do
+            local holder, since_us, quota = head_of(pool, class)
+            if holder then
+                local late = since_us <= now - pool.limit.promote_us
+                if not best or (late and (not promoted or since_us < best_since)) then
+                    best, best_since, best_quota = holder, since_us, quota
+                    promoted = promoted or late
+                end
+            end
+        end
+        return best, best_quota, promoted
+    end
+
+    -- Gives free slots to who waits, in order, and tells each process. The asker itself needs no telling.
+    function found.hand_over(pool, asker)
+        settled(pool)
+        local served = false
+        while pool.in_line > 0 and pool.used < pool.capacity do
+            local holder, quota, promoted = following(pool)
+            if not holder then
+                break
+            end
+            out_of_line(pool, holder)
+            if holder == asker then
+                served = true
+                grant(pool, quota, holder, now + pool.limit.lease_us, promoted and 'promote' or 'grant')
+            else
+                grant(pool, quota, holder, now + pool.limit.claim_us, promoted and 'promote' or 'hand')
+                redis.call('PUBLISH', PREFIX .. 'g:' .. field(holder, 2), field(holder, 1))
+            end
+        end
+        if pool.in_line == 0 then
+            pool.waiting, pool.dirty = 0, true
+        end
+        return served
+    end
+
+    local function stand_in_line(pool, holder, since_us, line_us)
+        if pool.waiting == 0 then
+            found.name_line(pool)
+            pool.waiting, pool.in_line, pool.dirty = 1, 0, true
+        end
+        local class = field(holder, 3)
+        if redis.call('ZADD', pool.alive, now + math.max(line_us, 1), holder) == 1 then
+            pool.in_line = pool.in_line + 1
+            if line_us > 0 and events > 0 then
+                found.log(pool, 'wait', holder)
+            end
+        end
+        redis.call('ZADD', pool.line .. class, since_us, holder)
+        local ttl_ms = math.ceil(line_us / 1000) + HOUR_MS
+        redis.call('PEXPIRE', pool.alive, ttl_ms)
+        redis.call('PEXPIRE', pool.line .. class, ttl_ms)
+    end
+
+    local function claim(pool, quota, limit, holder)
+        if not redis.call('ZSCORE', pool.leases, holder) then
+            return nil
+        end
+        return grant(pool, quota, holder, now + limit.lease_us, 'claim')
+    end
+
+    -- What was known of slots is lost: only who has one already keeps it.
+    function found.take_while_learning(pool, quota, limit, holder)
+        settled(pool)
+        local fence = claim(pool, quota, limit, holder)
+        if fence then
+            return TAKEN, 0, fence
+        end
+        return LEARNING, marker.grants_from - now, 0
+    end
+
+    function found.take(pool, quota, limit, holder, since_us, line_us, hindrance)
+        local fence = claim(pool, quota, limit, holder)
+        if fence then
+            return TAKEN, 0, fence
+        end
+        if limit.minimum then  -- in the fast step the class was not known
+            hindrance = in_the_way(pool, quota, tonumber(field(holder, 3)))
+            if hindrance == 0 and pool.waiting == 0 then
+                return TAKEN, 0, grant(pool, quota, holder, now + limit.lease_us, 'grant')
+            end
+        end
+        local end_us = found.first_end(hindrance == NO_QUOTA and quota or pool)
+        local in_line = pool.waiting > 0 and pool.in_line or 0
+        if in_line >= limit.max_waiters and not (in_line > 0 and redis.call('ZSCORE', pool.alive, holder)) then
+            return math.max(hindrance, 2), end_us, 0
+        end
+        stand_in_line(pool, holder, since_us, line_us)
+        if found.hand_over(pool, holder) then
+            return TAKEN, 0, pool.fence
+        end
+        if line_us <= 0 then
+            out_of_line(pool, holder)
+            return hindrance == NO_QUOTA and NO_QUOTA or FULL, end_us, 0
+        end
+        return IN_LINE, math.min(end_us, 1000000), 0
+    end
+
+    -- The call is not made: give up a place in line, and a slot that was granted meanwhile.
+    function found.leave(pool, quota, holder)
+        if holder == '' then
+            return
+        end
+        if quota then
+            drop(quota, holder)
+        end
+        if not pool then
+            return
+        end
+        settled(pool)
+        if out_of_line(pool, holder) and events > 0 then
+            found.log(pool, 'leave', holder)
+        end
+        if pool.used > 0 and drop(pool, holder) then
+            if events > 0 then
+                found.log(pool, 'release', holder)
+            end
+            if pool.waiting > 0 then
+                found.hand_over(pool)
+            end
+        end
+    end
+
+    -- Another lease, or more time in line. held: 1 what the store lost and gave to nobody, its holder may have
+    -- back; 2 it is told of a slot that a process gave itself while the store was away.
+    function found.renew(pool, quota, holder, line_us, held)
+        settled(pool)
+        local until_us = now + pool.limit.lease_us
+        if redis.call('ZSCORE', pool.leases, holder) then
+            lease(pool, holder, until_us)
+            if quota then
+                lease(quota, holder, until_us)
+            end
+            return HELD
+        end
+        if held == 2 or (held == 1 and now < marker.grants_from) then
+            grant(pool, quota, holder, until_us, 'again')
+            return HELD
+        end
+        if line_us > 0 and pool.waiting > 0 and redis.call('ZSCORE', pool.alive, holder) then
+            redis.call('ZADD', pool.alive, now + line_us, holder)
+            found.hand_over(pool)
+            return redis.call('ZSCORE', pool.leases, holder) and HELD or WAITING
+        end
+        return GONE
+    end
+end
