@@ -113,7 +113,7 @@ def _call(items: Sequence[Item]) -> bytes:
     keys = [Keyspace().marker, *(key for item in items for key in item.keys)]
     args = [head(lease_s=LEASE_S, events=EVENTS), Keyspace().prefix]
     for item in items:
-        args += (item.plan, item.ask, item.holder)
+        args += (item.plan, item.names, item.ask, item.holder)
     packed: bytes = hiredis.pack_command(("EVALSHA", script("gate").sha, len(keys), *keys, *args))
     return packed
 

@@ -21,37 +21,20 @@ from tests.faults.support.valkey import OwnValkey, own_valkey
 pytestmark = pytest.mark.slow
 
 PROCESSES = 3
-FULL_S = sized(1.5, 10.0)
+FULL_S = sized(1.0, 10.0)
 ROUNDS = sized(1, 5)
 PEAK_CALLS = 60
-MEMORY = {"maxmemory": "4mb"}
-FILLER = 100_000
+FULL = "512kb"  # less than an empty server needs
 LONG_LEASE_S = 5.0
 RESUME_BOUND_S = 5.0
 OVERLAP_S = 0.5
-
-
-async def _fill(valkey: OwnValkey) -> None:
-    """Nothing more can be written."""
-    script = (
-        "for i = 1, 1000 do"
-        " local told = redis.pcall('SET', 'filler:' .. i, string.rep('x', tonumber(ARGV[1])))"
-        " if told.err then break end end"
-    )
-    for size in (FILLER, 1000, 100):
-        await valkey.tell("EVAL", script.replace("filler", f"filler{size}"), 0, size)
-
-
-async def _empty(valkey: OwnValkey) -> None:
-    script = "for _, key in ipairs(redis.call('KEYS', 'filler*')) do redis.call('DEL', key) end"
-    await valkey.tell("EVAL", script, 0)
 
 
 async def _unfit(fleet: Fleet, valkey: OwnValkey, how: str) -> None:
     """For a while the server may not be used; all know why, calls go on, and nobody flaps."""
     figures, begun, since_s = fleet.figures, len(fleet.upstream.calls), time.monotonic()
     if how == "full":
-        await _fill(valkey)
+        await valkey.tell("CONFIG", "SET", "maxmemory", FULL)
     else:
         await valkey.tell("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
         await valkey.tell("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
@@ -65,9 +48,7 @@ async def _unfit(fleet: Fleet, valkey: OwnValkey, how: str) -> None:
     figures.holds(any(sign in line["why"] for line in told), f"{how}: nobody says {sign!r}")
     figures.zero(**{f"flapped_{how}": len(told) - PROCESSES - 1})
     figures.holds(len(alone) > PROCESSES, f"{how}: {len(alone)} calls were let in by the shares")
-    await (
-        _empty(valkey) if how == "full" else valkey.tell("CONFIG", "SET", "maxmemory-policy", "noeviction")
-    )
+    await valkey.tell("CONFIG", "SET", "maxmemory", 0, "maxmemory-policy", "noeviction")
     resumed_s = await fleet.back(time.monotonic())
     figures.note(**{f"resume_{how}_s": round(resumed_s, 3), f"alone_{how}": len(alone)})
     figures.holds(resumed_s <= RESUME_BOUND_S, f"{how}: resumed after {resumed_s:.2f} s")
@@ -75,7 +56,7 @@ async def _unfit(fleet: Fleet, valkey: OwnValkey, how: str) -> None:
 
 async def test_E25_memory_limit(nursery: Nursery, tmp_path: Path) -> None:
     figures = Figures("E25")
-    with own_valkey(MEMORY) as valkey:
+    with own_valkey() as valkey:
         async with fleet_at(nursery, valkey.url, tmp_path, figures, plan=BOTH) as fleet:
             await fleet.all_born(PROCESSES)
             for how in ("full", "evicting") * ROUNDS:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.support.fleet import BOTH, RATE, SLOTS, Fleet, fleet_at
+from tests.faults.support.fleet import BOTH, LEASE_S, RATE, SLOTS, Fleet, fleet_at
 from tests.faults.support.nursery import Nursery
 from tests.faults.support.report import Figures, quantiles, sized
 from tests.faults.support.valkey import OwnValkey, own_valkey
@@ -71,9 +71,8 @@ async def test_E26_ablation_ghosts_stay(nursery: Nursery, tmp_path: Path) -> Non
         async with fleet_at(nursery, valkey.url, tmp_path, figures, **order) as fleet:
             await fleet.all_born(1)
             await fleet.served(3 * SLOTS)
-            await asyncio.sleep(1.1)  # what is written is on disk now
             valkey.kill()
             await fleet.kill(fleet.children[0])
             valkey.start()
-            await fleet.note_free()
+            await fleet.note_free(within_s=LEASE_S + 0.3)
     figures.conclude()

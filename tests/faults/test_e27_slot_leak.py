@@ -95,7 +95,7 @@ async def test_E27_ablation(nursery: Nursery, tmp_path: Path, unsafe: str) -> No
                 await fleet.served(50)
                 for child in list(fleet.children):
                     await fleet.kill(child)
-                await fleet.note_free()
+                await fleet.note_free(within_s=LEASE_S + 0.3)
                 await fleet.note_log()
             else:
                 await fleet.served(4 * SLOTS)

@@ -81,7 +81,7 @@ async def test_E28_many_waiters(nursery: Nursery, tmp_path: Path) -> None:
 
 
 async def test_E28_ablation_each_slot_wakes_all(nursery: Nursery, tmp_path: Path) -> None:
-    figures, waiters = Figures("E28", ablation="wakes_all"), 300
+    figures, waiters = Figures("E28", ablation="wakes_all"), 150
     with own_valkey() as valkey:
         order = _order(waiters, unsafe=["wakes_all"])
         async with fleet_at(nursery, valkey.url, tmp_path, figures, **order) as fleet:

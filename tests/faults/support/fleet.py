@@ -226,7 +226,7 @@ class Fleet:
         """All slots can be had again within a lease and a second; asked by one of the processes."""
         capacity, began_s, free = self.order["plan"]["pool"]["capacity"], time.monotonic(), 0
         asker = self.children[0] if self.children else await self.born(callers=0)
-        while free < capacity and time.monotonic() < began_s + within_s + 0.5:
+        while free < capacity and time.monotonic() < began_s + within_s + 0.2:
             free = (await asker.ask("free"))["free"]
             await asyncio.sleep(0.02)
         took_s = time.monotonic() - began_s

@@ -19,6 +19,7 @@ from fairlead.engine.ports.gate import (
     Finished,
     GateRefusal,
     Lease,
+    Queued,
     RefusedBy,
     Renewal,
     Wake,
@@ -293,6 +294,26 @@ async def test_a_slot_that_came_free_meanwhile_is_free_on_return(
     store.away = False
     await look(fleet, 2)
     assert len(await fleet[1].take_all(plan)) == 3
+
+
+async def test_who_stands_in_line_is_woken_when_another_counts(fleet: list[Process], store: Store) -> None:
+    process, woken = fleet[0], list[int]()
+    await process.gate.listen(woken.append)
+    plan = Plan(DOMAIN, pool=PoolLimit("p", 1))
+    await process.take(plan)
+    asks = [Ask(plan, holder=Holder(next(_ids), "p"), wait_s=3.0) for _ in range(3)]
+    ids = [ask.holder.lease_id for ask in asks if ask.holder]
+    for ask in asks:
+        assert isinstance(await process.gate.admit(ask), Queued)
+    await process.gate.cancel(asks[0])
+    store.away = True
+    await look([process])
+    assert sorted(woken) == ids[1:]
+    for ask in asks[1:]:
+        assert isinstance(await process.gate.admit(ask), Queued)
+    store.away = False
+    await look([process], 2)
+    assert sorted(woken) == sorted(ids[1:] * 2)
 
 
 async def test_a_size_of_shares_never_reaches_the_store(

@@ -19,6 +19,7 @@ def credential_of(row: Row) -> Credential:
         client_id=row["client_id"],
         endpoint=json.loads(row["endpoint"]),
         settings=json.loads(row["settings"]),
+        version=row["version"],
     )
     return Credential(
         connection=connection,

@@ -22,6 +22,7 @@ from fairlead.engine.ports.gate import (
     Finished,
     FleetGate,
     Lease,
+    Queued,
     Renewal,
     Wake,
 )
@@ -60,6 +61,7 @@ class GuardedGate:
         self._emit = emit
         self._alone: Alone | None = None
         self._held: dict[int, Renewal] = {}
+        self._in_line: set[int] = set()
         self._returning: asyncio.Event | None = None
         self._answers = 0
         self._slow = False
@@ -82,8 +84,8 @@ class GuardedGate:
                 alone = await self._goes_away(error)
             else:
                 self._note(answer)
-                return answer
-        return await alone.admit(ask)
+                return self._followed(ask, answer)
+        return self._followed(ask, await alone.admit(ask))
 
     async def finish(self, finish: Finish) -> Finished:
         """Where the call was admitted, as far as that is there."""
@@ -104,6 +106,8 @@ class GuardedGate:
 
     async def cancel(self, ask: Ask) -> None:
         """Undone where it was asked; what cannot be reached ends by itself."""
+        if ask.holder is not None:
+            self._in_line.discard(ask.holder.lease_id)
         alone = await self._settled()
         if alone is None:
             try:
@@ -133,6 +137,20 @@ class GuardedGate:
             renewal = Renewal(answer.plan.domain, answer.plan.pool, answer.holder, held=True)
             self._held[answer.holder.lease_id] = renewal
 
+    def _followed(self, ask: Ask, answer: Answer) -> Answer:
+        if ask.holder is not None:
+            if isinstance(answer, Queued):
+                self._in_line.add(ask.holder.lease_id)
+            else:
+                self._in_line.discard(ask.holder.lease_id)
+        return answer
+
+    def _wake_all(self) -> None:
+        """Who stands in a line that no longer counts asks again now, not when a lost hint would be missed."""
+        waiting, self._in_line = self._in_line, set()
+        for lease_id in waiting:
+            self._wake(lease_id)
+
     async def _settled(self) -> Alone | None:
         """Who counts now, once a return under way has ended: the fleet (None), or this process alone."""
         if self._returning is not None:
@@ -151,6 +169,7 @@ class GuardedGate:
         self._emit(GateDegraded(safe_text(error)))
         await alone.gate.listen(self._wake)
         await alone.begin()
+        self._wake_all()
         return alone
 
     async def look(self) -> float | None:
@@ -194,6 +213,7 @@ class GuardedGate:
             self._returning.set()
             self._returning = None
         if self._alone is None:
+            self._wake_all()
             self._emit(GateRestored(round(self._clock.monotonic() - alone.since_s, 3)))
 
     def service(self) -> Service:

@@ -39,6 +39,8 @@ class Connection:
     client_id: str
     endpoint: Mapping[str, str]
     settings: Mapping[str, Json]
+    version: int = 1
+    """Grows with every change of it."""
 
 
 @dataclass(frozen=True, slots=True)

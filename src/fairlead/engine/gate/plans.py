@@ -1,0 +1,121 @@
+"""Which limits a call meets: those of its provider's profile, with its connection's settings laid over.
+
+    slots, rate   counted where the vendor counts: per account, so that two connections to one account share
+    quota         per tenant
+    breaker       per connection and host (R33)
+
+All of them lie in one domain, which the profile declares (R22).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from fairlead.engine.ports import Connection
+from fairlead.errors import InputInvalid
+from fairlead.policy.connection_limits import ConnectionLimits, limits_of
+from fairlead.policy.gate.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
+from fairlead.policy.names import shown
+from fairlead.policy.profile import Profile
+from fairlead.policy.profile_limits import Limits
+
+_MOST = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class CallPlan:
+    """The limits of one kind of call, and how its answers are read."""
+
+    plan: Plan
+    dialect: str
+    observe: bool
+
+
+class Plans:
+    """Plans by connection and API; each is made once per version of its connection."""
+
+    def __init__(self, profile: Callable[[str, str | None], Profile]) -> None:
+        self._profile = profile
+        self._made: dict[tuple[UUID, str, str], tuple[int, CallPlan]] = {}
+
+    def of(self, connection: Connection, api: str | None = None, host: str = "") -> CallPlan:
+        """The plan for a call of *api* (default the profile's) to *host*.
+
+        Raises InputInvalid for an API that no limit of the provider names, ConfigInvalid for impossible
+        settings.
+        """
+        limits = self._profile(connection.key.provider, connection.variant).limits
+        api = api or limits.api
+        key = (connection.connection_id, api, host)
+        known = self._made.get(key)
+        if known is not None and known[0] == connection.version:
+            return known[1]
+        if len(self._made) >= _MOST:
+            self._made.clear()
+        made = _made(connection, limits, api, host)
+        self._made[key] = (connection.version, made)
+        return made
+
+
+def _made(connection: Connection, limits: Limits, api: str, host: str) -> CallPlan:
+    tenant, provider = connection.key.tenant, connection.key.provider
+    if api not in limits.apis:
+        raise InputInvalid(
+            f"{shown(api)} is no API of this provider",
+            tenant=tenant,
+            provider=provider,
+            hint=f"it has: {', '.join(sorted(limits.apis))}",
+        )
+    own = limits_of(connection.settings, tenant=tenant, provider=provider)
+    account = connection.account_id or connection.key.bucket
+    counted = provider if limits.domain == "app" else f"{provider}|{account}"
+    plan = Plan(
+        _domain(connection, limits, account),
+        breaker=BreakerRule(
+            f"{provider}|{connection.key.bucket}|{tenant}|{host}",
+            failures=own.breaker_failures,
+            open_s=own.breaker_open_s,
+        ),
+        quota=None if own.tenant_slots is None else QuotaLimit(f"tenant|{tenant}", own.tenant_slots),
+        pool=_pool(own, limits, counted, connection.version),
+        buckets=_buckets(own, limits, api, counted, connection.version),
+        degraded=own.degraded_mode,
+    )
+    return CallPlan(plan, limits.dialect, own.observe)
+
+
+def _domain(connection: Connection, limits: Limits, account: str) -> Domain:
+    provider = connection.key.provider
+    match limits.domain:
+        case "account":
+            return Domain((provider, "account", account))
+        case "app":
+            return Domain((provider, "app", connection.client_id))
+        case _:
+            return Domain(("tenant", connection.key.tenant))
+
+
+def _pool(own: ConnectionLimits, limits: Limits, key: str, version: int) -> PoolLimit | None:
+    capacity = own.concurrency_limit or limits.slots
+    if capacity is None:
+        return None
+    return PoolLimit(
+        key,
+        capacity,
+        promote_s=own.max_wait_s,
+        classes=own.priority_classes,
+        minimum=own.minimum_slots,
+        version=version,
+    )
+
+
+def _buckets(
+    own: ConnectionLimits, limits: Limits, api: str, key: str, version: int
+) -> tuple[BucketLimit, ...]:
+    laid_over = limits.model_copy(update={"calls": {**limits.calls, **own.calls}})
+    return tuple(
+        replace(limit.bucket(f"{key}|{name}", name), version=version)
+        for name, limit in sorted(laid_over.of(api).items())
+    )

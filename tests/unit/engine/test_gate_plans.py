@@ -1,0 +1,120 @@
+"""Which limits a call meets."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from fairlead.engine.gate.plans import Plans
+from fairlead.engine.ports import Connection, ConnectionKey
+from fairlead.errors import ConfigInvalid, InputInvalid
+from fairlead.policy.gate.limit import Degraded, Domain
+from fairlead.policy.profile_load import load_profiles
+
+PROFILES = load_profiles([])
+
+
+def connection(provider: str, number: int = 1, **fields: object) -> Connection:
+    values = {
+        "connection_id": UUID(int=number),
+        "key": ConnectionKey("acme", provider),
+        "variant": None,
+        "account_id": "shop-1",
+        "client_id": "app-1",
+        "endpoint": {},
+        "settings": {},
+        **fields,
+    }
+    return Connection(**values)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def plans() -> Plans:
+    return Plans(lambda provider, variant: PROFILES[provider])
+
+
+def test_each_api_meets_its_own_limits(plans: Plans) -> None:
+    shop = connection("shopify")
+    rest, graphql = plans.of(shop).plan, plans.of(shop, "graphql").plan
+    assert [(limit.name, limit.capacity, limit.per_s) for limit in rest.buckets] == [("requests", 40, 2)]
+    assert [(limit.name, limit.capacity, limit.per_s) for limit in graphql.buckets] == [("points", 1000, 50)]
+    assert rest.domain == graphql.domain == Domain(("tenant", "acme"))
+    assert rest.pool is None, "slots only where they are asked for"
+
+
+def test_netsuite_counts_calls_in_flight_per_account(plans: Plans) -> None:
+    one, other = connection("netsuite"), connection("netsuite", 2, key=ConnectionKey("beta", "netsuite"))
+    plan, same = plans.of(one).plan, plans.of(other).plan
+    assert plan.domain == same.domain == Domain(("netsuite", "account", "shop-1"))
+    assert plan.pool is not None
+    assert same.pool is not None
+    assert (plan.pool.key, plan.pool.capacity) == (same.pool.key, 5)
+    assert plan.buckets == ()
+    assert plan.breaker != same.breaker
+
+
+def test_an_apps_limit_is_one_for_all_its_accounts(plans: Plans) -> None:
+    overlay = PROFILES["hubspot"].overlay({"limits": {"domain": "app"}})
+    app_wide = Plans(lambda provider, variant: overlay)
+    one = app_wide.of(connection("hubspot")).plan
+    other = app_wide.of(connection("hubspot", 2, account_id="shop-2")).plan
+    assert one.domain == other.domain
+    assert [limit.key for limit in one.buckets] == [limit.key for limit in other.buckets]
+
+
+def test_settings_of_the_connection_lie_over_the_profile(plans: Plans) -> None:
+    settings = {
+        "concurrency_limit": 3,
+        "calls": {"requests": {"limit": 600, "window_s": 60.0}},
+        "tenant_slots": 2,
+        "priority_classes": 3,
+        "minimum_slots": {"1": 1},
+        "degraded_mode": "closed",
+        "max_wait_s": 60.0,
+        "breaker_failures": 3,
+        "observe": True,
+        "of_others": "left alone",
+    }
+    made = plans.of(connection("shopify", settings=settings, version=7))
+    plan = made.plan
+    assert plan.pool is not None
+    assert (plan.pool.capacity, plan.pool.version, plan.pool.classes, plan.pool.minimum) == (3, 7, 3, {1: 1})
+    assert plan.pool.promote_s == 60
+    assert plan.quota is not None
+    assert plan.quota.capacity == 2
+    (bucket,) = plan.buckets
+    assert (bucket.capacity, bucket.per_s, bucket.version) == (60, 9, 7)
+    assert plan.breaker is not None
+    assert plan.breaker.failures == 3
+    assert plan.degraded is Degraded.CLOSED
+    assert made.observe
+
+
+def test_a_plan_is_made_once_per_version(plans: Plans) -> None:
+    first = plans.of(connection("shopify"))
+    assert plans.of(connection("shopify")) is first
+    assert plans.of(connection("shopify", version=2)) is not first
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"concurrency_limit": 0},
+        {"concurrency_limit": "5"},
+        {"concurrency_limit": 2, "minimum_slots": {"1": 3}},
+        {"minimum_slots": {"1": 1}},
+        {"calls": {"requests": {"capacity": 40.0}}},
+        {"calls": {"requests": {"capacity": 40.0, "per_s": 2.0, "limit": 4.0, "window_s": 1.0}}},
+        {"degraded_mode": "hopeful"},
+        {"priority_classes": 10},
+    ],
+)
+def test_impossible_settings_are_told_by_name(plans: Plans, settings: dict[str, object]) -> None:
+    with pytest.raises(ConfigInvalid, match=r"acme.*shopify.*hint: "):
+        plans.of(connection("shopify", settings=settings))
+
+
+def test_an_unknown_api_is_told_what_there_is(plans: Plans) -> None:
+    with pytest.raises(InputInvalid, match="hint: it has: graphql, rest"):
+        plans.of(connection("shopify"), "soap")
