@@ -24,9 +24,10 @@ pytestmark = pytest.mark.slow
 
 PROCESSES = 3
 ROUNDS = sized(1, 5)
-STALL_S = sized(1.2, 10.0)
-WAYS = sized(("pause", "frozen"), ("pause", "asleep", "frozen"))
+STALL_S = sized(2.2, 10.0)  # longer than a lease and its notice: the shares count
+WAYS = sized(("frozen",), ("pause", "asleep", "frozen"))
 PEAK_CALLS = 60
+ABLATION_STALLS = 4  # at most; the first mostly does
 RESUME_BOUND_S = 5.0
 OVERLAP_S = 0.5  # R27: at each stall, while some are back already and some are not
 
@@ -91,4 +92,21 @@ async def test_E23_ablation_nothing_is_owed(nursery: Nursery, tmp_path: Path) ->
             await _stalls(fleet, valkey, ("pause",), 1.7)
             await fleet.rest()
             fleet.note_rate(limit, overlap_s=OVERLAP_S)
+    figures.conclude()
+
+
+async def test_E23_ablation_who_is_back_first_takes_all(nursery: Nursery, tmp_path: Path) -> None:
+    """The store knows nothing of the slots that others gave themselves, until they are back."""
+    figures = Figures("E23", ablation="no_share_on_return")
+    order = {"work_s": [0.3, 0.5], "unsafe": ["no_share_on_return"]}
+    with own_valkey() as valkey:
+        async with fleet_at(nursery, valkey.url, tmp_path, figures, **order) as fleet:
+            await fleet.all_born(PROCESSES)
+            for _ in range(ABLATION_STALLS):
+                await fleet.served(len(fleet.upstream.calls) + 1)
+                await _stall(valkey, "pause", STALL_S)
+                await fleet.back(time.monotonic())
+                if fleet.upstream.over:
+                    break
+            fleet.note_upstream()
     figures.conclude()

@@ -148,14 +148,14 @@ class _Caller:
         self._reply({"number": asked["number"]})
 
     def _count_asks(self) -> None:
-        admit = self._house.redis.admit
+        admit = self._house.gate.admit
 
         async def counted(ask: Ask) -> Answer:
             if ask.plan is self._plan:
                 self._asks += 1
             return await admit(ask)
 
-        self._house.redis.admit = counted  # type: ignore[method-assign]
+        self._house.gate.admit = counted  # type: ignore[method-assign]
 
     def _reply(self, answer: dict[str, Any]) -> None:
         self._writer.write(json.dumps(answer).encode() + b"\n")

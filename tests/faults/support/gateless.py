@@ -6,6 +6,7 @@ clock_unwatched  the server's clock may jump, and nobody minds
 no_reaping       a lease never ends by itself
 no_renewals      slots under running calls are not renewed
 no_debts         what was spent without the store is not told to it
+no_share_on_return  who is back first takes what slots there seem to be
 no_undo          what nobody waits for any more is not given back
 careless_link    a cancelled ask leaves its answer to the next one
 wakes_all        each slot that comes free wakes all who wait
@@ -27,6 +28,7 @@ from fairlead.adapters.redis.gate import RedisGate
 from fairlead.adapters.redis.link import Link
 from fairlead.adapters.redis.scripts import Script, assemble
 from fairlead.engine.gate.alone import Alone
+from fairlead.engine.gate.guarded import GuardedGate
 from fairlead.engine.gate.keeper import Keeper
 from fairlead.engine.ports.gate import Answer, Ask, Finish, Finished
 
@@ -41,12 +43,12 @@ SCRIPTS: dict[str, tuple[Change, ...]] = {
     ),
     "no_run_id": (("hello", "        birth, grants_from = now, now + lease_us\n", ""),),
     "clock_unwatched": (("clock", "if expected_us > 0 and", "if false and"),),
-    "no_reaping": (("pool", "if count == 0 or now < marker.reap_from then", "if true then"),),
+    "no_reaping": (("pool", "elseif set.first_end <= now then", "elseif false then"),),
     "wakes_all": (
         (
-            "pool",
-            "    local served = false\n",
-            "    local served = false\n"
+            "line",
+            "        local served = false\n",
+            "        local served = false\n"
             "    for _, one in ipairs(redis.call('ZRANGE', pool.alive, 0, -1)) do\n"
             "        redis.call('PUBLISH', PREFIX .. 'g:' .. field(one, 2), field(one, 1))\n"
             "    end\n",
@@ -94,6 +96,10 @@ def _no_debts() -> None:
     Alone.debts = lambda _alone: iter(())  # type: ignore[method-assign]
 
 
+def _no_share_on_return() -> None:
+    GuardedGate._beyond_share = lambda _gate, _ask: None  # type: ignore[method-assign]
+
+
 def leaves_it(_gate: RedisGate, _item: object, _told: bytes) -> None:
     """In place of undoing what nobody waits for any more."""
 
@@ -138,6 +144,7 @@ def _any_policy() -> None:
 _CODE: dict[str, Callable[[], None]] = {
     "no_renewals": _no_renewals,
     "no_debts": _no_debts,
+    "no_share_on_return": _no_share_on_return,
     "no_undo": _no_undo,
     "any_policy": _any_policy,
 }

@@ -275,6 +275,7 @@ async def test_the_store_learns_who_holds_what(
     assert [len(one) for one in held] == [1, 1, 1, 1]
     store.away = False
     await look(fleet, 2)
+    await clock.advance(1)
     assert isinstance(await fleet[0].take(plan), GateRefusal)
     await fleet[0].gate.finish(Finish(held[0][0]))
     assert isinstance(await fleet[1].take(plan), Admitted)
@@ -294,6 +295,27 @@ async def test_a_slot_that_came_free_meanwhile_is_free_on_return(
     store.away = False
     await look(fleet, 2)
     assert len(await fleet[1].take_all(plan)) == 3
+
+
+async def test_who_is_back_first_leaves_the_others_their_shares(
+    fleet: list[Process], store: Store, clock: ManualClock
+) -> None:
+    """The store knows nothing of their slots until they are back, too."""
+    plan = Plan(DOMAIN, pool=PoolLimit("p", 8, lease_s=30))
+    store.away = True
+    await look(fleet)
+    await clock.advance(31)
+    held = [await process.take_all(plan) for process in fleet]
+    assert [len(one) for one in held] == [2, 2, 2, 2]
+    store.away = False
+    await look(fleet[:1], 2)
+    assert await fleet[0].take(plan) == GateRefusal(RefusedBy.RECOVERY, 1.0)
+    await fleet[0].gate.finish(Finish(held[0].pop()))
+    assert len(await fleet[0].take_all(plan)) == 1
+    await look(fleet[1:], 2)
+    await clock.advance(1)
+    await fleet[1].gate.finish(Finish(held[1].pop()))
+    assert len(await fleet[0].take_all(plan)) == 1, "now the limits are the fleet's again"
 
 
 async def test_who_stands_in_line_is_woken_when_another_counts(fleet: list[Process], store: Store) -> None:

@@ -21,8 +21,10 @@ from fairlead.engine.ports.gate import (
     Finish,
     Finished,
     FleetGate,
+    GateRefusal,
     Lease,
     Queued,
+    RefusedBy,
     Renewal,
     Wake,
 )
@@ -30,6 +32,8 @@ from fairlead.engine.services.service import Service
 from fairlead.engine.timing import TimeLimit
 from fairlead.errors import GateUnavailable
 from fairlead.events import Emit
+from fairlead.policy.gate.limit import Domain, Plan
+from fairlead.policy.gate.pool import Holder
 from fairlead.policy.gate.share import Share
 from fairlead.policy.safe import safe_text
 
@@ -38,6 +42,9 @@ ANSWER_S = 0.8
 SLOW_S = 0.5
 LOOK_S = 0.2
 ANSWERS_TO_RETURN = 2
+SHARED_S = 1.0
+"""After an absence as long as a lease, a process takes no more slots than its share for so long: by then the
+others are back, too, and the store knows what they hold."""
 
 
 class GuardedGate:
@@ -62,6 +69,8 @@ class GuardedGate:
         self._alone: Alone | None = None
         self._held: dict[int, Renewal] = {}
         self._in_line: set[int] = set()
+        self._returned_s, self._away_s = -SHARED_S, 0.0
+        self._taken: dict[tuple[Domain, str], set[int]] = {}
         self._returning: asyncio.Event | None = None
         self._answers = 0
         self._slow = False
@@ -78,6 +87,8 @@ class GuardedGate:
         """By the fleet's counts, or by this process's share of them."""
         alone = await self._settled()
         if alone is None:
+            if (early := self._beyond_share(ask)) is not None:
+                return self._followed(ask, early)
             try:
                 answer = await self._fleet.admit(ask)
             except GateUnavailable as error:
@@ -92,6 +103,7 @@ class GuardedGate:
         admitted = finish.admitted
         alone = await self._settled()
         held = self._held.pop(admitted.holder.lease_id, None) if admitted.holder is not None else None
+        self._forget(admitted.plan, admitted.holder)
         if alone is None:
             if admitted.local:  # of an outage that has ended: the store was told of its slot, and of its cost
                 finish = replace(finish, actual={}, observed={})
@@ -106,8 +118,7 @@ class GuardedGate:
 
     async def cancel(self, ask: Ask) -> None:
         """Undone where it was asked; what cannot be reached ends by itself."""
-        if ask.holder is not None:
-            self._in_line.discard(ask.holder.lease_id)
+        self._forget(ask.plan, ask.holder)
         alone = await self._settled()
         if alone is None:
             try:
@@ -138,12 +149,31 @@ class GuardedGate:
             self._held[answer.holder.lease_id] = renewal
 
     def _followed(self, ask: Ask, answer: Answer) -> Answer:
-        if ask.holder is not None:
-            if isinstance(answer, Queued):
-                self._in_line.add(ask.holder.lease_id)
-            else:
-                self._in_line.discard(ask.holder.lease_id)
+        if isinstance(answer, Queued) and ask.holder is not None:
+            self._in_line.add(ask.holder.lease_id)
+        elif isinstance(answer, Admitted) and ask.holder is not None:
+            self._in_line.discard(ask.holder.lease_id)
+        else:
+            self._forget(ask.plan, ask.holder)
         return answer
+
+    def _forget(self, plan: Plan, holder: Holder | None) -> None:
+        if holder is not None:
+            self._in_line.discard(holder.lease_id)
+            if plan.pool is not None:
+                self._taken.get((plan.domain, plan.pool.key), set()).discard(holder.lease_id)
+
+    def _beyond_share(self, ask: Ask) -> GateRefusal | None:
+        """Just back: what is held and asked for may not pass our share while others may keep to theirs."""
+        left_s = self._returned_s + SHARED_S - self._clock.monotonic()
+        pool = ask.plan.pool
+        if left_s <= 0 or pool is None or ask.holder is None or self._away_s + SHARED_S < pool.lease_s:
+            return None
+        taken = self._taken.setdefault((ask.plan.domain, pool.key), set())
+        if ask.holder.lease_id not in taken and len(taken) >= self._share().slots(pool.capacity):
+            return GateRefusal(RefusedBy.RECOVERY, left_s)
+        taken.add(ask.holder.lease_id)
+        return None
 
     def _wake_all(self) -> None:
         """Who stands in a line that no longer counts asks again now, not when a lost hint would be missed."""
@@ -207,6 +237,11 @@ class GuardedGate:
             await asyncio.gather(self._fleet.renew(adopted), *ends)
             self._held = {renewal.holder.lease_id: replace(renewal, adopt=False) for renewal in adopted}
             self._alone = None
+            self._returned_s, self._taken = self._clock.monotonic(), {}
+            self._away_s = self._returned_s - alone.since_s
+            for renewal in adopted:
+                taken = self._taken.setdefault((renewal.domain, renewal.pool.key), set())
+                taken.add(renewal.holder.lease_id)
         except GateUnavailable:
             self._answers = 0
         finally:
@@ -214,7 +249,7 @@ class GuardedGate:
             self._returning = None
         if self._alone is None:
             self._wake_all()
-            self._emit(GateRestored(round(self._clock.monotonic() - alone.since_s, 3)))
+            self._emit(GateRestored(round(self._away_s, 3)))
 
     def service(self) -> Service:
         """The looks, as a background service."""
