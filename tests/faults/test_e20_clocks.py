@@ -29,7 +29,7 @@ pytestmark = [
 PROCESSES = 3
 TEN_MINUTES_S = 600.0
 JUMPS_S = sized((TEN_MINUTES_S, -TEN_MINUTES_S), (TEN_MINUTES_S, -TEN_MINUTES_S, 0.0, 3.0, 0.0) * 4)
-PEAK_CALLS = 60
+PEAK_CALLS = 30
 LONGEST_WAIT_S = 10.0
 """No caller is told of a longer one: a turn lies at most a bucket's fill and the others' turns ahead."""
 

@@ -23,8 +23,8 @@ pytestmark = pytest.mark.slow
 
 PROCESSES = 3
 KILLS = sized(1, 12)
-DOWN_S = sized(1.2, 5.0)
-PEAK_CALLS = 60
+DOWN_S = sized(1.0, 5.0)
+PEAK_CALLS = 30
 NOTICED_S = 1.0
 RESUME_BOUND_S = 5.0
 OVERLAP_S = 0.5  # R27: while some know already and some do not

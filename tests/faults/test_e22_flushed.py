@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 PROCESSES = 3
 FLUSHES = sized(1, 30)
-PEAK_CALLS = 20
+PEAK_CALLS = 10
 RESUME_BOUND_S = 5.0
 
 

@@ -98,6 +98,6 @@ async def test_E27_ablation(nursery: Nursery, tmp_path: Path, unsafe: str) -> No
                 await fleet.note_free(within_s=LEASE_S + 0.3)
                 await fleet.note_log()
             else:
-                await fleet.served(4 * SLOTS)
+                await fleet.served(3 * SLOTS)
                 fleet.note_upstream()
     figures.conclude()
