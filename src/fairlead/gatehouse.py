@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from uuid import UUID
 
+from fairlead.adapters.local.absent import AbsentStore
 from fairlead.adapters.local.gate import LocalGate
 from fairlead.adapters.redis.gate import RedisGate
 from fairlead.clock import Clock, Draw
 from fairlead.engine.gate.admission import Admissions
+from fairlead.engine.gate.entrance import Entrance, ReadConnection
+from fairlead.engine.gate.fleet import FleetSize
 from fairlead.engine.gate.guarded import GuardedGate
 from fairlead.engine.gate.keeper import Keeper
+from fairlead.engine.gate.plans import Plans
+from fairlead.engine.ports import SessionStore
 from fairlead.engine.services.service import Service
 from fairlead.events import Emit
 from fairlead.ids import Ids
 from fairlead.policy.gate.key import Keyspace
 from fairlead.policy.gate.limit import MICRO
 from fairlead.policy.gate.share import Share
+from fairlead.policy.profile import Profile
 from fairlead.secret import Secret
 
 ALONE = Share(1, 0)
@@ -27,14 +35,14 @@ class GateSettings:
     """How one process uses the gate.
 
     *prefix* begins all keys. *new*: this installation never granted a slot. *lease_s*: the longest lease of
-    a slot. *events*: how many events of a pool are kept; *spends*: of a bucket (default none).
+    a slot. *events*: how many events of a pool are kept (default: only rare ones are); *spends*: of a bucket.
     """
 
     prefix: str = "fairlead"
     new: bool = False
     lease_s: float = 30.0
     beat_s: float = 3.0
-    events: int = 100
+    events: int = 0
     spends: int = 0
 
 
@@ -43,7 +51,7 @@ class Gatehouse:
 
     def __init__(
         self,
-        url: Secret,
+        url: Secret | None,
         *,
         process: str,
         clock: Clock,
@@ -53,23 +61,14 @@ class Gatehouse:
         share: Callable[[], Share] = lambda: ALONE,
         settings: GateSettings = GateSettings(),
     ) -> None:
-        """Connects nothing yet. ConfigInvalid where *url* is no URL."""
+        """Connects nothing yet. ConfigInvalid where *url* is no URL; None: there is no Redis."""
 
         def now_us() -> int:
             return round(clock.monotonic() * MICRO)
 
-        self.redis = RedisGate(
-            url,
-            clock=clock,
-            process=process,
-            keys=Keyspace(settings.prefix),
-            new=settings.new,
-            lease_s=settings.lease_s,
-            events=settings.events,
-            spends=settings.spends,
-        )
+        self._store = AbsentStore() if url is None else _redis(url, process, clock, settings)
         self.gate = GuardedGate(
-            self.redis,
+            self._store,
             lambda: LocalGate(now_us, birth_us=now_us()),
             share=share,
             clock=clock,
@@ -90,4 +89,64 @@ class Gatehouse:
     async def close(self) -> None:
         """Once nothing is admitted any more: let the last endings through, and let go."""
         await self.keeper.drained()
-        await self.redis.close()
+        await self._store.close()
+
+
+class GateRooms:
+    """The gate as a runtime uses it: the way in by connection, and the services beside."""
+
+    def __init__(
+        self,
+        url: Secret | None,
+        settings: GateSettings,
+        *,
+        sessions: SessionStore,
+        session_id: Callable[[], UUID | None],
+        read: ReadConnection,
+        profile: Callable[[str, str | None], Profile],
+        clock: Clock,
+        draw: Draw,
+        ids: Ids,
+        emit: Emit,
+    ) -> None:
+        self.fleet = FleetSize(sessions, session_id, clock=clock)
+        self.house = Gatehouse(
+            url,
+            process=str(session_id()),
+            clock=clock,
+            draw=draw,
+            ids=ids,
+            emit=emit,
+            share=lambda: self.fleet.share,
+            settings=settings,
+        )
+        self.entrance = Entrance(read, Plans(profile), self.house.admissions, clock=clock, emit=emit)
+        self._services = [*self.house.services(), self.fleet.service(draw=draw, emit=emit)]
+        self._running: list[asyncio.Task[None]] = []
+
+    async def open(self) -> None:
+        """From now on what is admitted is kept."""
+        await self.house.open()
+        self._running = [
+            asyncio.create_task(service.run(), name=f"fairlead-{service.name}") for service in self._services
+        ]
+
+    async def close(self) -> None:
+        """Give back what is left, and end."""
+        for service in self._services:
+            service.stop()
+        await asyncio.gather(*self._running)
+        await self.house.close()
+
+
+def _redis(url: Secret, process: str, clock: Clock, settings: GateSettings) -> RedisGate:
+    return RedisGate(
+        url,
+        clock=clock,
+        process=process,
+        keys=Keyspace(settings.prefix),
+        new=settings.new,
+        lease_s=settings.lease_s,
+        events=settings.events,
+        spends=settings.spends,
+    )

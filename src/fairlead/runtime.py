@@ -24,7 +24,6 @@ from fairlead.adapters.local.memory import SystemMemory
 from fairlead.adapters.local.process import LocalProcesses
 from fairlead.adapters.local.system import SystemClock, SystemIds, draw
 from fairlead.adapters.postgres.audit import PostgresAuditStore
-from fairlead.adapters.postgres.callers import PostgresCallerJobs
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
 from fairlead.adapters.postgres.data_keys import PostgresKeyStore
 from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
@@ -46,7 +45,7 @@ from fairlead.engine.dead_letter import DeadLetterProcessor
 from fairlead.engine.executor import Executor
 from fairlead.engine.handler import Handler
 from fairlead.engine.notices import Notices
-from fairlead.engine.ports import CallerJobs, Schedule
+from fairlead.engine.ports import Schedule
 from fairlead.engine.schedules import Schedules
 from fairlead.engine.services.heartbeat import Heartbeat
 from fairlead.engine.services.lanes import LaneKeeper
@@ -66,8 +65,9 @@ from fairlead.engine.token.settle import Settler
 from fairlead.engine.token.unknown import UnknownOutcomes
 from fairlead.engine.worker import Worker
 from fairlead.errors import MigrationNeeded, Refused
+from fairlead.gatehouse import GateRooms, GateSettings
 from fairlead.ground import database_settings, master_ring
-from fairlead.ids import Ids
+from fairlead.outside import caller_jobs
 from fairlead.secret import Secret
 from fairlead.settings import Settings
 
@@ -80,23 +80,6 @@ class Roles:
 
     worker: bool = True
     scheduler: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Outside:
-    """What works without a Runtime: ids, and jobs stored through connections that their callers bring."""
-
-    ids: Ids
-    callers: CallerJobs
-
-
-def outside(settings: Settings) -> Outside:
-    """Made of the settings alone; nothing is connected."""
-    return Outside(SystemIds(), _caller_jobs(settings, settings.database.schema_name))
-
-
-def _caller_jobs(settings: Settings, schema: str | None) -> CallerJobs:
-    return PostgresCallerJobs(schema=schema, bound=settings.retention.dead_letter_bound)
 
 
 class Runtime:
@@ -153,12 +136,14 @@ class Runtime:
         self._stack.push_async_callback(self.database.close)
 
     async def _database_url(self) -> Secret:
-        given = self.settings.database.url
+        given, redis = self.settings.database.url, self.settings.redis.url
+        self.redis_url = Secret(redis.get_secret_value()) if redis else None
         if given is not None:
             return Secret(given.get_secret_value())
         servers = EmbeddedServers(self.settings.home / "servers")
         endpoints = await asyncio.to_thread(servers.start)
         self._stack.callback(servers.release)
+        self.redis_url = self.redis_url or Secret(endpoints.redis_url)
         return Secret(endpoints.database_url)
 
     async def _check_schema(self, *, apply: bool) -> None:
@@ -172,19 +157,16 @@ class Runtime:
     # ---- wire ----------------------------------------------------------------------------------
 
     async def _wire(self, handlers: Iterable[Handler], subscribers: Subscribers) -> None:
-        self.jobs = PostgresJobStore(
-            self.database,
-            self.ids,
-            bound=self.settings.retention.dead_letter_bound,
-            notify=not self.settings.database.pooler,
-        )
+        notify = not self.settings.database.pooler
+        bound = self.settings.retention.dead_letter_bound
+        self.jobs = PostgresJobStore(self.database, self.ids, bound=bound, notify=notify)
         self._stack.push_async_callback(self.jobs.close)
-        self.callers = _caller_jobs(self.settings, self.database.schema)
-        self.lanes = PostgresLaneStore(self.database, notify=not self.settings.database.pooler)
+        self.callers = caller_jobs(self.settings, self.database.schema)
+        self.lanes = PostgresLaneStore(self.database, notify=notify)
         self.sessions = PostgresSessionStore(self.database, self.ids)
-        self.duties = PostgresDutyStore(self.database, notify=not self.settings.database.pooler)
+        self.duties = PostgresDutyStore(self.database, notify=notify)
         self.schedules = Schedules(self.duties, self.jobs, ids=self.ids)
-        self.dead_letters = PostgresDeadLetterStore(self.database, notify=not self.settings.database.pooler)
+        self.dead_letters = PostgresDeadLetterStore(self.database, notify=notify)
         self.audit = PostgresAuditStore(self.database)
         self.key_store = PostgresKeyStore(self.database)
         self.credentials = PostgresCredentialStore(self.database)
@@ -197,6 +179,7 @@ class Runtime:
         await self.vault.check()
         await self._open_session()
         await self._wire_tokens()
+        await self._wire_gate()
         self._wire_jobs(handlers, subscribers)
 
     async def _open_session(self) -> None:
@@ -272,6 +255,22 @@ class Runtime:
     def refresh_settings(self) -> RefreshSettings:
         """The coordinator's numbers."""
         return translate.refresh_settings(self.settings)
+
+    async def _wire_gate(self) -> None:
+        self.gate = GateRooms(
+            self.redis_url,
+            GateSettings(prefix=self.settings.redis.prefix),
+            sessions=self.sessions,
+            session_id=lambda: self.heartbeat.session_id,
+            read=self.connections.described,
+            profile=self.profiles.profile,
+            clock=self.clock,
+            draw=draw,
+            ids=self.ids,
+            emit=self.bus.emit,
+        )
+        await self.gate.open()
+        self._stack.push_async_callback(self.gate.close)
 
     def _wire_jobs(self, handlers: Iterable[Handler], subscribers: Subscribers) -> None:
         self.token_jobs = TokenJobs(

@@ -41,6 +41,11 @@ class Redis(Table):
     """Redis 6.2 or newer, or Valkey: what may be lost."""
 
     url: SecretStr | None = Field(None, description="URL. Default none: the embedded one is started.")
+    prefix: str = Field(
+        "fairlead",
+        pattern=r"\A[A-Za-z0-9_-]{1,64}\z",
+        description="Begins every key: installations that share a server need one each. Default fairlead.",
+    )
 
 
 class Vault(Table):

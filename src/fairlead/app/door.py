@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -20,11 +21,14 @@ from fairlead.app.stores import Stores
 from fairlead.app.sync import SyncFairlead
 from fairlead.app.threads import Threads
 from fairlead.config import Config, load
+from fairlead.engine.gate.admission import Passage
+from fairlead.engine.gate.entrance import CallWish
 from fairlead.engine.ports import CallerJobs, ConnectionKey, NewJob
 from fairlead.errors import ConfigInvalid, FairleadError
+from fairlead.outside import Outside, outside
 from fairlead.policy.safe import safe_text
 from fairlead.policy.token import PublicToken
-from fairlead.runtime import Outside, Roles, Runtime, outside
+from fairlead.runtime import Roles, Runtime
 
 
 class Fairlead(Declaring):
@@ -113,6 +117,33 @@ class Fairlead(Declaring):
         Without it, one that lasts for more than a minute will do, and is refreshed only otherwise (T6).
         """
         return await self._stores.reader.newer(ConnectionKey(tenant, provider, bucket), newer_than)
+
+    # ---- calls ---------------------------------------------------------------------------------
+
+    def admission(
+        self,
+        tenant: str,
+        provider: str,
+        bucket: str = "default",
+        *,
+        api: str | None = None,
+        cost: float | None = None,
+        wait_s: float | None = None,
+        host: str = "",
+    ) -> AbstractAsyncContextManager[Passage]:
+        """Leave to make one call within every limit of a connection, for as long as the block lasts.
+
+            async with fl.admission("acme", "shopify", api="graphql", cost=52) as passage:
+                response = await ...
+                passage.heard(Reply(response.status, headers, body))
+
+        *api*: which of the provider's APIs (default its usual one). *cost*: units of its limit (default 1).
+        *wait_s*: how long it may wait here, default 2. Raises GateClosed with ``retry_after_s``; a job that
+        lets it pass goes back into its place until its turn, and burns no attempt. SlotLost ends a block
+        whose slot was lost. NotFound where there is no such connection.
+        """
+        wish = CallWish(ConnectionKey(tenant, provider, bucket), api, host, cost, None, wait_s)
+        return self.runtime.gate.entrance.enter(wish)
 
     # ---- storing jobs --------------------------------------------------------------------------
 

@@ -11,7 +11,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
-from fairlead.engine.ports import ConnectionKey, Credential, Json, Lifetime, NewCredential, SealContext
+from fairlead.engine.ports import (
+    Connection,
+    ConnectionKey,
+    Credential,
+    Json,
+    Lifetime,
+    NewCredential,
+    SealContext,
+)
 from fairlead.engine.token.parts import PAYLOAD_FIELD, Rooms, payload_context
 from fairlead.engine.token.settle import NEVER, lifetime_of
 from fairlead.engine.token.stored import Stored, decode_stored, encode_stored
@@ -209,6 +217,11 @@ class Connections:
         if profile.account.param is not None and profile.account.param in endpoint:
             return profile.canonical_account(endpoint[profile.account.param])
         return profile.canonical_account(grant.account_id) if grant.account_id else None
+
+    async def described(self, key: ConnectionKey) -> Connection | None:
+        """What rarely changes of a connection; None where there is none."""
+        credential = await self._rooms.store.read(key)
+        return None if credential is None else credential.connection
 
     async def get(self, key: ConnectionKey) -> ConnectionView:
         """The connection; NotFound where there is none."""

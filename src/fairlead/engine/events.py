@@ -175,3 +175,25 @@ class GateSlow(Event):
     name = "gate_slow"
     level = "warning"
     took_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class GateWouldRefuse(Event):
+    """A connection in observe mode: this call would have been refused, and was let through."""
+
+    name = "gate_would_refuse"
+    tenant: str
+    provider: str
+    reason: str
+    retry_after_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TenantRapid(Event):
+    """A tenant asked *refused* times within a second for what it was refused; it is put off locally."""
+
+    name = "tenant_rapid"
+    level = "warning"
+    tenant: str
+    provider: str
+    refused: int

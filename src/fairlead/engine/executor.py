@@ -18,7 +18,7 @@ from uuid import UUID
 
 from fairlead.clock import Clock, Draw
 from fairlead.engine.events import GroupNotPaused, GroupPaused
-from fairlead.engine.handler import AskedPause, Handler, JobContext, by_kind
+from fairlead.engine.handler import AskedPause, Handler, JobContext, by_kind, current_job
 from fairlead.engine.holds import Holds, Pauses
 from fairlead.engine.ports import (
     Cancelled,
@@ -131,6 +131,7 @@ class Executor:
     async def _tried(
         self, handler: Handler, context: JobContext, limit: TimeLimit, started: float
     ) -> asked.Outcome:
+        running = current_job.set(context)
         try:
             async with limit:
                 result = await handler.run(context)
@@ -145,6 +146,8 @@ class Executor:
             if limit.expired:  # whatever the cut-off handler made of it
                 return asked.Retry(job_timeout(self._now() - started, handler.timeout_s))
             return self._failed(error)
+        finally:
+            current_job.reset(running)
 
     def _now(self) -> float:
         return self._clock.monotonic()

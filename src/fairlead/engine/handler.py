@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
@@ -28,6 +29,10 @@ class AskedPause:
     scope: Scope | None
     for_s: float
     reason: str
+
+
+current_job: ContextVar[JobContext | None] = ContextVar("fairlead_job", default=None)
+"""The run that this code is a part of; None outside of jobs."""
 
 
 class JobContext:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 from fairlead.clock import Clock, Draw
 from fairlead.engine.gate.keeper import Keeper
+from fairlead.engine.gate.learn import learnt
 from fairlead.engine.ports.gate import (
     Admitted,
     Answer,
@@ -32,9 +33,11 @@ from fairlead.engine.ports.gate import (
     Queued,
     RefusedBy,
 )
-from fairlead.engine.timing import heard
+from fairlead.engine.timing import heard as waited_for
 from fairlead.errors import GateClosed, GateUnavailable, SlotLost
 from fairlead.ids import Ids
+from fairlead.policy.feedback.dialect import heard
+from fairlead.policy.feedback.reply import Reply
 from fairlead.policy.gate.breaker import Health
 from fairlead.policy.gate.limit import Plan
 from fairlead.policy.gate.pool import Holder
@@ -84,6 +87,7 @@ class Passage:
     health: Health = Health.NEUTRAL
     actual: dict[int, float] = field(default_factory=dict)
     observed: dict[int, Observation] = field(default_factory=dict)
+    dialect: str = "standard"
 
     @property
     def fence(self) -> int:
@@ -93,6 +97,12 @@ class Passage:
     def unsent(self) -> None:
         """Nothing was sent: what was taken of the buckets goes back."""
         self.actual = dict.fromkeys(range(len(self.admitted.spent)), 0.0)
+
+    def heard(self, reply: Reply, *, now_epoch_s: float | None = None) -> None:
+        """What the provider's answer says of its limits and of its health; 5xx is an outage of it."""
+        from_answer = learnt(self.admitted.plan, heard(self.dialect, reply, now_epoch_s=now_epoch_s))
+        self.told(Health.UNHEALTHY if reply.status >= 500 else Health.HEALTHY, from_answer.observed)
+        self.actual.update(from_answer.actual)
 
     def told(self, health: Health, observed: Mapping[int, Observation] | None = None) -> None:
         """What the answer told of the destination and of its limits."""
@@ -178,7 +188,7 @@ class Admissions:
             case Booked(delay_s) if delay_s <= left_s:
                 await self._clock.sleep(delay_s)
             case Queued() if left_s > 0:
-                await heard(line, self._clock, min(left_s, AGAIN_S * (0.6 + 0.4 * self._draw())))
+                await waited_for(line, self._clock, min(left_s, AGAIN_S * (0.6 + 0.4 * self._draw())))
             case GateRefusal(RefusedBy.BREAKER | RefusedBy.RECOVERY, float(delay_s)) if delay_s <= left_s:
                 await self._clock.sleep(delay_s * (1 + 0.1 * self._draw()))
             case _:

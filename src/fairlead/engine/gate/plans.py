@@ -16,6 +16,7 @@ from uuid import UUID
 from fairlead.engine.ports import Connection
 from fairlead.errors import InputInvalid
 from fairlead.policy.connection_limits import ConnectionLimits, limits_of
+from fairlead.policy.gate.key import digest
 from fairlead.policy.gate.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.names import shown
 from fairlead.policy.profile import Profile
@@ -31,6 +32,8 @@ class CallPlan:
     plan: Plan
     dialect: str
     observe: bool
+    mark: int
+    """Tells plans apart in every process alike."""
 
 
 class Plans:
@@ -83,7 +86,12 @@ def _made(connection: Connection, limits: Limits, api: str, host: str) -> CallPl
         buckets=_buckets(own, limits, api, counted, connection.version),
         degraded=own.degraded_mode,
     )
-    return CallPlan(plan, limits.dialect, own.observe)
+    return CallPlan(plan, limits.dialect, own.observe, _mark(plan))
+
+
+def _mark(plan: Plan) -> int:
+    named = (*plan.domain.parts, *(bucket.key for bucket in plan.buckets))
+    return int.from_bytes(digest(named).encode()[:8], "big")
 
 
 def _domain(connection: Connection, limits: Limits, account: str) -> Domain:

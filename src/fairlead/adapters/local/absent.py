@@ -1,0 +1,47 @@
+"""In the place of a store that nobody set up: it never answers, so each process keeps to its share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairlead.engine.ports.gate import Answer, Ask, Finish, Finished, Lease, Renewal, Wake
+from fairlead.errors import GateUnavailable
+
+
+class AbsentStore:
+    """See fairlead.engine.ports.gate.FleetGate."""
+
+    async def admit(self, ask: Ask) -> Answer:
+        """Raises GateUnavailable."""
+        raise _absent()
+
+    async def finish(self, finish: Finish) -> Finished:
+        """Raises GateUnavailable."""
+        raise _absent()
+
+    async def cancel(self, ask: Ask) -> None:
+        """Raises GateUnavailable."""
+        raise _absent()
+
+    async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
+        """Raises GateUnavailable."""
+        raise _absent()
+
+    async def listen(self, wake: Wake) -> None:
+        """Nobody will ever be told of anything."""
+
+    async def ping(self) -> None:
+        """Raises GateUnavailable."""
+        raise _absent()
+
+    def abandon(self, error: GateUnavailable) -> None:
+        """Nobody waits."""
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+def _absent() -> GateUnavailable:
+    return GateUnavailable(
+        "no Redis is set, so the processes do not count calls together", hint="set REDIS_URL"
+    )

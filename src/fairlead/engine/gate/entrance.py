@@ -1,0 +1,158 @@
+"""The way in for calls by connection: which limits, how long to wait, and what a job does meanwhile (C7).
+
+Outside of a job the caller says how long it waits. Inside one it waits for a moment only; then it takes a
+turn, and GateClosed ends the run: the job goes back into its place, its group waits for that turn, and its
+worker is free for others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+from fairlead.clock import Clock
+from fairlead.engine.events import GateWouldRefuse, TenantRapid
+from fairlead.engine.gate.admission import Admissions, Entry, Passage
+from fairlead.engine.gate.plans import CallPlan, Plans
+from fairlead.engine.handler import current_job
+from fairlead.engine.ports import Connection, ConnectionKey
+from fairlead.engine.ports.gate import Admitted
+from fairlead.errors import GateClosed, NotFound
+from fairlead.events import Emit
+from fairlead.policy.gate.limit import Plan
+from fairlead.policy.gate.rapid import RapidRequests
+from fairlead.policy.job import Priority
+
+INLINE_WAIT_S = 2.0
+"""How long a job waits where it is; DEFAULTS §3."""
+BOOK_AHEAD_S = 900.0
+"""How far ahead a job takes a turn, to come back for it."""
+CALL_S = 60.0
+KNOWN_S = 5.0
+"""How long this process goes by what it knows of a connection."""
+_MOST_KNOWN = 50_000
+_MASK = (1 << 63) - 1
+_CLASS = {Priority.CRITICAL: 1, Priority.URGENT: 1, Priority.NORMAL: 2, Priority.LOW: 3}
+
+ReadConnection = Callable[[ConnectionKey], Awaitable[Connection | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class CallWish:
+    """What a caller wants to send. None: as its job has it, else the default."""
+
+    key: ConnectionKey
+    api: str | None = None
+    host: str = ""
+    cost: float | None = None
+    """Units of each limit that it meets; None: one."""
+    class_number: int | None = None
+    wait_s: float | None = None
+    call_s: float = CALL_S
+
+
+class Entrance:
+    """One per process."""
+
+    def __init__(
+        self, read: ReadConnection, plans: Plans, admissions: Admissions, *, clock: Clock, emit: Emit
+    ) -> None:
+        self._read = read
+        self._plans = plans
+        self._admissions = admissions
+        self._clock = clock
+        self._emit = emit
+        self._rapid = RapidRequests()
+        self._known: dict[ConnectionKey, tuple[float, Connection]] = {}
+
+    @asynccontextmanager
+    async def enter(self, wish: CallWish) -> AsyncIterator[Passage]:
+        """The block runs admitted; see Admissions.enter. NotFound where there is no such connection."""
+        call = self._plans.of(await self._connection(wish.key), wish.api, wish.host)
+        entry = self._entry(wish, call)
+        now_s = self._clock.monotonic()
+        throttled_s = self._rapid.throttled_s(entry.tenant, now_s)
+        if throttled_s is not None and not call.observe:
+            raise _too_rapid(entry, throttled_s)
+        entered = False
+        try:
+            async with self._admissions.enter(entry) as passage:
+                entered, passage.dialect = True, call.dialect
+                yield passage
+                return
+        except GateClosed as refused:
+            if entered:  # the caller's own, of another call
+                raise
+            self._count(entry)
+            if not call.observe:
+                raise
+            self._emit(
+                GateWouldRefuse(
+                    entry.tenant, entry.provider, refused.reason or "unknown", refused.retry_after_s
+                )
+            )
+        yield _unlimited(entry, call)
+
+    def _count(self, entry: Entry) -> None:
+        if self._rapid.refused(entry.tenant, self._clock.monotonic()):
+            self._emit(TenantRapid(entry.tenant, entry.provider, self._rapid.most))
+
+    def _entry(self, wish: CallWish, call: CallPlan) -> Entry:
+        context = current_job.get()
+        entry = Entry(
+            call.plan,
+            wish.key.tenant,
+            wish.key.provider,
+            costs=() if wish.cost is None else (wish.cost,) * len(call.plan.buckets),
+            class_number=wish.class_number or 2,
+            wait_s=INLINE_WAIT_S if wish.wait_s is None else wish.wait_s,
+            call_s=wish.call_s,
+        )
+        if context is None:
+            return entry
+        job = context.job
+        return replace(
+            entry,
+            job=str(job.job_id),
+            class_number=wish.class_number or _CLASS[Priority(job.priority)],
+            wait_s=min(entry.wait_s, context.remaining_s),
+            book_s=BOOK_AHEAD_S,
+            booking=(job.job_id.int ^ call.mark) & _MASK or 1,
+            call_s=min(entry.call_s, max(1.0, context.remaining_s)),
+        )
+
+    async def _connection(self, key: ConnectionKey) -> Connection:
+        now_s = self._clock.monotonic()
+        known = self._known.get(key)
+        if known is not None and now_s < known[0]:
+            return known[1]
+        found = await self._read(key)
+        if found is None:
+            raise NotFound(
+                f"there is no connection {key.bucket!r}",
+                tenant=key.tenant,
+                provider=key.provider,
+                hint="connect the account with `fairlead connections add`",
+            )
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[key] = (now_s + KNOWN_S, found)
+        return found
+
+
+def _unlimited(entry: Entry, call: CallPlan) -> Passage:
+    """A passage that holds nothing."""
+    nothing = Admitted(Plan(entry.plan.domain), None, 0, False, (), ())
+    return Passage(nothing, 0.0, dialect=call.dialect)
+
+
+def _too_rapid(entry: Entry, wait_s: float) -> GateClosed:
+    return GateClosed(
+        "the tenant asks again and again without waiting as it is told",
+        tenant=entry.tenant,
+        provider=entry.provider,
+        retry_after_s=wait_s,
+        reason="rapid",
+        hint="wait for retry_after_s before asking again",
+    )

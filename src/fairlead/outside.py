@@ -1,0 +1,29 @@
+"""What works without a Runtime: ids, and jobs stored through connections that their callers bring."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fairlead.adapters.local.system import SystemIds
+from fairlead.adapters.postgres.callers import PostgresCallerJobs
+from fairlead.engine.ports import CallerJobs
+from fairlead.ids import Ids
+from fairlead.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """Needs no connection of its own."""
+
+    ids: Ids
+    callers: CallerJobs
+
+
+def outside(settings: Settings) -> Outside:
+    """Made of the settings alone; nothing is connected."""
+    return Outside(SystemIds(), caller_jobs(settings, settings.database.schema_name))
+
+
+def caller_jobs(settings: Settings, schema: str | None) -> CallerJobs:
+    """Jobs of callers' transactions, in *schema*."""
+    return PostgresCallerJobs(schema=schema, bound=settings.retention.dead_letter_bound)

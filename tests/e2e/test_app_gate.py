@@ -1,0 +1,127 @@
+"""Calls within their limits, on real stores: outside of jobs, inside them, and without Redis."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+import pytest
+
+from fairlead import Fairlead
+from fairlead.adapters.embedded import Endpoints
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.config import load
+from fairlead.engine.handler import JobContext
+from fairlead.errors import GateClosed, NotFound
+from fairlead.policy.feedback.reply import Reply
+from tests.support.rows import rows
+
+SETTINGS = """
+home = "{home}"
+worker.poll_s = 0.05
+worker.lease_s = 3
+redis.prefix = "{prefix}"
+"""
+FEW = {"calls": {"requests": {"capacity": 1.0, "per_s": 1.0}}}
+
+
+@pytest.fixture
+def made(servers: Endpoints, database_settings: DatabaseSettings, tmp_path: Path) -> Callable[..., Fairlead]:
+    def make(**environ: str) -> Fairlead:
+        file = tmp_path / "fairlead.toml"
+        file.write_text(SETTINGS.format(home=tmp_path / "home", prefix=f"e2e-{token_hex(6)}"))
+        known = {
+            "DATABASE_URL": database_settings.dsn,
+            "REDIS_URL": servers.redis_url,
+            "FAIRLEAD_MASTER_KEY": "k1:" + "0123456789abcdef" * 4,
+            "FAIRLEAD_DATABASE__SCHEMA_NAME": database_settings.schema or "",
+        }
+        return Fairlead(load({name: value for name, value in (known | environ).items() if value}, file))
+
+    return make
+
+
+async def connect(fl: Fairlead, tenant: str = "acme", **settings: Any) -> None:
+    await fl.connections.upsert(tenant, "stripe", api_key="sk_live_1", settings=settings)
+
+
+async def call(fl: Fairlead, tenant: str = "acme", **wish: Any) -> None:
+    async with fl.admission(tenant, "stripe", **wish):
+        pass
+
+
+async def test_a_call_waits_a_moment_or_is_told_when_to_come_back(made: Callable[..., Fairlead]) -> None:
+    async with made() as fl:
+        await connect(fl, **FEW)
+        await call(fl, wait_s=5)
+        with pytest.raises(GateClosed, match=r"rate.*acme.*stripe") as refused:
+            await call(fl, wait_s=0)
+        assert refused.value.retry_after_s is not None
+        assert 0 < refused.value.retry_after_s <= 1
+        await call(fl)
+        with pytest.raises(NotFound, match="connections add"):
+            await call(fl, tenant="nobody")
+
+
+async def test_what_the_provider_says_holds_back_the_next_call(made: Callable[..., Fairlead]) -> None:
+    async with made() as fl:
+        await connect(fl)
+        async with fl.admission("acme", "stripe", wait_s=5) as passage:
+            passage.heard(Reply(429, {"retry-after": ["120"]}))
+        with pytest.raises(GateClosed) as refused:
+            await call(fl)
+        assert refused.value.retry_after_s == pytest.approx(120, abs=1)
+
+
+async def test_jobs_take_their_turns_and_other_tenants_run_on(
+    made: Callable[..., Fairlead], database: Database
+) -> None:
+    """Forty calls of one tenant at twenty a second: none failed, no attempt burnt, nobody else waits."""
+    fl = made()
+    began: list[tuple[str, int]] = []
+    done = asyncio.Event()
+
+    @fl.job(kind="orders.sync")
+    async def sync(ctx: JobContext, number: int) -> None:
+        async with fl.admission(ctx.tenant, "stripe", wait_s=0.1):
+            began.append((ctx.tenant, number))
+            if len(began) == 45:
+                done.set()
+
+    async with fl:
+        await connect(fl, calls={"requests": {"capacity": 2.0, "per_s": 20.0}})
+        await connect(fl, tenant="beta", calls={"requests": {"capacity": 50.0, "per_s": 50.0}})
+        for number in range(40):
+            await fl.enqueue("orders.sync", {"number": number}, tenant="acme", provider="stripe")
+        for number in range(5):
+            await fl.enqueue("orders.sync", {"number": number}, tenant="beta", provider="stripe")
+        running = asyncio.create_task(fl.run())
+        await asyncio.wait_for(done.wait(), 60)
+        fl.stop()
+        await running
+    acme = [number for tenant, number in began if tenant == "acme"]
+    assert sorted(acme) == list(range(40))
+    assert began.index(("beta", 4)) < 30, "another tenant's work was not behind it"
+    found = await rows(
+        database, "SELECT state, attempt, failures::text AS failures FROM job WHERE kind = 'orders.sync'"
+    )
+    assert {(row["state"], row["attempt"], row["failures"]) for row in found} == {("completed", 1, "[]")}
+
+
+async def test_without_redis_each_process_keeps_to_its_share(made: Callable[..., Fairlead]) -> None:
+    async with made(REDIS_URL="") as fl:
+        await connect(fl, **FEW)
+        await call(fl, wait_s=5)
+        with pytest.raises(GateClosed):
+            await call(fl, wait_s=0)
+
+
+async def test_who_only_observes_is_never_blocked(made: Callable[..., Fairlead]) -> None:
+    async with made() as fl:
+        await connect(fl, observe=True, **FEW)
+        for _ in range(5):
+            await call(fl, wait_s=0)
