@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from secrets import token_hex
 
 import pytest
 
-from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.redis.gate import RedisGate
 from tests.contract.gates import Timed, local_gate, redis_gate
 from tests.contract.postgres import postgres_stores
 from tests.contract.stores import Stores, memory_stores
+from tests.faults.support.valkey import oldest_redis, own_valkey
 
 
 @pytest.fixture(params=["memory", "postgres"])
@@ -21,14 +21,22 @@ def stores(request: pytest.FixtureRequest) -> Stores:
     return postgres_stores(request.getfixturevalue("database"))
 
 
-@pytest.fixture(params=["local", "redis"])
+@pytest.fixture(scope="session")
+def redis_62() -> Iterator[str]:
+    """The oldest server that the gate runs on."""
+    with own_valkey(program=oldest_redis()) as server:
+        yield server.url
+
+
+@pytest.fixture(params=["local", "valkey", "redis_62"])
 async def timed(request: pytest.FixtureRequest) -> AsyncIterator[Timed]:
     """A gate whose clock the test sets."""
     if request.param == "local":
         yield local_gate()
         return
-    servers: Endpoints = request.getfixturevalue("servers")
-    made = redis_gate(servers.redis_url, f"test-{token_hex(6)}")
+    oldest = request.param == "redis_62"
+    url = request.getfixturevalue("redis_62") if oldest else request.getfixturevalue("servers").redis_url
+    made = redis_gate(url, f"test-{token_hex(6)}")
     yield made
     assert isinstance(made.gate, RedisGate)
     await made.gate.close()

