@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
 
 from fairlead.adapters.local.absent import AbsentStore
 from fairlead.adapters.local.gate import LocalGate
+from fairlead.adapters.redis import redis_facts
 from fairlead.adapters.redis.gate import RedisGate
 from fairlead.clock import Clock, Draw
 from fairlead.engine.gate.admission import Admissions
@@ -19,6 +21,7 @@ from fairlead.engine.gate.keeper import Keeper
 from fairlead.engine.gate.plans import Plans
 from fairlead.engine.ports import SessionStore
 from fairlead.engine.services.service import Service
+from fairlead.errors import ConfigInvalid, DependencyUnavailable
 from fairlead.events import Emit
 from fairlead.ids import Ids
 from fairlead.policy.gate.key import Keyspace
@@ -109,6 +112,7 @@ class GateRooms:
         ids: Ids,
         emit: Emit,
     ) -> None:
+        self._url = url
         self.fleet = FleetSize(sessions, session_id, clock=clock)
         self.house = Gatehouse(
             url,
@@ -123,6 +127,18 @@ class GateRooms:
         self.entrance = Entrance(read, Plans(profile), self.house.admissions, clock=clock, emit=emit)
         self._services = [*self.house.services(), self.fleet.service(draw=draw, emit=emit)]
         self._running: list[asyncio.Task[None]] = []
+
+    async def check(self) -> None:
+        """ConfigInvalid where the server may drop keys (G9); a server that is away is no matter here."""
+        if self._url is None:
+            return
+        with suppress(DependencyUnavailable):
+            facts = await redis_facts(self._url)
+            if facts.eviction not in ("", "noeviction"):
+                raise ConfigInvalid(
+                    f"Redis drops keys when it is full: maxmemory-policy is {facts.eviction}",
+                    hint="set maxmemory-policy noeviction; a limit that is dropped lets calls through",
+                )
 
     async def open(self) -> None:
         """From now on what is admitted is kept."""

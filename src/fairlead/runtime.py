@@ -332,6 +332,7 @@ class Runtime:
 
     async def run(self, roles: Roles) -> None:
         """Work until ``stop``; then drain within the grace."""
+        await self.gate.check()
         await self.schedules.declare([*translate.schedules(self.settings), *self._declared])
         services = self._make_services(roles)
         worker = self._make_worker() if roles.worker else None

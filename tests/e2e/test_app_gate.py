@@ -16,8 +16,9 @@ from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.config import load
 from fairlead.engine.handler import JobContext
-from fairlead.errors import GateClosed, NotFound
+from fairlead.errors import ConfigInvalid, GateClosed, NotFound
 from fairlead.policy.feedback.reply import Reply
+from tests.faults.support.valkey import own_valkey
 from tests.support.rows import rows
 
 SETTINGS = """
@@ -125,3 +126,10 @@ async def test_who_only_observes_is_never_blocked(made: Callable[..., Fairlead])
         await connect(fl, observe=True, **FEW)
         for _ in range(5):
             await call(fl, wait_s=0)
+
+
+async def test_a_redis_that_drops_keys_is_refused_at_the_start(made: Callable[..., Fairlead]) -> None:
+    with own_valkey({"maxmemory-policy": "allkeys-lru"}) as server:
+        async with made(REDIS_URL=server.url) as fl:
+            with pytest.raises(ConfigInvalid, match=r"allkeys-lru.*hint: set maxmemory-policy noeviction"):
+                await fl.run()
