@@ -247,6 +247,13 @@ local function make_line(found)
         return IN_LINE, math.min(end_us, 1000000), 0
     end
 
+    -- The call of a holder is over: he wants no place in line either.
+    function found.pass_on(pool, holder)
+        settled(pool)
+        out_of_line(pool, holder)
+        found.hand_over(pool)
+    end
+
     -- The call is not made: give up a place in line, and a slot that was granted meanwhile.
     function found.leave(pool, quota, holder)
         if holder == '' then
@@ -285,6 +292,7 @@ local function make_line(found)
             return HELD
         end
         if held == 2 or (held == 1 and now < marker.grants_from) then
+            out_of_line(pool, holder)  -- else the next slot is his, too, and his lease as short as a claim
             grant(pool, quota, holder, until_us, 'again')
             return HELD
         end

@@ -175,7 +175,7 @@ local function give_back(pool, quota, holder)
         rare().log(pool, had and 'release' or 'late', holder)
     end
     if pool.waiting > 0 then
-        rare().hand_over(pool)
+        rare().pass_on(pool, holder)
     end
     return had
 end
