@@ -344,13 +344,13 @@ async def test_what_an_answer_tells_counts_though_its_lease_was_lost(timed: Time
 async def test_who_is_told_of_as_a_holder_stands_in_line_no_more(timed: Timed) -> None:
     """He waited when the store went away, and took a slot without it: his lease must not become a claim."""
     limit = pool(2, lease_s=30, claim_s=5)
-    other = await timed.admitted(ask(limit))
-    await timed.admitted(ask(limit))
+    others = [await timed.admitted(ask(limit)) for _ in range(2)]
     waiter = ask(limit, wait_s=60)
     assert isinstance(await timed.admit(waiter), Queued)
     adopted = replace(held(limit, waiter), adopt=True)
     assert await timed.gate.renew([adopted]) == [Lease.HELD]
-    await timed.gate.finish(Finish(other))
+    for other in others:
+        await timed.gate.finish(Finish(other))
     timed.tick(6)
     assert await timed.gate.renew([held(limit, waiter)]) == [Lease.HELD]
 
