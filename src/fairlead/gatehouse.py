@@ -12,6 +12,7 @@ from fairlead.adapters.local.absent import AbsentStore
 from fairlead.adapters.local.gate import LocalGate
 from fairlead.adapters.redis import redis_facts
 from fairlead.adapters.redis.gate import RedisGate
+from fairlead.adapters.redis.viewer import RedisViewer
 from fairlead.clock import Clock, Draw
 from fairlead.engine.gate.admission import Admissions
 from fairlead.engine.gate.entrance import Entrance, ReadConnection
@@ -113,6 +114,7 @@ class GateRooms:
         emit: Emit,
     ) -> None:
         self._url = url
+        self.viewer = None if url is None else RedisViewer(url, Keyspace(settings.prefix))
         self.fleet = FleetSize(sessions, session_id, clock=clock)
         self.house = Gatehouse(
             url,
@@ -125,7 +127,11 @@ class GateRooms:
             settings=settings,
         )
         self.entrance = Entrance(read, Plans(profile), self.house.admissions, clock=clock, emit=emit)
-        self._services = [*self.house.services(), self.fleet.service(draw=draw, emit=emit)]
+        # Without a Redis there is none to look for.
+        self._services = [
+            *self.house.services()[: None if url else 1],
+            self.fleet.service(draw=draw, emit=emit),
+        ]
         self._running: list[asyncio.Task[None]] = []
 
     async def check(self) -> None:

@@ -141,3 +141,17 @@ async def test_an_open_breaker_costs_no_token_and_a_dry_bucket_no_probe(timed: T
 async def test_other_destinations_run_on(timed: Timed, other: Plan) -> None:
     await opened(timed)
     await timed.admitted(Ask(other))
+
+
+async def test_a_clock_that_is_set_back_keeps_it_open_no_longer_than_it_may(timed: Timed) -> None:
+    await opened(timed)
+    timed.tick(-86_400)
+    assert await timed.admit(Ask(PLAN)) == GateRefusal(RefusedBy.BREAKER, 600.0)
+    timed.tick(600)
+    probe = await timed.admitted(Ask(PLAN))
+    await timed.gate.finish(Finish(probe, GOOD))
+    timed.tick(-86_400)
+    for _ in range(6):
+        await timed.admit(Ask(PLAN))
+        timed.tick(1)
+    await timed.admitted(Ask(PLAN))

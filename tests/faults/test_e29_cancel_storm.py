@@ -181,10 +181,15 @@ async def test_E29_ablation_nothing_is_undone(monkeypatch: pytest.MonkeyPatch) -
 async def test_E29_ablation_a_cancelled_read_leaves_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Asks go over the connection themselves, and one that is cancelled leaves it open: the next reads on."""
     figures = Figures("E29", ablation="careless_link")
-    async with _storm(figures) as (storm, _):
-        with monkeypatch.context() as patch:
-            gateless.careless_link(patch.setattr)
-            await storm.run(ABLATION_ASKS // 3, askers=2)
-    figures.note(n=ABLATION_ASKS // 3, told=dict(storm.told))
-    figures.zero(wrong_answers=storm.told["wrong"])
+    told: Counter[str] = Counter()
+    for _ in range(10):  # a storm soon ends: answers that went astray leave every slot taken
+        async with _storm(figures) as (storm, _):
+            with monkeypatch.context() as patch:
+                gateless.careless_link(patch.setattr)
+                await storm.run(ABLATION_ASKS // 3, askers=2)
+        told.update(storm.told)
+        if told["wrong"] + told["TypeError"]:  # an answer of another kind is another's answer
+            break
+    figures.note(n=sum(told.values()), told=dict(told))
+    figures.zero(wrong_answers=told["wrong"] + told["TypeError"])
     figures.conclude()

@@ -234,7 +234,7 @@ class Load:
 
 
 ROTATOR = """
-import asyncio, sys
+import asyncio, os, signal, sys
 sys.path.insert(0, sys.argv[1])
 from fairlead.adapters.postgres.pool import Database
 from tests.sql.test_key_rotation import MASTER_1, MASTER_2, quick_vault, resealer
@@ -243,22 +243,29 @@ from tests.support.databases import settings_of
 async def main():
     database = await Database.open(settings_of(sys.argv[2]))
     vault = quick_vault(database, MASTER_2, MASTER_1)
-    await resealer(database, vault, batch=5).rotate(progress=lambda step: print(step.phase, flush=True))
+    left = int(sys.argv[3])
+
+    def progress(step):
+        nonlocal left
+        print(step.phase, flush=True)
+        left -= 1
+        if left == 0:  # a moment later, in the middle of whatever comes next
+            asyncio.get_running_loop().call_later(0.002, os.kill, os.getpid(), signal.SIGKILL)
+
+    await resealer(database, vault, batch=5).rotate(progress=progress)
 
 asyncio.run(main())
 """
 
 
 def killed_rotation(url: str, steps: int) -> list[str]:
-    """Start a rotation in a process of its own and SIGKILL it after so many steps; what it told."""
+    """Let a rotation in a process of its own die by SIGKILL after so many steps; what it told."""
     root = str(Path(__file__).parents[2])
-    with subprocess.Popen(
-        [sys.executable, "-c", ROTATOR, root, url], stdout=subprocess.PIPE, text=True
-    ) as process:
+    command = [sys.executable, "-c", ROTATOR, root, url, str(steps)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        told = [process.stdout.readline() for _ in range(steps)]
-        process.send_signal(signal.SIGKILL)
-        told += process.stdout.readlines()
+        told = process.stdout.readlines()
+    assert process.returncode == -signal.SIGKILL
     return [line.strip() for line in told if line.endswith("\n")]
 
 

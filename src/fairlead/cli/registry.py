@@ -33,6 +33,7 @@ COMMANDS: dict[str, Entry] = {
     "connections": Entry("fairlead.cli.connections:app", "Connect accounts and look after them."),
     "providers": Entry("fairlead.cli.providers:app", "Provider profiles."),
     "jobs": Entry("fairlead.cli.jobs:app", "Look at jobs, hurry, cancel or hold them back."),
+    "gate": Entry("fairlead.cli.gate:app", "Limits of calls: what is left, who holds what, who waits."),
     "tenants": Entry("fairlead.cli.tenants:app", "Shares of tenants, and how each fares."),
     "schedules": Entry("fairlead.cli.schedules:app", "Schedules: what comes by itself, and when."),
     "dlq": Entry("fairlead.cli.dlq:app", "Dead letters: what needs a person."),

@@ -123,13 +123,17 @@ class FaultProxy:
         wire = _Wire((reader, writer), await self._connect())
         task = asyncio.ensure_future(self._both_ways(wire))
         self._wires.add(task)
+        # Cancelled at the end of a test, too: then the streams of asyncio want no exception of their handler.
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([task])
+        task.cancel()
         await asyncio.wait([task])
         self._wires.remove(task)
         if wire.met is not None and wire.met.away:
             self.reset()
         for end in (writer, wire.server[1]):
             end.transport.abort()
-            with suppress(OSError):
+            with suppress(OSError, asyncio.CancelledError):
                 await end.wait_closed()
 
     async def _both_ways(self, wire: _Wire) -> None:

@@ -118,3 +118,10 @@ def test_impossible_settings_are_told_by_name(plans: Plans, settings: dict[str, 
 def test_an_unknown_api_is_told_what_there_is(plans: Plans) -> None:
     with pytest.raises(InputInvalid, match="hint: it has: graphql, rest"):
         plans.of(connection("shopify"), "soap")
+
+
+def test_a_quota_alone_counts_slots_too(plans: Plans) -> None:
+    plan = plans.of(connection("shopify", settings={"tenant_slots": 4})).plan
+    assert plan.pool is not None
+    assert plan.quota is not None
+    assert (plan.pool.capacity, plan.quota.capacity) == (4, 4)

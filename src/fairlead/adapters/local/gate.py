@@ -123,7 +123,9 @@ class LocalGate:
         rule = ask.plan.breaker
         if rule is None:
             return None
-        breaker = self._breakers.get((ask.plan.domain, rule.key), Breaker())
+        key = (ask.plan.domain, rule.key)
+        breaker = breakers.in_time(self._breakers.get(key, Breaker()), rule, now_us)
+        self._breakers[key] = breaker
         judged = breakers.judge(breaker, rule, now_us, int(ask.call_s * MICRO))
         return GateRefusal(RefusedBy.BREAKER, judged / MICRO) if isinstance(judged, int) else judged
 

@@ -69,7 +69,7 @@ class Entrance:
     @asynccontextmanager
     async def enter(self, wish: CallWish) -> AsyncIterator[Passage]:
         """The block runs admitted; see Admissions.enter. NotFound where there is no such connection."""
-        call = self._plans.of(await self._connection(wish.key), wish.api, wish.host)
+        call = await self.plan(wish.key, wish.api, wish.host)
         entry = self._entry(wish, call)
         now_s = self._clock.monotonic()
         throttled_s = self._rapid.throttled_s(entry.tenant, now_s)
@@ -93,6 +93,10 @@ class Entrance:
                 )
             )
         yield _unlimited(entry, call)
+
+    async def plan(self, key: ConnectionKey, api: str | None = None, host: str = "") -> CallPlan:
+        """The limits of such a call. NotFound where there is no such connection."""
+        return self._plans.of(await self._connection(key), api, host)
 
     def _count(self, entry: Entry) -> None:
         if self._rapid.refused(entry.tenant, self._clock.monotonic()):

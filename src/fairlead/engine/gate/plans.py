@@ -106,7 +106,7 @@ def _domain(connection: Connection, limits: Limits, account: str) -> Domain:
 
 
 def _pool(own: ConnectionLimits, limits: Limits, key: str, version: int) -> PoolLimit | None:
-    capacity = own.concurrency_limit or limits.slots
+    capacity = own.concurrency_limit or limits.slots or own.tenant_slots  # a quota counts slots
     if capacity is None:
         return None
     return PoolLimit(

@@ -71,12 +71,22 @@ def judge(breaker: Breaker, rule: BreakerRule, now_us: int, probe_us: int) -> Pa
 
     *probe_us*: how long the call may take, if it becomes the probe.
     """
+    breaker = in_time(breaker, rule, now_us)
     if breaker.mode is Mode.CLOSED:
         return _ramped(breaker, rule, now_us)
     if now_us < breaker.until_us:
         left_us = breaker.until_us - now_us
         return left_us if breaker.mode is Mode.OPEN else min(left_us, MICRO)
     return Pass(replace(breaker, mode=Mode.HALF_OPEN, until_us=now_us + probe_us), probe=True)
+
+
+def in_time(breaker: Breaker, rule: BreakerRule, now_us: int) -> Breaker:
+    """After the clock was set back nothing lies further ahead than it may."""
+    latest_us = now_us + round(rule.open_max_s * MICRO)
+    if breaker.until_us <= latest_us and breaker.closed_at_us <= now_us:
+        return breaker
+    until_us, closed_at_us = min(breaker.until_us, latest_us), min(breaker.closed_at_us, now_us)
+    return replace(breaker, until_us=until_us, closed_at_us=closed_at_us)
 
 
 def _ramped(breaker: Breaker, rule: BreakerRule, now_us: int) -> Pass | int:

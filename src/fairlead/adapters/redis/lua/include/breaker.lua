@@ -66,6 +66,11 @@ local function breaker_judge(breaker, rule)
     if breaker.mode == CLOSED and breaker.closed_at == 0 then
         return 0
     end
+    -- After the clock was set back nothing lies further ahead than it may.
+    if breaker.until_us > now + rule.open_max_us or breaker.closed_at > now then
+        breaker.until_us = math.min(breaker.until_us, now + rule.open_max_us)
+        breaker.closed_at, breaker.dirty = math.min(breaker.closed_at, now), true
+    end
     if breaker.mode ~= CLOSED then
         if now < breaker.until_us then
             local left_us = breaker.until_us - now

@@ -1,0 +1,111 @@
+"""``fairlead gate``: the limits of calls, as they stand (G12)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fairlead.cli.exits import Exit
+from fairlead.cli.invocation import Invocation, command, group
+from fairlead.cli.names import Bucket, Provider, Tenant, key_of
+from fairlead.cli.output import Record
+from fairlead.errors import DependencyUnavailable
+
+if TYPE_CHECKING:
+    from fairlead.app import Fairlead
+    from fairlead.engine.ports.gate_view import GateView
+
+BUCKETS = ("name", "left", "capacity", "per_s", "booked", "blocked_s")
+HOLDERS = ("lease", "process", "tenant", "job", "class", "renewed_s_ago", "ends_in_s")
+WAITERS = ("lease", "process", "tenant", "job", "class", "waits_s", "alive_for_s")
+EVENTS = ("k", "n", "c", "h")
+
+app = group("Limits of calls: what is left, who holds what, who waits.")
+
+
+@command(app, "status")
+def status(
+    call: Invocation,
+    tenant: Tenant,
+    provider: Provider,
+    bucket: Bucket = "default",
+    api: Annotated[str | None, typer.Option("--api", help="Which API. Default its usual one.")] = None,
+    events: Annotated[int, typer.Option("--events", min=0, max=1000, help="Latest events of slots.")] = 50,
+) -> Exit | None:
+    """Show the limits of one connection: breaker, buckets, slots with their holders, and who waits."""
+
+    key = key_of(tenant, provider, bucket)
+
+    async def work(fairlead: Fairlead) -> Record:
+        gate = fairlead.runtime.gate
+        made = await gate.entrance.plan(key, api)
+        if gate.viewer is None:
+            raise DependencyUnavailable(
+                "no Redis is set, so each process counts by itself", hint="set REDIS_URL to see one count"
+            )
+        pool = made.plan.pool
+        return _record(await gate.viewer.look(made.plan, events=events), pool.lease_s if pool else 0.0)
+
+    record = call.with_fairlead(work)
+    if call.manner.as_json:
+        call.out.record(record)
+        return None
+    call.out.record({name: record[name] for name in ("breaker", "slots")})
+    _table(call, "limits", record["limits"], BUCKETS)
+    _table(call, "slots held", record["holders"], HOLDERS)
+    _table(call, "in line", record["waiters"], WAITERS)
+    _table(call, "latest events", record["events"], EVENTS)
+    return None
+
+
+def _table(call: Invocation, title: str, rows: list[Record], columns: tuple[str, ...]) -> None:
+    if rows:
+        call.out.heading(title)
+        call.out.rows(rows, columns)
+
+
+def _record(view: GateView, lease_s: float) -> Record:
+    """Everything as JSON has it."""
+    breaker = {"mode": "closed"} if view.breaker is None else asdict(view.breaker)
+    return {
+        "breaker": breaker,
+        "slots": {"limit": view.capacity, "held": len(view.holders), "waiting": len(view.waiters)},
+        "limits": [
+            {
+                "name": one.name,
+                "left": round(one.level, 3),
+                "capacity": one.capacity,
+                "per_s": round(one.per_s, 6),
+                "booked": one.booked,
+                "blocked_s": round(one.blocked_s, 3),
+            }
+            for one in view.buckets
+        ],
+        "holders": [
+            {
+                "lease": f"{one.lease_id:016x}",
+                "process": one.process,
+                "tenant": one.tenant,
+                "job": one.job or None,
+                "class": one.class_number,
+                "renewed_s_ago": round(max(0.0, lease_s - one.ends_in_s), 3),
+                "ends_in_s": round(one.ends_in_s, 3),
+            }
+            for one in view.holders
+        ],
+        "waiters": [
+            {
+                "lease": f"{one.lease_id:016x}",
+                "process": one.process,
+                "tenant": one.tenant,
+                "job": one.job or None,
+                "class": one.class_number,
+                "waits_s": round(one.waits_s, 3),
+                "alive_for_s": round(one.alive_for_s, 3),
+            }
+            for one in view.waiters
+        ],
+        "events": [dict(event) for event in view.events],
+    }

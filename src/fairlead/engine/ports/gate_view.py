@@ -1,0 +1,79 @@
+"""What people see of the gate: who holds what, who waits, and what is left (G12)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from fairlead.policy.gate.limit import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class BucketView:
+    """A bucket now. *booked*: promised to those who wait; *blocked_s*: the vendor asked for that."""
+
+    name: str
+    level: float
+    capacity: float
+    per_s: float
+    booked: float
+    blocked_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class HolderView:
+    """Who holds a slot. *ends_in_s*: when its lease ends unless renewed; below 0: nobody looked since."""
+
+    lease_id: int
+    process: str
+    tenant: str
+    job: str
+    class_number: int
+    ends_in_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class WaiterView:
+    """Who stands in line, since when, and for how long it counts as alive."""
+
+    lease_id: int
+    process: str
+    tenant: str
+    job: str
+    class_number: int
+    waits_s: float
+    alive_for_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerView:
+    """A breaker now. *left_s*: until it lets a probe through, or until the probe's time is over."""
+
+    mode: str
+    in_a_row: int
+    times_opened: int
+    left_s: float
+    good: int
+    bad: int
+
+
+@dataclass(frozen=True, slots=True)
+class GateView:
+    """Everything of one plan; a part is None where the plan has none, or nothing is known of it yet."""
+
+    breaker: BreakerView | None
+    capacity: int | None
+    holders: tuple[HolderView, ...]
+    waiters: tuple[WaiterView, ...]
+    buckets: tuple[BucketView, ...]
+    events: tuple[Mapping[str, str], ...]
+    """The latest of the pool's log, newest first."""
+
+
+class GateViewer(Protocol):
+    """Looks, and changes nothing."""
+
+    async def look(self, plan: Plan, *, events: int = 50) -> GateView:
+        """The state of all that *plan* names. GateUnavailable where the store is away."""
+        ...
