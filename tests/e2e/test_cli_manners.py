@@ -67,7 +67,7 @@ def test_every_command_that_destroys_can_be_tried_and_confirmed() -> None:
 
 def test_the_list_of_commands_is_whole() -> None:
     wanted = "init doctor run demo top migrate status connections providers vault jobs schedules dlq config"
-    assert set(COMMANDS) == {*wanted.split(), "tenants", "completion"}
+    assert set(COMMANDS) == {*wanted.split(), "tenants", "gate", "completion"}
 
 
 def test_the_installed_command_and_the_module_are_the_same() -> None:
