@@ -285,8 +285,7 @@ async def test_s12_rotation_under_load_killed_and_resumed(database: Database) ->
     report = await resealer(database, quick_vault(database, MASTER_2, MASTER_1)).rotate()
     load.stop()
     await running  # raises what a reader or writer met
-    assert report.resealed > 0
-    assert report.left == 0
+    assert report.left == 0  # the load itself may have re-sealed what the second kill left
     assert await masters_of_records(database) == {(MASTER_2.master_id, True)}
     assert load.reads > 100
     assert load.writes > 50
