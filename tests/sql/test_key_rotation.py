@@ -272,9 +272,9 @@ def killed_rotation(url: str, steps: int) -> list[str]:
 @pytest.mark.slow
 async def test_s12_rotation_under_load_killed_and_resumed(database: Database) -> None:
     ids = await populate(database, quick_vault(database), connections=300, tenants=20)
-    load = Load(
-        database, ids, [quick_vault(database, *pair) for pair in ((MASTER_1, MASTER_2), (MASTER_2, MASTER_1))]
-    )
+    # The last hundred are nobody's but the rotation's: writers would else re-seal them before it is resumed.
+    vaults = [quick_vault(database, *pair) for pair in ((MASTER_1, MASTER_2), (MASTER_2, MASTER_1))]
+    load = Load(database, ids[:200], vaults)
     running = asyncio.create_task(load.run())
     phases = set()
     for steps in (2, 12):  # within the renewing of keys, and within the re-sealing
@@ -285,7 +285,8 @@ async def test_s12_rotation_under_load_killed_and_resumed(database: Database) ->
     report = await resealer(database, quick_vault(database, MASTER_2, MASTER_1)).rotate()
     load.stop()
     await running  # raises what a reader or writer met
-    assert report.left == 0  # the load itself may have re-sealed what the second kill left
+    assert report.resealed > 0
+    assert report.left == 0
     assert await masters_of_records(database) == {(MASTER_2.master_id, True)}
     assert load.reads > 100
     assert load.writes > 50
