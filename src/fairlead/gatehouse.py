@@ -126,13 +126,16 @@ class GateRooms:
             share=lambda: self.fleet.share,
             settings=settings,
         )
-        self.entrance = Entrance(read, Plans(profile), self.house.admissions, clock=clock, emit=emit)
+        self.entrance = Entrance(
+            read, Plans(profile), self.house.admissions, ready=self.ready, clock=clock, emit=emit
+        )
         # Without a Redis there is none to look for.
         self._services = [
             *self.house.services()[: None if url else 1],
             self.fleet.service(draw=draw, emit=emit),
         ]
         self._running: list[asyncio.Task[None]] = []
+        self._opening: asyncio.Task[None] | None = None
 
     async def check(self) -> None:
         """ConfigInvalid where the server may drop keys (G9); a server that is away is no matter here."""
@@ -146,8 +149,15 @@ class GateRooms:
                     hint="set maxmemory-policy noeviction; a limit that is dropped lets calls through",
                 )
 
-    async def open(self) -> None:
-        """From now on what is admitted is kept."""
+    async def ready(self) -> None:
+        """From the first call on what is admitted is kept: a process that makes none has no part in it."""
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open(), name="fairlead-gate")
+        await asyncio.shield(self._opening)
+
+    async def _open(self) -> None:
+        with suppress(DependencyUnavailable):  # counted again as soon as the database answers
+            await self.fleet.look()
         await self.house.open()
         self._running = [
             asyncio.create_task(service.run(), name=f"fairlead-{service.name}") for service in self._services
@@ -155,6 +165,8 @@ class GateRooms:
 
     async def close(self) -> None:
         """Give back what is left, and end."""
+        if self._opening is not None:
+            await self._opening
         for service in self._services:
             service.stop()
         await asyncio.gather(*self._running)

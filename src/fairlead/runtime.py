@@ -179,7 +179,7 @@ class Runtime:
         await self.vault.check()
         await self._open_session()
         await self._wire_tokens()
-        await self._wire_gate()
+        self._wire_gate()
         self._wire_jobs(handlers, subscribers)
 
     async def _open_session(self) -> None:
@@ -256,7 +256,7 @@ class Runtime:
         """The coordinator's numbers."""
         return translate.refresh_settings(self.settings)
 
-    async def _wire_gate(self) -> None:
+    def _wire_gate(self) -> None:
         self.gate = GateRooms(
             self.redis_url,
             GateSettings(prefix=self.settings.redis.prefix),
@@ -269,7 +269,6 @@ class Runtime:
             ids=self.ids,
             emit=self.bus.emit,
         )
-        await self.gate.open()
         self._stack.push_async_callback(self.gate.close)
 
     def _wire_jobs(self, handlers: Iterable[Handler], subscribers: Subscribers) -> None:

@@ -56,11 +56,19 @@ class Entrance:
     """One per process."""
 
     def __init__(
-        self, read: ReadConnection, plans: Plans, admissions: Admissions, *, clock: Clock, emit: Emit
+        self,
+        read: ReadConnection,
+        plans: Plans,
+        admissions: Admissions,
+        *,
+        ready: Callable[[], Awaitable[None]],
+        clock: Clock,
+        emit: Emit,
     ) -> None:
         self._read = read
         self._plans = plans
         self._admissions = admissions
+        self._ready = ready
         self._clock = clock
         self._emit = emit
         self._rapid = RapidRequests()
@@ -69,6 +77,7 @@ class Entrance:
     @asynccontextmanager
     async def enter(self, wish: CallWish) -> AsyncIterator[Passage]:
         """The block runs admitted; see Admissions.enter. NotFound where there is no such connection."""
+        await self._ready()
         call = await self.plan(wish.key, wish.api, wish.host)
         entry = self._entry(wish, call)
         now_s = self._clock.monotonic()
