@@ -228,6 +228,20 @@ async def test_work_that_waited_elsewhere_keeps_its_place(timed: Timed) -> None:
     await timed.admitted(snoozed)
 
 
+async def test_who_was_put_forward_stays_there(timed: Timed) -> None:
+    """Who waits asks again each second, and tells then what it knows itself of its waiting."""
+    limit = pool(1)
+    holder = await timed.admitted(ask(limit))
+    one, other = ask(limit, wait_s=60), ask(limit, wait_s=60)
+    assert isinstance(await timed.admit(one), Queued)
+    timed.tick(1)
+    for since_s in (400.0, 0.0):
+        assert isinstance(await timed.admit(replace(other, since_s=since_s)), Queued)
+    await timed.gate.finish(Finish(holder))
+    assert isinstance(await timed.admit(one), Queued)
+    await timed.admitted(other)
+
+
 async def test_slots_kept_for_a_class_are_kept(timed: Timed) -> None:
     limit = pool(3, classes=2, minimum={1: 1})
     answers = [await timed.admit(ask(limit, number=2)) for _ in range(3)]

@@ -15,6 +15,8 @@ from fairlead.policy.job import Snooze, check_delay
 from fairlead.policy.lane import Scope
 
 LEAST_S = 0.05
+WRITTEN_S = 1.0
+"""For so long after it was written a hold is taken to stand; then somebody may have ended it."""
 _KNOWN = 10_000
 
 
@@ -32,7 +34,7 @@ class Holds:
     def __init__(self, pauses: Pauses | None, clock: Clock) -> None:
         self._pauses = pauses
         self._clock = clock
-        self._until_s: dict[tuple[str, str], float] = {}
+        self._written: dict[tuple[str, str], tuple[float, float]] = {}  # when, until when
 
     async def held(self, job: Job, snooze: Snooze) -> Snooze:
         """*snooze* in place, once its group is held; as a plain wait where it cannot be."""
@@ -46,12 +48,14 @@ class Holds:
         assert self._pauses is not None
         group, now_s = (job.tenant_id, job.group_key), self._clock.monotonic()
         for_s = max(LEAST_S, check_delay("snooze", snooze.delay_s))
-        if not now_s < self._until_s.get(group, 0.0) <= now_s + for_s:  # else: to an earlier turn already
+        written_s, until_s = self._written.get(group, (-WRITTEN_S, 0.0))
+        fresh = now_s - written_s < WRITTEN_S
+        if not (fresh and now_s < until_s <= now_s + for_s):  # else: to an earlier turn already
             await self._pauses.hold(*group, for_s, reason=snooze.reason)
-            self._note(group, now_s + for_s)
+            self._note(group, now_s, now_s + for_s)
         return True
 
-    def _note(self, group: tuple[str, str], until_s: float) -> None:
-        if len(self._until_s) >= _KNOWN:
-            self._until_s.clear()  # at worst a hold is written once more
-        self._until_s[group] = until_s
+    def _note(self, group: tuple[str, str], now_s: float, until_s: float) -> None:
+        if len(self._written) >= _KNOWN:
+            self._written.clear()  # at worst a hold is written once more
+        self._written[group] = (now_s, until_s)

@@ -73,6 +73,15 @@ async def test_an_earlier_turn_is_written() -> None:
     assert [for_s for _, _, for_s in world.written.holds] == [10.0, 4.0]
 
 
+async def test_a_hold_that_somebody_ended_is_written_again() -> None:
+    """Else its jobs would be claimed and refused again and again until its old end."""
+    world = World()
+    await world.refused()
+    await world.clock.advance(1)
+    await world.refused()
+    assert len(world.written.holds) == 2
+
+
 async def test_a_turn_that_has_come_is_followed_by_the_next() -> None:
     world = World()
     await world.refused()

@@ -111,6 +111,7 @@ class Pool:
             return Take.GRANTED, []
         if not waits and len(self.waiting) >= self.limit.max_waiters:
             return Take.CROWDED, []
+        since_us = min(since_us, self.waiting[holder].since_us) if waits else since_us
         self.waiting[holder] = _Waiter(since_us, max(now_us + alive_us, now_us + 1))
         granted = self.hand_over(now_us, quotas)
         if holder in granted:

@@ -197,7 +197,7 @@ local function make_line(found)
                 found.log(pool, 'wait', holder)
             end
         end
-        redis.call('ZADD', pool.line .. class, since_us, holder)
+        redis.call('ZADD', pool.line .. class, 'LT', since_us, holder)  -- who was put forward stays there
         local ttl_ms = math.ceil(line_us / 1000) + HOUR_MS
         redis.call('PEXPIRE', pool.alive, ttl_ms)
         redis.call('PEXPIRE', pool.line .. class, ttl_ms)
