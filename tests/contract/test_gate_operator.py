@@ -1,0 +1,210 @@
+"""What people do to the store by hand, held against the scripts that everybody else uses (G12)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from itertools import count
+from secrets import token_hex
+
+import pytest
+from redis.asyncio import Redis
+
+from fairlead.adapters.redis.gate import RedisGate
+from fairlead.adapters.redis.operator import RedisOperator
+from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, Queued, RefusedBy
+from fairlead.errors import GateUnavailable
+from fairlead.policy.gate.breaker import Health, Mode
+from fairlead.policy.gate.key import Keyspace
+from fairlead.policy.gate.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit
+from fairlead.policy.gate.pool import Holder
+from fairlead.secret import Secret
+from tests.contract.gates import Timed, redis_gate
+
+DOMAIN = Domain(("tenant", "a"))
+BROKEN = Plan(DOMAIN, breaker=BreakerRule("connection|host"))
+_ids = count(1)
+
+
+@dataclass
+class World:
+    """A gate whose clock the test sets, and the hand at its store."""
+
+    timed: Timed
+    operator: RedisOperator
+    redis: Redis
+    name: str
+
+    async def let_through(self) -> int:
+        """How many calls the breaker lets through now, at most ten."""
+        sent = 0
+        while sent < 10 and isinstance(await self.timed.admit(Ask(BROKEN)), Admitted):
+            sent += 1
+        return sent
+
+    async def reset(self) -> Mode:
+        self.operator.pinned_us = self.timed.now_us
+        return await self.operator.reset_breaker(BROKEN)
+
+
+@pytest.fixture(params=["valkey", "redis_62"])
+async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    oldest = request.param == "redis_62"
+    url = request.getfixturevalue("redis_62") if oldest else request.getfixturevalue("servers").redis_url
+    name = f"hand-{token_hex(6)}"
+    timed, client = redis_gate(url, name), Redis.from_url(url)
+    yield World(timed, RedisOperator(Secret(url), Keyspace(name)), client, name)
+    assert isinstance(timed.gate, RedisGate)
+    await timed.gate.close()
+    await client.aclose()
+
+
+async def opened(timed: Timed) -> None:
+    for _ in range(10):
+        done = await timed.gate.finish(Finish(await timed.admitted(Ask(BROKEN)), Health.UNHEALTHY))
+    assert done.opened_s == 60.0
+
+
+def waiting(limit: PoolLimit, number: int = 1) -> Ask:
+    return Ask(Plan(DOMAIN, pool=limit), holder=Holder(next(_ids), "p", "a", "job", number), wait_s=60)
+
+
+# ---- breakers ------------------------------------------------------------------------------------
+
+
+async def test_an_open_breaker_closes_and_lets_calls_back_step_by_step(world: World) -> None:
+    await opened(world.timed)
+    assert await world.operator.reset_breaker(BROKEN, dry_run=True) is Mode.OPEN
+    assert await world.let_through() == 0
+    assert await world.reset() is Mode.OPEN
+    ramp = []
+    for _ in range(6):
+        ramp.append(await world.let_through())
+        world.timed.tick(1)
+    assert ramp == [2, 4, 8, 10, 10, 10]
+
+
+async def test_what_a_probe_tells_after_a_reset_decides_nothing(world: World) -> None:
+    await opened(world.timed)
+    world.timed.tick(60)
+    probe = await world.timed.admitted(Ask(BROKEN))
+    assert probe.probe
+    assert await world.reset() is Mode.HALF_OPEN
+    await world.timed.gate.finish(Finish(probe, Health.UNHEALTHY))
+    assert await world.let_through() == 2
+
+
+async def test_it_opens_again_as_if_for_the_first_time(world: World) -> None:
+    await opened(world.timed)
+    await world.reset()
+    world.timed.tick(30)
+    await opened(world.timed)
+
+
+async def test_a_closed_breaker_stays_as_it_is(world: World) -> None:
+    """Nine failures are not forgotten by a reset that has nothing to do."""
+    assert await world.reset() is Mode.CLOSED
+    for _ in range(9):
+        await world.timed.gate.finish(Finish(await world.timed.admitted(Ask(BROKEN)), Health.UNHEALTHY))
+    assert await world.reset() is Mode.CLOSED
+    done = await world.timed.gate.finish(Finish(await world.timed.admitted(Ask(BROKEN)), Health.UNHEALTHY))
+    assert done.opened_s == 60.0
+
+
+# ---- lines ---------------------------------------------------------------------------------------
+
+
+async def test_who_is_promoted_gets_the_next_slot_whatever_its_class(world: World) -> None:
+    limit = PoolLimit("p", 1, classes=3)
+    holder = await world.timed.admitted(waiting(limit))
+    others = [waiting(limit, number) for number in (1, 1, 3)]
+    last = waiting(limit, 3)
+    for ask in (*others, last):
+        assert isinstance(await world.timed.admit(ask), Queued)
+    assert last.holder is not None
+    assert await world.operator.promote(last.plan, last.holder.lease_id, dry_run=True)
+    assert await world.operator.promote(last.plan, last.holder.lease_id)
+    for ask in (*others, last):  # each asks again before a slot comes free
+        assert isinstance(await world.timed.admit(ask), Queued)
+    await world.timed.gate.finish(Finish(holder))
+    assert isinstance(await world.timed.admit(others[0]), Queued)
+    await world.timed.admitted(last)
+
+
+async def test_a_promotion_that_is_only_tried_changes_nothing(world: World) -> None:
+    limit = PoolLimit("p", 1)
+    holder = await world.timed.admitted(waiting(limit))
+    first, last = waiting(limit), waiting(limit)
+    for ask in (first, last):
+        assert isinstance(await world.timed.admit(ask), Queued)
+        world.timed.tick(0.1)
+    assert last.holder is not None
+    assert await world.operator.promote(last.plan, last.holder.lease_id, dry_run=True)
+    await world.timed.gate.finish(Finish(holder))
+    await world.timed.admitted(first)
+
+
+async def test_who_does_not_wait_is_not_promoted(world: World) -> None:
+    limit = PoolLimit("p", 1)
+    holds, stays = waiting(limit), waiting(limit)
+    await world.timed.admitted(holds)
+    assert isinstance(await world.timed.admit(stays), Queued)
+    for ask in (holds, waiting(limit)):
+        assert ask.holder is not None
+        assert not await world.operator.promote(ask.plan, ask.holder.lease_id)
+    assert not await world.operator.promote(BROKEN, 1)
+
+
+# ---- all of it -----------------------------------------------------------------------------------
+
+
+async def test_clear_deletes_ours_and_leaves_what_is_others(world: World) -> None:
+    """Also what only begins alike, and what other versions and installations keep."""
+    name = world.name
+    foreign = [name, f"{name}:x", f"{name}1", f"{name}11:m", f"{name}2:m", f"x{name}1:m", f"{name[:-1]}1:m"]
+    for key in foreign:
+        await world.redis.set(key, "theirs")
+    plan = Plan(DOMAIN, breaker=BROKEN.breaker, pool=PoolLimit("p", 1), buckets=(BucketLimit("b", 5, 1),))
+    ask = Ask(plan, holder=Holder(next(_ids), "p"))
+    await world.timed.admitted(ask)
+    ours = {key async for key in world.redis.scan_iter(f"{name}1:*")}
+    assert len(ours) >= 3
+    assert await world.operator.clear(dry_run=True) == len(ours)
+    assert await world.redis.exists(*ours) == len(ours)
+    assert await world.operator.clear() == len(ours)
+    assert await world.redis.exists(*ours) == 0
+    assert await world.redis.exists(*foreign) == len(foreign)
+    await world.redis.delete(*foreign)
+
+
+async def test_more_than_a_page_is_cleared(world: World) -> None:
+    async with world.redis.pipeline() as many:
+        for number in range(3_500):
+            many.set(f"{world.name}1:{{d}}:c{number}", "x")
+        await many.execute()
+    assert await world.operator.clear() == 3_500
+
+
+async def test_after_it_was_cleared_nobody_gets_more_than_the_limits_allow(world: World) -> None:
+    """Slots once every old lease must have ended, buckets from empty; who holds a slot has it back."""
+    limit, bucket = PoolLimit("p", 1), BucketLimit("b", 5, 1)
+    await world.timed.admitted(waiting(limit))
+    assert await world.operator.clear() > 0
+    gone = await world.timed.admit(Ask(Plan(DOMAIN, buckets=(bucket,))))
+    assert gone == GateRefusal(RefusedBy.BUCKET, 1.0, 0)
+    assert await world.timed.admit(
+        Ask(Plan(DOMAIN, pool=limit), holder=Holder(next(_ids), "p"))
+    ) == GateRefusal(RefusedBy.RECOVERY, 30.0)
+    world.timed.tick(30)
+    await world.timed.admitted(waiting(limit))
+
+
+async def test_a_store_that_is_away_is_told() -> None:
+    operator = RedisOperator(Secret("redis://127.0.0.1:1/0"), Keyspace("away"))
+    for asked in (
+        operator.clear(),
+        operator.reset_breaker(BROKEN),
+        operator.promote(waiting(PoolLimit("p", 1)).plan, 1),
+    ):
+        with pytest.raises(GateUnavailable):
+            await asked
