@@ -10,8 +10,12 @@ from uuid import UUID
 
 from fairlead.adapters.local.absent import AbsentStore
 from fairlead.adapters.local.gate import LocalGate
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.sessions import PostgresSessionStore
+from fairlead.adapters.postgres.switches import PostgresSwitchStore
 from fairlead.adapters.redis import redis_facts
 from fairlead.adapters.redis.gate import RedisGate
+from fairlead.adapters.redis.operator import RedisOperator
 from fairlead.adapters.redis.viewer import RedisViewer
 from fairlead.clock import Clock, Draw
 from fairlead.engine.gate.admission import Admissions
@@ -20,7 +24,7 @@ from fairlead.engine.gate.fleet import FleetSize
 from fairlead.engine.gate.guarded import GuardedGate
 from fairlead.engine.gate.keeper import Keeper
 from fairlead.engine.gate.plans import Plans
-from fairlead.engine.ports import SessionStore
+from fairlead.engine.gate.switches import Switches
 from fairlead.engine.services.service import Service
 from fairlead.errors import ConfigInvalid, DependencyUnavailable
 from fairlead.events import Emit
@@ -104,7 +108,7 @@ class GateRooms:
         url: Secret | None,
         settings: GateSettings,
         *,
-        sessions: SessionStore,
+        database: Database,
         session_id: Callable[[], UUID | None],
         read: ReadConnection,
         profile: Callable[[str, str | None], Profile],
@@ -115,7 +119,8 @@ class GateRooms:
     ) -> None:
         self._url = url
         self.viewer = None if url is None else RedisViewer(url, Keyspace(settings.prefix))
-        self.fleet = FleetSize(sessions, session_id, clock=clock)
+        self.operator = None if url is None else RedisOperator(url, Keyspace(settings.prefix))
+        self.fleet = FleetSize(PostgresSessionStore(database, ids), session_id, clock=clock)
         self.house = Gatehouse(
             url,
             process=str(session_id()),
@@ -126,13 +131,22 @@ class GateRooms:
             share=lambda: self.fleet.share,
             settings=settings,
         )
+        self.switched = PostgresSwitchStore(database)
+        self.switches = Switches(self.switched, self.house.gate.stand_alone, clock=clock, emit=emit)
         self.entrance = Entrance(
-            read, Plans(profile), self.house.admissions, ready=self.ready, clock=clock, emit=emit
+            read,
+            Plans(profile),
+            self.house.admissions,
+            self.switches,
+            ready=self.ready,
+            clock=clock,
+            emit=emit,
         )
         # Without a Redis there is none to look for.
         self._services = [
             *self.house.services()[: None if url else 1],
             self.fleet.service(draw=draw, emit=emit),
+            self.switches.service(draw=draw),
         ]
         self._running: list[asyncio.Task[None]] = []
         self._opening: asyncio.Task[None] | None = None
@@ -158,6 +172,7 @@ class GateRooms:
     async def _open(self) -> None:
         with suppress(DependencyUnavailable):  # counted again as soon as the database answers
             await self.fleet.look()
+            await self.switches.look()
         await self.house.open()
         self._running = [
             asyncio.create_task(service.run(), name=f"fairlead-{service.name}") for service in self._services

@@ -260,7 +260,7 @@ class Runtime:
         self.gate = GateRooms(
             self.redis_url,
             GateSettings(prefix=self.settings.redis.prefix),
-            sessions=self.sessions,
+            database=self.database,
             session_id=lambda: self.heartbeat.session_id,
             read=self.connections.described,
             profile=self.profiles.profile,

@@ -40,6 +40,7 @@ TABLES_OF_TENANTS = [
     "credential",
     "data_key",
     "dead_letter",
+    "gate_switch",
     "job",
     "lane",
     "lane_name",

@@ -153,7 +153,7 @@ class DeadLettersFull(Event):
 
 @dataclass(frozen=True, slots=True)
 class GateDegraded(Event):
-    """Redis does not answer: this process keeps to its share of each limit until it does."""
+    """This process keeps to its share of each limit: Redis does not answer, or somebody wants it so."""
 
     name = "gate_degraded"
     level = "warning"
@@ -162,7 +162,7 @@ class GateDegraded(Event):
 
 @dataclass(frozen=True, slots=True)
 class GateRestored(Event):
-    """Redis answers again after *away_s* seconds; limits are the fleet's again."""
+    """After *away_s* seconds limits are the fleet's again."""
 
     name = "gate_restored"
     away_s: float
@@ -186,6 +186,16 @@ class GateWouldRefuse(Event):
     provider: str
     reason: str
     retry_after_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GateBypassed(Event):
+    """The gate is disabled by hand: since the last look *calls* went past their limits."""
+
+    name = "gate_bypassed"
+    level = "warning"
+    provider: str
+    calls: int
 
 
 @dataclass(frozen=True, slots=True)

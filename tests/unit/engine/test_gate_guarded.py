@@ -4,31 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from itertools import count
 
 import pytest
 
-from fairlead.adapters.local.gate import LocalGate
 from fairlead.engine.events import GateDegraded, GateRestored, GateSlow
-from fairlead.engine.gate.guarded import GuardedGate
 from fairlead.engine.ports.gate import (
     Admitted,
-    Answer,
     Ask,
     Finish,
-    Finished,
     GateRefusal,
     Lease,
     Queued,
     RefusedBy,
     Renewal,
-    Wake,
 )
-from fairlead.errors import GateUnavailable
-from fairlead.events import Event
 from fairlead.policy.gate.breaker import Health
 from fairlead.policy.gate.limit import (
-    MICRO,
     BreakerRule,
     BucketLimit,
     Degraded,
@@ -37,91 +28,10 @@ from fairlead.policy.gate.limit import (
     PoolLimit,
 )
 from fairlead.policy.gate.pool import Holder
-from fairlead.policy.gate.share import Share
 from fairlead.testing.clock import ManualClock
+from tests.support.several import Process, Store, lease_ids
 
 DOMAIN = Domain(("tenant", "acme"))
-_ids = count(1)
-
-
-class Store:
-    """The fleet's gate, which can be taken away: from all, or from one of its users."""
-
-    def __init__(self, clock: ManualClock) -> None:
-        self.gate = LocalGate(lambda: round(clock.monotonic() * MICRO))
-        self.clock = clock
-        self.away = False
-
-
-class Way:
-    """One process's way to the store."""
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self.cut = False
-        self.answers_in_s = 0.0
-        self.abandoned = 0
-
-    def _check(self) -> LocalGate:
-        if self.cut or self.store.away:
-            raise GateUnavailable("Redis is not there")
-        return self.store.gate
-
-    async def admit(self, ask: Ask) -> Answer:
-        return await self._check().admit(ask)
-
-    async def finish(self, finish: Finish) -> Finished:
-        return await self._check().finish(finish)
-
-    async def cancel(self, ask: Ask) -> None:
-        await self._check().cancel(ask)
-
-    async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
-        return await self._check().renew(renewals)
-
-    async def listen(self, wake: Wake) -> None:
-        return None
-
-    async def ping(self) -> None:
-        self._check()
-        if self.answers_in_s:
-            await self.store.clock.sleep(self.answers_in_s)
-
-    def abandon(self, error: GateUnavailable) -> None:
-        self.abandoned += 1
-
-
-class Process:
-    """One of several processes."""
-
-    def __init__(self, store: Store, rank: int, of: int) -> None:
-        clock = store.clock
-        self.way = Way(store)
-        self.events: list[Event] = []
-
-        def alone() -> LocalGate:
-            return LocalGate(
-                lambda: round(clock.monotonic() * MICRO), birth_us=round(clock.monotonic() * MICRO)
-            )
-
-        self.gate = GuardedGate(
-            self.way,
-            alone,
-            share=lambda: Share(of, rank),
-            clock=clock,
-            draw=lambda: 0.5,
-            emit=self.events.append,
-        )
-
-    async def take(self, plan: Plan, *costs: float) -> Answer:
-        holder = Holder(next(_ids), "p") if plan.leases else None
-        return await self.gate.admit(Ask(plan, costs, holder))
-
-    async def take_all(self, plan: Plan) -> list[Admitted]:
-        taken = []
-        while isinstance(answer := await self.take(plan), Admitted):
-            taken.append(answer)
-        return taken
 
 
 @pytest.fixture
@@ -180,6 +90,43 @@ async def test_silence_is_noticed_in_less_than_a_second(fleet: list[Process], cl
         await looking
     assert not process.gate.is_alone
     assert isinstance(process.events[-1], GateRestored)
+
+
+async def test_by_hand_it_keeps_to_its_share_until_it_may_return(
+    fleet: list[Process], clock: ManualClock
+) -> None:
+    """With a store that answers all the time: it is told what was spent when that ends."""
+    process, plan = fleet[0], rate(40, 4)
+    await fleet[1].take_all(plan)
+    await process.gate.stand_alone("redis is moved")
+    await look(fleet, 3)
+    assert process.gate.is_alone
+    assert process.way.abandoned == 1, "who waits for the store is served from the share"
+    (told,) = process.events
+    assert isinstance(told, GateDegraded)
+    assert "redis is moved" in told.reason
+    await clock.advance(10)
+    assert len(await process.take_all(plan)) == 10, "a quarter of the rate, from 0"
+    await process.gate.stand_alone("redis is moved")
+    await process.gate.stand_alone(None)
+    assert process.way.abandoned == 1
+    await look([process])
+    assert not process.gate.is_alone
+    assert isinstance(process.events[-1], GateRestored)
+    assert len(await fleet[1].take_all(plan)) == 30, "what it spent alone is owed"
+
+
+async def test_by_hand_while_the_store_is_away(fleet: list[Process], store: Store) -> None:
+    process = fleet[0]
+    store.away = True
+    await look([process])
+    await process.gate.stand_alone("to be sure")
+    store.away = False
+    await look([process], 3)
+    assert process.gate.is_alone
+    await process.gate.stand_alone(None)
+    await look([process])
+    assert not process.gate.is_alone
 
 
 async def test_half_a_second_is_told(fleet: list[Process], clock: ManualClock) -> None:
@@ -323,7 +270,7 @@ async def test_who_stands_in_line_is_woken_when_another_counts(fleet: list[Proce
     await process.gate.listen(woken.append)
     plan = Plan(DOMAIN, pool=PoolLimit("p", 1))
     await process.take(plan)
-    asks = [Ask(plan, holder=Holder(next(_ids), "p"), wait_s=3.0) for _ in range(3)]
+    asks = [Ask(plan, holder=Holder(next(lease_ids), "p"), wait_s=3.0) for _ in range(3)]
     ids = [ask.holder.lease_id for ask in asks if ask.holder]
     for ask in asks:
         assert isinstance(await process.gate.admit(ask), Queued)

@@ -15,6 +15,7 @@ from fairlead.clock import Clock
 from fairlead.engine.events import GateWouldRefuse, TenantRapid
 from fairlead.engine.gate.admission import Admissions, Entry, Passage
 from fairlead.engine.gate.plans import CallPlan, Plans
+from fairlead.engine.gate.switches import Switches
 from fairlead.engine.handler import current_job
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.gate import Admitted
@@ -60,6 +61,7 @@ class Entrance:
         read: ReadConnection,
         plans: Plans,
         admissions: Admissions,
+        switches: Switches,
         *,
         ready: Callable[[], Awaitable[None]],
         clock: Clock,
@@ -68,6 +70,7 @@ class Entrance:
         self._read = read
         self._plans = plans
         self._admissions = admissions
+        self._switches = switches
         self._ready = ready
         self._clock = clock
         self._emit = emit
@@ -76,10 +79,17 @@ class Entrance:
 
     @asynccontextmanager
     async def enter(self, wish: CallWish) -> AsyncIterator[Passage]:
-        """The block runs admitted; see Admissions.enter. NotFound where there is no such connection."""
+        """The block runs admitted; see Admissions.enter. NotFound where there is no such connection.
+
+        What people switched by hand comes first, also for a connection that only observes.
+        """
         await self._ready()
+        self._switches.check(wish.key)
         call = await self.plan(wish.key, wish.api, wish.host)
         entry = self._entry(wish, call)
+        if self._switches.lets_by(wish.key):
+            yield _unlimited(entry, call)
+            return
         now_s = self._clock.monotonic()
         throttled_s = self._rapid.throttled_s(entry.tenant, now_s)
         if throttled_s is not None and not call.observe:
@@ -88,6 +98,7 @@ class Entrance:
         try:
             async with self._admissions.enter(entry) as passage:
                 entered, passage.dialect = True, call.dialect
+                self._check_again(wish.key, passage)
                 yield passage
                 return
         except GateClosed as refused:
@@ -106,6 +117,14 @@ class Entrance:
     async def plan(self, key: ConnectionKey, api: str | None = None, host: str = "") -> CallPlan:
         """The limits of such a call. NotFound where there is no such connection."""
         return self._plans.of(await self._connection(key), api, host)
+
+    def _check_again(self, key: ConnectionKey, passage: Passage) -> None:
+        """It may have waited while somebody stopped its calls."""
+        try:
+            self._switches.check(key)
+        except GateClosed:
+            passage.unsent()
+            raise
 
     def _count(self, entry: Entry) -> None:
         if self._rapid.refused(entry.tenant, self._clock.monotonic()):

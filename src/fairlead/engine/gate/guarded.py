@@ -2,7 +2,8 @@
 
 It is noticed by whichever comes first: an error, or a ping that is not answered within 0.8 s. Who waits for
 an answer then is served from the share; what the store makes of their asks later is undone. Two quick
-answers in a row end it: the store is told what was spent and held meanwhile, and asked again.
+answers in a row end it: the store is told what was spent and held meanwhile, and asked again. Somebody may
+want it to be so although Redis answers.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ class GuardedGate:
         self._taken: dict[tuple[Domain, str], set[int]] = {}
         self._returning: asyncio.Event | None = None
         self._answers = 0
+        self._by_hand = False
         self._slow = False
         self._wake: Wake = lambda lease_id: None
 
@@ -202,6 +204,18 @@ class GuardedGate:
         self._wake_all()
         return alone
 
+    async def stand_alone(self, why: str | None) -> None:
+        """Keep to this process's share for as long as somebody wants it; None: for no longer.
+
+        Then it returns as it does when the store is back.
+        """
+        self._by_hand = why is not None
+        if why is None or await self._settled() is not None:
+            return
+        wanted = GateUnavailable(f"the gate is degraded by hand: {why}")
+        await self._goes_away(wanted)
+        self._fleet.abandon(wanted)
+
     async def look(self) -> float | None:
         """One look at the store: is it there, is it back? To be done every *LOOK_S*."""
         began_s = self._clock.monotonic()
@@ -218,7 +232,7 @@ class GuardedGate:
         took_s = self._clock.monotonic() - began_s
         self._tell_slow(took_s)
         self._answers = self._answers + 1 if took_s < SLOW_S else 0
-        if self._alone is not None and self._answers >= ANSWERS_TO_RETURN:
+        if self._alone is not None and self._answers >= ANSWERS_TO_RETURN and not self._by_hand:
             await self._comes_back(self._alone)
         return LOOK_S
 

@@ -1,0 +1,114 @@
+"""Switches of the gate as rows: what is kept, what ends, and what no row may say."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+import pytest
+
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.switches import PostgresSwitchStore
+from fairlead.policy.gate.switch import EVERYTHING, Act, Reach
+from tests.support.rows import run
+
+CONNECTION = Reach("acme: a\\b'\"", "stripe", "default")
+PROVIDER = Reach(provider="stripe")
+
+
+@pytest.fixture
+def store(database: Database) -> PostgresSwitchStore:
+    return PostgresSwitchStore(database)
+
+
+async def put(
+    store: PostgresSwitchStore, act: Act, reach: Reach, reason: str = "why", actor: str = "ann"
+) -> None:
+    await store.put(act, reach, reason=reason, actor=actor)
+
+
+async def in_force(store: PostgresSwitchStore) -> list[tuple[Act, Reach]]:
+    return [(switch.act, switch.reach) for switch in await store.search()]
+
+
+async def test_what_is_switched_is_read_as_it_was_put(store: PostgresSwitchStore) -> None:
+    await put(store, Act.ISOLATED, CONNECTION, "vendor\u2019s wish", "cli:bob")
+    await put(store, Act.DISABLED, PROVIDER)
+    await put(store, Act.DEGRADED, EVERYTHING)
+    found = await store.search()
+    assert [(each.act, each.reach) for each in found] == [
+        (Act.DEGRADED, EVERYTHING),
+        (Act.DISABLED, PROVIDER),
+        (Act.ISOLATED, CONNECTION),
+    ]
+    assert (found[2].reason, found[2].actor, found[2].fading) == ("vendor\u2019s wish", "cli:bob", None)
+
+
+async def test_a_switch_ends_as_it_was_named_and_once(store: PostgresSwitchStore) -> None:
+    await put(store, Act.ISOLATED, CONNECTION)
+    for act, reach in ((Act.ISOLATED, PROVIDER), (Act.ISOLATED, EVERYTHING), (Act.DISABLED, CONNECTION)):
+        assert not await store.end(act, reach)
+    assert await in_force(store) == [(Act.ISOLATED, CONNECTION)]
+    assert await store.end(Act.ISOLATED, CONNECTION)
+    assert not await store.end(Act.ISOLATED, CONNECTION)
+    assert await in_force(store) == []
+
+
+async def test_switched_again_the_newer_reason_counts_since_the_first(store: PostgresSwitchStore) -> None:
+    await put(store, Act.ISOLATED, CONNECTION, "one", "ann")
+    (first,) = await store.search()
+    await asyncio.gather(*(put(store, Act.ISOLATED, CONNECTION, "two", "bob") for _ in range(5)))
+    (second,) = await store.search()
+    assert (second.reason, second.actor, second.since) == ("two", "bob", first.since)
+
+
+async def test_what_fades_does_so_by_the_clock_of_the_database_and_ends(
+    store: PostgresSwitchStore, database: Database
+) -> None:
+    await put(store, Act.DISABLED, EVERYTHING)
+    assert not await store.fade(PROVIDER, 60)
+    assert await store.fade(EVERYTHING, 60)
+    assert not await store.fade(EVERYTHING, 1), "it goes on at its pace"
+    await run(database, "UPDATE gate_switch SET on_since = now() - interval '179 s'")
+    (fading,) = await store.search()
+    assert fading.fading is not None
+    assert fading.fading.step_s == 60
+    assert fading.fading.age_s == pytest.approx(179, abs=1)
+    await run(database, "UPDATE gate_switch SET on_since = now() - interval '180 s'")
+    assert await in_force(store) == []
+    assert not await store.end(Act.DISABLED, EVERYTHING), "it had ended by itself"
+
+
+async def test_disabled_again_nothing_comes_back(store: PostgresSwitchStore, database: Database) -> None:
+    await put(store, Act.DISABLED, EVERYTHING)
+    (first,) = await store.search()
+    await store.fade(EVERYTHING, 60)
+    await run(database, "UPDATE gate_switch SET on_since = now() - interval '1 day'")
+    await put(store, Act.DISABLED, EVERYTHING)
+    (again,) = await store.search()
+    assert again.fading is None
+    assert again.since > first.since
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        "('stopped', '', '', '', 'r', 'a')",
+        "('isolated', 'acme', '', '', 'r', 'a')",
+        "('isolated', 'acme', 'stripe', '', 'r', 'a')",
+        "('isolated', 'acme', '', 'default', 'r', 'a')",
+        "('isolated', '', 'stripe', 'default', 'r', 'a')",
+        "('isolated', '', '', '', '', 'a')",
+        "('degraded', '', 'stripe', '', 'r', 'a')",
+    ],
+)
+async def test_no_row_says_what_is_none(database: Database, values: str) -> None:
+    columns = "act, tenant_id, provider, bucket, reason, actor"
+    with pytest.raises(asyncpg.CheckViolationError):
+        await run(database, f"INSERT INTO gate_switch ({columns}) VALUES {values}")
+
+
+async def test_only_limits_come_back_step_by_step(store: PostgresSwitchStore, database: Database) -> None:
+    await put(store, Act.ISOLATED, EVERYTHING)
+    with pytest.raises(asyncpg.CheckViolationError):
+        await run(database, "UPDATE gate_switch SET on_since = now(), step_s = 60")

@@ -1,0 +1,154 @@
+"""Switches as a process heeds them: no question to anybody for a call, and the last good answer kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import pytest
+
+from fairlead.engine.events import GateBypassed
+from fairlead.engine.gate.switches import AGAIN_S, Switches
+from fairlead.engine.ports import ConnectionKey
+from fairlead.engine.ports.switches import Fading, Switch
+from fairlead.errors import DependencyUnavailable, GateClosed
+from fairlead.events import Event
+from fairlead.policy.gate.switch import EVERYTHING, Act, Reach, place_of
+from fairlead.testing.clock import ManualClock
+
+KEY = ConnectionKey("acme", "stripe", "default")
+ITS_OWN = Reach("acme", "stripe", "default")
+OTHERS = [
+    ConnectionKey("beta", "stripe", "default"),
+    ConnectionKey("acme", "hubspot", "default"),
+    ConnectionKey("acme", "stripe", "second"),
+]
+
+
+class Table:
+    """The rows; *away* as a database that is."""
+
+    def __init__(self) -> None:
+        self.rows: list[Switch] = []
+        self.away = False
+
+    async def search(self) -> Sequence[Switch]:
+        if self.away:
+            raise DependencyUnavailable("away")
+        return self.rows
+
+    def put(self, act: Act, reach: Reach, fading: Fading | None = None) -> None:
+        self.rows.append(Switch(act, reach, "vendor asked", "cli:ann", datetime.now(UTC), fading))
+
+
+class World:
+    def __init__(self) -> None:
+        self.clock = ManualClock(start=100.0)
+        self.table = Table()
+        self.alone: list[str | None] = []
+        self.events: list[Event] = []
+        self.switches = Switches(
+            self.table,  # type: ignore[arg-type]
+            self._stand_alone,
+            clock=self.clock,
+            emit=self.events.append,
+        )
+
+    async def _stand_alone(self, why: str | None) -> None:
+        self.alone.append(why)
+
+    async def switched(self, act: Act, reach: Reach, fading: Fading | None = None) -> None:
+        self.table.put(act, reach, fading)
+        await self.switches.look()
+
+    def is_open(self, key: ConnectionKey) -> bool:
+        try:
+            self.switches.check(key)
+        except GateClosed:
+            return False
+        return True
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+async def test_nothing_is_switched(world: World) -> None:
+    await world.switches.look()
+    assert world.is_open(KEY)
+    assert not world.switches.lets_by(KEY)
+    assert world.alone == [None]
+    assert world.events == []
+
+
+async def test_who_is_isolated_is_told_by_whom_and_why(world: World) -> None:
+    await world.switched(Act.ISOLATED, ITS_OWN)
+    with pytest.raises(GateClosed, match=r"vendor asked \(cli:ann.*gate breaker reset") as refused:
+        world.switches.check(KEY)
+    assert (refused.value.reason, refused.value.retry_after_s) == ("isolated", AGAIN_S)
+    assert all(world.is_open(other) for other in OTHERS)
+
+
+@pytest.mark.parametrize(
+    ("reach", "reached"),
+    [(ITS_OWN, set()), (Reach(provider="stripe"), {0, 2}), (EVERYTHING, {0, 1, 2})],
+)
+@pytest.mark.parametrize("act", [Act.ISOLATED, Act.DISABLED])
+async def test_a_switch_reaches_what_it_names(
+    world: World, act: Act, reach: Reach, reached: set[int]
+) -> None:
+    await world.switched(act, reach)
+    for key, wanted in [(KEY, True), *((other, i in reached) for i, other in enumerate(OTHERS))]:
+        assert world.is_open(key) is not (wanted and act is Act.ISOLATED)
+        assert world.switches.lets_by(key) is (wanted and act is Act.DISABLED)
+
+
+async def test_calls_past_their_limits_are_counted_and_told_once_a_look(world: World) -> None:
+    await world.switched(Act.DISABLED, EVERYTHING)
+    for key in (KEY, KEY, *OTHERS):
+        assert world.switches.lets_by(key)
+    await world.switches.look()
+    assert world.events == [GateBypassed("hubspot", 1), GateBypassed("stripe", 4)]
+    await world.switches.look()
+    assert len(world.events) == 2
+
+
+async def test_limits_come_back_for_more_and_more_connections(world: World) -> None:
+    keys = [ConnectionKey(f"t{number}", "stripe", "default") for number in range(200)]
+    await world.switched(Act.DISABLED, EVERYTHING, Fading(age_s=50.0, step_s=60.0))
+    for share in (0.1, 0.25, 0.5, 1.0):
+        back = {key for key in keys if not world.switches.lets_by(key)}
+        assert back == {key for key in keys if place_of(key.tenant, key.provider, key.bucket) < share}
+        await world.clock.advance(60)
+
+
+async def test_of_two_that_reach_a_call_one_is_enough(world: World) -> None:
+    await world.switched(Act.DISABLED, EVERYTHING, Fading(age_s=1e6, step_s=60.0))
+    assert not world.switches.lets_by(KEY)
+    await world.switched(Act.DISABLED, ITS_OWN)
+    assert world.switches.lets_by(KEY)
+
+
+async def test_what_is_taken_back_ends_at_the_next_look(world: World) -> None:
+    await world.switched(Act.ISOLATED, EVERYTHING)
+    world.table.rows.clear()
+    await world.switches.look()
+    assert world.is_open(KEY)
+
+
+async def test_a_read_that_fails_keeps_the_last_good_one(world: World) -> None:
+    await world.switched(Act.ISOLATED, EVERYTHING)
+    world.table.rows.clear()
+    world.table.away = True
+    with pytest.raises(DependencyUnavailable):
+        await world.switches.look()
+    assert not world.is_open(KEY)
+
+
+async def test_the_gate_is_told_at_each_look_whether_it_is_degraded(world: World) -> None:
+    await world.switched(Act.DEGRADED, EVERYTHING)
+    world.table.rows.clear()
+    await world.switches.look()
+    assert world.alone == ["vendor asked (cli:ann)", None]
+    assert world.is_open(KEY)

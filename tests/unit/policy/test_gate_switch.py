@@ -1,0 +1,75 @@
+"""What a switch reaches, and how limits come back step by step."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.errors import InputInvalid
+from fairlead.policy.gate.switch import (
+    EVERYTHING,
+    STEPS,
+    Reach,
+    check_reason,
+    place_of,
+    share_on,
+    touching,
+)
+
+CONNECTION = ("acme", "stripe", "default")
+PINNED = 0.07594740497168262
+
+
+@pytest.mark.parametrize("reach", [EVERYTHING, Reach(provider="stripe"), Reach(*CONNECTION)])
+def test_each_reach_touches_the_connection_by_its_names(reach: Reach) -> None:
+    assert reach.names in touching(*CONNECTION)
+
+
+@pytest.mark.parametrize(
+    "reach",
+    [Reach(provider="shopify"), Reach("acme", "stripe", "second"), Reach("beta", "stripe", "default")],
+)
+def test_what_another_is_called_touches_it_not(reach: Reach) -> None:
+    assert reach.names not in touching(*CONNECTION)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("acme", None, None), ("acme", "stripe", None), (None, "stripe", "default"), (None, None, "default")],
+)
+def test_there_is_nothing_between(names: tuple[str | None, str | None, str | None]) -> None:
+    with pytest.raises(InputInvalid, match="one provider, or one connection"):
+        Reach(*names)
+
+
+@pytest.mark.parametrize("names", [("a\nb", "stripe", "default"), ("a", "Stripe", "x"), (None, "", None)])
+def test_names_are_checked(names: tuple[str | None, str | None, str | None]) -> None:
+    with pytest.raises(InputInvalid):
+        Reach(*names)
+
+
+def test_the_share_only_grows_to_all() -> None:
+    shares = [share_on(age_s / 10, 7.0) for age_s in range(-10, 400)]
+    assert shares == sorted(shares)
+    assert set(shares) == set(STEPS)
+    assert shares[-1] == 1.0
+
+
+def test_each_step_has_its_share_of_connections_and_keeps_those_of_the_last() -> None:
+    places = [place_of(f"tenant {number}", "stripe", "default") for number in range(10_000)]
+    for share in STEPS:
+        on = sum(place < share for place in places) / len(places)
+        assert on == pytest.approx(share, abs=0.02)
+    assert all(0 <= place < 1 for place in places)
+
+
+def test_a_place_never_changes_and_names_do_not_run_together() -> None:
+    """Pinned: another version of fairlead in the same fleet must come to the same one."""
+    assert place_of(*CONNECTION) == pytest.approx(PINNED, abs=1e-12)
+    assert place_of("ab", "c", "d") != place_of("a", "bc", "d")
+
+
+def test_a_reason_says_something() -> None:
+    assert check_reason("vendor asked us to stop") == "vendor asked us to stop"
+    for nothing in ("", "  ", "x" * 501, "a\x1bb"):
+        with pytest.raises(InputInvalid):
+            check_reason(nothing)
