@@ -59,6 +59,7 @@ def test_every_command_that_destroys_can_be_tried_and_confirmed() -> None:
             assert {"--yes", "--dry-run"} <= options[path], path
         changing = {"add", "import", "init", "migrate", "pause", "retry", "resume", "rotate-key"}
         changing |= {"set", "clear", "assign", "unassign"}
+        changing |= {"isolate", "disable", "enable", "degrade", "restore", "promote", "reset"}
         if path[-1:] and path[-1] in changing:
             assert "--dry-run" in options[path], path
         secret_words = {"--refresh-token", "--access-token", "--api-key", "--client-secret", "--password"}

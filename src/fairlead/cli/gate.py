@@ -1,4 +1,4 @@
-"""``fairlead gate``: the limits of calls, as they stand (G12)."""
+"""``fairlead gate``: the limits of calls, as they stand, and what people do to them (G12)."""
 
 from __future__ import annotations
 
@@ -7,22 +7,35 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fairlead.cli import gate_acts, gate_switches
 from fairlead.cli.exits import Exit
-from fairlead.cli.invocation import Invocation, command, group
+from fairlead.cli.invocation import Invocation, command, group, listing
 from fairlead.cli.names import Bucket, Provider, Tenant, key_of
 from fairlead.cli.output import Record
 from fairlead.errors import DependencyUnavailable
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
+    from fairlead.engine.ports import ConnectionKey
     from fairlead.engine.ports.gate_view import GateView
+    from fairlead.engine.ports.switches import SwitchStore
 
 BUCKETS = ("name", "left", "capacity", "per_s", "booked", "blocked_s")
 HOLDERS = ("lease", "process", "tenant", "job", "class", "renewed_s_ago", "ends_in_s")
 WAITERS = ("lease", "process", "tenant", "job", "class", "waits_s", "alive_for_s")
 EVENTS = ("k", "n", "c", "h")
 
-app = group("Limits of calls: what is left, who holds what, who waits.")
+app = group("Limits of calls: what is left, who holds what, who waits; and switches for emergencies.")
+
+command(app, "isolate")(gate_switches.isolate)
+command(app, "disable")(gate_switches.disable)
+command(app, "enable")(gate_switches.enable)
+command(app, "degrade")(gate_switches.degrade)
+command(app, "restore")(gate_switches.restore)
+command(app, "switches")(gate_switches.switches)
+command(app, "promote")(gate_acts.promote)
+command(app, "clear")(gate_acts.clear)
+command(listing(app, "breaker")(gate_acts.isolations), "reset")(gate_acts.reset)
 
 
 @command(app, "status")
@@ -46,13 +59,15 @@ def status(
                 "no Redis is set, so each process counts by itself", hint="set REDIS_URL to see one count"
             )
         pool = made.plan.pool
-        return _record(await gate.viewer.look(made.plan, events=events), pool.lease_s if pool else 0.0)
+        view = await gate.viewer.look(made.plan, events=events)
+        return _record(view, pool.lease_s if pool else 0.0, await _switches(gate.switched, key))
 
     record = call.with_fairlead(work)
     if call.manner.as_json:
         call.out.record(record)
         return None
     call.out.record({name: record[name] for name in ("breaker", "slots")})
+    _table(call, "switched by hand", record["switches"], gate_switches.COLUMNS)
     _table(call, "limits", record["limits"], BUCKETS)
     _table(call, "slots held", record["holders"], HOLDERS)
     _table(call, "in line", record["waiters"], WAITERS)
@@ -66,10 +81,19 @@ def _table(call: Invocation, title: str, rows: list[Record], columns: tuple[str,
         call.out.rows(rows, columns)
 
 
-def _record(view: GateView, lease_s: float) -> Record:
+async def _switches(store: SwitchStore, key: ConnectionKey) -> list[Record]:
+    """What people switched that touches this connection."""
+    from fairlead.policy.gate.switch import touching
+
+    names = touching(key.tenant, key.provider, key.bucket)
+    return [gate_switches.switch_record(each) for each in await store.search() if each.reach.names in names]
+
+
+def _record(view: GateView, lease_s: float, switches: list[Record]) -> Record:
     """Everything as JSON has it."""
     breaker = {"mode": "closed"} if view.breaker is None else asdict(view.breaker)
     return {
+        "switches": switches,
         "breaker": breaker,
         "slots": {"limit": view.capacity, "held": len(view.holders), "waiting": len(view.waiters)},
         "limits": [

@@ -1,0 +1,166 @@
+"""``fairlead gate breaker|promote|clear``: what people mend by hand in the gate's store (G6, G12)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fairlead.cli.acts import record_act
+from fairlead.cli.exits import Exit
+from fairlead.cli.gate_switches import COLUMNS, What, find, let_go, named, record_switch, switch_record
+from fairlead.cli.invocation import DryRun, Invocation
+from fairlead.cli.names import Bucket, Provider, Tenant, key_of
+from fairlead.cli.output import Record
+from fairlead.errors import DependencyUnavailable, InputInvalid, NotFound
+
+if TYPE_CHECKING:
+    from fairlead.app import Fairlead
+    from fairlead.engine.ports.gate_acts import GateOperator
+    from fairlead.policy.gate.switch import Reach
+    from fairlead.runtime import Runtime
+
+
+# ---- breakers ------------------------------------------------------------------------------------
+
+
+def isolations(call: Invocation) -> Exit | None:
+    """List the breakers that people hold open; `fairlead gate status` shows those of one connection."""
+    from fairlead.policy.gate.switch import Act
+
+    found = call.with_fairlead(lambda fairlead: fairlead.runtime.gate.switched.search())
+    rows = (switch_record(each) for each in found if each.act is Act.ISOLATED)
+    call.out.rows(rows, COLUMNS, none="no breaker is held open by hand")
+    return None
+
+
+def reset(
+    call: Invocation,
+    what: What,
+    host: Annotated[str, typer.Option("--host", help="Of calls to this host. Default: to none.")] = "",
+    dry_run: DryRun = False,
+) -> Exit | None:
+    """Lift an isolation, named as it was made, and close the open breaker of a connection.
+
+    Of a breaker that was open calls come back step by step, 2 in the first second. Jobs that waited for it
+    are due at once.
+    """
+    from fairlead.policy.gate.switch import Act
+
+    reach = what.reach()
+
+    async def work(fairlead: Fairlead) -> Record:
+        runtime = fairlead.runtime
+        lifted = await find(runtime, Act.ISOLATED, reach) is not None
+        if lifted and not dry_run:
+            await runtime.gate.switched.end(Act.ISOLATED, reach)
+        was = await _close_breaker(runtime, reach, host, dry_run=dry_run)
+        told: Record = {**named(reach), "isolation": _ended(lifted, dry_run), "breaker_was": was}
+        if dry_run:
+            return {**told, "result": "would be reset"}
+        await record_switch(call, runtime, "gate.reset", reach, isolated=lifted, breaker_was=was)
+        return {**told, "result": "reset", "groups_due": await let_go(runtime, reach)}
+
+    call.out.record(call.with_fairlead(work))
+    return None
+
+
+def _ended(lifted: bool, dry_run: bool) -> str:
+    if not lifted:
+        return "none"
+    return "would be lifted" if dry_run else "lifted"
+
+
+async def _close_breaker(runtime: Runtime, reach: Reach, host: str, *, dry_run: bool) -> str | None:
+    """The mode that it was in; None where there is none to close: not of one connection, or not in Redis."""
+    if not reach.is_connection or runtime.gate.operator is None:
+        return None
+    key = key_of(*reach.names)
+    if await runtime.connections.described(key) is None:  # an isolation may outlive its connection
+        return None
+    made = await runtime.gate.entrance.plan(key, host=host)
+    was = await runtime.gate.operator.reset_breaker(made.plan, dry_run=dry_run)
+    return was.name.lower().replace("_", "-")
+
+
+# ---- the line, and all of it ---------------------------------------------------------------------
+
+
+def promote(
+    call: Invocation,
+    lease: Annotated[str, typer.Argument(metavar="LEASE", help="As `fairlead gate status` shows it.")],
+    tenant: Tenant,
+    provider: Provider,
+    bucket: Bucket = "default",
+    dry_run: DryRun = False,
+) -> Exit | None:
+    """Put one who waits for a slot before all others: it gets the next one that comes free."""
+    key, lease_id = key_of(tenant, provider, bucket), _lease_id(lease)
+
+    async def work(fairlead: Fairlead) -> Record:
+        runtime = fairlead.runtime
+        operator = _operator(runtime)
+        made = await runtime.gate.entrance.plan(key)
+        if not await operator.promote(made.plan, lease_id, dry_run=dry_run):
+            raise NotFound(
+                f"nobody waits under the lease {lease_id:016x}",
+                tenant=tenant,
+                provider=provider,
+                hint="`fairlead gate status` shows who waits",
+            )
+        told = {"tenant": tenant, "provider": provider, "bucket": bucket, "lease": f"{lease_id:016x}"}
+        if dry_run:
+            return {**told, "result": "would be promoted"}
+        details = {"bucket": bucket, "lease": f"{lease_id:016x}"}
+        await record_act(runtime, "gate.promoted", call.actor, details, tenant=tenant, provider=provider)
+        return {**told, "result": "promoted"}
+
+    call.out.record(call.with_fairlead(work))
+    return None
+
+
+def clear(
+    call: Invocation,
+    confirm: Annotated[bool, typer.Option("--confirm", help="Yes, all of it, of every tenant.")] = False,
+    dry_run: DryRun = False,
+) -> Exit | None:
+    """Delete all that this installation keeps in Redis: keys of its own prefix, and no others.
+
+    Limits hold meanwhile: buckets begin empty, who holds a slot keeps it, and others get one once the
+    longest lease (30 s) has passed. Lines, turns, breakers and what was learnt of limits are gone.
+    """
+    if not (confirm or dry_run):
+        raise InputInvalid(
+            "this forgets every count, line and breaker of the gate",
+            hint="give --confirm to do it, --dry-run to see how much it is",
+        )
+
+    async def work(fairlead: Fairlead) -> Record:
+        runtime = fairlead.runtime
+        count = await _operator(runtime).clear(dry_run=dry_run)
+        told = {"prefix": runtime.settings.redis.prefix, "keys": count}
+        if dry_run:
+            return {**told, "result": "would be cleared"}
+        await record_act(runtime, "gate.cleared", call.actor, told)
+        return {**told, "result": "cleared"}
+
+    call.out.record(call.with_fairlead(work))
+    return None
+
+
+def _operator(runtime: Runtime) -> GateOperator:
+    if runtime.gate.operator is None:
+        raise DependencyUnavailable(
+            "no Redis is set, so each process counts by itself", hint="set REDIS_URL to see one count"
+        )
+    return runtime.gate.operator
+
+
+def _lease_id(text: str) -> int:
+    try:
+        number = int(text, 16)
+    except ValueError:
+        number = -1
+    if not 0 <= number < 1 << 64:
+        raise InputInvalid(f"{text[:40]!r} is no lease", hint="16 hex digits, see `fairlead gate status`")
+    return number

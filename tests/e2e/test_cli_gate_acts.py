@@ -1,0 +1,317 @@
+"""`fairlead gate` by hand: what a person switches holds in a running app, and ends (G6, G8, G12)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from secrets import token_hex
+from typing import Any
+
+import pytest
+
+from fairlead import Fairlead
+from fairlead.adapters.embedded import Endpoints
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.redis.gate import RedisGate
+from fairlead.config import load
+from fairlead.engine.gate.switches import LOOK_S
+from fairlead.engine.handler import JobContext
+from fairlead.errors import GateClosed
+from fairlead.policy.feedback.reply import Reply
+from fairlead.policy.gate.key import Keyspace
+from fairlead.policy.gate.switch import Act, Reach
+from fairlead.secret import Secret
+from fairlead.testing.clock import SystemClock
+from tests.support.cli import Shell
+from tests.support.rows import rows
+
+ACME = ("-t", "acme", "-p", "stripe")
+WHY = ("--reason", "the vendor asked us to")
+FEW = {"calls": {"requests": {"capacity": 1.0, "per_s": 0.001}}}
+SETTINGS = """
+home = "{home}"
+worker.poll_s = 0.05
+worker.lease_s = 3
+redis.prefix = "{prefix}"
+"""
+
+
+@pytest.fixture
+async def with_redis(shell: Shell, servers: Endpoints) -> Shell:
+    """On a Redis that is known to have lost nothing: buckets are full, and slots are granted at once."""
+    prefix = f"hand-{token_hex(6)}"
+    shell.environ["REDIS_URL"] = servers.redis_url
+    shell.settings(SETTINGS.format(home=shell.folder / "home", prefix=prefix))
+    first = RedisGate(Secret(servers.redis_url), clock=SystemClock(), keys=Keyspace(prefix), new=True)
+    await first.ping()
+    await first.close()
+    return shell
+
+
+def app(shell: Shell) -> Fairlead:
+    return Fairlead(load(shell.environ, shell.folder / "fairlead.toml"))
+
+
+async def connect(fl: Fairlead, tenant: str = "acme", **settings: Any) -> None:
+    await fl.connections.upsert(tenant, "stripe", api_key="sk_live_1", settings=settings)
+
+
+async def refusal(fl: Fairlead, tenant: str = "acme") -> str | None:
+    """Why a call is refused now; None: it is let through."""
+    try:
+        async with fl.admission(tenant, "stripe", wait_s=0):
+            return None
+    except GateClosed as refused:
+        return refused.reason
+
+
+async def heeded(check: Callable[[], Any]) -> None:
+    """Return once *check* says so: another process was told something."""
+    async with asyncio.timeout(30):
+        while not await check():
+            await asyncio.sleep(0.02)
+
+
+async def done(shell: Shell, *arguments: str) -> Any:
+    """The record of a command that went well."""
+    told = await shell("gate", *arguments, "--json")
+    assert told.code == 0, told.err
+    return told.record
+
+
+def test_every_process_looks_often_enough_for_two_seconds() -> None:
+    assert LOOK_S * 1.05 < 1.5
+
+
+async def test_who_is_isolated_is_refused_in_a_running_app(with_redis: Shell, database: Database) -> None:
+    async with app(with_redis) as fl:
+        for tenant in ("acme", "beta"):
+            await connect(fl, tenant)
+            assert await refusal(fl, tenant) is None
+        tried = await done(with_redis, "isolate", *ACME, *WHY, "--dry-run")
+        assert tried["result"] == "would be isolated"
+        assert (await with_redis("gate", "switches", "--json")).rows == []
+        assert (await done(with_redis, "isolate", *ACME, *WHY))["result"] == "isolated"
+        await heeded(lambda: _is(refusal(fl), "isolated"))
+        assert await refusal(fl, "beta") is None
+        (shown,) = (await done(with_redis, "status", *ACME))["switches"]
+        assert (shown["act"], shown["reason"], shown["actor"][:4]) == ("isolated", WHY[1], "cli:")
+        assert (await done(with_redis, "status", "-t", "beta", "-p", "stripe"))["switches"] == []
+        assert WHY[1] in (await with_redis("gate", "status", *ACME)).out
+        assert WHY[1] in (await with_redis("gate", "breaker")).out
+        lifted = await done(with_redis, "breaker", "reset", *ACME)
+        assert (lifted["isolation"], lifted["breaker_was"]) == ("lifted", "closed")
+        await heeded(lambda: _is(refusal(fl), None))
+    audit = await rows(
+        database,
+        "SELECT act, tenant_id, provider, details::text FROM audit WHERE act LIKE 'gate.%' ORDER BY audit_id",
+    )
+    assert [(row["act"], row["tenant_id"], row["provider"]) for row in audit] == [
+        ("gate.isolated", "acme", "stripe"),
+        ("gate.reset", "acme", "stripe"),
+    ]
+    assert WHY[1] in audit[0]["details"]
+
+
+async def _is(asked: Any, wanted: object) -> bool:
+    return await asked == wanted
+
+
+async def test_jobs_keep_their_place_until_a_reset_lets_them_run(
+    with_redis: Shell, database: Database
+) -> None:
+    fl = app(with_redis)
+    began: list[int] = []
+    refused, ended = asyncio.Event(), asyncio.Event()
+
+    @fl.job(kind="orders.sync")
+    async def sync(ctx: JobContext, number: int) -> None:
+        try:
+            async with fl.admission(ctx.tenant, "stripe"):
+                began.append(number)
+        except GateClosed:
+            refused.set()
+            raise
+        if len(began) == 5:
+            ended.set()
+
+    async with fl:
+        await connect(fl)
+        await done(with_redis, "isolate", *ACME, *WHY)
+        for number in range(5):
+            await fl.enqueue("orders.sync", {"number": number}, tenant="acme", provider="stripe")
+        running = asyncio.create_task(fl.run())
+        async with asyncio.timeout(60):
+            await refused.wait()
+            await heeded(lambda: rows(database, "SELECT FROM pause WHERE scope = 'rate'"))
+            assert began == []
+            lifted = await done(with_redis, "breaker", "reset", *ACME)
+            assert lifted["groups_due"] == 1, "nobody waits for the 30 s of the refusal"
+            await ended.wait()
+        fl.stop()
+        await running
+    assert sorted(began) == list(range(5))
+    found = await rows(
+        database, "SELECT state, attempt, failures::text AS failures FROM job WHERE kind = 'orders.sync'"
+    )
+    assert {(row["state"], row["attempt"], row["failures"]) for row in found} == {("completed", 1, "[]")}
+
+
+async def test_who_waits_when_its_calls_are_stopped_is_not_let_in(with_redis: Shell) -> None:
+    async with app(with_redis) as fl:
+        await connect(fl, concurrency_limit=1, calls={"requests": {"capacity": 3.0, "per_s": 0.001}})
+        await fl.runtime.gate.ready()
+        waits = asyncio.Event()
+
+        async def wait() -> None:
+            waits.set()
+            async with fl.admission("acme", "stripe", wait_s=60):
+                raise AssertionError("it was let in")
+
+        reach = Reach("acme", "stripe", "default")
+        async with asyncio.timeout(30):
+            async with fl.admission("acme", "stripe", wait_s=5):
+                waiting = asyncio.create_task(wait())
+                await waits.wait()
+                await fl.runtime.gate.switched.put(Act.ISOLATED, reach, reason="stop", actor="test")
+                await fl.runtime.gate.switches.look()
+            with pytest.raises(GateClosed, match="stop") as refused:
+                await waiting
+        assert refused.value.reason == "isolated"
+        await fl.runtime.gate.switched.end(Act.ISOLATED, reach)
+        await fl.runtime.gate.switches.look()
+        assert [await refusal(fl) for _ in range(3)] == [None, None, "rate"], "its slot and unit went back"
+
+
+async def test_an_observer_is_stopped_by_hand_too(with_redis: Shell) -> None:
+    async with app(with_redis) as fl:
+        await connect(fl, observe=True)
+        assert await refusal(fl) is None
+        await fl.runtime.gate.switched.put(Act.ISOLATED, Reach(), reason="stop", actor="test")
+        await fl.runtime.gate.switches.look()
+        assert await refusal(fl) == "isolated"
+
+
+async def test_disabled_nothing_is_limited_and_enabled_again_it_is(with_redis: Shell) -> None:
+    async with app(with_redis) as fl:
+        await connect(fl, **FEW)
+        await fl.runtime.gate.ready()
+        assert [await refusal(fl) for _ in range(2)] == [None, "rate"]
+        assert (await done(with_redis, "disable", "--all", *WHY))["result"] == "disabled"
+        await heeded(lambda: _is(refusal(fl), None))
+        assert [await refusal(fl) for _ in range(5)] == [None] * 5
+        tried = await done(with_redis, "enable", "--all", "--gradual", "--dry-run")
+        assert tried["result"] == "would be enabled step by step"
+        begun = await done(with_redis, "enable", "--all", "--gradual", "--step", "1h")
+        assert begun["result"] == "enabled step by step"
+        (shown,) = (await with_redis("gate", "switches", "--json")).rows
+        assert (shown["act"], shown["on_again"]) == ("disabled", 0.1)
+        again = await done(with_redis, "enable", "--all", "--gradual")
+        assert again["result"] == "on its way already"
+        assert (await done(with_redis, "enable", "--all"))["result"] == "enabled"
+        await heeded(lambda: _is(refusal(fl), "rate"))
+        assert (await done(with_redis, "enable", "--all"))["result"] == "not disabled"
+
+
+async def test_degraded_each_process_keeps_to_its_share_until_it_is_restored(with_redis: Shell) -> None:
+    async with app(with_redis) as fl:
+        await connect(fl)
+        assert await refusal(fl) is None
+        guarded = fl.runtime.gate.house.gate
+        assert (await done(with_redis, "degrade", "--all", *WHY))["result"] == "degraded"
+        await heeded(lambda: _is_now(guarded.is_alone))
+        assert (await done(with_redis, "restore", "--all"))["result"] == "restored"
+        await heeded(lambda: _is_now(not guarded.is_alone))
+        assert (await done(with_redis, "restore", "--all"))["result"] == "not degraded"
+
+
+async def _is_now(value: bool) -> bool:
+    return value
+
+
+async def test_an_open_breaker_is_closed_by_hand(with_redis: Shell) -> None:
+    async with app(with_redis) as fl:
+        await connect(fl)
+        for _ in range(10):
+            async with fl.admission("acme", "stripe", wait_s=5) as passage:
+                passage.heard(Reply(503, {}, b""))
+        assert await refusal(fl) == "breaker"
+        assert (await done(with_redis, "breaker", "reset", *ACME, "--dry-run"))["breaker_was"] == "open"
+        assert await refusal(fl) == "breaker"
+        assert (await done(with_redis, "breaker", "reset", *ACME))["breaker_was"] == "open"
+        assert await refusal(fl) is None
+
+
+async def test_one_who_waits_is_promoted_and_all_is_cleared(with_redis: Shell, database: Database) -> None:
+    async with app(with_redis) as fl:
+        await connect(fl, concurrency_limit=1)
+        order: list[int] = []
+
+        async def wait(number: int) -> None:
+            async with fl.admission("acme", "stripe", wait_s=60):
+                order.append(number)
+
+        async with (
+            asyncio.timeout(60),
+            asyncio.TaskGroup() as group,
+            fl.admission("acme", "stripe", wait_s=5),
+        ):
+            for number in range(3):
+                group.create_task(wait(number))
+                await heeded(lambda count=number + 1: _waits(with_redis, count))
+            last = (await done(with_redis, "status", *ACME))["waiters"][-1]["lease"]
+            tried = await done(with_redis, "promote", last, *ACME, "--dry-run")
+            assert tried["result"] == "would be promoted"
+            assert (await done(with_redis, "promote", last, *ACME))["result"] == "promoted"
+        assert order == [2, 0, 1]
+        assert (await with_redis("gate", "promote", last, *ACME)).code == 1
+        count = (await done(with_redis, "clear", "--dry-run"))["keys"]
+        assert count > 0
+        assert (await done(with_redis, "clear", "--confirm"))["keys"] >= count
+        await heeded(lambda: _is(refusal(fl), "recovery"))  # once its bucket, which began empty, has a unit
+    audit = await rows(database, "SELECT act FROM audit WHERE act LIKE 'gate.%' ORDER BY audit_id")
+    assert [row["act"] for row in audit] == ["gate.promoted", "gate.cleared"]
+
+
+async def _waits(shell: Shell, count: int) -> bool:
+    return len((await done(shell, "status", *ACME))["waiters"]) == count
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("isolate", *WHY), "--tenant with --provider"),
+        (("isolate", "--all", *ACME, *WHY), "--tenant with --provider"),
+        (("isolate", "-t", "acme", *WHY), "--tenant with --provider"),
+        (("isolate", "-p", "stripe", "-b", "default", *WHY), "--tenant with --provider"),
+        (("isolate", "-p", "Stripe!", *WHY), "is no name for a provider"),
+        (("isolate", "--all", "--reason", " "), "say why"),
+        (("disable", "--all"), "--reason"),
+        (("degrade", *WHY), "give --all"),
+        (("restore",), "give --all"),
+        (("enable", "--all", "--gradual", "--step", "soon"), "is no length of time"),
+        (("promote", "nothing", *ACME), "16 hex digits"),
+        (("clear",), "--dry-run to see"),
+    ],
+)
+async def test_what_is_not_clear_changes_nothing(bare: Shell, arguments: tuple[str, ...], words: str) -> None:
+    told = await bare("gate", *arguments)
+    assert (told.code, told.out) == (2, "")
+    assert words in told.err
+
+
+async def test_what_is_not_there_is_told(with_redis: Shell) -> None:
+    nobody = await with_redis("gate", "isolate", "-t", "nobody", "-p", "stripe", *WHY)
+    assert (nobody.code, "connections add" in nobody.err) == (1, True)
+    unknown = await with_redis("gate", "disable", "-p", "nosuch", *WHY)
+    assert (unknown.code, "providers list" in unknown.err) == (1, True)
+    assert (await with_redis("gate", "switches", "--json")).rows == []
+    assert (await done(with_redis, "breaker", "reset", "-t", "gone", "-p", "stripe"))["breaker_was"] is None
+
+
+async def test_without_redis_switches_hold_and_the_rest_tells_the_way_out(shell: Shell) -> None:
+    assert (await done(shell, "isolate", "--all", *WHY))["result"] == "isolated"
+    assert (await done(shell, "breaker", "reset", "--all"))["isolation"] == "lifted"
+    for arguments in (("clear", "--confirm"), ("clear", "--dry-run")):
+        told = await shell("gate", *arguments)
+        assert (told.code, "REDIS_URL" in told.err) == (69, True)
