@@ -172,8 +172,9 @@ class GateRooms:
     async def _open(self) -> None:
         with suppress(DependencyUnavailable):  # counted again as soon as the database answers
             await self.fleet.look()
-            await self.switches.look()
         await self.house.open()
+        with suppress(DependencyUnavailable):
+            await self.switches.look()
         self._running = [
             asyncio.create_task(service.run(), name=f"fairlead-{service.name}") for service in self._services
         ]

@@ -192,6 +192,16 @@ async def test_an_observer_is_stopped_by_hand_too(with_redis: Shell) -> None:
         assert await refusal(fl) == "isolated"
 
 
+async def test_a_process_that_starts_heeds_what_is_switched_from_its_first_call_on(with_redis: Shell) -> None:
+    async with app(with_redis) as fl:
+        await connect(fl)
+        for act, reach in ((Act.ISOLATED, Reach("acme", "stripe", "default")), (Act.DEGRADED, Reach())):
+            await fl.runtime.gate.switched.put(act, reach, reason="stop", actor="test")
+    async with app(with_redis) as fl:
+        assert await refusal(fl) == "isolated"
+        assert fl.runtime.gate.house.gate.is_alone
+
+
 async def test_disabled_nothing_is_limited_and_enabled_again_it_is(with_redis: Shell) -> None:
     async with app(with_redis) as fl:
         await connect(fl, **FEW)
