@@ -1,11 +1,13 @@
 """fairlead's gate as a side: `RedisGate` with default settings, and the plans that it is measured with.
 
-``options["plan"]`` is ``bucket`` (one bucket: admit) or ``full`` (breaker, tenant quota, slot and two
-buckets: admit, then finish as healthy; the pair counts as one).
+``options["plan"]`` is ``bucket`` (one bucket: admit), ``full`` (breaker, tenant quota, slot and two buckets:
+admit; what was admitted ends between the laps) or ``pair`` (the same, and each ends at once as healthy; the
+pair counts as one).
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -30,6 +32,7 @@ from fairlead.policy.gate.pool import Holder
 from fairlead.secret import Secret
 
 PACKAGE = None
+ENDED_AT_ONCE = 1_000
 SETTINGS: Mapping[str, Any] = {}
 
 
@@ -37,7 +40,7 @@ SETTINGS: Mapping[str, Any] = {}
 async def opened(url: str, options: Mapping[str, Any]) -> AsyncIterator[Decide]:
     """A gate of a new installation, and one tenant a key."""
     gate = RedisGate(Secret(url), clock=SystemClock(), new=True)
-    make, decide = (full_plan, _full) if options["plan"] == "full" else (bucket_plan, _bucket)
+    make, decide = _KINDS[options["plan"]]
     yield decide(gate, [make(number) for number in range(options["keys"])])
     await gate.close()
 
@@ -70,7 +73,30 @@ def _bucket(gate: RedisGate, plans: list[Plan]) -> Decide:
     return decide
 
 
-def _full(gate: RedisGate, plans: list[Plan]) -> Decide:
+class _Full:
+    """Admissions alone. `clear` ends them, as many at a time as one call of the script takes."""
+
+    def __init__(self, gate: RedisGate, plans: list[Plan]) -> None:
+        self._gate = gate
+        self._plans = plans
+        self._lease_ids = count(1)
+        self._admitted: list[Admitted] = []
+
+    async def __call__(self, number: int) -> float:
+        plan = self._plans[number]
+        answer = await self._gate.admit(Ask(plan, holder=holder_of(plan, next(self._lease_ids))))
+        must(isinstance(answer, Admitted), "RedisGate")
+        self._admitted.append(answer)
+        return time.perf_counter()
+
+    async def clear(self) -> None:
+        while ending := self._admitted[-ENDED_AT_ONCE:]:
+            del self._admitted[-ENDED_AT_ONCE:]
+            ends = await asyncio.gather(*(self._gate.finish(Finish(one, Health.HEALTHY)) for one in ending))
+            must(all(end.kept for end in ends), "RedisGate")
+
+
+def _pair(gate: RedisGate, plans: list[Plan]) -> Decide:
     lease_ids = count(1)
 
     async def decide(number: int) -> float:
@@ -83,6 +109,13 @@ def _full(gate: RedisGate, plans: list[Plan]) -> Decide:
         return answered
 
     return decide
+
+
+_KINDS: Mapping[str, Any] = {
+    "bucket": (bucket_plan, _bucket),
+    "full": (full_plan, _Full),
+    "pair": (full_plan, _pair),
+}
 
 
 def holder_of(plan: Plan, lease_id: int) -> Holder:

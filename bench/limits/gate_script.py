@@ -27,18 +27,18 @@ from redis import Redis
 from bench.gate_sides import must
 from bench.our_gate import bucket_plan, full_plan, holder_of
 from bench.valkey import rewrite
-from fairlead.adapters.redis.codec import Codec, Item, head
+from fairlead.adapters.redis.codec import Codec, Item, arguments, head
+from fairlead.adapters.redis.node import NEW_US
 from fairlead.adapters.redis.scripts import script
 from fairlead.engine.ports.gate import Admitted, Ask, Finish
 from fairlead.policy.gate.breaker import Health
 from fairlead.policy.gate.key import Keyspace
-from fairlead.policy.gate.limit import MICRO
 
 CONNECTIONS = 4
 IN_FLIGHT = 128
 """Operations of one connection that are sent without waiting for answers, at least; twice so many at most."""
 FILL_BATCH = 64
-LEASE_S, EVENTS = 30.0, 100  # RedisGate's defaults
+LEASE_S = 30.0  # RedisGate's default
 ADMITTED, KEPT = 0, 1
 
 
@@ -54,9 +54,8 @@ class _Load:
 def flood(url: str, options: Mapping[str, Any]) -> dict[str, float]:
     """Operations per second, and the server's microseconds in the script for each of them."""
     client = Redis.from_url(url)
+    client.script_load(script("gate").text)
     _greet(client)
-    text = script("gate")
-    client.script_load(text.text)
     plan, numbers = options["plan"], range(options["keys"])
     measured = random.Random(0).sample(numbers, options["sample"])
     _run(url, _loads(plan, numbers, FILL_BATCH), for_s=None)
@@ -71,9 +70,8 @@ def flood(url: str, options: Mapping[str, Any]) -> dict[str, float]:
 
 def _greet(client: Redis) -> None:
     """What `RedisGate` does on a new installation."""
-    hello = script("hello").text
-    run_id = client.info("server")["run_id"]
-    client.eval(hello, 1, Keyspace().marker, run_id, "1", str(round(LEASE_S * MICRO)), "0")
+    start = head(hint_us=NEW_US, lease_s=LEASE_S)
+    client.evalsha(script("gate").sha, 1, Keyspace().marker, start, Keyspace().prefix)
 
 
 # ---- the bytes ---------------------------------------------------------------------------------
@@ -110,10 +108,8 @@ def _items(codec: Codec, plan: str, number: int, lease_id: int) -> list[Item]:
 
 
 def _call(items: Sequence[Item]) -> bytes:
-    keys = [Keyspace().marker, *(key for item in items for key in item.keys)]
-    args = [head(lease_s=LEASE_S, events=EVENTS), Keyspace().prefix]
-    for item in items:
-        args += (item.plan, item.names, item.ask, item.holder)
+    keys, args = [Keyspace().marker.encode()], [head(lease_s=LEASE_S), Keyspace().prefix.encode()]
+    arguments(items, keys, args)
     packed: bytes = hiredis.pack_command(("EVALSHA", script("gate").sha, len(keys), *keys, *args))
     return packed
 

@@ -11,6 +11,7 @@ from fairlead.adapters.redis.gate import RedisGate
 from tests.contract.gates import Timed, local_gate, redis_gate
 from tests.contract.postgres import postgres_stores
 from tests.contract.stores import Stores, memory_stores
+from tests.faults.support.cluster import own_cluster
 from tests.faults.support.valkey import oldest_redis, own_valkey
 
 
@@ -28,14 +29,28 @@ def redis_62() -> Iterator[str]:
         yield server.url
 
 
-@pytest.fixture(params=["local", "valkey", "redis_62"])
+@pytest.fixture(scope="session")
+def valkey_cluster() -> Iterator[str]:
+    """Three primaries of the newest server."""
+    with own_cluster() as cluster:
+        yield cluster.url
+
+
+@pytest.fixture(scope="session")
+def redis_62_cluster() -> Iterator[str]:
+    """The same of the oldest."""
+    with own_cluster(program=oldest_redis()) as cluster:
+        yield cluster.url
+
+
+@pytest.fixture(params=["local", "valkey", "redis_62", "valkey_cluster", "redis_62_cluster"])
 async def timed(request: pytest.FixtureRequest) -> AsyncIterator[Timed]:
     """A gate whose clock the test sets."""
     if request.param == "local":
         yield local_gate()
         return
-    oldest = request.param == "redis_62"
-    url = request.getfixturevalue("redis_62") if oldest else request.getfixturevalue("servers").redis_url
+    newest = request.param == "valkey"
+    url = request.getfixturevalue("servers").redis_url if newest else request.getfixturevalue(request.param)
     made = redis_gate(url, f"test-{token_hex(6)}")
     yield made
     assert isinstance(made.gate, RedisGate)

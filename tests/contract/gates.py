@@ -54,6 +54,6 @@ def redis_gate(url: str, name: str, **options: Any) -> Timed:
     )
 
     def set_us(now_us: int) -> None:
-        gate.pinned_us = now_us
+        gate.terms.pinned_us = now_us
 
     return Timed(gate, set_us)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from fairlead.adapters.redis import gate as gate_module
+from fairlead.adapters.redis import node as node_module
 from tests.contract.test_gate_model import Lockstep
 from tests.faults.support.gateless import altered
 from tests.faults.support.report import Figures, sized
@@ -65,9 +65,9 @@ def test_E30_reference() -> None:
 def test_E30_ablation_whole_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes back within a second is lost, so 100 a minute are 60 for who asks each second."""
     figures = Figures("E30", ablation="whole_seconds")
-    change = ("bucket", "local micros = elapsed_us - seconds * MICRO", "local micros = 0")
-    made = {name: altered(name, [change]) for name in ("gate", "hello")}
-    monkeypatch.setattr(gate_module, "script", made.__getitem__)
+    change = ("swift", "local micros = elapsed_us - seconds * MICRO", "local micros = 0")
+    made = altered("gate", [change])
+    monkeypatch.setattr(node_module, "script", lambda _name: made)
     with own_valkey() as valkey:
         _steps(valkey.url, figures, ABLATION_RUNS, 60)
     figures.conclude()

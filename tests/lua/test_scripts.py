@@ -52,7 +52,7 @@ async def test_a_server_that_forgot_a_script_is_given_it_again(servers: Endpoint
     made = assemble("go", f"{HEADER}return ARGV[1] + 1", PARTS.__getitem__)
     try:
         for number in range(3):
-            assert await link.run(made, [], [b"%d" % number]) == number + 1
+            assert await link.run(made, [([], [b"%d" % number])]) == [number + 1]
             await client.script_flush()
     finally:
         await link.drop()

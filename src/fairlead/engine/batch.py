@@ -18,8 +18,8 @@ from fairlead.errors import DependencyUnavailable, InputInvalid
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-Send = Callable[[Sequence[Item]], Awaitable[Sequence[Result]]]
-"""Does one round trip for all items and gives one result for each, in their order."""
+Send = Callable[[Sequence[Item]], Awaitable[Sequence[Result | Exception]]]
+"""Does one round trip for all items; gives for each, in their order, its result or its own error."""
 
 MAX_SIZE = 500
 
@@ -123,9 +123,13 @@ class Batcher(Generic[Item, Result]):
         else:
             self._hand_out(batch, results)
 
-    def _hand_out(self, batch: list[tuple[Item, asyncio.Future[Result]]], results: Sequence[Result]) -> None:
+    def _hand_out(
+        self, batch: list[tuple[Item, asyncio.Future[Result]]], results: Sequence[Result | Exception]
+    ) -> None:
         for (item, answer), result in zip(batch, results, strict=True):
-            if not answer.done():  # its caller may have been cancelled
+            if isinstance(result, Exception):
+                _fail([(item, answer)], result)
+            elif not answer.done():  # its caller may have been cancelled
                 answer.set_result(result)
             elif self._unclaimed is not None:
                 self._unclaimed(item, result)

@@ -22,8 +22,7 @@ from typing import Any
 
 from redis.asyncio.connection import Connection
 
-from fairlead.adapters.redis import gate as gate_module
-from fairlead.adapters.redis import greeting as greeting_module
+from fairlead.adapters.redis import node as node_module
 from fairlead.adapters.redis.gate import RedisGate
 from fairlead.adapters.redis.link import Link
 from fairlead.adapters.redis.scripts import Script, assemble
@@ -37,11 +36,10 @@ Change = tuple[str, str, str]
 
 SCRIPTS: dict[str, tuple[Change, ...]] = {
     "no_marker_rule": (
-        ("clock", "marker.run = now, now + lease_us, 0, ''", "marker.run = 0, 0, 0, ''"),
-        ("hello", "reap_from, kept_run = now, now + lease_us, 0, nil", "reap_from, kept_run = 0, 0, 0, nil"),
-        ("hello", "        birth, grants_from = now, now + lease_us\n", ""),
+        ("clock", "born(hint_us > 0 and hint_us or now)", "born(1)"),
+        ("clock", "            born(now)\n", ""),
     ),
-    "no_run_id": (("hello", "        birth, grants_from = now, now + lease_us\n", ""),),
+    "no_run_id": (("clock", "            born(now)\n", ""),),
     "clock_unwatched": (("clock", "if expected_us > 0 and", "if false and"),),
     "no_reaping": (("pool", "elseif set.first_end <= now then", "elseif false then"),),
     "wakes_all": (
@@ -61,8 +59,8 @@ def prepare(unsafe: Sequence[str]) -> None:
     """Take out of this process what *unsafe* names."""
     changes = [change for name in unsafe for change in SCRIPTS.get(name, ())]
     if changes:
-        made = {name: altered(name, changes) for name in ("gate", "hello")}
-        gate_module.script = greeting_module.script = made.__getitem__  # type: ignore[assignment,attr-defined]
+        made = altered("gate", changes)
+        node_module.script = lambda _name: made  # type: ignore[attr-defined]
     for name in unsafe:
         if name not in SCRIPTS:
             _CODE[name]()
@@ -133,12 +131,12 @@ def careless_link(put: Callable[[Any, str, Any], None]) -> None:
 
 
 def _any_policy() -> None:
-    told = greeting_module._info
+    told = node_module._info
 
     def info(text: Any) -> dict[str, str]:
         return told(text) | {"maxmemory_policy": "noeviction"}
 
-    greeting_module._info = info
+    node_module._info = info
 
 
 _CODE: dict[str, Callable[[], None]] = {

@@ -28,6 +28,7 @@ from fairlead.adapters.embedded.wheels import valkey_wheel
 
 PATIENCE_S = 10.0
 LOOK_S = 0.002
+BUS = 10_000
 _PR_SET_PDEATHSIG = 1
 DEFAULTS = {
     "bind": "127.0.0.1",
@@ -52,7 +53,7 @@ class OwnValkey:
         self.settings = DEFAULTS | dict(settings)
         if program is not None:
             del self.settings["enable-debug-command"]  # which Redis has from 7 on
-        self.port = _free_port()
+        self.port = _free_port(for_bus="cluster-enabled" in self.settings)
         self._env = dict(os.environ) | dict(env)
         self._process: subprocess.Popen[bytes] | None = None
         self._clients: list[Redis] = []
@@ -145,10 +146,17 @@ def _die_with_the_test() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+def _free_port(*, for_bus: bool) -> int:
+    """One of a cluster takes the port that is 10,000 higher, too."""
+    while True:
+        with socket.socket() as one, socket.socket() as other:
+            one.bind(("127.0.0.1", 0))
+            port = int(one.getsockname()[1])
+            if not for_bus:
+                return port
+            with suppress(OSError, OverflowError):
+                other.bind(("127.0.0.1", port + BUS))
+                return port
 
 
 @contextmanager

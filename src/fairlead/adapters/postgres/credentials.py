@@ -48,7 +48,9 @@ class PostgresCredentialStore:
         self._claims = Batcher(self._claim_many, name="rotation_claim")
         self._sents = Batcher(self._mark_many, name="rotation_sent")
         self._releases = Batcher(self._release_many, name="rotation_release")
-        self._settles = Batcher(self._settle_many, name="credential_settle")
+        self._settles: Batcher[Settlement, SettleVerdict] = Batcher(
+            self._settle_many, name="credential_settle"
+        )
 
     async def close(self) -> None:
         """Answer what was asked, then take no more."""

@@ -6,8 +6,7 @@ says is packed once and travels as the same bytes with each ask (R28); the scrip
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -69,10 +68,9 @@ class _Packed:
 
     __slots__ = (
         "admit",
-        "bare_blob",
-        "bare_names",
         "blob",
         "cancel",
+        "ends",
         "keys",
         "names",
         "ones",
@@ -87,9 +85,7 @@ class _Packed:
         self.keys = tuple(_keys(plan, keys))
         self.names = "".join(_names(plan)).encode()
         self.blob = _plan(plan)
-        bare = replace(plan, buckets=())  # for ends that say nothing about buckets
-        self.bare_names = "".join(_names(bare)).encode()
-        self.bare_blob = _plan(bare)
+        self.ends = plan.breaker is not None or plan.leases
         self.admit = Struct(f"{_ADMIT_HEAD}{count}d16s")
         self.cancel = Struct(f"<B{count}d16s")
         self.sent = Struct(f"<{count}d")
@@ -160,10 +156,10 @@ class Codec:
         packed = self._of(admitted.plan)
         holder = packed.holder(admitted.holder)
         if not finish.actual and not finish.observed:
-            if not packed.bare_names:
+            if not packed.ends:
                 return None
             blob = _PLAIN_ENDS[admitted.probe][finish.health]
-            return Item(packed.keys, packed.bare_blob, packed.bare_names, blob, holder)
+            return Item(packed.keys, packed.blob, packed.names, blob, holder)
         told = sorted({*finish.actual, *finish.observed})
         blob = _FINISH.pack(FINISH, admitted.probe, finish.health, len(told))
         for index in told:
@@ -195,17 +191,30 @@ class Codec:
         return Lease(_DONE.unpack(told)[0])
 
 
+def arguments(items: Iterable[Item], keys: list[bytes], args: list[bytes]) -> None:
+    """Put *items* behind what *keys* and *args* have; what is as in the item before is not said again."""
+    plan, names = b"", b""
+    for item in items:
+        if item.names is not names:
+            plan, names = item.plan, item.names
+            keys += item.keys
+            args += (plan, names, item.ask, item.holder)
+        else:
+            args += (b"", b"", item.ask, item.holder)
+
+
 def head(
     *,
     expected_us: int = 0,
     pinned_us: int = 0,
-    birth_us: int = 0,
+    hint_us: int = 0,
     lease_s: float = 30.0,
     events: int = 0,
     spends: int = 0,
+    run_ids: bytes = b"",
 ) -> bytes:
     """What holds for a whole batch; see include/clock.lua."""
-    return _HEAD.pack(expected_us, pinned_us, birth_us, lease_s * MICRO // 1, events, spends)
+    return _HEAD.pack(expected_us, pinned_us, hint_us, lease_s * MICRO // 1, events, spends) + run_ids
 
 
 def stamp(told: bytes) -> tuple[int, int]:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from itertools import chain
 
-from fairlead.adapters.redis.codec import Codec, Item, head, stamp
-from fairlead.adapters.redis.greeting import Greeting
-from fairlead.adapters.redis.link import Link
+from fairlead.adapters.redis.cluster import Address, Cluster
+from fairlead.adapters.redis.codec import Codec, Item
+from fairlead.adapters.redis.link import member_url
 from fairlead.adapters.redis.listener import Listener
-from fairlead.adapters.redis.scripts import script
+from fairlead.adapters.redis.node import NEW_US, PARALLEL, Call, Node, Terms
 from fairlead.clock import Clock
 from fairlead.engine.batch import Batcher
 from fairlead.engine.ports.gate import (
@@ -31,19 +30,16 @@ from fairlead.engine.ports.gate import (
 )
 from fairlead.errors import GateUnavailable
 from fairlead.policy.gate.key import Keyspace
-from fairlead.policy.gate.limit import MICRO
 from fairlead.secret import Secret
 
 MAX_BATCH = 128
 """Items of one script call: it keeps the server for itself for about a millisecond."""
-PARALLEL = 2
-"""Batches under way: while the server judges one, this process packs the next."""
 
 _NOTHING_HELD = Finished(kept=True)
 
 
 class RedisGate:
-    """The Gate port on one server. *process*: who we are to the others; holders of ours name it, too.
+    """The Gate port on one server or a cluster. *process*: who we are to the others; holders name it, too.
 
     *new*: nothing was ever granted by this installation.
 
@@ -70,20 +66,17 @@ class RedisGate:
         self._url = url
         self._process = process
         self._listening: asyncio.Task[None] | None = None
-        self._lease_s = lease_s
-        self._events, self._spends = events, spends
-        self.pinned_us = pinned_us
-        self._marker = self._keys.marker.encode()
-        self._prefix = self._keys.prefix.encode()
-        self._ahead_us: float | None = None  # the server's clock less our monotonic one
-        greeting = Greeting(self._keys.marker, new=new, lease_s=lease_s)
-        self._pinger = Link(url, greeting)
-        self._links = [Link(url, greeting) for _ in range(PARALLEL)]
+        self._hint_us = NEW_US if new else 0
+        self.terms = Terms(self._keys.prefix.encode(), lease_s, events, spends, pinned_us)
+        self._seed = self._node(url, self._keys.marker.encode(), seed=True)
+        self._cluster: Cluster | None = None
         self._batch: Batcher[Item, bytes] = Batcher(
             self._send, max_size=MAX_BATCH, parallel=PARALLEL, name="gate", unclaimed=self._unclaimed
         )
         self._undoing: set[asyncio.Task[bytes]] = set()
-        self._script = script("gate")
+
+    def _node(self, url: Secret, marker: bytes, *, seed: bool = False) -> Node:
+        return Node(url, marker, self.terms, self._clock, hint_us=self._hint_us, seed=seed)
 
     # ---- the port ------------------------------------------------------------------------------
 
@@ -116,60 +109,45 @@ class RedisGate:
             self._listening.cancel()
             await asyncio.wait((self._listening,))
         await self._batch.close()
-        for link in (*self._links, self._pinger):
-            await link.drop()
+        await self._seed.close()
+        if self._cluster is not None:
+            await self._cluster.close()
 
     # ---- batches -------------------------------------------------------------------------------
 
-    async def _send(self, items: Sequence[Item]) -> Sequence[bytes]:
-        link = self._links.pop()
-        try:
-            sent_s = self._clock.monotonic()
-            keys = [self._marker, *chain.from_iterable(item.keys for item in items)]
-            args = [self._head(sent_s), self._prefix]
-            for item in items:
-                args += (item.plan, item.names, item.ask, item.holder)
-            told = await link.run(self._script, keys, args)
-            self._learn(told[0], sent_s)
-            answers: Sequence[bytes] = told[1:]
-            return answers
-        except GateUnavailable:
-            self._lost(link)
-            raise
-        finally:
-            self._links.append(link)
+    async def _send(self, items: Sequence[Item]) -> Sequence[bytes | Exception]:
+        if (cluster := self._cluster or await self._met()) is not None:
+            return await cluster.judge(items)
+        cells = [item.keys for item in items]
+        order = sorted(range(len(items)), key=cells.__getitem__)  # a cell is read and written once
+        call = Call(self._seed.marker, 0, [items[place] for place in order])
+        (told,) = await self._seed.judge([call])
+        if isinstance(told, Exception):
+            raise told
+        answers = [b""] * len(items)
+        for place, answer in zip(order, told, strict=True):
+            answers[place] = answer
+        return answers
 
-    def _lost(self, link: Link) -> None:
-        """What ended *link* has ended the idle ones, too: no later batch may find one dead."""
-        if not link.is_ready:
-            for idle in self._links:
-                idle.doubt()
+    async def _met(self) -> Cluster | None:
+        """The cluster that the server belongs to; None: it stands alone."""
+        await self._seed.ready()
+        if not self._seed.in_cluster:
+            return None
+        cluster = Cluster(self._seed, self._member, self._keys, self._clock)
+        await cluster.learn()
+        self._cluster, self._hint_us = self._cluster or cluster, 0
+        return self._cluster
 
-    def _head(self, sent_s: float) -> bytes:
-        expected_us = 0 if self._ahead_us is None else round(sent_s * MICRO + self._ahead_us)
-        return head(
-            expected_us=0 if self.pinned_us else expected_us,
-            pinned_us=self.pinned_us,
-            lease_s=self._lease_s,
-            events=self._events,
-            spends=self._spends,
-        )
-
-    def _learn(self, told: bytes, sent_s: float) -> None:
-        """The server's clock was read between sending and now."""
-        now_us, _ = stamp(told)
-        self._ahead_us = now_us - (sent_s + self._clock.monotonic()) / 2 * MICRO
+    def _member(self, address: Address, marker: bytes) -> Node:
+        return self._node(member_url(self._url, *address), marker)
 
     async def ping(self) -> None:
-        """Return once the server has said that it may be written to, on a connection of its own.
-
-        Full servers and replicas answer a PING, too. This changes nothing, and only they refuse it.
-        """
-        try:
-            await self._pinger.call("SETRANGE", self._marker, 0, b"")
-        except GateUnavailable:
-            self._lost(self._pinger)
-            raise
+        """Return once the server, or each of a cluster, has said that it may be written to."""
+        if (cluster := self._cluster or await self._met()) is not None:
+            await cluster.ping()
+        else:
+            await self._seed.ping()
 
     def abandon(self, error: GateUnavailable) -> None:
         """Fail all who wait for an answer; what comes of their asks is undone when it is known."""

@@ -16,13 +16,17 @@ from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocket
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import (
+    AskError,
     AuthenticationError,
     BusyLoadingError,
+    ClusterDownError,
+    MovedError,
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
     ResponseError,
+    TryAgainError,
 )
 
 from fairlead.adapters.redis.scripts import Script
@@ -34,6 +38,8 @@ CONNECT_TIMEOUT_S = 2.0
 ANSWER_TIMEOUT_S = 5.0
 """A connection that says nothing for so long is given up; its callers were long served otherwise."""
 _MAX_TOLD = 200
+REDIRECTIONS = (MovedError, AskError, TryAgainError, ClusterDownError)
+"""What a server of a cluster answers where a key is not its own, or not yet, or not any more."""
 
 Greet = Callable[["Link"], Awaitable[None]]
 """Asked once per new connection, before anything else goes over it."""
@@ -51,56 +57,83 @@ class Link:
         self._greet = greet
         self._greeted = False
 
-    async def run(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes]) -> Any:
-        """What *script* answers; it is loaded where the server does not know it (E22)."""
-        command = ("EVALSHA", script.sha, len(keys), *keys, *args)
-        try:
-            return await self.call(*command)
-        except NoScriptError:  # nothing was run
+    async def run(
+        self,
+        script: Script,
+        calls: Sequence[tuple[Sequence[bytes], Sequence[bytes]]],
+        *,
+        asking: bool = False,
+    ) -> list[Any]:
+        """What *script* answers to each of *calls* (its keys, its arguments), or the error that it got.
+
+        It is loaded where the server does not know it (E22): nothing was run then. *asking*: the keys are on
+        their way to this server of a cluster. GateUnavailable where the connection is lost; each may have
+        been run all the same.
+        """
+        commands = [("EVALSHA", script.sha, len(keys), *keys, *args) for keys, args in calls]
+        told = await self._run(commands, asking)
+        unknown = [place for place, answer in enumerate(told) if isinstance(answer, NoScriptError)]
+        if unknown:
             await self.call("SCRIPT", "LOAD", script.text)
-            return await self.call(*command)
+            again = await self._run([commands[place] for place in unknown], asking)
+            for place, answer in zip(unknown, again, strict=True):
+                told[place] = answer
+        return told
+
+    async def _run(self, commands: Sequence[tuple[Any, ...]], asking: bool) -> list[Any]:
+        if not asking:
+            return await self._each(commands)
+        return (await self._each([each for command in commands for each in (("ASKING",), command)]))[1::2]
 
     async def call(self, *command: Any) -> Any:
-        """The answer to one command. GateUnavailable where there is none; it may have been done all the same.
+        """The answer to one command. GateUnavailable where there is none; it may have been done even so."""
+        (answer,) = await self._each([command])
+        if isinstance(answer, Exception):
+            raise answer if isinstance(answer, GateUnavailable) else unavailable(answer)
+        return answer
 
-        NoScriptError passes: it is no failure.
-        """
+    async def _each(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         try:
-            await self._ready()
+            await self.ready()
             connection = self._connection
-            await connection.send_packed_command([pack_command(command)], check_health=False)
-            answer = await connection.read_response(timeout=ANSWER_TIMEOUT_S)
-            if answer is None:  # how a read says that its time is over; nothing asked here answers nil
-                raise TimeoutError(f"no answer within {ANSWER_TIMEOUT_S:g} s")
-            return answer
-        except NoScriptError:
-            raise
-        except AuthenticationError:
+            await connection.send_packed_command(
+                [pack_command(each) for each in commands], check_health=False
+            )
+            answers = [await self._answer() for _ in commands]
+        except (RedisError, OSError, TimeoutError) as error:
             await self.drop()
-            hint = "check the user and password of REDIS_URL"
-            raise GateUnavailable("Redis refuses this login", hint=hint) from None
-        except (ReadOnlyError, BusyLoadingError) as error:
-            await self.drop()  # behind the address there may be another server by now
-            raise unavailable(error) from None
-        except OutOfMemoryError as error:
-            hint = "raise maxmemory, or take other data to another server"
-            raise GateUnavailable(f"Redis has no memory left: {_told(error)}", hint=hint) from None
-        except RedisError as error:
-            if not _answered(error):
-                await self.drop()
-            raise unavailable(error) from None
-        except (OSError, TimeoutError) as error:
-            await self.drop()
-            raise unavailable(error) from None
+            raise _refused(error) or unavailable(error) from None
         except BaseException:  # cancelled with an answer on its way: it must not meet the next question
             await self.drop()
             raise
+        if any(isinstance(answer, _Elsewhere) for answer in answers):
+            await self.drop()  # behind the address there may be another server by now
+        return answers
 
-    async def _ready(self) -> None:
+    async def _answer(self) -> Any:
+        """The next answer, or the error that the server gave in its place."""
+        try:
+            answer = await self._connection.read_response(timeout=ANSWER_TIMEOUT_S)
+        except (NoScriptError, *REDIRECTIONS) as error:
+            return error  # nothing was run
+        except (ReadOnlyError, BusyLoadingError) as error:
+            return _Elsewhere(f"Redis is not available: {_told(error)}")
+        except ResponseError as error:
+            return _refused(error) or unavailable(error)
+        if answer is None:  # how a read says that its time is over; nothing asked here answers nil
+            raise TimeoutError(f"no answer within {ANSWER_TIMEOUT_S:g} s")
+        return answer
+
+    async def ready(self) -> None:
+        """Return once it is open and greeted. GateUnavailable where it cannot be."""
         if self.is_ready:
             return
         await self.drop()
-        await self._connection.connect()  # type: ignore[no-untyped-call]
+        try:
+            await self._connection.connect()  # type: ignore[no-untyped-call]
+        except (RedisError, OSError, TimeoutError) as error:
+            await self.drop()
+            raise _refused(error) or unavailable(error) from None
         self._greeted = True  # what greets comes back here
         try:
             await self._greet(self)
@@ -123,18 +156,27 @@ class Link:
         await self._connection.disconnect(nowait=True)
 
 
+class _Elsewhere(GateUnavailable):
+    """This server takes no writes: another one may have its place."""
+
+
 def unavailable(error: BaseException) -> GateUnavailable:
     """*error* as one of ours, its text bounded."""
     return GateUnavailable(f"Redis is not available: {_told(error)}")
 
 
+def _refused(error: Exception) -> GateUnavailable | None:
+    """What somebody can do something about."""
+    if isinstance(error, AuthenticationError):
+        return GateUnavailable("Redis refuses this login", hint="check the user and password of REDIS_URL")
+    if isinstance(error, OutOfMemoryError):
+        hint = "raise maxmemory, or take other data to another server"
+        return GateUnavailable(f"Redis has no memory left: {_told(error)}", hint=hint)
+    return None
+
+
 def _told(error: BaseException) -> str:
     return clipped(f"{type(error).__name__}: {error}", _MAX_TOLD)
-
-
-def _answered(error: RedisError) -> bool:
-    """Whether the server said so itself, so that question and answer still go together."""
-    return isinstance(error, ResponseError)
 
 
 def connection_to(url: Secret) -> Connection:
@@ -155,3 +197,12 @@ def connection_to(url: Secret) -> Connection:
     }
     made: Connection = kind(**{**given, **options})
     return made
+
+
+def member_url(url: Secret, host: str, port: int) -> Secret:
+    """The URL of another server of the same cluster; without a *host* it is where *url* leads."""
+    given = urlsplit(url.reveal())
+    login, at, _ = given.netloc.rpartition("@")
+    name = host or given.hostname or ""
+    place = f"[{name}]" if ":" in name else name
+    return Secret(given._replace(netloc=f"{login}{at}{place}:{port}").geturl())

@@ -1,16 +1,20 @@
 -- gate: judge a batch of admissions, ends, cancellations and renewals, one after the other.
--- Takes   KEYS     the marker, then per item its cell, and where its plan has them the leases of quota and pool
---         ARGV     head, prefix, then per item four: plan, names, ask (packed, see codec.py), holder
+-- Takes   KEYS     the marker, then per cell that is turned to: the cell, and where its plan has them the leases
+--                  of quota and pool
+--         ARGV     head, prefix, then per item four: plan, names, ask (packed, see codec.py), holder; plan and
+--                  names are empty where they are those of the item before
 -- Gives   the server's time, then one packed answer per item, in order
--- Writes  what the items change, each cell once; leases, lines, turns and events under keys beside the cell
+-- Writes  what the items change; leases, lines, turns and events under keys beside the cell
 -- Needs   all keys that begin as a cell does under its hash tag; the limits travel in the plans (R28)
 --
--- Redis runs a script whole, so a state is read once, changed by every item that meets it, and written back at
--- the end. Each run makes its functions anew, so those that few runs need are made when they are needed (rare).
+-- Redis runs a script whole, and makes its functions anew for each run: those that only some runs need are made
+-- when they are needed.
 
 --- @include clock
 --- @include cell
+--- @include swift
 
+local function make_whole()
 local makers = {}
 local made
 
@@ -74,7 +78,7 @@ local function plan_of(blob)
         plan.pool, at = pool_limit(blob, at)
     end
     plan.first_bucket = place
-    plan.keys = 1 + (plan.quota and 1 or 0) + (plan.pool and 1 or 0)
+    plan.last = place + count
     for i = 1, count do
         local limit = {}
         limit.capacity, limit.rate, limit.version, at = struct.unpack('<ddd', blob, at)
@@ -87,22 +91,36 @@ end
 local ADMITTED, BOOKED, QUEUED, REFUSED = 0, 1, 2, 3
 local BY_BREAKER, BY_SLOT, BY_BUCKET = 1, 3, 4
 
+local FAILURES_MS = 86400000
+
+local function breaker_at(plan)
+    return state_at(plan.breaker_place, plan.last, breaker_read)
+end
+
+-- The latest failures, for people to look at.
+local function log_failure(breaker, holder, opened_us)
+    local key = string.sub(cell_key, 1, -2) .. 'k:' .. string.sub(breaker.name, 2) .. ':f'
+    redis.call('XADD', key, 'MAXLEN', 20, '*', 't', now, 'h', holder, 'o', opened_us)
+    redis.call('PEXPIRE', key, FAILURES_MS)
+end
+
 -- Nothing is sent: what is held in pool and quota goes back.
-local function refuse(plan, met, holder, verdict, by, wait_us, which)
+local function refuse(plan, holder, verdict, by, wait_us, which)
     if holder ~= '' then
-        rare().leave(plan.pool and pool_at(met, plan), plan.quota and quota_at(met, plan), holder)
+        rare().leave(plan.pool and pool_at(plan), plan.quota and quota_at(plan), holder)
     end
     return struct.pack('<BBBBdd', verdict, by, which or 0, 0, wait_us, 0)
 end
 
-local function admit(plan, met, ask, at, holder)
-    local cold_full, age_us, line_us, book_us, call_us
-    cold_full, age_us, line_us, book_us, call_us, at = struct.unpack('<Bdddd', ask, at)
+local function admit(blob, ask, holder)
+    local plan = plan_of(blob)
+    local cold_full, age_us, line_us, book_us, call_us, at
+    cold_full, age_us, line_us, book_us, call_us, at = struct.unpack('<Bdddd', ask, 2)
     local buckets, costs = {}, {}
     local longest_us, which, promised = 0, 0, false
     for i = 1, #plan do
         costs[i], at = struct.unpack('<d', ask, at)
-        local bucket = bucket_at(met, plan, i, cold_full == 1)
+        local bucket = bucket_at(plan, i, cold_full == 1)
         buckets[i] = bucket
         promised = promised or bucket.booked > 0
         local wait_us = bucket_wait(bucket, costs[i])
@@ -114,12 +132,12 @@ local function admit(plan, met, ask, at, holder)
     end
 
     local breaker, probe
-    if plan.breaker and not breaker_is_quiet(met, plan.breaker_place) then
-        breaker = state_at(met, plan.breaker_place, breaker_read)
+    if plan.breaker then
+        breaker = breaker_at(plan)
         local wait_us
         wait_us, probe = breaker_judge(breaker, plan.breaker)
         if wait_us > 0 then
-            return refuse(plan, met, holder, REFUSED, BY_BREAKER, wait_us)
+            return refuse(plan, holder, REFUSED, BY_BREAKER, wait_us)
         end
     end
 
@@ -144,18 +162,18 @@ local function admit(plan, met, ask, at, holder)
     end
     if longest_us ~= 0 and not redeemed then
         if longest_us < 0 or longest_us > book_us then
-            return refuse(plan, met, holder, REFUSED, BY_BUCKET, longest_us, which)
+            return refuse(plan, holder, REFUSED, BY_BUCKET, longest_us, which)
         end
         rare().all_booked(buckets, costs, struct.unpack('<c16', ask, at), longest_us)
-        return refuse(plan, met, holder, BOOKED, BY_BUCKET, longest_us, which)
+        return refuse(plan, holder, BOOKED, BY_BUCKET, longest_us, which)
     end
 
     local fence = 0
     if plan.pool or plan.quota then
-        local quota = plan.quota and quota_at(met, plan)
+        local quota = plan.quota and quota_at(plan)
         local taken, wait_us
         if plan.pool then
-            taken, wait_us, fence = take(pool_at(met, plan), quota, plan.pool, holder, now - age_us, line_us)
+            taken, wait_us, fence = take(pool_at(plan), quota, plan.pool, holder, now - age_us, line_us)
         else
             taken, wait_us, fence = take_quota(quota, holder)
         end
@@ -187,13 +205,13 @@ local function admit(plan, met, ask, at, holder)
     return answer
 end
 
-local function finish(plan, met, ask, at, holder)
-    local probe, health, count
-    probe, health, count, at = struct.unpack('<BBB', ask, at)
+local function finish(blob, ask, holder)
+    local plan = plan_of(blob)
+    local probe, health, count, at = struct.unpack('<BBB', ask, 2)
     for _ = 1, count do
         local index, told, refund, left, sent, capacity, rate, wait_us
         index, told, refund, left, sent, capacity, rate, wait_us, at = struct.unpack('<BBdddddd', ask, at)
-        local bucket = bucket_at(met, plan, index, false)
+        local bucket = bucket_at(plan, index, false)
         rare().settle(bucket, refund)
         if told % 8 >= 1 then
             rare().observe(bucket, told, left, sent, capacity, rate)
@@ -203,45 +221,66 @@ local function finish(plan, met, ask, at, holder)
         end
     end
     local opened_us = 0
-    if plan.breaker and not (health == HEALTHY and probe == 0 and breaker_counted(met, plan.breaker_place)) then
-        opened_us = breaker_record(state_at(met, plan.breaker_place, breaker_read), plan.breaker, health, probe == 1)
+    if plan.breaker then
+        local breaker = breaker_at(plan)
+        opened_us = breaker_record(breaker, plan.breaker, health, probe == 1)
+        if health == UNHEALTHY then
+            log_failure(breaker, holder, opened_us)
+        end
     end
     local kept = true
     if plan.pool or plan.quota then
-        kept = give_back(plan.pool and pool_at(met, plan), plan.quota and quota_at(met, plan), holder)
+        kept = give_back(plan.pool and pool_at(plan), plan.quota and quota_at(plan), holder)
     end
     return struct.pack('<Bd', kept and 1 or 0, opened_us)
 end
 
-local function cancel(plan, met, ask, at, holder)
+local function cancel(blob, ask, holder)
+    local plan = plan_of(blob)
     local buckets, costs = {}, {}
+    local at = 2
     for i = 1, #plan do
         costs[i], at = struct.unpack('<d', ask, at)
-        buckets[i] = bucket_at(met, plan, i, false)
+        buckets[i] = bucket_at(plan, i, false)
     end
     if rare().booked_ahead(buckets, costs, (struct.unpack('<c16', ask, at))) then
         rare().all_unbooked(buckets, costs)
     end
-    rare().leave(plan.pool and pool_at(met, plan), plan.quota and quota_at(met, plan), holder)
+    rare().leave(plan.pool and pool_at(plan), plan.quota and quota_at(plan), holder)
     return struct.pack('<Bd', 1, 0)
 end
 
-local function keep(plan, met, ask, at, holder)
-    local line_us, held = struct.unpack('<dB', ask, at)
-    local quota = plan.quota and quota_at(met, plan)
-    return struct.pack('<Bd', rare().renew(pool_at(met, plan), quota, holder, line_us, held), 0)
+local function keep(blob, ask, holder)
+    local plan = plan_of(blob)
+    local line_us, held = struct.unpack('<dB', ask, 2)
+    local quota = plan.quota and quota_at(plan)
+    return struct.pack('<Bd', rare().renew(pool_at(plan), quota, holder, line_us, held), 0)
 end
 
-local acts = { admit, finish, cancel, keep }
-local answers = { struct.pack('<dd', now, marker.birth) }
-local key, item = 2, 2
-for i = 3, #ARGV, 4 do
-    local plan, ask = plan_of(ARGV[i]), ARGV[i + 2]
-    local act, at = struct.unpack('<B', ask)
-    local met = meet(cell_at(KEYS[key]), ARGV[i + 1], key)
-    answers[item] = acts[act](plan, met, ask, at, ARGV[i + 3])
-    item = item + 1
-    key = key + plan.keys
+return { admit, finish, cancel, keep }
 end
-write_cells()
+
+local whole
+local swift = { swift_admit, swift_finish }
+local calm = events == 0 and spends == 0 and now >= marker.reap_from and now >= marker.grants_from
+local answers = { struct.pack('<dd', now, marker.birth) }
+local plan
+local item, key = 1, 2
+for i = 3, #ARGV, 4 do
+    plan = ARGV[i] ~= '' and ARGV[i] or plan
+    if ARGV[i + 1] ~= '' then
+        local flags = string.byte(plan)
+        turn_to(key, ARGV[i + 1])
+        key = key + 1 + (flags % 4 >= 2 and 1 or 0) + (flags >= 4 and 1 or 0)
+    end
+    local ask = ARGV[i + 2]
+    local act = string.byte(ask)
+    item = item + 1
+    answers[item] = calm and not states and act <= 2 and swift[act](plan, ask, ARGV[i + 3])
+    if not answers[item] then
+        whole = whole or make_whole()
+        answers[item] = whole[act](plan, ask, ARGV[i + 3])
+    end
+end
+turn_to(1, '')
 return answers

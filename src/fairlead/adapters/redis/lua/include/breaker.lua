@@ -1,10 +1,8 @@
 -- breaker: policy/gate/breaker.py in Lua; the contract suite holds the two together.
 
-local CLOSED, OPEN, HALF_OPEN = 0, 1, 2
-local HEALTHY, UNHEALTHY = 1, 2
-local TICK_US, TICKS = 5000000, 6
+--- @include forms
+
 local RAMP_FIRST = 2
-local BREAKER = '<dddddddddddddddddddd'  -- eight numbers, then good and bad of each tick
 
 local function breaker_pack(b)
     return struct.pack(BREAKER, b.mode, b.in_a_row, b.times, b.until_us, b.closed_at, b.ramp_second, b.ramp_used,
@@ -18,47 +16,12 @@ end
 
 local function breaker_read(kept)
     local b = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, pack = breaker_pack, mode = 0, in_a_row = 0, times = 0,
-        until_us = 0, closed_at = 0, ramp_second = 0, ramp_used = 0, tick = 0, dirty = false, name = false,
-        cell = false }
+        until_us = 0, closed_at = 0, ramp_second = 0, ramp_used = 0, tick = 0, dirty = false, name = false }
     if kept then
         b.mode, b.in_a_row, b.times, b.until_us, b.closed_at, b.ramp_second, b.ramp_used, b.tick,
             b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12] = struct.unpack(BREAKER, kept)
     end
     return b
-end
-
--- The two things that happen all the time, a call to a healthy destination and its good end, need no table:
--- the packed numbers tell the one, and the other is one of them counted up.
-
-local TICK_AT, GOOD_AT = 57, 65
-
-local function breaker_is_quiet(met, place)
-    local name = met.names[place]
-    if met.cell.states[name] then
-        return false
-    end
-    local kept = met.cell.packed[name] or met.kept[place]
-    if not kept then
-        return true
-    end
-    local mode, _, _, _, closed_at = struct.unpack('<ddddd', kept)
-    return mode == CLOSED and closed_at == 0
-end
-
-local function breaker_counted(met, place)
-    local name = met.names[place]
-    local kept = met.cell.packed[name] or met.kept[place]
-    if not kept or met.cell.states[name] then
-        return false
-    end
-    local mode, in_a_row, _, _, _, _, _, tick = struct.unpack('<dddddddd', kept)
-    if mode ~= CLOSED or in_a_row > 0 or tick ~= math.floor(now / TICK_US) then
-        return false
-    end
-    local at = GOOD_AT + 8 * (tick % TICKS)
-    met.cell.packed[name] = string.sub(kept, 1, at - 1) .. struct.pack('<d', struct.unpack('<d', kept, at) + 1)
-        .. string.sub(kept, at + 8)
-    return true
 end
 
 -- How long to wait, and whether the call would be the probe. Changes nothing but the end of a ramp.

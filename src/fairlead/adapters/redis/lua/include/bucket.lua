@@ -1,9 +1,7 @@
 -- bucket: policy/gate/bucket.py in Lua; the contract suite holds the two together.
 
-local MICRO = 1000000
 local REDEEM_US = 5 * MICRO
 local NO_BOOKING = '0000000000000000'
-local BUCKET = '<ddddddddd'
 
 local function bucket_pack(bucket)
     return struct.pack(BUCKET, bucket.level, bucket.rest, bucket.at, bucket.blocked, bucket.sent, bucket.booked,
@@ -14,15 +12,15 @@ local function bucket_read(kept, limit, full)
     if not kept then
         return { pack = bucket_pack, level = full and limit.capacity or 0, rest = 0, at = marker.birth, blocked = 0,
             sent = 0, booked = 0, capacity = limit.capacity, rate = limit.rate, version = limit.version,
-            dirty = true, met = false, name = false, cell = false }
+            dirty = true, met = false, name = false }
     end
     local level, rest, at, blocked, sent, booked, capacity, rate, version = struct.unpack(BUCKET, kept)
     return { pack = bucket_pack, level = level, rest = rest, at = at, blocked = blocked, sent = sent, booked = booked,
-        capacity = capacity, rate = rate, version = version, dirty = false, met = false, name = false, cell = false }
+        capacity = capacity, rate = rate, version = version, dirty = false, met = false, name = false }
 end
 
 local function bucket_key(bucket, part)
-    return string.sub(bucket.cell.key, 1, -2) .. 'b:' .. string.sub(bucket.name, 2) .. part
+    return string.sub(cell_key, 1, -2) .. 'b:' .. string.sub(bucket.name, 2) .. part
 end
 
 local function refill(bucket)
@@ -42,29 +40,13 @@ local function refill(bucket)
         bucket.at, bucket.dirty = now, true
     end
     local elapsed_us = now - math.max(bucket.at, math.min(bucket.blocked, now))
-    local ceiling = bucket.capacity - bucket.booked
-    local missing = ceiling - bucket.level
     bucket.at = now
-    if missing <= 0 or elapsed_us > missing / bucket.rate * MICRO + MICRO then
-        bucket.level, bucket.rest = ceiling, 0
-        return
-    end
-    -- elapsed * rate / MICRO in whole numbers: no product here passes 2^53 while the bucket is not full.
-    local seconds = math.floor(elapsed_us / MICRO)
-    local micros = elapsed_us - seconds * MICRO
-    local high = math.floor(bucket.rate / MICRO)
-    local parts = micros * (bucket.rate - high * MICRO) + bucket.rest
-    local whole = math.floor(parts / MICRO)
-    bucket.level = bucket.level + seconds * bucket.rate + micros * high + whole
-    bucket.rest = parts - whole * MICRO
-    if bucket.level >= ceiling then
-        bucket.level, bucket.rest = ceiling, 0
-    end
+    bucket.level, bucket.rest = filled(bucket.level, bucket.rest, elapsed_us, bucket.capacity - bucket.booked, bucket.rate)
 end
 
-local function bucket_at(met, plan, index, full)
+local function bucket_at(plan, index, full)
     local limit = plan[index]
-    local bucket = state_at(met, plan.first_bucket + index, bucket_read, limit, full)
+    local bucket = state_at(plan.first_bucket + index, plan.last, bucket_read, limit, full)
     if not bucket.met then
         refill(bucket)
     end

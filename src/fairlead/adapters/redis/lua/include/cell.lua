@@ -1,71 +1,108 @@
 -- cell: all numbers of a domain in one hash: its buckets, breakers, pools and quotas, a field each.
 --
--- A batch reads a field once, changes it as often as its items ask, and writes it once. What an item names is
--- given as names of 23 characters in a row, in the order of its plan: breaker, quota, pool, buckets.
+-- A run turns to one cell after the other. What an item names is given as names of 23 characters in a row, in
+-- the order of its plan: breaker, quota, pool, buckets; a place is a number in that order. A place is read when
+-- it is first needed, changed as often as items in a row ask for it, and written when the run turns away.
 
 local NAME = 23
 local CELL_MS = 32 * 86400000
 
-local cells = {}
+local cell_key, cell_at, names = '', 0, ''
+local kept, read = nil, 0
+local first_changed, last_changed = 99, 0
+local states = false  -- by name, once the whole judgement has met the cell
 
-local function cell_at(key)
-    local cell = cells[key]
-    if not cell then
-        cell = { key = key, met = {}, states = {}, packed = {} }
-        cells[key] = cell
-    end
-    return cell
+local function name_at(place)
+    return string.sub(names, NAME * place - NAME + 1, NAME * place)
 end
 
--- What a plan meets: the names of its states, and what is kept of each (false: nothing).
-local function meet(cell, names, key)
-    local met = cell.met[names]
-    if not met then
-        local each = {}
-        local place = 0
-        for from = 1, #names, NAME do
-            place = place + 1
-            each[place] = string.sub(names, from, from + NAME - 1)
+-- What is kept of each place up to `last`: false where there is nothing.
+local function need(last)
+    if read >= last then
+        return kept
+    end
+    -- unpack gives a number behind the names: a field that there is not, cheaper than a table to leave it out.
+    local form = string.rep('c23', last - read)
+    local found = redis.call('HMGET', cell_key, struct.unpack(form, names, NAME * read + 1))
+    if read == 0 then
+        kept = found
+    else
+        for i, packed in ipairs(found) do
+            kept[read + i] = packed
         end
-        met = { cell = cell, names = each, kept = redis.call('HMGET', cell.key, unpack(each)), pool = false, key = key }
-        cell.met[names] = met
     end
-    return met
+    read = last
+    return kept
 end
 
--- The state at a place of a plan, as `read` makes it of what is kept.
-local function state_at(met, place, read, limit, more)
-    local name = met.names[place]
-    local state = met.cell.states[name]
+local function change(place, packed)
+    kept[place] = packed
+    if place < first_changed then
+        first_changed = place
+    end
+    if place > last_changed then
+        last_changed = place
+    end
+end
+
+local function write(fields)
+    -- One write in sixteen puts the end of its life off: what is used so rarely that none does is as good as
+    -- new when it is forgotten.
+    if redis.call('HSET', cell_key, unpack(fields)) > 0 or now % 16 == 0 then
+        redis.call('PEXPIRE', cell_key, CELL_MS)
+    end
+end
+
+local function write_changes()
+    if last_changed > 0 then
+        local fields, count = {}, 0
+        for place = first_changed, last_changed do
+            if kept[place] then
+                fields[count + 1], fields[count + 2] = name_at(place), kept[place]
+                count = count + 2
+            end
+        end
+        first_changed, last_changed = 99, 0
+        write(fields)
+    end
+end
+
+local function write_states()
+    local fields, count = {}, 0
+    for name, state in pairs(states) do
+        if state.dirty then
+            fields[count + 1], fields[count + 2] = name, state.pack(state)
+            count = count + 2
+        end
+    end
+    states = false
+    if count > 0 then
+        write(fields)
+    end
+end
+
+-- The state at a place of a plan, as `make` makes it of what is kept; its table is written at the end. `last` is
+-- the last place of the plan: all of it is read at once.
+local function state_at(place, last, make, limit, more)
+    if not states then
+        write_changes()
+        states = {}
+    end
+    local name = name_at(place)
+    local state = states[name]
     if not state then
-        state = read(met.cell.packed[name] or met.kept[place], limit, more)
-        met.cell.packed[name] = nil
-        state.name, state.cell = name, met.cell
-        met.cell.states[name] = state
+        state = make(need(last)[place], limit, more)
+        state.name = name
+        states[name] = state
     end
     return state
 end
 
-local function write_cells()
-    for key, cell in pairs(cells) do
-        local written = {}
-        local count = 0
-        for name, state in pairs(cell.states) do
-            if state.dirty then
-                written[count + 1], written[count + 2] = name, state.pack(state)
-                count = count + 2
-            end
-        end
-        for name, packed in pairs(cell.packed) do
-            written[count + 1], written[count + 2] = name, packed
-            count = count + 2
-        end
-        if count > 0 then
-            -- One write in sixteen puts the end of its life off: what is used so rarely that none does is as
-            -- good as new when it is forgotten.
-            if redis.call('HSET', key, unpack(written)) > 0 or now % 16 == 0 then
-                redis.call('PEXPIRE', key, CELL_MS)
-            end
-        end
+-- The items that follow are about the cell KEYS[at], and what `these` names in it.
+local function turn_to(at, these)
+    if states then
+        write_states()
     end
+    write_changes()
+    cell_key, cell_at, names, read = KEYS[at], at, these, 0
 end

@@ -1,12 +1,16 @@
 -- clock: the server's time, and since when it can be trusted that nothing was lost (R23).
 --
--- `expected` is what the caller thinks the time is. If the server's clock says something else, it was set,
--- or the call was held up for seconds: either way buckets begin from empty, and no lease is reaped until
--- every living holder has had time to renew.
+-- The marker says so. Where it is missing the caller's `hint` counts, if it has one: since when it knows this
+-- server, 1 for a new installation. A run id that is not the marker's is a restart or a fail-over, so what was
+-- last written is lost; but not where it is that of another living primary: then the keys have moved here from
+-- there. `expected` is what the caller thinks the time is. If the server's clock says something
+-- else, it was set, or the call was held up for seconds: either way buckets begin from empty, and no lease is
+-- reaped until every living holder has had time to renew.
 
 local CAUTION_US = 2000000
+local MARKER_MS = 30 * 86400000
 
-local expected_us, pinned_us, hint_us, lease_us, events, spends = struct.unpack('<dddddd', ARGV[1])
+local expected_us, pinned_us, hint_us, lease_us, events, spends, run_at = struct.unpack('<dddddd', ARGV[1])
 local PREFIX = ARGV[2]
 
 local now = pinned_us
@@ -19,19 +23,30 @@ local marker = {}
 
 local function write_marker()
     local packed = struct.pack('<ddd', marker.birth, marker.grants_from, marker.reap_from) .. marker.run
-    redis.call('SET', KEYS[1], packed, 'PX', 30 * 86400000)
+    redis.call('SET', KEYS[1], packed, 'PX', MARKER_MS)
+end
+
+local function born(birth)
+    marker.birth, marker.grants_from = birth, birth + lease_us
 end
 
 local kept = redis.call('GET', KEYS[1])
+marker.run = string.sub(ARGV[1], run_at, run_at + 39)
 if kept then
     local at
     marker.birth, marker.grants_from, marker.reap_from, at = struct.unpack('<ddd', kept)
-    marker.run = string.sub(kept, at)
-else
-    marker.birth, marker.grants_from, marker.reap_from, marker.run = now, now + lease_us, 0, ''
-    if hint_us > 0 then
-        marker.birth, marker.grants_from = hint_us, 0
+    local run = string.sub(kept, at)
+    if run ~= marker.run then
+        if run ~= '' and not string.find(ARGV[1], run, run_at, true) then
+            born(now)
+        end
+        write_marker()
+    elseif now % 1024 == 0 then  -- it lives on as long as it is used
+        redis.call('PEXPIRE', KEYS[1], MARKER_MS)
     end
+else
+    marker.reap_from = 0
+    born(hint_us > 0 and hint_us or now)
     write_marker()
 end
 if expected_us > 0 and math.abs(now - expected_us) > CAUTION_US then

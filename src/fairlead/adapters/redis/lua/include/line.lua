@@ -84,14 +84,14 @@ local function make_line(found)
         if digest == '' then
             return nil
         end
-        local cell, name = pool.cell, 'q' .. digest
-        local quota = cell.states[name]
+        local name = 'q' .. digest
+        local quota = states[name]
         if not quota then
-            quota = quota_read(redis.call('HGET', cell.key, name))
-            quota.name, quota.cell = name, cell
-            cell.states[name] = quota
+            quota = quota_read(redis.call('HGET', cell_key, name))
+            quota.name = name
+            states[name] = quota
         end
-        quota.leases = string.sub(cell.key, 1, -2) .. 'q:' .. digest
+        quota.leases = string.sub(cell_key, 1, -2) .. 'q:' .. digest
         quota.capacity = tonumber(field(holder, 5))
         return quota
     end
@@ -234,7 +234,7 @@ local function make_line(found)
         local end_us = found.first_end(hindrance == NO_QUOTA and quota or pool)
         local in_line = pool.waiting > 0 and pool.in_line or 0
         if in_line >= limit.max_waiters and not (in_line > 0 and redis.call('ZSCORE', pool.alive, holder)) then
-            return math.max(hindrance, 2), end_us, 0
+            return hindrance == NO_QUOTA and NO_QUOTA or FULL, end_us, 0
         end
         stand_in_line(pool, holder, since_us, line_us)
         if found.hand_over(pool, holder) then

@@ -7,11 +7,9 @@
 -- nobody stands in line.
 
 local HOUR_MS = 3600000
-local TOUCH_US, LONG_US = 600000000, 1800000000
 local NEVER = 9007199254740991
 local TAKEN, IN_LINE = 0, -1
 local FULL, NO_QUOTA, LEARNING = 3, 2, 5
-local POOL, QUOTA = '<dddddd', '<dd'
 
 local function pool_pack(pool)
     return struct.pack(POOL, pool.version, pool.capacity, pool.fence, pool.first_end, pool.waiting, pool.touched)
@@ -23,7 +21,7 @@ local function pool_read(kept, limit)
         version, capacity, fence, first_end, waiting, touched = struct.unpack(POOL, kept)
     end
     return { pack = pool_pack, version = version, capacity = capacity, fence = fence, first_end = first_end,
-        waiting = waiting, touched = touched, dirty = not kept, name = false, cell = false,
+        waiting = waiting, touched = touched, dirty = not kept, name = false,
         leases = false, limit = false, used = false, is_pool = true }
 end
 
@@ -36,7 +34,7 @@ local function quota_read(kept)
     if kept then
         first_end, touched = struct.unpack(QUOTA, kept)
     end
-    return { pack = quota_pack, first_end = first_end, touched = touched, dirty = false, name = false, cell = false,
+    return { pack = quota_pack, first_end = first_end, touched = touched, dirty = false, name = false,
         leases = false, capacity = 0, used = false }
 end
 
@@ -52,17 +50,13 @@ local function settled(set)
     end
 end
 
-local function pool_at(met, plan)
-    local pool = met.pool
-    if not pool then
-        pool = state_at(met, plan.pool_place, pool_read, plan.pool)
-        met.pool = pool
-        if not pool.leases then
-            pool.leases = KEYS[met.key + (plan.quota and 2 or 1)]
-            pool.limit = plan.pool
-            if pool.waiting > 0 then
-                rare().meet_line(pool)
-            end
+local function pool_at(plan)
+    local pool = state_at(plan.pool_place, plan.last, pool_read, plan.pool)
+    if not pool.leases then
+        pool.leases = KEYS[cell_at + (plan.quota and 2 or 1)]
+        pool.limit = plan.pool
+        if pool.waiting > 0 then
+            rare().meet_line(pool)
         end
     end
     if plan.pool.version > pool.version then
@@ -72,10 +66,10 @@ local function pool_at(met, plan)
     return pool
 end
 
-local function quota_at(met, plan)
-    local quota = state_at(met, plan.quota_place, quota_read)
+local function quota_at(plan)
+    local quota = state_at(plan.quota_place, plan.last, quota_read)
     if not quota.leases then
-        quota.leases = KEYS[met.key + 1]
+        quota.leases = KEYS[cell_at + 1]
     end
     quota.capacity = plan.quota
     return quota
@@ -121,7 +115,8 @@ local function grant(pool, quota, holder, until_us, kind)
     end
     -- The time grows by itself, and faster than grants can be made: so the fence need not be kept for each of
     -- them, but where it must grow even if the clock is set back.
-    pool.fence = math.max(pool.fence + 1, now)
+    pool.fence = math.max(pool.fence + 1, now + fences)
+    fences = fences + 1
     pool.dirty = pool.dirty or pool.limit.fenced
     if events > 0 or kind == 'promote' or kind == 'again' then
         rare().log(pool, added == 1 and kind or 'claim', holder)

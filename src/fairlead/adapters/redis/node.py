@@ -1,0 +1,190 @@
+"""One server: the connections to it, what their greetings told, and the batches that it judges.
+
+A greeting asks who the server is (a restart or a fail-over shows in the run id), whether it may be used at
+all (R23, R29), and since when nothing was lost on it. What the last one told is said with each batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from fairlead.adapters.redis.codec import Item, arguments, head, stamp
+from fairlead.adapters.redis.link import Link
+from fairlead.adapters.redis.scripts import script
+from fairlead.clock import Clock
+from fairlead.errors import GateUnavailable
+from fairlead.policy.gate.limit import MICRO
+from fairlead.secret import Secret
+
+PARALLEL = 2
+"""Batches under way: while the server judges one, this process packs the next."""
+NEW_US = 1
+"""The birth of an installation that never granted anything: all that is missing is full."""
+
+
+@dataclass(slots=True)
+class Terms:
+    """What holds for every batch of a gate. *pinned_us* sets the clock, for tests; 0: the server's own.
+
+    *lease_s*: the longest lease of a slot. *events*: how many events of a pool are kept, *spends*: of a
+    bucket.
+    """
+
+    prefix: bytes
+    lease_s: float
+    events: int
+    spends: int
+    pinned_us: int
+
+
+class Call(NamedTuple):
+    """One run of the script: items that one marker vouches for. *hint_us*: its birth where it is missing."""
+
+    marker: bytes
+    hint_us: int
+    items: Sequence[Item]
+
+
+class Node:
+    """*marker*: the key that tells whether it was emptied; where that is missing, *hint_us* is its birth.
+
+    *seed*: it may turn out to be one of a cluster, to which others lead.
+    """
+
+    def __init__(
+        self, url: Secret, marker: bytes, terms: Terms, clock: Clock, *, hint_us: int = 0, seed: bool = False
+    ) -> None:
+        self.marker = marker
+        self.birth_us = 0
+        """Since when nothing was lost here."""
+        self.in_cluster = False
+        self.run_id = b""
+        self.peers: Callable[[], Iterable[Node]] = tuple
+        """The other primaries of its cluster: what comes from a living one was not lost."""
+        self._hint_us = hint_us
+        self._seed = seed
+        self._terms = terms
+        self._clock = clock
+        self._ahead_us: float | None = None  # the server's clock less our monotonic one
+        self._script = script("gate")
+        self._pinger = Link(url, self._greet)
+        self._pinging = asyncio.Lock()
+        self._links = [Link(url, self._greet) for _ in range(PARALLEL)]
+
+    async def ready(self) -> None:
+        """Return once it was greeted. GateUnavailable where it must not be used."""
+        if not self._pinger.is_ready:
+            async with self._pinging:
+                await self._pinger.ready()
+
+    def vouch(self, marker: bytes) -> None:
+        """Go by another marker from now on: the last one's slot belongs to another server."""
+        self.marker, self._hint_us = marker, self.birth_us
+
+    async def judge(
+        self, calls: Sequence[Call], *, asking: bool = False
+    ) -> list[Sequence[bytes] | Exception]:
+        """What the script says to the items of each call, or what became of the call.
+
+        GateUnavailable where the connection is lost: each call may have been run or not.
+        """
+        link = self._links.pop()
+        try:
+            await link.ready()
+            sent_s = self._clock.monotonic()
+            commands = [self._command(call, sent_s) for call in calls]
+            told = await link.run(self._script, commands, asking=asking)
+            return [each if isinstance(each, Exception) else self._heard(each, sent_s) for each in told]
+        except GateUnavailable:
+            self._lost(link)
+            raise
+        finally:
+            self._links.append(link)
+
+    async def ask(self, *command: Any) -> Any:
+        """The answer to a command that is no script, beside the batches."""
+        async with self._pinging:
+            return await self._pinger.call(*command)
+
+    async def ping(self) -> None:
+        """Return once the server has said that it may be written to.
+
+        Full servers and replicas answer a PING, too. This changes nothing, and only they refuse it.
+        """
+        async with self._pinging:
+            try:
+                if await self._pinger.call("SETRANGE", self.marker, 0, b"") == 0:
+                    await self._meet(self._pinger)  # it was emptied
+            except GateUnavailable:
+                self._lost(self._pinger)
+                raise
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        for link in (*self._links, self._pinger):
+            await link.drop()
+
+    # ---- greetings -----------------------------------------------------------------------------
+
+    async def _greet(self, link: Link) -> None:
+        server = _info(await link.call("INFO", "server"))
+        memory = _info(await link.call("INFO", "memory"))
+        policy = memory.get("maxmemory_policy", "noeviction")
+        if policy != "noeviction":
+            raise GateUnavailable(
+                f"Redis may drop keys when it is full: maxmemory-policy is {policy}",
+                hint="set maxmemory-policy noeviction; a dropped limit lets calls through that must not go",
+            )
+        self.run_id = server.get("run_id", "").encode()
+        self.in_cluster = "cluster" in (server.get("server_mode"), server.get("redis_mode"))
+        if not (self.in_cluster and self._seed):
+            await self._meet(link)
+
+    async def _meet(self, link: Link) -> None:
+        """Learn since when nothing was lost, and leave the marker."""
+        call = Call(self.marker, self._hint_us, ())
+        (told,) = await link.run(self._script, [self._command(call, self._clock.monotonic())])
+        if isinstance(told, Exception):
+            raise told
+        _, self.birth_us = stamp(told[0])
+        self._hint_us = 0  # from now on a missing marker is a loss
+
+    def _lost(self, link: Link) -> None:
+        """What ended *link* has ended the idle ones, too: no later batch may find one dead."""
+        if not link.is_ready:
+            for idle in self._links:
+                idle.doubt()
+
+    # ---- batches -------------------------------------------------------------------------------
+
+    def _command(self, call: Call, sent_s: float) -> tuple[list[bytes], list[bytes]]:
+        expected_us = 0 if self._ahead_us is None else round(sent_s * MICRO + self._ahead_us)
+        terms = self._terms
+        start = head(
+            expected_us=0 if terms.pinned_us else expected_us,
+            pinned_us=terms.pinned_us,
+            hint_us=call.hint_us,
+            lease_s=terms.lease_s,
+            events=terms.events,
+            spends=terms.spends,
+            run_ids=self.run_id + b"".join(node.run_id for node in self.peers()),
+        )
+        keys, args = [call.marker], [start, terms.prefix]
+        arguments(call.items, keys, args)
+        return keys, args
+
+    def _heard(self, told: Sequence[bytes], sent_s: float) -> Sequence[bytes]:
+        """The answers to the items. The server's clock was read between sending and now."""
+        now_us, _ = stamp(told[0])
+        self._ahead_us = now_us - (sent_s + self._clock.monotonic()) / 2 * MICRO
+        return told[1:]
+
+
+def _info(told: Any) -> Mapping[str, str]:
+    """The lines of an INFO section."""
+    text = told.decode("utf-8", "replace") if isinstance(told, bytes) else str(told)
+    pairs = (line.split(":", 1) for line in text.splitlines() if ":" in line and not line.startswith("#"))
+    return {name: value.strip() for name, value in pairs}

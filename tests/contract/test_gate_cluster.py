@@ -1,0 +1,174 @@
+"""What only a cluster does: slots move, servers fail over, one is emptied, one is away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from secrets import token_hex
+
+import pytest
+from redis import Redis
+
+from fairlead.adapters.local.system import SystemClock
+from fairlead.adapters.redis.cluster import slot_of
+from fairlead.adapters.redis.gate import RedisGate
+from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, RefusedBy
+from fairlead.errors import GateUnavailable
+from fairlead.policy.gate.key import KeyKind, Keyspace
+from fairlead.policy.gate.limit import BucketLimit, Domain, Plan, PoolLimit
+from fairlead.policy.gate.pool import Holder
+from fairlead.secret import Secret
+from tests.faults.support.cluster import OwnCluster, own_cluster
+from tests.faults.support.valkey import OwnValkey
+
+LEASE_S = 30.0
+SLOW = BucketLimit("slow", 10, 0.001)
+TENANTS = 24
+
+
+def plan_of(number: int) -> Plan:
+    """Ten calls, and one slot, in a domain of its own."""
+    return Plan(Domain(("tenant", str(number))), pool=PoolLimit("slots", 1), buckets=(SLOW,))
+
+
+@asynccontextmanager
+async def gate_of(cluster: OwnCluster, keys: Keyspace, *, new: bool = True) -> AsyncIterator[RedisGate]:
+    gate = RedisGate(Secret(cluster.url), clock=SystemClock(), keys=keys, new=new, lease_s=LEASE_S)
+    yield gate
+    await gate.close()
+
+
+def home_of(cluster: OwnCluster, keys: Keyspace, number: int) -> OwnValkey:
+    """The server that has the domain of a tenant, from the first on."""
+    slot = slot_of(keys.key(KeyKind.CELL, plan_of(number).domain).encode())
+    share = -(-16_384 // len(cluster.primaries))
+    return cluster.primaries[slot // share]
+
+
+async def once(gate: RedisGate, number: int, plan: Plan | None = None) -> object:
+    """One call, admitted and ended; or why not."""
+    answer = await gate.admit(Ask(plan or plan_of(number), holder=Holder(number + 1, "p")))
+    if isinstance(answer, Admitted):
+        assert (await gate.finish(Finish(answer))).kept
+    return answer
+
+
+async def test_domains_lie_all_over_it_and_are_judged_in_one_go() -> None:
+    with own_cluster() as cluster:
+        keys = Keyspace(f"t{token_hex(4)}")
+        async with gate_of(cluster, keys) as gate:
+            for _ in range(10):
+                answers = await asyncio.gather(*(once(gate, number) for number in range(TENANTS)))
+                assert all(isinstance(answer, Admitted) for answer in answers)
+            refused = await asyncio.gather(*(once(gate, number) for number in range(TENANTS)))
+            assert all(isinstance(answer, GateRefusal) for answer in refused)  # 10 of 10 are spent everywhere
+        homes = {home_of(cluster, keys, number).port for number in range(TENANTS)}
+        assert len(homes) == 3
+
+
+async def test_a_slot_that_moves_takes_its_limits_along() -> None:
+    """ASK while it moves, MOVED afterwards: what was spent stays spent.
+
+    Not so with slots: a server answers TRYAGAIN to a call whose keys are not all on one side, such as an
+    empty set of leases, which is no key.
+    """
+    rates = Plan(Domain(("tenant", "0")), buckets=(SLOW,))
+    with own_cluster() as cluster:
+        keys = Keyspace(f"t{token_hex(4)}")
+        async with gate_of(cluster, keys) as gate:
+            await gate.ping()  # knows all primaries
+            for _ in range(6):
+                assert isinstance(await once(gate, 0, rates), Admitted)
+            here = home_of(cluster, keys, 0)
+            there = next(server for server in cluster.primaries if server is not here)
+            slot = slot_of(keys.key(KeyKind.CELL, plan_of(0).domain).encode())
+            with Redis(port=here.port) as source, Redis(port=there.port) as target:
+                ids = [client.execute_command("CLUSTER", "MYID").decode() for client in (source, target)]
+                target.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0])
+                source.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1])
+                assert isinstance(await once(gate, 0, rates), Admitted)
+                with pytest.raises(GateUnavailable, match="TryAgain"):
+                    await once(gate, 0)
+                moving = source.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 100)
+                assert len(moving) >= 2
+                source.execute_command("MIGRATE", "127.0.0.1", there.port, "", 0, 5000, "KEYS", *moving)
+                assert isinstance(await once(gate, 0, rates), Admitted)  # asked where it goes to
+                for client in (target, source):
+                    client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[1])
+            assert [isinstance(await once(gate, 0, rates), Admitted) for _ in range(3)] == [True, True, False]
+
+
+async def test_a_server_that_was_emptied_says_so_with_each_of_its_domains() -> None:
+    """Nobody takes an old birth for theirs: what is missing is empty, and slots wait for a lease (R23)."""
+    with own_cluster() as cluster:
+        keys = Keyspace(f"t{token_hex(4)}")
+        async with gate_of(cluster, keys) as gate:
+            for number in range(TENANTS):
+                assert isinstance(await once(gate, number), Admitted)
+            lost = home_of(cluster, keys, 0)
+            await lost.tell("FLUSHALL")
+            for number in range(TENANTS):
+                answer = await once(gate, number)
+                if home_of(cluster, keys, number) is lost:
+                    assert isinstance(answer, GateRefusal)
+                else:
+                    assert isinstance(answer, Admitted)
+            await gate.ping()  # finds it, so that a domain not met before is empty, too
+            unmet = next(n for n in range(TENANTS, 200) if home_of(cluster, keys, n) is lost)
+            assert isinstance(await once(gate, unmet), GateRefusal)
+
+
+async def test_after_a_fail_over_nothing_is_granted_for_a_lease() -> None:
+    with own_cluster(replicas=True) as cluster:
+        keys = Keyspace(f"t{token_hex(4)}")
+        async with gate_of(cluster, keys) as gate:
+            assert isinstance(await once(gate, 0), Admitted)
+            lost = home_of(cluster, keys, 0)
+            heir = cluster.replicas[cluster.primaries.index(lost)]
+            while await heir.tell("DBSIZE") < await lost.tell("DBSIZE"):
+                await asyncio.sleep(0.01)
+            lost.kill()
+            with pytest.raises(GateUnavailable):
+                await gate.ping()
+            async with asyncio.timeout(30):
+                while True:
+                    try:
+                        await gate.ping()
+                        break
+                    except GateUnavailable:
+                        await asyncio.sleep(0.05)
+            answer = await once(gate, 0)
+            assert isinstance(answer, GateRefusal)
+            assert answer.by in {RefusedBy.RECOVERY, RefusedBy.BUCKET}
+            slots_only = Plan(Domain(("tenant", "0")), pool=PoolLimit("slots", 1))
+            refused = await gate.admit(Ask(slots_only, holder=Holder(99, "p")))
+            assert isinstance(refused, GateRefusal)
+            assert refused.by is RefusedBy.RECOVERY
+
+
+async def test_a_server_that_is_away_takes_only_its_domains_along() -> None:
+    with own_cluster() as cluster:
+        keys = Keyspace(f"t{token_hex(4)}")
+        async with gate_of(cluster, keys) as gate:
+            await asyncio.gather(*(once(gate, number) for number in range(TENANTS)))
+            lost = home_of(cluster, keys, 0)
+            lost.kill()
+            answers = await asyncio.gather(
+                *(once(gate, number) for number in range(TENANTS)), return_exceptions=True
+            )
+            for number, answer in enumerate(answers):
+                expected = GateUnavailable if home_of(cluster, keys, number) is lost else Admitted
+                assert isinstance(answer, expected)
+
+
+async def test_a_process_that_comes_later_goes_by_the_birth_of_the_server() -> None:
+    """It meets domains that others have long known: nothing waits for a lease."""
+    with own_cluster() as cluster:
+        keys = Keyspace(f"t{token_hex(4)}")
+        async with gate_of(cluster, keys) as first:
+            assert isinstance(await once(first, 0), Admitted)
+        async with gate_of(cluster, keys, new=False) as second:
+            for _ in range(9):
+                assert isinstance(await once(second, 0), Admitted)
+            assert isinstance(await once(second, 0), GateRefusal)

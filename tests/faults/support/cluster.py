@@ -1,0 +1,81 @@
+"""A cluster of Valkeys (or Redis 6.2) of the test's own: primaries, and a replica of each where asked for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from redis import Redis
+
+from fairlead.adapters.redis.cluster import SLOTS
+from tests.faults.support.valkey import OwnValkey, own_valkey
+
+PATIENCE_S = 30.0
+SETTINGS = {"cluster-enabled": "yes", "cluster-node-timeout": "1000", "cluster-allow-replica-migration": "no"}
+
+
+class OwnCluster:
+    """Made by `own_cluster`. The first *primaries* of *servers* began with the slots."""
+
+    def __init__(self, servers: list[OwnValkey], primaries: int) -> None:
+        self.servers = servers
+        self.primaries = servers[:primaries]
+        self.replicas = servers[primaries:]
+
+    @property
+    def url(self) -> str:
+        """Of one of them: it tells of the others."""
+        return self.servers[0].url
+
+    def form(self) -> None:
+        """Return when every server sees the whole."""
+        clients = [Redis(port=server.port) for server in self.servers]
+        share = -(-SLOTS // len(self.primaries))
+        for number, client in enumerate(clients):
+            if number < len(self.primaries):
+                last = min(SLOTS, (number + 1) * share) - 1
+                client.execute_command("CLUSTER", "ADDSLOTS", *range(number * share, last + 1))
+            for other in self.servers:
+                client.execute_command("CLUSTER", "MEET", "127.0.0.1", other.port)
+        until_s = time.monotonic() + PATIENCE_S
+        while not all(_sees(client, len(clients)) for client in clients):
+            assert time.monotonic() < until_s, self.servers[0].words()
+            time.sleep(0.02)
+        for number, client in enumerate(clients[len(self.primaries) :]):
+            client.execute_command("CLUSTER", "REPLICATE", _id(clients[number]))
+        while not all(_is_in_step(client) for client in clients[len(self.primaries) :]):
+            assert time.monotonic() < until_s, self.servers[-1].words()
+            time.sleep(0.02)
+
+
+def _id(client: Redis) -> str:
+    told = client.execute_command("CLUSTER", "MYID")
+    return told.decode() if isinstance(told, bytes) else str(told)
+
+
+def _sees(client: Redis, count: int) -> bool:
+    info = client.execute_command("CLUSTER", "INFO")
+    text = info if isinstance(info, dict) else dict(line.split(":") for line in info.decode().split())
+    return text["cluster_state"] == "ok" and int(text["cluster_known_nodes"]) == count
+
+
+def _is_in_step(client: Redis) -> bool:
+    return client.info("replication").get("master_link_status") == "up"
+
+
+@contextmanager
+def own_cluster(
+    primaries: int = 3, *, replicas: bool = False, program: Path | None = None
+) -> Iterator[OwnCluster]:
+    """One, formed; killed at the end."""
+    settings = dict(SETTINGS)
+    if program is not None:
+        del settings["cluster-allow-replica-migration"]  # from Redis 7 on
+    with ExitStack() as stack:
+        count = primaries * (2 if replicas else 1)
+        servers = [stack.enter_context(own_valkey(settings, program=program)) for _ in range(count)]
+        cluster = OwnCluster(servers, primaries)
+        cluster.form()
+        yield cluster
