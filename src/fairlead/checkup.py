@@ -20,7 +20,7 @@ from fairlead.adapters.postgres.facts import MIN_VERSION, ServerFacts, server_fa
 from fairlead.adapters.postgres.migrate import Migrator
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.adapters.redis import RedisFacts, redis_facts
+from fairlead.adapters.redis import APPEND_ADVICE, RedisFacts, redis_facts
 from fairlead.adapters.vault import TenantVault
 from fairlead.books import AppBook, ProfileBook
 from fairlead.errors import DependencyUnavailable, FairleadError
@@ -264,8 +264,7 @@ def redis_check(facts: RedisFacts) -> Check:
         hint = "set maxmemory-policy noeviction: a server that evicts forgets who holds a slot"
         return Check("redis", "fail", told, hint)
     if not facts.appends:
-        hint = "appendonly yes, appendfsync everysec: else a restart forgets limits that were used up"
-        return Check("redis", "warn", f"{told}, no append-only file", hint)
+        return Check("redis", "warn", f"{told}, no append-only file", APPEND_ADVICE)
     return Check("redis", "ok", told)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
@@ -13,18 +13,24 @@ from fairlead.adapters.local.gate import LocalGate
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sessions import PostgresSessionStore
 from fairlead.adapters.postgres.switches import PostgresSwitchStore
-from fairlead.adapters.redis import redis_facts
+from fairlead.adapters.redis import APPEND_ADVICE, redis_facts
 from fairlead.adapters.redis.gate import RedisGate
+from fairlead.adapters.redis.keys import RedisKeys
 from fairlead.adapters.redis.operator import RedisOperator
 from fairlead.adapters.redis.viewer import RedisViewer
 from fairlead.clock import Clock, Draw
+from fairlead.engine.events import GateNotPersistent
 from fairlead.engine.gate.admission import Admissions
 from fairlead.engine.gate.entrance import Entrance, ReadConnection
 from fairlead.engine.gate.fleet import FleetSize
 from fairlead.engine.gate.guarded import GuardedGate
 from fairlead.engine.gate.keeper import Keeper
+from fairlead.engine.gate.orphans import OrphanSearch
 from fairlead.engine.gate.plans import Plans
 from fairlead.engine.gate.switches import Switches
+from fairlead.engine.ports.gate_keys import GateKeys
+from fairlead.engine.ports.gate_view import GateViewer
+from fairlead.engine.services.gate_maintenance import GateMaintenance
 from fairlead.engine.services.service import Service
 from fairlead.errors import ConfigInvalid, DependencyUnavailable
 from fairlead.events import Emit
@@ -118,9 +124,13 @@ class GateRooms:
         emit: Emit,
     ) -> None:
         self._url = url
-        self.viewer = None if url is None else RedisViewer(url, Keyspace(settings.prefix))
+        sessions = PostgresSessionStore(database, ids)
+        self.viewer = None if url is None else gate_viewer(url, settings.prefix)
         self.operator = None if url is None else RedisOperator(url, Keyspace(settings.prefix))
-        self.fleet = FleetSize(PostgresSessionStore(database, ids), session_id, clock=clock)
+        self.keys = None if url is None else gate_keys(url, settings.prefix)
+        self.orphans = None if self.keys is None else OrphanSearch(self.keys, sessions, clock=clock)
+        self._emit = emit
+        self.fleet = FleetSize(sessions, session_id, clock=clock)
         self.house = Gatehouse(
             url,
             process=str(session_id()),
@@ -162,6 +172,12 @@ class GateRooms:
                     f"Redis drops keys when it is full: maxmemory-policy is {facts.eviction}",
                     hint="set maxmemory-policy noeviction; a limit that is dropped lets calls through",
                 )
+            if not facts.appends:
+                self._emit(GateNotPersistent(f"{facts.product} {facts.version}", APPEND_ADVICE))
+
+    def others(self) -> Mapping[str, Callable[[], Awaitable[int]]]:
+        """What the hourly clean-up does here, once in the fleet."""
+        return {} if self.keys is None else {"gate": GateMaintenance(self.keys, emit=self._emit).run}
 
     async def ready(self) -> None:
         """From the first call on what is admitted is kept: a process that makes none has no part in it."""
@@ -187,6 +203,16 @@ class GateRooms:
             service.stop()
         await asyncio.gather(*self._running)
         await self.house.close()
+
+
+def gate_viewer(url: Secret, prefix: str) -> GateViewer:
+    """What people see of the gate whose keys begin with *prefix*."""
+    return RedisViewer(url, Keyspace(prefix))
+
+
+def gate_keys(url: Secret, prefix: str) -> GateKeys:
+    """The keys themselves, for who looks after them."""
+    return RedisKeys(url, Keyspace(prefix))
 
 
 def _redis(url: Secret, process: str, clock: Clock, settings: GateSettings) -> RedisGate:

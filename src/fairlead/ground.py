@@ -16,6 +16,7 @@ from fairlead.adapters.embedded import EmbeddedServers
 from fairlead.adapters.postgres.data_keys import sealed_tables
 from fairlead.adapters.postgres.migrate import Migration, Migrator
 from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.redis import redis_facts
 from fairlead.adapters.vault import MasterRing, generate, load_ring
 from fairlead.engine.reseal import Resealer
 from fairlead.secret import Secret
@@ -27,11 +28,13 @@ if TYPE_CHECKING:
 __all__ = [
     "Migration",
     "Places",
+    "RedisPlace",
     "database_settings",
     "master_ring",
     "migrator",
     "new_master_key",
     "places",
+    "redis_place",
     "resealer",
     "stop_servers",
 ]
@@ -70,6 +73,35 @@ async def places(settings: Settings) -> AsyncIterator[Places]:
         )
     finally:
         servers.release()
+
+
+@dataclass(frozen=True, slots=True)
+class RedisPlace:
+    """Where a Redis answers, and what it is."""
+
+    url: Secret
+    server: str
+
+
+@asynccontextmanager
+async def redis_place(settings: Settings) -> AsyncIterator[RedisPlace]:
+    """The Redis of *settings*, else the embedded Valkey, which runs while the block lasts.
+
+    Raises DependencyUnavailable where it does not answer.
+    """
+    given = settings.redis.url
+    servers = None if given else EmbeddedServers(settings.home / "servers")
+    try:
+        if servers is None:
+            assert given is not None
+            url = Secret(given.get_secret_value())
+        else:
+            url = Secret((await asyncio.to_thread(servers.start)).redis_url)
+        facts = await redis_facts(url)
+        yield RedisPlace(url, f"{facts.product} {facts.version}")
+    finally:
+        if servers is not None:
+            servers.release()
 
 
 def stop_servers(settings: Settings) -> None:

@@ -293,6 +293,7 @@ class Runtime:
             self.duties,
             self.sessions,
             retention=translate.retention(self.settings),
+            others=self.gate.others(),
         )
         self.executor = Executor(
             [

@@ -15,10 +15,13 @@ from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.config import load
+from fairlead.engine.events import GateNotPersistent
 from fairlead.engine.handler import JobContext
 from fairlead.errors import ConfigInvalid, GateClosed, NotFound
+from fairlead.events import Event
 from fairlead.policy.feedback.reply import Reply
 from tests.faults.support.valkey import own_valkey
+from tests.support.engine import a_job
 from tests.support.rows import rows
 
 SETTINGS = """
@@ -133,3 +136,31 @@ async def test_a_redis_that_drops_keys_is_refused_at_the_start(made: Callable[..
         async with made(REDIS_URL=server.url) as fl:
             with pytest.raises(ConfigInvalid, match=r"allkeys-lru.*hint: set maxmemory-policy noeviction"):
                 await fl.run()
+
+
+@pytest.mark.parametrize(("appends", "told"), [("no", 1), ("yes", 0)])
+async def test_a_redis_that_forgets_is_told_of_at_the_start(
+    made: Callable[..., Fairlead], appends: str, told: int
+) -> None:
+    with own_valkey({"appendonly": appends}) as server:
+        async with made(REDIS_URL=server.url) as fl:
+            advice: list[GateNotPersistent] = []
+            fl.runtime.bus.subscribe(lambda event: _keep(event, advice))
+            await fl.runtime.gate.check()
+    assert len(advice) == told
+    assert all("everysec" in each.advice and each.server.startswith("Valkey") for each in advice)
+
+
+def _keep(event: Event, advice: list[GateNotPersistent]) -> None:
+    if isinstance(event, GateNotPersistent):
+        advice.append(event)
+
+
+async def test_the_clean_up_looks_after_the_gate_and_tells_of_it(made: Callable[..., Fairlead]) -> None:
+    async with made() as fl:
+        await connect(fl, **FEW)
+        await call(fl, wait_s=5)
+        context = JobContext(a_job("clean_up"), lambda: 100.0)
+        done = await fl.runtime.pruner.run(context)
+        assert done["gate"] == 0, "there is nothing left over"
+        assert fl.runtime.bus.counts["gate_maintained"] == 1

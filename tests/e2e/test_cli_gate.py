@@ -35,6 +35,7 @@ async def test_a_connection_shows_its_limits(with_redis: Shell) -> None:
         ("requests", 25, 25)
     ]
     assert record["slots"] == {"limit": None, "held": 0, "waiting": 0}
+    assert record["queue"] == record["promotions"] == record["failures"] == []
     told = await with_redis("gate", "status", *WHERE)
     assert "requests" in told.out
 

@@ -22,7 +22,11 @@ def doctor(call: Invocation) -> Exit | None:
 
     Ends with 4 where something keeps fairlead from working; a warning alone does not.
     """
-    checks = _all_checks(call)
+    return show(call, _all_checks(call))
+
+
+def show(call: Invocation, checks: Sequence[Check]) -> Exit:
+    """Findings with the way out of each; 4 where one is a failure."""
     call.out.rows(
         [
             {"check": check.name, "status": check.status, "detail": check.detail, "hint": check.hint}

@@ -7,22 +7,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fairlead.cli import gate_acts, gate_switches
+from fairlead.cli import gate_acts, gate_store, gate_switches
 from fairlead.cli.exits import Exit
 from fairlead.cli.invocation import Invocation, command, group, listing
 from fairlead.cli.names import Bucket, Provider, Tenant, key_of
 from fairlead.cli.output import Record
-from fairlead.errors import DependencyUnavailable
+from fairlead.cli.simulate import simulate_load
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
     from fairlead.engine.ports import ConnectionKey
-    from fairlead.engine.ports.gate_view import GateView
+    from fairlead.engine.ports.gate_view import GateView, HolderView, PromotionView, WaiterView
     from fairlead.engine.ports.switches import SwitchStore
 
 BUCKETS = ("name", "left", "capacity", "per_s", "booked", "blocked_s")
 HOLDERS = ("lease", "process", "tenant", "job", "class", "renewed_s_ago", "ends_in_s")
 WAITERS = ("lease", "process", "tenant", "job", "class", "waits_s", "alive_for_s")
+CLASSES = ("class", "waiting", "p50_s", "longest_s")
+PROMOTIONS = ("ago_s", "lease", "process", "tenant", "job", "class")
+FAILURES = ("ago_s", "process", "tenant", "job", "opened_s")
 EVENTS = ("k", "n", "c", "h")
 
 app = group("Limits of calls: what is left, who holds what, who waits; and switches for emergencies.")
@@ -37,6 +40,11 @@ command(app, "promote")(gate_acts.promote)
 command(app, "clear")(gate_acts.clear)
 command(listing(app, "breaker")(gate_acts.isolations), "reset")(gate_acts.reset)
 
+command(app, "simulate-load")(simulate_load)
+command(app, "memory")(gate_store.memory)
+command(app, "orphans")(gate_store.orphans)
+command(app, "doctor")(gate_store.doctor)
+
 
 @command(app, "status")
 def status(
@@ -45,9 +53,14 @@ def status(
     provider: Provider,
     bucket: Bucket = "default",
     api: Annotated[str | None, typer.Option("--api", help="Which API. Default its usual one.")] = None,
-    events: Annotated[int, typer.Option("--events", min=0, max=1000, help="Latest events of slots.")] = 50,
+    events: Annotated[
+        int, typer.Option("--events", min=0, max=1000, help="Latest events and promotions.")
+    ] = 50,
 ) -> Exit | None:
-    """Show the limits of one connection: breaker, buckets, slots with their holders, and who waits."""
+    """Show the limits of one connection: breaker, buckets, slots with their holders, and who waits how long.
+
+    Also who was promoted, and which failures the breaker counted: the latest 50 and 20.
+    """
 
     key = key_of(tenant, provider, bucket)
 
@@ -55,9 +68,7 @@ def status(
         gate = fairlead.runtime.gate
         made = await gate.entrance.plan(key, api)
         if gate.viewer is None:
-            raise DependencyUnavailable(
-                "no Redis is set, so each process counts by itself", hint="set REDIS_URL to see one count"
-            )
+            raise gate_store.no_redis()
         pool = made.plan.pool
         view = await gate.viewer.look(made.plan, events=events)
         return _record(view, pool.lease_s if pool else 0.0, await _switches(gate.switched, key))
@@ -70,7 +81,10 @@ def status(
     _table(call, "switched by hand", record["switches"], gate_switches.COLUMNS)
     _table(call, "limits", record["limits"], BUCKETS)
     _table(call, "slots held", record["holders"], HOLDERS)
+    _table(call, "in line, by class", record["queue"], CLASSES)
     _table(call, "in line", record["waiters"], WAITERS)
+    _table(call, "latest promotions", record["promotions"], PROMOTIONS)
+    _table(call, "latest failures that the breaker counted", record["failures"], FAILURES)
     _table(call, "latest events", record["events"], EVENTS)
     return None
 
@@ -109,11 +123,7 @@ def _record(view: GateView, lease_s: float, switches: list[Record]) -> Record:
         ],
         "holders": [
             {
-                "lease": f"{one.lease_id:016x}",
-                "process": one.process,
-                "tenant": one.tenant,
-                "job": one.job or None,
-                "class": one.class_number,
+                **_who(one),
                 "renewed_s_ago": round(max(0.0, lease_s - one.ends_in_s), 3),
                 "ends_in_s": round(one.ends_in_s, 3),
             }
@@ -121,15 +131,49 @@ def _record(view: GateView, lease_s: float, switches: list[Record]) -> Record:
         ],
         "waiters": [
             {
-                "lease": f"{one.lease_id:016x}",
-                "process": one.process,
-                "tenant": one.tenant,
-                "job": one.job or None,
-                "class": one.class_number,
+                **_who(one),
                 "waits_s": round(one.waits_s, 3),
                 "alive_for_s": round(one.alive_for_s, 3),
             }
             for one in view.waiters
         ],
+        "queue": queue_of(view),
+        "promotions": [{"ago_s": round(one.ago_s, 3), **_who(one)} for one in view.promotions],
+        "failures": [
+            {
+                "ago_s": round(one.ago_s, 3),
+                "process": one.process or None,
+                "tenant": one.tenant or None,
+                "job": one.job or None,
+                "opened_s": one.opened_s,
+            }
+            for one in view.failures
+        ],
         "events": [dict(event) for event in view.events],
     }
+
+
+def _who(one: HolderView | WaiterView | PromotionView) -> Record:
+    return {
+        "lease": f"{one.lease_id:016x}",
+        "process": one.process,
+        "tenant": one.tenant,
+        "job": one.job or None,
+        "class": one.class_number,
+    }
+
+
+def queue_of(view: GateView) -> list[Record]:
+    """Who waits, by class: how many, how long half of them have waited at most, and the longest."""
+    classes: dict[int, list[float]] = {}
+    for waiter in view.waiters:
+        classes.setdefault(waiter.class_number, []).append(waiter.waits_s)
+    return [
+        {
+            "class": number,
+            "waiting": len(waits),
+            "p50_s": round(sorted(waits)[(len(waits) - 1) // 2], 3),
+            "longest_s": round(max(waits), 3),
+        }
+        for number, waits in sorted(classes.items())
+    ]

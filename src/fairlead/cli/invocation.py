@@ -12,8 +12,9 @@ import functools
 import getpass
 import inspect
 import os
+import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
@@ -112,6 +113,13 @@ class Invocation:
             return f"cli:{getpass.getuser()}"
         except (KeyError, OSError):  # an account without a name, as containers have them
             return f"cli:uid {os.getuid()}"
+
+
+async def until_terminated(work: Coroutine[Any, Any, T]) -> T:
+    """Do *work*; SIGTERM cancels it, so that it can put everything away, as Ctrl-C does anyway."""
+    task = asyncio.ensure_future(work)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await task
 
 
 # ---- making commands -----------------------------------------------------------------------------

@@ -207,3 +207,32 @@ class TenantRapid(Event):
     tenant: str
     provider: str
     refused: int
+
+
+@dataclass(frozen=True, slots=True)
+class GateNotPersistent(Event):
+    """Redis writes no append-only file: a restart forgets limits that were used up. See *advice*."""
+
+    name = "gate_not_persistent"
+    level = "warning"
+    server: str
+    advice: str
+
+
+@dataclass(frozen=True, slots=True)
+class GateMaintained(Event):
+    """The hourly look after the gate's keys, over the last hour as far as the logs of pools reach.
+
+    *orphans*: leases that ended because nobody gave them back; *promoted*: who went first because he had
+    waited too long; *cleaned*: keys without an end of their life that were given one. *keys* and *size_bytes*
+    are ours (None: the server does not tell), *used_bytes* is the server's. *complete* False: there are more.
+    """
+
+    name = "gate_maintained"
+    orphans: int
+    promoted: int
+    cleaned: int
+    keys: int
+    size_bytes: int | None
+    used_bytes: int
+    complete: bool

@@ -17,6 +17,7 @@ from fairlead.policy.safe import clipped
 from fairlead.secret import Secret
 
 TIMEOUT_S = 3.0
+APPEND_ADVICE = "appendonly yes, appendfsync everysec: else a restart forgets limits that were used up"
 _MAX_BYTES = 200
 
 

@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from struct import Struct
 from typing import Any
 
-from redis.asyncio import Redis
-from redis.exceptions import RedisError
-
-from fairlead.adapters.redis.link import unavailable
+from fairlead.adapters.redis.asking import asking, told, who
 from fairlead.engine.ports.gate_view import (
     BreakerView,
     BucketView,
+    FailureView,
     GateView,
     HolderView,
+    PromotionView,
     WaiterView,
 )
 from fairlead.policy.gate.breaker import Mode
@@ -22,7 +21,9 @@ from fairlead.policy.gate.key import KeyKind, Keyspace, Part
 from fairlead.policy.gate.limit import MICRO, BucketLimit, Plan, PoolLimit
 from fairlead.secret import Secret
 
-TIMEOUT_S = 2.0
+MOST_EVENTS = 1000
+"""The latest of a pool's log, among which promotions are looked for."""
+MOST_FAILURES = 20
 _BUCKET = Struct("<ddddddddd")
 _BREAKER = Struct("<20d")
 _POOL = Struct("<dddddd")
@@ -37,41 +38,50 @@ class RedisViewer:
 
     async def look(self, plan: Plan, *, events: int = 50) -> GateView:
         """See the port."""
-        client = Redis.from_url(
-            self._url.reveal(), socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S, protocol=2
-        )
-        try:
-            return await self._look(client, plan, events)
-        except (RedisError, OSError, TimeoutError) as error:
-            raise unavailable(error) from None
-        finally:
-            await client.aclose()
+        return (await self.look_at([plan], events=events))[0]
+
+    async def look_at(self, plans: Sequence[Plan], *, events: int = 0) -> list[GateView]:
+        """See the port."""
+        async with asking(self._url) as client:
+            return [await self._look(client, plan, events) for plan in plans]
 
     async def _look(self, client: Any, plan: Plan, events: int) -> GateView:
         seconds, micros = await client.time()
         now_us = seconds * MICRO + micros
         cell = await client.hgetall(self._keys.key(KeyKind.CELL, plan.domain))
-        breaker = cell.get(Keyspace.field("k", plan.breaker.key).encode()) if plan.breaker else None
         capacity: int | None = None
         holders: tuple[HolderView, ...] = ()
         waiters: tuple[WaiterView, ...] = ()
-        told: tuple[Mapping[str, str], ...] = ()
+        latest: Sequence[Mapping[str, str]] = ()
+        promoted: Sequence[PromotionView] = ()
         if plan.pool:
             kept = cell.get(Keyspace.field("p", plan.pool.key).encode())
             capacity = int(_POOL.unpack(kept)[1]) if kept else plan.pool.capacity
             base = self._keys.key(KeyKind.POOL, plan.domain, plan.pool.key)
             holders = await _holders(client, base, now_us)
             waiters = await _waiters(client, base, plan.pool, now_us)
-            told = tuple(await _events(client, base, events))
+            if events:
+                log = await _newest(client, base + Part.EVENTS, MOST_EVENTS)
+                latest = log[:events]
+                promoted = [_promotion(one, now_us) for one in log if one["k"] == "promote"][:events]
+        breaker, failures = await self._breaker(client, plan, cell, now_us, events)
         buckets = (_bucket(limit, cell, now_us) for limit in plan.buckets)
         return GateView(
-            None if breaker is None else _breaker(breaker, now_us),
-            capacity,
-            holders,
-            waiters,
-            tuple(buckets),
-            told,
+            breaker, capacity, holders, waiters, tuple(buckets), tuple(latest), tuple(promoted), failures
         )
+
+    async def _breaker(
+        self, client: Any, plan: Plan, cell: Mapping[bytes, bytes], now_us: int, events: int
+    ) -> tuple[BreakerView | None, tuple[FailureView, ...]]:
+        if plan.breaker is None:
+            return None, ()
+        kept = cell.get(Keyspace.field("k", plan.breaker.key).encode())
+        failures: Sequence[Mapping[str, str]] = ()
+        if events:
+            key = self._keys.key(KeyKind.BREAKER, plan.domain, plan.breaker.key) + Part.FAILURES
+            failures = await _newest(client, key, MOST_FAILURES)
+        shown = tuple(_failure(one, now_us) for one in failures)
+        return None if kept is None else _breaker(kept, now_us), shown
 
 
 def _bucket(limit: BucketLimit, cell: Mapping[bytes, bytes], now_us: int) -> BucketView:
@@ -104,7 +114,7 @@ def _breaker(kept: bytes, now_us: int) -> BreakerView:
 
 async def _holders(client: Any, base: str, now_us: int) -> tuple[HolderView, ...]:
     found: Sequence[tuple[bytes, float]] = await client.zrange(base + Part.LEASES, 0, -1, withscores=True)
-    return tuple(HolderView(*_who(member), (until_us - now_us) / MICRO) for member, until_us in found)
+    return tuple(HolderView(*who(told(member)), (until_us - now_us) / MICRO) for member, until_us in found)
 
 
 async def _waiters(client: Any, base: str, pool: PoolLimit, now_us: int) -> tuple[WaiterView, ...]:
@@ -114,18 +124,25 @@ async def _waiters(client: Any, base: str, pool: PoolLimit, now_us: int) -> tupl
         line = await client.zrange(f"{base}{Part.LINE}{number}", 0, -1, withscores=True)
         for member, since_us in line:
             alive_s = (alive.get(member, now_us) - now_us) / MICRO
-            found.append(WaiterView(*_who(member), (now_us - since_us) / MICRO, alive_s))
+            found.append(WaiterView(*who(told(member)), (now_us - since_us) / MICRO, alive_s))
     return tuple(found)
 
 
-def _who(member: bytes) -> tuple[int, str, str, str, int]:
-    """The fields of a holder's text: lease id, process, tenant, job, class."""
-    lease_id, process, number, _, _, tenant, job = member.decode("utf-8", "replace").split("\x1f")
-    return int(lease_id, 16), process, tenant, job, int(number)
+def _promotion(event: Mapping[str, str], now_us: int) -> PromotionView:
+    return PromotionView(*who(event["h"]), (now_us - float(event["t"])) / MICRO)
 
 
-async def _events(client: Any, base: str, most: int) -> list[Mapping[str, str]]:
+def _failure(event: Mapping[str, str], now_us: int) -> FailureView:
+    ago_s, opened_s = (now_us - float(event["t"])) / MICRO, float(event.get("o") or 0) / MICRO
+    if not event.get("h"):
+        return FailureView(ago_s, opened_s or None)
+    _, process, tenant, job, _ = who(event["h"])
+    return FailureView(ago_s, opened_s or None, process, tenant, job)
+
+
+async def _newest(client: Any, key: str, most: int) -> list[Mapping[str, str]]:
+    """The latest of a stream, newest first."""
     return [
-        {name.decode(): value.decode("utf-8", "replace") for name, value in fields.items()}
-        for _, fields in (await client.xrevrange(base + Part.EVENTS, count=most) if most else [])
+        {told(name): told(value) for name, value in fields.items()}
+        for _, fields in await client.xrevrange(key, count=most)
     ]

@@ -13,19 +13,15 @@ view      live on a terminal, lines in a pipe
 from __future__ import annotations
 
 import asyncio
-import signal
-from collections.abc import Coroutine
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 import typer
 
 from fairlead.cli.demo.plan import LONGEST_S, SHORTEST_S, Plan
 from fairlead.cli.exits import Exit
-from fairlead.cli.invocation import Invocation, command, single
+from fairlead.cli.invocation import Invocation, command, single, until_terminated
 
 app = single()
-
-T = TypeVar("T")
 
 
 @command(app, "demo")
@@ -49,7 +45,7 @@ def demo(
 
     plan = Plan(float(seconds), seed)
     try:
-        report, home = asyncio.run(_until_terminated(perform(plan, call.out, keep=keep)))
+        report, home = asyncio.run(until_terminated(perform(plan, call.out, keep=keep)))
     except asyncio.CancelledError:
         return Exit.TERMINATED
     if call.out.as_json:
@@ -63,10 +59,3 @@ def demo(
         call.out.error("; ".join(report.violations), hint=hint)
         return Exit.FAILED
     return None
-
-
-async def _until_terminated(work: Coroutine[Any, Any, T]) -> T:
-    """Do *work*; SIGTERM cancels it, so that it can put everything away, as Ctrl-C does anyway."""
-    task = asyncio.ensure_future(work)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    return await task

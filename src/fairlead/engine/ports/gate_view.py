@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -59,6 +59,29 @@ class BreakerView:
 
 
 @dataclass(frozen=True, slots=True)
+class PromotionView:
+    """Who went first because he had waited too long (G4)."""
+
+    lease_id: int
+    process: str
+    tenant: str
+    job: str
+    class_number: int
+    ago_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class FailureView:
+    """A failure that a breaker counted, and for how long it opened by it. Empty where no slot was held."""
+
+    ago_s: float
+    opened_s: float | None
+    process: str = ""
+    tenant: str = ""
+    job: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class GateView:
     """Everything of one plan; a part is None where the plan has none, or nothing is known of it yet."""
 
@@ -69,11 +92,20 @@ class GateView:
     buckets: tuple[BucketView, ...]
     events: tuple[Mapping[str, str], ...]
     """The latest of the pool's log, newest first."""
+    promotions: tuple[PromotionView, ...] = ()
+    failures: tuple[FailureView, ...] = ()
 
 
 class GateViewer(Protocol):
     """Looks, and changes nothing."""
 
     async def look(self, plan: Plan, *, events: int = 50) -> GateView:
-        """The state of all that *plan* names. GateUnavailable where the store is away."""
+        """The state of all that *plan* names. GateUnavailable where the store is away.
+
+        *events*: how many of the latest events, promotions and failures are shown, 0: none.
+        """
+        ...
+
+    async def look_at(self, plans: Sequence[Plan], *, events: int = 0) -> list[GateView]:
+        """The same of several, over one connection."""
         ...

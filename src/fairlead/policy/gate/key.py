@@ -9,8 +9,9 @@ by side and know nothing of each other.
 
 from __future__ import annotations
 
+import re
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
@@ -36,6 +37,8 @@ class KeyKind(StrEnum):
     """The same of a pool."""
     QUOTA = "q"
     """The leases of a tenant across pools, sorted by their end."""
+    BREAKER = "k"
+    """Of a breaker, what does not fit into the cell."""
 
 
 class Part(StrEnum):
@@ -51,6 +54,24 @@ class Part(StrEnum):
     """Until when those who wait are known to live."""
     EVENTS = ":e"
     """What happened in a pool or bucket: a stream of bounded length."""
+    FAILURES = ":f"
+    """The latest failures that a breaker counted: a stream of bounded length."""
+
+
+NAMES: Mapping[tuple[str, str], str] = {
+    (KeyKind.MARKER, ""): "marker",
+    (KeyKind.CELL, ""): "cells",
+    (KeyKind.BUCKET, Part.BOOKINGS): "turns",
+    (KeyKind.BUCKET, Part.EVENTS): "spends",
+    (KeyKind.POOL, Part.LEASES): "leases",
+    (KeyKind.POOL, Part.LINE): "lines",
+    (KeyKind.POOL, Part.ALIVE): "waiters",
+    (KeyKind.POOL, Part.EVENTS): "events",
+    (KeyKind.QUOTA, ""): "quotas",
+    (KeyKind.BREAKER, Part.FAILURES): "failures",
+}
+"""Every kind of key that there is, and what people call it."""
+_SHAPE = re.compile(r"(?:\{[\w-]{22}\}:)?([a-z])(?::[\w-]{22}(?:(:[a-z])\d?)?)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +101,16 @@ class Keyspace:
     def field(letter: str, key: str) -> str:
         """The field of a cell for what is called *key*: 23 characters."""
         return letter + digest([key])
+
+    def named(self, key: str) -> str | None:
+        """What kind of key *key* is, as people call it; None: it has our prefix, and no kind of ours.
+
+        >>> keys, domain = Keyspace(), Domain(("tenant", "acme"))
+        >>> keys.named(keys.key(KeyKind.POOL, domain, "bulk") + Part.LINE + "2")
+        'lines'
+        """
+        shape = _SHAPE.fullmatch(key.removeprefix(self.prefix))
+        return NAMES.get((shape[1], shape[2] or "")) if shape else None
 
     @property
     def marker(self) -> str:

@@ -155,6 +155,7 @@ _ACTS: Mapping[str, Callable[[_Replay, PoolEvent], None]] = {
     "claim": _Replay.claimed,
     "release": _Replay.ended,
     "expire": _Replay.expired,
+    "recover": _Replay.ended,
     "late": _Replay.late,
     "wait": _Replay.waits,
     "leave": _Replay.leaves,

@@ -1,0 +1,55 @@
+"""What one learns of a Redis by using it: how fast it answers, what time it has, what it runs as."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fairlead.adapters.redis.asking import asking
+from fairlead.adapters.redis.scripts import script, script_names
+from fairlead.secret import Secret
+
+
+@dataclass(frozen=True, slots=True)
+class RedisProbe:
+    """One look. *clock_s* is the server's time of day when ours was *asked_s*, give or take *doubt_s*."""
+
+    cluster: bool
+    scripts: Mapping[str, bool]
+    """Whether it has each of ours; what it lacks it is given at the first call."""
+    used_bytes: int
+    max_bytes: int
+    pings_s: tuple[float, ...]
+    clock_s: float
+    asked_s: float
+    doubt_s: float
+
+
+async def probe_redis(url: Secret, pings: int = 100) -> RedisProbe:
+    """Ask the server at *url* a few things and *pings* times nothing. GateUnavailable, ConfigInvalid."""
+    async with asking(url) as client:
+        info = await client.info("all")
+        times = [await _ping_s(client) for _ in range(pings)]
+        asked_s = time.time()
+        seconds, micros = await client.time()
+        answered_s = time.time()
+        names = script_names()
+        known = await client.script_exists(*(script(name).sha for name in names))
+    return RedisProbe(
+        cluster=bool(int(info.get("cluster_enabled", 0))),
+        scripts=dict(zip(names, map(bool, known), strict=True)),
+        used_bytes=int(info.get("used_memory", 0)),
+        max_bytes=int(info.get("maxmemory", 0)),
+        pings_s=tuple(times),
+        clock_s=seconds + micros / 1e6,
+        asked_s=(asked_s + answered_s) / 2,
+        doubt_s=(answered_s - asked_s) / 2,
+    )
+
+
+async def _ping_s(client: Any) -> float:
+    began_s = time.monotonic()
+    await client.ping()
+    return time.monotonic() - began_s

@@ -1,0 +1,210 @@
+"""Looks at the Redis of the gate, piece by piece, for `fairlead gate doctor` (G9, G12).
+
+Everything is tried as the gate does it, under keys of its own that are deleted again. What makes the gate
+refuse a server, or fall back to shares, is a ``fail``; what will hurt some day is a ``warn``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Sequence
+
+from fairlead.adapters.local.system import SystemClock, SystemIds
+from fairlead.adapters.postgres.facts import ServerFacts, server_facts
+from fairlead.adapters.redis import APPEND_ADVICE, RedisFacts, redis_facts
+from fairlead.adapters.redis.gate import RedisGate
+from fairlead.adapters.redis.keys import RedisKeys
+from fairlead.adapters.redis.probe import RedisProbe, probe_redis
+from fairlead.checkup import Check, Status
+from fairlead.engine.ports.gate import Admitted, Ask, Finish
+from fairlead.engine.ports.gate_keys import UNKNOWN, KeySurvey
+from fairlead.errors import DependencyUnavailable, FairleadError, GateUnavailable
+from fairlead.ground import database_settings, places
+from fairlead.policy.gate.key import LONGEST_PREFIX, Keyspace
+from fairlead.policy.gate.limit import BucketLimit, Domain, Plan, PoolLimit
+from fairlead.policy.gate.pool import Holder
+from fairlead.secret import Secret
+from fairlead.settings import Settings
+
+OLDEST_REDIS = (6, 2)
+TIMES = 100
+"""Pings, and calls through the gate's script, that are timed."""
+SLOW_S, TOO_SLOW_S = 0.1, 0.8
+"""p99 of an answer: 100 ms is what a reservation may take; after 0.8 s a process falls back to its share."""
+OFF_S = 1.0
+MEMORY_WARN, MEMORY_FAIL = 0.8, 0.9
+MOST_KEYS = 20_000
+_TRY = Plan(
+    Domain(("tenant", "doctor")),
+    pool=PoolLimit("doctor", 1),
+    buckets=(BucketLimit("doctor", 1_000_000, 1_000_000),),
+)
+
+
+async def gate_checkup(settings: Settings) -> AsyncIterator[Check]:
+    """Every check, as it is done; nothing is left changed."""
+    async with places(settings) as found:
+        url, prefix = found.redis_url, settings.redis.prefix
+        if url is None:
+            told = "no Redis is set: each process keeps to its share of every limit"
+            yield Check("redis", "warn", told, "set REDIS_URL, so that limits are counted once for all")
+            return
+        try:
+            facts, probe = await redis_facts(url), await probe_redis(url, TIMES)
+        except FairleadError as error:
+            yield Check("redis", "fail", error.what, "check REDIS_URL, and that the server runs")
+            return
+        yield version_check(facts)
+        yield role_check(facts, probe)
+        yield eviction_check(facts)
+        yield persistence_check(facts)
+        yield memory_check(probe)
+        yield latency_check("ping", probe.pings_s)
+        yield await _through_the_gate(url, prefix)
+        yield scripts_check(probe)
+        database = None
+        if found.database_url is not None:
+            try:
+                database = await server_facts(database_settings(settings, found.database_url))
+            except FairleadError:  # `fairlead doctor` tells of it
+                database = None
+        yield clock_check(probe, database)
+        yield await _prefix(url, prefix)
+
+
+def version_check(facts: RedisFacts) -> Check:
+    """Whether it is new enough: Redis 6.2, or any Valkey."""
+    told = f"{facts.product} {facts.version}"
+    numbers = tuple(int(part) for part in re.findall(r"\d+", facts.version)[:2])
+    if facts.product == "Redis" and numbers < OLDEST_REDIS:
+        return Check("version", "fail", told, "the gate needs Redis 6.2 or later, or Valkey")
+    return Check("version", "ok", told)
+
+
+def role_check(facts: RedisFacts, probe: RedisProbe) -> Check:
+    """Whether it takes writes, for all keys."""
+    if facts.read_only:
+        return Check(
+            "role", "fail", "a replica, read-only", "REDIS_URL points at a replica: name the primary"
+        )
+    if probe.cluster:
+        hint = "point REDIS_URL at a server that is no part of a cluster: one marker vouches for all keys"
+        return Check("role", "fail", "cluster mode", hint)
+    return Check("role", "ok", "a primary, no cluster")
+
+
+def eviction_check(facts: RedisFacts) -> Check:
+    """Whether it keeps what it is given."""
+    told = f"maxmemory-policy {facts.eviction or 'unknown'}"
+    if facts.eviction not in {"noeviction", ""}:
+        hint = "set maxmemory-policy noeviction: a server that evicts forgets who holds a slot"
+        return Check("eviction", "fail", told, hint)
+    return Check("eviction", "ok", told)
+
+
+def persistence_check(facts: RedisFacts) -> Check:
+    """Whether a restart finds what was there."""
+    if not facts.appends:
+        return Check("persistence", "warn", "no append-only file", APPEND_ADVICE)
+    return Check("persistence", "ok", "an append-only file")
+
+
+def memory_check(probe: RedisProbe) -> Check:
+    """How near it is to its bound, at which it refuses writes."""
+    used = f"{probe.used_bytes / 2**20:.1f} MiB used"
+    if not probe.max_bytes:
+        return Check("memory", "ok", f"{used}, no bound")
+    share = probe.used_bytes / probe.max_bytes
+    told = f"{used}, {share:.0%} of maxmemory"
+    if share < MEMORY_WARN:
+        return Check("memory", "ok", told)
+    hint = "raise maxmemory, or take other data to another server; `fairlead gate memory` tells what is ours"
+    return Check("memory", "fail" if share >= MEMORY_FAIL else "warn", told, hint)
+
+
+def latency_check(name: str, times_s: Sequence[float]) -> Check:
+    """How long it takes to answer."""
+    ordered = sorted(times_s)
+    p50_s, p99_s = ordered[len(ordered) // 2], ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
+    told = f"p50 {p50_s * 1000:.2f} ms, p99 {p99_s * 1000:.2f} ms of {len(ordered)}"
+    if p99_s < SLOW_S:
+        return Check(name, "ok", told)
+    hint = "look for slow commands (SLOWLOG), swapping, a full disk, or a long way to the server"
+    return Check(name, "fail" if p99_s >= TOO_SLOW_S else "warn", told, hint)
+
+
+def scripts_check(probe: RedisProbe) -> Check:
+    """Which scripts it has by now."""
+    missing = [name for name, known in probe.scripts.items() if not known]
+    told = f"{len(probe.scripts) - len(missing)} of {len(probe.scripts)} loaded"
+    return Check("scripts", "ok", f"{told}; {', '.join(missing)} at the first use" if missing else told)
+
+
+def clock_check(probe: RedisProbe, database: ServerFacts | None) -> Check:
+    """How far its clock is from others. Limits go by it alone; what people compare goes by several."""
+    ours_s, doubt_s = probe.clock_s - probe.asked_s, probe.doubt_s
+    told = f"{ours_s:+.3f} s to this host (± {doubt_s:.3f} s)"
+    apart_s = [abs(ours_s) - doubt_s]
+    if database is not None:
+        theirs_s, both_s = ours_s - database.skew_s, doubt_s + database.doubt_s
+        told += f", {theirs_s:+.3f} s to the database (± {both_s:.3f} s)"
+        apart_s.append(abs(theirs_s) - both_s)
+    if max(apart_s) < OFF_S:
+        return Check("clock", "ok", told)
+    hint = "have NTP set all of them: limits go by Redis's clock, tokens and jobs by the database's"
+    return Check("clock", "warn", told, hint)
+
+
+def prefix_check(prefix: str, survey: KeySurvey) -> Check:
+    """Whether the keys under our prefix are ours, and none stays for ever."""
+    unknown = sum(use.keys for use in survey.kinds if use.kind == UNKNOWN)
+    told = f"{prefix}: {survey.keys} keys of {survey.server_keys}"
+    if not survey.complete:
+        told += f", of which {survey.looked_at} were looked at"
+    status: Status = "warn"
+    if unknown:
+        hint = "something else uses this prefix: set redis.prefix to a name of your own"
+        return Check("prefix", status, f"{told}; {unknown} are none of ours", hint)
+    if survey.no_ttl:
+        hint = "the hourly clean-up gives them one; `fairlead gate memory` names their kinds"
+        return Check("prefix", status, f"{told}; {len(survey.no_ttl)} without a time to live", hint)
+    return Check("prefix", "ok", told)
+
+
+async def _prefix(url: Secret, prefix: str) -> Check:
+    try:
+        survey = await RedisKeys(url, Keyspace(prefix)).survey(most=MOST_KEYS, weighed=0)
+    except GateUnavailable as error:
+        return Check("prefix", "warn", error.what, error.way_out)
+    return prefix_check(Keyspace(prefix).prefix, survey)
+
+
+async def _through_the_gate(url: Secret, prefix: str) -> Check:
+    """Calls through the gate itself: written, judged by the script, and given back."""
+    ids, clock = SystemIds(), SystemClock()
+    own = f"-doctor-{ids.lease_id():016x}"
+    keys = Keyspace(prefix[: LONGEST_PREFIX - len(own)] + own)
+    gate = RedisGate(url, clock=clock, process="doctor", keys=keys, new=True)
+    times_s: list[float] = []
+    try:
+        await gate.ping()
+        for number in range(TIMES):
+            began_s = clock.monotonic()
+            answer = await gate.admit(Ask(_TRY, holder=Holder(number, "doctor", "doctor")))
+            times_s.append(clock.monotonic() - began_s)
+            if not isinstance(answer, Admitted):
+                return Check("script", "fail", f"a free slot was refused: {answer}", "report this")
+            await gate.finish(Finish(answer))
+    except (GateUnavailable, DependencyUnavailable) as error:
+        return Check("script", "fail", error.what, error.way_out)
+    finally:
+        await gate.close()
+        await _forget(RedisKeys(url, keys))
+    return latency_check("script", times_s)
+
+
+async def _forget(keys: RedisKeys) -> None:
+    try:
+        await keys.clear()
+    except GateUnavailable:
+        return  # the check has said so; what was written ends by itself

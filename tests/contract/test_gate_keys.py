@@ -1,0 +1,216 @@
+"""The keys of a real gate on a real server: told by kind, weighed, given back; those of others left alone."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from secrets import token_hex
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from fairlead.adapters.embedded import Endpoints
+from fairlead.adapters.local.system import SystemClock
+from fairlead.adapters.redis.gate import RedisGate
+from fairlead.adapters.redis.keys import RedisKeys
+from fairlead.adapters.redis.viewer import RedisViewer
+from fairlead.engine.ports.gate import Admitted, Ask, Lease, Queued, Renewal
+from fairlead.engine.ports.gate_keys import UNKNOWN, HeldLease
+from fairlead.errors import GateUnavailable
+from fairlead.policy.gate.key import KeyKind, Keyspace, Part
+from fairlead.policy.gate.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
+from fairlead.policy.gate.pool import Holder
+from fairlead.policy.gate.verdict import judge_pool
+from fairlead.secret import Secret
+from tests.faults.support.fleet import pool_log
+
+DOMAIN = Domain(("tenant", "acme"))
+POOL = PoolLimit("pool", 1, classes=2)
+QUOTA = QuotaLimit("acme", 3)
+PLAN = Plan(DOMAIN, quota=QUOTA, pool=POOL, buckets=(BucketLimit("calls", 10, 10),))
+
+
+@dataclass
+class Place:
+    """A gate under a prefix of its own."""
+
+    url: str
+    keyspace: Keyspace
+    gate: RedisGate
+    keys: RedisKeys
+    redis: Any
+
+
+@pytest.fixture
+async def place(servers: Endpoints) -> AsyncIterator[Place]:
+    keyspace = Keyspace(f"keys-{token_hex(6)}")
+    url = Secret(servers.redis_url)
+    gate = RedisGate(url, clock=SystemClock(), keys=keyspace, new=True, events=100)
+    async with Redis.from_url(servers.redis_url, decode_responses=True) as redis:
+        made = Place(servers.redis_url, keyspace, gate, RedisKeys(url, keyspace), redis)
+        yield made
+        await gate.close()
+        await made.keys.clear()
+
+
+def holder(number: int, class_number: int = 1) -> Holder:
+    return Holder(number, "p1", "acme", f"job-{number}", class_number, QUOTA)
+
+
+async def fill(place: Place) -> Admitted:
+    """One holds the slot, one stands in line, one has a turn."""
+    first = await place.gate.admit(Ask(PLAN, holder=holder(1)))
+    assert isinstance(first, Admitted)
+    assert isinstance(await place.gate.admit(Ask(PLAN, holder=holder(2, 2), wait_s=30.0)), Queued)
+    bare = Plan(DOMAIN, buckets=PLAN.buckets)
+    await place.gate.admit(Ask(bare, (10.0,), book_s=60.0, booking=7))
+    return first
+
+
+async def test_each_kind_is_counted_and_weighed(place: Place) -> None:
+    await fill(place)
+    survey = await place.keys.survey()
+    assert survey.complete
+    assert {use.kind: use.keys for use in survey.kinds} == {
+        "marker": 1, "cells": 1, "leases": 1, "quotas": 1, "lines": 1, "waiters": 1, "turns": 1, "events": 1,
+    }  # fmt: skip
+    weights = {use.kind: use.size_bytes for use in survey.kinds}
+    assert all(size is not None and 40 < size < 20_000 for size in weights.values()), weights
+    assert survey.keys == 8
+    assert survey.size_bytes == sum(size or 0 for size in weights.values())
+    assert survey.used_bytes > survey.size_bytes
+    assert survey.no_ttl == (), "all that the gate writes ends some day"
+
+
+async def test_keys_of_others_are_passed_by_and_unknown_ones_told(place: Place) -> None:
+    prefix = place.keyspace.prefix
+    await place.redis.set(f"{prefix}of-somebody", "x" * 5000)
+    await place.redis.set(f"other-{prefix}m", "not ours", ex=60)
+    (use,) = (await place.keys.survey()).kinds
+    assert (use.kind, use.keys, use.no_ttl) == (UNKNOWN, 1, 1)
+    assert use.size_bytes is not None
+    assert use.size_bytes > 5000
+    assert await place.keys.clear() == 1
+    assert await place.redis.get(f"other-{prefix}m") == "not ours"
+    await place.redis.delete(f"other-{prefix}m")
+
+
+async def test_the_weight_of_many_is_computed_from_a_few(place: Place) -> None:
+    for number in range(50):
+        await place.redis.hset(
+            place.keyspace.key(KeyKind.CELL, Domain(("tenant", str(number)))), "b", "x" * 100
+        )
+    whole, sampled = await place.keys.survey(weighed=50), await place.keys.survey(weighed=5)
+    assert [use.keys for use in sampled.kinds] == [50]
+    assert sampled.size_bytes == pytest.approx(whole.size_bytes, rel=0.05)
+
+
+async def test_a_look_has_a_bound_and_says_so(place: Place) -> None:
+    await place.redis.mset({f"{place.keyspace.prefix}{number}": "" for number in range(2000)})
+    survey = await place.keys.survey(most=500, weighed=1)
+    assert not survey.complete
+    assert survey.looked_at == 500
+    assert survey.keys < 2000
+
+
+async def test_keys_that_would_stay_for_ever_are_told_and_given_an_end(place: Place) -> None:
+    await fill(place)
+    cell = place.keyspace.key(KeyKind.CELL, DOMAIN)
+    await place.redis.persist(cell)
+    survey = await place.keys.survey()
+    assert survey.no_ttl == (cell,)
+    marker_ms = await place.redis.pttl(place.keyspace.marker)
+    assert await place.keys.give_ttl([cell, place.keyspace.marker, "gone"], 500.0) == 1
+    assert 0 < await place.redis.pttl(cell) <= 500_000
+    assert await place.redis.pttl(place.keyspace.marker) > marker_ms - 60_000, "it had one already"
+
+
+async def leases(place: Place) -> list[HeldLease]:
+    return list((await place.keys.survey(weighed=0, leases=True)).leases)
+
+
+async def test_a_lease_in_pool_and_quota_is_one(place: Place) -> None:
+    await fill(place)
+    (lease,) = await leases(place)
+    assert (lease.lease_id, lease.process, lease.tenant, lease.job) == (1, "p1", "acme", "job-1")
+    assert len(lease.keys) == 2
+    assert 25 < lease.ends_in_s <= 30
+
+
+async def test_what_is_given_back_is_free_at_once(place: Place) -> None:
+    first = await fill(place)
+    given = await place.keys.give_back(await leases(place))
+    assert [lease.lease_id for lease in given] == [1]
+    assert await leases(place) == []
+    # who stood in line asks again, and has the slot; the orphan's end comes too late
+    assert isinstance(
+        await place.gate.admit(Ask(replace(PLAN, buckets=()), holder=holder(2, 2), wait_s=30.0)), Admitted
+    )
+    (renewed,) = await place.gate.renew([Renewal(DOMAIN, POOL, holder(1), held=True)])
+    assert renewed is Lease.LOST
+    assert first.holder == holder(1)
+    base = place.keyspace.key(KeyKind.POOL, DOMAIN, "pool")
+    log = judge_pool(await pool_log(place.url, base))
+    assert not log.violation
+    assert (log.granted, log.held) == (2, 1)
+
+
+async def test_a_lease_that_was_renewed_since_is_left_alone(place: Place) -> None:
+    """The safeguard: a holder that lives loses nothing to somebody who took it for dead."""
+    await fill(place)
+    (seen,) = await leases(place)
+    assert await place.gate.renew([Renewal(DOMAIN, POOL, holder(1), held=True)]) == [Lease.HELD]
+    assert await place.keys.give_back([seen]) == []
+    assert [lease.lease_id for lease in await leases(place)] == [1]
+    assert await place.keys.give_back([replace(seen, holder=seen.holder + "x")]) == []
+
+
+async def test_what_happened_of_late_is_counted_from_the_logs(place: Place) -> None:
+    await fill(place)
+    survey = await place.keys.survey(weighed=0, since_s=60.0)
+    assert survey.happened == {"grant": 1, "wait": 1}
+    base = place.keyspace.key(KeyKind.POOL, DOMAIN, "pool")
+    await place.redis.xadd(base + Part.EVENTS, {"k": "expire"}, id="*")
+    old = (await place.redis.time())[0] * 1000 - 90_000
+    key = place.keyspace.key(KeyKind.POOL, DOMAIN, "older") + Part.EVENTS
+    await place.redis.xadd(key, {"k": "promote"}, id=f"{old}-0")
+    assert (await place.keys.survey(since_s=60.0)).happened == {"grant": 1, "wait": 1, "expire": 1}
+    assert (await place.keys.survey(since_s=120.0)).happened == {
+        "grant": 1, "wait": 1, "expire": 1, "promote": 1,
+    }  # fmt: skip
+
+
+async def test_a_server_that_is_away_is_a_word(place: Place) -> None:
+    nowhere = RedisKeys(Secret("redis://127.0.0.1:1/0"), place.keyspace)
+    with pytest.raises(GateUnavailable):
+        await nowhere.survey()
+
+
+# ---- what people see of one plan -----------------------------------------------------------------
+
+
+async def test_a_promotion_and_a_failure_are_shown_newest_first(place: Place) -> None:
+    rule = BreakerRule("host")
+    plan = Plan(DOMAIN, breaker=rule, pool=replace(POOL, promote_s=0.001))
+    taken = await place.gate.admit(Ask(plan, holder=holder(1)))
+    assert isinstance(taken, Admitted)
+    await place.gate.admit(Ask(plan, holder=holder(2, 2), since_s=10.0, wait_s=30.0))
+    (lease,) = await leases(place)
+    await place.keys.give_back([lease])
+    assert isinstance(
+        await place.gate.admit(Ask(plan, holder=holder(2, 2), since_s=10.0, wait_s=30.0)), Admitted
+    )
+    failures = place.keyspace.key(KeyKind.BREAKER, DOMAIN, "host") + Part.FAILURES
+    now_us = int((await place.redis.time())[0]) * 1_000_000
+    member = "000000000000000a\x1fp1\x1f1\x1f\x1f\x1facme\x1fjob-a"
+    await place.redis.xadd(failures, {"t": now_us - 5_000_000, "h": "", "o": 0})
+    await place.redis.xadd(failures, {"t": now_us - 2_000_000, "h": member, "o": 60_000_000})
+    view = await RedisViewer(Secret(place.url), place.keyspace).look(plan)
+    assert [(one.lease_id, one.class_number) for one in view.promotions] == [(2, 2)]
+    newest, older = view.failures
+    assert (newest.process, newest.tenant, newest.job, newest.opened_s) == ("p1", "acme", "job-a", 60.0)
+    assert (older.process, older.opened_s) == ("", None)
+    assert 1.0 < newest.ago_s < 3.5 < older.ago_s < 7.0
+    quiet = await RedisViewer(Secret(place.url), place.keyspace).look(plan, events=0)
+    assert (quiet.promotions, quiet.failures, quiet.events) == ((), (), ())

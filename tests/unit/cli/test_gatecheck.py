@@ -1,0 +1,95 @@
+"""What `gate doctor` makes of what a Redis says and does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fairlead.adapters.postgres.facts import ServerFacts
+from fairlead.adapters.redis import RedisFacts
+from fairlead.adapters.redis.probe import RedisProbe
+from fairlead.engine.ports.gate_keys import KeySurvey, KindUse
+from fairlead.gatecheck import (
+    clock_check,
+    eviction_check,
+    latency_check,
+    memory_check,
+    persistence_check,
+    prefix_check,
+    role_check,
+    scripts_check,
+    version_check,
+)
+
+FACTS = RedisFacts("Valkey", "9.1.2", "noeviction", 0, appends=True, read_only=False)
+PROBE = RedisProbe(False, {"gate": True, "hello": True}, 100, 0, (0.001,), 1000.0, 1000.0, 0.001)
+DATABASE = ServerFacts(180004, "on", "read committed", is_engine=True, skew_s=0.0, doubt_s=0.001)
+SURVEY = KeySurvey((KindUse("cells", 3, 90, 0),), 10, True, 10, 1000, 0, ())
+
+
+@pytest.mark.parametrize(
+    ("product", "version", "status"),
+    [
+        ("Redis", "6.2.0", "ok"),
+        ("Redis", "6.0.16", "fail"),
+        ("Redis", "10.0", "ok"),
+        ("Redis", "5.0.7", "fail"),
+        ("Valkey", "7.2.5", "ok"),
+    ],
+)
+def test_versions(product: str, version: str, status: str) -> None:
+    assert version_check(replace(FACTS, product=product, version=version)).status == status
+
+
+def test_what_the_gate_cannot_use_is_a_failure_with_a_hint() -> None:
+    bad = [
+        role_check(replace(FACTS, read_only=True), PROBE),
+        role_check(FACTS, replace(PROBE, cluster=True)),
+        eviction_check(replace(FACTS, eviction="allkeys-lru")),
+        memory_check(replace(PROBE, used_bytes=91, max_bytes=100)),
+        latency_check("ping", [0.001] * 90 + [0.9] * 10),
+    ]
+    assert {check.status for check in bad} == {"fail"}
+    assert all(check.hint for check in bad)
+
+
+def test_what_will_hurt_some_day_is_a_warning_with_a_hint() -> None:
+    doubtful = [
+        persistence_check(replace(FACTS, appends=False)),
+        memory_check(replace(PROBE, used_bytes=85, max_bytes=100)),
+        latency_check("ping", [0.001] * 90 + [0.2] * 10),
+        clock_check(replace(PROBE, clock_s=1002.0), None),
+        clock_check(PROBE, replace(DATABASE, skew_s=-3.0)),
+        prefix_check("fairlead1:", replace(SURVEY, kinds=(KindUse("unknown", 1, 90, 0),))),
+        prefix_check("fairlead1:", replace(SURVEY, no_ttl=("fairlead1:m",))),
+    ]
+    assert {check.status for check in doubtful} == {"warn"}
+    assert all(check.hint for check in doubtful)
+
+
+def test_a_sound_one_is_sound() -> None:
+    good = [
+        version_check(FACTS),
+        role_check(FACTS, PROBE),
+        eviction_check(FACTS),
+        eviction_check(replace(FACTS, eviction="")),
+        persistence_check(FACTS),
+        memory_check(PROBE),
+        memory_check(replace(PROBE, max_bytes=1000)),
+        latency_check("ping", [0.001] * 100),
+        latency_check("ping", [0.002]),
+        scripts_check(PROBE),
+        scripts_check(replace(PROBE, scripts={"gate": False})),
+        clock_check(replace(PROBE, clock_s=1000.5), DATABASE),
+        clock_check(replace(PROBE, clock_s=1005.0, doubt_s=4.5), None),
+        prefix_check("fairlead1:", SURVEY),
+    ]
+    assert {check.status for check in good} == {"ok"}
+
+
+def test_the_clock_is_compared_with_the_database_by_way_of_this_host() -> None:
+    """Redis is 5 s ahead of this host, the database 4.5 s: half a second apart."""
+    told = clock_check(replace(PROBE, clock_s=1005.0), replace(DATABASE, skew_s=4.5)).detail
+    assert "+5.000 s to this host" in told
+    assert "+0.500 s to the database" in told
