@@ -42,13 +42,14 @@ class Place:
     redis: Any
 
 
-@pytest.fixture
-async def place(servers: Endpoints) -> AsyncIterator[Place]:
+@pytest.fixture(params=["valkey", "redis_62"])
+async def place(request: pytest.FixtureRequest, servers: Endpoints) -> AsyncIterator[Place]:
     keyspace = Keyspace(f"keys-{token_hex(6)}")
-    url = Secret(servers.redis_url)
+    address = servers.redis_url if request.param == "valkey" else request.getfixturevalue("redis_62")
+    url = Secret(address)
     gate = RedisGate(url, clock=SystemClock(), keys=keyspace, new=True, events=100)
-    async with Redis.from_url(servers.redis_url, decode_responses=True) as redis:
-        made = Place(servers.redis_url, keyspace, gate, RedisKeys(url, keyspace), redis)
+    async with Redis.from_url(address, decode_responses=True) as redis:
+        made = Place(address, keyspace, gate, RedisKeys(url, keyspace), redis)
         yield made
         await gate.close()
         await made.keys.clear()

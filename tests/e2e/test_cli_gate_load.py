@@ -12,6 +12,7 @@ import pytest
 from redis.asyncio import Redis
 
 from fairlead.adapters.embedded import Endpoints
+from tests.faults.support.valkey import own_valkey
 from tests.support.cli import Shell
 
 SMALL = (
@@ -83,6 +84,23 @@ async def test_a_load_that_is_ended_leaves_nothing(bare: Shell, servers: Endpoin
         done = await bare.end(child)
         assert done.code == 143
         assert [key async for key in client.scan_iter(f"{prefix}*")] == []
+
+
+@pytest.mark.slow
+async def test_a_redis_that_dies_meanwhile_spoils_no_report(bare: Shell) -> None:
+    with own_valkey() as server:
+        bare.environ["REDIS_URL"] = server.url
+        child = bare.start("gate", "simulate-load", *SMALL, "--seconds", "3", "--json")
+        async with Redis.from_url(server.url, decode_responses=True) as client:
+            while not [key async for key in client.scan_iter("*:c")]:
+                await asyncio.sleep(0.02)
+        server.kill()
+        done = await bare.end(child)
+    assert done.code in {0, 1}, done.err
+    summary = done.record["summary"]
+    assert summary["admitted_without_redis"] > 0
+    assert summary["events"]["gate_degraded"] == 2
+    assert "Redis is away" in done.err
 
 
 async def test_a_load_that_cannot_be_judged_is_refused(bare: Shell) -> None:

@@ -59,8 +59,14 @@ class Stage:
                     listening.close()
                     await self._upstream.close()
         finally:
-            await self._keys.clear()
+            await self._clear()
         return Report(self._load, self._series, self._upstream.judge(self._series.turn_s), server)
+
+    async def _clear(self) -> None:
+        try:
+            await self._keys.clear()
+        except GateUnavailable:  # what was seen until then is told all the same
+            self._view.tell(f"Redis is away: the keys {self._prefix}* stay there until their time is over")
 
     def _hear(self, rank: int, told: Told) -> None:
         if "figures" in told:
