@@ -57,7 +57,7 @@ async def gate_checkup(settings: Settings) -> AsyncIterator[Check]:
         yield version_check(facts)
         yield role_check(facts, probe)
         yield eviction_check(facts)
-        yield persistence_check(facts)
+        yield persistence_check(facts, probe)
         yield memory_check(probe)
         yield latency_check("ping", probe.pings_s)
         yield await _through_the_gate(url, prefix)
@@ -102,8 +102,11 @@ def eviction_check(facts: RedisFacts) -> Check:
     return Check("eviction", "ok", told)
 
 
-def persistence_check(facts: RedisFacts) -> Check:
+def persistence_check(facts: RedisFacts, probe: RedisProbe) -> Check:
     """Whether a restart finds what was there."""
+    if facts.appends and not probe.appended:
+        hint = "look at its log and at the disk: until it can write again the server may refuse writes, too"
+        return Check("persistence", "fail", "the last write to the append-only file failed", hint)
     if not facts.appends:
         return Check("persistence", "warn", "no append-only file", APPEND_ADVICE)
     return Check("persistence", "ok", "an append-only file")
@@ -158,7 +161,7 @@ def clock_check(probe: RedisProbe, database: ServerFacts | None) -> Check:
 def prefix_check(prefix: str, survey: KeySurvey) -> Check:
     """Whether the keys under our prefix are ours, and none stays for ever."""
     unknown = sum(use.keys for use in survey.kinds if use.kind == UNKNOWN)
-    told = f"{prefix}: {survey.keys} keys of {survey.server_keys}"
+    told = f"{survey.keys} of {survey.server_keys} keys begin with {prefix}"
     if not survey.complete:
         told += f", of which {survey.looked_at} were looked at"
     status: Status = "warn"

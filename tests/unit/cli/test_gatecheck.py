@@ -23,7 +23,7 @@ from fairlead.gatecheck import (
 )
 
 FACTS = RedisFacts("Valkey", "9.1.2", "noeviction", 0, appends=True, read_only=False)
-PROBE = RedisProbe(False, {"gate": True, "hello": True}, 100, 0, (0.001,), 1000.0, 1000.0, 0.001)
+PROBE = RedisProbe(False, {"gate": True, "hello": True}, True, 100, 0, (0.001,), 1000.0, 1000.0, 0.001)
 DATABASE = ServerFacts(180004, "on", "read committed", is_engine=True, skew_s=0.0, doubt_s=0.001)
 SURVEY = KeySurvey((KindUse("cells", 3, 90, 0),), 10, True, 10, 1000, 0, ())
 
@@ -47,6 +47,7 @@ def test_what_the_gate_cannot_use_is_a_failure_with_a_hint() -> None:
         role_check(replace(FACTS, read_only=True), PROBE),
         role_check(FACTS, replace(PROBE, cluster=True)),
         eviction_check(replace(FACTS, eviction="allkeys-lru")),
+        persistence_check(FACTS, replace(PROBE, appended=False)),
         memory_check(replace(PROBE, used_bytes=91, max_bytes=100)),
         latency_check("ping", [0.001] * 90 + [0.9] * 10),
     ]
@@ -56,7 +57,7 @@ def test_what_the_gate_cannot_use_is_a_failure_with_a_hint() -> None:
 
 def test_what_will_hurt_some_day_is_a_warning_with_a_hint() -> None:
     doubtful = [
-        persistence_check(replace(FACTS, appends=False)),
+        persistence_check(replace(FACTS, appends=False), PROBE),
         memory_check(replace(PROBE, used_bytes=85, max_bytes=100)),
         latency_check("ping", [0.001] * 90 + [0.2] * 10),
         clock_check(replace(PROBE, clock_s=1002.0), None),
@@ -74,7 +75,7 @@ def test_a_sound_one_is_sound() -> None:
         role_check(FACTS, PROBE),
         eviction_check(FACTS),
         eviction_check(replace(FACTS, eviction="")),
-        persistence_check(FACTS),
+        persistence_check(FACTS, PROBE),
         memory_check(PROBE),
         memory_check(replace(PROBE, max_bytes=1000)),
         latency_check("ping", [0.001] * 100),

@@ -19,6 +19,8 @@ class RedisProbe:
     cluster: bool
     scripts: Mapping[str, bool]
     """Whether it has each of ours; what it lacks it is given at the first call."""
+    appended: bool
+    """Whether its last write to the append-only file was done; True without such a file."""
     used_bytes: int
     max_bytes: int
     pings_s: tuple[float, ...]
@@ -40,6 +42,7 @@ async def probe_redis(url: Secret, pings: int = 100) -> RedisProbe:
     return RedisProbe(
         cluster=bool(int(info.get("cluster_enabled", 0))),
         scripts=dict(zip(names, map(bool, known), strict=True)),
+        appended=info.get("aof_last_write_status", "ok") == "ok",
         used_bytes=int(info.get("used_memory", 0)),
         max_bytes=int(info.get("maxmemory", 0)),
         pings_s=tuple(times),
