@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from fairlead.adapters.local.absent import AbsentStore
 from fairlead.adapters.local.gate import LocalGate
+from fairlead.adapters.postgres.gate_notes import PostgresGateNotes
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sessions import PostgresSessionStore
 from fairlead.adapters.postgres.switches import PostgresSwitchStore
@@ -21,10 +22,12 @@ from fairlead.adapters.redis.viewer import RedisViewer
 from fairlead.clock import Clock, Draw
 from fairlead.engine.events import GateNotPersistent
 from fairlead.engine.gate.admission import Admissions
-from fairlead.engine.gate.entrance import Entrance, ReadConnection
+from fairlead.engine.gate.entrance import Entrance
+from fairlead.engine.gate.first_use import FirstUse
 from fairlead.engine.gate.fleet import FleetSize
 from fairlead.engine.gate.guarded import GuardedGate
 from fairlead.engine.gate.keeper import Keeper
+from fairlead.engine.gate.notebook import Notebook
 from fairlead.engine.gate.orphans import OrphanSearch
 from fairlead.engine.gate.plans import Plans
 from fairlead.engine.gate.switches import Switches
@@ -48,12 +51,13 @@ ALONE = Share(1, 0)
 class GateSettings:
     """How one process uses the gate.
 
-    *prefix* begins all keys. *new*: this installation never granted a slot. *lease_s*: the longest lease of
-    a slot. *events*: how many events of a pool are kept (default: only rare ones are); *spends*: of a bucket.
+    *prefix* begins all keys. *new*: this installation never granted a slot; asked when a server is met.
+    *lease_s*: the longest lease of a slot. *events*: how many events of a pool are kept (default: only rare
+    ones are); *spends*: of a bucket.
     """
 
     prefix: str = "fairlead"
-    new: bool = False
+    new: bool | Callable[[], bool] = False
     lease_s: float = 30.0
     beat_s: float = 3.0
     events: int = 0
@@ -116,7 +120,6 @@ class GateRooms:
         *,
         database: Database,
         session_id: Callable[[], UUID | None],
-        read: ReadConnection,
         profile: Callable[[str, str | None], Profile],
         clock: Clock,
         draw: Draw,
@@ -131,6 +134,9 @@ class GateRooms:
         self.orphans = None if self.keys is None else OrphanSearch(self.keys, sessions, clock=clock)
         self._emit = emit
         self.fleet = FleetSize(sessions, session_id, clock=clock)
+        self._notes = notes = PostgresGateNotes(database)
+        self._first_use = FirstUse(notes, settings.prefix, clock=clock, lease_s=settings.lease_s)
+        self._notebook = Notebook(notes, clock=clock)
         self.house = Gatehouse(
             url,
             process=str(session_id()),
@@ -139,15 +145,17 @@ class GateRooms:
             ids=ids,
             emit=emit,
             share=lambda: self.fleet.share,
-            settings=settings,
+            settings=replace(settings, new=self._first_use.is_new),
         )
         self.switched = PostgresSwitchStore(database)
         self.switches = Switches(self.switched, self.house.gate.stand_alone, clock=clock, emit=emit)
+        house, plans = self.house, Plans(profile)
         self.entrance = Entrance(
-            read,
-            Plans(profile),
-            self.house.admissions,
+            notes.connection,
+            plans,
+            house.admissions,
             self.switches,
+            self._notebook,
             ready=self.ready,
             clock=clock,
             emit=emit,
@@ -157,6 +165,7 @@ class GateRooms:
             *self.house.services()[: None if url else 1],
             self.fleet.service(draw=draw, emit=emit),
             self.switches.service(draw=draw),
+            self._notebook.service(draw=draw, emit=emit),
         ]
         self._running: list[asyncio.Task[None]] = []
         self._opening: asyncio.Task[None] | None = None
@@ -180,12 +189,17 @@ class GateRooms:
         return {} if self.keys is None else {"gate": GateMaintenance(self.keys, emit=self._emit).run}
 
     async def ready(self) -> None:
-        """From the first call on what is admitted is kept: a process that makes none has no part in it."""
-        if self._opening is None:
+        """From the first call on what is admitted is kept: a process that makes none has no part in it.
+
+        DependencyUnavailable where the database cannot be told that the gate is used from now on; then it is
+        not, and the next call tries again.
+        """
+        if self._opening is None or _failed(self._opening):
             self._opening = asyncio.create_task(self._open(), name="fairlead-gate")
         await asyncio.shield(self._opening)
 
     async def _open(self) -> None:
+        await self._first_use.begin()
         with suppress(DependencyUnavailable):  # counted again as soon as the database answers
             await self.fleet.look()
         await self.house.open()
@@ -196,13 +210,21 @@ class GateRooms:
         ]
 
     async def close(self) -> None:
-        """Give back what is left, and end."""
+        """Give back what is left, write down what was learnt, and end."""
         if self._opening is not None:
-            await self._opening
+            with suppress(DependencyUnavailable):
+                await self._opening
         for service in self._services:
             service.stop()
         await asyncio.gather(*self._running)
         await self.house.close()
+        with suppress(DependencyUnavailable):
+            await self._notebook.write(all_of_it=True)
+        await self._notes.close()
+
+
+def _failed(opening: asyncio.Task[None]) -> bool:
+    return opening.done() and (opening.cancelled() or opening.exception() is not None)
 
 
 def gate_viewer(url: Secret, prefix: str) -> GateViewer:

@@ -262,7 +262,6 @@ class Runtime:
             GateSettings(prefix=self.settings.redis.prefix),
             database=self.database,
             session_id=lambda: self.heartbeat.session_id,
-            read=self.connections.described,
             profile=self.profiles.profile,
             clock=self.clock,
             draw=draw,

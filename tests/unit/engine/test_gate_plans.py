@@ -125,3 +125,14 @@ def test_a_quota_alone_counts_slots_too(plans: Plans) -> None:
     assert plan.pool is not None
     assert plan.quota is not None
     assert (plan.pool.capacity, plan.quota.capacity) == (4, 4)
+
+
+def test_a_plan_begins_with_what_was_learnt_and_keeps_its_version(plans: Plans) -> None:
+    guess = plans.of(connection("shopify", version=7), "graphql").plan
+    taught = connection("shopify", version=7, learnt={"points": (2000.0, 100.0)})
+    (bucket,) = plans.of(taught, "graphql").plan.buckets
+    assert (bucket.capacity, bucket.per_s) == (2000, 100)
+    assert bucket.version == guess.buckets[0].version == 7, "else it would unlearn what a bucket knows by now"
+    (other,) = plans.of(taught).plan.buckets
+    assert (other.name, other.per_s) == ("requests", 2), "what was learnt of points is about points"
+    assert plans.of(taught, "graphql") is plans.of(taught, "graphql")

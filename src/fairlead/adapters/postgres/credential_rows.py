@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from fairlead.adapters.postgres.driver import Row
 from fairlead.engine.ports import Connection, ConnectionKey, Credential, DueConnection, Rotation, Sealed
 
 
-def credential_of(row: Row) -> Credential:
-    """One row of credential_detail."""
-    key = ConnectionKey(row["tenant_id"], row["provider"], row["bucket"])
-    connection = Connection(
+def connection_of(row: Row, learnt: Mapping[str, tuple[float, float]] | None = None) -> Connection:
+    """The part of a row that is about the connection."""
+    return Connection(
         connection_id=row["connection_id"],
-        key=key,
+        key=ConnectionKey(row["tenant_id"], row["provider"], row["bucket"]),
         variant=row["variant"],
         account_id=row["account_id"],
         client_id=row["client_id"],
         endpoint=json.loads(row["endpoint"]),
         settings=json.loads(row["settings"]),
         version=row["version"],
+        learnt=learnt or {},
     )
+
+
+def credential_of(row: Row) -> Credential:
+    """One row of credential_detail."""
     return Credential(
-        connection=connection,
+        connection=connection_of(row),
         state=row["state"],
         state_reason=row["state_reason"],
         generation=row["generation"],

@@ -8,13 +8,13 @@ spent and is not asked again (R25).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fairlead.adapters.redis.cluster import Address, Cluster
 from fairlead.adapters.redis.codec import Codec, Item
 from fairlead.adapters.redis.link import member_url
 from fairlead.adapters.redis.listener import Listener
-from fairlead.adapters.redis.node import NEW_US, PARALLEL, Call, Node, Terms
+from fairlead.adapters.redis.node import PARALLEL, Call, Node, Terms, never
 from fairlead.clock import Clock
 from fairlead.engine.batch import Batcher
 from fairlead.engine.ports.gate import (
@@ -41,7 +41,7 @@ _NOTHING_HELD = Finished(kept=True)
 class RedisGate:
     """The Gate port on one server or a cluster. *process*: who we are to the others; holders name it, too.
 
-    *new*: nothing was ever granted by this installation.
+    *new*: nothing was ever granted by this installation; asked when a server is met.
 
     *lease_s*: the longest lease of a slot; after a loss no slot is granted before it has passed (R23).
     *events*: how many events of a pool are kept. *pinned_us* sets the clock for tests.
@@ -54,7 +54,7 @@ class RedisGate:
         clock: Clock,
         process: str = "-",
         keys: Keyspace | None = None,
-        new: bool = False,
+        new: bool | Callable[[], bool] = False,
         lease_s: float = 30.0,
         events: int = 0,
         spends: int = 0,
@@ -66,7 +66,7 @@ class RedisGate:
         self._url = url
         self._process = process
         self._listening: asyncio.Task[None] | None = None
-        self._hint_us = NEW_US if new else 0
+        self._is_new = new if callable(new) else lambda: new
         self.terms = Terms(self._keys.prefix.encode(), lease_s, events, spends, pinned_us)
         self._seed = self._node(url, self._keys.marker.encode(), seed=True)
         self._cluster: Cluster | None = None
@@ -76,7 +76,7 @@ class RedisGate:
         self._undoing: set[asyncio.Task[bytes]] = set()
 
     def _node(self, url: Secret, marker: bytes, *, seed: bool = False) -> Node:
-        return Node(url, marker, self.terms, self._clock, hint_us=self._hint_us, seed=seed)
+        return Node(url, marker, self.terms, self._clock, is_new=self._is_new, seed=seed)
 
     # ---- the port ------------------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ class RedisGate:
             return None
         cluster = Cluster(self._seed, self._member, self._keys, self._clock)
         await cluster.learn()
-        self._cluster, self._hint_us = self._cluster or cluster, 0
+        self._cluster, self._is_new = self._cluster or cluster, never
         return self._cluster
 
     def _member(self, address: Address, marker: bytes) -> Node:

@@ -25,6 +25,11 @@ NEW_US = 1
 """The birth of an installation that never granted anything: all that is missing is full."""
 
 
+def never() -> bool:
+    """What a server that was not always there is no sign of."""
+    return False
+
+
 @dataclass(slots=True)
 class Terms:
     """What holds for every batch of a gate. *pinned_us* sets the clock, for tests; 0: the server's own.
@@ -49,13 +54,21 @@ class Call(NamedTuple):
 
 
 class Node:
-    """*marker*: the key that tells whether it was emptied; where that is missing, *hint_us* is its birth.
+    """*marker*: the key that tells whether it was emptied. *is_new*: whether nothing was ever granted; said
+    once, when it is met first, heard or not: from then on a missing marker is a loss.
 
     *seed*: it may turn out to be one of a cluster, to which others lead.
     """
 
     def __init__(
-        self, url: Secret, marker: bytes, terms: Terms, clock: Clock, *, hint_us: int = 0, seed: bool = False
+        self,
+        url: Secret,
+        marker: bytes,
+        terms: Terms,
+        clock: Clock,
+        *,
+        is_new: Callable[[], bool] = never,
+        seed: bool = False,
     ) -> None:
         self.marker = marker
         self.birth_us = 0
@@ -64,7 +77,8 @@ class Node:
         self.run_id = b""
         self.peers: Callable[[], Iterable[Node]] = tuple
         """The other primaries of its cluster: what comes from a living one was not lost."""
-        self._hint_us = hint_us
+        self._is_new = is_new
+        self._hint_us = 0
         self._seed = seed
         self._terms = terms
         self._clock = clock
@@ -145,12 +159,13 @@ class Node:
 
     async def _meet(self, link: Link) -> None:
         """Learn since when nothing was lost, and leave the marker."""
-        call = Call(self.marker, self._hint_us, ())
+        hint_us = NEW_US if self._is_new() else self._hint_us
+        self._is_new, self._hint_us = never, 0
+        call = Call(self.marker, hint_us, ())
         (told,) = await link.run(self._script, [self._command(call, self._clock.monotonic())])
         if isinstance(told, Exception):
             raise told
         _, self.birth_us = stamp(told[0])
-        self._hint_us = 0  # from now on a missing marker is a loss
 
     def _lost(self, link: Link) -> None:
         """What ended *link* has ended the idle ones, too: no later batch may find one dead."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from fairlead.clock import Clock
 from fairlead.engine.events import GateWouldRefuse, TenantRapid
 from fairlead.engine.gate.admission import Admissions, Entry, Passage
+from fairlead.engine.gate.notebook import Notebook
 from fairlead.engine.gate.plans import CallPlan, Plans
 from fairlead.engine.gate.switches import Switches
 from fairlead.engine.handler import current_job
@@ -62,6 +63,7 @@ class Entrance:
         plans: Plans,
         admissions: Admissions,
         switches: Switches,
+        notebook: Notebook,
         *,
         ready: Callable[[], Awaitable[None]],
         clock: Clock,
@@ -71,6 +73,7 @@ class Entrance:
         self._plans = plans
         self._admissions = admissions
         self._switches = switches
+        self._notebook = notebook
         self._ready = ready
         self._clock = clock
         self._emit = emit
@@ -85,7 +88,8 @@ class Entrance:
         """
         await self._ready()
         self._switches.check(wish.key)
-        call = await self.plan(wish.key, wish.api, wish.host)
+        connection = await self.connection(wish.key)
+        call = self._plans.of(connection, wish.api, wish.host)
         entry = self._entry(wish, call)
         if self._switches.lets_by(wish.key):
             yield _unlimited(entry, call)
@@ -99,7 +103,10 @@ class Entrance:
             async with self._admissions.enter(entry) as passage:
                 entered, passage.dialect = True, call.dialect
                 self._check_again(wish.key, passage)
-                yield passage
+                try:
+                    yield passage
+                finally:
+                    self._notebook.heard(connection, call.plan, passage.observed)
                 return
         except GateClosed as refused:
             if entered:  # the caller's own, of another call
@@ -116,7 +123,7 @@ class Entrance:
 
     async def plan(self, key: ConnectionKey, api: str | None = None, host: str = "") -> CallPlan:
         """The limits of such a call. NotFound where there is no such connection."""
-        return self._plans.of(await self._connection(key), api, host)
+        return self._plans.of(await self.connection(key), api, host)
 
     def _check_again(self, key: ConnectionKey, passage: Passage) -> None:
         """It may have waited while somebody stopped its calls."""
@@ -154,7 +161,8 @@ class Entrance:
             call_s=min(entry.call_s, max(1.0, context.remaining_s)),
         )
 
-    async def _connection(self, key: ConnectionKey) -> Connection:
+    async def connection(self, key: ConnectionKey) -> Connection:
+        """What is known of it, at most *KNOWN_S* old. NotFound where there is no such connection."""
         now_s = self._clock.monotonic()
         known = self._known.get(key)
         if known is not None and now_s < known[0]:

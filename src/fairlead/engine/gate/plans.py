@@ -4,12 +4,14 @@
     quota         per tenant
     breaker       per connection and host (R33)
 
-All of them lie in one domain, which the profile declares (R22).
+All of them lie in one domain, which the profile declares (R22). A rate begins as answers have told it under
+the same settings, else as the profile guesses it (G3): it keeps its version, so that nothing that a bucket
+has learnt since is unlearnt, and newer settings rule over both (R28).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -37,11 +39,11 @@ class CallPlan:
 
 
 class Plans:
-    """Plans by connection and API; each is made once per version of its connection."""
+    """Plans by connection and API; each is made once per version of its connection and what was learnt."""
 
     def __init__(self, profile: Callable[[str, str | None], Profile]) -> None:
         self._profile = profile
-        self._made: dict[tuple[UUID, str, str], tuple[int, CallPlan]] = {}
+        self._made: dict[tuple[UUID, str, str], tuple[int, Mapping[str, object], CallPlan]] = {}
 
     def of(self, connection: Connection, api: str | None = None, host: str = "") -> CallPlan:
         """The plan for a call of *api* (default the profile's) to *host*.
@@ -53,12 +55,12 @@ class Plans:
         api = api or limits.api
         key = (connection.connection_id, api, host)
         known = self._made.get(key)
-        if known is not None and known[0] == connection.version:
-            return known[1]
+        if known is not None and known[0] == connection.version and known[1] == connection.learnt:
+            return known[2]
         if len(self._made) >= _MOST:
             self._made.clear()
         made = _made(connection, limits, api, host)
-        self._made[key] = (connection.version, made)
+        self._made[key] = (connection.version, connection.learnt, made)
         return made
 
 
@@ -83,7 +85,7 @@ def _made(connection: Connection, limits: Limits, api: str, host: str) -> CallPl
         ),
         quota=None if own.tenant_slots is None else QuotaLimit(f"tenant|{tenant}", own.tenant_slots),
         pool=_pool(own, limits, counted, connection.version),
-        buckets=_buckets(own, limits, api, counted, connection.version),
+        buckets=_buckets(own, limits, api, counted, connection),
         degraded=own.degraded_mode,
     )
     return CallPlan(plan, limits.dialect, own.observe, _mark(plan))
@@ -120,10 +122,15 @@ def _pool(own: ConnectionLimits, limits: Limits, key: str, version: int) -> Pool
 
 
 def _buckets(
-    own: ConnectionLimits, limits: Limits, api: str, key: str, version: int
+    own: ConnectionLimits, limits: Limits, api: str, key: str, connection: Connection
 ) -> tuple[BucketLimit, ...]:
     laid_over = limits.model_copy(update={"calls": {**limits.calls, **own.calls}})
     return tuple(
-        replace(limit.bucket(f"{key}|{name}", name), version=version)
+        _as_learnt(replace(limit.bucket(f"{key}|{name}", name), version=connection.version), connection)
         for name, limit in sorted(laid_over.of(api).items())
     )
+
+
+def _as_learnt(bucket: BucketLimit, connection: Connection) -> BucketLimit:
+    told = connection.learnt.get(bucket.name)
+    return bucket if told is None else replace(bucket, capacity=told[0], per_s=told[1])

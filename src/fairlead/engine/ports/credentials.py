@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, Protocol
 from uuid import UUID
@@ -41,6 +41,8 @@ class Connection:
     settings: Mapping[str, Json]
     version: int = 1
     """Grows with every change of it."""
+    learnt: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Capacity and units a second of its limits, as answers told them under these settings; for the gate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,66 @@
+"""What the gate keeps in PostgreSQL: what was learnt of limits, and since when it is used (G3, R23).
+
+Connections that are asked for at the same moment are read in one statement.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from fairlead.adapters.postgres.credential_rows import connection_of
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.engine.batch import Batcher
+from fairlead.engine.ports import Connection, ConnectionKey
+from fairlead.engine.ports.gate_notes import LearntLimit
+
+
+class PostgresGateNotes:
+    """Implements ``GateNotes``."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._reads: Batcher[ConnectionKey, Connection | None] = Batcher(
+            self._read_many, name="gate_connection"
+        )
+
+    async def close(self) -> None:
+        """Answer what was asked, then take no more."""
+        await self._reads.close()
+
+    async def connection(self, key: ConnectionKey) -> Connection | None:
+        return await self._reads(key)
+
+    async def _read_many(self, keys: Sequence[ConnectionKey]) -> list[Connection | None]:
+        rows = await self._database.fetch(
+            statement("gate_connection"),
+            tenants=[key.tenant for key in keys],
+            providers=[key.provider for key in keys],
+            buckets=[key.bucket for key in keys],
+        )
+        found: list[Connection | None] = [None] * len(keys)
+        for row in rows:
+            told = {name: (float(of), float(at)) for name, (of, at) in json.loads(row["learnt"]).items()}
+            found[row["ord"] - 1] = connection_of(row, told)
+        return found
+
+    async def keep(self, learnt: Sequence[LearntLimit]) -> None:
+        await self._database.again(
+            lambda: self._database.fetch(
+                statement("learnt_limit_keep"),
+                connection_ids=[one.connection_id for one in learnt],
+                limit_names=[one.limit for one in learnt],
+                versions=[one.version for one in learnt],
+                capacities=[one.capacity for one in learnt],
+                per_s=[one.per_s for one in learnt],
+            ),
+            within_s=2.0,
+        )
+
+    async def starts(self, prefix: str) -> bool:
+        # With a commit in doubt the second try finds the first one's row, and says no: that is safe.
+        row = await self._database.again(
+            lambda: self._database.first(statement("gate_start"), prefix=prefix), within_s=2.0
+        )
+        return row is not None

@@ -1,0 +1,16 @@
+-- gate_connection: connections by name as the gate needs them: no secrets, but what was learnt of their limits.
+-- Takes   tenants, providers, buckets (arrays of one length)
+-- Gives   a row per connection that exists: its position in the arrays (ord), its columns, its version (as in
+--         credential_detail), and learnt: limit name to [capacity, per_s], of this version alone
+-- Locks   nothing
+-- Needs   connection's unique index (tenant_id, provider, bucket), the primary key of learnt_limit
+SELECT wanted.ord, c.connection_id, c.tenant_id, c.provider, c.bucket, c.variant, c.account_id, c.client_id,
+       c.endpoint, c.settings, own.version, learnt.learnt
+FROM unnest(:tenants::text[], :providers::text[], :buckets::text[])
+    WITH ORDINALITY AS wanted (tenant_id, provider, bucket, ord)
+JOIN connection c USING (tenant_id, provider, bucket)
+CROSS JOIN LATERAL (SELECT (extract(epoch FROM c.updated_at) * 1000000)::bigint AS version) AS own
+CROSS JOIN LATERAL (
+    SELECT coalesce(jsonb_object_agg(l.limit_name, jsonb_build_array(l.capacity, l.per_s)), '{}') AS learnt
+    FROM learnt_limit l WHERE l.connection_id = c.connection_id AND l.version = own.version
+) AS learnt;

@@ -1,0 +1,201 @@
+"""What was learnt, and the first minute of an installation, on real stores."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+import pytest
+
+from fairlead import Fairlead
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.config import load
+from fairlead.engine.ports import ConnectionKey
+from fairlead.errors import DependencyUnavailable, GateClosed
+from fairlead.policy.feedback.reply import Reply
+from tests.faults.support.valkey import OwnValkey, own_valkey
+from tests.support.rows import rows
+
+SETTINGS = """
+home = "{home}"
+worker.poll_s = 0.05
+worker.lease_s = 3
+redis.prefix = "{prefix}"
+providers_dir = "{profiles}"
+"""
+PROFILE = """
+name = "shop"
+title = "A shop with the limits of Shopify"
+strategy = "static_key"
+
+[limits]
+dialect = "shopify"
+calls.points = { capacity = 1000, per_s = 50, apis = ["graphql"] }
+"""
+STATUS = {"maximumAvailable": 2000.0, "currentlyAvailable": 2000, "restoreRate": 100.0}
+TOLD = Reply(200, body={"data": {}, "extensions": {"cost": {"throttleStatus": STATUS}}})
+ONE_SLOT = {"concurrency_limit": 1}
+
+
+@pytest.fixture
+def valkey() -> Iterator[OwnValkey]:
+    """A server that a test may empty."""
+    with own_valkey() as server:
+        yield server
+
+
+@pytest.fixture
+def made(valkey: OwnValkey, database_settings: DatabaseSettings, tmp_path: Path) -> Callable[..., Fairlead]:
+    file, profiles = tmp_path / "fairlead.toml", tmp_path / "profiles"
+    profiles.mkdir()
+    (profiles / "shop.toml").write_text(PROFILE)
+    prefix = f"e2e-{token_hex(6)}"
+    file.write_text(SETTINGS.format(home=tmp_path / "home", prefix=prefix, profiles=profiles))
+
+    def make(**environ: str) -> Fairlead:
+        known = {
+            "DATABASE_URL": database_settings.dsn,
+            "REDIS_URL": valkey.url,
+            "FAIRLEAD_MASTER_KEY": "k1:" + "0123456789abcdef" * 4,
+            "FAIRLEAD_DATABASE__SCHEMA_NAME": database_settings.schema or "",
+        }
+        return Fairlead(load({name: value for name, value in (known | environ).items() if value}, file))
+
+    return make
+
+
+async def connect(fl: Fairlead, tenant: str = "acme", **settings: Any) -> None:
+    await fl.connections.upsert(tenant, "shop", api_key="key_1", account_id=f"{tenant}-1", settings=settings)
+
+
+async def call(fl: Fairlead, **wish: Any) -> None:
+    async with fl.admission("acme", "shop", **({"wait_s": 0} | wish)):
+        pass
+
+
+# ---- learnt (G3) -----------------------------------------------------------------------------------
+
+
+async def rate(fl: Fairlead) -> tuple[float, float]:
+    """Capacity and rate with which a bucket of points would begin now."""
+    (bucket,) = (await fl.runtime.gate.entrance.plan(ConnectionKey("acme", "shop"), "graphql")).plan.buckets
+    return bucket.capacity, bucket.per_s
+
+
+async def test_what_was_learnt_survives_redis_and_the_process(
+    made: Callable[..., Fairlead], valkey: OwnValkey
+) -> None:
+    async with made() as fl:
+        await connect(fl)
+        assert await rate(fl) == (1000, 50), "the guess"
+        async with fl.admission("acme", "shop", api="graphql") as passage:
+            passage.heard(TOLD)
+    await valkey.tell("FLUSHALL")
+    async with made() as fl:
+        assert await rate(fl) == (2000, 100)
+        with pytest.raises(GateClosed) as refused:
+            await call(fl, api="graphql", cost=1500)
+        assert refused.value.retry_after_s is not None, "more than the guess would ever hold"
+        assert refused.value.retry_after_s <= 15
+
+
+async def test_what_was_learnt_is_written_while_it_runs(
+    made: Callable[..., Fairlead], database: Database
+) -> None:
+    """For a process may end without an end."""
+    async with made() as fl:
+        await connect(fl)
+        async with fl.admission("acme", "shop", api="graphql") as passage:
+            passage.heard(TOLD)
+        async with asyncio.timeout(30):
+            while not await rows(database, "SELECT 1 FROM learnt_limit"):
+                await asyncio.sleep(0.05)
+
+
+async def test_newer_settings_end_what_was_learnt(made: Callable[..., Fairlead], valkey: OwnValkey) -> None:
+    async with made() as fl:
+        await connect(fl)
+        async with fl.admission("acme", "shop", api="graphql") as passage:
+            passage.heard(TOLD)
+    async with made() as fl:
+        slower = {"points": {"capacity": 100.0, "per_s": 10.0, "apis": ["graphql"]}}
+        await connect(fl, calls=slower)
+        assert await rate(fl) == (100, 10)
+
+
+# ---- a fresh installation (R23) --------------------------------------------------------------------
+
+
+async def refused_for(fl: Fairlead) -> str | None:
+    with pytest.raises(GateClosed) as refused:
+        await call(fl)
+    return refused.value.reason
+
+
+async def test_a_fresh_installation_begins_at_once(made: Callable[..., Fairlead]) -> None:
+    async with made() as fl:
+        await connect(fl, **ONE_SLOT)
+        await call(fl, api="graphql", cost=900)
+
+
+async def test_two_processes_that_start_together_are_not_both_new(made: Callable[..., Fairlead]) -> None:
+    """Whichever meets the server first, its marker stands; at most one may say that nothing was granted."""
+    async with made() as one, made() as other:
+        await connect(one, **ONE_SLOT)
+        await asyncio.gather(one.runtime.gate.ready(), other.runtime.gate.ready())
+        told = [fl.runtime.gate._first_use.is_new() for fl in (one, other)]
+        assert sorted(told) == [False, True]
+
+
+async def test_a_server_that_lost_all_is_not_taken_for_a_fresh_one(
+    made: Callable[..., Fairlead], valkey: OwnValkey
+) -> None:
+    async with made() as fl:
+        await connect(fl, **ONE_SLOT)
+        await call(fl)
+    await valkey.tell("FLUSHALL")
+    async with made() as fl:
+        assert await refused_for(fl) == "recovery"
+
+
+async def test_another_server_is_not_a_fresh_installation(made: Callable[..., Fairlead]) -> None:
+    """Leases may be held on the old one still."""
+    async with made() as fl:
+        await connect(fl, **ONE_SLOT)
+        await call(fl)
+    with own_valkey() as second:
+        async with made(REDIS_URL=second.url) as fl:
+            assert await refused_for(fl) == "recovery"
+
+
+async def test_who_began_without_redis_has_begun(
+    made: Callable[..., Fairlead], database: Database, valkey: OwnValkey
+) -> None:
+    async with made(REDIS_URL="") as fl:
+        await connect(fl)
+        await call(fl, api="graphql", wait_s=10)
+    assert len(await rows(database, "SELECT prefix FROM gate_start")) == 1
+    async with made() as fl:
+        await connect(fl, **ONE_SLOT)
+        assert await refused_for(fl) == "recovery"
+
+
+async def test_without_an_answer_of_the_database_the_gate_does_not_begin(
+    made: Callable[..., Fairlead], database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with made() as fl:
+        await connect(fl, **ONE_SLOT)
+
+        async def away(prefix: str) -> bool:
+            raise DependencyUnavailable("the database does not answer")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(fl.runtime.gate._notes, "starts", away)
+            with pytest.raises(DependencyUnavailable):
+                await call(fl)
+        assert await rows(database, "SELECT 1 FROM gate_start") == []
+        await call(fl)

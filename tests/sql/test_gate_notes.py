@@ -1,0 +1,206 @@
+"""What the gate keeps in PostgreSQL: learnt limits, and since when it is used (G3, R23)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from uuid import UUID, uuid4
+
+import asyncpg
+import pytest
+
+from fairlead.adapters.embedded import Endpoints
+from fairlead.adapters.postgres.gate_notes import PostgresGateNotes
+from fairlead.adapters.postgres.migrate import Migrator, shipped_migrations
+from fairlead.adapters.postgres.pool import Database
+from fairlead.engine.ports import ConnectionKey
+from fairlead.engine.ports.gate_notes import LearntLimit
+from tests.support.databases import settings_of
+from tests.support.plans import explained
+from tests.support.rows import rows, run
+from tests.support.seeds import a_session
+from tests.support.servers import drop_database, fresh_database
+
+KEY = ConnectionKey("acme", "shopify")
+CONNECTION = """
+INSERT INTO connection (connection_id, tenant_id, provider, bucket, account_id, client_id, endpoint, settings)
+VALUES ($1, $2, 'shopify', 'default', 'shop-1', 'app-1', '{"shop": "shop-1"}', '{"observe": true}')
+"""
+
+
+@pytest.fixture
+async def notes(database: Database) -> AsyncIterator[PostgresGateNotes]:
+    made = PostgresGateNotes(database)
+    yield made
+    await made.close()
+
+
+async def connected(database: Database, tenant: str = "acme") -> UUID:
+    connection_id = uuid4()
+    await run(database, CONNECTION, connection_id, tenant)
+    return connection_id
+
+
+async def learn(notes: PostgresGateNotes, per_s: float = 100.0, limit: str = "points") -> LearntLimit:
+    """Something is learnt of the connection as it is now."""
+    connection = await notes.connection(KEY)
+    assert connection is not None
+    told = LearntLimit(connection.connection_id, limit, connection.version, 2000.0, per_s)
+    await notes.keep([told])
+    return told
+
+
+async def known(notes: PostgresGateNotes, key: ConnectionKey = KEY) -> dict[str, tuple[float, float]]:
+    connection = await notes.connection(key)
+    assert connection is not None
+    return dict(connection.learnt)
+
+
+# ---- learnt ----------------------------------------------------------------------------------------
+
+
+async def test_a_connection_is_read_with_what_was_learnt(
+    notes: PostgresGateNotes, database: Database
+) -> None:
+    connection_id = await connected(database)
+    await connected(database, "beta")
+    await learn(notes)
+    await learn(notes, 4.0, "requests")
+    mine, others, nobodys = await asyncio.gather(
+        *(notes.connection(ConnectionKey(tenant, "shopify")) for tenant in ("acme", "beta", "nobody"))
+    )
+    assert mine is not None
+    assert (mine.connection_id, mine.account_id, mine.client_id) == (connection_id, "shop-1", "app-1")
+    assert (mine.endpoint, mine.settings) == ({"shop": "shop-1"}, {"observe": True})
+    assert mine.learnt == {"points": (2000.0, 100.0), "requests": (2000.0, 4.0)}
+    assert others is not None
+    assert others.learnt == {}
+    assert nobodys is None
+
+
+async def test_its_version_is_the_one_that_the_rest_of_fairlead_knows(
+    notes: PostgresGateNotes, database: Database
+) -> None:
+    await connected(database)
+    connection = await notes.connection(KEY)
+    assert connection is not None
+    (row,) = await rows(
+        database, "SELECT (extract(epoch FROM updated_at) * 1000000)::bigint AS v FROM connection"
+    )
+    assert connection.version == row["v"]
+
+
+async def test_the_latest_is_kept_and_the_same_is_not_written_again(
+    notes: PostgresGateNotes, database: Database
+) -> None:
+    await connected(database)
+    await learn(notes, 80.0)
+    first = await learn(notes, 100.0)
+    (written,) = await rows(database, "SELECT xmin::text, learnt_at FROM learnt_limit")
+    await notes.keep([first])
+    assert await rows(database, "SELECT xmin::text, learnt_at FROM learnt_limit") == [written]
+    assert await known(notes) == {"points": (2000.0, 100.0)}
+
+
+async def test_newer_settings_beat_what_was_learnt_before_them(
+    notes: PostgresGateNotes, database: Database
+) -> None:
+    await connected(database)
+    old = await learn(notes)
+    await run(database, "UPDATE connection SET updated_at = now()")
+    assert await known(notes) == {}
+    new = await learn(notes, 30.0)
+    await notes.keep([replace(old, per_s=500.0)])  # of a process that knew the old settings for a moment more
+    assert await known(notes) == {"points": (new.capacity, 30.0)}
+
+
+async def test_of_a_removed_connection_nothing_is_kept(notes: PostgresGateNotes, database: Database) -> None:
+    await connected(database)
+    told = await learn(notes)
+    await run(database, "DELETE FROM connection")
+    assert await rows(database, "SELECT 1 FROM learnt_limit") == []
+    await notes.keep([told])
+    assert await rows(database, "SELECT 1 FROM learnt_limit") == []
+
+
+async def test_a_door_sees_what_was_learnt_of_its_tenant_alone(
+    notes: PostgresGateNotes, database: Database
+) -> None:
+    await connected(database)
+    await learn(notes)
+    await run(database, "GRANT SELECT ON learnt_limit TO fairlead_door")
+    async with database._lent() as connection:
+        for tenant, seen in (("acme", 1), ("beta", 0)):
+            await connection.fetch("BEGIN")
+            await connection.fetch("SET LOCAL ROLE fairlead_door")
+            await connection.fetch("SELECT set_config('fairlead.tenant_id', $1, true)", tenant)
+            assert len(await connection.fetch("SELECT 1 FROM learnt_limit")) == seen
+            await connection.fetch("ROLLBACK")
+
+
+async def test_a_read_goes_by_indexes_however_many_connections_there_are(database: Database) -> None:
+    await run(
+        database,
+        "INSERT INTO connection (connection_id, tenant_id, provider, bucket, client_id, endpoint, settings) "
+        "SELECT gen_random_uuid(), 'tenant' || i, 'shopify', 'default', 'app', '{}', '{}' "
+        "FROM generate_series(1, 5000) AS i",
+    )
+    await run(
+        database,
+        "INSERT INTO learnt_limit (connection_id, tenant_id, limit_name, version, capacity, per_s) "
+        "SELECT connection_id, tenant_id, 'points', (extract(epoch FROM updated_at) * 1000000)::bigint, 2, 1 "
+        "FROM connection",
+    )
+    await run(database, "ANALYZE connection, learnt_limit")
+    names = ["tenant7", "tenant4000", "nobody"]
+    plan = await explained(
+        database, "gate_connection", tenants=names, providers=["shopify"] * 3, buckets=["default"] * 3
+    )
+    assert plan.rows == 2
+    assert plan.scanned_whole() == set()
+    assert plan.buffers < 40
+
+
+# ---- since when it is used -------------------------------------------------------------------------
+
+
+async def test_of_many_that_start_together_one_is_first(notes: PostgresGateNotes) -> None:
+    told = await asyncio.gather(*(notes.starts("fairlead") for _ in range(20)))
+    assert sorted(told) == [False] * 19 + [True]
+    assert not await notes.starts("fairlead")
+    assert await notes.starts("another prefix")
+
+
+async def test_an_installation_from_before_may_have_granted_slots_under_any_prefix(
+    servers: Endpoints,
+) -> None:
+    url = await fresh_database(servers.database_url)
+    settings = settings_of(url)
+    shipped = shipped_migrations()
+    (since,) = [step.number for step in shipped if "CREATE TABLE gate_start" in step.text]
+    before = [step for step in shipped if step.number < since]
+    await Migrator(settings, before).apply()
+    database = await Database.open(settings)
+    await a_session(database)
+    await Migrator(settings).apply()
+    notes = PostgresGateNotes(database)
+    assert not await notes.starts("fairlead")
+    await notes.close()
+    await database.close()
+    await drop_database(servers.database_url, url)
+
+
+async def test_the_engine_may_do_all_of_it(database: Database, notes: PostgresGateNotes) -> None:
+    await connected(database)
+    admin = await asyncpg.connect(database.settings.dsn)
+    try:
+        await admin.execute(f'SET search_path = "{database.schema}"')
+        await admin.execute("SET ROLE fairlead_engine")
+        await admin.execute("INSERT INTO gate_start (prefix) VALUES ('p')")
+        await admin.execute(
+            "INSERT INTO learnt_limit (connection_id, tenant_id, limit_name, version, capacity, per_s) "
+            "SELECT connection_id, tenant_id, 'points', 1, 2, 3 FROM connection"
+        )
+    finally:
+        await admin.close()

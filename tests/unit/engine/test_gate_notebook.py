@@ -1,0 +1,128 @@
+"""What answers told of limits is written down when it changed, and not more often than need be (G3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
+from fairlead.engine.gate.notebook import APART_S, Notebook
+from fairlead.engine.gate.plans import Plans
+from fairlead.engine.ports import Connection, ConnectionKey
+from fairlead.engine.ports.gate import Observation
+from fairlead.engine.ports.gate_notes import LearntLimit
+from fairlead.errors import DependencyUnavailable
+from fairlead.policy.profile_load import load_profiles
+from fairlead.testing.clock import ManualClock
+
+PROFILES = load_profiles([])
+PLANS = Plans(lambda provider, variant: PROFILES[provider])
+SHOP = Connection(UUID(int=1), ConnectionKey("acme", "shopify"), None, "shop-1", "app-1", {}, {}, version=7)
+FASTER = Observation(left=900, capacity=2000, per_s=100)
+
+
+class Notes:
+    """Keeps what is written, each batch for itself."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[LearntLimit]] = []
+        self.away = False
+
+    async def keep(self, learnt: Sequence[LearntLimit]) -> None:
+        if self.away:
+            raise DependencyUnavailable("the database is away")
+        self.batches.append(list(learnt))
+
+    @property
+    def written(self) -> list[tuple[float, float]]:
+        return [(one.capacity, one.per_s) for batch in self.batches for one in batch]
+
+
+class World:
+    def __init__(self) -> None:
+        self.clock = ManualClock(start=5000.0)
+        self.notes = Notes()
+        self.notebook = Notebook(self.notes, clock=self.clock)  # type: ignore[arg-type]
+
+    def hears(self, told: Observation, of: Connection = SHOP) -> None:
+        self.notebook.heard(of, PLANS.of(of, "graphql").plan, {0: told})
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+async def test_what_differs_from_the_plan_is_written_once(world: World) -> None:
+    for _ in range(100):
+        world.hears(FASTER)
+    await world.notebook.write()
+    world.hears(FASTER)
+    await world.clock.advance(APART_S)
+    await world.notebook.write()
+    assert world.notes.batches == [[LearntLimit(SHOP.connection_id, "points", 7, 2000, 100)]]
+
+
+@pytest.mark.parametrize(
+    "told", [Observation(left=3), Observation(wait_s=5), Observation(900, 1000, 50), Observation(per_s=50)]
+)
+async def test_what_is_as_planned_is_not(world: World, told: Observation) -> None:
+    world.hears(told)
+    await world.notebook.write()
+    assert world.notes.batches == []
+
+
+async def test_a_part_that_was_not_told_stays_as_it_was(world: World) -> None:
+    world.hears(Observation(per_s=100))
+    world.hears(Observation(capacity=2000))
+    await world.notebook.write()
+    assert world.notes.written == [(2000, 100)]
+
+
+async def test_a_limit_that_changes_all_the_time_is_written_once_a_minute(world: World) -> None:
+    for second in range(120):
+        world.hears(Observation(per_s=100 + second))
+        await world.notebook.write()
+        await world.clock.advance(1.0)
+    assert world.notes.written == [(1000, 100), (1000, 160)]
+    await world.notebook.write(all_of_it=True)
+    assert world.notes.written[-1] == (1000, 219), "the end writes the latest, whenever the last one was"
+
+
+async def test_what_goes_back_to_the_guess_is_written_too(world: World) -> None:
+    world.hears(FASTER)
+    await world.notebook.write()
+    world.hears(Observation(capacity=1000, per_s=50))
+    await world.clock.advance(APART_S)
+    await world.notebook.write()
+    assert world.notes.written == [(2000, 100), (1000, 50)]
+
+
+async def test_under_newer_settings_it_is_learnt_anew(world: World) -> None:
+    world.hears(FASTER)
+    await world.notebook.write()
+    await world.clock.advance(APART_S)
+    world.hears(FASTER, replace(SHOP, version=8))
+    await world.notebook.write()
+    assert [batch[0].version for batch in world.notes.batches] == [7, 8]
+
+
+async def test_what_could_not_be_written_is_written_later(world: World) -> None:
+    world.notes.away = True
+    world.hears(FASTER)
+    with pytest.raises(DependencyUnavailable):
+        await world.notebook.write()
+    world.notes.away = False
+    await world.notebook.write()
+    assert world.notes.written == [(2000, 100)]
+
+
+@pytest.mark.parametrize(
+    "told", [Observation(capacity=1e300), Observation(per_s=0), Observation(capacity=float("nan"))]
+)
+async def test_what_no_bucket_can_be_is_not_kept(world: World, told: Observation) -> None:
+    world.hears(told)
+    await world.notebook.write()
+    assert world.notes.batches == []
