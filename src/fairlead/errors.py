@@ -11,6 +11,7 @@ from typing import ClassVar
 
 __all__ = [
     "AccountMismatch",
+    "BulkBusy",
     "CallerError",
     "ConfigInvalid",
     "CredentialUnreadable",
@@ -135,6 +136,15 @@ class GateClosed(Refused):
     http_status = 429
     category = "transient_rate_limit"
     hint = "ask again after retry_after_s"
+
+
+class BulkBusy(Refused):
+    """As many bulk operations of this shop run as the provider allows; a job that is told so waits, alone."""
+
+    code = "bulk_busy"
+    http_status = 429
+    category = "transient_rate_limit"
+    hint = "ask again after retry_after_s, or once the running one is done"
 
 
 class GateUnavailable(Refused):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,11 +18,13 @@ from fairlead.adapters.postgres.switches import PostgresSwitchStore
 from fairlead.adapters.redis import APPEND_ADVICE, redis_facts
 from fairlead.adapters.redis.gate import RedisGate
 from fairlead.adapters.redis.keys import RedisKeys
+from fairlead.adapters.redis.losses import RedisLosses
 from fairlead.adapters.redis.operator import RedisOperator
 from fairlead.adapters.redis.viewer import RedisViewer
 from fairlead.clock import Clock, Draw
 from fairlead.engine.events import GateNotPersistent
 from fairlead.engine.gate.admission import Admissions
+from fairlead.engine.gate.bulk import Bulks
 from fairlead.engine.gate.entrance import Entrance
 from fairlead.engine.gate.first_use import FirstUse
 from fairlead.engine.gate.fleet import FleetSize
@@ -38,8 +41,9 @@ from fairlead.engine.services.service import Service
 from fairlead.errors import ConfigInvalid, DependencyUnavailable
 from fairlead.events import Emit
 from fairlead.ids import Ids
+from fairlead.policy.gate.bulk_token import UNTIED
 from fairlead.policy.gate.key import Keyspace
-from fairlead.policy.gate.limit import MICRO
+from fairlead.policy.gate.limit import MICRO, Domain
 from fairlead.policy.gate.share import Share
 from fairlead.policy.profile import Profile
 from fairlead.secret import Secret
@@ -95,6 +99,10 @@ class Gatehouse:
         )
         self.keeper = Keeper(self.gate, clock=clock, draw=draw, emit=emit, beat_s=settings.beat_s)
         self.admissions = Admissions(self.gate, self.keeper, process=process, clock=clock, draw=draw, ids=ids)
+        self.untied = Admissions(
+            self.gate, self.keeper, process=f"{UNTIED}{process}", clock=clock, draw=draw, ids=ids
+        )
+        """For leases that outlive this process."""
 
     async def open(self) -> None:
         """Begin to listen for grants."""
@@ -134,9 +142,9 @@ class GateRooms:
         self.orphans = None if self.keys is None else OrphanSearch(self.keys, sessions, clock=clock)
         self._emit = emit
         self.fleet = FleetSize(sessions, session_id, clock=clock)
-        self._notes = notes = PostgresGateNotes(database)
-        self._first_use = FirstUse(notes, settings.prefix, clock=clock, lease_s=settings.lease_s)
-        self._notebook = Notebook(notes, clock=clock)
+        self._notes = PostgresGateNotes(database)
+        self._first_use = FirstUse(self._notes, settings.prefix, clock=clock, lease_s=settings.lease_s)
+        self._notebook = Notebook(self._notes, clock=clock)
         self.house = Gatehouse(
             url,
             process=str(session_id()),
@@ -149,7 +157,19 @@ class GateRooms:
         )
         self.switched = PostgresSwitchStore(database)
         self.switches = Switches(self.switched, self.house.gate.stand_alone, clock=clock, emit=emit)
-        house, plans = self.house, Plans(profile)
+        self._make_ways_in(Plans(profile), settings.prefix, clock, emit)
+        # Without a Redis there is none to look for.
+        self._services = [
+            *self.house.services()[: None if url else 1],
+            self.fleet.service(draw=draw, emit=emit),
+            self.switches.service(draw=draw),
+            self._notebook.service(draw=draw, emit=emit),
+        ]
+        self._running: list[asyncio.Task[None]] = []
+        self._opening: asyncio.Task[None] | None = None
+
+    def _make_ways_in(self, plans: Plans, prefix: str, clock: Clock, emit: Emit) -> None:
+        house, notes, url = self.house, self._notes, self._url
         self.entrance = Entrance(
             notes.connection,
             plans,
@@ -160,15 +180,17 @@ class GateRooms:
             clock=clock,
             emit=emit,
         )
-        # Without a Redis there is none to look for.
-        self._services = [
-            *self.house.services()[: None if url else 1],
-            self.fleet.service(draw=draw, emit=emit),
-            self.switches.service(draw=draw),
-            self._notebook.service(draw=draw, emit=emit),
-        ]
-        self._running: list[asyncio.Task[None]] = []
-        self._opening: asyncio.Task[None] | None = None
+        self.bulks = Bulks(
+            self.entrance.connection,
+            plans,
+            self.switches,
+            house.untied,
+            house.gate,
+            house.keeper,
+            granting_s=_never_lost if url is None else RedisLosses(url, Keyspace(prefix)).granting_s,
+            ready=self.ready,
+            emit=emit,
+        )
 
     async def check(self) -> None:
         """ConfigInvalid where the server may drop keys (G9); a server that is away is no matter here."""
@@ -221,6 +243,10 @@ class GateRooms:
         with suppress(DependencyUnavailable):
             await self._notebook.write(all_of_it=True)
         await self._notes.close()
+
+
+async def _never_lost(domain: Domain) -> float:
+    return math.inf
 
 
 def _failed(opening: asyncio.Task[None]) -> bool:

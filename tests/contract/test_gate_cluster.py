@@ -13,6 +13,7 @@ from redis import Redis
 from fairlead.adapters.local.system import SystemClock
 from fairlead.adapters.redis.cluster import slot_of
 from fairlead.adapters.redis.gate import RedisGate
+from fairlead.adapters.redis.losses import RedisLosses
 from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, RefusedBy
 from fairlead.errors import GateUnavailable
 from fairlead.policy.gate.key import KeyKind, Keyspace
@@ -172,3 +173,17 @@ async def test_a_process_that_comes_later_goes_by_the_birth_of_the_server() -> N
             for _ in range(9):
                 assert isinstance(await once(second, 0), Admitted)
             assert isinstance(await once(second, 0), GateRefusal)
+
+
+async def test_each_domain_tells_when_it_was_lost() -> None:
+    with own_cluster() as cluster:
+        known, lost = Keyspace(f"t{token_hex(4)}"), Keyspace(f"t{token_hex(4)}")
+        for keys, new in ((known, True), (lost, False)):
+            losses = RedisLosses(Secret(cluster.url), keys)
+            for number in range(4):
+                domain = plan_of(number).domain
+                assert await losses.granting_s(domain) == 0, "nothing is known of it yet"
+                async with gate_of(cluster, keys, new=new) as gate:
+                    await once(gate, number)
+                granting_s = await losses.granting_s(domain)
+                assert granting_s > 86_400 if new else granting_s < LEASE_S

@@ -1,4 +1,4 @@
-"""What was learnt, and the first minute of an installation, on real stores."""
+"""Bulk operations, what was learnt, and the first minute of an installation, on real stores."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from fairlead import Fairlead
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.config import load
+from fairlead.engine.handler import JobContext
 from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import DependencyUnavailable, GateClosed
 from fairlead.policy.feedback.reply import Reply
@@ -29,12 +30,18 @@ providers_dir = "{profiles}"
 """
 PROFILE = """
 name = "shop"
-title = "A shop with the limits of Shopify"
+title = "A shop with the limits of Shopify, whose jobs come back sooner"
 strategy = "static_key"
 
 [limits]
 dialect = "shopify"
 calls.points = { capacity = 1000, per_s = 50, apis = ["graphql"] }
+
+[limits.bulk]
+kinds = ["query"]
+api_version = "2025-10"
+versions = [{ capacity = 1, apart = true }]
+again_s = 1.0
 """
 STATUS = {"maximumAvailable": 2000.0, "currentlyAvailable": 2000, "restoreRate": 100.0}
 TOLD = Reply(200, body={"data": {}, "extensions": {"cost": {"throttleStatus": STATUS}}})
@@ -75,6 +82,87 @@ async def connect(fl: Fairlead, tenant: str = "acme", **settings: Any) -> None:
 async def call(fl: Fairlead, **wish: Any) -> None:
     async with fl.admission("acme", "shop", **({"wait_s": 0} | wish)):
         pass
+
+
+# ---- bulk (G5) -------------------------------------------------------------------------------------
+
+
+async def test_two_bulk_jobs_on_one_shop_the_second_waits_other_shops_run_attempts_unchanged(
+    made: Callable[..., Fairlead], database: Database
+) -> None:
+    """The place of the first outlives the job that began it; another one polls, and gives it back."""
+    fl = made()
+    began: list[tuple[str, int]] = []
+    at_once: dict[str, int] = {}
+    first_began, others_ran, all_done = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @fl.job(kind="export")
+    async def export(ctx: JobContext, number: int) -> None:
+        async with fl.bulk(ctx.tenant, "shop", kind="QUERY") as operation:
+            at_once[ctx.tenant] = at_once.get(ctx.tenant, 0) + 1
+            assert at_once[ctx.tenant] == 1
+            began.append((ctx.tenant, number))
+            operation.began(f"gid://shopify/BulkOperation/{number}")
+            token = operation.token
+        first_began.set()
+        if ctx.tenant == "beta":
+            others_ran.set()
+        await fl.enqueue("poll", {"token": token}, tenant=ctx.tenant, provider="shop")
+
+    @fl.job(kind="poll")
+    async def poll(ctx: JobContext, token: str) -> None:
+        if ctx.tenant == "acme":  # it runs at the vendor until everybody else had their turn
+            await others_ran.wait()
+        async with fl.bulk(ctx.tenant, "shop", kind="QUERY", token=token) as operation:
+            assert operation.running_id is not None
+            at_once[ctx.tenant] -= 1
+            operation.done()
+        if len(began) == 3:
+            all_done.set()
+
+    async with fl:
+        await connect(fl)
+        await connect(fl, "beta")
+        running = asyncio.create_task(fl.run())
+        await fl.enqueue("export", {"number": 1}, tenant="acme", provider="shop")
+        await asyncio.wait_for(first_began.wait(), 30)
+        await fl.enqueue("export", {"number": 2}, tenant="acme", provider="shop")
+        await waits(database, 2)
+        await fl.enqueue("export", {"number": 3}, tenant="beta", provider="shop")
+        await asyncio.wait_for(others_ran.wait(), 30)
+        assert began == [("acme", 1), ("beta", 3)]
+        await asyncio.wait_for(all_done.wait(), 60)
+        fl.stop()
+        await running
+    assert began == [("acme", 1), ("beta", 3), ("acme", 2)]
+    found = await rows(database, "SELECT state, attempt, failures::text AS failures FROM job")
+    assert {(row["state"], row["attempt"], row["failures"]) for row in found} == {("completed", 1, "[]")}
+
+
+async def test_a_place_is_no_orphan_when_the_process_that_took_it_has_ended(
+    made: Callable[..., Fairlead],
+) -> None:
+    async with made() as fl:
+        await connect(fl)
+        async with fl.bulk("acme", "shop") as operation:
+            operation.began("gid://shopify/BulkOperation/1")
+    async with made() as fl:
+        orphans = fl.runtime.gate.orphans
+        assert orphans is not None
+        assert (await orphans.look()).orphans == []
+        async with fl.bulk("acme", "shop", token=operation.token) as again:
+            again.done()
+
+
+async def waits(database: Database, number: int) -> None:
+    """Return once job *number* was run and put off."""
+    told = (
+        "SELECT 1 FROM job WHERE kind = 'export' AND (args->>'number')::integer = $1 "
+        "AND state = 'available' AND run_at > now()"
+    )
+    async with asyncio.timeout(30):
+        while not await rows(database, told, number):
+            await asyncio.sleep(0.02)
 
 
 # ---- learnt (G3) -----------------------------------------------------------------------------------

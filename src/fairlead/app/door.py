@@ -22,6 +22,7 @@ from fairlead.app.sync import SyncFairlead
 from fairlead.app.threads import Threads
 from fairlead.config import Config, load
 from fairlead.engine.gate.admission import Passage
+from fairlead.engine.gate.bulk import BulkOperation, BulkWish
 from fairlead.engine.gate.entrance import CallWish
 from fairlead.engine.ports import CallerJobs, ConnectionKey, NewJob
 from fairlead.errors import ConfigInvalid, FairleadError
@@ -144,6 +145,43 @@ class Fairlead(Declaring):
         """
         wish = CallWish(ConnectionKey(tenant, provider, bucket), api, host, cost, None, wait_s)
         return self.runtime.gate.entrance.enter(wish)
+
+    def bulk(
+        self,
+        tenant: str,
+        provider: str,
+        bucket: str = "default",
+        *,
+        kind: str = "query",
+        api_version: str | None = None,
+        token: str | None = None,
+        wait_s: float = 0.0,
+    ) -> AbstractAsyncContextManager[BulkOperation]:
+        """A place among the bulk operations that a connection may run at once; it outlives the block.
+
+            async with fl.bulk("acme", "shopify", kind="query") as operation:
+                ...  # start it at the vendor
+                if operation.blocked(reply):  # one runs that we do not know of: look after that one
+                    operation.adopt(its_id)
+                else:
+                    operation.began(its_id)
+                await fl.enqueue("bulk.poll", {"token": operation.token}, tenant="acme", provider="shopify")
+
+            async with fl.bulk("acme", "shopify", kind="query", token=token) as operation:
+                ...  # ask the vendor how operation.running_id is doing, and once it has ended:
+                operation.done()
+
+        A block that ends without `began` or `adopt` gives its place back. Else it stays taken until some
+        block says `done`, or for 10 minutes after the last block (`lease_s` in the profile). *api_version*:
+        default the profile's; it decides how many run at once, and whether each *kind* is counted for itself.
+        *wait_s*: how long it may wait here, default 0.
+
+        Raises BulkBusy where all places are taken: a job that lets it pass comes back in 30 s and burns no
+        attempt. SlotLost where the place of *token* has passed on, or is lost within the block. InputInvalid
+        for a kind that the provider does not have, NotFound where there is no such connection.
+        """
+        wish = BulkWish(ConnectionKey(tenant, provider, bucket), kind, api_version, token, wait_s)
+        return self.runtime.gate.bulks.enter(wish)
 
     # ---- storing jobs --------------------------------------------------------------------------
 

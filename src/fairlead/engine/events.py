@@ -199,6 +199,16 @@ class GateBypassed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class BulkAdopted(Event):
+    """A bulk operation that was found running, begun by nobody known here, was given a place."""
+
+    name = "bulk_adopted"
+    tenant: str
+    provider: str
+    running_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class TenantRapid(Event):
     """A tenant asked *refused* times within a second for what it was refused; it is put off locally."""
 

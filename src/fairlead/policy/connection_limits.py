@@ -34,6 +34,7 @@ class ConnectionLimits(Table):
     degraded_mode: Degraded = Field(Degraded.LOCAL_SHARE, description="What to do while Redis is away.")
     breaker_failures: int = Field(10, strict=True, ge=1, le=10_000, description="In a row. Default 10.")
     breaker_open_s: Seconds = Field(60.0, le=600, description="First opening; doubles to 600. Default 60.")
+    bulk_operations: Slots | None = Field(None, description="That run at once. Default the provider's.")
     observe: bool = Field(False, strict=True, description="Decide and record, never block. Default false.")
 
     @model_validator(mode="after")

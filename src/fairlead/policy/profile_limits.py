@@ -6,14 +6,19 @@ dialect (policy/feedback), so that an answer finds its bucket.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from fairlead.policy.feedback.dialect import DIALECTS
 from fairlead.policy.gate.limit import MAX_BUCKETS, MAX_SLOTS, MAX_UNITS, BucketLimit, per_window
-from fairlead.policy.profile_parts import Key, Seconds, Table
+from fairlead.policy.profile_parts import Flag, Key, Seconds, Table
 
+_API_VERSION = r"[0-9]{4}-[0-9]{2}|unstable"
+"""Sorted as text these stand in the order of their release, and what is unstable comes last."""
+
+ApiVersion = Annotated[str, Field(strict=True, pattern=rf"\A(?:{_API_VERSION})\z")]
 Units = Annotated[float, Field(strict=True, ge=0.001, le=MAX_UNITS, allow_inf_nan=False)]
 
 
@@ -48,6 +53,48 @@ class CallLimit(Table):
         return BucketLimit(key, self.capacity, self.per_s, name=name)
 
 
+class BulkVersion(Table):
+    """How many bulk operations run at once in the versions of an API from one on."""
+
+    since: ApiVersion | None = Field(default=None, description="The first such version. Default the oldest.")
+    capacity: Annotated[int, Field(strict=True, ge=1, le=1000)] = Field(description="Operations at once.")
+    apart: Flag = Field(default=False, description="Each kind is counted for itself. Default false.")
+
+
+class Bulk(Table):
+    """Operations that the vendor runs for minutes to hours, counted per app and account (G5)."""
+
+    kinds: tuple[Key, ...] = Field(min_length=1, max_length=8, description="The kinds of operations.")
+    api_version: ApiVersion = Field(description="The version that is meant where none is named.")
+    versions: tuple[BulkVersion, ...] = Field(
+        min_length=1, max_length=8, description="How many run at once, by API version, oldest first."
+    )
+    lease_s: Annotated[float, Field(strict=True, ge=30, le=86_400)] = Field(
+        default=600.0,
+        description="A place that nobody renews is free again after it: longer than the time between two "
+        "looks at a running operation. Default 600.",
+    )
+    again_s: Annotated[float, Field(strict=True, ge=1, le=3600)] = Field(
+        default=30.0, description="How long a job waits that found no place. Default 30."
+    )
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        begins = [version.since or "" for version in self.versions]
+        if begins != sorted(set(begins)):
+            raise ValueError("versions are in order, each once, only the first without since")
+        if self.at(self.api_version) is None:
+            raise ValueError("api_version is older than all versions")
+        return self
+
+    def at(self, api_version: str) -> BulkVersion | None:
+        """The rule for *api_version*; None where it is none, or older than all."""
+        if not re.fullmatch(_API_VERSION, api_version):
+            return None
+        begun = [version for version in self.versions if (version.since or "") <= api_version]
+        return begun[-1] if begun else None
+
+
 class Limits(Table):
     """What API calls must keep to. The token endpoint's own limit is the table `rate`."""
 
@@ -72,6 +119,7 @@ class Limits(Table):
         le=MAX_SLOTS,
         description="Calls in flight at once. Default unlimited.",
     )
+    bulk: Bulk | None = Field(default=None, description="Its bulk operations. Default it has none.")
 
     @property
     def apis(self) -> frozenset[str]:

@@ -16,6 +16,7 @@ TABLE = {
     "EndpointPaused": 78,
     "NotSent": 75,
     "GateClosed": 75,
+    "BulkBusy": 75,
     "GateUnavailable": 75,
     "SlotLost": 75,
     "ReauthRequired": 1,

@@ -49,6 +49,9 @@ def lease(number: int, process: int | str, ends_in_s: float = 20.0) -> HeldLease
         (lease(1, 1), [session(1, "lost"), session(2, "alive")], None),
         (lease(1, 1), [session(1, "lost"), session(2, "alive", pid=8)], GONE),
         (lease(1, 1, ends_in_s=-0.5), [session(1, "alive")], OVER),
+        # a place among bulk operations goes by its token, and may outlive every process
+        (lease(1, f"bulk:{UUID(int=1)}"), [session(1, "stopped")], None),
+        (lease(1, f"bulk:{UUID(int=1)}", ends_in_s=-0.5), [], OVER),
     ],
 )
 def test_who_is_an_orphan(held: HeldLease, sessions: list[SessionView], why: str | None) -> None:

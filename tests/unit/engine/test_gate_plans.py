@@ -136,3 +136,37 @@ def test_a_plan_begins_with_what_was_learnt_and_keeps_its_version(plans: Plans) 
     (other,) = plans.of(taught).plan.buckets
     assert (other.name, other.per_s) == ("requests", 2), "what was learnt of points is about points"
     assert plans.of(taught, "graphql") is plans.of(taught, "graphql")
+
+
+def test_bulk_operations_are_counted_per_app_shop_and_type_and_from_2026_01_on_together(plans: Plans) -> None:
+    shop = connection("shopify")
+    query, mutation = (plans.bulk(shop, kind, "2025-10").pool for kind in ("query", "mutation"))
+    assert query.key != mutation.key
+    assert query.capacity == mutation.capacity == 1
+    query, mutation = (plans.bulk(shop, kind).pool for kind in ("query", "mutation"))
+    assert query.key == mutation.key
+    assert (query.capacity, query.fenced, query.lease_s) == (5, True, 600)
+    for other in (connection("shopify", client_id="app-2"), connection("shopify", account_id="shop-2")):
+        assert plans.bulk(other, "query").pool.key != query.key
+
+
+def test_the_number_of_bulk_operations_is_a_setting(plans: Plans) -> None:
+    made = plans.bulk(
+        connection("shopify", settings={"bulk_operations": 3, "observe": True}, version=9), "query"
+    )
+    assert (made.pool.capacity, made.pool.version, made.observe) == (3, 9, True)
+
+
+@pytest.mark.parametrize(
+    ("provider", "kind", "version", "hint"),
+    [
+        ("stripe", "query", None, "it has: none"),
+        ("shopify", "queries", None, "it has: query, mutation"),
+        ("shopify", "query", "july", "write it like 2026-07"),
+    ],
+)
+def test_bulk_operations_that_a_provider_does_not_have_are_told(
+    plans: Plans, provider: str, kind: str, version: str | None, hint: str
+) -> None:
+    with pytest.raises(InputInvalid, match=f"acme.*hint: {hint}"):
+        plans.bulk(connection(provider), kind, version)

@@ -129,7 +129,7 @@ class Admissions:
 
         A block whose slot is lost is cancelled and raises SlotLost: somebody else may have it by now.
         """
-        passage = await self._admitted(entry)
+        passage = await self.admitted(entry)
         admitted = passage.admitted
         try:
             async with self._keeper.keep(admitted):
@@ -140,9 +140,10 @@ class Admissions:
             finish = Finish(admitted, passage.health, passage.actual, passage.observed)
             await self._keeper.through(self._gate.finish(finish))
 
-    async def _admitted(self, entry: Entry) -> Passage:
+    async def admitted(self, entry: Entry) -> Passage:
+        """Get in as `enter` does, and stay: what was taken is the caller's to keep and to give back."""
         began_s = self._clock.monotonic()
-        holder = self._holder(entry) if entry.plan.leases else None
+        holder = self.holder(entry) if entry.plan.leases else None
         booking = entry.booking or self._ids.lease_id()
         line = self._keeper.line(holder)
         ask: Ask | None = None
@@ -164,7 +165,8 @@ class Admissions:
         finally:
             self._keeper.leave(holder)
 
-    def _holder(self, entry: Entry) -> Holder:
+    def holder(self, entry: Entry) -> Holder:
+        """Who asks with *entry*; another one each time."""
         plan = entry.plan
         number = min(entry.class_number, plan.pool.classes) if plan.pool else 1
         return Holder(self._ids.lease_id(), self._process, entry.tenant, entry.job, number, plan.quota)

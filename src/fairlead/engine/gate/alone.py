@@ -116,6 +116,10 @@ class Alone:
         """Slots are kept as far as our own, later our share, goes."""
         return [await self._renewed(renewal) for renewal in renewals]
 
+    def put_down(self, lease_id: int) -> None:
+        """A slot that this process keeps no longer: nothing of it is to be told when the store is back."""
+        self._running.pop(lease_id, None)
+
     async def _renewed(self, renewal: Renewal) -> Lease:
         if self._is_beyond(renewal):
             await self.gate.cancel(

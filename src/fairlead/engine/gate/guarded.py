@@ -42,6 +42,8 @@ ANSWER_S = 0.8
 """A store that does not answer for so long is away."""
 SLOW_S = 0.5
 LOOK_S = 0.2
+AGAIN_S = 5.0
+"""When to ask again for what only the store can tell."""
 ANSWERS_TO_RETURN = 2
 SHARED_S = 1.0
 """After an absence as long as a lease, a process takes no more slots than its share for so long: by then the
@@ -139,6 +141,27 @@ class GuardedGate:
             except GateUnavailable as error:
                 alone = await self._goes_away(error)
         return await alone.renew(renewals)
+
+    async def take_up(self, renewal: Renewal) -> Lease:
+        """Go on with a slot that another process, or nobody, kept until now.
+
+        GateUnavailable while this process is alone: only the store knows whose it is.
+        """
+        if await self._settled() is not None:
+            raise GateUnavailable("whose slot it is can be told by Redis alone", retry_after_s=AGAIN_S)
+        (state,) = await self.renew([renewal])
+        if state is Lease.HELD:
+            self._held[renewal.holder.lease_id] = renewal
+        return state
+
+    async def put_down(self, renewal: Renewal) -> None:
+        """Leave a slot taken, for another lease, for whoever takes it up: this process keeps it no longer."""
+        try:
+            await self.renew([renewal])
+        finally:
+            self._held.pop(renewal.holder.lease_id, None)
+            if self._alone is not None:
+                self._alone.put_down(renewal.holder.lease_id)
 
     async def listen(self, wake: Wake) -> None:
         """Grants of either."""

@@ -23,6 +23,8 @@ from fairlead.policy.gate.pool import Holder
 T = TypeVar("T")
 
 BEATS_PER_LEASE = 3
+SOONEST_LOSS_S = 30.0
+"""A store that lost everything grants slots again after so long: who holds one must have said so by then."""
 
 
 @dataclass(slots=True)
@@ -40,7 +42,8 @@ class _Held:
 class Keeper:
     """One per process. Also knows who of it stands in line, and wakes whom the gate grants a slot.
 
-    *beat_s*: how often it looks what is due (default 3); a lease is renewed each third of its length.
+    *beat_s*: how often it looks what is due (default 3); a lease is renewed each third of its
+    length, at least each 10 s.
     """
 
     def __init__(self, gate: Gate, *, clock: Clock, draw: Draw, emit: Emit, beat_s: float = 3.0) -> None:
@@ -154,7 +157,7 @@ class Keeper:
 
 
 def _renew_after_s(pool: PoolLimit) -> float:
-    return pool.lease_s / BEATS_PER_LEASE
+    return min(pool.lease_s, SOONEST_LOSS_S) / BEATS_PER_LEASE
 
 
 def _renewal(held: _Held) -> Renewal:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from fairlead.clock import Clock
 from fairlead.engine.ports import SessionStore, SessionView
 from fairlead.engine.ports.gate_keys import GateKeys, HeldLease
+from fairlead.policy.gate.bulk_token import UNTIED
 
 WATCH_S = 14.0
 """Between two looks: a lease of 30 s is renewed by its holder every 10 to 13 s."""
@@ -39,6 +40,8 @@ def orphans(leases: Iterable[HeldLease], sessions: Sequence[SessionView]) -> lis
         session = known.get(lease.process)
         if lease.ends_in_s <= 0:
             found.append(Orphan(lease, OVER, session))
+        elif lease.process.startswith(UNTIED):  # whoever has its token goes on with it
+            continue
         elif session is None or session.identity not in alive:
             found.append(Orphan(lease, GONE, session))
     return found

@@ -22,7 +22,7 @@ from fairlead.policy.gate.key import digest
 from fairlead.policy.gate.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.names import shown
 from fairlead.policy.profile import Profile
-from fairlead.policy.profile_limits import Limits
+from fairlead.policy.profile_limits import Bulk, Limits
 
 _MOST = 50_000
 
@@ -36,6 +36,17 @@ class CallPlan:
     observe: bool
     mark: int
     """Tells plans apart in every process alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class BulkPlan:
+    """The place of one kind of bulk operation, and what the profile says of such operations."""
+
+    plan: Plan
+    pool: PoolLimit
+    bulk: Bulk
+    dialect: str
+    observe: bool
 
 
 class Plans:
@@ -62,6 +73,43 @@ class Plans:
         made = _made(connection, limits, api, host)
         self._made[key] = (connection.version, connection.learnt, made)
         return made
+
+    def bulk(self, connection: Connection, kind: str, api_version: str | None = None) -> BulkPlan:
+        """The plan of a bulk operation of *kind* in *api_version* (default the profile's).
+
+        Raises InputInvalid where the provider has no such operations, ConfigInvalid for impossible settings.
+        """
+        limits = self._profile(connection.key.provider, connection.variant).limits
+        tenant, provider = connection.key.tenant, connection.key.provider
+        bulk = limits.bulk
+        if bulk is None or kind not in bulk.kinds:
+            known = ", ".join(bulk.kinds) if bulk else "none"
+            raise InputInvalid(
+                f"{shown(kind)} is no kind of bulk operation of this provider",
+                tenant=tenant,
+                provider=provider,
+                hint=f"it has: {known}",
+            )
+        rule = bulk.at(api_version or bulk.api_version)
+        if rule is None:
+            raise InputInvalid(
+                f"{shown(api_version)} is no API version of this provider",
+                tenant=tenant,
+                provider=provider,
+                hint=f"write it like {bulk.api_version}",
+            )
+        own = limits_of(connection.settings, tenant=tenant, provider=provider)
+        account = connection.account_id or connection.key.bucket
+        counted = ["bulk", provider, connection.client_id, account, *([kind] if rule.apart else [])]
+        pool = PoolLimit(
+            "|".join(counted),
+            own.bulk_operations or rule.capacity,
+            lease_s=bulk.lease_s,
+            version=connection.version,
+            fenced=True,
+        )
+        plan = Plan(_domain(connection, limits, account), pool=pool, degraded=own.degraded_mode)
+        return BulkPlan(plan, pool, bulk, limits.dialect, own.observe)
 
 
 def _made(connection: Connection, limits: Limits, api: str, host: str) -> CallPlan:

@@ -1,0 +1,140 @@
+"""Processes of a fleet that run bulk operations, on any gate."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from uuid import UUID
+
+from fairlead.adapters.local.gate import LocalGate
+from fairlead.adapters.local.system import SystemIds
+from fairlead.adapters.redis.losses import RedisLosses
+from fairlead.engine.gate.admission import Admissions
+from fairlead.engine.gate.bulk import Bulks, BulkWish
+from fairlead.engine.gate.guarded import GuardedGate
+from fairlead.engine.gate.keeper import Keeper
+from fairlead.engine.gate.plans import Plans
+from fairlead.engine.gate.switches import Switches
+from fairlead.engine.ports import Connection, ConnectionKey
+from fairlead.engine.ports.switches import Switch
+from fairlead.errors import BulkBusy
+from fairlead.policy.gate.limit import Domain
+from fairlead.policy.gate.share import Share
+from fairlead.policy.gate.switch import Act, Reach
+from fairlead.policy.profile_load import load_profiles
+from fairlead.testing.clock import ManualClock
+from tests.contract.gates import Timed
+from tests.support.engine import Recorder, half
+
+PROFILES = load_profiles([])
+PLANS = Plans(lambda provider, variant: PROFILES[provider])
+SHOP, OTHER = ConnectionKey("acme", "shopify"), ConnectionKey("beta", "shopify")
+LEASE_S = 600
+RUNNING = "gid://shopify/BulkOperation/7"
+
+
+@dataclass
+class Process:
+    """One process's way to bulk operations. *settings* are those of its connections."""
+
+    timed: Timed
+    clock: ManualClock
+    name: str
+    settings: dict[str, object]
+    losses: RedisLosses | None = None
+
+    async def granting_s(self, domain: Domain) -> float:
+        if self.losses is None:
+            return math.inf
+        self.losses.pinned_us = self.timed.now_us
+        return await self.losses.granting_s(domain)
+
+    def __post_init__(self) -> None:
+        self.told = Recorder()
+        parts = {"clock": self.clock, "draw": half, "emit": self.told}
+        self.gate = GuardedGate(
+            self.timed.gate,  # type: ignore[arg-type]
+            lambda: LocalGate(lambda: 0),
+            share=lambda: Share(1, 0),
+            **parts,  # type: ignore[arg-type]
+        )
+        self.keeper = Keeper(self.gate, **parts)  # type: ignore[arg-type]
+        admissions = Admissions(
+            self.gate, self.keeper, process=self.name, clock=self.clock, draw=half, ids=SystemIds()
+        )
+        self.switches = Switches(self, self.gate.stand_alone, clock=self.clock, emit=self.told)  # type: ignore[arg-type]
+        self.switched: list[Switch] = []
+        self.bulks = Bulks(
+            self.connection,
+            PLANS,
+            self.switches,
+            admissions,
+            self.gate,
+            self.keeper,
+            granting_s=self.granting_s,
+            ready=_ready,
+            emit=self.told,
+        )
+
+    async def connection(self, key: ConnectionKey) -> Connection:
+        number = 1 if key.tenant == "acme" else 2
+        return Connection(UUID(int=number), key, None, f"shop-{number}", "app", {}, self.settings)
+
+    async def search(self) -> list[Switch]:
+        """What is switched by hand, as a store tells it."""
+        return self.switched
+
+    async def switch(self, act: Act) -> None:
+        """Somebody switches it by hand, and it is seen."""
+        self.switched = [Switch(act, Reach(), "because", "ops", datetime.now(UTC))]
+        await self.switches.look()
+
+    async def begin(self, key: ConnectionKey = SHOP, running_id: str = RUNNING, **wish: str) -> str:
+        """Begin an operation and go; its token."""
+        async with self.bulks.enter(
+            BulkWish(key, "query", **({"api_version": "2025-10"} | wish))
+        ) as operation:  # type: ignore[arg-type]
+            operation.began(running_id)
+            return operation.token
+
+    async def fail(self, why: str, running_id: str = "") -> None:
+        """Take a place, perhaps begin an operation, and fail."""
+        async with self.bulks.enter(BulkWish(SHOP, "query", "2025-10")) as operation:
+            if running_id:
+                operation.began(running_id)
+            raise ValueError(why)
+
+    async def look(self, token: str, *, done: bool = False) -> str | None:
+        """Come back for it."""
+        async with self.bulks.enter(BulkWish(SHOP, "query", "2025-10", token)) as operation:
+            running_id = operation.running_id
+            if done:
+                operation.done()
+            return running_id
+
+    async def is_free(self, key: ConnectionKey = SHOP) -> bool:
+        """Whether a place can be had now; it is given back."""
+        try:
+            async with self.bulks.enter(BulkWish(key, "query", "2025-10")):
+                return True
+        except BulkBusy:
+            return False
+
+
+async def _ready() -> None:
+    return None
+
+
+@dataclass
+class Fleet:
+    timed: Timed
+    clock: ManualClock
+    losses: RedisLosses | None = None
+
+    def process(self, name: str, **settings: object) -> Process:
+        return Process(self.timed, self.clock, name, settings, self.losses)
+
+    async def tick(self, seconds: float) -> None:
+        self.timed.tick(seconds)
+        await self.clock.advance(seconds)

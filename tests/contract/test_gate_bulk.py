@@ -1,0 +1,217 @@
+"""Places among bulk operations, on every gate: they outlive runs, and go by their token alone (G5)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fairlead.engine.events import BulkAdopted, GateWouldRefuse
+from fairlead.engine.gate.bulk import BulkWish
+from fairlead.errors import BulkBusy, GateClosed, GateUnavailable, InputInvalid, SlotLost
+from fairlead.policy.feedback.reply import Reply
+from fairlead.policy.gate.switch import Act
+from fairlead.testing.clock import ManualClock
+from tests.contract.bulk import LEASE_S, OTHER, RUNNING, SHOP, Fleet
+from tests.contract.gates import Timed
+
+
+@pytest.fixture
+def fleet(timed: Timed) -> Fleet:
+    return Fleet(timed, ManualClock(start=1000.0))
+
+
+async def test_a_place_outlives_its_block_and_is_given_back_by_token_elsewhere(fleet: Fleet) -> None:
+    starter, poller = fleet.process("p1"), fleet.process("p2")
+    token = await starter.begin()
+    assert not await poller.is_free()
+    for _ in range(10):
+        await fleet.tick(LEASE_S - 1)
+        assert await poller.look(token) == RUNNING
+        assert not await starter.is_free(), "who looks after it renews it"
+    assert await poller.look(token, done=True) == RUNNING
+    assert await starter.is_free()
+
+
+async def test_a_block_that_began_nothing_gives_its_place_back(fleet: Fleet) -> None:
+    one = fleet.process("p1")
+    with pytest.raises(ValueError, match="the vendor said no"):
+        await one.fail("the vendor said no")
+    assert await one.is_free()
+
+
+async def test_a_block_that_fails_after_it_began_keeps_its_place(fleet: Fleet) -> None:
+    one = fleet.process("p1")
+    with pytest.raises(ValueError, match="afterwards"):
+        await one.fail("afterwards", running_id=RUNNING)
+    assert not await one.is_free()
+
+
+async def test_who_never_comes_back_loses_it_by_the_lease(fleet: Fleet) -> None:
+    one = fleet.process("p1")
+    await one.begin()
+    await fleet.tick(LEASE_S - 1)
+    assert not await one.is_free()
+    await fleet.tick(2)
+    assert await one.is_free()
+
+
+async def test_a_stale_token_neither_renews_nor_gives_back_what_is_anothers(fleet: Fleet) -> None:
+    late, next_one = fleet.process("p1"), fleet.process("p2")
+    old = await late.begin()
+    await fleet.tick(LEASE_S + 1)
+    new = await next_one.begin(running_id="another")
+    with pytest.raises(SlotLost, match=r"acme.*shopify.*hint: take a place anew"):
+        await late.look(old)
+    with pytest.raises(SlotLost):
+        await late.look(old, done=True)
+    assert not await late.is_free(), "the new one is still held"
+    assert await next_one.look(new) == "another"
+    assert int(new.split(".")[1]) > int(old.split(".")[1]), "a later place has a larger fence"
+    await fleet.tick(LEASE_S - 1)
+    with pytest.raises(SlotLost):
+        await late.look(old)
+    await fleet.tick(2)
+    assert await late.is_free(), "the stale token has renewed nothing"
+
+
+async def test_a_holder_that_was_overtaken_within_its_block_gives_nothing_back(fleet: Fleet) -> None:
+    late, next_one = fleet.process("p1"), fleet.process("p2")
+    async with late.bulks.enter(BulkWish(SHOP, "query", "2025-10")):
+        await fleet.tick(LEASE_S + 1)  # frozen: nobody renewed
+        await next_one.begin()
+    assert not await late.is_free()
+
+
+async def test_a_block_whose_place_is_lost_is_ended(fleet: Fleet) -> None:
+    late, next_one = fleet.process("p1"), fleet.process("p2")
+
+    async def overtaken() -> None:
+        async with late.bulks.enter(BulkWish(SHOP, "query", "2025-10")):
+            await fleet.tick(LEASE_S + 1)
+            await next_one.begin()
+            await late.keeper.beat()
+            await asyncio.Event().wait()
+
+    with pytest.raises(SlotLost, match="shopify"):
+        await overtaken()
+
+
+async def test_types_are_apart_before_2026_01_and_five_together_since(fleet: Fleet) -> None:
+    one = fleet.process("p1")
+    await one.begin()
+    async with one.bulks.enter(BulkWish(SHOP, "MUTATION", "2025-10")):
+        pass
+    for number in range(5):
+        await one.begin(running_id=f"op-{number}", api_version="2026-01")
+    with pytest.raises(BulkBusy, match=r"5 bulk operation") as busy:
+        async with one.bulks.enter(BulkWish(SHOP, "mutation", "2026-04")):
+            pass
+    assert busy.value.retry_after_s == 30
+
+
+async def test_shops_do_not_share(fleet: Fleet) -> None:
+    one = fleet.process("p1")
+    await one.begin()
+    assert not await one.is_free()
+    assert await one.is_free(OTHER)
+
+
+async def test_an_operation_that_runs_already_is_adopted_and_counts(fleet: Fleet) -> None:
+    """Somebody unknown began it: it takes a place here, and is looked after until it is done."""
+    one = fleet.process("p1")
+    refusal = {"bulkOperation": None, "userErrors": [{"code": "OPERATION_IN_PROGRESS", "message": "..."}]}
+    async with one.bulks.enter(BulkWish(SHOP, "query", "2025-10")) as operation:
+        assert operation.blocked(Reply(200, body={"data": {"bulkOperationRunQuery": refusal}}))
+        operation.adopt(RUNNING)
+    assert [event.running_id for event in one.told.of(BulkAdopted)] == [RUNNING]
+    assert not await one.is_free()
+    assert await one.look(operation.token, done=True) == RUNNING
+    assert await one.is_free()
+
+
+async def test_an_answer_without_such_a_refusal_blocks_nothing(fleet: Fleet) -> None:
+    begun = {"bulkOperation": {"id": RUNNING, "status": "CREATED"}, "userErrors": []}
+    async with fleet.process("p1").bulks.enter(BulkWish(SHOP, "query")) as operation:
+        assert operation.blocked(Reply(200, body={"data": {"bulkOperationRunQuery": begun}})) is None
+        with pytest.raises(InputInvalid, match="id that the vendor's answer has"):
+            operation.began("not a name")
+
+
+async def test_who_may_wait_stands_in_line(fleet: Fleet) -> None:
+    one, other = fleet.process("p1"), fleet.process("p2")
+    token = await one.begin()
+    entered = asyncio.Event()
+
+    async def waits() -> None:
+        async with other.bulks.enter(BulkWish(SHOP, "query", "2025-10", wait_s=30)):
+            entered.set()
+
+    waiting = asyncio.create_task(waits())
+    while not fleet.clock.sleepers:  # it is in line, and asks again within a second
+        await asyncio.sleep(0)
+    await one.look(token, done=True)
+    await fleet.tick(1)
+    await asyncio.wait_for(entered.wait(), 10)
+    await waiting
+
+
+async def test_who_only_observes_is_told_and_let_through(fleet: Fleet) -> None:
+    await fleet.process("p1").begin()
+    observer = fleet.process("p2", observe=True)
+    token = await observer.begin(running_id="beside")
+    assert await observer.look(token) == "beside"
+    assert len(observer.told.of(GateWouldRefuse)) == 2
+
+
+async def test_what_is_switched_by_hand_comes_first(fleet: Fleet) -> None:
+    one, other = fleet.process("p1"), fleet.process("p2")
+    await other.switch(Act.ISOLATED)
+    with pytest.raises(GateClosed, match="stopped by hand: because"):
+        await other.begin()
+    token = await one.begin()
+    await other.switch(Act.DISABLED)
+    assert await other.begin(running_id="beside"), "nobody is refused where limits are off"
+    assert await one.look(token, done=True) == RUNNING
+
+
+async def test_a_token_is_checked_and_without_the_store_it_waits(fleet: Fleet) -> None:
+    one = fleet.process("p1")
+    with pytest.raises(InputInvalid, match=r"operation\.token"):
+        await one.look("something")
+    token = await one.begin()
+    await one.gate._goes_away(GateUnavailable("away"))
+    with pytest.raises(GateUnavailable) as refused:
+        await one.look(token)
+    assert refused.value.retry_after_s == 5
+
+
+async def test_what_was_left_to_others_is_not_told_to_be_ours_after_an_outage(fleet: Fleet) -> None:
+    """Else the return would bring a place back that another process has given back meanwhile."""
+    one, other = fleet.process("p1"), fleet.process("p2")
+    token = await one.begin()
+    alone = await one.gate._goes_away(GateUnavailable("cut off"))
+    assert await other.look(token, done=True) == RUNNING
+    await one.gate._comes_back(alone)
+    assert await other.is_free()
+
+
+async def test_what_is_left_during_an_outage_is_not_ours_after_it(fleet: Fleet) -> None:
+    one, other = fleet.process("p1"), fleet.process("p2")
+    async with one.bulks.enter(BulkWish(SHOP, "query", "2025-10")) as operation:
+        operation.began(RUNNING)
+        alone = await one.gate._goes_away(GateUnavailable("cut off"))
+    assert await other.look(operation.token, done=True) == RUNNING
+    await one.gate._comes_back(alone)
+    assert await other.is_free()
+
+
+async def test_a_block_that_goes_on_with_a_token_goes_on_through_an_outage(fleet: Fleet) -> None:
+    one, other = fleet.process("p1"), fleet.process("p2")
+    token = await one.begin()
+    async with other.bulks.enter(BulkWish(SHOP, "query", "2025-10", token)):
+        alone = await other.gate._goes_away(GateUnavailable("cut off"))
+        await fleet.tick(10)
+        await other.keeper.beat()
+        await other.gate._comes_back(alone)
+        assert not await one.is_free()
