@@ -65,7 +65,7 @@ async def test_a_slot_that_is_given_back_can_be_had_again_and_only_once(timed: T
     first = await timed.admitted(ask(limit))
     assert (await timed.gate.finish(Finish(first))).kept
     assert not (await timed.gate.finish(Finish(first))).kept
-    stranger = replace(first, holder=Holder(next(_ids), "other"))
+    stranger = first._replace(holder=Holder(next(_ids), "other"))
     assert not (await timed.gate.finish(Finish(stranger))).kept
     assert await free(timed, limit) == 1
 
@@ -236,7 +236,7 @@ async def test_who_was_put_forward_stays_there(timed: Timed) -> None:
     assert isinstance(await timed.admit(one), Queued)
     timed.tick(1)
     for since_s in (400.0, 0.0):
-        assert isinstance(await timed.admit(replace(other, since_s=since_s)), Queued)
+        assert isinstance(await timed.admit(other._replace(since_s=since_s)), Queued)
     await timed.gate.finish(Finish(holder))
     assert isinstance(await timed.admit(one), Queued)
     await timed.admitted(other)
@@ -374,5 +374,5 @@ async def test_whose_call_is_over_stands_in_line_no_more(timed: Timed) -> None:
     working = await timed.admitted(ask(limit))
     waiter = ask(limit, wait_s=60)
     assert isinstance(await timed.admit(waiter), Queued)
-    await timed.gate.finish(replace(Finish(working), admitted=replace(working, holder=waiter.holder)))
+    await timed.gate.finish(Finish(working._replace(holder=waiter.holder)))
     assert await timed.gate.renew([held(limit, waiter, 60, had=False)]) == [Lease.LOST]

@@ -110,16 +110,18 @@ def careless_link(put: Callable[[Any, str, Any], None]) -> None:
     """Asks go over one connection themselves; who is cancelled leaves it open, with his answer on its way."""
     turn = asyncio.Lock()
 
-    async def ask(gate: RedisGate, item: Any) -> bytes:
+    async def ask(gate: RedisGate, item: Any) -> Any:
         async with turn:
             (told,) = await gate._send([item])
         return told
 
     async def admit(gate: RedisGate, asked: Ask) -> Answer:
-        return gate._codec.answer(asked, await ask(gate, gate._codec.admit(asked)))
+        answer: Answer = await ask(gate, gate._codec.admit(asked))
+        return answer
 
     async def finish(gate: RedisGate, ended: Finish) -> Finished:
-        return gate._codec.finished(await ask(gate, gate._codec.finish(ended)))
+        finished: Finished = await ask(gate, gate._codec.finish(ended))
+        return finished
 
     async def stays_open(_connection: object, **_how: object) -> None:
         return None

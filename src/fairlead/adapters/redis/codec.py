@@ -53,7 +53,7 @@ _LEFT, _CAPACITY, _RATE, _REFUSED = 1, 2, 4, 8
 
 
 class Item(NamedTuple):
-    """One item of a batch, ready to be sent. *undo* ends what it began, should nobody read its answer."""
+    """One item of a batch, ready to be sent. *undo*: the ask that it is, should nobody read its answer."""
 
     keys: tuple[bytes, ...]
     plan: bytes
@@ -166,10 +166,14 @@ class Codec:
             blob += _observed(finish, index)
         return Item(packed.keys, packed.blob, packed.names, blob, holder)
 
-    def finished(self, told: bytes) -> Finished:
-        """What the script said to an end."""
-        kept, opened_us = _DONE.unpack(told)
-        return Finished(bool(kept), opened_us / MICRO if opened_us else None)
+    def read(self, item: Item, told: bytes) -> Answer | Finished | Lease:
+        """What the script said to *item*."""
+        if item.undo is not None:
+            return self.answer(item.undo, told)
+        number, opened_us = _DONE.unpack(told)
+        if item.ask[0] == RENEW:
+            return Lease(number)
+        return Finished(bool(number), opened_us / MICRO if opened_us else None)
 
     def cancel(self, ask: Ask) -> Item:
         """The item that undoes *ask*."""
@@ -185,10 +189,6 @@ class Codec:
         blob = _RENEW.pack(RENEW, renewal.wait_s * MICRO // 1, renewal.held + renewal.adopt)
         packed = _Packed(plan, self._keyspace)
         return Item(packed.keys, packed.blob, packed.names, blob, packed.holder(renewal.holder))
-
-    def renewed(self, told: bytes) -> Lease:
-        """What the script said to a renewal."""
-        return Lease(_DONE.unpack(told)[0])
 
 
 def arguments(items: Iterable[Item], keys: list[bytes], args: list[bytes]) -> None:

@@ -8,7 +8,8 @@ spent and is not asked again (R25).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from fairlead.adapters.redis.cluster import Address, Cluster
 from fairlead.adapters.redis.codec import Codec, Item
@@ -70,24 +71,24 @@ class RedisGate:
         self.terms = Terms(self._keys.prefix.encode(), lease_s, events, spends, pinned_us)
         self._seed = self._node(url, self._keys.marker.encode(), seed=True)
         self._cluster: Cluster | None = None
-        self._batch: Batcher[Item, bytes] = Batcher(
+        self._batch: Batcher[Item, Any] = Batcher(
             self._send, max_size=MAX_BATCH, parallel=PARALLEL, name="gate", unclaimed=self._unclaimed
         )
-        self._undoing: set[asyncio.Task[bytes]] = set()
+        self._undoing: set[asyncio.Task[Any]] = set()
 
     def _node(self, url: Secret, marker: bytes, *, seed: bool = False) -> Node:
         return Node(url, marker, self.terms, self._clock, is_new=self._is_new, seed=seed)
 
     # ---- the port ------------------------------------------------------------------------------
 
-    async def admit(self, ask: Ask) -> Answer:
+    def admit(self, ask: Ask) -> Coroutine[Any, Any, Answer]:
         """One step, all or nothing."""
-        return self._codec.answer(ask, await self._batch(self._codec.admit(ask)))
+        return self._batch(self._codec.admit(ask))
 
     async def finish(self, finish: Finish) -> Finished:
         """Give back the slot, hand it on, settle the buckets, tell the breaker."""
         item = self._codec.finish(finish)
-        return _NOTHING_HELD if item is None else self._codec.finished(await self._batch(item))
+        return _NOTHING_HELD if item is None else await self._batch(item)
 
     async def cancel(self, ask: Ask) -> None:
         """Leave the line, give back a grant or turns that are no longer wanted. Idempotent."""
@@ -96,7 +97,7 @@ class RedisGate:
     async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
         """Keep leases and places; one batch for a whole process."""
         told = await asyncio.gather(*(self._batch(self._codec.renew(renewal)) for renewal in renewals))
-        return [self._codec.renewed(answer) for answer in told]
+        return list(told)
 
     async def listen(self, wake: Wake) -> None:
         """Call *wake* for each grant to this process, until closed."""
@@ -115,18 +116,21 @@ class RedisGate:
 
     # ---- batches -------------------------------------------------------------------------------
 
-    async def _send(self, items: Sequence[Item]) -> Sequence[bytes | Exception]:
+    async def _send(self, items: Sequence[Item]) -> Sequence[Any]:
+        """What each item is told, as its own kind of answer."""
+        read = self._codec.read
         if (cluster := self._cluster or await self._met()) is not None:
-            return await cluster.judge(items)
+            told_or_not = zip(items, await cluster.judge(items), strict=True)
+            return [told if isinstance(told, Exception) else read(item, told) for item, told in told_or_not]
         cells = [item.keys for item in items]
         order = sorted(range(len(items)), key=cells.__getitem__)  # a cell is read and written once
         call = Call(self._seed.marker, 0, [items[place] for place in order])
         (told,) = await self._seed.judge([call])
         if isinstance(told, Exception):
             raise told
-        answers = [b""] * len(items)
+        answers: list[Any] = [None] * len(items)
         for place, answer in zip(order, told, strict=True):
-            answers[place] = answer
+            answers[place] = read(items[place], answer)
         return answers
 
     async def _met(self) -> Cluster | None:
@@ -153,12 +157,9 @@ class RedisGate:
         """Fail all who wait for an answer; what comes of their asks is undone when it is known."""
         self._batch.abandon(error)
 
-    def _unclaimed(self, item: Item, told: bytes) -> None:
+    def _unclaimed(self, item: Item, answer: Any) -> None:
         ask = item.undo
-        if ask is None:
-            return
-        answer = self._codec.answer(ask, told)
-        if isinstance(answer, GateRefusal):
+        if ask is None or isinstance(answer, GateRefusal):
             return
         if isinstance(answer, Admitted):
             unused = dict.fromkeys(range(len(answer.spent)), 0.0)
@@ -171,7 +172,7 @@ class RedisGate:
         self._undoing.add(task)
         task.add_done_callback(self._undone)
 
-    def _undone(self, task: asyncio.Task[bytes]) -> None:
+    def _undone(self, task: asyncio.Task[Any]) -> None:
         self._undoing.discard(task)
         if not task.cancelled():
             task.exception()  # not undone: the lease ends by itself

@@ -83,13 +83,13 @@ class Alone:
         alone = self._plan(ask.plan)
         for bucket in ask.plan.buckets:
             self._limits[ask.plan.domain, bucket.key] = bucket
-        answer = await self.gate.admit(replace(ask, plan=alone))
+        answer = await self.gate.admit(ask._replace(plan=alone))
         if isinstance(answer, Admitted):
             if ask.plan.pool is not None and ask.holder is not None:
                 self._running[ask.holder.lease_id] = Renewal(
                     ask.plan.domain, ask.plan.pool, ask.holder, held=True
                 )
-            return replace(answer, plan=ask.plan, local=True)
+            return answer._replace(plan=ask.plan, local=True)
         if isinstance(answer, GateRefusal) and answer.retry_after_s is None:
             return GateRefusal(RefusedBy.OUTAGE, CLOSED_FOR_S)  # more than a share, not more than the limit
         return answer
@@ -104,13 +104,13 @@ class Alone:
         if admitted.plan.degraded is not Degraded.LOCAL_SHARE:
             return
         # What the store let through and was then not there to hear of is not this process's to settle.
-        kept = finish if admitted.local else replace(finish, actual={}, observed={})
+        kept = finish if admitted.local else finish._replace(actual={}, observed={})
         plan = self._plan(admitted.plan)
-        await self.gate.finish(replace(kept, admitted=replace(admitted, plan=plan)))
+        await self.gate.finish(kept._replace(admitted=admitted._replace(plan=plan)))
 
     async def cancel(self, ask: Ask) -> None:
         """Nothing of *ask* is wanted any more."""
-        await self.gate.cancel(replace(ask, plan=self._plan(ask.plan)))
+        await self.gate.cancel(ask._replace(plan=self._plan(ask.plan)))
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
         """Slots are kept as far as our own, later our share, goes."""

@@ -110,7 +110,7 @@ class GuardedGate:
         self._forget(admitted.plan, admitted.holder)
         if alone is None:
             if admitted.local:  # of an outage that has ended: the store was told of its slot, and of its cost
-                finish = replace(finish, actual={}, observed={})
+                finish = finish._replace(actual={}, observed={})
                 if held is None:
                     return Finished(kept=True)
             try:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import NamedTuple
 
 from fairlead.policy.gate.limit import MICRO, PoolLimit, QuotaLimit
 
@@ -20,8 +21,7 @@ SCANNED = 64
 """Waiters of a class that are looked at for one whose tenant is below its quota."""
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(NamedTuple):
     """Who asks for a slot. Two askers are the same if all of this is the same."""
 
     lease_id: int
