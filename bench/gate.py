@@ -6,16 +6,18 @@ side's limits are so large that nothing is refused, and a refusal fails the run.
 concurrent tasks, of 10, 100 and 1,000, that is best for each; ours has 1,000.
 
     gate.bucket_1, _1000   one bucket, of one tenant or of 1,000: decisions of one process a second
-    gate.full_1, _1000     breaker, quota, slot and two buckets, admitted and given back, over the best single
-                           bucket of a peer
+    gate.full_1, _1000     breaker, quota, slot and two buckets admitted, over the best single bucket of a
+                           peer; what was admitted ends between the laps, in no time that counts
+    gate.pair_1, _1000     the same, and each ends at once: admission and end count as one
     gate.serial            the answer to one full admission, one after the other, over an INCRBY
     gate.herd, _bucket     1,000 asks at once: their answers' p95 over what throughput would make of them
     gate.open_loop         full admissions that arrive evenly at half of throughput: the answer's p95
     gate.flat              the server's time in the script for one operation, by how many tenants it knows
+    gate.cluster_*         the same throughputs on a cluster of three, on the same cores
 
 The limit of the throughput rows is our script alone (`bench.limits.gate_script`), asked in batches as large
 as ours; ``beside`` tells of it without batches, and of INCRBY through redis-py, which decides nothing. What
-a network costs is not measured, nor a cluster.
+a network costs is not measured.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bench.cluster import cluster
 from bench.databases import servers
 from bench.gate_rows import rows
 from bench.gate_sides import Field
@@ -35,6 +38,8 @@ PROGRAM = "bench.gate_child"
 LIMIT_S = 120.0
 BATCH = 128
 """Items of one call of ours under load."""
+PLANS = ("bucket", "full", "pair")
+"""What ours is measured with; see bench.our_gate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +106,12 @@ async def run(*, rounds: int, quick: bool, peers: bool = True) -> list[Row]:
             for step in steps[turn:] + steps[:turn]:
                 await _guarded(url, taking_part, step)
             await _guarded(url, taking_part, _arrivals(taking_part.ours, size))
+    with cluster() as urls:
+        for _ in range(rounds):
+            for step in _cluster_steps(taking_part.ours, size):
+                for each in urls[1:]:
+                    await settle(each)
+                await _guarded(urls[0], taking_part, step)
     return rows(taking_part, tenants=size.tenants, tasks=size.tasks, rounds=rounds)
 
 
@@ -150,10 +161,11 @@ def _steps(taking_part: Field, size: Size) -> list[Step]:
             Step(each, f"bucket_{keys}", "rate", _rate(size, keys=keys))
             for each in (incrby, *taking_part.peers)
         ]
-        for plan in ("bucket", "full"):
+        for plan in PLANS:
             steps.append(Step(ours, f"{plan}_{keys}", "rate", _rate(size, keys=keys) | {"plan": plan}))
+        for plan in ("bucket", "pair"):
             steps += _floods(taking_part.script, size, plan, keys)
-    for plan in ("bucket", "full"):
+    for plan in ("bucket", "pair"):
         shape = {"plan": plan, "keys": 1, "tasks": size.tasks, "warm_s": size.warm_s}
         steps.append(Step(ours, f"herd_{plan}", "herd", shape | {"herds": size.herds}))
         steps.append(Step(ours, f"serial_{plan}", "serial", shape | {"count": size.serial}))
@@ -164,13 +176,21 @@ def _steps(taking_part: Field, size: Size) -> list[Step]:
     return steps
 
 
+def _cluster_steps(ours: Contender, size: Size) -> list[Step]:
+    return [
+        Step(ours, f"cluster_{plan}_{keys}", "rate", _rate(size, keys=keys) | {"plan": plan})
+        for keys in (1, 1_000)
+        for plan in PLANS
+    ]
+
+
 def _rate(size: Size, *, keys: int) -> dict[str, Any]:
     return {"tasks": size.tasks, "keys": keys, "warm_s": size.warm_s, "for_s": size.for_s}
 
 
 def _floods(script: Contender, size: Size, plan: str, keys: int) -> list[Step]:
     options = {"plan": plan, "keys": keys, "sample": keys, "for_s": size.for_s}
-    batches = {"": BATCH // 2 if plan == "full" else BATCH, "_single": 1}
+    batches = {"": BATCH // 2 if plan == "pair" else BATCH, "_single": 1}
     return [
         Step(script, f"{plan}_{keys}{name}", "flood", options | {"batch": batch})
         for name, batch in batches.items()
@@ -179,5 +199,5 @@ def _floods(script: Contender, size: Size, plan: str, keys: int) -> list[Step]:
 
 def _arrivals(ours: Contender, size: Size) -> Step:
     """At half of what was measured so far."""
-    rate = ours.median("full_1000.per_s") / 2
-    return Step(ours, "open_loop", "arrive", _rate(size, keys=1_000) | {"plan": "full", "rate": rate})
+    rate = ours.median("pair_1000.per_s") / 2
+    return Step(ours, "open_loop", "arrive", _rate(size, keys=1_000) | {"plan": "pair", "rate": rate})

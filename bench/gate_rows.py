@@ -14,13 +14,16 @@ def rows(taking_part: Field, *, tenants: Sequence[int], tasks: int, rounds: int)
     return [
         _throughput(taking_part, rounds, "bucket_1", goal=6.0, aim=8.0, told=_sides(taking_part)),
         _throughput(taking_part, rounds, "bucket_1000", goal=6.0, aim=8.0),
-        _throughput(taking_part, rounds, "full_1", goal=2.5, aim=4.0),
-        _throughput(taking_part, rounds, "full_1000", goal=2.5, aim=4.0),
+        _full(taking_part, rounds, "full_1"),
+        _full(taking_part, rounds, "full_1000"),
+        _throughput(taking_part, rounds, "pair_1"),
+        _throughput(taking_part, rounds, "pair_1000"),
         _serial(taking_part, rounds),
-        _herd(taking_part.ours, rounds, tasks, "gate.herd", "full"),
+        _herd(taking_part.ours, rounds, tasks, "gate.herd", "pair"),
         _herd(taking_part.ours, rounds, tasks, "gate.herd_bucket", "bucket"),
         _open_loop(taking_part.ours, rounds),
         _flat(taking_part.script, rounds, tenants),
+        *(_cluster(taking_part.ours, rounds, figure) for figure in _CLUSTER),
     ]
 
 
@@ -40,8 +43,8 @@ def _throughput(
     rounds: int,
     figure: str,
     *,
-    goal: float,
-    aim: float,
+    goal: float | None = None,
+    aim: float | None = None,
     told: dict[str, object] | None = None,
 ) -> Row:
     ours, script, incrby = taking_part.ours, taking_part.script, taking_part.incrby
@@ -61,27 +64,62 @@ def _throughput(
         unit="decisions/s" if figure.startswith("bucket") else "admissions/s",
         n=rounds,
         limit=script.median(f"{figure}.per_s"),
-        peers={
-            each.name: each.median(f"bucket_{keys}.per_s")
-            for each in taking_part.peers
-            if each.skipped is None
-        },
-        goal={"ratio_best_peer": goal} if taking_part.peers else {},
-        aim={"ratio_best_peer": aim},
+        peers=_buckets_of_peers(taking_part, keys),
+        goal={"ratio_best_peer": goal} if taking_part.peers and goal else {},
+        aim={"ratio_best_peer": aim} if aim else {},
         more={"beside": _rounded(beside), **_rounded(costs), **(told or {})},
+    )
+
+
+def _full(taking_part: Field, rounds: int, figure: str) -> Row:
+    """Admissions alone. Peers: their one bucket."""
+    ours = taking_part.ours
+    return Row(
+        bench=f"gate.{figure}",
+        ours=ours.median(f"{figure}.per_s"),
+        unit="admissions/s",
+        n=rounds,
+        peers=_buckets_of_peers(taking_part, figure.partition("_")[2]),
+        goal={"ratio_best_peer": 2.5} if taking_part.peers else {},
+        aim={"ratio_best_peer": 4.0},
+        more=_rounded({"process_us": ours.median(f"{figure}.cpu_us")}),
+    )
+
+
+def _buckets_of_peers(taking_part: Field, keys: str) -> dict[str, float]:
+    present = [each for each in taking_part.peers if each.skipped is None]
+    return {each.name: each.median(f"bucket_{keys}.per_s") for each in present}
+
+
+_CLUSTER = tuple(f"{plan}_{keys}" for plan in ("bucket", "full", "pair") for keys in (1, 1_000))
+
+
+def _cluster(ours: Contender, rounds: int, figure: str) -> Row:
+    """A figure of its own, beside the one of a lone server."""
+    return Row(
+        bench=f"gate.cluster_{figure}",
+        ours=ours.median(f"cluster_{figure}.per_s"),
+        unit="decisions/s",
+        n=rounds,
+        more={
+            "process_us": round(ours.median(f"cluster_{figure}.cpu_us"), 3),
+            "of_one_server": round(
+                ours.median(f"cluster_{figure}.per_s") / ours.median(f"{figure}.per_s"), 3
+            ),
+        },
     )
 
 
 def _serial(taking_part: Field, rounds: int) -> Row:
     ours = taking_part.ours
     more = {
-        "p95_ms": ours.median("serial_full.p95_ms"),
-        "with_finish_ms": ours.median("serial_full.whole_ms"),
+        "p95_ms": ours.median("serial_pair.p95_ms"),
+        "with_finish_ms": ours.median("serial_pair.whole_ms"),
         "bucket_ms": ours.median("serial_bucket.p50_ms"),
     }
     return Row(
         bench="gate.serial",
-        ours=ours.median("serial_full.p50_ms"),
+        ours=ours.median("serial_pair.p50_ms"),
         unit="ms",
         n=rounds,
         limit=taking_part.incrby.median("serial.p50_ms"),
@@ -114,7 +152,7 @@ def _open_loop(ours: Contender, rounds: int) -> Row:
         n=rounds,
         goal={"ours": 5.0},
         at_most=True,
-        more={"rate": round(ours.median("full_1000.per_s") / 2)}
+        more={"rate": round(ours.median("pair_1000.per_s") / 2)}
         | _rounded({name: ours.median(f"open_loop.{name}") for name in ("p50_ms", "p99_ms")}),
     )
 
@@ -125,16 +163,16 @@ def _flat(script: Contender, rounds: int, tenants: Sequence[int]) -> Row:
     def times(plan: str) -> dict[str, float]:
         return {str(count): script.median(f"flat_{plan}_{count}.server_us") for count in tenants}
 
-    full, bucket = times("full"), times("bucket")
+    pair, bucket = times("pair"), times("bucket")
     return Row(
         bench="gate.flat",
-        ours=max(full.values()) / min(full.values()),
+        ours=max(pair.values()) / min(pair.values()),
         unit="x",
         n=rounds,
         goal={"ours": 1.5},
         at_most=True,
         more={
-            "full_us": _rounded(full),
+            "pair_us": _rounded(pair),
             "bucket_us": _rounded(bucket),
             "bucket_x": round(max(bucket.values()) / min(bucket.values()), 3),
         },

@@ -84,9 +84,11 @@ async def test_bloat_under_a_pinned_snapshot() -> None:
 
 async def test_gate_beside_the_limits() -> None:
     rows = await bench("gate", "--quick", "--rounds", "1", "--no-peers")
-    throughput = {"gate.bucket_1", "gate.bucket_1000", "gate.full_1", "gate.full_1000"}
+    throughput = {"gate.bucket_1", "gate.bucket_1000", "gate.pair_1", "gate.pair_1000"}
     assert rows.keys() == throughput | {
-        *("gate.serial", "gate.herd", "gate.herd_bucket", "gate.open_loop", "gate.flat")
+        *("gate.full_1", "gate.full_1000", "gate.serial", "gate.herd", "gate.herd_bucket"),
+        *("gate.open_loop", "gate.flat"),
+        *(f"gate.cluster_{plan}_{keys}" for plan in ("bucket", "full", "pair") for keys in (1, 1_000)),
     }
     for row in rows.values():
         assert row["ours"] > 0
@@ -94,7 +96,7 @@ async def test_gate_beside_the_limits() -> None:
         assert rows[name]["limit"] > 0
         assert rows[name]["beside"].keys() == {"incrby", "script_single"}
         assert "goal" not in rows[name]  # it is over a peer
-    assert rows["gate.flat"]["full_us"].keys() == {"10", "100"}
+    assert rows["gate.flat"]["pair_us"].keys() == {"10", "100"}
 
 
 @pytest.mark.parametrize(
