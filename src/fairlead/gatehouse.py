@@ -157,7 +157,7 @@ class GateRooms:
         )
         self.switched = PostgresSwitchStore(database)
         self.switches = Switches(self.switched, self.house.gate.stand_alone, clock=clock, emit=emit)
-        self._make_ways_in(Plans(profile), settings.prefix, clock, emit)
+        self._make_ways_in(Plans(profile), settings.prefix, clock, draw, emit)
         # Without a Redis there is none to look for.
         self._services = [
             *self.house.services()[: None if url else 1],
@@ -168,7 +168,7 @@ class GateRooms:
         self._running: list[asyncio.Task[None]] = []
         self._opening: asyncio.Task[None] | None = None
 
-    def _make_ways_in(self, plans: Plans, prefix: str, clock: Clock, emit: Emit) -> None:
+    def _make_ways_in(self, plans: Plans, prefix: str, clock: Clock, draw: Draw, emit: Emit) -> None:
         house, notes, url = self.house, self._notes, self._url
         self.entrance = Entrance(
             notes.connection,
@@ -178,6 +178,7 @@ class GateRooms:
             self._notebook,
             ready=self.ready,
             clock=clock,
+            draw=draw,
             emit=emit,
         )
         self.bulks = Bulks(

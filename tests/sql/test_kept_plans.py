@@ -20,6 +20,7 @@ pytestmark = pytest.mark.slow
 
 JOBS, TENANTS, FEW = 4_000, 100, 10
 WORDS = {"queues": ["default"], "kinds": [], "providers": []}
+GROUP = {"tenant_id": "acme", "key": "shopify/default"}
 Values = Callable[[UUID, list[UUID]], dict[str, object]]
 HOT: dict[str, Values] = {
     "job_claim": lambda s, ids: WORDS | {"session_id": s, "demand": FEW, "lease_seed": 7, "wake": True},
@@ -31,6 +32,7 @@ HOT: dict[str, Values] = {
         "delays_s": [1.0] * len(ids),
         "failures": [None] * len(ids),
         "streaks": [None] * len(ids),
+        "call_waited_s": [1.0] * len(ids),
     },
     "job_enqueue_one": lambda s, ids: one_job_values(new_job()) | {"notify": False},
     "job_enqueue_plain": lambda s, ids: plain_job_columns([new_job(), new_job()]) | {"notify": False},
@@ -57,12 +59,34 @@ async def test_a_plan_made_while_the_tables_were_empty_reads_no_full_one_whole(
         assert await scanned(connection, name, HOT[name](session_id, ids)) == {}
 
 
+async def test_holding_a_group_reads_its_lanes_only(database: Database) -> None:
+    async with database._lent() as connection:
+        held = {"rate_hold": {"for_s": 60.0, "reason": "rate"}, "lane_in_scope": {"scope": "group"}}
+        for name, values in (held | {"lane_hold": {"lane_ids": []}}).items():
+            await touched(connection, name, GROUP | values)
+        await waiting_jobs(database, JOBS, TENANTS)
+        lane_ids = [row["lane_id"] for row in await rows(database, f"SELECT lane_id FROM lane LIMIT {FEW}")]
+        for name, values in (held | {"lane_hold": {"lane_ids": lane_ids}}).items():
+            read = await touched(connection, name, GROUP | values)
+            assert read["lane"]["rows"] <= 3 * len(lane_ids), name
+            assert read["job"]["rows"] == 0, name
+
+
 async def scanned(connection: Connection, name: str, values: dict[str, object]) -> dict[str, int]:
     """Which of the large tables *name* reads from end to end, on this connection."""
+    read = await touched(connection, name, values)
+    return {table: read[table]["seq_scan"] for table in ("job", "lane") if read[table]["seq_scan"]}
+
+
+async def touched(connection: Connection, name: str, values: dict[str, object]) -> dict[str, dict[str, int]]:
+    """Rows read and whole reads of each table by *name*, on this connection."""
     made = statement(name)
     await connection.execute("BEGIN")
-    before = {row["table"]: row["seq_scan"] for row in await connection.fetch(TOUCHED)}
+    before = {row["table"]: row for row in await connection.fetch(TOUCHED)}
     await connection.fetch(made.text, *made.args(**values))
-    after = {row["table"]: row["seq_scan"] for row in await connection.fetch(TOUCHED)}
+    after = {row["table"]: row for row in await connection.fetch(TOUCHED)}
     await connection.execute("COMMIT")
-    return {table: after[table] for table in ("job", "lane") if after[table] > before[table]}
+    return {
+        table: {what: after[table][what] - before[table][what] for what in ("rows", "seq_scan")}
+        for table in after
+    }

@@ -174,7 +174,12 @@ async def test_outcomes_are_written_by_the_primary_key(full: Database) -> None:
     failures = ['{"category": "transient_server", "code": "c", "reason": "r"}'] * BATCH
     for name, values in {
         "job_complete": {"results": None},
-        "job_reschedule": {"delays_s": [1.0] * BATCH, "failures": nothing, "streaks": nothing},
+        "job_reschedule": {
+            "delays_s": [1.0] * BATCH,
+            "failures": nothing,
+            "streaks": nothing,
+            "call_waited_s": [1.0] * BATCH,
+        },
         "job_cancel_running": {"results": nothing},
         "job_discard": {
             "dead_letter_ids": ids(),

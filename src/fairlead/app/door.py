@@ -131,6 +131,7 @@ class Fairlead(Declaring):
         cost: float | None = None,
         wait_s: float | None = None,
         host: str = "",
+        retry: bool | None = None,
     ) -> AbstractAsyncContextManager[Passage]:
         """Leave to make one call within every limit of a connection, for as long as the block lasts.
 
@@ -139,11 +140,13 @@ class Fairlead(Declaring):
                 passage.heard(Reply(response.status, headers, body))
 
         *api*: which of the provider's APIs (default its usual one). *cost*: units of its limit (default 1).
-        *wait_s*: how long it may wait here, default 2. Raises GateClosed with ``retry_after_s``; a job that
+        *wait_s*: how long it may wait here, default 2. *retry*: whether the call was tried before (default:
+        as the job was, of which it is a part); at most a fifth of a connection's calls in flight are
+        retries, but three always may be. Raises GateClosed with ``retry_after_s``; a job that
         lets it pass goes back into its place until its turn, and burns no attempt. SlotLost ends a block
         whose slot was lost. NotFound where there is no such connection.
         """
-        wish = CallWish(ConnectionKey(tenant, provider, bucket), api, host, cost, None, wait_s)
+        wish = CallWish(ConnectionKey(tenant, provider, bucket), api, host, cost, None, wait_s, retry=retry)
         return self.runtime.gate.entrance.enter(wish)
 
     def bulk(

@@ -13,6 +13,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -96,16 +97,20 @@ class Executor:
         """What to write for *job* after running it once. Raises nothing but cancellation from outside."""
         started = self._clock.monotonic()
         handler = self._handlers.get(job.kind)
+        waiting_s = None if job.call_waited_s is None else started - job.call_waited_s
+        context = JobContext(job, _remaining(self._clock, handler, end_by), waiting_s)
         if handler is None:  # another version of the program knows it: give it back, and burn nothing
             answer: asked.Outcome = asked.Snooze(UNKNOWN_KIND_SNOOZE_S, f"no handler for kind {job.kind!r}")
         else:
             end = end_by()
             left_s = None if end is None else end - started
-            answer = budget_snooze(left_s, handler.timeout_s) or await self._attempt(handler, job, end_by)
+            answer = budget_snooze(left_s, handler.timeout_s) or await self._attempt(handler, context)
         if type(answer) is asked.Snooze and answer.in_place:  # type: what a handler gave may lie
             answer = await self._holds.held(job, answer)
         ran_s = self._clock.monotonic() - started
         outcome = self._decide(job, handler, answer, ran_s)
+        if isinstance(outcome, Rescheduled) and context.call_waits_since_s is not None:
+            outcome = replace(outcome, call_waited_s=started + ran_s - context.call_waits_since_s)
         self._emit(_finished(job, outcome, ran_s))
         return outcome
 
@@ -119,13 +124,12 @@ class Executor:
 
     # ---- one attempt ---------------------------------------------------------------------------
 
-    async def _attempt(self, handler: Handler, job: Job, end_by: EndBy) -> asked.Outcome:
+    async def _attempt(self, handler: Handler, context: JobContext) -> asked.Outcome:
         started = self._clock.monotonic()
         limit = TimeLimit(self._clock, handler.timeout_s)
-        context = JobContext(job, lambda: _earliest(started + handler.timeout_s, end_by()) - self._now())
         answer = await self._tried(handler, context, limit, started)
         for asked_pause in context.pauses:  # before the outcome: what comes next of the group meets the pause
-            await self._hold_back(job, asked_pause)
+            await self._hold_back(context.job, asked_pause)
         return answer
 
     async def _tried(
@@ -234,8 +238,15 @@ class Executor:
         )
 
 
-def _earliest(one: float, other: float | None) -> float:
-    return one if other is None else min(one, other)
+def _remaining(clock: Clock, handler: Handler | None, end_by: EndBy) -> Callable[[], float]:
+    """How long a run that begins now may go on, asked anew each time."""
+    timed_out = clock.monotonic() + (handler.timeout_s if handler else 0.0)
+
+    def remaining_s() -> float:
+        ended = end_by()
+        return (timed_out if ended is None else min(timed_out, ended)) - clock.monotonic()
+
+    return remaining_s
 
 
 def _cancelled_from_outside() -> bool:

@@ -42,10 +42,14 @@ class JobContext:
     may be used from a thread, too, where plain functions run.
     """
 
-    __slots__ = ("_asked", "_pauses", "_remaining_s", "job")
+    __slots__ = ("_asked", "_pauses", "_remaining_s", "call_waits_since_s", "job")
 
-    def __init__(self, job: Job, remaining_s: Callable[[], float]) -> None:
+    def __init__(
+        self, job: Job, remaining_s: Callable[[], float], call_waits_since_s: float | None = None
+    ) -> None:
         self.job = job
+        self.call_waits_since_s = call_waits_since_s
+        """Since when a call of the job waits for a slot, over all its runs, on the monotonic clock (R26)."""
         self._remaining_s = remaining_s
         self._asked: Snooze | Cancel | None = None
         self._pauses: dict[Scope | None, AskedPause] = {}

@@ -370,4 +370,4 @@ async def _raised(failure: asyncio.Future[None]) -> None:
 
 def _handed_back(job: Job) -> Rescheduled:
     """Available again at once, as if it had not been claimed."""
-    return Rescheduled(job.job_id, job.lease_id, 0.0)
+    return Rescheduled(job.job_id, job.lease_id, 0.0, call_waited_s=job.call_waited_s)

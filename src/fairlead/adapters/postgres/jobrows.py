@@ -137,6 +137,7 @@ def rescheduled_columns(outcomes: Sequence[Rescheduled]) -> dict[str, list[Any]]
         "delays_s": [None if o.delay_s is None else min(o.delay_s, LONGEST_DELAY_S) for o in outcomes],
         "failures": [None if o.failure is None else failure_text(o.failure) for o in outcomes],
         "streaks": [None if o.failure is None else tamed(dict(o.streaks)) for o in outcomes],
+        "call_waited_s": [o.call_waited_s for o in outcomes],
     }
 
 

@@ -8,10 +8,10 @@ worker is free for others.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 
-from fairlead.clock import Clock
+from fairlead.clock import Clock, Draw
 from fairlead.engine.events import GateWouldRefuse, TenantRapid
 from fairlead.engine.gate.admission import Admissions, Entry, Passage
 from fairlead.engine.gate.notebook import Notebook
@@ -24,6 +24,7 @@ from fairlead.errors import GateClosed, NotFound
 from fairlead.events import Emit
 from fairlead.policy.gate.limit import Plan
 from fairlead.policy.gate.rapid import RapidRequests
+from fairlead.policy.gate.retries import RetryBudget
 from fairlead.policy.job import Priority
 
 INLINE_WAIT_S = 2.0
@@ -31,10 +32,14 @@ INLINE_WAIT_S = 2.0
 BOOK_AHEAD_S = 900.0
 """How far ahead a job takes a turn, to come back for it."""
 CALL_S = 60.0
+RETRY_AGAIN_S = 1.0
+"""When a retry that its budget refused is to come back, at the earliest; twice that at the latest."""
 KNOWN_S = 5.0
 """How long this process goes by what it knows of a connection."""
 _MOST_KNOWN = 50_000
 _MASK = (1 << 63) - 1
+_WAITED_FOR = ("slot", "quota")
+"""Reasons of a refusal that put a call in line: a rate gives each its turn instead."""
 _CLASS = {Priority.CRITICAL: 1, Priority.URGENT: 1, Priority.NORMAL: 2, Priority.LOW: 3}
 
 ReadConnection = Callable[[ConnectionKey], Awaitable[Connection | None]]
@@ -52,6 +57,8 @@ class CallWish:
     class_number: int | None = None
     wait_s: float | None = None
     call_s: float = CALL_S
+    retry: bool | None = None
+    """Whether the call was tried before; None: as the job was, of which it is a part."""
 
 
 class Entrance:
@@ -67,6 +74,7 @@ class Entrance:
         *,
         ready: Callable[[], Awaitable[None]],
         clock: Clock,
+        draw: Draw,
         emit: Emit,
     ) -> None:
         self._read = read
@@ -76,8 +84,10 @@ class Entrance:
         self._notebook = notebook
         self._ready = ready
         self._clock = clock
+        self._draw = draw
         self._emit = emit
         self._rapid = RapidRequests()
+        self._retries = RetryBudget()
         self._known: dict[ConnectionKey, tuple[float, Connection]] = {}
 
     @asynccontextmanager
@@ -92,34 +102,35 @@ class Entrance:
         call = self._plans.of(connection, wish.api, wish.host)
         entry = self._entry(wish, call)
         if self._switches.lets_by(wish.key):
-            yield _unlimited(entry, call)
+            with self._retries.calling(wish.key):
+                yield _unlimited(entry, call)
             return
-        now_s = self._clock.monotonic()
-        throttled_s = self._rapid.throttled_s(entry.tenant, now_s)
-        if throttled_s is not None and not call.observe:
-            raise _too_rapid(entry, throttled_s)
-        entered = False
-        try:
-            async with self._admissions.enter(entry) as passage:
-                entered, passage.dialect = True, call.dialect
-                self._check_again(wish.key, passage)
-                try:
-                    yield passage
-                finally:
-                    self._notebook.heard(connection, call.plan, passage.observed)
-                return
-        except GateClosed as refused:
-            if entered:  # the caller's own, of another call
-                raise
-            self._count(entry)
-            if not call.observe:
-                raise
-            self._emit(
-                GateWouldRefuse(
-                    entry.tenant, entry.provider, refused.reason or "unknown", refused.retry_after_s
-                )
-            )
-        yield _unlimited(entry, call)
+        retry = _is_retry(wish)
+        self._check(wish.key, entry, call, retry=retry)
+        entered, began_s = False, self._clock.monotonic()
+        with self._retries.retrying(wish.key) if retry else nullcontext():
+            try:
+                async with self._admissions.enter(entry) as passage:
+                    entered, passage.dialect = True, call.dialect
+                    self._check_again(wish.key, passage)
+                    _note_wait(None)
+                    try:
+                        with self._retries.calling(wish.key):
+                            yield passage
+                    finally:
+                        self._notebook.heard(connection, call.plan, passage.observed)
+                    return
+            except GateClosed as refused:
+                if entered:  # the caller's own, of another call
+                    raise
+                if refused.reason in _WAITED_FOR:
+                    _note_wait(began_s)
+                self._count(entry)
+                if not call.observe:
+                    raise
+                self._emit_observed(entry, refused)
+            with self._retries.calling(wish.key):
+                yield _unlimited(entry, call)
 
     async def plan(self, key: ConnectionKey, api: str | None = None, host: str = "") -> CallPlan:
         """The limits of such a call. NotFound where there is no such connection."""
@@ -132,6 +143,21 @@ class Entrance:
         except GateClosed:
             passage.unsent()
             raise
+
+    def _check(self, key: ConnectionKey, entry: Entry, call: CallPlan, *, retry: bool) -> None:
+        """GateClosed where there is no need to ask anybody."""
+        throttled_s = self._rapid.throttled_s(entry.tenant, self._clock.monotonic())
+        if throttled_s is not None and not call.observe:
+            raise _too_rapid(entry, throttled_s)
+        if retry and not self._retries.may_retry(key):
+            refused = _too_many_retries(entry, RETRY_AGAIN_S * (1 + self._draw()))
+            if not call.observe:
+                raise refused
+            self._emit_observed(entry, refused)
+
+    def _emit_observed(self, entry: Entry, refused: GateClosed) -> None:
+        reason = refused.reason or "unknown"
+        self._emit(GateWouldRefuse(entry.tenant, entry.provider, reason, refused.retry_after_s))
 
     def _count(self, entry: Entry) -> None:
         if self._rapid.refused(entry.tenant, self._clock.monotonic()):
@@ -150,10 +176,11 @@ class Entrance:
         )
         if context is None:
             return entry
-        job = context.job
+        job, since_s = context.job, context.call_waits_since_s
         return replace(
             entry,
             job=str(job.job_id),
+            since_s=0.0 if since_s is None else self._clock.monotonic() - since_s,
             class_number=wish.class_number or _CLASS[Priority(job.priority)],
             wait_s=min(entry.wait_s, context.remaining_s),
             book_s=BOOK_AHEAD_S,
@@ -181,6 +208,18 @@ class Entrance:
         return found
 
 
+def _is_retry(wish: CallWish) -> bool:
+    context = current_job.get()
+    return wish.retry if wish.retry is not None else context is not None and context.attempt > 1
+
+
+def _note_wait(began_s: float | None) -> None:
+    """In a job: a call waits since *began_s*, or since an earlier refusal; None: it waits no more."""
+    context = current_job.get()
+    if context is not None and (began_s is None or context.call_waits_since_s is None):
+        context.call_waits_since_s = began_s
+
+
 def _unlimited(entry: Entry, call: CallPlan) -> Passage:
     """A passage that holds nothing."""
     nothing = Admitted(Plan(entry.plan.domain), None, 0, False, (), ())
@@ -195,4 +234,15 @@ def _too_rapid(entry: Entry, wait_s: float) -> GateClosed:
         retry_after_s=wait_s,
         reason="rapid",
         hint="wait for retry_after_s before asking again",
+    )
+
+
+def _too_many_retries(entry: Entry, wait_s: float) -> GateClosed:
+    return GateClosed(
+        "too many of the connection's calls are retries already",
+        tenant=entry.tenant,
+        provider=entry.provider,
+        retry_after_s=wait_s,
+        reason="retries",
+        hint="wait for retry_after_s; a fifth of the calls in flight may be retries, and three always may",
     )

@@ -61,6 +61,7 @@ class Job:
     replay_of: UUID | None
     created_at: datetime
     waited_s: float  # from due to claimed
+    call_waited_s: float | None = None  # since a call was refused a slot, over all runs; None: none was (R26)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class Rescheduled:
     """Available again after *delay_s*; None: as due as it was, in its old place.
 
     With *failure* an attempt was burnt and *streaks* is the new count; without one (snooze, drain)
-    the attempt is handed back.
+    the attempt is handed back. *call_waited_s*: how long a call of it has waited for a slot; None: none does.
     """
 
     job_id: UUID
@@ -107,6 +108,7 @@ class Rescheduled:
     delay_s: float | None
     failure: FailureRecord | None = None
     streaks: Mapping[str, int] = field(default_factory=dict)
+    call_waited_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

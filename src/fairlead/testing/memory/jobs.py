@@ -122,7 +122,12 @@ class MemoryJobStore(MemoryStore):
             replay_of=row.replay_of,
             created_at=row.created_at,
             waited_s=(self.database.now - row.run_at).total_seconds(),
+            call_waited_s=self._call_waited_s(row),
         )
+
+    def _call_waited_s(self, row: JobRow) -> float | None:
+        since = row.call_waits_since
+        return None if since is None else (self.database.now - since).total_seconds()
 
     # ---- outcomes ------------------------------------------------------------------------------
 
@@ -156,6 +161,9 @@ class MemoryJobStore(MemoryStore):
         now = self.database.now
         if row.started_at is not None:  # any end without a crash clears the count (R3)
             row.crash_count = 0
+        if isinstance(outcome, Rescheduled):
+            waited_s = outcome.call_waited_s
+            row.call_waits_since = None if waited_s is None else now - seconds(waited_s)
         match outcome:
             case Completed():
                 row.result = outcome.result

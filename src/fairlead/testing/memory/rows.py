@@ -44,6 +44,7 @@ class JobRow:
     streaks: dict[str, int] = field(default_factory=dict)
     failures: list[dict[str, Json]] = field(default_factory=list)
     result: Json = None
+    call_waits_since: datetime | None = None
 
     def end(self, state: JobState, now: datetime) -> None:
         """Reach a final state."""

@@ -1,0 +1,97 @@
+"""The way into the gate of one process, by connection, on a clock of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, cast
+from uuid import UUID
+
+from fairlead.adapters.local.gate import LocalGate
+from fairlead.engine.gate.admission import Admissions
+from fairlead.engine.gate.entrance import CallWish, Entrance
+from fairlead.engine.gate.keeper import Keeper
+from fairlead.engine.gate.plans import Plans
+from fairlead.engine.gate.switches import Switches
+from fairlead.engine.ports import Connection, ConnectionKey
+from fairlead.engine.ports.switches import SwitchStore
+from fairlead.policy.gate.limit import MICRO
+from fairlead.policy.profile_load import load_profiles
+from fairlead.testing.clock import ManualClock
+from tests.support.engine import IDS, Recorder, half
+
+PROFILES = load_profiles([])
+BEAT_S = 10.0
+_NOBODY_LOOKS = cast(SwitchStore, None)
+
+
+async def _stand_alone(why: str | None) -> None:
+    raise AssertionError
+
+
+@dataclass
+class Way:
+    """One connection of *provider*, with *settings*, and who calls it."""
+
+    provider: str = "stripe"
+    settings: dict[str, Any] = field(default_factory=dict)
+    clock: ManualClock = field(default_factory=lambda: ManualClock(start=1_000_000.0))
+    told: Recorder = field(default_factory=Recorder)
+
+    def __post_init__(self) -> None:
+        self.key = ConnectionKey("acme", self.provider)
+        clock = self.clock
+        gate = LocalGate(lambda: round(clock.monotonic() * MICRO))
+        self.keeper = Keeper(gate, clock=clock, draw=half, emit=self.told)
+        admissions = Admissions(gate, self.keeper, process="p1", clock=clock, draw=half, ids=IDS)
+        plans = Plans(lambda provider, variant: PROFILES[provider])
+        self.entrance = Entrance(
+            self._read,
+            plans,
+            admissions,
+            Switches(_NOBODY_LOOKS, _stand_alone, clock=clock, emit=self.told),
+            ready=self._ready,
+            clock=clock,
+            draw=half,
+            emit=self.told,
+        )
+        self._listening = False
+
+    async def _ready(self) -> None:
+        if not self._listening:
+            self._listening = True
+            await self.keeper.listen()
+
+    async def _read(self, key: ConnectionKey) -> Connection:
+        return Connection(UUID(int=1), key, None, "account", "client", {}, self.settings)
+
+    def wish(self, **fields: Any) -> CallWish:
+        """A call of the connection."""
+        return CallWish(self.key, **fields)
+
+    async def call(self, until: asyncio.Event | None = None, **fields: Any) -> None:
+        """A call that goes on until *until*, or is over at once."""
+        async with self.entrance.enter(self.wish(**fields)):
+            if until is not None:
+                await until.wait()
+
+    async def pass_time(self, delay_s: float) -> None:
+        """Time goes by, while slots are kept."""
+        while delay_s > 0:
+            await self.clock.advance(min(delay_s, BEAT_S))
+            await self.keeper.beat()
+            delay_s -= BEAT_S
+
+
+async def settled(done: Callable[[], bool] = lambda: False) -> None:
+    """Let every task go as far as it can."""
+    for _ in range(200):
+        if done():
+            return
+        await asyncio.sleep(0)
+
+
+def begun(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """*work* as a task."""
+    return asyncio.create_task(work)

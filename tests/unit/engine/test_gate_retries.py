@@ -1,0 +1,137 @@
+"""Retries never become the load: a fifth of the calls in flight, and three always (G7)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fairlead.engine.events import GateWouldRefuse
+from fairlead.engine.executor import Executor
+from fairlead.engine.handler import Handler, JobContext
+from fairlead.engine.ports import Rescheduled
+from fairlead.errors import GateClosed
+from tests.support.engine import IDS, a_job, half
+from tests.support.entrances import Way, begun, settled
+
+WIDE = {"calls": {"requests": {"capacity": 10_000.0, "per_s": 10_000.0}}}
+CALL_S = 5.0
+
+
+class Storm:
+    """Calls that all fail, and are all tried again."""
+
+    def __init__(self, **settings: object) -> None:
+        self.way = Way(settings=WIDE | settings)
+        self.calls = self.retries = self.most_retries = self.done = 0
+
+    async def first(self, until: asyncio.Event) -> None:
+        """A call that fails at once with all others, and is tried until it is let through."""
+        await self.way.call(until)
+        while True:
+            try:
+                await self.again()
+            except GateClosed as refused:
+                await self.way.clock.sleep(refused.retry_after_s or 0.0)
+            else:
+                return
+
+    async def again(self) -> None:
+        async with self.way.entrance.enter(self.way.wish(retry=True)):
+            self.retries += 1
+            self.most_retries = max(self.most_retries, self.retries)
+            await self.way.clock.sleep(CALL_S)
+            self.retries -= 1
+            self.done += 1
+
+
+async def test_100_calls_fail_at_once_and_all_retry_three_at_a_time() -> None:
+    storm, fail = Storm(), asyncio.Event()
+    calls = [begun(storm.first(fail)) for _ in range(100)]
+    await settled()
+    fail.set()
+    while storm.done < 100:
+        await storm.way.clock.advance(1)
+    assert storm.most_retries == 3
+    await asyncio.gather(*calls)
+
+
+async def test_beside_200_calls_in_flight_50_are_retries() -> None:
+    """A fifth of all: of 250 calls 50."""
+    storm, fail, end = Storm(), asyncio.Event(), asyncio.Event()
+    others = [begun(storm.way.call(end)) for _ in range(200)]
+    calls = [begun(storm.first(fail)) for _ in range(100)]
+    await settled()
+    fail.set()
+    while storm.done < 100:
+        await storm.way.clock.advance(1)
+    assert storm.most_retries == 50
+    end.set()
+    await asyncio.gather(*calls, *others)
+
+
+async def test_first_attempts_are_never_refused_for_it() -> None:
+    storm, until = Storm(), asyncio.Event()
+    retries = [begun(storm.again()) for _ in range(3)]
+    await settled()
+    with pytest.raises(GateClosed, match=r"acme.*stripe.*hint: wait") as refused:
+        await storm.way.call(retry=True)
+    assert (refused.value.reason, refused.value.retry_after_s) == ("retries", 1.5)
+    until.set()
+    await storm.way.call(until)
+    await storm.way.clock.advance(CALL_S)
+    await asyncio.gather(*retries)
+    retry = begun(storm.again())
+    await storm.way.clock.advance(CALL_S)
+    await retry
+
+
+async def test_retries_that_stand_in_line_count() -> None:
+    """Else those that wait for a slot would all be let through together."""
+    storm, until = Storm(concurrency_limit=1), asyncio.Event()
+    holder = begun(storm.way.call(until))
+    await settled()
+    waiting = [begun(storm.way.call(retry=True, wait_s=60.0)) for _ in range(3)]
+    await settled()
+    with pytest.raises(GateClosed) as refused:
+        await storm.way.call(retry=True, wait_s=0.0)
+    assert refused.value.reason == "retries"
+    waiting[0].cancel()
+    await settled(waiting[0].done)
+    waiting[0] = begun(storm.way.call(retry=True, wait_s=60.0))
+    await settled()
+    until.set()
+    await asyncio.gather(holder, *waiting)
+
+
+async def test_who_only_observes_is_told_and_not_refused() -> None:
+    storm = Storm(observe=True)
+    retries = [begun(storm.again()) for _ in range(5)]
+    await settled()
+    assert storm.retries == 5
+    told = storm.way.told.of(GateWouldRefuse)
+    assert [(event.reason, event.retry_after_s) for event in told] == [("retries", 1.5)] * 2
+    await storm.way.clock.advance(CALL_S)
+    await asyncio.gather(*retries)
+
+
+@pytest.mark.parametrize(("attempt", "refused"), [(1, False), (2, True)])
+async def test_a_job_s_later_attempts_are_retries(attempt: int, refused: bool) -> None:
+    """Such a job keeps its place and burns no attempt."""
+    storm = Storm()
+
+    async def work(context: JobContext) -> None:
+        await storm.way.call()
+
+    executor = Executor(
+        [Handler("work", work)], clock=storm.way.clock, draw=half, ids=IDS, emit=storm.way.told
+    )
+    retries = [begun(storm.again()) for _ in range(3)]
+    await settled()
+    job = a_job(attempt=attempt, provider="stripe", group_key="stripe/default")
+    outcome = await executor.run(job)
+    assert isinstance(outcome, Rescheduled) is refused
+    if isinstance(outcome, Rescheduled):
+        assert outcome.failure is None
+    await storm.way.clock.advance(CALL_S)
+    await asyncio.gather(*retries)
