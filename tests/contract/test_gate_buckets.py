@@ -204,6 +204,7 @@ async def test_what_was_not_used_is_given_back(timed: Timed) -> None:
 
 
 async def test_502_points_asked_498_available_50_a_second_80_ms(timed: Timed) -> None:
+    """502 points asked, 498 available, 50/s: 80 ms."""
     points = plan(BucketLimit("b", 1000, 50))
     call = await timed.admitted(Ask(points, (502.0,)))
     await finish(timed, call, Observation(left=498.0, capacity=1000.0, per_s=50.0))
@@ -253,12 +254,14 @@ async def test_more_capacity_gives_nothing_at_once_and_less_takes_at_once(timed:
     assert await left(timed, plan(BucketLimit("c", 7, 0.001, version=2))) == 3
 
 
-async def test_retry_after_120_120_s_then_at_the_rate_without_a_burst(timed: Timed) -> None:
+@pytest.mark.parametrize("wait_s", [120.0, 2.0])
+async def test_retry_after_then_at_the_rate_without_a_burst(timed: Timed, wait_s: float) -> None:
+    """Retry-After 120: 120 s; 2: ~2,000 ms. And then the next token."""
     limit = plan(BucketLimit("b", 40, 2))
     call = await timed.admitted(Ask(limit))
-    await finish(timed, call, Observation(wait_s=120.0))
-    assert await timed.admit(Ask(limit)) == GateRefusal(RefusedBy.BUCKET, 120.5, 0)
-    timed.tick(120)
+    await finish(timed, call, Observation(wait_s=wait_s))
+    assert await timed.admit(Ask(limit)) == GateRefusal(RefusedBy.BUCKET, wait_s + 0.5, 0)
+    timed.tick(wait_s)
     assert await timed.admit(Ask(limit)) == GateRefusal(RefusedBy.BUCKET, 0.5, 0)
     timed.tick(0.5)
     assert await left(timed, limit) == 1

@@ -79,6 +79,7 @@ async def test_asked_again_after_a_lost_reply_it_is_one_lease(timed: Timed) -> N
 
 
 async def test_an_orphan_is_gone_at_the_end_of_its_lease_and_its_waiter_is_served(timed: Timed) -> None:
+    """An orphan is gone at lease + 1 s, and its waiter is served: here at its end, to who asks then."""
     limit = pool(1, lease_s=30)
     await timed.admitted(ask(limit))
     waiter = ask(limit, wait_s=60)

@@ -15,6 +15,7 @@ import pytest
 from redis.exceptions import RedisError
 
 from fairlead.policy.gate.limit import BucketLimit
+from tests.faults.support.faultproxy import FaultProxy, tcp_proxy
 from tests.faults.support.fleet import BOTH, RATE, Fleet, fleet_at
 from tests.faults.support.nursery import Nursery
 from tests.faults.support.report import Figures, quantiles, sized
@@ -28,6 +29,7 @@ STALL_S = sized(2.2, 10.0)  # longer than a lease and its notice: the shares cou
 WAYS = sized(("frozen",), ("pause", "asleep", "frozen"))
 PEAK_CALLS = 30
 ABLATION_STALLS = 4  # at most; the first mostly does
+LATENCIES_S = (0.005, 0.05, 0.3, 3.0)
 RESUME_BOUND_S = 5.0
 OVERLAP_S = 0.5  # R27: at each stall, while some are back already and some are not
 
@@ -76,6 +78,38 @@ async def test_E23_redis_stalls(nursery: Nursery, tmp_path: Path) -> None:
             figures.holds(max(bursts) <= most, f"{max(bursts)} calls in the first second")
             await fleet.note_free()
             await fleet.note_log()
+    figures.conclude()
+
+
+def _take(wire: FaultProxy, latency_s: float) -> float:
+    """From the moment given on an answer takes so long."""
+    wire.delay_s = lambda: latency_s / 2  # there, and back again
+    return time.monotonic()
+
+
+async def test_redis_latency_rising_5_ms_3_s_degraded_no_failed_job_back_by_itself(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    figures = Figures("E23_latency")
+    with own_valkey() as valkey:
+        async with (
+            tcp_proxy(valkey.url) as (wire, url),
+            fleet_at(nursery, url, tmp_path, figures, plan=BOTH) as fleet,
+        ):
+            await fleet.all_born(PROCESSES)
+            for latency_s in LATENCIES_S:
+                rising_s = _take(wire, latency_s)
+                await fleet.served(len(fleet.upstream.calls) + PEAK_CALLS)
+            noticed_s = await fleet.all_away(rising_s)
+            await fleet.served(len(fleet.upstream.calls) + PEAK_CALLS)
+            resumed_s = await fleet.back(_take(wire, LATENCIES_S[0]))
+            await fleet.rest()
+            counts = fleet.note_callers()
+            fleet.note_upstream()
+            await fleet.note_free()
+    figures.note(noticed_s=round(noticed_s, 3), resume_s=round(resumed_s, 3))
+    figures.zero(refused=sum(figures.counters["closed"].values()), lost=counts["slot_lost"])
+    figures.holds(resumed_s <= RESUME_BOUND_S, f"resumed after {resumed_s:.2f} s")
     figures.conclude()
 
 

@@ -64,7 +64,8 @@ class Way:
             await self.keeper.listen()
 
     async def _read(self, key: ConnectionKey) -> Connection:
-        return Connection(UUID(int=1), key, None, "account", "client", {}, self.settings)
+        number = int.from_bytes(key.tenant.encode()[:8])
+        return Connection(UUID(int=number), key, None, f"{key.tenant}-1", "client", {}, self.settings)
 
     def wish(self, **fields: Any) -> CallWish:
         """A call of the connection."""

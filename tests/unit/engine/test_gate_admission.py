@@ -12,10 +12,11 @@ import pytest
 from fairlead.adapters.local.gate import LocalGate
 from fairlead.engine.gate.admission import Admissions, Entry
 from fairlead.engine.gate.keeper import Keeper
-from fairlead.engine.ports.gate import Observation
+from fairlead.engine.ports.gate import Admitted, Ask, Observation
 from fairlead.errors import GateClosed, SlotLost
 from fairlead.policy.gate.breaker import Health
 from fairlead.policy.gate.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan, PoolLimit
+from fairlead.policy.gate.pool import Holder
 from fairlead.testing.clock import ManualClock
 
 DOMAIN = Domain(("tenant", "acme"))
@@ -187,6 +188,19 @@ async def test_a_call_whose_slot_is_lost_is_ended(world: World) -> None:
     with pytest.raises(SlotLost, match="hint: "):
         await call
     assert not call.cancelled()
+
+
+async def test_an_orphan_is_gone_at_lease_1_s_and_its_waiter_is_served(world: World) -> None:
+    """Nobody gives its slot back and no hint comes: who waits asks again within a second."""
+    plan = Plan(DOMAIN, pool=PoolLimit("p", 1, lease_s=30))
+    orphan = Ask(plan, holder=Holder(1_000, "dead"))
+    assert isinstance(await world.gate.admit(orphan), Admitted)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(world.stay("waiter", world.entry(plan, wait_s=60)))
+        await world.clock.advance(29.9)
+        assert world.inside == []
+        await world.clock.advance(1.1)
+        assert world.inside == ["waiter"]
 
 
 async def test_no_wait_begins_that_cannot_end_in_time(world: World) -> None:

@@ -1,0 +1,72 @@
+"""Jobs that an open breaker sends back, through the queue (G6)."""
+
+from __future__ import annotations
+
+from fairlead.engine.executor import Executor
+from fairlead.engine.handler import Handler, JobContext
+from fairlead.engine.ports import Rescheduled
+from fairlead.policy.gate.breaker import Health
+from tests.contract.stores import ANY, Stores, a_session
+from tests.support.engine import IDS, half, new_job
+from tests.support.entrances import Way
+
+QUEUED = {"a": 2, "b": 2, "urgent 1": 1, "c": 2, "urgent 2": 1}
+
+
+class Work:
+    """Jobs of one connection; *served* names those that had their call."""
+
+    def __init__(self, stores: Stores) -> None:
+        self.stores = stores
+        self.way = Way(settings={"breaker_failures": 2, "breaker_open_s": 60.0})
+        self.served: list[tuple[str, int, int]] = []
+        self.executor = Executor(
+            [Handler("work", self.work)],
+            clock=self.way.clock,
+            draw=half,
+            ids=IDS,
+            emit=self.way.told,
+            pauses=stores.lanes,
+        )
+
+    async def work(self, context: JobContext) -> None:
+        await self.call(Health.HEALTHY)
+        self.served.append((str(context.args["name"]), context.job.priority, context.attempt))
+
+    async def call(self, health: Health) -> None:
+        async with self.way.entrance.enter(self.way.wish(wait_s=0.0)) as passage:
+            passage.told(health)
+
+    async def enqueue(self) -> None:
+        for name, priority in QUEUED.items():
+            job = new_job(
+                args={"name": name}, priority=priority, provider="stripe", group_key="stripe/default"
+            )
+            await self.stores.jobs.enqueue([job])
+
+    async def pass_time(self, delay_s: float) -> None:
+        await self.stores.pass_time(delay_s)
+        await self.way.pass_time(delay_s)
+
+
+async def test_breaker_opens_queued_work_keeps_its_order_and_class(stores: Stores) -> None:
+    work, session_id = Work(stores), await a_session(stores, lease_s=100_000.0)
+    for _ in range(2):
+        await work.call(Health.UNHEALTHY)
+    await work.enqueue()
+    jobs = await stores.jobs.claim(ANY, 10, session_id)
+    outcomes = [await work.executor.run(job) for job in jobs]
+    assert outcomes == [Rescheduled(job.job_id, job.lease_id, None) for job in jobs]
+    await stores.jobs.acknowledge(outcomes)
+    assert await stores.jobs.claim(ANY, 10, session_id) == [], "its group waits for the breaker"
+    for _ in range(2 * len(QUEUED)):
+        await work.pass_time(61)
+        for job in await stores.jobs.claim(ANY, 1, session_id) + await stores.jobs.claim(ANY, 1, session_id):
+            await stores.jobs.acknowledge([await work.executor.run(job)])
+    assert work.served == [
+        ("urgent 1", 1, 1),
+        ("urgent 2", 1, 1),
+        ("a", 2, 1),
+        ("b", 2, 1),
+        ("c", 2, 1),
+    ]
