@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 from fairlead.engine.ports.gate import (
     Admitted,
@@ -25,14 +26,14 @@ DOMAIN = Domain(("tenant", "a"))
 _ids = count(1)
 
 
-def pool(capacity: int, **settings: object) -> PoolLimit:
-    return PoolLimit("p", capacity, **settings)  # type: ignore[arg-type]
+def pool(capacity: int, **settings: Any) -> PoolLimit:
+    return PoolLimit("p", capacity, **settings)
 
 
-def ask(limit: PoolLimit, *, number: int = 1, **settings: object) -> Ask:
+def ask(limit: PoolLimit, *, number: int = 1, **settings: Any) -> Ask:
     """One more asker."""
     holder = Holder(next(_ids), "process", "a", "job", number)
-    return Ask(Plan(DOMAIN, pool=limit), holder=holder, **settings)  # type: ignore[arg-type]
+    return Ask(Plan(DOMAIN, pool=limit), holder=holder, **settings)
 
 
 async def free(timed: Timed, limit: PoolLimit) -> int:
@@ -260,9 +261,9 @@ async def test_too_many_do_not_wait(timed: Timed) -> None:
 # ---- quota and size ---------------------------------------------------------------------------------
 
 
-def of_tenant(limit: PoolLimit, quota: QuotaLimit, **settings: object) -> Ask:
+def of_tenant(limit: PoolLimit, quota: QuotaLimit, **settings: Any) -> Ask:
     holder = Holder(next(_ids), "process", quota.key, "job", 1, quota)
-    return Ask(Plan(DOMAIN, pool=limit, quota=quota), holder=holder, **settings)  # type: ignore[arg-type]
+    return Ask(Plan(DOMAIN, pool=limit, quota=quota), holder=holder, **settings)
 
 
 async def test_quota_2_the_third_refused_released_granted(timed: Timed) -> None:

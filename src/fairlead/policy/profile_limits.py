@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fairlead.policy.feedback.dialect import DIALECTS
+from fairlead.policy.feedback.dialect import DialectName
 from fairlead.policy.gate.limit import MAX_BUCKETS, MAX_SLOTS, MAX_UNITS, BucketLimit, per_window
 from fairlead.policy.profile_parts import Flag, Key, Seconds, Table
 
@@ -103,7 +103,7 @@ class Limits(Table):
         description="What the vendor counts as one: each customer, each account, whoever uses it (all "
         "connections to it share its slots), or all that your app does. Default tenant.",
     )
-    dialect: Literal[tuple(DIALECTS)] = Field(  # type: ignore[valid-type]
+    dialect: DialectName = Field(
         default="standard", description="How its answers tell what is left. Default standard."
     )
     api: Key = Field(default="rest", description="The API that is meant where none is named. Default rest.")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import count
+from typing import Any
 
 import pytest
 
@@ -18,18 +17,10 @@ from fairlead.policy.gate.breaker import Health
 from fairlead.policy.gate.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan, PoolLimit
 from fairlead.policy.gate.pool import Holder
 from fairlead.testing.clock import ManualClock
+from tests.support.engine import IDS, half
+from tests.support.entrances import settled
 
 DOMAIN = Domain(("tenant", "acme"))
-
-
-class Counted:
-    """Ids that count."""
-
-    def __init__(self) -> None:
-        self._next = count(1)
-
-    def lease_id(self) -> int:
-        return next(self._next)
 
 
 @dataclass
@@ -40,8 +31,8 @@ class World:
     admissions: Admissions
     inside: list[str]
 
-    def entry(self, plan: Plan, **settings: object) -> Entry:
-        return Entry(plan, "acme", "shopify", **settings)  # type: ignore[arg-type]
+    def entry(self, plan: Plan, **settings: Any) -> Entry:
+        return Entry(plan, "acme", "shopify", **settings)
 
     async def stay(self, name: str, entry: Entry, until: asyncio.Event | None = None) -> None:
         """Go in, say so, and stay until told."""
@@ -64,19 +55,10 @@ class World:
 async def world() -> World:
     clock = ManualClock(start=1_800_000_000.0)
     gate = LocalGate(lambda: round(clock.monotonic() * MICRO))
-    keeper = Keeper(gate, clock=clock, draw=lambda: 0.5, emit=lambda event: None)
+    keeper = Keeper(gate, clock=clock, draw=half, emit=lambda event: None)
     await keeper.listen()
-    ids = Counted()
-    admissions = Admissions(gate, keeper, process="p1", clock=clock, draw=lambda: 0.5, ids=ids)  # type: ignore[arg-type]
+    admissions = Admissions(gate, keeper, process="p1", clock=clock, draw=half, ids=IDS)
     return World(clock, gate, keeper, admissions, [])
-
-
-async def settled(done: Callable[[], bool] = lambda: False) -> None:
-    """Let every task go as far as it can."""
-    for _ in range(50):
-        if done():
-            return
-        await asyncio.sleep(0)
 
 
 async def test_a_waiter_gets_the_slot_when_it_comes_free(world: World) -> None:

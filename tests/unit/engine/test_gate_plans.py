@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -15,8 +16,8 @@ from fairlead.policy.profile_load import load_profiles
 PROFILES = load_profiles([])
 
 
-def connection(provider: str, number: int = 1, **fields: object) -> Connection:
-    values = {
+def connection(provider: str, number: int = 1, **fields: Any) -> Connection:
+    values: dict[str, Any] = {
         "connection_id": UUID(int=number),
         "key": ConnectionKey("acme", provider),
         "variant": None,
@@ -26,7 +27,7 @@ def connection(provider: str, number: int = 1, **fields: object) -> Connection:
         "settings": {},
         **fields,
     }
-    return Connection(**values)  # type: ignore[arg-type]
+    return Connection(**values)
 
 
 @pytest.fixture

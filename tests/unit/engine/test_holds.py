@@ -8,7 +8,7 @@ from fairlead.engine.ports import Outcome, Rescheduled
 from fairlead.errors import GateClosed
 from fairlead.policy.lane import Scope
 from fairlead.testing.clock import ManualClock
-from tests.support.engine import a_job
+from tests.support.engine import IDS, a_job
 
 
 class Written:
@@ -36,7 +36,7 @@ class World:
             [Handler("work", self.run)],
             clock=self.clock,
             draw=lambda: 0.5,
-            ids=None,  # type: ignore[arg-type]
+            ids=IDS,
             emit=lambda event: None,
             pauses=self.written,
         )

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.policy.feedback.dialect import DIALECTS, heard
+from fairlead.policy.feedback.dialect import DIALECTS, DialectName, heard
 from fairlead.policy.feedback.read import MOST, elements, number
 from fairlead.policy.feedback.reply import Heard, Reply
 
@@ -161,6 +161,10 @@ def deep(depth: int) -> object:
     for _ in range(depth):
         value = {"extensions": value, "errors": [value], "data": value, "error": value}
     return value
+
+
+def test_a_profile_may_name_each_dialect() -> None:
+    assert get_args(DialectName) == tuple(DIALECTS)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

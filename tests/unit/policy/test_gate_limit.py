@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -73,9 +74,9 @@ def test_a_burst_fits_into_its_limit(burst: float) -> None:
         {"capacity": 1, "max_waiters": -1},
     ],
 )
-def test_an_impossible_pool_never_starts(settings: dict[str, object]) -> None:
+def test_an_impossible_pool_never_starts(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigInvalid, match="hint"):
-        PoolLimit("p", **settings)  # type: ignore[arg-type]
+        PoolLimit("p", **settings)
 
 
 def test_an_impossible_rule_or_quota_never_starts() -> None:

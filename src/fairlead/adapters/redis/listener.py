@@ -39,7 +39,6 @@ class Listener:
             await self._clock.sleep(AGAIN_S)
 
     async def _hear(self, connection: Connection) -> None:
-        await connection.connect()  # type: ignore[no-untyped-call]
         await connection.send_command("SUBSCRIBE", self._channel, check_health=False)
         while True:
             told = await connection.read_response(timeout=math.inf)

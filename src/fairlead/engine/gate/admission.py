@@ -34,7 +34,7 @@ from fairlead.engine.ports.gate import (
     RefusedBy,
 )
 from fairlead.engine.timing import heard as waited_for
-from fairlead.errors import GateClosed, GateUnavailable, SlotLost
+from fairlead.errors import GateClosed, SlotLost
 from fairlead.ids import Ids
 from fairlead.policy.feedback.dialect import heard
 from fairlead.policy.feedback.reply import Reply
@@ -229,6 +229,3 @@ def closed(entry: Entry, answer: Answer) -> GateClosed:
         retry_after_s=delay_s,
         reason=_NAMES[by],
     )
-
-
-__all__ = ["Admissions", "Entry", "GateUnavailable", "Passage", "closed"]

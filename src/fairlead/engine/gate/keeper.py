@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fairlead.clock import Clock, Draw
 from fairlead.engine.ports.gate import Admitted, Gate, Lease, Renewal
@@ -54,7 +54,7 @@ class Keeper:
         self._beat_s = beat_s
         self._held: dict[int, _Held] = {}
         self._line: dict[int, asyncio.Event] = {}
-        self._ending: set[asyncio.Future[object]] = set()
+        self._ending: set[asyncio.Future[Any]] = set()
 
     # ---- in line -------------------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ class Keeper:
     async def through(self, ending: Awaitable[T]) -> T | None:
         """*ending* done to its end, whoever is cancelled meanwhile; None where the gate is away."""
         task = asyncio.ensure_future(self._quietly(ending))
-        self._ending.add(task)  # type: ignore[arg-type]
+        self._ending.add(task)
         task.add_done_callback(self._ending.discard)
         return await asyncio.shield(task)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Literal
 
 from fairlead.errors import ConfigInvalid
 from fairlead.policy.feedback.hubspot import hubspot
@@ -23,6 +24,8 @@ from fairlead.policy.names import shown
 
 Dialect = Callable[[Reply, float | None], tuple[Heard, ...]]
 """Takes an answer and our clock (None: unknown); gives what was heard, each limit once. Never raises."""
+
+DialectName = Literal["hubspot", "mercadolibre", "netsuite", "salesforce", "shopify", "standard", "stripe"]
 
 DIALECTS: Mapping[str, Dialect] = MappingProxyType(
     {
