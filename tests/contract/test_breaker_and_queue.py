@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from fairlead.engine.executor import Executor
-from fairlead.engine.handler import Handler, JobContext
+from fairlead.engine.handler import JobContext
 from fairlead.engine.ports import Rescheduled
 from fairlead.policy.gate.breaker import Health
 from tests.contract.stores import ANY, Stores, a_session
-from tests.support.engine import IDS, half, new_job
+from tests.support.engine import new_job
 from tests.support.entrances import Way
 
 QUEUED = {"a": 2, "b": 2, "urgent 1": 1, "c": 2, "urgent 2": 1}
@@ -20,14 +19,7 @@ class Work:
         self.stores = stores
         self.way = Way(settings={"breaker_failures": 2, "breaker_open_s": 60.0})
         self.served: list[tuple[str, int, int]] = []
-        self.executor = Executor(
-            [Handler("work", self.work)],
-            clock=self.way.clock,
-            draw=half,
-            ids=IDS,
-            emit=self.way.told,
-            pauses=stores.lanes,
-        )
+        self.executor = self.way.executor(self.work, stores.lanes)
 
     async def work(self, context: JobContext) -> None:
         await self.call(Health.HEALTHY)

@@ -7,11 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.executor import Executor
-from fairlead.engine.handler import Handler, JobContext
+from fairlead.engine.handler import JobContext
 from fairlead.engine.ports import Job, Outcome, Rescheduled
 from tests.contract.stores import ANY, Stores, a_session, claimed, failed
-from tests.support.engine import IDS, half, new_job
+from tests.support.engine import new_job
 from tests.support.entrances import Way, begun, settled
 
 ROUND_S = 31.0
@@ -64,14 +63,7 @@ class Line:
         self.calls: list[asyncio.Task[None]] = []
         self.over = asyncio.Event()
         self.served = False
-        self.executor = Executor(
-            [Handler("work", self.work)],
-            clock=self.way.clock,
-            draw=half,
-            ids=IDS,
-            emit=self.way.told,
-            pauses=stores.lanes,
-        )
+        self.executor = self.way.executor(self.work, stores.lanes)
 
     async def work(self, context: JobContext) -> None:
         await self.way.call()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.policy.gate.limit import BucketLimit
-from tests.faults.support.fleet import BOTH, RATE, Fleet, fleet_at
+from tests.faults.support.fleet import BOTH, RATE, Fleet, fleet_at, rate_alone
 from tests.faults.support.nursery import Nursery
 from tests.faults.support.report import Figures, quantiles, sized
 from tests.faults.support.valkey import OwnValkey, own_valkey
@@ -76,10 +76,9 @@ async def test_E21_ablation_what_is_lost_is_full(nursery: Nursery, tmp_path: Pat
     """A bucket that is full again after each restart gives its burst twice."""
     figures = Figures("E21", ablation="no_marker_rule")
     limit = BucketLimit("bucket", 300, 100)
-    plan = {"buckets": [{"key": "bucket", "capacity": 300, "per_s": 100}]}
-    order = {"plan": plan, "work_s": [0.0, 0.005], "unsafe": ["no_marker_rule"]}
+    order = rate_alone(limit, "no_marker_rule")
     with own_valkey() as valkey:
-        async with fleet_at(nursery, valkey.url, tmp_path, figures, limit=0, **order) as fleet:
+        async with fleet_at(nursery, valkey.url, tmp_path, figures, **order) as fleet:
             await fleet.all_born(PROCESSES)
             await fleet.served(350)
             await _kills(fleet, valkey, 1, 0.1)

@@ -13,7 +13,7 @@ import pytest
 from redis.asyncio import Redis
 
 from fairlead.policy.gate.verdict import judge_pool
-from tests.faults.support.fleet import BOTH, LOG, POOL, RATE, SLOTS, Fleet, fleet_at, parsed
+from tests.faults.support.fleet import BOTH, LOG, RATE, SLOTS, Fleet, fleet_at, long_calls, parsed
 from tests.faults.support.nursery import Nursery
 from tests.faults.support.report import Figures, quantiles, sized
 from tests.faults.support.valkey import own_valkey
@@ -75,13 +75,7 @@ async def test_E22_flushed(nursery: Nursery, tmp_path: Path) -> None:
 async def test_E22_ablation_what_is_lost_is_full(nursery: Nursery, tmp_path: Path) -> None:
     """Slots are given at once, before those who hold one could tell of it."""
     figures = Figures("E22", ablation="no_marker_rule")
-    lease_s = 5.0
-    order = {
-        "plan": {"pool": POOL | {"lease_s": lease_s}},
-        "lease_s": lease_s,
-        "work_s": [1.5, 2.0],
-        "unsafe": ["no_marker_rule"],
-    }
+    order = long_calls("no_marker_rule")
     with own_valkey() as valkey:
         async with fleet_at(nursery, valkey.url, tmp_path, figures, **order) as fleet:
             await fleet.all_born(PROCESSES)

@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 
 from fairlead.policy.gate.limit import BucketLimit
 from tests.faults.support.faultproxy import FaultProxy, tcp_proxy
-from tests.faults.support.fleet import BOTH, RATE, Fleet, fleet_at
+from tests.faults.support.fleet import BOTH, RATE, Fleet, fleet_at, rate_alone
 from tests.faults.support.nursery import Nursery
 from tests.faults.support.report import Figures, quantiles, sized
 from tests.faults.support.valkey import OwnValkey, own_valkey
@@ -117,10 +117,9 @@ async def test_E23_ablation_nothing_is_owed(nursery: Nursery, tmp_path: Path) ->
     """The store's bucket filled up while the processes spent their shares: both are spent."""
     figures = Figures("E23", ablation="no_debts")
     limit = BucketLimit("bucket", 400, 200)
-    plan = {"buckets": [{"key": "bucket", "capacity": 400, "per_s": 200}]}
-    order = {"plan": plan, "work_s": [0.0, 0.005], "unsafe": ["no_debts"]}
+    order = rate_alone(limit, "no_debts")
     with own_valkey() as valkey:
-        async with fleet_at(nursery, valkey.url, tmp_path, figures, limit=0, **order) as fleet:
+        async with fleet_at(nursery, valkey.url, tmp_path, figures, **order) as fleet:
             await fleet.all_born(PROCESSES)
             await fleet.served(450)
             await _stalls(fleet, valkey, ("pause",), 1.7)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.support.fleet import BOTH, LEASE_S, POOL, RATE, SLOTS, Fleet, fleet_at
+from tests.faults.support.fleet import BOTH, LEASE_S, RATE, SLOTS, Fleet, fleet_at, long_calls
 from tests.faults.support.nursery import Nursery
 from tests.faults.support.redispair import Pair, pair
 from tests.faults.support.report import Figures, quantiles, sized
@@ -61,13 +61,7 @@ async def test_E24_redis_failover(nursery: Nursery, tmp_path: Path) -> None:
 async def test_E24_ablation_the_run_id_is_not_looked_at(nursery: Nursery, tmp_path: Path) -> None:
     """The replica never heard of the slots that are held: it grants them at once."""
     figures = Figures("E24", ablation="no_run_id")
-    lease_s = 5.0
-    order = {
-        "plan": {"pool": POOL | {"lease_s": lease_s}},
-        "lease_s": lease_s,
-        "work_s": [1.5, 2.0],
-        "unsafe": ["no_run_id"],
-    }
+    order = long_calls("no_run_id")
     async with pair() as redis, fleet_at(nursery, redis.url, tmp_path, figures, **order) as fleet:
         await fleet.born(callers=0)
         await asyncio.sleep(0.2)

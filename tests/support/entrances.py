@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, cast
 from uuid import UUID
 
 from fairlead.adapters.local.gate import LocalGate
+from fairlead.engine.executor import Executor
 from fairlead.engine.gate.admission import Admissions
 from fairlead.engine.gate.entrance import CallWish, Entrance
 from fairlead.engine.gate.keeper import Keeper
 from fairlead.engine.gate.plans import Plans
 from fairlead.engine.gate.switches import Switches
+from fairlead.engine.handler import Handler, JobContext
+from fairlead.engine.holds import Pauses
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.switches import SwitchStore
 from fairlead.policy.gate.limit import MICRO
@@ -76,6 +79,11 @@ class Way:
         async with self.entrance.enter(self.wish(**fields)):
             if until is not None:
                 await until.wait()
+
+    def executor(self, work: Callable[[JobContext], Awaitable[object]], pauses: Pauses) -> Executor:
+        """Runs jobs of kind ``work`` on the same clock."""
+        handler = Handler("work", work)
+        return Executor([handler], clock=self.clock, draw=half, ids=IDS, emit=self.told, pauses=pauses)
 
     async def pass_time(self, delay_s: float) -> None:
         """Time goes by, while slots are kept."""

@@ -46,6 +46,19 @@ BOTH: dict[str, Any] = {"pool": POOL, "buckets": [{"key": RATE.key, "capacity": 
 """A plan with slots and a bucket, both of which are felt."""
 
 
+def rate_alone(limit: BucketLimit, unsafe: str) -> dict[str, Any]:
+    """An order: short calls, as many as one bucket lets through, without the safeguard *unsafe*."""
+    plan = {"buckets": [{"key": limit.key, "capacity": limit.capacity, "per_s": limit.per_s}]}
+    return {"plan": plan, "work_s": [0.0, 0.005], "unsafe": [unsafe], "limit": 0}
+
+
+def long_calls(unsafe: str) -> dict[str, Any]:
+    """An order: calls that hold their slots for long, without the safeguard *unsafe*."""
+    lease_s = 5.0
+    plan = {"pool": POOL | {"lease_s": lease_s}}
+    return {"plan": plan, "lease_s": lease_s, "work_s": [1.5, 2.0], "unsafe": [unsafe]}
+
+
 @dataclass
 class Fleet:
     """Made by `fleet_at`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -49,8 +50,8 @@ def fleet(store: Store) -> list[Process]:
     return [Process(store, rank, 4) for rank in range(4)]
 
 
-def rate(capacity: float, per_s: float, **settings: object) -> Plan:
-    return Plan(DOMAIN, buckets=(BucketLimit("b", capacity, per_s),), **settings)  # type: ignore[arg-type]
+def rate(capacity: float, per_s: float, **settings: Any) -> Plan:
+    return Plan(DOMAIN, buckets=(BucketLimit("b", capacity, per_s),), **settings)
 
 
 def renewal(admitted: Admitted) -> Renewal:
@@ -211,16 +212,24 @@ async def test_slots_are_never_over_the_limit(fleet: list[Process], store: Store
     assert [len(await process.take_all(plan)) for process in fleet[1:]] == [1, 1, 1]
 
 
-async def test_the_store_learns_who_holds_what(
-    fleet: list[Process], store: Store, clock: ManualClock
-) -> None:
-    plan = Plan(DOMAIN, pool=PoolLimit("p", 4, lease_s=30))
+async def shares_held(
+    fleet: list[Process], store: Store, clock: ManualClock, capacity: int
+) -> tuple[Plan, list[list[Admitted]]]:
+    """Away for longer than a lease, each process took its share of the slots; the store is there again."""
+    plan = Plan(DOMAIN, pool=PoolLimit("p", capacity, lease_s=30))
     store.away = True
     await look(fleet)
     await clock.advance(31)
     held = [await process.take_all(plan) for process in fleet]
-    assert [len(one) for one in held] == [1, 1, 1, 1]
+    assert [len(one) for one in held] == [capacity // len(fleet)] * len(fleet)
     store.away = False
+    return plan, held
+
+
+async def test_the_store_learns_who_holds_what(
+    fleet: list[Process], store: Store, clock: ManualClock
+) -> None:
+    plan, held = await shares_held(fleet, store, clock, 4)
     await look(fleet, 2)
     await clock.advance(1)
     assert isinstance(await fleet[0].take(plan), GateRefusal)
@@ -248,13 +257,7 @@ async def test_who_is_back_first_leaves_the_others_their_shares(
     fleet: list[Process], store: Store, clock: ManualClock
 ) -> None:
     """The store knows nothing of their slots until they are back, too."""
-    plan = Plan(DOMAIN, pool=PoolLimit("p", 8, lease_s=30))
-    store.away = True
-    await look(fleet)
-    await clock.advance(31)
-    held = [await process.take_all(plan) for process in fleet]
-    assert [len(one) for one in held] == [2, 2, 2, 2]
-    store.away = False
+    plan, held = await shares_held(fleet, store, clock, 8)
     await look(fleet[:1], 2)
     assert await fleet[0].take(plan) == GateRefusal(RefusedBy.RECOVERY, 1.0)
     await fleet[0].gate.finish(Finish(held[0].pop()))

@@ -93,14 +93,14 @@ def test_what_is_adopted_may_be_beyond_the_capacity_but_nothing_is_granted_on_to
     assert judge_pool(log(*begun, ("release", "a", 1), ("grant", "c", 2), capacity=1)).over_admissions == 1
 
 
+def timed_log(*lines: str, capacity: int = 1) -> list[PoolEvent]:
+    """Each line: what, when, how many are in use after it, whose."""
+    told = [line.split() for line in lines]
+    return [PoolEvent(kind, int(at_us), int(used), capacity, name) for kind, at_us, used, name in told]
+
+
 def test_who_came_first_goes_first_within_what_is_allowed() -> None:
-    lines = [
-        PoolEvent("grant", 0, 1, 1, "a"),
-        PoolEvent("wait", 10, 1, 1, "b"),
-        PoolEvent("wait", 30, 1, 1, "c"),
-        PoolEvent("release", 40, 0, 1, "a"),
-        PoolEvent("hand", 40, 1, 1, "c"),
-    ]
+    lines = timed_log("grant 0 1 a", "wait 10 1 b", "wait 30 1 c", "release 40 0 a", "hand 40 1 c")
     assert judge_pool(lines, in_order_within_us=19).out_of_order == 1
     assert judge_pool(lines, in_order_within_us=20).out_of_order == 0
     assert judge_pool(lines).violation == ""
@@ -109,25 +109,13 @@ def test_who_came_first_goes_first_within_what_is_allowed() -> None:
 
 
 def test_whose_grant_ended_unclaimed_keeps_his_place() -> None:
-    lines = [
-        PoolEvent("grant", 0, 1, 1, "a"),
-        PoolEvent("wait", 10, 1, 1, "b"),
-        PoolEvent("wait", 20, 1, 1, "c"),
-        PoolEvent("release", 30, 0, 1, "a"),
-        PoolEvent("hand", 30, 1, 1, "b"),
-        PoolEvent("expire", 40, 0, 1, "b"),
-        PoolEvent("wait", 41, 0, 1, "b"),
-        PoolEvent("hand", 41, 1, 1, "b"),
-    ]
+    begun = ("grant 0 1 a", "wait 10 1 b", "wait 20 1 c", "release 30 0 a", "hand 30 1 b")
+    lines = timed_log(*begun, "expire 40 0 b", "wait 41 0 b", "hand 41 1 b")
     assert judge_pool(lines, in_order_within_us=0).violation == ""
 
 
 def test_nobody_passes_those_who_wait() -> None:
-    lines = [
-        PoolEvent("grant", 0, 1, 2, "a"),
-        PoolEvent("wait", 10, 1, 2, "b"),
-        PoolEvent("grant", 30, 2, 2, "c"),
-    ]
+    lines = timed_log("grant 0 1 a", "wait 10 1 b", "grant 30 2 c", capacity=2)
     assert judge_pool(lines, in_order_within_us=0).out_of_order == 1
 
 

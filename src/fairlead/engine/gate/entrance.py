@@ -227,22 +227,16 @@ def _unlimited(entry: Entry, call: CallPlan) -> Passage:
 
 
 def _too_rapid(entry: Entry, wait_s: float) -> GateClosed:
-    return GateClosed(
-        "the tenant asks again and again without waiting as it is told",
-        tenant=entry.tenant,
-        provider=entry.provider,
-        retry_after_s=wait_s,
-        reason="rapid",
-        hint="wait for retry_after_s before asking again",
-    )
+    what = "the tenant asks again and again without waiting as it is told"
+    return _refused(entry, what, wait_s, "rapid", "wait for retry_after_s before asking again")
 
 
 def _too_many_retries(entry: Entry, wait_s: float) -> GateClosed:
+    hint = "wait for retry_after_s; a fifth of the calls in flight may be retries, and three always may"
+    return _refused(entry, "too many of the connection's calls are retries already", wait_s, "retries", hint)
+
+
+def _refused(entry: Entry, what: str, wait_s: float, reason: str, hint: str) -> GateClosed:
     return GateClosed(
-        "too many of the connection's calls are retries already",
-        tenant=entry.tenant,
-        provider=entry.provider,
-        retry_after_s=wait_s,
-        reason="retries",
-        hint="wait for retry_after_s; a fifth of the calls in flight may be retries, and three always may",
+        what, tenant=entry.tenant, provider=entry.provider, retry_after_s=wait_s, reason=reason, hint=hint
     )
