@@ -45,27 +45,17 @@ class Storm:
             self.done += 1
 
 
-async def test_100_calls_fail_at_once_and_all_retry_three_at_a_time() -> None:
-    storm, fail = Storm(), asyncio.Event()
-    calls = [begun(storm.first(fail)) for _ in range(100)]
-    await settled()
-    fail.set()
-    while storm.done < 100:
-        await storm.way.clock.advance(1)
-    assert storm.most_retries == 3
-    await asyncio.gather(*calls)
-
-
-async def test_beside_200_calls_in_flight_50_are_retries() -> None:
-    """A fifth of all: of 250 calls 50."""
+@pytest.mark.parametrize(("beside", "most"), [(0, 3), (200, 50)])
+async def test_100_calls_fail_at_once_and_all_retry(beside: int, most: int) -> None:
+    """Three at a time; beside 200 others fifty, a fifth of all."""
     storm, fail, end = Storm(), asyncio.Event(), asyncio.Event()
-    others = [begun(storm.way.call(end)) for _ in range(200)]
+    others = [begun(storm.way.call(end)) for _ in range(beside)]
     calls = [begun(storm.first(fail)) for _ in range(100)]
     await settled()
     fail.set()
-    while storm.done < 100:
+    for _ in range(600):
         await storm.way.clock.advance(1)
-    assert storm.most_retries == 50
+    assert (storm.done, storm.most_retries) == (100, most)
     end.set()
     await asyncio.gather(*calls, *others)
 
