@@ -44,6 +44,7 @@ TABLES_OF_TENANTS = [
     "job",
     "lane",
     "lane_name",
+    "learnt_limit",
     "pause",
     "rotation",
     "running_cap",

@@ -13,11 +13,13 @@ from fairlead.engine.executor import Executor
 from fairlead.engine.gate.admission import Admissions
 from fairlead.engine.gate.entrance import CallWish, Entrance
 from fairlead.engine.gate.keeper import Keeper
+from fairlead.engine.gate.notebook import Notebook
 from fairlead.engine.gate.plans import Plans
 from fairlead.engine.gate.switches import Switches
 from fairlead.engine.handler import Handler, JobContext
 from fairlead.engine.holds import Pauses
 from fairlead.engine.ports import Connection, ConnectionKey
+from fairlead.engine.ports.gate_notes import GateNotes
 from fairlead.engine.ports.switches import SwitchStore
 from fairlead.policy.gate.limit import MICRO
 from fairlead.policy.profile_load import load_profiles
@@ -27,6 +29,7 @@ from tests.support.engine import IDS, Recorder, half
 PROFILES = load_profiles([])
 BEAT_S = 10.0
 _NOBODY_LOOKS = cast(SwitchStore, None)
+_NOBODY_READS = cast(GateNotes, None)
 
 
 async def _stand_alone(why: str | None) -> None:
@@ -54,6 +57,7 @@ class Way:
             plans,
             admissions,
             Switches(_NOBODY_LOOKS, _stand_alone, clock=clock, emit=self.told),
+            Notebook(_NOBODY_READS, clock=clock),
             ready=self._ready,
             clock=clock,
             draw=half,
