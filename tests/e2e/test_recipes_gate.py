@@ -1,0 +1,88 @@
+"""The pages of docs/how-to that are about limits: their code, settings and commands run as they stand."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from secrets import token_hex
+
+import pytest
+
+from fairlead.adapters.embedded import Endpoints
+from fairlead.adapters.local.system import SystemClock
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.redis.gate import RedisGate
+from fairlead.policy.gate.key import Keyspace
+from fairlead.secret import Secret
+from fairlead.testing.api import ShopifyApi, ShopLimits
+from tests.e2e.test_recipes import HOW_TO, SETTINGS, finished, program, worker, written
+from tests.support.cli import Shell
+
+pytestmark = pytest.mark.slow
+
+CALLS_SHOP = """
+import asyncio
+from shop import connect, jobs
+from shop.api import call, fl
+
+async def main():
+    async with fl:
+        await connect.examples()
+        await jobs.place(40)
+        for cost in (60, 50):
+            await jobs.sync_points.enqueue(cost=cost, tenant="globex", provider="shopify")
+        assert (await call("initech", "GET", "/rest.json")).status == 200
+
+asyncio.run(main())
+"""
+TOML = re.compile(r"^```toml\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+COMMANDS = re.compile(r"^fairlead .*$", re.MULTILINE)
+ACME = ("--tenant", "acme", "--provider", "shopify", "--json")
+
+
+@pytest.fixture
+async def gated(shell: Shell, servers: Endpoints) -> Shell:
+    """On a Redis that is known to have lost nothing: buckets are full, and slots are granted at once."""
+    prefix = f"docs-{token_hex(6)}"
+    shell.environ |= {"REDIS_URL": servers.redis_url, "FAIRLEAD_REDIS__PREFIX": prefix}
+    first = RedisGate(Secret(servers.redis_url), clock=SystemClock(), keys=Keyspace(prefix), new=True)
+    await first.ping()
+    await first.close()
+    return shell
+
+
+async def test_limits(gated: Shell, database: Database) -> None:
+    """The API takes more at once than our settings say, but not all: it would refuse, were jobs not held."""
+    written(gated, "limits.md")
+    (settings,) = TOML.findall((HOW_TO / "limits.md").read_text("utf-8"))
+    gated.settings(f"{SETTINGS}\n{settings}")
+    async with ShopifyApi(ShopLimits(calls=15, calls_per_s=20)) as api:
+        gated.environ |= {"SHOP_URL": f"{api.url}/my-shop", "SHOP_TOKEN": gated.secret("token")}
+        await program(gated, CALLS_SHOP)
+        async with worker(gated, "shop.jobs:fl"):
+            orders = await finished(database, "sync_order", 40)
+            points = await finished(database, "sync_points", 2)
+        ledger = api.ledger("my-shop")
+    assert {(row["state"], row["result"], row["attempt"]) for row in orders} == {("completed", "200", 1)}
+    assert {(row["state"], row["attempt"]) for row in points} == {("completed", 1)}
+    assert (ledger["rest"]["served"], ledger["rest"]["refused"]) == (41, 0)
+    assert (ledger["graphql"]["served"], ledger["graphql"]["refused"]) == (2, 0)
+    shown = (await gated("gate", "status", *ACME)).record
+    assert {limit["name"] for limit in shown["limits"]} == {"requests", "burst"}
+    assert shown["slots"] == {"limit": 4, "held": 0, "waiting": 0}
+
+
+async def test_gate(gated: Shell) -> None:
+    """Every command of the page, in its order, on a connection that is there."""
+    gated.settings(SETTINGS)
+    added = await gated("connections", "add", "-t", "acme", "-p", "stripe", stdin=gated.secret("key"))
+    assert added.code == 0, added.err
+    blocks = re.findall(
+        r"^```\n(.*?)^```$", (HOW_TO / "gate.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+    commands = [shlex.split(line)[1:] for block in blocks for line in COMMANDS.findall(block)]
+    assert len(commands) > 10
+    for command in commands:
+        done = await gated(*command)
+        assert done.code == 0, (command, done)
+    assert (await gated("gate", "switches", "--json")).rows[0]["act"] == "disabled"  # on its way back
