@@ -7,6 +7,7 @@ import shlex
 from secrets import token_hex
 
 import pytest
+from aiohttp import test_utils, web
 
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.local.system import SystemClock
@@ -35,6 +36,21 @@ async def main():
 
 asyncio.run(main())
 """
+EXPORTS = """
+import asyncio
+from shop import connect
+from shop.bulk import export, fl
+
+async def main():
+    async with fl:
+        await connect.examples()
+        for tenant in ("acme", "globex"):
+            await export.enqueue(tenant=tenant, provider="shopify")
+
+asyncio.run(main())
+"""
+ID = "gid://shopify/BulkOperation/1"
+FILE = "https://storage.example/orders.jsonl"
 TOML = re.compile(r"^```toml\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 COMMANDS = re.compile(r"^fairlead .*$", re.MULTILINE)
 ACME = ("--tenant", "acme", "--provider", "shopify", "--json")
@@ -70,6 +86,56 @@ async def test_limits(gated: Shell, database: Database) -> None:
     shown = (await gated("gate", "status", *ACME)).record
     assert {limit["name"] for limit in shown["limits"]} == {"requests", "burst"}
     assert shown["slots"] == {"limit": 4, "held": 0, "waiting": 0}
+
+
+class BulkApi:
+    """A shop that runs one bulk operation, which has ended when it is asked for the second time."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.asked = 0
+
+    async def graphql(self, request: web.Request) -> web.Response:
+        query = (await request.json())["query"]
+        if "bulkOperationRunQuery" in query:
+            self.begun += 1
+            begun = self.begun == 1
+            errors = [] if begun else [{"code": "OPERATION_IN_PROGRESS", "message": "one runs"}]
+            told: object = {
+                "bulkOperationRunQuery": {
+                    "bulkOperation": {"id": ID} if begun else None,
+                    "userErrors": errors,
+                }
+            }
+        elif "currentBulkOperation" in query:
+            told = {"currentBulkOperation": {"id": ID}}
+        else:
+            self.asked += 1
+            ended = self.asked > 1
+            told = {"node": {"status": "COMPLETED" if ended else "RUNNING", "url": FILE if ended else None}}
+        return web.json_response({"data": told})
+
+
+async def test_bulk(gated: Shell, database: Database) -> None:
+    """One job begins the operation, another finds it running; who polls goes on with their tokens."""
+    written(gated, "limits.md")
+    gated.settings(SETTINGS)
+    api = BulkApi()
+    app = web.Application()
+    app.router.add_post("/admin/api/graphql.json", api.graphql)
+    async with test_utils.TestServer(app) as server:
+        gated.environ |= {
+            "SHOP_URL": str(server.make_url("")).rstrip("/"),
+            "SHOP_TOKEN": gated.secret("token"),
+        }
+        gated.environ["POLL_S"] = "0.1"
+        await program(gated, EXPORTS)
+        async with worker(gated, "shop.bulk:fl"):
+            exports = await finished(database, "export", 2)
+            polls = await finished(database, "poll", 2)
+    assert {(row["state"], row["attempt"]) for row in exports} == {("completed", 1)}
+    assert {(row["state"], row["attempt"], row["result"]) for row in polls} == {("completed", 1, f'"{FILE}"')}
+    assert (api.begun, api.asked) == (2, 3)
 
 
 async def test_gate(gated: Shell) -> None:
