@@ -122,16 +122,19 @@ class RedisGate:
         if (cluster := self._cluster or await self._met()) is not None:
             told_or_not = zip(items, await cluster.judge(items), strict=True)
             return [told if isinstance(told, Exception) else read(item, told) for item, told in told_or_not]
-        cells = [item.keys for item in items]
-        order = sorted(range(len(items)), key=cells.__getitem__)  # a cell is read and written once
-        call = Call(self._seed.marker, 0, [items[place] for place in order])
-        (told,) = await self._seed.judge([call])
+        order = _by_cell(items)
+        if order is not None:
+            items = [items[place] for place in order]
+        (told,) = await self._seed.judge([Call(self._seed.marker, 0, items)])
         if isinstance(told, Exception):
             raise told
-        answers: list[Any] = [None] * len(items)
-        for place, answer in zip(order, told, strict=True):
-            answers[place] = read(items[place], answer)
-        return answers
+        answers = [read(item, answer) for item, answer in zip(items, told, strict=True)]
+        if order is None:
+            return answers
+        as_asked: list[Any] = [None] * len(items)
+        for place, answer in zip(order, answers, strict=True):
+            as_asked[place] = answer
+        return as_asked
 
     async def _met(self) -> Cluster | None:
         """The cluster that the server belongs to; None: it stands alone."""
@@ -176,3 +179,14 @@ class RedisGate:
         self._undoing.discard(task)
         if not task.cancelled():
             task.exception()  # not undone: the lease ends by itself
+
+
+def _by_cell(items: Sequence[Item]) -> list[int] | None:
+    """The places of *items* so that those of one plan follow each other: its cell is read and written once.
+
+    None: they need no order.
+    """
+    cells = [item.keys[0] for item in items]
+    if len(set(cells)) in (1, len(cells)):
+        return None
+    return sorted(range(len(cells)), key=lambda place: (cells[place], items[place].names))
