@@ -220,6 +220,14 @@ async def test_down_is_believed_at_once_up_only_when_nothing_was_sent_since(time
     assert await left(timed, points) == 40
 
 
+async def test_an_answer_that_tells_what_is_left_has_seen_its_own_cost(timed: Timed) -> None:
+    """40 points instead of the 1 that was thought: they are not taken off a second time."""
+    points = plan(BucketLimit("b", 100, 0.001))
+    call = await timed.admitted(Ask(points))
+    await finish(timed, call, Observation(left=60.0), actual=40.0)
+    assert await left(timed, points) == 60
+
+
 async def test_answers_out_of_order_never_fill_the_bucket(timed: Timed) -> None:
     points = plan(BucketLimit("b", 100, 0.001))
     calls = [await timed.admitted(Ask(points, (30.0,))) for _ in range(3)]

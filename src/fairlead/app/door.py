@@ -129,6 +129,7 @@ class Fairlead(Declaring):
         *,
         api: str | None = None,
         cost: float | None = None,
+        operation: str = "",
         wait_s: float | None = None,
         host: str = "",
         retry: bool | None = None,
@@ -139,14 +140,16 @@ class Fairlead(Declaring):
                 response = await ...
                 passage.heard(Reply(response.status, headers, body))
 
-        *api*: which of the provider's APIs (default its usual one). *cost*: units of its limit (default 1).
-        *wait_s*: how long it may wait here, default 2. *retry*: whether the call was tried before (default:
-        as the job was, of which it is a part); at most a fifth of a connection's calls in flight are
-        retries, but three always may be. Raises GateClosed with ``retry_after_s``; a job that
-        lets it pass goes back into its place until its turn, and burns no attempt. SlotLost ends a block
-        whose slot was lost. NotFound where there is no such connection.
+        *api*: which of the provider's APIs (default its usual one). *cost*: units of its limit (default: as
+        the answers to calls of this *operation* told before, at first 1). *wait_s*: how long it may wait
+        here, default 2. *retry*: whether the call was tried before (default: as the job was, of which it is
+        a part); at most a fifth of a connection's calls in flight are retries, but three always may be.
+        Raises GateClosed with ``retry_after_s``; a job that lets it pass goes back into its place until its
+        turn, and burns no attempt. SlotLost ends a block whose slot was lost. NotFound where there is no
+        such connection.
         """
-        wish = CallWish(ConnectionKey(tenant, provider, bucket), api, host, cost, None, wait_s, retry=retry)
+        key = ConnectionKey(tenant, provider, bucket)
+        wish = CallWish(key, api, host, cost, None, wait_s, retry=retry, operation=operation)
         return self.runtime.gate.entrance.enter(wish)
 
     def bulk(

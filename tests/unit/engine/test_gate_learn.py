@@ -27,26 +27,28 @@ def throttled(available: float) -> Reply:
 
 
 def test_a_throttled_query_tells_its_bucket_and_costs_nothing() -> None:
-    assert of("shopify", throttled(498)) == Learnt({1: Observation(498.0, 1000.0, 50.0, None)}, {1: 0.0})
+    assert of("shopify", throttled(498)) == Learnt(
+        {1: Observation(498.0, 1000.0, 50.0, None)}, {1: 0.0}, {1: 502.0}
+    )
 
 
 def test_a_query_that_ran_tells_its_cost() -> None:
     status = {"maximumAvailable": 2000.0, "currentlyAvailable": 1969, "restoreRate": 100.0}
     cost = {"requestedQueryCost": 52, "actualQueryCost": 31, "throttleStatus": status}
     told = of("shopify", Reply(200, body={"data": {}, "extensions": {"cost": cost}}))
-    assert told == Learnt({1: Observation(1969.0, 2000.0, 100.0, None)}, {1: 31.0})
+    assert told == Learnt({1: Observation(1969.0, 2000.0, 100.0, None)}, {1: 31.0}, {1: 52.0})
 
 
 def test_a_refused_call_waits_as_asked() -> None:
     headers = {"x-shopify-shop-api-call-limit": ["40/40"], "retry-after": ["2.0"]}
     told = of("shopify", Reply(429, headers))
-    assert told == Learnt({0: Observation(0.0, 40.0, None, 2.0)}, {0: 0.0})
+    assert told == Learnt({0: Observation(0.0, 40.0, None, 2.0)}, {0: 0.0}, {})
 
 
 def test_a_refusal_of_calls_that_no_bucket_counts_slows_them_all() -> None:
     plan = Plan(PLAN.domain, buckets=(POINTS,))
     told = of("standard", Reply(429, {"retry-after": ["120"]}), plan)
-    assert told == Learnt({0: Observation(wait_s=120.0)}, {})
+    assert told == Learnt({0: Observation(wait_s=120.0)}, {}, {})
 
 
 @pytest.mark.parametrize(("told_s", "waits_s"), [(0.0, 900.0), (3600.0, 3600.0), (1e6, 86_400.0)])
@@ -67,4 +69,4 @@ def test_what_is_counted_in_windows_becomes_a_bucket_that_keeps_to_them() -> Non
 
 @pytest.mark.parametrize("limit", ["concurrency", "object", "endpoint", "bulk", "account"])
 def test_what_is_no_bucket_slows_none(limit: str) -> None:
-    assert learnt(PLAN, [Heard(limit, wait_s=3.0)]) == Learnt({}, {})
+    assert learnt(PLAN, [Heard(limit, wait_s=3.0)]) == Learnt({}, {}, {})

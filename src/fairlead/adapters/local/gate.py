@@ -211,16 +211,14 @@ class LocalGate:
 
     def _settle(self, plan: Plan, index: int, finish: Finish, now_us: int) -> None:
         bucket = self._bucket(plan, index)
-        actual = finish.actual.get(index)
-        if actual is not None:
-            spent = round(finish.admitted.spent[index] * MICRO)
-            bucket = buckets.settled(bucket, spent - round(actual * MICRO))
+        refund = finish.refund_micro(index)
+        bucket = buckets.settled(bucket, refund)
         seen = finish.observed.get(index)
         if seen is not None:
             bucket = buckets.observed(
                 bucket,
                 None if seen.left is None else round(seen.left * MICRO),
-                finish.admitted.sent[index],
+                finish.admitted.sent[index] + max(0, -refund),  # the answer has seen what it cost more
                 capacity=None if seen.capacity is None else round(seen.capacity * MICRO),
                 rate=None if seen.per_s is None else max(1, int(seen.per_s * MICRO)),
             )

@@ -279,9 +279,8 @@ def _pool(pool: PoolLimit) -> bytes:
 
 def _observed(finish: Finish, index: int) -> bytes:
     admitted = finish.admitted
-    spent = round(admitted.spent[index] * MICRO)
-    actual = finish.actual.get(index)
-    refund = 0 if actual is None else spent - round(actual * MICRO)
+    refund = finish.refund_micro(index)
+    sent = admitted.sent[index] + max(0, -refund)  # the answer has seen what it cost more
     seen = finish.observed.get(index)
     told, left, capacity, rate, wait_us = 0, 0, 0, 0, 0
     if seen is not None:
@@ -295,4 +294,4 @@ def _observed(finish: Finish, index: int) -> bytes:
         capacity = round((seen.capacity or 0) * MICRO)
         rate = max(1, int((seen.per_s or 0) * MICRO))
         wait_us = round((seen.wait_s or 0) * MICRO)
-    return _OBSERVED.pack(index + 1, told, refund, left, admitted.sent[index], capacity, rate, wait_us)
+    return _OBSERVED.pack(index + 1, told, refund, left, sent, capacity, rate, wait_us)

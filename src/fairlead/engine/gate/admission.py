@@ -87,6 +87,8 @@ class Passage:
     health: Health = Health.NEUTRAL
     actual: dict[int, float] = field(default_factory=dict)
     observed: dict[int, Observation] = field(default_factory=dict)
+    asked: dict[int, float] = field(default_factory=dict)
+    """What the answer says that such a call takes of each bucket, for the next of its operation."""
     dialect: str = "standard"
 
     @property
@@ -103,6 +105,7 @@ class Passage:
         from_answer = learnt(self.admitted.plan, heard(self.dialect, reply, now_epoch_s=now_epoch_s))
         self.told(Health.UNHEALTHY if reply.status >= 500 else Health.HEALTHY, from_answer.observed)
         self.actual.update(from_answer.actual)
+        self.asked.update(from_answer.asked)
 
     def told(self, health: Health, observed: Mapping[int, Observation] | None = None) -> None:
         """What the answer told of the destination and of its limits."""

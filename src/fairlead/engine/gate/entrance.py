@@ -7,7 +7,7 @@ worker is free for others.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 
@@ -22,7 +22,8 @@ from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.gate import Admitted
 from fairlead.errors import GateClosed, NotFound
 from fairlead.events import Emit
-from fairlead.policy.gate.limit import Plan
+from fairlead.policy.gate.estimate import CostEstimates
+from fairlead.policy.gate.limit import BucketLimit, Plan
 from fairlead.policy.gate.rapid import RapidRequests
 from fairlead.policy.gate.retries import RetryBudget
 from fairlead.policy.job import Priority
@@ -53,12 +54,14 @@ class CallWish:
     api: str | None = None
     host: str = ""
     cost: float | None = None
-    """Units of each limit that it meets; None: one."""
+    """Units of each limit that it meets; None: as calls of its *operation* cost before, one at first."""
     class_number: int | None = None
     wait_s: float | None = None
     call_s: float = CALL_S
     retry: bool | None = None
     """Whether the call was tried before; None: as the job was, of which it is a part."""
+    operation: str = ""
+    """Calls of one operation cost alike."""
 
 
 class Entrance:
@@ -88,6 +91,7 @@ class Entrance:
         self._emit = emit
         self._rapid = RapidRequests()
         self._retries = RetryBudget()
+        self._costs = CostEstimates()
         self._known: dict[ConnectionKey, tuple[float, Connection]] = {}
 
     @asynccontextmanager
@@ -119,6 +123,8 @@ class Entrance:
                             yield passage
                     finally:
                         self._notebook.heard(connection, call.plan, passage.observed)
+                        for index, cost in passage.asked.items():
+                            self._costs.heard(_operation(wish, call.plan.buckets[index]), cost)
                     return
             except GateClosed as refused:
                 if entered:  # the caller's own, of another call
@@ -169,7 +175,7 @@ class Entrance:
             call.plan,
             wish.key.tenant,
             wish.key.provider,
-            costs=() if wish.cost is None else (wish.cost,) * len(call.plan.buckets),
+            costs=tuple(self._cost(wish, bucket) for bucket in call.plan.buckets),
             class_number=wish.class_number or 2,
             wait_s=INLINE_WAIT_S if wish.wait_s is None else wish.wait_s,
             call_s=wish.call_s,
@@ -187,6 +193,12 @@ class Entrance:
             booking=(job.job_id.int ^ call.mark) & _MASK or 1,
             call_s=min(entry.call_s, max(1.0, context.remaining_s)),
         )
+
+    def _cost(self, wish: CallWish, bucket: BucketLimit) -> float:
+        if wish.cost is not None:
+            return wish.cost
+        # Once the limit was larger: what it holds now must do.
+        return min(self._costs.of(_operation(wish, bucket)), bucket.capacity)
 
     async def connection(self, key: ConnectionKey) -> Connection:
         """What is known of it, at most *KNOWN_S* old. NotFound where there is no such connection."""
@@ -206,6 +218,10 @@ class Entrance:
             self._known.clear()
         self._known[key] = (now_s + KNOWN_S, found)
         return found
+
+
+def _operation(wish: CallWish, bucket: BucketLimit) -> Hashable:
+    return wish.key, wish.api, bucket.name or bucket.key, wish.operation
 
 
 def _is_retry(wish: CallWish) -> bool:

@@ -20,16 +20,19 @@ _OF_ALL_CALLS = frozenset({REQUESTS, DAILY})
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """For each bucket of a plan, by its place: what to observe, and what the call really cost."""
+    """For each bucket of a plan, by its place: what to observe, and what the call cost."""
 
     observed: Mapping[int, Observation]
     actual: Mapping[int, float]
+    asked: Mapping[int, float]
+    """What the provider took for the call before it ran it, or else what it cost."""
 
 
 def learnt(plan: Plan, heard: Iterable[Heard]) -> Learnt:
     """What *heard* says about the buckets of *plan*."""
     observed: dict[int, Observation] = {}
     actual: dict[int, float] = {}
+    asked: dict[int, float] = {}
     places = {bucket.name: index for index, bucket in enumerate(plan.buckets) if bucket.name}
     for item in heard:
         index = places.get(item.limit)
@@ -37,10 +40,12 @@ def learnt(plan: Plan, heard: Iterable[Heard]) -> Learnt:
             observed[index] = _observation(item, plan.buckets[index])
             if item.actual is not None or item.refused:
                 actual[index] = item.actual or 0.0  # what was refused was not run
+            if (cost := item.requested or item.actual) is not None:
+                asked[index] = cost
         elif item.refused and item.limit in _OF_ALL_CALLS:
             for other in range(len(plan.buckets)):
                 observed.setdefault(other, Observation(wait_s=_wait_s(item)))
-    return Learnt(observed, actual)
+    return Learnt(observed, actual, asked)
 
 
 def _observation(item: Heard, bucket: BucketLimit) -> Observation:

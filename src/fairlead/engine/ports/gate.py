@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from fairlead.errors import GateUnavailable
 from fairlead.policy.gate.breaker import Health
-from fairlead.policy.gate.limit import Domain, Plan, PoolLimit
+from fairlead.policy.gate.limit import MICRO, Domain, Plan, PoolLimit
 from fairlead.policy.gate.pool import Holder
 
 
@@ -120,6 +120,13 @@ class Finish(NamedTuple):
     health: Health = Health.NEUTRAL
     actual: Mapping[int, float] = MappingProxyType({})
     observed: Mapping[int, Observation] = MappingProxyType({})
+
+    def refund_micro(self, index: int) -> int:
+        """Micro-units of a bucket that were taken and not used; below zero: more was used."""
+        actual = self.actual.get(index)
+        if actual is None:
+            return 0
+        return round(self.admitted.spent[index] * MICRO) - round(actual * MICRO)
 
 
 class Finished(NamedTuple):

@@ -1,0 +1,59 @@
+"""A call whose cost nobody told is taken for what calls of its operation cost before (G2)."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.policy.feedback.reply import Reply
+from tests.support.entrances import Way
+
+
+def answer(requested: float, actual: float | None, *, left: float = 900.0, status: int = 200) -> Reply:
+    """What Shopify says to a query."""
+    bucket = {"maximumAvailable": 1000.0, "currentlyAvailable": left, "restoreRate": 50.0}
+    cost = {"requestedQueryCost": requested, "actualQueryCost": actual, "throttleStatus": bucket}
+    refused = [{"message": "Throttled", "extensions": {"code": "THROTTLED"}}] if actual is None else []
+    return Reply(status, {}, {"errors": refused, "extensions": {"cost": cost}})
+
+
+async def spent(way: Way, operation: str, reply: Reply | None = None, **wish: object) -> float:
+    """What a call takes of the points before it is sent; then it gets *reply*."""
+    async with way.entrance.enter(way.wish(api="graphql", operation=operation, **wish)) as passage:
+        if reply is not None:
+            passage.heard(reply)
+        names = [bucket.name for bucket in passage.admitted.plan.buckets]
+        return passage.admitted.spent[names.index("points")]
+
+
+async def test_the_next_call_of_an_operation_takes_what_the_last_was_asked_for() -> None:
+    """Not what it really cost: the vendor wants the whole of it to be there before it begins."""
+    way = Way(provider="shopify")
+    assert await spent(way, "products", answer(102, 40)) == 1
+    assert await spent(way, "products") == 102
+    assert await spent(way, "orders") == 1
+
+
+async def test_it_rises_at_once_and_falls_slowly() -> None:
+    way = Way(provider="shopify")
+    for requested in (100, 200, 100):
+        await spent(way, "products", answer(requested, 10))
+    assert await spent(way, "products") == pytest.approx(180)
+
+
+async def test_who_says_the_cost_is_believed() -> None:
+    way = Way(provider="shopify")
+    await spent(way, "products", answer(102, 40))
+    assert await spent(way, "products", cost=7.0) == 7
+
+
+async def test_a_refused_call_tells_what_the_next_one_needs() -> None:
+    way = Way(provider="shopify")
+    await spent(way, "products", answer(502, None, left=600.0))
+    assert await spent(way, "products", wait_s=0.0) == 502
+
+
+async def test_a_cost_that_no_bucket_holds_any_more_is_cut_to_what_it_holds() -> None:
+    """The shop's plan was larger once: a call that waits for more than there ever is would never go."""
+    way = Way(provider="shopify")
+    await spent(way, "products", answer(5000, 40, left=1000.0))
+    assert await spent(way, "products", wait_s=0.0) == 1000
