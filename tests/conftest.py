@@ -13,6 +13,7 @@ from hypothesis import settings
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.session import DatabaseSettings
+from tests.faults.support.cluster import own_cluster
 from tests.support.databases import migrated_database, settings_of
 from tests.support.servers import database_name, drop_database, fresh_database, running_servers
 
@@ -31,6 +32,13 @@ def servers() -> Iterator[Endpoints]:
     with running_servers() as endpoints:
         elsewhere = os.environ.get("FAIRLEAD_TEST_DATABASE_URL")
         yield replace(endpoints, database_url=elsewhere) if elsewhere else endpoints
+
+
+@pytest.fixture(scope="session")
+def valkey_cluster() -> Iterator[str]:
+    """The second server of a cluster of three, once per run; what tests ask for lies on the others."""
+    with own_cluster() as cluster:
+        yield cluster.primaries[1].url
 
 
 @pytest.fixture(scope="session")

@@ -7,11 +7,12 @@ refuse a server, or fall back to shares, is a ``fail``; what will hurt some day 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 
 from fairlead.adapters.local.system import SystemClock, SystemIds
 from fairlead.adapters.postgres.facts import ServerFacts, server_facts
-from fairlead.adapters.redis import APPEND_ADVICE, RedisFacts, redis_facts
+from fairlead.adapters.redis import APPEND_ADVICE, RedisFacts, facts_of_each
 from fairlead.adapters.redis.gate import RedisGate
 from fairlead.adapters.redis.keys import RedisKeys
 from fairlead.adapters.redis.probe import RedisProbe, probe_redis
@@ -34,11 +35,8 @@ SLOW_S, TOO_SLOW_S = 0.1, 0.8
 OFF_S = 1.0
 MEMORY_WARN, MEMORY_FAIL = 0.8, 0.9
 MOST_KEYS = 20_000
-_TRY = Plan(
-    Domain(("tenant", "doctor")),
-    pool=PoolLimit("doctor", 1),
-    buckets=(BucketLimit("doctor", 1_000_000, 1_000_000),),
-)
+MOST_TOLD = 5
+_WORSE: Sequence[Status] = ("ok", "warn", "fail")
 
 
 async def gate_checkup(settings: Settings) -> AsyncIterator[Check]:
@@ -50,26 +48,40 @@ async def gate_checkup(settings: Settings) -> AsyncIterator[Check]:
             yield Check("redis", "warn", told, "set REDIS_URL, so that limits are counted once for all")
             return
         try:
-            facts, probe = await redis_facts(url), await probe_redis(url, TIMES)
+            facts, probes = await facts_of_each(url), await probe_redis(url, TIMES)
         except FairleadError as error:
             yield Check("redis", "fail", error.what, "check REDIS_URL, and that the server runs")
             return
-        yield version_check(facts)
-        yield role_check(facts, probe)
-        yield eviction_check(facts)
-        yield persistence_check(facts, probe)
-        yield memory_check(probe)
-        yield latency_check("ping", probe.pings_s)
+        yield of_each({name: version_check(each) for name, each in facts.items()})
+        yield role_check(facts, probes)
+        yield of_each({name: eviction_check(each) for name, each in facts.items()})
+        yield of_each({name: persistence_check(facts[name], each) for name, each in probes.items()})
+        yield of_each({name: memory_check(each) for name, each in probes.items()})
+        yield of_each({name: latency_check("ping", each.pings_s) for name, each in probes.items()})
         yield await _through_the_gate(url, prefix)
-        yield scripts_check(probe)
+        yield of_each({name: scripts_check(each) for name, each in probes.items()})
         database = None
         if found.database_url is not None:
             try:
                 database = await server_facts(database_settings(settings, found.database_url))
             except FairleadError:  # `fairlead doctor` tells of it
                 database = None
-        yield clock_check(probe, database)
+        yield of_each({name: clock_check(each, database) for name, each in probes.items()})
         yield await _prefix(url, prefix)
+
+
+def of_each(checks: Mapping[str, Check]) -> Check:
+    """The same check of every server as one: the worst, and at which of them it was found."""
+    worst = max(checks.values(), key=lambda check: _WORSE.index(check.status))
+    found: dict[str, list[str]] = {}
+    for name, check in checks.items():
+        if check.status == worst.status:
+            found.setdefault(check.detail, []).append(name)
+    if len(found) == 1 and len(found[worst.detail]) == len(checks):
+        return worst
+    told = [f"{', '.join(names)}: {detail}" for detail, names in found.items()]
+    more = [f"{len(told) - MOST_TOLD} more"] if len(told) > MOST_TOLD else []
+    return replace(worst, detail="; ".join([*told[:MOST_TOLD], *more]))
 
 
 def version_check(facts: RedisFacts) -> Check:
@@ -81,16 +93,22 @@ def version_check(facts: RedisFacts) -> Check:
     return Check("version", "ok", told)
 
 
-def role_check(facts: RedisFacts, probe: RedisProbe) -> Check:
-    """Whether it takes writes, for all keys."""
-    if facts.read_only:
+def role_check(facts: Mapping[str, RedisFacts], probes: Mapping[str, RedisProbe]) -> Check:
+    """Whether writes are taken, for all keys."""
+    if any(each.read_only for each in facts.values()):
         return Check(
             "role", "fail", "a replica, read-only", "REDIS_URL points at a replica: name the primary"
         )
-    if probe.cluster:
-        hint = "point REDIS_URL at a server that is no part of a cluster: one marker vouches for all keys"
-        return Check("role", "fail", "cluster mode", hint)
-    return Check("role", "ok", "a primary, no cluster")
+    states = {name: each.cluster for name, each in probes.items() if each.cluster}
+    if not states:
+        return Check("role", "ok", "a primary, no cluster")
+    told = f"cluster, {len(states)} primaries"
+    for name, each in states.items():
+        if not each.is_whole:
+            hint = "redis-cli --cluster check tells which slots have no server; meanwhile calls go by shares"
+            told = f"{told}, state {each.state}, {each.slots} slots with a server, by {name}"
+            return Check("role", "fail", told, hint)
+    return Check("role", "ok", f"{told}, state ok")
 
 
 def eviction_check(facts: RedisFacts) -> Check:
@@ -193,7 +211,7 @@ async def _through_the_gate(url: Secret, prefix: str) -> Check:
         await gate.ping()
         for number in range(TIMES):
             began_s = clock.monotonic()
-            answer = await gate.admit(Ask(_TRY, holder=Holder(number, "doctor", "doctor")))
+            answer = await gate.admit(Ask(_try(number), holder=Holder(number, "doctor", "doctor")))
             times_s.append(clock.monotonic() - began_s)
             if not isinstance(answer, Admitted):
                 return Check("script", "fail", f"a free slot was refused: {answer}", "report this")
@@ -204,6 +222,12 @@ async def _through_the_gate(url: Secret, prefix: str) -> Check:
         await gate.close()
         await _forget(RedisKeys(url, keys))
     return latency_check("script", times_s)
+
+
+def _try(number: int) -> Plan:
+    """In a domain of its own: of a cluster every server has some."""
+    bucket = BucketLimit("doctor", 1_000_000, 1_000_000)
+    return Plan(Domain(("tenant", f"doctor-{number}")), pool=PoolLimit("doctor", 1), buckets=(bucket,))
 
 
 async def _forget(keys: RedisKeys) -> None:

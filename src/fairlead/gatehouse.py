@@ -137,7 +137,7 @@ class GateRooms:
         self._url = url
         sessions = PostgresSessionStore(database, ids)
         self.viewer = None if url is None else gate_viewer(url, settings.prefix)
-        self.operator = None if url is None else RedisOperator(url, Keyspace(settings.prefix))
+        self.operator = None if url is None else _operator(url, settings)
         self.keys = None if url is None else gate_keys(url, settings.prefix)
         self.orphans = None if self.keys is None else OrphanSearch(self.keys, sessions, clock=clock)
         self._emit = emit
@@ -199,7 +199,7 @@ class GateRooms:
             return
         with suppress(DependencyUnavailable):
             facts = await redis_facts(self._url)
-            if facts.eviction not in ("", "noeviction"):
+            if facts.evicts:
                 raise ConfigInvalid(
                     f"Redis drops keys when it is full: maxmemory-policy is {facts.eviction}",
                     hint="set maxmemory-policy noeviction; a limit that is dropped lets calls through",
@@ -262,6 +262,10 @@ def gate_viewer(url: Secret, prefix: str) -> GateViewer:
 def gate_keys(url: Secret, prefix: str) -> GateKeys:
     """The keys themselves, for who looks after them."""
     return RedisKeys(url, Keyspace(prefix))
+
+
+def _operator(url: Secret, settings: GateSettings) -> RedisOperator:
+    return RedisOperator(url, Keyspace(settings.prefix), lease_s=settings.lease_s)
 
 
 def _redis(url: Secret, process: str, clock: Clock, settings: GateSettings) -> RedisGate:

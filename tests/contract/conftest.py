@@ -30,17 +30,10 @@ def redis_62() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def valkey_cluster() -> Iterator[str]:
-    """Three primaries of the newest server."""
-    with own_cluster() as cluster:
-        yield cluster.url
-
-
-@pytest.fixture(scope="session")
 def redis_62_cluster() -> Iterator[str]:
     """The same of the oldest."""
     with own_cluster(program=oldest_redis()) as cluster:
-        yield cluster.url
+        yield cluster.primaries[1].url
 
 
 @pytest.fixture(params=["local", "valkey", "redis_62", "valkey_cluster", "redis_62_cluster"])

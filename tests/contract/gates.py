@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+from redis.asyncio import Redis, RedisCluster
+
 from fairlead.adapters.local.gate import LocalGate
 from fairlead.adapters.local.system import SystemClock
 from fairlead.adapters.redis.gate import RedisGate
@@ -39,6 +42,23 @@ class Timed:
         answer = await self.gate.admit(ask)
         assert isinstance(answer, Admitted), answer
         return answer
+
+
+STORES = ("valkey", "redis_62", "valkey_cluster", "redis_62_cluster")
+"""What a gate's keys may lie on."""
+
+
+def store_of(request: pytest.FixtureRequest) -> str:
+    """The URL of the one of STORES that is the parameter."""
+    if request.param == "valkey":
+        return str(request.getfixturevalue("servers").redis_url)
+    return str(request.getfixturevalue(request.param))
+
+
+def client_of(request: pytest.FixtureRequest, **options: Any) -> Any:
+    """A client of the same that finds every key."""
+    kind = RedisCluster if "cluster" in request.param else Redis
+    return kind.from_url(store_of(request), **options)
 
 
 def local_gate() -> Timed:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from itertools import count
 from secrets import token_hex
 
 import pytest
 from redis import Redis
 
 from fairlead.adapters.local.system import SystemClock
+from fairlead.adapters.redis import facts_of_each, redis_facts
 from fairlead.adapters.redis.cluster import slot_of
 from fairlead.adapters.redis.gate import RedisGate
+from fairlead.adapters.redis.keys import RedisKeys
 from fairlead.adapters.redis.losses import RedisLosses
+from fairlead.adapters.redis.probe import probe_redis
+from fairlead.adapters.redis.viewer import RedisViewer
 from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, RefusedBy
 from fairlead.errors import GateUnavailable
+from fairlead.gatecheck import eviction_check, of_each, role_check
 from fairlead.policy.gate.key import KeyKind, Keyspace
 from fairlead.policy.gate.limit import BucketLimit, Domain, Plan, PoolLimit
 from fairlead.policy.gate.pool import Holder
@@ -187,3 +193,79 @@ async def test_each_domain_tells_when_it_was_lost() -> None:
                     await once(gate, number)
                 granting_s = await losses.granting_s(domain)
                 assert granting_s > 86_400 if new else granting_s < LEASE_S
+
+
+async def test_hints_come_by_another_server_where_the_first_is_away() -> None:
+    """Whoever waits would find its slot by asking again, too, but a second later."""
+    with own_cluster() as cluster:
+        keys = Keyspace(f"t{token_hex(4)}")
+        gate = RedisGate(Secret(cluster.url), clock=SystemClock(), process="p", keys=keys)
+        woken: asyncio.Queue[int] = asyncio.Queue()
+        await gate.listen(woken.put_nowait)
+        first, second, third = cluster.primaries
+        async with asyncio.timeout(30):
+            await _heard(second, keys.channel("p"), woken, 1)
+            first.kill()
+            await _heard(third, keys.channel("p"), woken, 2)
+        await gate.close()
+
+
+async def _heard(server: OwnValkey, channel: str, woken: asyncio.Queue[int], lease_id: int) -> None:
+    """Publish until it is heard: nobody tells when a subscription stands."""
+    while True:
+        await server.tell("PUBLISH", channel, f"{lease_id:016x}")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.1):
+                while await woken.get() != lease_id:
+                    pass
+                return
+
+
+async def test_doctor_names_the_server_that_is_not_fit_and_the_slots_that_none_has() -> None:
+    with own_cluster() as cluster:
+        url, last = Secret(cluster.url), cluster.primaries[2]
+        await last.tell("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+        facts = await facts_of_each(url)
+        assert [name.partition(":")[2] for name in facts] == [str(each.port) for each in cluster.primaries]
+        told = of_each({name: eviction_check(each) for name, each in facts.items()})
+        assert (told.status, told.detail) == ("fail", f"127.0.0.1:{last.port}: maxmemory-policy allkeys-lru")
+        assert (await redis_facts(url)).evicts, "an app refuses to start on it"
+        assert role_check(facts, await probe_redis(url, 1)).status == "ok"
+        for server in cluster.primaries:
+            await server.tell("CLUSTER", "DELSLOTS", 16_383)
+        told = role_check(facts, await probe_redis(url, 1))
+        assert told.status == "fail"
+        assert "16383 slots with a server" in told.detail
+        keys = RedisKeys(url, Keyspace("any"))
+        with pytest.raises(GateUnavailable, match="no server owns"):
+            await keys.give_ttl([_in_slot(16_383)], 1.0)
+
+
+def _in_slot(slot: int) -> str:
+    return next(key for number in count() if slot_of((key := f"{{{number}}}").encode()) == slot)
+
+
+async def test_keys_that_are_moving_are_passed_by_in_a_look_and_told_where_they_are_asked_for() -> None:
+    """Neither the hourly look nor `memory` fails for a slot that is on its way."""
+    with own_cluster() as cluster:
+        url, keyspace = Secret(cluster.url), Keyspace(f"t{token_hex(4)}")
+        async with gate_of(cluster, keyspace) as gate:
+            for number in range(TENANTS):
+                assert isinstance(await gate.admit(Ask(plan_of(number), holder=Holder(1, "p"))), Admitted)
+        keys, before = RedisKeys(url, keyspace), await RedisKeys(url, keyspace).survey(leases=True)
+        here, there = home_of(cluster, keyspace, 0), cluster.primaries[0]
+        there = there if there is not here else cluster.primaries[1]
+        slot = slot_of(keyspace.key(KeyKind.CELL, plan_of(0).domain).encode())
+        with Redis(port=here.port) as source, Redis(port=there.port) as target:
+            ids = [client.execute_command("CLUSTER", "MYID").decode() for client in (source, target)]
+            target.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0])
+            source.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1])
+            moving = source.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 100)
+            source.execute_command("MIGRATE", "127.0.0.1", there.port, "", 0, 5000, "KEYS", *moving)
+        during = await keys.survey(leases=True, since_s=60.0)
+        assert during.complete
+        assert during.keys == before.keys - len(moving)
+        assert len(during.leases) == TENANTS - 1
+        with pytest.raises(GateUnavailable, match="on their way") as told:
+            await RedisViewer(url, keyspace).look(plan_of(0))
+        assert "ask again" in told.value.way_out

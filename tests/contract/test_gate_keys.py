@@ -8,9 +8,8 @@ from secrets import token_hex
 from typing import Any
 
 import pytest
-from redis.asyncio import Redis
+from redis.asyncio import RedisCluster
 
-from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.local.system import SystemClock
 from fairlead.adapters.redis.gate import RedisGate
 from fairlead.adapters.redis.keys import RedisKeys
@@ -23,9 +22,10 @@ from fairlead.policy.gate.limit import BreakerRule, BucketLimit, Domain, Plan, P
 from fairlead.policy.gate.pool import Holder
 from fairlead.policy.gate.verdict import judge_pool
 from fairlead.secret import Secret
-from tests.faults.support.fleet import pool_log
+from tests.contract.gates import STORES, client_of, store_of
+from tests.faults.support.fleet import parsed
 
-DOMAIN = Domain(("tenant", "acme"))
+DOMAIN = Domain(("tenant", "beta"))  # in a cluster of three on the last, and the second is asked
 POOL = PoolLimit("pool", 1, classes=2)
 QUOTA = QuotaLimit("acme", 3)
 PLAN = Plan(DOMAIN, quota=QUOTA, pool=POOL, buckets=(BucketLimit("calls", 10, 10),))
@@ -41,14 +41,25 @@ class Place:
     keys: RedisKeys
     redis: Any
 
+    @property
+    def in_cluster(self) -> bool:
+        return isinstance(self.redis, RedisCluster)
 
-@pytest.fixture(params=["valkey", "redis_62"])
-async def place(request: pytest.FixtureRequest, servers: Endpoints) -> AsyncIterator[Place]:
+    @property
+    def marker(self) -> str:
+        """What vouches for the keys of DOMAIN."""
+        if self.in_cluster:
+            return self.keyspace.key(KeyKind.MARKER, DOMAIN)
+        return self.keyspace.marker
+
+
+@pytest.fixture(params=STORES)
+async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
     keyspace = Keyspace(f"keys-{token_hex(6)}")
-    address = servers.redis_url if request.param == "valkey" else request.getfixturevalue("redis_62")
+    address = store_of(request)
     url = Secret(address)
     gate = RedisGate(url, clock=SystemClock(), keys=keyspace, new=True, events=100)
-    async with Redis.from_url(address, decode_responses=True) as redis:
+    async with client_of(request, decode_responses=True) as redis:
         made = Place(address, keyspace, gate, RedisKeys(url, keyspace), redis)
         yield made
         await gate.close()
@@ -73,12 +84,14 @@ async def test_each_kind_is_counted_and_weighed(place: Place) -> None:
     await fill(place)
     survey = await place.keys.survey()
     assert survey.complete
+    markers = 2 if place.in_cluster else 1  # of the domain, and of its server
     assert {use.kind: use.keys for use in survey.kinds} == {
-        "marker": 1, "cells": 1, "leases": 1, "quotas": 1, "lines": 1, "waiters": 1, "turns": 1, "events": 1,
+        "marker": markers, "cells": 1, "leases": 1, "quotas": 1,
+        "lines": 1, "waiters": 1, "turns": 1, "events": 1,
     }  # fmt: skip
     weights = {use.kind: use.size_bytes for use in survey.kinds}
     assert all(size is not None and 40 < size < 20_000 for size in weights.values()), weights
-    assert survey.keys == 8
+    assert survey.keys == 7 + markers
     assert survey.size_bytes == sum(size or 0 for size in weights.values())
     assert survey.used_bytes > survey.size_bytes
     assert survey.no_ttl == (), "all that the gate writes ends some day"
@@ -108,7 +121,10 @@ async def test_the_weight_of_many_is_computed_from_a_few(place: Place) -> None:
 
 
 async def test_a_look_has_a_bound_and_says_so(place: Place) -> None:
-    await place.redis.mset({f"{place.keyspace.prefix}{number}": "" for number in range(2000)})
+    async with place.redis.pipeline(transaction=False) as pipe:
+        for number in range(2000):
+            pipe.set(f"{place.keyspace.prefix}{number}", "")
+        await pipe.execute()
     survey = await place.keys.survey(most=500, weighed=1)
     assert not survey.complete
     assert survey.looked_at == 500
@@ -121,10 +137,10 @@ async def test_keys_that_would_stay_for_ever_are_told_and_given_an_end(place: Pl
     await place.redis.persist(cell)
     survey = await place.keys.survey()
     assert survey.no_ttl == (cell,)
-    marker_ms = await place.redis.pttl(place.keyspace.marker)
-    assert await place.keys.give_ttl([cell, place.keyspace.marker, "gone"], 500.0) == 1
+    marker_ms = await place.redis.pttl(place.marker)
+    assert await place.keys.give_ttl([cell, place.marker, "gone"], 500.0) == 1
     assert 0 < await place.redis.pttl(cell) <= 500_000
-    assert await place.redis.pttl(place.keyspace.marker) > marker_ms - 60_000, "it had one already"
+    assert await place.redis.pttl(place.marker) > marker_ms - 60_000, "it had one already"
 
 
 async def leases(place: Place) -> list[HeldLease]:
@@ -152,7 +168,7 @@ async def test_what_is_given_back_is_free_at_once(place: Place) -> None:
     assert renewed is Lease.LOST
     assert first.holder == holder(1)
     base = place.keyspace.key(KeyKind.POOL, DOMAIN, "pool")
-    log = judge_pool(await pool_log(place.url, base))
+    log = judge_pool([parsed(fields) for _, fields in await place.redis.xrange(base + Part.EVENTS)])
     assert not log.violation
     assert (log.granted, log.held) == (2, 1)
 

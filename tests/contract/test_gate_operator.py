@@ -6,22 +6,23 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from itertools import count
 from secrets import token_hex
+from typing import Any
 
 import pytest
-from redis.asyncio import Redis
+from redis.asyncio import RedisCluster
 
 from fairlead.adapters.redis.gate import RedisGate
 from fairlead.adapters.redis.operator import RedisOperator
 from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, Queued, RefusedBy
 from fairlead.errors import GateUnavailable
 from fairlead.policy.gate.breaker import Health, Mode
-from fairlead.policy.gate.key import Keyspace
+from fairlead.policy.gate.key import KeyKind, Keyspace
 from fairlead.policy.gate.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit
 from fairlead.policy.gate.pool import Holder
 from fairlead.secret import Secret
-from tests.contract.gates import Timed, redis_gate
+from tests.contract.gates import STORES, Timed, client_of, redis_gate, store_of
 
-DOMAIN = Domain(("tenant", "a"))
+DOMAIN = Domain(("tenant", "beta"))  # in a cluster of three on the last, and the second is asked
 BROKEN = Plan(DOMAIN, breaker=BreakerRule("connection|host"))
 _ids = count(1)
 
@@ -32,8 +33,14 @@ class World:
 
     timed: Timed
     operator: RedisOperator
-    redis: Redis
+    redis: Any
     name: str
+    url: str
+
+    def marker(self, domain: Domain) -> str:
+        """What vouches for the keys of *domain*."""
+        keys = Keyspace(self.name)
+        return keys.key(KeyKind.MARKER, domain) if isinstance(self.redis, RedisCluster) else keys.marker
 
     async def let_through(self) -> int:
         """How many calls the breaker lets through now, at most ten."""
@@ -47,13 +54,12 @@ class World:
         return await self.operator.reset_breaker(BROKEN)
 
 
-@pytest.fixture(params=["valkey", "redis_62"])
+@pytest.fixture(params=STORES)
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
-    oldest = request.param == "redis_62"
-    url = request.getfixturevalue("redis_62") if oldest else request.getfixturevalue("servers").redis_url
-    name = f"hand-{token_hex(6)}"
-    timed, client = redis_gate(url, name), Redis.from_url(url)
-    yield World(timed, RedisOperator(Secret(url), Keyspace(name)), client, name)
+    url, name = store_of(request), f"hand-{token_hex(6)}"
+    timed, client = redis_gate(url, name), client_of(request)
+    operator = RedisOperator(Secret(url), Keyspace(name), pinned_us=timed.now_us)
+    yield World(timed, operator, client, name, url)
     assert isinstance(timed.gate, RedisGate)
     await timed.gate.close()
     await client.aclose()
@@ -159,20 +165,30 @@ async def test_who_does_not_wait_is_not_promoted(world: World) -> None:
 
 
 async def test_clear_deletes_ours_and_leaves_what_is_others(world: World) -> None:
-    """Also what only begins alike, and what other versions and installations keep."""
+    """Also what only begins alike, and what other versions and installations keep.
+
+    Of ours stays what says that all of it is gone.
+    """
     name = world.name
     foreign = [name, f"{name}:x", f"{name}1", f"{name}11:m", f"{name}2:m", f"x{name}1:m", f"{name[:-1]}1:m"]
     for key in foreign:
         await world.redis.set(key, "theirs")
-    plan = Plan(DOMAIN, breaker=BROKEN.breaker, pool=PoolLimit("p", 1), buckets=(BucketLimit("b", 5, 1),))
-    ask = Ask(plan, holder=Holder(next(_ids), "p"))
-    await world.timed.admitted(ask)
-    ours = {key async for key in world.redis.scan_iter(f"{name}1:*")}
-    assert len(ours) >= 3
+    limit, bucket = PoolLimit("p", 1), BucketLimit("b", 5, 1)
+    domains = [Domain(("tenant", str(number))) for number in range(12)]  # they lie on every server
+    for domain in domains:
+        plan = Plan(domain, breaker=BROKEN.breaker, pool=limit, buckets=(bucket,))
+        await world.timed.admitted(Ask(plan, holder=Holder(next(_ids), "p")))
+    stay = {world.marker(domain) for domain in domains}
+    found = {key.decode() async for key in world.redis.scan_iter(f"{name}1:*")}
+    ours = found - stay
+    assert len(ours) >= 2 * len(domains)
+    assert stay < found
     assert await world.operator.clear(dry_run=True) == len(ours)
     assert await world.redis.exists(*ours) == len(ours)
     assert await world.operator.clear() == len(ours)
     assert await world.redis.exists(*ours) == 0
+    assert await world.redis.exists(*stay) == len(stay)
+    assert await world.operator.clear(dry_run=True) == 0
     assert await world.redis.exists(*foreign) == len(foreign)
     await world.redis.delete(*foreign)
 
@@ -197,6 +213,33 @@ async def test_after_it_was_cleared_nobody_gets_more_than_the_limits_allow(world
     ) == GateRefusal(RefusedBy.RECOVERY, 30.0)
     world.timed.tick(30)
     await world.timed.admitted(waiting(limit))
+
+
+async def test_nonsense_is_cleared_too(world: World) -> None:
+    """It is what people clear for: a gate that finds it can do nothing."""
+    limit, marker = PoolLimit("p", 1), world.marker(DOMAIN)
+    await world.timed.admitted(waiting(limit))
+    await world.redis.delete(marker)
+    await world.redis.hset(marker, "not", "ours")
+    with pytest.raises(GateUnavailable):
+        await world.timed.admit(waiting(limit))
+    assert await world.operator.clear() > 0
+    asked = Ask(Plan(DOMAIN, pool=limit), holder=Holder(next(_ids), "p"))
+    assert await world.timed.admit(asked) == GateRefusal(RefusedBy.RECOVERY, 30.0)
+
+
+async def test_a_process_that_has_not_met_a_domain_learns_that_it_was_cleared(world: World) -> None:
+    """It knows the server since long, and must not take what was deleted there for what never was."""
+    other = redis_gate(world.url, world.name)
+    assert isinstance(other.gate, RedisGate)
+    await other.gate.ping()
+    limit, bucket = PoolLimit("p", 1), BucketLimit("b", 5, 1)
+    await world.timed.admitted(waiting(limit))
+    assert await world.operator.clear() > 0
+    asked = Ask(Plan(DOMAIN, pool=limit), holder=Holder(next(_ids), "p"))
+    assert await other.admit(asked) == GateRefusal(RefusedBy.RECOVERY, 30.0)
+    assert isinstance(await other.admit(Ask(Plan(DOMAIN, buckets=(bucket,)))), GateRefusal)
+    await other.gate.close()
 
 
 async def test_a_store_that_is_away_is_told() -> None:

@@ -8,13 +8,15 @@ import pytest
 
 from fairlead.adapters.postgres.facts import ServerFacts
 from fairlead.adapters.redis import RedisFacts
-from fairlead.adapters.redis.probe import RedisProbe
+from fairlead.adapters.redis.probe import ClusterState, RedisProbe
+from fairlead.checkup import Check
 from fairlead.engine.ports.gate_keys import KeySurvey, KindUse
 from fairlead.gatecheck import (
     clock_check,
     eviction_check,
     latency_check,
     memory_check,
+    of_each,
     persistence_check,
     prefix_check,
     role_check,
@@ -23,9 +25,16 @@ from fairlead.gatecheck import (
 )
 
 FACTS = RedisFacts("Valkey", "9.1.2", "noeviction", 0, appends=True, read_only=False)
-PROBE = RedisProbe(False, {"gate": True, "hello": True}, True, 100, 0, (0.001,), 1000.0, 1000.0, 0.001)
+PROBE = RedisProbe(None, {"gate": True, "hello": True}, True, 100, 0, (0.001,), 1000.0, 1000.0, 0.001)
+WHOLE = ClusterState("ok", 16_384)
 DATABASE = ServerFacts(180004, "on", "read committed", is_engine=True, skew_s=0.0, doubt_s=0.001)
 SURVEY = KeySurvey((KindUse("cells", 3, 90, 0),), 10, True, 10, 1000, 0, ())
+
+
+def in_cluster(state: ClusterState) -> Check:
+    """What is told of a cluster of two, one of which sees it so."""
+    probes = {"a:1": replace(PROBE, cluster=WHOLE), "b:2": replace(PROBE, cluster=state)}
+    return role_check(dict.fromkeys(probes, FACTS), probes)
 
 
 @pytest.mark.parametrize(
@@ -44,8 +53,9 @@ def test_versions(product: str, version: str, status: str) -> None:
 
 def test_what_the_gate_cannot_use_is_a_failure_with_a_hint() -> None:
     bad = [
-        role_check(replace(FACTS, read_only=True), PROBE),
-        role_check(FACTS, replace(PROBE, cluster=True)),
+        role_check({"": replace(FACTS, read_only=True)}, {"": PROBE}),
+        in_cluster(ClusterState("fail", 16_384)),
+        in_cluster(ClusterState("ok", 10_923)),
         eviction_check(replace(FACTS, eviction="allkeys-lru")),
         persistence_check(FACTS, replace(PROBE, appended=False)),
         memory_check(replace(PROBE, used_bytes=91, max_bytes=100)),
@@ -72,7 +82,8 @@ def test_what_will_hurt_some_day_is_a_warning_with_a_hint() -> None:
 def test_a_sound_one_is_sound() -> None:
     good = [
         version_check(FACTS),
-        role_check(FACTS, PROBE),
+        role_check({"": FACTS}, {"": PROBE}),
+        in_cluster(WHOLE),
         eviction_check(FACTS),
         eviction_check(replace(FACTS, eviction="")),
         persistence_check(FACTS, PROBE),
@@ -94,3 +105,23 @@ def test_the_clock_is_compared_with_the_database_by_way_of_this_host() -> None:
     told = clock_check(replace(PROBE, clock_s=1005.0), replace(DATABASE, skew_s=4.5)).detail
     assert "+5.000 s to this host" in told
     assert "+0.500 s to the database" in told
+
+
+def test_a_cluster_is_told_with_its_state_and_by_whom() -> None:
+    assert in_cluster(WHOLE).detail == "cluster, 2 primaries, state ok"
+    told = in_cluster(ClusterState("fail", 10_923)).detail
+    assert told == "cluster, 2 primaries, state fail, 10923 slots with a server, by b:2"
+
+
+def test_of_several_servers_the_worst_is_told_by_name() -> None:
+    sound = eviction_check(FACTS)
+    assert of_each({"a:1": sound, "b:2": sound}) == sound
+    evicts, drops = (
+        eviction_check(replace(FACTS, eviction=name)) for name in ("allkeys-lru", "volatile-lru")
+    )
+    told = of_each({"a:1": sound, "b:2": evicts, "c:3": drops, "d:4": evicts})
+    assert told == replace(
+        evicts, detail="b:2, d:4: maxmemory-policy allkeys-lru; c:3: maxmemory-policy volatile-lru"
+    )
+    many = {str(number): memory_check(replace(PROBE, used_bytes=number << 20)) for number in range(9)}
+    assert of_each(many).detail.endswith("4: 4.0 MiB used, no bound; 4 more")

@@ -16,6 +16,8 @@ def written() -> dict[str, str]:
     pool, bucket = KEYS.key(KeyKind.POOL, ACME, "p"), KEYS.key(KeyKind.BUCKET, ACME, "b")
     return {
         KEYS.marker: "marker",
+        KEYS.key(KeyKind.MARKER, ACME): "marker",
+        "mine1:{4711}:m": "marker",
         KEYS.key(KeyKind.CELL, ACME): "cells",
         KEYS.key(KeyKind.QUOTA, ACME, "q"): "quotas",
         bucket + Part.BOOKINGS: "turns",
@@ -44,8 +46,22 @@ def test_every_key_that_is_written_has_its_kind() -> None:
         f"{KEYS.key(KeyKind.CELL, ACME)}:more",
         f"{KEYS.key(KeyKind.BUCKET, ACME, 'b')}:l",
         "other1:m",
+        "mine1:{4711}:c",
+        "mine1:{}:m",
+        "mine1:{47x}:m",
         "mine1:m\n",
     ],
 )
 def test_what_is_not_ours_has_none(key: str) -> None:
     assert KEYS.named(key) is None
+
+
+def test_what_vouches_for_a_key_in_a_cluster_lies_beside_it() -> None:
+    of_domain = {key: KEYS.marker_of(key) for key in written() if "}:" in key and "4711" not in key}
+    assert len(of_domain) == len(written()) - 2
+    assert set(of_domain.values()) == {KEYS.key(KeyKind.MARKER, ACME)}
+
+
+@pytest.mark.parametrize("key", ["mine1:m", "mine1:{4711}:m", "mine1:of-somebody", "mine1:{d}:c"])
+def test_what_is_of_no_domain_has_no_marker_there(key: str) -> None:
+    assert KEYS.marker_of(key) is None

@@ -6,19 +6,15 @@ Read from INFO alone: managed servers refuse CONFIG (R29).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from redis.asyncio import Redis
-from redis.exceptions import AuthenticationError, RedisError
-
-from fairlead.errors import ConfigInvalid, DependencyUnavailable
-from fairlead.policy.safe import clipped
+from fairlead.adapters.redis.asking import LoginRefused, asking
+from fairlead.errors import ConfigInvalid, DependencyUnavailable, GateUnavailable
 from fairlead.secret import Secret
 
 TIMEOUT_S = 3.0
 APPEND_ADVICE = "appendonly yes, appendfsync everysec: else a restart forgets limits that were used up"
-_MAX_BYTES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,28 +32,36 @@ class RedisFacts:
     read_only: bool
     """Whether it is a replica."""
 
+    @property
+    def evicts(self) -> bool:
+        """Whether it drops keys when it is full, as far as it tells."""
+        return self.eviction not in ("", "noeviction")
+
 
 async def redis_facts(url: Secret, timeout_s: float = TIMEOUT_S) -> RedisFacts:
-    """Ask the server at *url*; DependencyUnavailable or ConfigInvalid, which never repeat the URL."""
+    """Ask the server at *url*; of a cluster what is worst in any of its primaries.
+
+    DependencyUnavailable or ConfigInvalid, which never repeat the URL.
+    """
+    found = list((await facts_of_each(url, timeout_s)).values())
+    return replace(
+        found[0],
+        eviction=next((one.eviction for one in found if one.evicts), found[0].eviction),
+        appends=all(one.appends for one in found),
+        read_only=any(one.read_only for one in found),
+    )
+
+
+async def facts_of_each(url: Secret, timeout_s: float = TIMEOUT_S) -> dict[str, RedisFacts]:
+    """The same of every primary, by address."""
     try:
-        client = Redis.from_url(
-            url.reveal(), socket_timeout=timeout_s, socket_connect_timeout=timeout_s, decode_responses=True
-        )
-    except ValueError:  # its text may repeat a part of the URL
-        raise ConfigInvalid("REDIS_URL is no URL of a Redis", hint="redis://host:6379/0") from None
-    try:
-        return _facts(await client.info("all"))
-    except AuthenticationError:
-        raise ConfigInvalid(
-            "Redis refuses this login", hint="check the user and password of REDIS_URL"
-        ) from None
-    except (RedisError, OSError, TimeoutError) as error:
-        told = clipped(f"{type(error).__name__}: {error}", _MAX_BYTES)
-        raise DependencyUnavailable(
-            f"Redis is not available: {told}", hint="check REDIS_URL and that the server runs"
-        ) from None
-    finally:
-        await client.aclose()
+        async with asking(url, timeout_s=timeout_s) as servers:
+            return {name: _facts(await client.info("all")) for name, client in servers.each.items()}
+    except LoginRefused as error:
+        raise ConfigInvalid(error.what, hint=error.way_out) from None
+    except GateUnavailable as error:
+        hint = "check REDIS_URL and that the server runs"
+        raise DependencyUnavailable(error.what, hint=hint) from None
 
 
 def _facts(info: Mapping[str, Any]) -> RedisFacts:

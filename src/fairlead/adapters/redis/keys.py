@@ -1,17 +1,18 @@
 """Looks after the gate's keys: what there is, what it weighs, which leases stand (G9).
 
-SCAN passes the whole server a page at a time, so calls of others come in between; of keys that have not our
-prefix nothing but the name is seen.
+SCAN passes each server a page at a time, so calls of others come in between; of keys that have not our
+prefix nothing but the name is seen. What moves to another server of a cluster meanwhile may be missed.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairlead.adapters.redis.asking import asking, told, who
+from fairlead.adapters.redis.asking import MOVING, asking, pages, told, unlink, who
 from fairlead.adapters.redis.scripts import script
 from fairlead.engine.ports.gate_keys import UNKNOWN, HeldLease, KeySurvey, KindUse
 from fairlead.policy.gate.key import Keyspace
@@ -40,16 +41,17 @@ class _Kind:
 
 @dataclass(slots=True)
 class _Look:
-    """What a survey has found so far."""
+    """What a survey is to find, and has found so far."""
 
-    now_us: int
     weighed: int
+    leases: bool
+    since_s: float
     kinds: dict[str, _Kind] = field(default_factory=dict)
     no_ttl: list[str] = field(default_factory=list)
-    leases: dict[tuple[str, str], HeldLease] = field(default_factory=dict)
+    held: dict[tuple[str, str], HeldLease] = field(default_factory=dict)
     happened: Counter[str] = field(default_factory=Counter)
     passed: int = 0
-    complete: bool = False
+    complete: bool = True
 
 
 class RedisKeys:
@@ -63,48 +65,65 @@ class RedisKeys:
         self, *, most: int = 100_000, weighed: int = 200, leases: bool = False, since_s: float = 0.0
     ) -> KeySurvey:
         """See the port."""
-        async with asking(self._url, timeout_s=TIMEOUT_S) as client:
-            memory = await client.info("memory")
-            seconds, micros = await client.time()
-            look = _Look(seconds * MICRO + micros, weighed)
-            async for page in self._pages(client, look, most):
-                named = [(key, self._keys.named(key) or UNKNOWN) for key in page]
-                await _weigh(client, look, named)
-                if leases:
-                    await _read_leases(client, look, [key for key, kind in named if kind in _LEASES])
-                if since_s > 0:
-                    since_ms = look.now_us // 1000 - round(since_s * 1000)
-                    await _read_events(
-                        client, look, [key for key, kind in named if kind == "events"], since_ms
-                    )
-            server_keys = await client.dbsize()
+        look = _Look(weighed, leases, since_s)
+        used_bytes, bounds, server_keys = 0, [], 0
+        async with asking(self._url, timeout_s=TIMEOUT_S) as servers:
+            for client in servers.each.values():
+                memory = await client.info("memory")
+                used_bytes += int(memory.get("used_memory", 0))
+                bounds.append(int(memory.get("maxmemory", 0)))
+                await self._pass(client, look, most)
+                server_keys += await client.dbsize()
         return KeySurvey(
             kinds=tuple(kept.use(kind) for kind, kept in sorted(look.kinds.items())),
             looked_at=min(look.passed, server_keys) if look.complete else look.passed,
             complete=look.complete,
             server_keys=server_keys,
-            used_bytes=int(memory.get("used_memory", 0)),
-            max_bytes=int(memory.get("maxmemory", 0)),
+            used_bytes=used_bytes,
+            max_bytes=sum(bounds) if all(bounds) else 0,
             no_ttl=tuple(look.no_ttl[:MOST_TOLD]),
-            leases=tuple(look.leases.values()),
+            leases=tuple(look.held.values()),
             happened=dict(look.happened) if since_s > 0 else None,
         )
+
+    async def _pass(self, client: Any, look: _Look, most: int) -> None:
+        """Look at the keys of one server, by its clock."""
+        seconds, micros = await client.time()
+        now_us = seconds * MICRO + micros
+        look.complete = look.complete and look.passed < most
+        if not look.complete:
+            return
+        async for page in pages(client, self._keys.prefix, PAGE):
+            if look.passed >= most:
+                look.complete = False
+                return
+            look.passed += PAGE
+            named = [(key, self._keys.named(key) or UNKNOWN) for key in map(told, page)]
+            await _weigh(client, look, named)
+            if look.leases:
+                await _read_leases(client, look, [key for key, kind in named if kind in _LEASES], now_us)
+            if look.since_s > 0:
+                since_ms = now_us // 1000 - round(look.since_s * 1000)
+                await _read_events(client, look, [key for key, kind in named if kind == "events"], since_ms)
 
     async def give_back(self, leases: Sequence[HeldLease]) -> list[HeldLease]:
         """See the port."""
         text = script("recover").text
-        async with asking(self._url, timeout_s=TIMEOUT_S) as client:
+        async with asking(self._url, timeout_s=TIMEOUT_S) as servers:
             return [
                 lease
                 for lease in leases
-                if await client.eval(text, len(lease.keys), *lease.keys, lease.holder, lease.until_us)
+                if await servers.of(lease.keys[0]).eval(
+                    text, len(lease.keys), *lease.keys, lease.holder, lease.until_us
+                )
             ]
 
     async def give_ttl(self, keys: Sequence[str], ttl_s: float) -> int:
         """See the port."""
         given = 0
-        async with asking(self._url, timeout_s=TIMEOUT_S) as client:
+        async with asking(self._url, timeout_s=TIMEOUT_S) as servers:
             for key in keys:
+                client = servers.of(key)
                 if await client.pttl(key) == _FOR_EVER:
                     given += await client.pexpire(key, round(ttl_s * 1000))
         return given
@@ -112,22 +131,11 @@ class RedisKeys:
     async def clear(self) -> int:
         """See the port."""
         gone = 0
-        async with asking(self._url, timeout_s=TIMEOUT_S) as client:
-            async for page in self._pages(client, _Look(0, 0), None):
-                gone += await client.unlink(*page)
+        async with asking(self._url, timeout_s=TIMEOUT_S) as servers:
+            for client in servers.each.values():
+                async for page in pages(client, self._keys.prefix, PAGE):
+                    gone += await unlink(client, page)
         return gone
-
-    async def _pages(self, client: Any, look: _Look, most: int | None) -> AsyncIterator[list[str]]:
-        """Our keys, page by page; none twice within a page."""
-        cursor = 0
-        while most is None or look.passed < most:
-            cursor, found = await client.scan(cursor, match=f"{self._keys.prefix}*", count=PAGE)
-            look.passed += PAGE
-            look.complete = cursor == 0
-            if found:
-                yield sorted({told(key) for key in found})
-            if look.complete:
-                return
 
 
 async def _weigh(client: Any, look: _Look, named: Iterable[tuple[str, str]]) -> None:
@@ -136,10 +144,14 @@ async def _weigh(client: Any, look: _Look, named: Iterable[tuple[str, str]]) -> 
     async with client.pipeline(transaction=False) as pipe:
         for key, _ in asked:
             pipe.pttl(key)
-        lives = await pipe.execute()
+        lives = await pipe.execute(raise_on_error=False)
     heavy: list[_Kind] = []
     async with client.pipeline(transaction=False) as pipe:
         for (key, kind), ttl_ms in zip(asked, lives, strict=True):
+            if isinstance(ttl_ms, MOVING):
+                continue
+            if isinstance(ttl_ms, Exception):
+                raise ttl_ms
             kept = look.kinds.setdefault(kind, _Kind())
             kept.keys += 1
             if ttl_ms == _FOR_EVER:
@@ -152,32 +164,38 @@ async def _weigh(client: Any, look: _Look, named: Iterable[tuple[str, str]]) -> 
     for kept, size in zip(heavy, sizes, strict=True):
         if isinstance(size, int):
             kept.weighed, kept.size_bytes = kept.weighed + 1, kept.size_bytes + size
-        elif size is not None:  # managed servers refuse the command; None: the key is gone by now
+        elif size is not None and not isinstance(size, MOVING):
+            # Managed servers refuse the command. None: the key is gone by now.
             kept.refused = True
 
 
-async def _read_leases(client: Any, look: _Look, keys: Iterable[str]) -> None:
+async def _read_leases(client: Any, look: _Look, keys: Iterable[str], now_us: int) -> None:
     """A holder stands in its pool and in its tenant's quota: these are one lease."""
     for key in keys:
-        domain = key.partition("}")[0]
-        for member, until_us in await client.zrange(key, 0, -1, withscores=True):
-            holder = told(member)
-            lease_id, process, tenant, job, _ = who(holder)
-            before = look.leases.get((domain, holder))
-            latest_us = max(int(until_us), before.until_us if before else 0)
-            look.leases[domain, holder] = HeldLease(
-                tuple(sorted({*(before.keys if before else ()), key})),
-                holder,
-                lease_id,
-                process,
-                tenant,
-                job,
-                latest_us,
-                (latest_us - look.now_us) / MICRO,
-            )
+        with suppress(*MOVING):
+            for member, until_us in await client.zrange(key, 0, -1, withscores=True):
+                _hold(look, key, told(member), int(until_us), now_us)
+
+
+def _hold(look: _Look, key: str, holder: str, until_us: int, now_us: int) -> None:
+    domain = key.partition("}")[0]
+    lease_id, process, tenant, job, _ = who(holder)
+    before = look.held.get((domain, holder))
+    latest_us = max(until_us, before.until_us if before else 0)
+    look.held[domain, holder] = HeldLease(
+        tuple(sorted({*(before.keys if before else ()), key})),
+        holder,
+        lease_id,
+        process,
+        tenant,
+        job,
+        latest_us,
+        (latest_us - now_us) / MICRO,
+    )
 
 
 async def _read_events(client: Any, look: _Look, keys: Iterable[str], since_ms: int) -> None:
     for key in keys:
-        for _, fields in await client.xrange(key, min=since_ms):
-            look.happened[told(fields[b"k"])] += 1
+        with suppress(*MOVING):
+            for _, fields in await client.xrange(key, min=since_ms):
+                look.happened[told(fields[b"k"])] += 1

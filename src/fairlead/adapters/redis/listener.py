@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
+from itertools import count
 
 from redis.asyncio.connection import Connection
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
-from fairlead.adapters.redis.link import connection_to
+from fairlead.adapters.redis.link import ANSWER_TIMEOUT_S, connection_to
+from fairlead.adapters.redis.slots import slot_ranges
 from fairlead.clock import Clock
 from fairlead.engine.ports.gate import Wake
 from fairlead.secret import Secret
@@ -18,18 +20,22 @@ AGAIN_S = 0.5
 
 
 class Listener:
-    """Subscribes to one channel and stays subscribed, over any number of connections."""
+    """Subscribes to one channel and stays subscribed, over any number of connections.
+
+    Of a cluster any server tells of what is published on any other: where one is away, the next is asked.
+    """
 
     def __init__(self, url: Secret, channel: str, wake: Wake, clock: Clock) -> None:
         self._url = url
+        self._places = [url]
         self._channel = channel
         self._wake = wake
         self._clock = clock
 
     async def run(self) -> None:
         """Until cancelled."""
-        while True:
-            connection = connection_to(self._url)
+        for turn in count():
+            connection = connection_to(self._places[turn % len(self._places)])
             try:
                 await self._hear(connection)
             except (RedisError, OSError, TimeoutError):
@@ -39,6 +45,11 @@ class Listener:
             await self._clock.sleep(AGAIN_S)
 
     async def _hear(self, connection: Connection) -> None:
+        with suppress(ResponseError):  # it stands alone, or does not tell us
+            await connection.send_command("CLUSTER", "SLOTS", check_health=False)
+            found = slot_ranges(await connection.read_response(timeout=ANSWER_TIMEOUT_S) or (), self._url)
+            others = {address: place for part in found for address, place in part.servers.items()}
+            self._places = [self._url, *others.values()]
         await connection.send_command("SUBSCRIBE", self._channel, check_health=False)
         while True:
             told = await connection.read_response(timeout=math.inf)

@@ -7,19 +7,13 @@ has one for each domain.
 from __future__ import annotations
 
 from struct import Struct
-from typing import Any
 
-from redis.asyncio import Redis
-from redis.asyncio.cluster import RedisCluster
-from redis.exceptions import RedisError
-
-from fairlead.adapters.redis.link import unavailable
+from fairlead.adapters.redis.asking import asking
 from fairlead.policy.gate.key import KeyKind, Keyspace
 from fairlead.policy.gate.limit import MICRO, Domain
 from fairlead.secret import Secret
 
 TIMEOUT_S = 0.8
-_TIMES: Any = {"socket_timeout": TIMEOUT_S, "socket_connect_timeout": TIMEOUT_S}
 _MARKER = Struct("<ddd")
 
 
@@ -36,27 +30,13 @@ class RedisLosses:
 
         Raises GateUnavailable.
         """
-        client: Any = Redis.from_url(self._url.reveal(), protocol=2, **_TIMES)
-        try:
+        async with asking(self._url, timeout_s=TIMEOUT_S) as servers:
+            marker = self._keys.key(KeyKind.MARKER, domain) if servers.in_cluster else self._keys.marker
+            client = servers.of(marker)
             seconds, micros = await client.time()
-            server = await client.info("server")
-            if "cluster" in (server.get("server_mode"), server.get("redis_mode")):
-                kept = await self._kept_in_cluster(domain)
-            else:
-                kept = await client.get(self._keys.marker)
-        except (RedisError, OSError, TimeoutError) as error:
-            raise unavailable(error) from None
-        finally:
-            await client.aclose()
+            kept = await client.get(marker)
         if kept is None:
             return 0.0
         _, grants_from_us, _ = _MARKER.unpack_from(kept)
         now_us = self.pinned_us or seconds * MICRO + micros
         return max(0.0, float(now_us - grants_from_us) / MICRO)
-
-    async def _kept_in_cluster(self, domain: Domain) -> Any:
-        client: Any = RedisCluster.from_url(self._url.reveal(), **_TIMES)
-        try:
-            return await client.get(self._keys.key(KeyKind.MARKER, domain))
-        finally:
-            await client.aclose()

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from typing import Any
 
-from redis.asyncio import Redis
-from redis.exceptions import RedisError
-
-from fairlead.adapters.redis.link import unavailable
+from fairlead.adapters.redis.asking import Servers, asking, pages, told, unlink
 from fairlead.adapters.redis.scripts import script
 from fairlead.policy.gate.breaker import Mode
 from fairlead.policy.gate.key import KeyKind, Keyspace, Part
@@ -22,11 +18,12 @@ PAGE = 1000
 
 
 class RedisOperator:
-    """See the port. *pinned_us* sets the clock for tests."""
+    """See the port. *lease_s*: the longest lease of a slot. *pinned_us* sets the clock for tests."""
 
-    def __init__(self, url: Secret, keys: Keyspace, *, pinned_us: int = 0) -> None:
+    def __init__(self, url: Secret, keys: Keyspace, *, lease_s: float = 30.0, pinned_us: int = 0) -> None:
         self._url = url
         self._keys = keys
+        self._lease_s = lease_s
         self.pinned_us = pinned_us
 
     async def reset_breaker(self, plan: Plan, *, dry_run: bool = False) -> Mode:
@@ -35,9 +32,9 @@ class RedisOperator:
             return Mode.CLOSED
         cell = self._keys.key(KeyKind.CELL, plan.domain)
         name = Keyspace.field("k", plan.breaker.key)
-        async with self._client() as client:
-            text = script("breaker_reset").text
-            return Mode(await client.eval(text, 1, cell, name, int(dry_run), self.pinned_us))
+        text = script("breaker_reset").text
+        async with asking(self._url, timeout_s=TIMEOUT_S) as servers:
+            return Mode(await servers.of(cell).eval(text, 1, cell, name, int(dry_run), self.pinned_us))
 
     async def promote(self, plan: Plan, lease_id: int, *, dry_run: bool = False) -> bool:
         """See the port."""
@@ -45,43 +42,46 @@ class RedisOperator:
             return False
         base = self._keys.key(KeyKind.POOL, plan.domain, plan.pool.key)
         lines = [f"{base}{Part.LINE}{number}" for number in range(1, plan.pool.classes + 1)]
-        async with self._client() as client:
-            keys = (base + Part.ALIVE, *lines)
-            args = (f"{lease_id:016x}", round(plan.pool.promote_s * MICRO), int(dry_run))
-            return bool(await client.eval(script("line_promote").text, len(keys), *keys, *args))
+        keys = (base + Part.ALIVE, *lines)
+        args = (f"{lease_id:016x}", round(plan.pool.promote_s * MICRO), int(dry_run))
+        text = script("line_promote").text
+        async with asking(self._url, timeout_s=TIMEOUT_S) as servers:
+            return bool(await servers.of(base).eval(text, len(keys), *keys, *args))
 
     async def clear(self, *, dry_run: bool = False) -> int:
         """See the port."""
-        marker, count = self._keys.marker.encode(), 0
-        async with self._client() as client:
-            # Without the marker no slot is granted for a lease: so it goes first. And it goes last: a bucket
-            # that calls used meanwhile, and that this takes away, is then not taken for full.
-            count += 0 if dry_run else await client.unlink(marker)
-            async for page in self._pages(client):
-                count += len(page) if dry_run else await client.unlink(*page)
-            if not dry_run:
-                await client.unlink(marker)
+        count = 0
+        async with asking(self._url, timeout_s=TIMEOUT_S) as servers:
+            for client in servers.each.values():
+                async for page in pages(client, self._keys.prefix, PAGE):
+                    count += await self._forget(client, self._by_marker(servers, page), dry_run=dry_run)
         return count
 
-    async def _pages(self, client: Any) -> AsyncIterator[list[bytes]]:
-        """Our keys. The prefix ends in ':', and none of its characters means anything in a pattern."""
-        prefix = self._keys.prefix.encode()
-        cursor = 0
-        while True:
-            cursor, found = await client.scan(cursor, match=prefix + b"*", count=PAGE)
-            if ours := [key for key in found if key.startswith(prefix)]:
-                yield ours
-            if not cursor:
-                return
+    def _by_marker(self, servers: Servers, page: Sequence[bytes]) -> dict[str | None, list[bytes]]:
+        """Keys by what vouches for them, which itself stays: one marker, or in a cluster one a domain.
 
-    @asynccontextmanager
-    async def _client(self) -> AsyncIterator[Any]:
-        client = Redis.from_url(
-            self._url.reveal(), socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S, protocol=2
-        )
-        try:
-            yield client
-        except (RedisError, OSError, TimeoutError) as error:
-            raise unavailable(error) from None
-        finally:
-            await client.aclose()
+        None: what belongs to no domain. In a cluster that are markers of servers, too; they vouch only for
+        domains that have no marker yet.
+        """
+        found: dict[str | None, list[bytes]] = {}
+        for raw in page:
+            key = told(raw)
+            marker = self._keys.marker_of(key) if servers.in_cluster else self._keys.marker
+            vouched = found.setdefault(marker, [])
+            if key != marker:
+                vouched.append(raw)
+        return found
+
+    async def _forget(self, client: Any, found: dict[str | None, list[bytes]], *, dry_run: bool) -> int:
+        if dry_run or not found:
+            return sum(map(len, found.values()))
+        gone = await unlink(client, found.pop(None, ()))
+        # What is deleted, and the word that it was, are one step: nobody takes what is missing for new, and
+        # for full, or for free.
+        sha = await client.script_load(script("forget").text)
+        async with client.pipeline(transaction=False) as pipe:
+            for marker, keys in found.items():
+                args = (round(self._lease_s * MICRO), self.pinned_us)
+                pipe.evalsha(sha, 1 + len(keys), marker, *keys, *args)
+            counts: list[int] = await pipe.execute()
+        return gone + sum(counts)

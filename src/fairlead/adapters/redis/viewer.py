@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from struct import Struct
 from typing import Any
 
-from fairlead.adapters.redis.asking import asking, told, who
+from fairlead.adapters.redis.asking import Servers, asking, told, who
 from fairlead.engine.ports.gate_view import (
     BreakerView,
     BucketView,
@@ -42,13 +42,15 @@ class RedisViewer:
 
     async def look_at(self, plans: Sequence[Plan], *, events: int = 0) -> list[GateView]:
         """See the port."""
-        async with asking(self._url) as client:
-            return [await self._look(client, plan, events) for plan in plans]
+        async with asking(self._url) as servers:
+            return [await self._look(servers, plan, events) for plan in plans]
 
-    async def _look(self, client: Any, plan: Plan, events: int) -> GateView:
+    async def _look(self, servers: Servers, plan: Plan, events: int) -> GateView:
+        cell_key = self._keys.key(KeyKind.CELL, plan.domain)
+        client = servers.of(cell_key)
         seconds, micros = await client.time()
         now_us = seconds * MICRO + micros
-        cell = await client.hgetall(self._keys.key(KeyKind.CELL, plan.domain))
+        cell = await client.hgetall(cell_key)
         capacity: int | None = None
         holders: tuple[HolderView, ...] = ()
         waiters: tuple[WaiterView, ...] = ()

@@ -22,6 +22,7 @@ class GateOperator(Protocol):
     async def clear(self, *, dry_run: bool = False) -> int:
         """Delete all that this installation keeps there, and nothing else; how many keys that were.
 
-        Afterwards buckets begin empty, and slots are granted once a lease has passed (R23).
+        What stays, uncounted, is the word that it was: afterwards buckets begin empty, and slots are granted
+        once a lease has passed (R23).
         """
         ...

@@ -28,7 +28,10 @@ class KeyKind(StrEnum):
     """What a key holds: the registry of all that fairlead writes to Redis. Each has a time to live."""
 
     MARKER = "m"
-    """Since when nothing was lost: birth, first grant of a slot, no reaping before, run id of the server."""
+    """Since when nothing was lost: birth, first grant of a slot, no reaping before, run id of the server.
+
+    One for a server that stands alone; in a cluster one a domain and one a server.
+    """
     CELL = "c"
     """All numbers of a domain, in one hash: a field for each bucket, breaker, pool and quota."""
     BUCKET = "b"
@@ -71,7 +74,9 @@ NAMES: Mapping[tuple[str, str], str] = {
     (KeyKind.BREAKER, Part.FAILURES): "failures",
 }
 """Every kind of key that there is, and what people call it."""
-_SHAPE = re.compile(r"(?:\{[\w-]{22}\}:)?([a-z])(?::[\w-]{22}(?:(:[a-z])\d?)?)?", re.ASCII)
+_SHAPE = re.compile(r"(\{[\w-]{22}\}:)?([a-z])(?::[\w-]{22}(?:(:[a-z])\d?)?)?", re.ASCII)
+_SERVER = re.compile(r"\{\d+\}:m", re.ASCII)
+"""The marker of a cluster's server: the number is one that makes it lie there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +114,26 @@ class Keyspace:
         >>> keys.named(keys.key(KeyKind.POOL, domain, "bulk") + Part.LINE + "2")
         'lines'
         """
-        shape = _SHAPE.fullmatch(key.removeprefix(self.prefix))
-        return NAMES.get((shape[1], shape[2] or "")) if shape else None
+        tail = key.removeprefix(self.prefix)
+        if _SERVER.fullmatch(tail):
+            return NAMES[KeyKind.MARKER, ""]
+        shape = _SHAPE.fullmatch(tail)
+        return NAMES.get((shape[2], shape[3] or "")) if shape else None
 
     @property
     def marker(self) -> str:
         """The one marker of a server that is no cluster."""
         return f"{self.prefix}{KeyKind.MARKER}"
+
+    def marker_of(self, key: str) -> str | None:
+        """What vouches for *key* in a cluster: the marker of its domain; None: it is of no domain.
+
+        >>> keys, domain = Keyspace(), Domain(("tenant", "acme"))
+        >>> keys.marker_of(keys.key(KeyKind.CELL, domain)) == keys.key(KeyKind.MARKER, domain)
+        True
+        """
+        shape = _SHAPE.fullmatch(key.removeprefix(self.prefix))
+        return f"{self.prefix}{shape[1]}{KeyKind.MARKER}" if shape and shape[1] else None
 
     def channel(self, process: str) -> str:
         """Where *process* is told of its grants."""

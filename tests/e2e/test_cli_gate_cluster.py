@@ -1,0 +1,177 @@
+"""Every `fairlead gate` command that goes to Redis, on a cluster: what is asked of lies on another server."""
+
+from __future__ import annotations
+
+import asyncio
+from secrets import token_hex
+from typing import Any
+
+import pytest
+from redis.asyncio import RedisCluster
+
+from fairlead import Fairlead
+from fairlead.adapters.local.system import SystemClock
+from fairlead.adapters.redis.cluster import slot_of
+from fairlead.adapters.redis.gate import RedisGate
+from fairlead.config import load
+from fairlead.engine.ports.gate import Admitted, Ask
+from fairlead.engine.services.gate_maintenance import GateMaintenance
+from fairlead.errors import GateClosed
+from fairlead.policy.feedback.reply import Reply
+from fairlead.policy.gate.key import KeyKind, Keyspace
+from fairlead.policy.gate.limit import Domain, Plan, PoolLimit
+from fairlead.policy.gate.pool import Holder
+from fairlead.secret import Secret
+from tests.support.cli import Shell
+
+ACME = ("-t", "acme", "-p", "stripe")
+DEAD = "01890000-0000-7000-8000-00000000dead"
+PLAN = Plan(Domain(("tenant", "acme")), pool=PoolLimit("slots", 2))
+SETTINGS = """
+home = "{home}"
+worker.poll_s = 0.05
+redis.prefix = "{prefix}"
+"""
+
+
+@pytest.fixture
+async def clustered(shell: Shell, valkey_cluster: str) -> Shell:
+    """On a cluster that is known to have lost nothing."""
+    prefix = f"cl-{token_hex(6)}"
+    cell = Keyspace(prefix).key(KeyKind.CELL, PLAN.domain)
+    async with RedisCluster.from_url(valkey_cluster) as client:
+        home = client.get_node_from_key(cell)
+        assert home is not None
+        assert f":{home.port}/" not in valkey_cluster, slot_of(cell.encode())
+    shell.environ["REDIS_URL"] = valkey_cluster
+    shell.settings(SETTINGS.format(home=shell.folder / "home", prefix=prefix))
+    first = gate_of(shell)
+    await first.ping()
+    await first.close()
+    return shell
+
+
+def prefix_of(shell: Shell) -> str:
+    return load(shell.environ, shell.folder / "fairlead.toml").settings.redis.prefix
+
+
+def gate_of(shell: Shell, process: str = "-") -> RedisGate:
+    keys = Keyspace(prefix_of(shell))
+    return RedisGate(
+        Secret(shell.environ["REDIS_URL"]), clock=SystemClock(), process=process, keys=keys, new=True
+    )
+
+
+def app(shell: Shell) -> Fairlead:
+    return Fairlead(load(shell.environ, shell.folder / "fairlead.toml"))
+
+
+async def connect(fl: Fairlead, **settings: Any) -> None:
+    await fl.connections.upsert("acme", "stripe", api_key="sk_live_1", settings=settings)
+    await fl.runtime.gate.ready()
+    await (
+        fl.runtime.gate.house.gate.look()
+    )  # a call that comes before all servers are met takes them for empty
+
+
+async def done(shell: Shell, *arguments: str) -> Any:
+    """The record of a command that went well."""
+    told = await shell("gate", *arguments, "--json")
+    assert told.code == 0, told.err
+    return told.record
+
+
+async def refusal(fl: Fairlead) -> str | None:
+    """Why a call is refused now; None: it is let through."""
+    try:
+        async with fl.admission("acme", "stripe", wait_s=0):
+            return None
+    except GateClosed as refused:
+        return refused.reason
+
+
+async def test_doctor_checks_every_primary(clustered: Shell) -> None:
+    told = await clustered("gate", "doctor", "--json")
+    assert told.code == 0, told.out
+    found = {row["check"]: row for row in told.rows}
+    assert found["role"]["detail"] == "cluster, 3 primaries, state ok"
+    for name in ("version", "role", "eviction", "script", "scripts", "prefix"):
+        assert found[name]["status"] == "ok", found[name]
+    async with RedisCluster.from_url(clustered.environ["REDIS_URL"]) as client:
+        assert [key async for key in client.scan_iter("*-doctor-*")] == []
+
+
+async def test_a_breaker_is_seen_and_closed(clustered: Shell) -> None:
+    async with app(clustered) as fl:
+        await connect(fl)
+        for _ in range(10):
+            async with fl.admission("acme", "stripe", wait_s=5) as passage:
+                passage.heard(Reply(503, {}, b""))
+        assert await refusal(fl) == "breaker"
+        shown = await done(clustered, "status", *ACME)
+        assert (shown["breaker"]["mode"], len(shown["failures"])) == ("open", 10)
+        assert (await done(clustered, "breaker", "reset", *ACME, "--dry-run"))["breaker_was"] == "open"
+        assert await refusal(fl) == "breaker"
+        assert (await done(clustered, "breaker", "reset", *ACME))["breaker_was"] == "open"
+        assert await refusal(fl) is None
+
+
+async def test_one_who_waits_is_promoted_and_all_is_cleared(clustered: Shell) -> None:
+    async with app(clustered) as fl:
+        await connect(fl, concurrency_limit=1)
+        order: list[int] = []
+
+        async def wait(number: int) -> None:
+            async with fl.admission("acme", "stripe", wait_s=60):
+                order.append(number)
+
+        async with (
+            asyncio.timeout(60),
+            asyncio.TaskGroup() as group,
+            fl.admission("acme", "stripe", wait_s=5),
+        ):
+            for number in range(2):
+                group.create_task(wait(number))
+                while len((await done(clustered, "status", *ACME))["waiters"]) <= number:
+                    await asyncio.sleep(0.02)
+            last = (await done(clustered, "status", *ACME))["waiters"][-1]["lease"]
+            assert (await done(clustered, "promote", last, *ACME))["result"] == "promoted"
+        assert order == [1, 0]
+        prefix = f"{prefix_of(clustered)}1:"
+        async with RedisCluster.from_url(clustered.environ["REDIS_URL"], decode_responses=True) as client:
+            foreign = [f"{prefix[:-2]}2:{number}" for number in range(9)]
+            for key in foreign:
+                await client.set(key, "theirs", ex=60)
+            count = (await done(clustered, "clear", "--dry-run"))["keys"]
+            assert count > 0
+            assert (await done(clustered, "clear", "--confirm"))["keys"] >= count
+            assert await client.exists(*foreign) == len(foreign)
+            await client.delete(*foreign)
+        async with asyncio.timeout(30):  # its bucket, which began empty, has a unit before its slots are back
+            while await refusal(fl) != "recovery":
+                await asyncio.sleep(0.02)
+
+
+async def test_memory_orphans_and_the_hourly_look(clustered: Shell) -> None:
+    gate = gate_of(clustered, DEAD)
+    for number in (1, 2):
+        ask = Ask(PLAN, holder=Holder(number, DEAD, "acme", ""))
+        assert isinstance(await gate.admit(ask), Admitted)
+    told = await done(clustered, "memory")
+    kinds = {use["kind"]: use["keys"] for use in told["kinds"]}
+    assert kinds == {"cells": 1, "leases": 1, "marker": 4}, "of the domain, and of three servers"
+    assert told["complete"] is True
+    listed = (await clustered("gate", "orphans", "--json")).rows
+    assert [row["tenant"] for row in listed] == ["acme"] * 2
+    given = await clustered("gate", "orphans", "--recover", "--watch", "0.05s", "--yes", "--json")
+    assert [row["result"] for row in given.rows] == ["given back"] * 2, given.err
+    told_of: list[Any] = []
+    async with app(clustered) as fl:
+        assert fl.runtime.gate.keys is not None
+        async with RedisCluster.from_url(clustered.environ["REDIS_URL"]) as client:
+            await client.persist(Keyspace(prefix_of(clustered)).key(KeyKind.CELL, PLAN.domain))
+        assert await GateMaintenance(fl.runtime.gate.keys, emit=told_of.append).run() == 1
+    assert isinstance(await gate.admit(Ask(PLAN, holder=Holder(3, DEAD, "acme", ""))), Admitted)
+    await gate.close()
+    (event,) = told_of
+    assert (event.orphans, event.cleaned, event.complete) == (2, 1, True)
