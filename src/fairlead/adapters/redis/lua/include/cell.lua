@@ -4,6 +4,8 @@
 -- the order of its plan: breaker, quota, pool, buckets; a place is a number in that order. A place is read when
 -- it is first needed, changed as often as items in a row ask for it, and written when the run turns away.
 
+--- @include forms
+
 local NAME = 23
 local CELL_MS = 32 * 86400000
 
@@ -13,7 +15,7 @@ local first_changed, last_changed = 99, 0
 local states = false  -- by name, once the whole judgement has met the cell
 
 local function name_at(place)
-    return string.sub(names, NAME * place - NAME + 1, NAME * place)
+    return sub(names, NAME * place - NAME + 1, NAME * place)
 end
 
 -- What is kept of each place up to `last`: false where there is nothing.
@@ -21,9 +23,8 @@ local function need(last)
     if read >= last then
         return kept
     end
-    -- unpack gives a number behind the names: a field that there is not, cheaper than a table to leave it out.
-    local form = string.rep('c23', last - read)
-    local found = redis.call('HMGET', cell_key, struct.unpack(form, names, NAME * read + 1))
+    -- parse gives a number behind the names: a field that there is not, cheaper than a table to leave it out.
+    local found = call('HMGET', cell_key, parse(string.rep('c23', last - read), names, NAME * read + 1))
     if read == 0 then
         kept = found
     else
@@ -48,8 +49,8 @@ end
 local function write(fields)
     -- One write in sixteen puts the end of its life off: what is used so rarely that none does is as good as
     -- new when it is forgotten.
-    if redis.call('HSET', cell_key, unpack(fields)) > 0 or now % 16 == 0 then
-        redis.call('PEXPIRE', cell_key, CELL_MS)
+    if call('HSET', cell_key, unpack(fields)) > 0 or now % 16 == 0 then
+        call('PEXPIRE', cell_key, CELL_MS)
     end
 end
 

@@ -7,3 +7,7 @@ local TICK_US, TICKS = 5000000, 6
 local TOUCH_US, LONG_US = 600000000, 1800000000
 local BUCKET, POOL, QUOTA = '<ddddddddd', '<dddddd', '<dd'
 local BREAKER = '<dddddddddddddddddddd'  -- eight numbers, then good and bad of each tick
+
+-- Names of this chunk's own: looked up once a run, not with every use.
+local call, pack, parse = redis.call, struct.pack, struct.unpack
+local sub, byte, floor, max = string.sub, string.byte, math.floor, math.max

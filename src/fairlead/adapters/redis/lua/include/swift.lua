@@ -3,8 +3,6 @@
 -- Each function gives its answer, or nothing: then nothing was changed, and the whole judgement is asked. What is
 -- skipped here cannot matter: no turn is promised, nobody waits, no lease has ended, no limit is newer.
 
---- @include forms
-
 local fences = 0  -- given in this run: the time stands still meanwhile
 
 -- Level and rest of a bucket after elapsed_us, in whole numbers: no product here passes 2^53 while it is not full.
@@ -13,11 +11,11 @@ local function filled(level, rest, elapsed_us, ceiling, rate)
     if missing <= 0 or elapsed_us > missing / rate * MICRO + MICRO then
         return ceiling, 0
     end
-    local seconds = math.floor(elapsed_us / MICRO)
+    local seconds = floor(elapsed_us / MICRO)
     local micros = elapsed_us - seconds * MICRO
-    local high = math.floor(rate / MICRO)
+    local high = floor(rate / MICRO)
     local parts = micros * (rate - high * MICRO) + rest
-    local whole = math.floor(parts / MICRO)
+    local whole = floor(parts / MICRO)
     level = level + seconds * rate + micros * high + whole
     if level >= ceiling then
         return ceiling, 0
@@ -28,7 +26,7 @@ end
 -- Room in a set of leases, and nothing to be done for it but to put one in.
 local function is_free(first_end, touched, until_us, key, capacity)
     return first_end > now and first_end <= until_us and now <= touched + TOUCH_US
-        and redis.call('ZCARD', key) < capacity
+        and call('ZCARD', key) < capacity
 end
 
 local fresh = {}
@@ -40,35 +38,35 @@ local function spend(blob, at, ask, first, count)
         if not packed then
             return false
         end
-        local level, rest, since, blocked, sent, booked, capacity, rate, version = struct.unpack(BUCKET, packed)
+        local level, rest, since, blocked, sent, booked, capacity, rate, version = parse(BUCKET, packed)
         if booked > 0 or blocked > now or since > now or since < marker.birth
-            or struct.unpack('<d', blob, at + 16) > version then
+            or parse('<d', blob, at + 16) > version then
             return false
         end
         level, rest = filled(level, rest, now - (since > blocked and since or blocked), capacity, rate)
-        local cost = struct.unpack('<d', ask, 27 + 8 * i)
+        local cost = parse('<d', ask, 27 + 8 * i)
         if level < cost then
             return false
         end
-        fresh[i] = struct.pack(BUCKET, level - cost, rest, now, blocked, sent + cost, 0, capacity, rate, version)
+        fresh[i] = pack(BUCKET, level - cost, rest, now, blocked, sent + cost, 0, capacity, rate, version)
         at = at + 24
     end
     return true
 end
 
 local function swift_admit(blob, ask, holder)
-    local flags, count, at = struct.unpack('<BB', blob)
+    local flags, count, at = parse('<BB', blob)
     local first, quota, pool, capacity, pool_version, until_us = 0, nil, nil, nil, nil, now + lease_us
     if flags % 2 == 1 then
         first, at = 1, at + 48
     end
     if flags % 4 >= 2 then
-        capacity, at = struct.unpack('<d', blob, at)
+        capacity, at = parse('<d', blob, at)
         quota, first = first + 1, first + 1
     end
     if flags >= 4 then
         local minimum_or_fenced, pool_lease_us
-        pool_version, pool_lease_us, minimum_or_fenced = struct.unpack('<ddxxxxxxxxxxxxxxxxxxxxxxxxxB', blob, at + 8)
+        pool_version, pool_lease_us, minimum_or_fenced = parse('<ddxxxxxxxxxxxxxxxxxxxxxxxxxB', blob, at + 8)
         pool, first, at, until_us = first + 1, first + 1, at + 50, now + pool_lease_us
         if minimum_or_fenced > 0 or pool_lease_us > LONG_US then
             return
@@ -76,7 +74,7 @@ local function swift_admit(blob, ask, holder)
     end
     need(first + count)
     if flags % 2 == 1 and kept[1] then
-        local mode, _, _, _, closed_at = struct.unpack('<ddddd', kept[1])
+        local mode, _, _, _, closed_at = parse('<ddddd', kept[1])
         if mode ~= CLOSED or closed_at > 0 then
             return
         end
@@ -90,53 +88,53 @@ local function swift_admit(blob, ask, holder)
         if not kept[pool] then
             return
         end
-        local version, slots, last_fence, first_end, waiting, touched = struct.unpack(POOL, kept[pool])
+        local version, slots, last_fence, first_end, waiting, touched = parse(POOL, kept[pool])
         if waiting > 0 or pool_version > version or not is_free(first_end, touched, until_us, pool_leases, slots) then
             return
         end
-        fence = math.max(last_fence + 1, now) + fences
+        fence = max(last_fence + 1, now) + fences
     end
     if quota then
         if not kept[quota] then
             return
         end
-        local first_end, touched = struct.unpack(QUOTA, kept[quota])
+        local first_end, touched = parse(QUOTA, kept[quota])
         if not is_free(first_end, touched, until_us, quota_leases, capacity) then
             return
         end
-        redis.call('ZADD', quota_leases, until_us, holder)
+        call('ZADD', quota_leases, until_us, holder)
     end
     if pool then
         fences = fences + 1
-        redis.call('ZADD', pool_leases, until_us, holder)
+        call('ZADD', pool_leases, until_us, holder)
     end
-    local answer = struct.pack('<BBBBdd', 0, 0, 0, 0, 0, fence)
+    local answer = pack('<BBBBdd', 0, 0, 0, 0, 0, fence)
     for i = 1, count do
         change(first + i, fresh[i])
-        answer = answer .. string.sub(fresh[i], 33, 40)
+        answer = answer .. sub(fresh[i], 33, 40)
     end
     return answer
 end
 
-local GOOD_END = struct.pack('<Bd', 1, 0)
+local GOOD_END = pack('<Bd', 1, 0)
 
 -- One more good call in what is kept of a breaker: nothing where there is more to be done.
 local function counted(packed)
-    local mode, in_a_row, _, _, _, _, _, tick = struct.unpack('<dddddddd', packed)
-    if mode ~= CLOSED or in_a_row > 0 or tick ~= math.floor(now / TICK_US) then
+    local mode, in_a_row, _, _, _, _, _, tick = parse('<dddddddd', packed)
+    if mode ~= CLOSED or in_a_row > 0 or tick ~= floor(now / TICK_US) then
         return
     end
     local at = 65 + 8 * (tick % TICKS)
-    return string.sub(packed, 1, at - 1) .. struct.pack('<d', struct.unpack('<d', packed, at) + 1)
-        .. string.sub(packed, at + 8)
+    return sub(packed, 1, at - 1) .. pack('<d', parse('<d', packed, at) + 1)
+        .. sub(packed, at + 8)
 end
 
 local function swift_finish(blob, ask, holder)
-    local _, probe, health, told = string.byte(ask, 1, 4)
+    local _, probe, health, told = byte(ask, 1, 4)
     if probe > 0 or health ~= HEALTHY or told > 0 then
         return
     end
-    local flags = string.byte(blob)
+    local flags = byte(blob)
     local has_breaker, quota, pool = flags % 2, flags % 4 >= 2, flags >= 4
     local last = has_breaker + (quota and 1 or 0) + (pool and 1 or 0)
     need(last)
@@ -152,13 +150,13 @@ local function swift_finish(blob, ask, holder)
         if not packed then
             return
         end
-        local _, _, _, first_end, waiting = struct.unpack(POOL, packed)
-        if waiting > 0 or first_end <= now or redis.call('ZREM', KEYS[cell_at + (quota and 2 or 1)], holder) == 0 then
+        local _, _, _, first_end, waiting = parse(POOL, packed)
+        if waiting > 0 or first_end <= now or call('ZREM', KEYS[cell_at + (quota and 2 or 1)], holder) == 0 then
             return
         end
     end
     if quota then
-        local had = redis.call('ZREM', KEYS[cell_at + 1], holder)
+        local had = call('ZREM', KEYS[cell_at + 1], holder)
         if had == 0 and not pool then
             return
         end
