@@ -269,3 +269,16 @@ async def test_keys_that_are_moving_are_passed_by_in_a_look_and_told_where_they_
         with pytest.raises(GateUnavailable, match="on their way") as told:
             await RedisViewer(url, keyspace).look(plan_of(0))
         assert "ask again" in told.value.way_out
+
+
+async def test_the_first_calls_of_a_process_may_come_beside_its_first_look() -> None:
+    """Nobody goes by a greeting that is still under way: the server is one of a cluster, and has a birth."""
+    with own_cluster() as cluster:
+        keys = Keyspace(f"t{token_hex(4)}")
+        async with gate_of(cluster, keys) as gate:
+            looking = asyncio.create_task(gate.ping())
+            while not gate._seed._pinger._connection.is_connected:
+                await asyncio.sleep(0)
+            answers = await asyncio.gather(*(once(gate, number) for number in range(TENANTS)))
+            assert all(isinstance(answer, Admitted) for answer in answers)
+            await looking

@@ -69,9 +69,6 @@ def app(shell: Shell) -> Fairlead:
 async def connect(fl: Fairlead, **settings: Any) -> None:
     await fl.connections.upsert("acme", "stripe", api_key="sk_live_1", settings=settings)
     await fl.runtime.gate.ready()
-    await (
-        fl.runtime.gate.house.gate.look()
-    )  # a call that comes before all servers are met takes them for empty
 
 
 async def done(shell: Shell, *arguments: str) -> Any:

@@ -93,7 +93,10 @@ class Cluster:
         if None in self._owners:
             hint = "redis-cli --cluster check tells which, and --cluster fix mends it"
             raise GateUnavailable("the Redis cluster has slots that no server owns", hint=hint)
-        await asyncio.gather(*(node.ping() for node in self._nodes.values()))
+        told = await asyncio.gather(*(node.ping() for node in self._nodes.values()), return_exceptions=True)
+        for each in told:
+            if isinstance(each, BaseException):
+                raise each
 
     async def close(self) -> None:
         """Let go of all connections."""
@@ -127,6 +130,8 @@ class Cluster:
                 answers = [error] * len(cells)
             for cell, answer in zip(cells, answers, strict=True):
                 self._note(told, domains[cell], answer)
+                if not isinstance(answer, Exception):
+                    self._met(cell)
 
         await asyncio.gather(*(ask(node, asking, cells) for (node, asking), cells in of_node.items()))
 
@@ -139,12 +144,14 @@ class Cluster:
 
     def _call(self, node: Node, cell: bytes, items: Sequence[Item]) -> Call:
         marker = cell[: -len(KeyKind.CELL)] + KeyKind.MARKER.encode()
-        if cell in self._known:  # where its marker is missing it was lost
-            return Call(marker, 0, items)
+        # Where the marker of a domain is missing that we have met, it was lost.
+        return Call(marker, 0 if cell in self._known else node.birth_us, items)
+
+    def _met(self, cell: bytes) -> None:
+        """Only with the answer: a call that was sent after another one may arrive before it."""
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
         self._known.add(cell)
-        return Call(marker, node.birth_us, items)
 
     # ---- who has what --------------------------------------------------------------------------
 

@@ -55,7 +55,7 @@ class Link:
     def __init__(self, url: Secret, greet: Greet = _nothing) -> None:
         self._connection = connection_to(url)
         self._greet = greet
-        self._greeted = False
+        self._greeted = self._greeting = False
 
     async def run(
         self,
@@ -126,7 +126,7 @@ class Link:
 
     async def ready(self) -> None:
         """Return once it is open and greeted. GateUnavailable where it cannot be."""
-        if self.is_ready:
+        if self.is_ready or self._greeting:  # what greets comes back here
             return
         await self.drop()
         try:
@@ -134,12 +134,15 @@ class Link:
         except (RedisError, OSError, TimeoutError) as error:
             await self.drop()
             raise _refused(error) or unavailable(error) from None
-        self._greeted = True  # what greets comes back here
+        self._greeting = True
         try:
             await self._greet(self)
+            self._greeted = True
         except BaseException:
             await self.drop()
             raise
+        finally:
+            self._greeting = False
 
     @property
     def is_ready(self) -> bool:

@@ -5,6 +5,7 @@ local CLOSED, OPEN, HALF_OPEN = 0, 1, 2
 local HEALTHY, UNHEALTHY = 1, 2
 local TICK_US, TICKS = 5000000, 6
 local TOUCH_US, LONG_US = 600000000, 1800000000
+local HOUR_MS = 3600000
 local BUCKET, POOL, QUOTA = '<ddddddddd', '<dddddd', '<dd'
 local BREAKER = '<dddddddddddddddddddd'  -- eight numbers, then good and bad of each tick
 

@@ -6,7 +6,6 @@
 -- and waiting only tell when there is no need to look: before first_end no lease ends, and with waiting 0
 -- nobody stands in line.
 
-local HOUR_MS = 3600000
 local NEVER = 9007199254740991
 local TAKEN, IN_LINE = 0, -1
 local FULL, NO_QUOTA, LEARNING = 3, 2, 5
@@ -101,7 +100,8 @@ local function lease(set, holder, until_us)
     if until_us < set.first_end then
         set.first_end, set.dirty = until_us, true
     end
-    if now > set.touched + TOUCH_US or until_us > now + LONG_US then  -- the key outlives every lease in it
+    -- The key outlives every lease in it. Where nobody was in it, it is a new one.
+    if now > set.touched + TOUCH_US or until_us > now + LONG_US or set.used == added then
         redis.call('PEXPIRE', set.leases, math.ceil((until_us - now) / 1000) + HOUR_MS)
         set.touched, set.dirty = now, true
     end

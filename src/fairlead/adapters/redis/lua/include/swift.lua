@@ -23,10 +23,21 @@ local function filled(level, rest, elapsed_us, ceiling, rate)
     return level, parts - whole * MICRO
 end
 
--- Room in a set of leases, and nothing to be done for it but to put one in.
-local function is_free(first_end, touched, until_us, key, capacity)
-    return first_end > now and first_end <= until_us and now <= touched + TOUCH_US
-        and call('ZCARD', key) < capacity
+-- How many are in a set of leases, where it has room and nothing is to be done for it but to put one in.
+local function used_of(first_end, touched, until_us, key, capacity)
+    if first_end <= now or first_end > until_us or now > touched + TOUCH_US then
+        return
+    end
+    local used = call('ZCARD', key)
+    return used < capacity and used
+end
+
+-- A set that nobody was in is a new key.
+local function hold(key, until_us, holder, used)
+    call('ZADD', key, until_us, holder)
+    if used == 0 then
+        call('PEXPIRE', key, math.ceil((until_us - now) / 1000) + HOUR_MS)
+    end
 end
 
 local fresh = {}
@@ -82,14 +93,15 @@ local function swift_admit(blob, ask, holder)
     if not spend(blob, at, ask, first, count) then
         return
     end
-    local fence = 0
+    local fence, used, tenants_used = 0, nil, nil
     local quota_leases, pool_leases = KEYS[cell_at + 1], KEYS[cell_at + (quota and 2 or 1)]
     if pool then
         if not kept[pool] then
             return
         end
         local version, slots, last_fence, first_end, waiting, touched = parse(POOL, kept[pool])
-        if waiting > 0 or pool_version > version or not is_free(first_end, touched, until_us, pool_leases, slots) then
+        used = waiting == 0 and pool_version <= version and used_of(first_end, touched, until_us, pool_leases, slots)
+        if not used then
             return
         end
         fence = max(last_fence + 1, now) + fences
@@ -99,14 +111,15 @@ local function swift_admit(blob, ask, holder)
             return
         end
         local first_end, touched = parse(QUOTA, kept[quota])
-        if not is_free(first_end, touched, until_us, quota_leases, capacity) then
+        tenants_used = used_of(first_end, touched, until_us, quota_leases, capacity)
+        if not tenants_used then
             return
         end
-        call('ZADD', quota_leases, until_us, holder)
+        hold(quota_leases, until_us, holder, tenants_used)
     end
     if pool then
         fences = fences + 1
-        call('ZADD', pool_leases, until_us, holder)
+        hold(pool_leases, until_us, holder, used)
     end
     local answer = pack('<BBBBdd', 0, 0, 0, 0, 0, fence)
     for i = 1, count do

@@ -1,0 +1,103 @@
+"""The common case of an admission: what it does without the whole judgement, and leaves behind (G9, G10)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from secrets import token_hex
+
+import pytest
+from redis.asyncio import Redis
+
+from fairlead.adapters.embedded import Endpoints
+from fairlead.adapters.local.system import SystemClock
+from fairlead.adapters.redis import node as node_module
+from fairlead.adapters.redis.gate import RedisGate
+from fairlead.engine.ports.gate import Admitted, Ask, Finish
+from fairlead.errors import GateUnavailable
+from fairlead.policy.gate.breaker import Health
+from fairlead.policy.gate.key import Keyspace
+from fairlead.policy.gate.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
+from fairlead.policy.gate.pool import Holder
+from fairlead.secret import Secret
+from tests.faults.support.gateless import altered
+
+BUCKETS = (BucketLimit("points", 1000, 100), BucketLimit("requests", 40, 2))
+PLAN = Plan(
+    Domain(("tenant", "acme")),
+    breaker=BreakerRule("api"),
+    quota=QuotaLimit("acme", 3),
+    pool=PoolLimit("slots", 5),
+    buckets=BUCKETS,
+)
+PLANS = [
+    PLAN,
+    Plan(PLAN.domain, buckets=BUCKETS),
+    Plan(PLAN.domain, breaker=PLAN.breaker),
+    Plan(PLAN.domain, quota=PLAN.quota, buckets=BUCKETS[:1]),
+    Plan(PLAN.domain, pool=PLAN.pool),
+]
+NO_WHOLE = (
+    "gate",
+    "        whole = whole or make_whole()\n",
+    "        error('the whole judgement is asked')\n",
+)
+
+
+@pytest.fixture
+async def gate(servers: Endpoints) -> AsyncIterator[RedisGate]:
+    made = RedisGate(
+        Secret(servers.redis_url), clock=SystemClock(), keys=Keyspace(f"t{token_hex(6)}"), new=True
+    )
+    yield made
+    await made.close()
+
+
+async def call(gate: RedisGate, plan: Plan, number: int) -> Admitted:
+    """One call that goes well."""
+    answer = await gate.admit(Ask(plan, holder=Holder(number, "p", "acme") if plan.leases else None))
+    assert isinstance(answer, Admitted)
+    assert (await gate.finish(Finish(answer, Health.HEALTHY))).kept
+    return answer
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=["all", "buckets", "breaker", "quota", "pool"])
+async def test_a_call_with_room_and_its_good_end_need_nothing_else(
+    plan: Plan, gate: RedisGate, servers: Endpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (1, 2):
+        await call(gate, plan, number)  # the first writes what the next ones find
+    swift = altered("gate", [NO_WHOLE])
+    monkeypatch.setattr(node_module, "script", lambda _name: swift)
+    # Of the same name: a server knows nothing of prefixes, so what the first wrote is there.
+    later = RedisGate(Secret(servers.redis_url), clock=SystemClock(), keys=gate._keys)
+    try:
+        for number in (3, 4, 5):
+            await call(later, plan, number)
+        unknown = Plan(plan.domain, buckets=(BucketLimit("other", 1, 1),))
+        with pytest.raises(GateUnavailable, match="the whole judgement is asked"):
+            await later.admit(Ask(unknown))
+    finally:
+        await later.close()
+
+
+async def test_no_key_is_without_a_time_to_live(gate: RedisGate, servers: Endpoints) -> None:
+    """A set of leases that nobody was in is a key that is made anew with each call."""
+    async with Redis.from_url(servers.redis_url) as client:
+        for number in range(1, 4):
+            answer = await gate.admit(Ask(PLAN, holder=Holder(number, "p", "acme")))
+            assert isinstance(answer, Admitted)
+            keys = [key async for key in client.scan_iter(f"{gate._keys.prefix}*")]
+            assert len(keys) >= 4
+            for key in keys:
+                assert await client.pttl(key) > 0, key
+            await gate.finish(Finish(answer, Health.HEALTHY))
+
+
+async def test_fences_grow_within_one_run_too(gate: RedisGate) -> None:
+    """Time stands still while a script runs."""
+    await call(gate, PLAN, 1)
+    asks = [gate.admit(Ask(Plan(PLAN.domain, pool=PLAN.pool), holder=Holder(n, "p"))) for n in range(2, 7)]
+    fences = [answer.fence for answer in await asyncio.gather(*asks) if isinstance(answer, Admitted)]
+    assert len(set(fences)) == len(asks)
+    assert fences == sorted(fences)
