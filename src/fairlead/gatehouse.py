@@ -96,6 +96,7 @@ class Gatehouse:
             clock=clock,
             draw=draw,
             emit=emit,
+            storeless=url is None,
         )
         self.keeper = Keeper(self.gate, clock=clock, draw=draw, emit=emit, beat_s=settings.beat_s)
         self.admissions = Admissions(self.gate, self.keeper, process=process, clock=clock, draw=draw, ids=ids)

@@ -77,7 +77,7 @@ class Way:
 class Process:
     """One of several processes."""
 
-    def __init__(self, store: Store, rank: int, of: int) -> None:
+    def __init__(self, store: Store, rank: int, of: int, *, storeless: bool = False) -> None:
         clock = store.clock
         self.way = Way(store)
         self.events: list[Event] = []
@@ -94,6 +94,7 @@ class Process:
             clock=clock,
             draw=lambda: 0.5,
             emit=self.events.append,
+            storeless=storeless,
         )
 
     async def take(self, plan: Plan, *costs: float) -> Answer:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fairlead.engine.events import GateDegraded, GateRestored, GateSlow
+from fairlead.engine.gate.alone import HEARD_S
 from fairlead.engine.ports.gate import (
     Admitted,
     Ask,
@@ -301,6 +302,20 @@ async def test_a_size_of_shares_never_reaches_the_store(
     await fleet[0].gate.finish(Finish(admitted))
     await clock.advance(30)
     assert len(await fleet[1].take_all(plan)) == 8
+
+
+async def test_where_there_is_no_store_a_process_has_its_slots_at_once(
+    store: Store, clock: ManualClock
+) -> None:
+    """With one set up and away, another process may hold them: that takes a lease to end."""
+    store.away = True
+    plan = Plan(DOMAIN, pool=PoolLimit("p", 4, lease_s=30))
+    only, one_of_two = Process(store, 0, 1, storeless=True), Process(store, 1, 2, storeless=True)
+    assert len(await only.take_all(plan)) == 4
+    assert await one_of_two.take_all(plan) == [], "the other one may not have heard of it yet"
+    assert await Process(store, 0, 1).take_all(plan) == []
+    await clock.advance(HEARD_S)
+    assert len(await one_of_two.take_all(plan)) == 2
 
 
 async def test_closed_sends_nothing_and_open_everything(fleet: list[Process], store: Store) -> None:

@@ -5,6 +5,9 @@ away are its own to use again, until the store, were it there, would give them t
 it keeps to its share of them, and whoever is beyond that share is ended. So while the store is away from all,
 the fleet never holds more than the limit; while it is away from one, at most that one's share more.
 
+Where there is no store at all, nobody can hold anything but other processes, and those count how many they
+are: a process without others begins with its share, one among others once they have heard of it.
+
 When the store is back it is first told what was spent and who holds what. Then it is asked again.
 """
 
@@ -35,6 +38,8 @@ CLOSED_FOR_S = 5.0
 """When to ask again where nothing is sent without the store."""
 RENEWED_BY = 1 / 3
 """Of a lease: how long ago it may have been renewed for the last time."""
+HEARD_S = 15.0
+"""By then the others have counted a new process (FleetSize) and keep to the smaller share (Keeper)."""
 
 
 class LocalCounts(Gate, Protocol):
@@ -47,12 +52,16 @@ class LocalCounts(Gate, Protocol):
 
 @dataclass(slots=True)
 class Alone:
-    """Made when the store goes away, thrown away when it is back. *held* are the slots of that moment."""
+    """Made when the store goes away, thrown away when it is back. *held* are the slots of that moment.
+
+    *storeless*: there is no store, so none of ours was ever counted anywhere else.
+    """
 
     gate: LocalCounts
     share: Callable[[], Share]
     now_s: Callable[[], float]
     held: Sequence[Renewal]
+    storeless: bool = False
     since_s: float = field(init=False)
     _plans: WeakKeyDictionary[Plan, tuple[Share, Plan]] = field(default_factory=WeakKeyDictionary)
     _limits: dict[tuple[Domain, str], BucketLimit] = field(default_factory=dict)
@@ -165,8 +174,11 @@ class Alone:
 
         Before every lease of that time has ended, a share larger than what was ours may be another's still.
         """
-        own, share = self._own[domain, pool.key], self.share().slots(pool.capacity)
+        ours = self.share()
+        own, share = self._own[domain, pool.key], ours.slots(pool.capacity)
         age_s = self.now_s() - self.since_s
+        if self.storeless:
+            return share if ours.processes == 1 or age_s >= HEARD_S else 0
         if age_s < pool.lease_s * (1 - RENEWED_BY):
             return own
         return min(own, share) if age_s < pool.lease_s else share

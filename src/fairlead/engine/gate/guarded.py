@@ -51,7 +51,10 @@ others are back, too, and the store knows what they hold."""
 
 
 class GuardedGate:
-    """See fairlead.engine.ports.gate.Gate. *local* makes a gate of this process alone."""
+    """See fairlead.engine.ports.gate.Gate. *local* makes a gate of this process alone.
+
+    *storeless*: *fleet* will never answer, for nobody set a store up.
+    """
 
     def __init__(
         self,
@@ -62,8 +65,10 @@ class GuardedGate:
         clock: Clock,
         draw: Draw,
         emit: Emit,
+        storeless: bool = False,
     ) -> None:
         self._fleet = fleet
+        self._storeless = storeless
         self._local = local
         self._share = share
         self._clock = clock
@@ -218,7 +223,7 @@ class GuardedGate:
         if self._alone is not None:
             return self._alone
         self._alone = alone = Alone(
-            self._local(), self._share, self._clock.monotonic, list(self._held.values())
+            self._local(), self._share, self._clock.monotonic, list(self._held.values()), self._storeless
         )
         self._answers = 0
         self._emit(GateDegraded(safe_text(error)))
