@@ -36,15 +36,30 @@ def redis_62_cluster() -> Iterator[str]:
         yield cluster.primaries[1].url
 
 
-@pytest.fixture(params=["local", "valkey", "redis_62", "valkey_cluster", "redis_62_cluster"])
+GATES = ("local", "valkey", "redis_62", "valkey_cluster", "redis_62_cluster")
+
+
+@pytest.fixture(params=GATES)
 async def timed(request: pytest.FixtureRequest) -> AsyncIterator[Timed]:
     """A gate whose clock the test sets."""
+    async for made in _gates(request, new=True):
+        yield made
+
+
+@pytest.fixture(params=GATES)
+async def emptied(request: pytest.FixtureRequest) -> AsyncIterator[Timed]:
+    """Such a gate that has just lost whatever it knew."""
+    async for made in _gates(request, new=False):
+        yield made
+
+
+async def _gates(request: pytest.FixtureRequest, *, new: bool) -> AsyncIterator[Timed]:
     if request.param == "local":
-        yield local_gate()
+        yield local_gate(new=new)
         return
     newest = request.param == "valkey"
     url = request.getfixturevalue("servers").redis_url if newest else request.getfixturevalue(request.param)
-    made = redis_gate(url, f"test-{token_hex(6)}")
+    made = redis_gate(url, f"test-{token_hex(6)}", new=new)
     yield made
     assert isinstance(made.gate, RedisGate)
     await made.gate.close()

@@ -61,16 +61,17 @@ def client_of(request: pytest.FixtureRequest, **options: Any) -> Any:
     return kind.from_url(store_of(request), **options)
 
 
-def local_gate() -> Timed:
-    """The gate of one process."""
+def local_gate(*, new: bool = True) -> Timed:
+    """The gate of one process. Not *new*: what it knew was lost just now."""
     state = {"now_us": T0_US}
-    return Timed(LocalGate(lambda: state["now_us"]), lambda now_us: state.update(now_us=now_us))
+    gate = LocalGate(lambda: state["now_us"], birth_us=0 if new else T0_US)
+    return Timed(gate, lambda now_us: state.update(now_us=now_us))
 
 
-def redis_gate(url: str, name: str, **options: Any) -> Timed:
+def redis_gate(url: str, name: str, *, new: bool = True, **options: Any) -> Timed:
     """The gate on a server, under a prefix of its own."""
     gate = RedisGate(
-        Secret(url), clock=SystemClock(), keys=Keyspace(name), new=True, pinned_us=T0_US, **options
+        Secret(url), clock=SystemClock(), keys=Keyspace(name), new=new, pinned_us=T0_US, **options
     )
 
     def set_us(now_us: int) -> None:

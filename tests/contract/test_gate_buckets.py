@@ -308,6 +308,27 @@ async def test_a_turn_moves_with_a_clock_that_is_set_back(timed: Timed) -> None:
     await timed.admitted(turn)
 
 
+async def test_after_a_loss_a_bucket_is_full_for_who_came_after_it_and_empty_for_who_was_there(
+    emptied: Timed,
+) -> None:
+    """R23. Who was there may have spent all of it a moment before."""
+    met, known, new = (plan(BucketLimit(name, 10, 1)) for name in ("met", "known", "new"))
+    assert await emptied.admit(Ask(met)) == GateRefusal(RefusedBy.BUCKET, 1.0, 0)
+    emptied.tick(2)
+    assert await emptied.admit(Ask(known, (3.0,), existed_s=2.001)) == GateRefusal(RefusedBy.BUCKET, 1.0, 0)
+    assert await emptied.admit(Ask(known, (3.0,))) == GateRefusal(RefusedBy.BUCKET, 1.0, 0)
+    await emptied.admitted(Ask(new, (10.0,), existed_s=1.999))
+    assert await emptied.admit(Ask(new, (1.0,), existed_s=1.999)) == GateRefusal(RefusedBy.BUCKET, 1.0, 0)
+
+
+async def test_who_is_new_is_not_given_what_others_have_spent_already(emptied: Timed) -> None:
+    limit = plan(BucketLimit("b", 10, 1))
+    assert await emptied.admit(Ask(limit, (10.0,))) == GateRefusal(RefusedBy.BUCKET, 10.0, 0)
+    emptied.tick(10)
+    await emptied.admitted(Ask(limit, (10.0,)))
+    assert await emptied.admit(Ask(limit, existed_s=0.0)) == GateRefusal(RefusedBy.BUCKET, 1.0, 0)
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1.0, 0.0])
 def test_an_impossible_limit_never_starts(value: float) -> None:
     with pytest.raises(ConfigInvalid, match="hint: give"):

@@ -79,8 +79,8 @@ async def connect(fl: Fairlead, tenant: str = "acme", **settings: Any) -> None:
     await fl.connections.upsert(tenant, "shop", api_key="key_1", account_id=f"{tenant}-1", settings=settings)
 
 
-async def call(fl: Fairlead, **wish: Any) -> None:
-    async with fl.admission("acme", "shop", **({"wait_s": 0} | wish)):
+async def call(fl: Fairlead, tenant: str = "acme", **wish: Any) -> None:
+    async with fl.admission(tenant, "shop", **({"wait_s": 0} | wish)):
         pass
 
 
@@ -250,6 +250,23 @@ async def test_a_server_that_lost_all_is_not_taken_for_a_fresh_one(
         assert await refused_for(fl) == "recovery"
 
 
+async def test_a_connection_that_came_after_a_loss_is_not_made_to_wait_for_it(
+    made: Callable[..., Fairlead], valkey: OwnValkey
+) -> None:
+    """It cannot have spent anything before; who was there then waits until the bucket has filled up."""
+    async with made() as fl:
+        await connect(fl)
+        await connect(fl, "gamma")
+        await call(fl, api="graphql")
+        await valkey.tell("FLUSHALL")
+        await call(fl, api="graphql", cost=50, wait_s=10)  # which takes the bucket a second
+        await connect(fl, "beta")
+        await call(fl, "beta", api="graphql", cost=1000)
+        for there_before in ("acme", "gamma"):
+            with pytest.raises(GateClosed, match="the rate lets it through"):
+                await call(fl, there_before, api="graphql", cost=1000)
+
+
 async def test_another_server_is_not_a_fresh_installation(made: Callable[..., Fairlead]) -> None:
     """Leases may be held on the old one still."""
     async with made() as fl:
@@ -264,8 +281,8 @@ async def test_who_began_without_redis_has_begun(
     made: Callable[..., Fairlead], database: Database, valkey: OwnValkey
 ) -> None:
     async with made(REDIS_URL="") as fl:
-        await connect(fl)
-        await call(fl, api="graphql", wait_s=10)
+        await connect(fl, **ONE_SLOT)
+        await call(fl, api="graphql", wait_s=5)  # for the rate; the slot is there
     assert len(await rows(database, "SELECT prefix FROM gate_start")) == 1
     async with made() as fl:
         await connect(fl, **ONE_SLOT)

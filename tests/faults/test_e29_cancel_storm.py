@@ -90,7 +90,7 @@ class Storm:
     async def _ask(self, tenant: int) -> None:
         plan, prime = self.plans[tenant], PRIMES[tenant]
         holder = Holder(_ids.lease_id(), "storm", str(tenant))
-        answer = await self.gate.admit(Ask(plan, (prime / MICRO,), holder, cold_full=True))
+        answer = await self.gate.admit(Ask(plan, (prime / MICRO,), holder, existed_s=0.0))
         self.answers += 1
         if not isinstance(answer, Admitted):
             self.told["full"] += 1

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import timedelta
 from uuid import UUID, uuid4
 
 import asyncpg
@@ -55,6 +57,52 @@ async def known(notes: PostgresGateNotes, key: ConnectionKey = KEY) -> dict[str,
     connection = await notes.connection(key)
     assert connection is not None
     return dict(connection.learnt)
+
+
+# ---- its age ---------------------------------------------------------------------------------------
+
+ANOTHER = """
+INSERT INTO connection (connection_id, tenant_id, provider, bucket, account_id, created_at)
+SELECT gen_random_uuid(), 'acme', 'shopify', 'other-' || n, $1, now() - $2::interval
+FROM generate_series(1, $3) AS n
+"""
+
+
+async def age_s(notes: PostgresGateNotes) -> float:
+    connection = await notes.connection(KEY)
+    assert connection is not None
+    return connection.existed_s
+
+
+async def test_a_connection_is_read_with_its_age(notes: PostgresGateNotes, database: Database) -> None:
+    await connected(database)
+    assert 0.0 <= await age_s(notes) < 60.0
+    await run(database, "UPDATE connection SET created_at = now() - interval '100 s'")
+    assert 100.0 <= await age_s(notes) < 160.0
+    await run(database, "UPDATE connection SET created_at = now() - interval '61 min'")
+    assert await age_s(notes) == math.inf
+    await run(database, "UPDATE connection SET created_at = now() + interval '10 min'")
+    assert await age_s(notes) == math.inf, "a clock was set back"
+
+
+async def test_it_is_as_old_as_the_first_to_the_same_account(
+    notes: PostgresGateNotes, database: Database
+) -> None:
+    await connected(database)
+    await run(database, ANOTHER, "shop-2", timedelta(days=2), 1)
+    assert 0.0 <= await age_s(notes) < 60.0
+    await run(database, "UPDATE connection SET account_id = 'shop-1' WHERE bucket = 'other-1'")
+    assert await age_s(notes) >= 2 * 86_400
+
+
+async def test_among_a_hundred_others_nobody_looks_for_an_older_one(
+    notes: PostgresGateNotes, database: Database
+) -> None:
+    await connected(database)
+    await run(database, ANOTHER, "shop-2", timedelta(), 99)
+    assert await age_s(notes) < 60.0
+    await run(database, ANOTHER.replace("other", "more"), "shop-2", timedelta(), 1)
+    assert await age_s(notes) == math.inf
 
 
 # ---- learnt ----------------------------------------------------------------------------------------

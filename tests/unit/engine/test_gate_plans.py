@@ -64,6 +64,12 @@ def test_an_apps_limit_is_one_for_all_its_accounts(plans: Plans) -> None:
     assert [limit.key for limit in one.buckets] == [limit.key for limit in other.buckets]
 
 
+@pytest.mark.parametrize(("domain", "own"), [("tenant", True), ("account", False), ("app", False)])
+def test_what_other_tenants_spend_from_is_not_a_tenants_own(domain: str, own: bool) -> None:
+    overlay = PROFILES["hubspot"].overlay({"limits": {"domain": domain}})
+    assert Plans(lambda provider, variant: overlay).of(connection("hubspot")).own is own
+
+
 def test_settings_of_the_connection_lie_over_the_profile(plans: Plans) -> None:
     settings = {
         "concurrency_limit": 3,

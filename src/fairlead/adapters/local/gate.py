@@ -96,8 +96,9 @@ class LocalGate:
     def judge(self, ask: Ask) -> Answer:
         """``admit``, for callers that cannot wait."""
         plan, now_us, costs = ask.plan, self._now_us(), _costs(ask)
+        unspent = self._birth_us <= now_us - ask.existed_s * MICRO
         for index in range(len(plan.buckets)):
-            self._bucket(plan, index, full=ask.cold_full)
+            self._bucket(plan, index, full=unspent)
         passed = self._judge_breaker(ask, now_us)
         if isinstance(passed, GateRefusal):
             self._leave(ask)

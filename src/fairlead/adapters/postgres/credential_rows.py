@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 
 from fairlead.adapters.postgres.driver import Row
 from fairlead.engine.ports import Connection, ConnectionKey, Credential, DueConnection, Rotation, Sealed
 
 
-def connection_of(row: Row, learnt: Mapping[str, tuple[float, float]] | None = None) -> Connection:
+def connection_of(
+    row: Row, learnt: Mapping[str, tuple[float, float]] | None = None, existed_s: float = math.inf
+) -> Connection:
     """The part of a row that is about the connection."""
     return Connection(
         connection_id=row["connection_id"],
@@ -21,6 +24,7 @@ def connection_of(row: Row, learnt: Mapping[str, tuple[float, float]] | None = N
         settings=json.loads(row["settings"]),
         version=row["version"],
         learnt=learnt or {},
+        existed_s=existed_s,
     )
 
 

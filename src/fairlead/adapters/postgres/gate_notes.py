@@ -6,6 +6,7 @@ Connections that are asked for at the same moment are read in one statement.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 
 from fairlead.adapters.postgres.credential_rows import connection_of
@@ -42,7 +43,8 @@ class PostgresGateNotes:
         found: list[Connection | None] = [None] * len(keys)
         for row in rows:
             told = {name: (float(of), float(at)) for name, (of, at) in json.loads(row["learnt"]).items()}
-            found[row["ord"] - 1] = connection_of(row, told)
+            existed_s = math.inf if row["existed_s"] is None else row["existed_s"]
+            found[row["ord"] - 1] = connection_of(row, told, existed_s)
         return found
 
     async def keep(self, learnt: Sequence[LearntLimit]) -> None:

@@ -40,7 +40,7 @@ _BUCKET = Struct("<ddd")
 _FINISH = Struct("<BBBB")
 _OBSERVED = Struct("<BBdddddd")
 _RENEW = Struct("<BdB")
-_ADMIT_HEAD = "<BBdddd"
+_ADMIT_HEAD = "<Bddddd"
 _ANSWER = Struct("<BBBBdd")
 _DONE = Struct("<Bd")
 _STAMP = Struct("<dd")
@@ -126,7 +126,7 @@ class Codec:
         costs = [round(cost * MICRO) for cost in ask.costs] if ask.costs else packed.ones
         blob = packed.admit.pack(
             ADMIT,
-            ask.cold_full,
+            ask.existed_s * MICRO,
             ask.since_s * MICRO // 1,
             ask.wait_s * MICRO // 1,
             ask.book_s * MICRO // 1 if ask.booking else 0,

@@ -14,6 +14,7 @@ take are given back.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -62,6 +63,7 @@ class Entry:
 
     *wait_s*: how long it may wait here; *book_s*: how far ahead it takes turns, to come back for them with
     the same *booking* (default: as long as it may wait). *since_s*: how long the work has waited already.
+    *existed_s*: for how long its connection has existed, where that is known; see Ask.
     """
 
     plan: Plan
@@ -75,7 +77,7 @@ class Entry:
     booking: int = 0
     since_s: float = 0.0
     call_s: float = 60.0
-    cold_full: bool = False
+    existed_s: float = math.inf
 
 
 @dataclass(slots=True)
@@ -184,7 +186,7 @@ class Admissions:
             book_s=max(left_s, entry.book_s),
             booking=booking if left_s > 0 or entry.book_s > 0 else 0,
             call_s=entry.call_s,
-            cold_full=entry.cold_full,
+            existed_s=entry.existed_s + waited_s,
         )
 
     async def _wait(self, entry: Entry, answer: Answer, line: asyncio.Event, left_s: float) -> None:

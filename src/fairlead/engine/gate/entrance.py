@@ -7,6 +7,7 @@ worker is free for others.
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -179,6 +180,7 @@ class Entrance:
             class_number=wish.class_number or 2,
             wait_s=INLINE_WAIT_S if wish.wait_s is None else wish.wait_s,
             call_s=wish.call_s,
+            existed_s=self._existed_s(wish.key) if call.own else math.inf,
         )
         if context is None:
             return entry
@@ -204,7 +206,7 @@ class Entrance:
         """What is known of it, at most *KNOWN_S* old. NotFound where there is no such connection."""
         now_s = self._clock.monotonic()
         known = self._known.get(key)
-        if known is not None and now_s < known[0]:
+        if known is not None and now_s < known[0] + KNOWN_S:
             return known[1]
         found = await self._read(key)
         if found is None:
@@ -216,8 +218,13 @@ class Entrance:
             )
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
-        self._known[key] = (now_s + KNOWN_S, found)
+        self._known[key] = (now_s, found)
         return found
+
+    def _existed_s(self, key: ConnectionKey) -> float:
+        """For how long anybody can have spent from its buckets; infinite where that is not known any more."""
+        read_s, connection = self._known[key]
+        return connection.existed_s + self._clock.monotonic() - read_s
 
 
 def _operation(wish: CallWish, bucket: BucketLimit) -> Hashable:

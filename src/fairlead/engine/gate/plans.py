@@ -36,6 +36,8 @@ class CallPlan:
     observe: bool
     mark: int
     """Tells plans apart in every process alike."""
+    own: bool
+    """Whether none but the tenant's connections to this account spend from its buckets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ def _made(connection: Connection, limits: Limits, api: str, host: str) -> CallPl
         buckets=_buckets(own, limits, api, counted, connection),
         degraded=own.degraded_mode,
     )
-    return CallPlan(plan, limits.dialect, own.observe, _mark(plan))
+    return CallPlan(plan, limits.dialect, own.observe, _mark(plan), limits.domain == "tenant")
 
 
 def _mark(plan: Plan) -> int:

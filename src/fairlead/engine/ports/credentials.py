@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -43,6 +44,9 @@ class Connection:
     """Grows with every change of it."""
     learnt: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """Capacity and units a second of its limits, as answers told them under these settings; for the gate."""
+    existed_s: float = math.inf
+    """How old it was when it was read, or an older one to the same account; infinite: an hour or more, or
+    unknown; for the gate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ fleet, the local gate one process. Neither ever waits: who is refused is told by
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -42,7 +43,8 @@ class Ask(NamedTuple):
     do not. *book_s*: take turns in the buckets up to so far ahead; 0: do not. *booking* names the turns (0:
     take none): an ask with the same one redeems them once they are due, and is told how long it is until
     then. *call_s*: how long the call may take.
-    *cold_full*: the connection was made just now, so what is not known of its buckets is full.
+    *existed_s*: for how long there has been anybody to spend from these buckets: where nothing was lost
+    since, one of which nothing is known was never spent from, and is full (R23). Infinite: unknown.
     """
 
     plan: Plan
@@ -53,7 +55,7 @@ class Ask(NamedTuple):
     book_s: float = 0.0
     booking: int = 0
     call_s: float = 60.0
-    cold_full: bool = False
+    existed_s: float = math.inf
 
 
 class Admitted(NamedTuple):

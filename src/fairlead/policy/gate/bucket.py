@@ -40,7 +40,7 @@ class Bucket:
 
 
 def born(limit: BucketLimit, birth_us: int, *, full: bool = False) -> Bucket:
-    """A bucket nothing is known of: empty at its domain's birth, or *full* for a connection just made."""
+    """A bucket nothing is known of: empty at its domain's birth, or *full* where nobody was there before."""
     capacity = limit.capacity_micro
     level = capacity if full else 0
     return Bucket(level, 0, birth_us, 0, 0, 0, capacity, limit.rate_micro, limit.version)

@@ -1,11 +1,13 @@
 -- gate_connection: connections by name as the gate needs them: no secrets, but what was learnt of their limits.
 -- Takes   tenants, providers, buckets (arrays of one length)
 -- Gives   a row per connection that exists: its position in the arrays (ord), its columns, its version (as in
---         credential_detail), and learnt: limit name to [capacity, per_s], of this version alone
+--         credential_detail), learnt: limit name to [capacity, per_s], of this version alone, and existed_s: since
+--         when there is a connection of the tenant to that account, if it is at most an hour and if the tenant has
+--         at most a hundred connections to the provider, else NULL
 -- Locks   nothing
 -- Needs   connection's unique index (tenant_id, provider, bucket), the primary key of learnt_limit
 SELECT wanted.ord, c.connection_id, c.tenant_id, c.provider, c.bucket, c.variant, c.account_id, c.client_id,
-       c.endpoint, c.settings, own.version, learnt.learnt
+       c.endpoint, c.settings, own.version, learnt.learnt, age.existed_s
 FROM unnest(:tenants::text[], :providers::text[], :buckets::text[])
     WITH ORDINALITY AS wanted (tenant_id, provider, bucket, ord)
 JOIN connection c USING (tenant_id, provider, bucket)
@@ -13,4 +15,14 @@ CROSS JOIN LATERAL (SELECT (extract(epoch FROM c.updated_at) * 1000000)::bigint 
 CROSS JOIN LATERAL (
     SELECT coalesce(jsonb_object_agg(l.limit_name, jsonb_build_array(l.capacity, l.per_s)), '{}') AS learnt
     FROM learnt_limit l WHERE l.connection_id = c.connection_id AND l.version = own.version
-) AS learnt;
+) AS learnt
+LEFT JOIN LATERAL (
+    SELECT extract(
+        epoch FROM now() - min(known.created_at) FILTER (WHERE known.account = coalesce(c.account_id, c.bucket))
+    )::float8 AS existed_s
+    FROM (
+        SELECT coalesce(other.account_id, other.bucket) AS account, other.created_at
+        FROM connection other WHERE other.tenant_id = c.tenant_id AND other.provider = c.provider LIMIT 101
+    ) AS known
+    HAVING count(*) <= 100
+) AS age ON c.created_at BETWEEN now() - interval '1 hour' AND now();

@@ -114,13 +114,13 @@ end
 
 local function admit(blob, ask, holder)
     local plan = plan_of(blob)
-    local cold_full, age_us, line_us, book_us, call_us, at
-    cold_full, age_us, line_us, book_us, call_us, at = struct.unpack('<Bdddd', ask, 2)
+    local existed_us, age_us, line_us, book_us, call_us, at = struct.unpack('<ddddd', ask, 2)
+    local unspent = marker.birth <= now - existed_us
     local buckets, costs = {}, {}
     local longest_us, which, promised = 0, 0, false
     for i = 1, #plan do
         costs[i], at = struct.unpack('<d', ask, at)
-        local bucket = bucket_at(plan, i, cold_full == 1)
+        local bucket = bucket_at(plan, i, unspent)
         buckets[i] = bucket
         promised = promised or bucket.booked > 0
         local wait_us = bucket_wait(bucket, costs[i])

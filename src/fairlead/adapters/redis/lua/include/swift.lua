@@ -55,7 +55,7 @@ local function spend(blob, at, ask, first, count)
             return false
         end
         level, rest = filled(level, rest, now - (since > blocked and since or blocked), capacity, rate)
-        local cost = parse('<d', ask, 27 + 8 * i)
+        local cost = parse('<d', ask, 34 + 8 * i)
         if level < cost then
             return false
         end
