@@ -15,9 +15,9 @@ import pytest
 
 from tests.faults.support.clocks import COMPILER, Clock
 from tests.faults.support.fleet import BOTH, LEASE_S, RATE, SLOTS, Fleet, fleet_at
+from tests.faults.support.ground import own_ground
 from tests.faults.support.nursery import Nursery
 from tests.faults.support.report import Figures, sized
-from tests.faults.support.valkey import own_valkey
 
 pytestmark = [
     pytest.mark.slow,
@@ -45,7 +45,7 @@ async def _jumps(fleet: Fleet, clock: Clock, jumps_s: tuple[float, ...]) -> None
 async def test_E20_clocks(nursery: Nursery, tmp_path: Path) -> None:
     figures, clock = Figures("E20"), Clock(tmp_path)
     order = {"plan": BOTH, "work_s": [0.01, 0.06], "wall_jumps_s": 0.5}
-    with own_valkey(env=clock.env) as valkey:
+    with own_ground(figures, env=clock.env) as valkey:
         async with fleet_at(nursery, valkey.url, tmp_path, figures, **order) as fleet:
             await fleet.all_born(PROCESSES)
             await _jumps(fleet, clock, JUMPS_S)
@@ -71,7 +71,7 @@ async def test_E20_ablation_nobody_minds(nursery: Nursery, tmp_path: Path) -> No
     """Ten minutes forward, and all leases have ended: the slots are given to others, and their calls end."""
     figures, clock = Figures("E20", ablation="clock_unwatched"), Clock(tmp_path)
     order = {"work_s": [0.3, 0.5], "unsafe": ["clock_unwatched"]}
-    with own_valkey(env=clock.env) as valkey:
+    with own_ground(figures, env=clock.env) as valkey:
         async with fleet_at(nursery, valkey.url, tmp_path, figures, **order) as fleet:
             await fleet.all_born(PROCESSES)
             await fleet.served(SLOTS)

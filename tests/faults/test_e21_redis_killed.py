@@ -15,9 +15,10 @@ import pytest
 
 from fairlead.policy.gate.limit import BucketLimit
 from tests.faults.support.fleet import BOTH, RATE, Fleet, fleet_at, rate_alone
+from tests.faults.support.ground import own_ground
 from tests.faults.support.nursery import Nursery
 from tests.faults.support.report import Figures, quantiles, sized
-from tests.faults.support.valkey import OwnValkey, own_valkey
+from tests.faults.support.valkey import OwnValkey
 
 pytestmark = pytest.mark.slow
 
@@ -66,18 +67,18 @@ async def _experiment(fleet: Fleet, valkey: OwnValkey, kills: int, down_s: float
 
 async def test_E21_redis_killed(nursery: Nursery, tmp_path: Path) -> None:
     figures = Figures("E21")
-    with own_valkey() as valkey:
+    with own_ground(figures) as valkey:
         async with fleet_at(nursery, valkey.url, tmp_path, figures, plan=BOTH) as fleet:
             await _experiment(fleet, valkey, KILLS, DOWN_S)
     figures.conclude()
 
 
 async def test_E21_ablation_what_is_lost_is_full(nursery: Nursery, tmp_path: Path) -> None:
-    """A bucket that is full again after each restart gives its burst twice."""
+    """A bucket that is full again after each restart gives its burst twice; it takes 10 s to fill up."""
     figures = Figures("E21", ablation="no_marker_rule")
-    limit = BucketLimit("bucket", 300, 100)
+    limit = BucketLimit("bucket", 300, 30)
     order = rate_alone(limit, "no_marker_rule")
-    with own_valkey() as valkey:
+    with own_ground(figures) as valkey:
         async with fleet_at(nursery, valkey.url, tmp_path, figures, **order) as fleet:
             await fleet.all_born(PROCESSES)
             await fleet.served(350)

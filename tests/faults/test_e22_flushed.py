@@ -14,9 +14,9 @@ from redis.asyncio import Redis
 
 from fairlead.policy.gate.verdict import judge_pool
 from tests.faults.support.fleet import BOTH, LOG, RATE, SLOTS, Fleet, fleet_at, long_calls, parsed
+from tests.faults.support.ground import own_ground
 from tests.faults.support.nursery import Nursery
 from tests.faults.support.report import Figures, quantiles, sized
-from tests.faults.support.valkey import own_valkey
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +65,7 @@ async def _experiment(fleet: Fleet, url: str, flushes: int) -> None:
 
 async def test_E22_flushed(nursery: Nursery, tmp_path: Path) -> None:
     figures = Figures("E22")
-    with own_valkey() as valkey:
+    with own_ground(figures) as valkey:
         order = {"plan": BOTH, "work_s": [0.01, 0.6]}
         async with fleet_at(nursery, valkey.url, tmp_path, figures, **order) as fleet:
             await _experiment(fleet, valkey.url, FLUSHES)
@@ -76,7 +76,7 @@ async def test_E22_ablation_what_is_lost_is_full(nursery: Nursery, tmp_path: Pat
     """Slots are given at once, before those who hold one could tell of it."""
     figures = Figures("E22", ablation="no_marker_rule")
     order = long_calls("no_marker_rule")
-    with own_valkey() as valkey:
+    with own_ground(figures) as valkey:
         async with fleet_at(nursery, valkey.url, tmp_path, figures, **order) as fleet:
             await fleet.all_born(PROCESSES)
             await fleet.served(SLOTS)

@@ -17,9 +17,10 @@ from redis.exceptions import RedisError
 from fairlead.policy.gate.limit import BucketLimit
 from tests.faults.support.faultproxy import FaultProxy, tcp_proxy
 from tests.faults.support.fleet import BOTH, RATE, Fleet, fleet_at, rate_alone
+from tests.faults.support.ground import one_server, own_ground
 from tests.faults.support.nursery import Nursery
 from tests.faults.support.report import Figures, quantiles, sized
-from tests.faults.support.valkey import OwnValkey, own_valkey
+from tests.faults.support.valkey import OwnValkey
 
 pytestmark = pytest.mark.slow
 
@@ -64,7 +65,7 @@ async def _stalls(fleet: Fleet, valkey: OwnValkey, ways: tuple[str, ...], for_s:
 
 async def test_E23_redis_stalls(nursery: Nursery, tmp_path: Path) -> None:
     figures = Figures("E23")
-    with own_valkey() as valkey:
+    with own_ground(figures) as valkey:
         async with fleet_at(nursery, valkey.url, tmp_path, figures, plan=BOTH) as fleet:
             await fleet.all_born(PROCESSES)
             ways = WAYS * ROUNDS
@@ -87,11 +88,12 @@ def _take(wire: FaultProxy, latency_s: float) -> float:
     return time.monotonic()
 
 
+@one_server
 async def test_redis_latency_rising_5_ms_3_s_degraded_no_failed_job_back_by_itself(
     nursery: Nursery, tmp_path: Path
 ) -> None:
     figures = Figures("E23_latency")
-    with own_valkey() as valkey:
+    with own_ground(figures) as valkey:
         async with (
             tcp_proxy(valkey.url) as (wire, url),
             fleet_at(nursery, url, tmp_path, figures, plan=BOTH) as fleet,
@@ -118,7 +120,7 @@ async def test_E23_ablation_nothing_is_owed(nursery: Nursery, tmp_path: Path) ->
     figures = Figures("E23", ablation="no_debts")
     limit = BucketLimit("bucket", 400, 200)
     order = rate_alone(limit, "no_debts")
-    with own_valkey() as valkey:
+    with own_ground(figures) as valkey:
         async with fleet_at(nursery, valkey.url, tmp_path, figures, **order) as fleet:
             await fleet.all_born(PROCESSES)
             await fleet.served(450)
@@ -132,7 +134,7 @@ async def test_E23_ablation_who_is_back_first_takes_all(nursery: Nursery, tmp_pa
     """The store knows nothing of the slots that others gave themselves, until they are back."""
     figures = Figures("E23", ablation="no_share_on_return")
     order = {"work_s": [0.3, 0.5], "unsafe": ["no_share_on_return"]}
-    with own_valkey() as valkey:
+    with own_ground(figures) as valkey:
         async with fleet_at(nursery, valkey.url, tmp_path, figures, **order) as fleet:
             await fleet.all_born(PROCESSES)
             for _ in range(ABLATION_STALLS):

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.faults.support.fleet import BOTH, LOG, POOL, RATE, SLOTS, Fleet, fleet_at
+from tests.faults.support.ground import own_ground
 from tests.faults.support.nursery import Nursery
 from tests.faults.support.report import Figures, sized
-from tests.faults.support.valkey import OwnValkey, own_valkey
+from tests.faults.support.valkey import OwnValkey
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +49,8 @@ async def _unfit(fleet: Fleet, valkey: OwnValkey, how: str) -> None:
     figures.holds(any(sign in line["why"] for line in told), f"{how}: nobody says {sign!r}")
     figures.zero(**{f"flapped_{how}": len(told) - PROCESSES - 1})
     figures.holds(len(alone) > PROCESSES, f"{how}: {len(alone)} calls were let in by the shares")
-    await valkey.tell("CONFIG", "SET", "maxmemory", 0, "maxmemory-policy", "noeviction")
+    for setting, value in ("maxmemory-policy", "noeviction"), ("maxmemory", 0):
+        await valkey.tell("CONFIG", "SET", setting, value)
     resumed_s = await fleet.back(time.monotonic())
     figures.note(**{f"resume_{how}_s": round(resumed_s, 3), f"alone_{how}": len(alone)})
     figures.holds(resumed_s <= RESUME_BOUND_S, f"{how}: resumed after {resumed_s:.2f} s")
@@ -56,7 +58,7 @@ async def _unfit(fleet: Fleet, valkey: OwnValkey, how: str) -> None:
 
 async def test_E25_memory_limit(nursery: Nursery, tmp_path: Path) -> None:
     figures = Figures("E25")
-    with own_valkey() as valkey:
+    with own_ground(figures) as valkey:
         async with fleet_at(nursery, valkey.url, tmp_path, figures, plan=BOTH) as fleet:
             await fleet.all_born(PROCESSES)
             for how in ("full", "evicting") * ROUNDS:
@@ -81,7 +83,7 @@ async def test_E25_ablation_any_policy(nursery: Nursery, tmp_path: Path) -> None
         "work_s": [1.5, 2.0],
         "unsafe": ["any_policy"],
     }
-    with own_valkey({"maxmemory-policy": "allkeys-random"}) as valkey:
+    with own_ground(figures, {"maxmemory-policy": "allkeys-random"}) as valkey:
         async with fleet_at(nursery, valkey.url, tmp_path, figures, **order) as fleet:
             await fleet.all_born(PROCESSES)
             await fleet.served(SLOTS)

@@ -3,19 +3,24 @@
 A cycle is one such end. Most are cancellations, at every stage of a call; the rest of the calls go on. After
 the last one all slots can be had again within a lease and a second. The pool's log proves that no slot was
 given while the limit was reached, and that each was given back, or ended with its lease.
+
+A pool whose events are all kept is always judged in whole. The common path, which writes no log, is run
+besides; there the upstream alone is the judge, and what is left in the store.
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests.faults.support.fleet import LEASE_S, SLOTS, Fleet, fleet_at
+from tests.faults.support.fleet import LEASE_S, LOG, POOL, SLOTS, Fleet, fleet_at
+from tests.faults.support.ground import ON, own_ground, smoke_elsewhere
 from tests.faults.support.nursery import Nursery
 from tests.faults.support.report import Figures, sized
-from tests.faults.support.valkey import own_valkey
+from tests.faults.support.valkey import OwnValkey
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +28,16 @@ PROCESSES = 3
 KILLS = sized(5, 300)
 FREEZES = sized(1, 40)
 CYCLES = sized(200, 10_000)
-ABLATION_KILLS = 3
+PLAIN = {
+    "plan": {"pool": POOL, "buckets": [{"key": "bucket", "capacity": 300, "per_s": 1000}]},
+    "events": 0,
+    "callers": 3,
+    "pause_s": [0.0, 0.05],
+}
+"""A rate that is never felt, and about as many callers as slots: mostly there is no line, and no turn."""
+PLAIN_KILLS = sized(3, 100)
+PLAIN_FREEZES = sized(1, 15)
+PLAIN_CYCLES = sized(100, 3_000)
 ORDER = {
     "work_s": [0.002, 0.03],
     "cancel": 0.4,
@@ -57,7 +71,7 @@ async def _storm(fleet: Fleet, kills: int, freezes: int) -> None:
     await asyncio.gather(*(task for _, task in frozen))
 
 
-async def _experiment(fleet: Fleet, kills: int, freezes: int, cycles: int) -> None:
+async def _cycles(fleet: Fleet, kills: int, freezes: int, cycles: int) -> None:
     figures = fleet.figures
     await fleet.all_born(PROCESSES)
     await _storm(fleet, kills, freezes)
@@ -70,16 +84,57 @@ async def _experiment(fleet: Fleet, kills: int, freezes: int, cycles: int) -> No
     counts = fleet.note_callers()
     figures.note(kills=kills, freezes=freezes, cancels=counts["cancelled"], stalls=counts["stalls"])
     fleet.note_upstream()
-    verdict = await fleet.note_log()
     figures.note(n=kills + freezes + counts["cancelled"] + counts["stalls"])
-    figures.holds(verdict.most <= SLOTS, f"{verdict.most} slots at once")
+
+
+async def _note_left(fleet: Fleet, valkey: OwnValkey) -> None:
+    """Within a lease nothing is left in the store."""
+    left = -1
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LEASE_S):
+            while left := await valkey.tell("ZCARD", f"{LOG}:l"):
+                await asyncio.sleep(0.02)
+    fleet.figures.zero(leases_left=left)
 
 
 async def test_E27_slot_leak(nursery: Nursery, tmp_path: Path) -> None:
     figures = Figures("E27")
-    with own_valkey() as valkey:
+    with own_ground(figures) as valkey:
         async with fleet_at(nursery, valkey.url, tmp_path, figures, **ORDER) as fleet:
-            await _experiment(fleet, KILLS, FREEZES, CYCLES)
+            await _cycles(fleet, KILLS, FREEZES, CYCLES)
+            verdict = await fleet.note_log()
+            figures.holds(verdict.most <= SLOTS, f"{verdict.most} slots at once")
+    figures.conclude()
+
+
+async def _common_path(nursery: Nursery, folder: Path, figures: Figures, *sizes: int, on: str) -> None:
+    with own_ground(figures, on=on) as valkey:
+        async with fleet_at(nursery, valkey.url, folder, figures, **(ORDER | PLAIN)) as fleet:
+            await _cycles(fleet, *sizes)
+            await _note_left(fleet, valkey)
+    figures.conclude()
+
+
+async def test_E27_common_path(nursery: Nursery, tmp_path: Path) -> None:
+    figures = Figures("E27_common_path")
+    await _common_path(nursery, tmp_path, figures, PLAIN_KILLS, PLAIN_FREEZES, PLAIN_CYCLES, on=ON)
+
+
+@smoke_elsewhere
+async def test_E27_elsewhere(nursery: Nursery, tmp_path: Path, on: str) -> None:
+    figures = Figures("E27_common_path")
+    await _common_path(nursery, tmp_path, figures, 2, 0, 30, on=on)
+
+
+async def test_E27_ablation_the_common_path_counts_nobody(nursery: Nursery, tmp_path: Path) -> None:
+    figures = Figures("E27_common_path", ablation="swift_uncounted")
+    with own_ground(figures) as valkey:
+        async with fleet_at(
+            nursery, valkey.url, tmp_path, figures, unsafe=["swift_uncounted"], **PLAIN
+        ) as fleet:
+            await fleet.all_born(PROCESSES)
+            await fleet.served(50 * SLOTS)
+            fleet.note_upstream()
     figures.conclude()
 
 
@@ -88,7 +143,7 @@ async def test_E27_ablation(nursery: Nursery, tmp_path: Path, unsafe: str) -> No
     """A lease that nothing ends is lost with its holder; one that nobody renews ends under its call."""
     figures = Figures("E27", ablation=unsafe)
     work = {"work_s": [0.8, 1.3]} if unsafe == "no_renewals" else {}
-    with own_valkey() as valkey:
+    with own_ground(figures) as valkey:
         async with fleet_at(nursery, valkey.url, tmp_path, figures, unsafe=[unsafe], **work) as fleet:
             await fleet.all_born(2)
             if unsafe == "no_reaping":

@@ -27,10 +27,10 @@ from fairlead.secret import Secret
 from tests.faults.support import gateless
 from tests.faults.support.faultproxy import FaultProxy, tcp_proxy
 from tests.faults.support.fleet import LEASE_S
+from tests.faults.support.ground import one_server, own_ground
 from tests.faults.support.report import Figures, sized
-from tests.faults.support.valkey import own_valkey
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, one_server]
 
 ASKS = sized(6_000, 100_000)
 ABLATION_ASKS = 1_500
@@ -130,7 +130,7 @@ class Storm:
 
 @asynccontextmanager
 async def _storm(figures: Figures) -> AsyncIterator[tuple[Storm, FaultProxy]]:
-    with own_valkey() as valkey:
+    with own_ground(figures) as valkey:
         async with tcp_proxy(valkey.url) as (proxy, url):
             proxy.delay_s = lambda: figures.draw.uniform(0.0, DELAY_S)
             gate = RedisGate(

@@ -16,8 +16,8 @@ from hypothesis.stateful import run_state_machine_as_test
 from fairlead.adapters.redis import node as node_module
 from tests.contract.test_gate_model import Lockstep
 from tests.faults.support.gateless import altered
+from tests.faults.support.ground import own_ground, smoke_elsewhere
 from tests.faults.support.report import Figures, sized
-from tests.faults.support.valkey import own_valkey
 
 pytestmark = pytest.mark.slow
 
@@ -57,8 +57,16 @@ def _steps(url: str, figures: Figures, runs: int, steps: int) -> None:
 
 def test_E30_reference() -> None:
     figures = Figures("E30")
-    with own_valkey() as valkey:
+    with own_ground(figures) as valkey:
         _steps(valkey.url, figures, RUNS, STEPS)
+    figures.conclude()
+
+
+@smoke_elsewhere
+def test_E30_elsewhere(on: str) -> None:
+    figures = Figures("E30")
+    with own_ground(figures, on=on) as valkey:
+        _steps(valkey.url, figures, 8, 40)
     figures.conclude()
 
 
@@ -68,6 +76,6 @@ def test_E30_ablation_whole_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     change = ("swift", "local micros = elapsed_us - seconds * MICRO", "local micros = 0")
     made = altered("gate", [change])
     monkeypatch.setattr(node_module, "script", lambda _name: made)
-    with own_valkey() as valkey:
+    with own_ground(figures) as valkey:
         _steps(valkey.url, figures, ABLATION_RUNS, 60)
     figures.conclude()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -29,10 +29,25 @@ class OwnCluster:
         """Of one of them: it tells of the others."""
         return self.servers[0].url
 
+    def owner(self, slot: int) -> OwnValkey:
+        """The primary that began with *slot*."""
+        return self.primaries[slot // self._share]
+
+    def replica_of(self, primary: OwnValkey) -> OwnValkey:
+        """The one that began as its replica."""
+        return self.replicas[self.primaries.index(primary)]
+
+    @property
+    def _share(self) -> int:
+        return -(-SLOTS // len(self.primaries))
+
     def form(self) -> None:
         """Return when every server sees the whole."""
-        clients = [Redis(port=server.port) for server in self.servers]
-        share = -(-SLOTS // len(self.primaries))
+        with ExitStack() as stack:
+            self._form([stack.enter_context(Redis(port=server.port)) for server in self.servers])
+
+    def _form(self, clients: Sequence[Redis]) -> None:
+        share = self._share
         for number, client in enumerate(clients):
             if number < len(self.primaries):
                 last = min(SLOTS, (number + 1) * share) - 1
@@ -67,15 +82,20 @@ def _is_in_step(client: Redis) -> bool:
 
 @contextmanager
 def own_cluster(
-    primaries: int = 3, *, replicas: bool = False, program: Path | None = None
+    primaries: int = 3,
+    *,
+    replicas: bool = False,
+    settings: Mapping[str, str] | None = None,
+    env: Mapping[str, str] | None = None,
+    program: Path | None = None,
 ) -> Iterator[OwnCluster]:
     """One, formed; killed at the end."""
-    settings = dict(SETTINGS)
+    of_each = SETTINGS | dict(settings or {})
     if program is not None:
-        del settings["cluster-allow-replica-migration"]  # from Redis 7 on
+        del of_each["cluster-allow-replica-migration"]  # from Redis 7 on
     with ExitStack() as stack:
         count = primaries * (2 if replicas else 1)
-        servers = [stack.enter_context(own_valkey(settings, program=program)) for _ in range(count)]
+        servers = [stack.enter_context(own_valkey(of_each, env=env, program=program)) for _ in range(count)]
         cluster = OwnCluster(servers, primaries)
         cluster.form()
         yield cluster

@@ -178,7 +178,9 @@ class Fleet:
         for told in self.told:
             counts.update(told["counts"])
             closed.update(told["closed"])
-        bad = [line for line in self.lines() if line["told"] == "failed"]
+        lines = self.lines()
+        bad = [line for line in lines if line["told"] == "failed"]
+        self.figures.note(degraded_for=sorted({line["why"] for line in lines if line["told"] == "degraded"}))
         self.figures.note(calls=len(self.upstream.calls), counts=dict(counts), closed=dict(closed))
         self.figures.zero(failed=len(bad))
         if bad:

@@ -4,6 +4,7 @@ no_marker_rule   what is missing in the store is full: buckets, and all slots at
 no_run_id        a server with another run id is taken for the same one
 clock_unwatched  the server's clock may jump, and nobody minds
 no_reaping       a lease never ends by itself
+swift_uncounted  the common path takes no notice of how many slots are taken
 no_renewals      slots under running calls are not renewed
 no_debts         what was spent without the store is not told to it
 no_share_on_return  who is back first takes what slots there seem to be
@@ -42,6 +43,7 @@ SCRIPTS: dict[str, tuple[Change, ...]] = {
     "no_run_id": (("clock", "            born(now)\n", ""),),
     "clock_unwatched": (("clock", "if expected_us > 0 and", "if false and"),),
     "no_reaping": (("pool", "elseif set.first_end <= now then", "elseif false then"),),
+    "swift_uncounted": (("swift", "local used = call('ZCARD', key)", "local used = 0"),),
     "wakes_all": (
         (
             "line",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
 
 from tests.faults.support.faultproxy import FaultProxy
 from tests.faults.support.valkey import OwnValkey, own_valkey
@@ -40,10 +41,10 @@ class Pair:
 
 
 @asynccontextmanager
-async def pair() -> AsyncIterator[Pair]:
-    """A leader and its follower, in step."""
+async def pair(program: Path | None = None) -> AsyncIterator[Pair]:
+    """A leader and its follower, in step. *program*: as for `own_valkey`."""
     with ExitStack() as stack:
-        one = Pair(*(stack.enter_context(own_valkey()) for _ in range(2)))
+        one = Pair(*(stack.enter_context(own_valkey(program=program)) for _ in range(2)))
         await one.follower.follows(one.leader)
         server = await asyncio.start_server(one.proxy.serve, "127.0.0.1", 0)
         one.url = f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"

@@ -36,6 +36,8 @@ DEFAULTS = {
     "appendonly": "no",
     "maxmemory-policy": "noeviction",
     "enable-debug-command": "local",
+    "slowlog-log-slower-than": "10000",
+    "slowlog-max-len": "10000",
     "repl-diskless-sync-delay": "0",
     "repl-ping-replica-period": "1",
     "daemonize": "no",
