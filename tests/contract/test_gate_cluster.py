@@ -48,9 +48,7 @@ async def gate_of(cluster: OwnCluster, keys: Keyspace, *, new: bool = True) -> A
 
 def home_of(cluster: OwnCluster, keys: Keyspace, number: int) -> OwnValkey:
     """The server that has the domain of a tenant, from the first on."""
-    slot = slot_of(keys.key(KeyKind.CELL, plan_of(number).domain).encode())
-    share = -(-16_384 // len(cluster.primaries))
-    return cluster.primaries[slot // share]
+    return cluster.owner(slot_of(keys.key(KeyKind.CELL, plan_of(number).domain).encode()))
 
 
 async def once(gate: RedisGate, number: int, plan: Plan | None = None) -> object:
@@ -167,6 +165,21 @@ async def test_a_server_that_is_away_takes_only_its_domains_along() -> None:
             for number, answer in enumerate(answers):
                 expected = GateUnavailable if home_of(cluster, keys, number) is lost else Admitted
                 assert isinstance(answer, expected)
+
+
+async def test_who_meets_a_cluster_that_is_down_is_told_so() -> None:
+    """As one of ours: else no share is taken, and callers see an error of the driver."""
+    with own_cluster() as cluster:
+        keys = Keyspace(f"t{token_hex(4)}")
+        home = home_of(cluster, keys, 0)
+        next(server for server in cluster.primaries if server is not home).kill()
+        async with asyncio.timeout(30):
+            while b"cluster_state:ok" in await home.tell("CLUSTER", "INFO"):
+                await asyncio.sleep(0.05)
+        gate = RedisGate(Secret(home.url), clock=SystemClock(), keys=keys)
+        with pytest.raises(GateUnavailable, match="The cluster is down"):
+            await once(gate, 0)
+        await gate.close()
 
 
 async def test_a_process_that_comes_later_goes_by_the_birth_of_the_server() -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fairlead.adapters.redis.codec import Item, arguments, head, stamp
-from fairlead.adapters.redis.link import Link
+from fairlead.adapters.redis.link import Link, unavailable
 from fairlead.adapters.redis.scripts import script
 from fairlead.clock import Clock
 from fairlead.errors import GateUnavailable
@@ -164,7 +164,7 @@ class Node:
         call = Call(self.marker, hint_us, ())
         (told,) = await link.run(self._script, [self._command(call, self._clock.monotonic())])
         if isinstance(told, Exception):
-            raise told
+            raise told if isinstance(told, GateUnavailable) else unavailable(told)
         _, self.birth_us = stamp(told[0])
 
     def _lost(self, link: Link) -> None:
