@@ -99,10 +99,14 @@ class Gatehouse:
             storeless=url is None,
         )
         self.keeper = Keeper(self.gate, clock=clock, draw=draw, emit=emit, beat_s=settings.beat_s)
-        self.admissions = Admissions(self.gate, self.keeper, process=process, clock=clock, draw=draw, ids=ids)
-        self.untied = Admissions(
-            self.gate, self.keeper, process=f"{UNTIED}{process}", clock=clock, draw=draw, ids=ids
-        )
+
+        def admissions(process: str) -> Admissions:
+            return Admissions(
+                self.gate, self.keeper, process=process, clock=clock, draw=draw, ids=ids, emit=emit
+            )
+
+        self.admissions = admissions(process)
+        self.untied = admissions(f"{UNTIED}{process}")
         """For leases that outlive this process."""
 
     async def open(self) -> None:

@@ -61,7 +61,11 @@ class Process:
         )
         self.keeper = Keeper(self.gate, **parts)  # type: ignore[arg-type]
         admissions = Admissions(
-            self.gate, self.keeper, process=self.name, clock=self.clock, draw=half, ids=SystemIds()
+            self.gate,
+            self.keeper,
+            process=self.name,
+            ids=SystemIds(),
+            **parts,  # type: ignore[arg-type]
         )
         self.switches = Switches(self, self.gate.stand_alone, clock=self.clock, emit=self.told)  # type: ignore[arg-type]
         self.switched: list[Switch] = []

@@ -50,7 +50,9 @@ class Way:
         clock = self.clock
         gate = LocalGate(lambda: round(clock.monotonic() * MICRO))
         self.keeper = Keeper(gate, clock=clock, draw=half, emit=self.told)
-        admissions = Admissions(gate, self.keeper, process="p1", clock=clock, draw=half, ids=IDS)
+        admissions = Admissions(
+            gate, self.keeper, process="p1", clock=clock, draw=half, ids=IDS, emit=self.told
+        )
         plans = Plans(lambda provider, variant: PROFILES[provider])
         self.entrance = Entrance(
             self._read,

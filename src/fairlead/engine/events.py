@@ -189,6 +189,37 @@ class GateWouldRefuse(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class GateBreakerOpened(Event):
+    """A destination fails: calls of this connection to *host* are refused for *open_s*, then one is tried.
+
+    *host* is empty for calls that name none. Told by the process whose call opened the breaker; while Redis
+    is away each process has breakers of its own.
+    """
+
+    name = "gate_breaker_opened"
+    level = "warning"
+    tenant: str
+    provider: str
+    bucket: str
+    host: str
+    open_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class GateBreakerClosed(Event):
+    """The call that was tried did well: calls to *host* come back, 2 in the first second, then twice as many.
+
+    A breaker that somebody closes by hand is told by the audit instead.
+    """
+
+    name = "gate_breaker_closed"
+    tenant: str
+    provider: str
+    bucket: str
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
 class GateBypassed(Event):
     """The gate is disabled by hand: since the last look *calls* went past their limits."""
 

@@ -17,7 +17,7 @@ from fairlead.policy.gate.breaker import Health
 from fairlead.policy.gate.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan, PoolLimit
 from fairlead.policy.gate.pool import Holder
 from fairlead.testing.clock import ManualClock
-from tests.support.engine import IDS, half
+from tests.support.engine import IDS, Recorder, half
 from tests.support.entrances import settled
 
 DOMAIN = Domain(("tenant", "acme"))
@@ -55,9 +55,10 @@ class World:
 async def world() -> World:
     clock = ManualClock(start=1_800_000_000.0)
     gate = LocalGate(lambda: round(clock.monotonic() * MICRO))
-    keeper = Keeper(gate, clock=clock, draw=half, emit=lambda event: None)
+    told = Recorder()
+    keeper = Keeper(gate, clock=clock, draw=half, emit=told)
     await keeper.listen()
-    admissions = Admissions(gate, keeper, process="p1", clock=clock, draw=half, ids=IDS)
+    admissions = Admissions(gate, keeper, process="p1", clock=clock, draw=half, ids=IDS, emit=told)
     return World(clock, gate, keeper, admissions, [])
 
 

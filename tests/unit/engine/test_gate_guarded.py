@@ -344,7 +344,8 @@ async def test_breakers_work_alone_too(fleet: list[Process], store: Store) -> No
     for _ in range(3):
         admitted = await fleet[0].take(plan)
         assert isinstance(admitted, Admitted)
-        await fleet[0].gate.finish(Finish(admitted, Health.UNHEALTHY))
+        finished = await fleet[0].gate.finish(Finish(admitted, Health.UNHEALTHY))
+    assert finished.opened_s == 60.0
     answer = await fleet[0].take(plan)
     assert isinstance(answer, GateRefusal)
     assert answer.by is RefusedBy.BREAKER

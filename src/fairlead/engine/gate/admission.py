@@ -20,6 +20,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from fairlead.clock import Clock, Draw
+from fairlead.engine.events import GateBreakerClosed, GateBreakerOpened
 from fairlead.engine.gate.keeper import Keeper
 from fairlead.engine.gate.learn import learnt
 from fairlead.engine.ports.gate import (
@@ -28,6 +29,7 @@ from fairlead.engine.ports.gate import (
     Ask,
     Booked,
     Finish,
+    Finished,
     Gate,
     GateRefusal,
     Observation,
@@ -36,6 +38,7 @@ from fairlead.engine.ports.gate import (
 )
 from fairlead.engine.timing import heard as waited_for
 from fairlead.errors import GateClosed, SlotLost
+from fairlead.events import Emit
 from fairlead.ids import Ids
 from fairlead.policy.feedback.dialect import heard
 from fairlead.policy.feedback.reply import Reply
@@ -78,6 +81,9 @@ class Entry:
     since_s: float = 0.0
     call_s: float = 60.0
     existed_s: float = math.inf
+    bucket: str = "default"
+    """Of the connection; with *host*, it is what events call the breaker."""
+    host: str = ""
 
 
 @dataclass(slots=True)
@@ -119,7 +125,7 @@ class Admissions:
     """Lets calls of one process in. *process* is who it is to the others."""
 
     def __init__(
-        self, gate: Gate, keeper: Keeper, *, process: str, clock: Clock, draw: Draw, ids: Ids
+        self, gate: Gate, keeper: Keeper, *, process: str, clock: Clock, draw: Draw, ids: Ids, emit: Emit
     ) -> None:
         self._gate = gate
         self._keeper = keeper
@@ -127,6 +133,7 @@ class Admissions:
         self._clock = clock
         self._draw = draw
         self._ids = ids
+        self._emit = emit
 
     @asynccontextmanager
     async def enter(self, entry: Entry) -> AsyncIterator[Passage]:
@@ -135,15 +142,24 @@ class Admissions:
         A block whose slot is lost is cancelled and raises SlotLost: somebody else may have it by now.
         """
         passage = await self.admitted(entry)
-        admitted = passage.admitted
         try:
-            async with self._keeper.keep(admitted):
+            async with self._keeper.keep(passage.admitted):
                 yield passage
         except SlotLost as lost:
             raise SlotLost(str(lost), tenant=entry.tenant, provider=entry.provider) from None
         finally:
-            finish = Finish(admitted, passage.health, passage.actual, passage.observed)
-            await self._keeper.through(self._gate.finish(finish))
+            await self._keeper.through(self._finish(entry, passage))
+
+    async def _finish(self, entry: Entry, passage: Passage) -> Finished:
+        """Give back what was taken, and tell of a breaker that this call opened or closed."""
+        admitted, health = passage.admitted, passage.health
+        finished = await self._gate.finish(Finish(admitted, health, passage.actual, passage.observed))
+        named = (entry.tenant, entry.provider, entry.bucket, entry.host)
+        if finished.opened_s is not None:
+            self._emit(GateBreakerOpened(*named, finished.opened_s))
+        elif admitted.probe and health is Health.HEALTHY:
+            self._emit(GateBreakerClosed(*named))
+        return finished
 
     async def admitted(self, entry: Entry) -> Passage:
         """Get in as `enter` does, and stay: what was taken is the caller's to keep and to give back."""

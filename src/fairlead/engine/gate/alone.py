@@ -24,6 +24,7 @@ from fairlead.engine.ports.gate import (
     Answer,
     Ask,
     Finish,
+    Finished,
     Gate,
     GateRefusal,
     Lease,
@@ -103,7 +104,7 @@ class Alone:
             return GateRefusal(RefusedBy.OUTAGE, CLOSED_FOR_S)  # more than a share, not more than the limit
         return answer
 
-    async def finish(self, finish: Finish, *, in_store: bool = False) -> None:
+    async def finish(self, finish: Finish, *, in_store: bool = False) -> Finished:
         """The end of a call, whoever had admitted it. *in_store*: its slot is counted there, too."""
         admitted = finish.admitted
         if in_store:
@@ -111,11 +112,12 @@ class Alone:
         if admitted.holder is not None:
             self._running.pop(admitted.holder.lease_id, None)
         if admitted.plan.degraded is not Degraded.LOCAL_SHARE:
-            return
+            return Finished(kept=True)
         # What the store let through and was then not there to hear of is not this process's to settle.
         kept = finish if admitted.local else finish._replace(actual={}, observed={})
         plan = self._plan(admitted.plan)
-        await self.gate.finish(kept._replace(admitted=admitted._replace(plan=plan)))
+        done = await self.gate.finish(kept._replace(admitted=admitted._replace(plan=plan)))
+        return done._replace(kept=True)
 
     async def cancel(self, ask: Ask) -> None:
         """Nothing of *ask* is wanted any more."""

@@ -181,6 +181,8 @@ class Entrance:
             wait_s=INLINE_WAIT_S if wish.wait_s is None else wish.wait_s,
             call_s=wish.call_s,
             existed_s=self._existed_s(wish.key) if call.own else math.inf,
+            bucket=wish.key.bucket,
+            host=wish.host,
         )
         if context is None:
             return entry

@@ -122,8 +122,7 @@ class GuardedGate:
                 return await self._fleet.finish(finish)
             except GateUnavailable as error:
                 alone = await self._goes_away(error)
-        await alone.finish(finish, in_store=held is not None)
-        return Finished(kept=True)
+        return await alone.finish(finish, in_store=held is not None)
 
     async def cancel(self, ask: Ask) -> None:
         """Undone where it was asked; what cannot be reached ends by itself."""

@@ -1,0 +1,86 @@
+"""A breaker that opens or closes is told of once, by the process whose call did it (G6)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fairlead.engine.events import GateBreakerClosed, GateBreakerOpened
+from fairlead.errors import GateClosed
+from fairlead.events import Event
+from fairlead.policy.gate.breaker import Health
+from tests.support.entrances import Way, begun
+
+OPENED = GateBreakerOpened("acme", "stripe", "default", "api.test", 30.0)
+CLOSED = GateBreakerClosed("acme", "stripe", "default", "api.test")
+
+
+@pytest.fixture
+def way() -> Way:
+    return Way(settings={"breaker_failures": 2, "breaker_open_s": 30.0})
+
+
+async def call(way: Way, health: Health) -> None:
+    async with way.entrance.enter(way.wish(host="api.test", wait_s=0.0)) as passage:
+        passage.told(health)
+
+
+def breaker_events(way: Way) -> list[Event]:
+    return [*way.told.of(GateBreakerOpened), *way.told.of(GateBreakerClosed)]
+
+
+async def opened(way: Way) -> None:
+    for _ in range(2):
+        await call(way, Health.UNHEALTHY)
+    assert breaker_events(way) == [OPENED]
+
+
+async def test_what_opens_it_is_told_once(way: Way) -> None:
+    await call(way, Health.UNHEALTHY)
+    assert breaker_events(way) == []
+    await call(way, Health.UNHEALTHY)
+    with pytest.raises(GateClosed, match="breaker"):
+        await call(way, Health.HEALTHY)
+    assert breaker_events(way) == [OPENED]
+
+
+async def test_a_probe_that_does_well_closes_it_and_the_calls_after_it_tell_nothing(way: Way) -> None:
+    await opened(way)
+    await way.pass_time(30.0)
+    await call(way, Health.HEALTHY)
+    await call(way, Health.HEALTHY)
+    assert breaker_events(way) == [OPENED, CLOSED]
+
+
+async def test_a_probe_that_fails_opens_it_for_longer(way: Way) -> None:
+    await opened(way)
+    await way.pass_time(30.0)
+    await call(way, Health.UNHEALTHY)
+    longer = GateBreakerOpened("acme", "stripe", "default", "api.test", 60.0)
+    assert breaker_events(way) == [OPENED, longer]
+
+
+async def test_a_probe_that_tells_nothing_decides_nothing(way: Way) -> None:
+    await opened(way)
+    await way.pass_time(30.0)
+    await call(way, Health.NEUTRAL)
+    assert breaker_events(way) == [OPENED]
+
+
+async def test_a_caller_who_is_cancelled_at_the_end_has_it_told_all_the_same(way: Way) -> None:
+    await call(way, Health.UNHEALTHY)
+    inside = asyncio.Event()
+
+    async def fails() -> None:
+        async with way.entrance.enter(way.wish(host="api.test")) as passage:
+            passage.told(Health.UNHEALTHY)
+            inside.set()
+            await asyncio.Event().wait()
+
+    caller = begun(fails())
+    await inside.wait()
+    caller.cancel()
+    await asyncio.wait([caller])
+    await way.keeper.drained()
+    assert breaker_events(way) == [OPENED]
