@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fairlead.engine.ports import ConnectionKey
     from fairlead.runtime import Runtime
 
+SETTING_HELP = "A setting of the connection: concurrency_limit=5, observe=true, calls='{...}' (JSON)."
 Replace = Annotated[
     bool, typer.Option("--replace", help="Give a connection that is there a new grant; its id stays.")
 ]
@@ -46,7 +47,7 @@ def add(  # noqa: PLR0913 - one parameter an option
     ] = None,
     scope: Annotated[str | None, typer.Option("--scope", help="Scopes of the grant.")] = None,
     setting: Annotated[
-        list[str] | None, typer.Option("--setting", metavar="NAME=VALUE", help="A setting of the connection.")
+        list[str] | None, typer.Option("--setting", metavar="NAME=VALUE", help=SETTING_HELP)
     ] = None,
     replace: Replace = False,
     dry_run: DryRun = False,
@@ -56,6 +57,8 @@ def add(  # noqa: PLR0913 - one parameter an option
     Secrets are never words of the command line: see --secret. Without it you are asked, or a script hands in
     on standard input the one that the provider needs, or a JSON object of several.
     """
+    from fairlead.policy.setting_text import settings_of_text
+
     key = key_of(tenant, provider, bucket)
     entry = Entry(
         tenant=tenant,
@@ -67,7 +70,7 @@ def add(  # noqa: PLR0913 - one parameter an option
         key_id=key_id,
         scope=scope,
         endpoint=pairs(endpoint, "--endpoint"),
-        settings=pairs(setting, "--setting"),
+        settings=settings_of_text(pairs(setting, "--setting")),
         expires_in_s=expires_in,
         secrets=read_secrets(secret, _needed(call, provider, variant)),
     )
@@ -118,7 +121,7 @@ def _grant(entry: Entry) -> Grant:
         key_id=entry.key_id,
         variant=entry.variant,
         endpoint=entry.endpoint,
-        settings=entry.settings,
+        settings=entry.settings or None,
     )
 
 

@@ -69,7 +69,7 @@ def import_connections(
         def read(row: Row) -> Entry:
             now = datetime.now(UTC)
             if form != "nango":
-                return own_entry(row, now)
+                return own_entry(_read_settings(row) if form == "csv" else row, now)
             entry = nango_entry(row, now, names, runtime.profiles.all().__contains__, tenant_from)
             return _fitted(entry, runtime)
 
@@ -96,6 +96,14 @@ def import_connections(
         f"{len(tally.rows) - tally.failed} of {len(tally.rows)} {'would be ' if dry_run else ''}imported"
     )
     return tally.exit
+
+
+def _read_settings(row: Row) -> Row:
+    """Cells are text; settings are more."""
+    from fairlead.policy.setting_text import settings_of_text
+
+    settings = row.get("settings")
+    return row if not isinstance(settings, Mapping) else {**row, "settings": settings_of_text(settings)}
 
 
 def _name(numbered: tuple[int, Row]) -> Record:

@@ -1,0 +1,66 @@
+"""Settings written in words become what the gate reads."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.errors import InputInvalid
+from fairlead.policy.connection_limits import ConnectionLimits, limits_of
+from fairlead.policy.setting_text import settings_of_text
+
+WRITTEN = {
+    "concurrency_limit": "5",
+    "calls": '{"requests": {"limit": 50, "window_s": 10}}',
+    "priority_classes": " 2 ",
+    "minimum_slots": '{"1": 2}',
+    "tenant_slots": "40",
+    "max_wait_s": "60.5",
+    "degraded_mode": "closed",
+    "breaker_failures": "3",
+    "breaker_open_s": "30",
+    "bulk_operations": "2",
+    "observe": "True",
+}
+
+
+def test_every_setting_of_the_gate_can_be_written_in_words() -> None:
+    assert WRITTEN.keys() == ConnectionLimits.model_fields.keys()
+    limits = limits_of(settings_of_text(WRITTEN), tenant="acme", provider="shopify")
+    assert (limits.concurrency_limit, limits.observe, limits.max_wait_s) == (5, True, 60.5)
+    assert (limits.degraded_mode, limits.minimum_slots) == ("closed", {1: 2})
+    assert limits.calls["requests"].limit == 50
+
+
+def test_what_the_gate_does_not_know_stays_as_it_is_written() -> None:
+    assert settings_of_text({"subject": "007", "note": "true", "scopes": "a.read, b.write c"}) == {
+        "subject": "007",
+        "note": "true",
+        "scopes": ["a.read", "b.write", "c"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "hint"),
+    [
+        ("concurrency_limit", "five", "write a whole number: concurrency_limit=5"),
+        ("concurrency_limit", "true", "write a whole number: concurrency_limit=5"),
+        ("concurrency_limit", "2.5", "write a whole number: concurrency_limit=5"),
+        ("concurrency_limit", "", "write a whole number: concurrency_limit=5"),
+        ("max_wait_s", "'60'", "write a number: max_wait_s=2.5"),
+        ("observe", "1", "write true or false: observe=true"),
+        ("calls", "50/10s", "write JSON: calls='"),
+        ("calls", "[" * 100_000, "write JSON: calls='"),
+        ("minimum_slots", "[1]", "write JSON: minimum_slots='"),
+    ],
+)
+def test_what_it_cannot_be_is_told(name: str, text: str, hint: str) -> None:
+    with pytest.raises(InputInvalid) as refused:
+        settings_of_text({name: text})
+    assert name in refused.value.what
+    assert refused.value.way_out.startswith(hint)
+
+
+def test_a_secret_that_was_written_there_by_mistake_is_not_repeated() -> None:
+    with pytest.raises(InputInvalid) as refused:
+        settings_of_text({"concurrency_limit": "sk_live_1234"})
+    assert "sk_live" not in str(refused.value)
