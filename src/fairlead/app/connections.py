@@ -40,7 +40,8 @@ class ConnectionsDoor:
     ) -> ConnectionView:
         """Connect an account, or reconnect it in place with a new grant (its id stays).
 
-        Raises InputInvalid or ProviderNotFound before anything is changed.
+        Raises InputInvalid, ProviderNotFound, or ConfigInvalid for impossible *settings*, before anything is
+        changed.
         """
         grant = Grant(
             access_token=_secret(access_token),

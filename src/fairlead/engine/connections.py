@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
+from fairlead.engine.gate.plans import check_settings
 from fairlead.engine.ports import (
     Connection,
     ConnectionKey,
@@ -31,6 +32,7 @@ from fairlead.secret import Secret
 
 MAX_SECRET = 64 * 1024
 WANTED = {"static_key": "an API key", "refresh_token": "a refresh token", "assertion": "a private key"}
+_NOBODY = UUID(int=0)
 WRITERS = 5
 """How often a race with another writer of the same connection is tried again."""
 
@@ -91,7 +93,8 @@ class Connections:
     async def upsert(self, key: ConnectionKey, grant: Grant, *, actor: str) -> ConnectionView:
         """Store *grant* for *key*: a new connection, or a new grant for the one that is there.
 
-        Raises InputInvalid, ProviderNotFound, or StaleWrite if others keep writing the same connection.
+        Raises InputInvalid, ProviderNotFound, ConfigInvalid for settings that no call could be made with, or
+        StaleWrite if others keep writing the same connection; then nothing is stored.
         """
         profile = self.check(key, grant)
         await self._rooms.vault.preflight(key.tenant)
@@ -114,6 +117,8 @@ class Connections:
         profile = self._rooms.profiles.profile(key.provider, grant.variant)
         profile.endpoint_values(grant.endpoint)
         self._check_secrets(key, grant, profile)
+        if grant.settings is not None:
+            _check_settings(key, grant.variant, grant.settings, profile)
         return profile
 
     def _check_secrets(self, key: ConnectionKey, grant: Grant, profile: Profile) -> None:
@@ -261,6 +266,12 @@ class Connections:
 
     def _input(self, key: ConnectionKey, what: str) -> InputInvalid:
         return InputInvalid(what, tenant=key.tenant, provider=key.provider)
+
+
+def _check_settings(
+    key: ConnectionKey, variant: str | None, settings: Mapping[str, Json], profile: Profile
+) -> None:
+    check_settings(Connection(_NOBODY, key, variant, None, "", {}, settings), profile.limits)
 
 
 def _settings(grant: Grant, known: Credential | None) -> Mapping[str, Json]:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.gate.plans import Plans
+from fairlead.engine.gate.plans import Plans, check_settings
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.errors import ConfigInvalid, InputInvalid
 from fairlead.policy.gate.limit import Degraded, Domain
@@ -120,6 +120,25 @@ def test_a_plan_is_made_once_per_version(plans: Plans) -> None:
 def test_impossible_settings_are_told_by_name(plans: Plans, settings: dict[str, object]) -> None:
     with pytest.raises(ConfigInvalid, match=r"acme.*shopify.*hint: "):
         plans.of(connection("shopify", settings=settings))
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        {"requests": {"limit": 50.0, "window_s": 1.0, "apis": ["graphq"]}},
+        {f"limit_{number}": {"limit": 50.0, "window_s": 1.0} for number in range(8)},
+        {"requests": {"limit": 1e9, "window_s": 1e-6}},
+    ],
+    ids=["unknown API", "too many with the provider's", "no bucket can be so fast"],
+)
+def test_settings_that_fail_no_sooner_than_at_a_call_are_refused_beforehand(calls: dict[str, Any]) -> None:
+    with pytest.raises(ConfigInvalid, match=r"acme.*shopify.*hint: "):
+        check_settings(connection("shopify", settings={"calls": calls}), PROFILES["shopify"].limits)
+
+
+def test_settings_that_others_read_are_no_matter_of_the_gate() -> None:
+    settings = {"subject": "s", "scopes": ["a"], "concurrency_limit": 5}
+    check_settings(connection("shopify", settings=settings), PROFILES["shopify"].limits)
 
 
 def test_an_unknown_api_is_told_what_there_is(plans: Plans) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from fairlead.engine.ports import Connection
-from fairlead.errors import InputInvalid
+from fairlead.errors import ConfigInvalid, InputInvalid
 from fairlead.policy.connection_limits import ConnectionLimits, limits_of
 from fairlead.policy.gate.key import digest
 from fairlead.policy.gate.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
@@ -112,6 +112,29 @@ class Plans:
         )
         plan = Plan(_domain(connection, limits, account), pool=pool, degraded=own.degraded_mode)
         return BulkPlan(plan, pool, bulk, limits.dialect, own.observe)
+
+
+def check_settings(connection: Connection, limits: Limits) -> None:
+    """ConfigInvalid where no call could be made with the settings of *connection*.
+
+    To be asked before they are stored: later each call would be told, and somebody is paged for it.
+    """
+    tenant, provider = connection.key.tenant, connection.key.provider
+    own = limits_of(connection.settings, tenant=tenant, provider=provider)
+    for name, limit in own.calls.items():
+        unknown = sorted(set(limit.apis) - limits.apis)
+        if unknown:
+            raise ConfigInvalid(
+                f"the limit {name!r} is for the API {unknown[0]!r}, which this provider does not have",
+                tenant=tenant,
+                provider=provider,
+                hint=f"it has: {', '.join(sorted(limits.apis))}",
+            )
+    for api in limits.apis:
+        try:
+            _made(connection, limits, api, "")
+        except ConfigInvalid as error:  # of a limit, which knows no connection
+            raise ConfigInvalid(error.what, tenant=tenant, provider=provider, hint=error.way_out) from None
 
 
 def _made(connection: Connection, limits: Limits, api: str, host: str) -> CallPlan:

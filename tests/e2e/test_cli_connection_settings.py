@@ -1,0 +1,68 @@
+"""The settings of a connection from the command line: read as what they are, and refused before they bind."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.cli import Shell
+
+ACME = ("--tenant", "acme", "--provider", "stripe")
+
+
+@pytest.fixture
+def cli(shell: Shell) -> Shell:
+    shell.settings("")
+    return shell
+
+
+async def add(cli: Shell, *words: str) -> Any:
+    return await cli("connections", "add", *ACME, "--json", *words, stdin=cli.secret("sk-live"))
+
+
+async def settings_of(cli: Shell) -> Any:
+    shown = await cli("connections", "show", *ACME, "--json")
+    return shown.record["settings"] if shown.code == 0 else None
+
+
+async def test_a_setting_is_stored_as_what_it_is_and_a_new_grant_keeps_it(cli: Shell) -> None:
+    calls = '{"requests": {"limit": 50, "window_s": 1}}'
+    added = await add(cli, "--setting", "concurrency_limit=5", "--setting", f"calls={calls}")
+    assert added.code == 0, added.err
+    expected = {"concurrency_limit": 5, "calls": json.loads(calls)}
+    assert await settings_of(cli) == expected
+    assert (await add(cli, "--replace")).record["result"] == "replaced"
+    assert await settings_of(cli) == expected
+
+
+@pytest.mark.parametrize(
+    ("setting", "exit_code", "code", "told"),
+    [
+        ("concurrency_limit=five", 2, "input_invalid", "concurrency_limit=5"),
+        ("breaker_failures=0", 78, "config_invalid", "breaker_failures"),
+        ('minimum_slots={"1": 2}', 78, "config_invalid", "minimum_slots"),
+        ('calls={"requests": {"limit": 5, "window_s": 1, "apis": ["soap"]}}', 78, "config_invalid", "'soap'"),
+    ],
+)
+async def test_a_setting_that_cannot_be_stores_nothing(
+    cli: Shell, setting: str, exit_code: int, code: str, told: str
+) -> None:
+    for words in (("--dry-run",), ()):
+        refused = await add(cli, "--setting", setting, *words)
+        assert (refused.code, refused.error["code"]) == (exit_code, code), refused.err
+        assert told in refused.err
+        assert "hint" in refused.error
+    assert await settings_of(cli) is None
+
+
+async def test_cells_of_a_table_are_read_the_same_way_and_a_bad_one_stops_no_other(cli: Shell) -> None:
+    rows = (
+        "tenant,provider,api_key,settings.concurrency_limit",
+        f"acme,stripe,{cli.secret('one')},7",
+        f"beta,stripe,{cli.secret('two')},many",
+    )
+    done = await cli("connections", "import", "-", "--json", stdin="\n".join(rows))
+    assert (done.code, [row["result"] for row in done.rows]) == (3, ["created", "failed"])
+    assert await settings_of(cli) == {"concurrency_limit": 7}
