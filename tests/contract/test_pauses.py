@@ -309,6 +309,21 @@ async def test_a_held_group_waits_for_its_turn_and_others_run_on(stores: Stores)
     assert len(await taken(stores, session_id)) == 2
 
 
+async def test_a_turn_is_told_to_who_asks_why_a_job_waits(stores: Stores) -> None:
+    held, other = await enqueued(stores, new_job(**IT), new_job(**IT | {"tenant_id": "b"}))
+    await stores.lanes.hold("a", GROUP, 60.0, reason="its rate")
+    (view,) = await stores.lanes.pauses(9)
+    assert (view.scope, view.lanes) == (Scope(ScopeKind.RATE, GROUP, "a"), 1)
+    told = await stores.lanes.explain(held)
+    assert told is not None
+    assert (told.why, told.until) == ("paused", view.until)
+    assert "waits for its turn at the provider's limits: its rate" in told.detail
+    assert "jobs resume" not in told.detail, "nobody can resume it"
+    told = await stores.lanes.explain(other)
+    assert told is not None
+    assert told.why != "paused"
+
+
 async def test_of_two_turns_the_earlier_counts(stores: Stores) -> None:
     session_id = await a_session(stores)
     await enqueued(stores, new_job(**IT))

@@ -67,7 +67,8 @@ FROM job j
         FROM pause p
         WHERE j.state = 'available' AND p.until > now() AND (p.scope, p.tenant_id, p.key) IN (
             VALUES ('queue', '', j.queue), ('kind', '', j.kind), ('provider', '', j.provider),
-                   ('tenant', '', j.tenant_id), ('group', '', j.group_key), ('group', j.tenant_id, j.group_key))
+                   ('tenant', '', j.tenant_id), ('group', '', j.group_key), ('group', j.tenant_id, j.group_key),
+                   ('rate', j.tenant_id, j.group_key))
             AND (p.scope = 'kind' OR NOT is_own(j.kind))
     ) AS held
     CROSS JOIN LATERAL (

@@ -10,7 +10,7 @@ FROM pause p CROSS JOIN LATERAL (
             SELECT lane_id FROM lane_name WHERE p.scope = 'tenant' AND tenant_id = p.key
             UNION ALL
             SELECT lane_id FROM lane_name
-            WHERE p.scope = 'group' AND p.tenant_id <> '' AND tenant_id = p.tenant_id AND group_key = p.key
+            WHERE p.scope IN ('group', 'rate') AND p.tenant_id <> '' AND tenant_id = p.tenant_id AND group_key = p.key
             UNION ALL
             SELECT lane_id FROM lane_name
             WHERE p.scope = 'group' AND p.tenant_id = '' AND group_key = p.key AND group_key <> ''
