@@ -11,9 +11,11 @@ __all__ = [
     "Discard",
     "Done",
     "Fairlead",
+    "Health",
     "JobContext",
     "JobRequest",
     "NeedsReauth",
+    "Reply",
     "RetryPolicy",
     "RetryRule",
     "Roles",
@@ -24,6 +26,8 @@ __all__ = [
 if TYPE_CHECKING:
     from fairlead.app import Fairlead, JobRequest
     from fairlead.engine.handler import JobContext
+    from fairlead.policy.feedback.reply import Reply
+    from fairlead.policy.gate.breaker import Health
     from fairlead.policy.job import Cancel, Discard, Done, NeedsReauth, Snooze
     from fairlead.policy.retry import RetryPolicy, RetryRule
     from fairlead.runtime import Roles
@@ -34,9 +38,11 @@ _HOMES = {
     "Discard": "fairlead.policy.job",
     "Done": "fairlead.policy.job",
     "Fairlead": "fairlead.app",
+    "Health": "fairlead.policy.gate.breaker",
     "JobContext": "fairlead.engine.handler",
     "JobRequest": "fairlead.app",
     "NeedsReauth": "fairlead.policy.job",
+    "Reply": "fairlead.policy.feedback.reply",
     "RetryPolicy": "fairlead.policy.retry",
     "RetryRule": "fairlead.policy.retry",
     "Roles": "fairlead.runtime",

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fairlead import Fairlead
+from fairlead import Fairlead, Reply
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.session import DatabaseSettings
@@ -19,7 +19,6 @@ from fairlead.engine.events import GateNotPersistent
 from fairlead.engine.handler import JobContext
 from fairlead.errors import ConfigInvalid, GateClosed, NotFound
 from fairlead.events import Event
-from fairlead.policy.feedback.reply import Reply
 from tests.faults.support.valkey import own_valkey
 from tests.support.engine import a_job
 from tests.support.rows import rows

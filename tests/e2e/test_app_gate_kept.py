@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from fairlead import Fairlead
+from fairlead import Fairlead, Reply
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.config import load
 from fairlead.engine.handler import JobContext
 from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import DependencyUnavailable, GateClosed
-from fairlead.policy.feedback.reply import Reply
 from tests.faults.support.valkey import OwnValkey, own_valkey
 from tests.support.rows import rows
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fairlead import Fairlead
+from fairlead import Fairlead, Reply
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.redis.gate import RedisGate
@@ -17,7 +17,6 @@ from fairlead.config import load
 from fairlead.engine.gate.switches import LOOK_S
 from fairlead.engine.handler import JobContext
 from fairlead.errors import GateClosed
-from fairlead.policy.feedback.reply import Reply
 from fairlead.policy.gate.key import Keyspace
 from fairlead.policy.gate.switch import Act, Reach
 from fairlead.secret import Secret
