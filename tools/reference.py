@@ -179,9 +179,8 @@ def _bounds(metadata: Iterable[Any]) -> Iterator[str]:
 # ---- events ------------------------------------------------------------------------------------
 
 _EVENTS = """\
-What happens inside fairlead is told as events. Each is one line of the log, with its fields, and is counted
-by name (`fairlead status`); fields that do not apply are left out. No event holds a secret. In your own
-program they go to the logger `fairlead`.
+What happens inside fairlead is told as events. Each is one line of the log, with its fields; fields that do
+not apply are left out. No event holds a secret. In your own program they go to the logger `fairlead`.
 
 `needs_reauth` and `token_expiring` also reach people: see [notices](notices.md).
 

@@ -127,7 +127,8 @@ def clear(
     """Delete all that this installation keeps in Redis: keys of its own prefix, and no others.
 
     Limits hold meanwhile: buckets begin empty, who holds a slot keeps it, and others get one once the
-    longest lease (30 s) has passed. Lines, turns, breakers and what was learnt of limits are gone.
+    longest lease (30 s) has passed. Lines, turns and breakers are gone. What was learnt of limits comes back
+    from the database.
     """
     if not (confirm or dry_run):
         raise InputInvalid(

@@ -252,7 +252,7 @@ class TenantRapid(Event):
 
 @dataclass(frozen=True, slots=True)
 class GateNotPersistent(Event):
-    """Redis writes no append-only file: a restart forgets limits that were used up. See *advice*."""
+    """Redis writes no append-only file: a restart forgets open breakers, waits and lines. See *advice*."""
 
     name = "gate_not_persistent"
     level = "warning"

@@ -14,7 +14,10 @@ from fairlead.errors import ConfigInvalid, DependencyUnavailable, GateUnavailabl
 from fairlead.secret import Secret
 
 TIMEOUT_S = 3.0
-APPEND_ADVICE = "appendonly yes, appendfsync everysec: else a restart forgets limits that were used up"
+APPEND_ADVICE = (
+    "appendonly yes, appendfsync everysec: else a restart forgets open breakers, waits that providers asked "
+    "for, and who holds slots or waits for one (buckets begin empty in any case)"
+)
 
 
 @dataclass(frozen=True, slots=True)
