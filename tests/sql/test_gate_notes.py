@@ -17,7 +17,7 @@ from fairlead.adapters.postgres.gate_notes import PostgresGateNotes
 from fairlead.adapters.postgres.migrate import Migrator, shipped_migrations
 from fairlead.adapters.postgres.pool import Database
 from fairlead.engine.ports import ConnectionKey
-from fairlead.engine.ports.gate_notes import LearntLimit
+from fairlead.engine.ports.gate_notes import SLOTS, LearntLimit
 from tests.support.databases import settings_of
 from tests.support.plans import explained
 from tests.support.rows import rows, run
@@ -57,6 +57,35 @@ async def known(notes: PostgresGateNotes, key: ConnectionKey = KEY) -> dict[str,
     connection = await notes.connection(key)
     assert connection is not None
     return dict(connection.learnt)
+
+
+async def test_slots_are_read_apart_with_a_version_above_the_connections(
+    notes: PostgresGateNotes, database: Database
+) -> None:
+    await connected(database)
+    before = await notes.connection(KEY)
+    assert before is not None
+    assert before.slots is None
+    told = LearntLimit(before.connection_id, SLOTS, before.version, 8, 1.0)
+    await learn(notes)
+    await notes.keep([told])
+    first = await notes.connection(KEY)
+    assert first is not None
+    assert first.slots is not None
+    assert (first.slots.capacity, first.learnt) == (8, {"points": (2000.0, 100.0)})
+    assert first.slots.version > first.version == before.version
+    await notes.keep([told])
+    assert await notes.connection(KEY) == first, "what is known already is no news"
+    await notes.keep([replace(told, capacity=5)])
+    later = await notes.connection(KEY)
+    assert later is not None
+    assert later.slots is not None
+    assert later.slots.capacity == 5
+    assert later.slots.version > first.slots.version
+    await run(database, "UPDATE connection SET updated_at = now()")
+    ended = await notes.connection(KEY)
+    assert ended is not None
+    assert (ended.slots, ended.learnt) == (None, {}), "newer settings"
 
 
 # ---- its age ---------------------------------------------------------------------------------------

@@ -26,6 +26,23 @@ def throttled(available: float) -> Reply:
     return Reply(200, body={"errors": [error], "extensions": {"cost": cost}})
 
 
+@pytest.mark.parametrize(
+    ("own", "slots"), [(8, 8), (3.0, 3), (100_000, 100_000), (100_001, None), (0, None), (None, None)]
+)
+def test_how_many_calls_may_be_in_flight_is_told_to_the_pool(own: object, slots: int | None) -> None:
+    body = {
+        "accountConcurrencyLimit": 15,
+        "integrationConcurrencyLimit": own,
+        "integrationLimitType": "integrationSpecific",
+    }
+    told = of("netsuite", Reply(200, body=body))
+    assert told == Learnt({}, {}, {}, slots)
+
+
+def test_a_refusal_for_want_of_a_slot_tells_no_number() -> None:
+    assert of("netsuite", Reply(429)) == Learnt({}, {}, {})
+
+
 def test_a_throttled_query_tells_its_bucket_and_costs_nothing() -> None:
     assert of("shopify", throttled(498)) == Learnt(
         {1: Observation(498.0, 1000.0, 50.0, None)}, {1: 0.0}, {1: 502.0}

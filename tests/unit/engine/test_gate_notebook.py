@@ -12,7 +12,7 @@ from fairlead.engine.gate.notebook import APART_S, Notebook
 from fairlead.engine.gate.plans import Plans
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.gate import Observation
-from fairlead.engine.ports.gate_notes import LearntLimit
+from fairlead.engine.ports.gate_notes import SLOTS, LearntLimit
 from fairlead.errors import DependencyUnavailable
 from fairlead.policy.profile_load import load_profiles
 from fairlead.testing.clock import ManualClock
@@ -98,6 +98,15 @@ async def test_what_goes_back_to_the_guess_is_written_too(world: World) -> None:
     await world.clock.advance(APART_S)
     await world.notebook.write()
     assert world.notes.written == [(2000, 100), (1000, 50)]
+
+
+async def test_slots_are_kept_beside_the_limits(world: World) -> None:
+    netsuite = replace(SHOP, key=ConnectionKey("acme", "netsuite"))
+    plan = PLANS.of(netsuite).plan
+    for slots in (5, None, 8, 8):  # 5 is the profile's
+        world.notebook.heard(netsuite, plan, {}, slots)
+        await world.notebook.write(all_of_it=True)
+    assert world.notes.batches == [[LearntLimit(SHOP.connection_id, SLOTS, 7, 8, 1.0)]]
 
 
 async def test_under_newer_settings_it_is_learnt_anew(world: World) -> None:

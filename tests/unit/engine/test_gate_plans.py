@@ -9,6 +9,7 @@ import pytest
 
 from fairlead.engine.gate.plans import Plans, check_settings
 from fairlead.engine.ports import Connection, ConnectionKey
+from fairlead.engine.ports.credentials import LearntSlots
 from fairlead.errors import ConfigInvalid, InputInvalid
 from fairlead.policy.gate.limit import Degraded, Domain
 from fairlead.policy.profile_load import load_profiles
@@ -162,6 +163,27 @@ def test_a_plan_begins_with_what_was_learnt_and_keeps_its_version(plans: Plans) 
     (other,) = plans.of(taught).plan.buckets
     assert (other.name, other.per_s) == ("requests", 2), "what was learnt of points is about points"
     assert plans.of(taught, "graphql") is plans.of(taught, "graphql")
+
+
+def test_slots_that_an_answer_told_of_are_the_pools_until_settings_say_otherwise(plans: Plans) -> None:
+    told = LearntSlots(8, 1_000)
+    pool = plans.of(connection("netsuite", version=7, slots=told)).plan.pool
+    assert pool is not None
+    assert (pool.capacity, pool.version) == (8, 1_000), "a pool keeps the number of its newest version"
+    asked = connection("netsuite", version=2_000, settings={"concurrency_limit": 2}, slots=told)
+    pool = plans.of(asked).plan.pool
+    assert pool is not None
+    assert (pool.capacity, pool.version) == (2, 2_000)
+
+
+def test_slots_that_are_told_anew_make_another_plan_and_the_same_ones_none(plans: Plans) -> None:
+    known = [plans.of(connection("netsuite", slots=slots)) for slots in (None, LearntSlots(8, 9))]
+    assert known[0] is not known[1]
+    assert plans.of(connection("netsuite", slots=LearntSlots(8, 9))) is known[1]
+
+
+def test_where_nothing_limits_the_calls_in_flight_nothing_learnt_does(plans: Plans) -> None:
+    assert plans.of(connection("stripe", slots=LearntSlots(8, 9))).plan.pool is None
 
 
 def test_bulk_operations_are_counted_per_app_shop_and_type_and_from_2026_01_on_together(plans: Plans) -> None:

@@ -8,10 +8,14 @@ from collections.abc import Mapping
 
 from fairlead.adapters.postgres.driver import Row
 from fairlead.engine.ports import Connection, ConnectionKey, Credential, DueConnection, Rotation, Sealed
+from fairlead.engine.ports.credentials import LearntSlots
 
 
 def connection_of(
-    row: Row, learnt: Mapping[str, tuple[float, float]] | None = None, existed_s: float = math.inf
+    row: Row,
+    learnt: Mapping[str, tuple[float, float]] | None = None,
+    existed_s: float = math.inf,
+    slots: LearntSlots | None = None,
 ) -> Connection:
     """The part of a row that is about the connection."""
     return Connection(
@@ -25,6 +29,7 @@ def connection_of(
         version=row["version"],
         learnt=learnt or {},
         existed_s=existed_s,
+        slots=slots,
     )
 
 

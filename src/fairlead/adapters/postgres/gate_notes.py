@@ -14,6 +14,7 @@ from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sqlfiles import statement
 from fairlead.engine.batch import Batcher
 from fairlead.engine.ports import Connection, ConnectionKey
+from fairlead.engine.ports.credentials import LearntSlots
 from fairlead.engine.ports.gate_notes import LearntLimit
 
 
@@ -44,7 +45,8 @@ class PostgresGateNotes:
         for row in rows:
             told = {name: (float(of), float(at)) for name, (of, at) in json.loads(row["learnt"]).items()}
             existed_s = math.inf if row["existed_s"] is None else row["existed_s"]
-            found[row["ord"] - 1] = connection_of(row, told, existed_s)
+            slots = None if row["slots"] is None else LearntSlots(int(row["slots"]), row["slots_version"])
+            found[row["ord"] - 1] = connection_of(row, told, existed_s, slots)
         return found
 
     async def keep(self, learnt: Sequence[LearntLimit]) -> None:

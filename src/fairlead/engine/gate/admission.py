@@ -97,6 +97,8 @@ class Passage:
     observed: dict[int, Observation] = field(default_factory=dict)
     asked: dict[int, float] = field(default_factory=dict)
     """What the answer says that such a call takes of each bucket, for the next of its operation."""
+    slots: int | None = None
+    """How many calls may be in flight, where the answer told it."""
     dialect: str = "standard"
 
     @property
@@ -114,6 +116,7 @@ class Passage:
         self.told(Health.UNHEALTHY if reply.status >= 500 else Health.HEALTHY, from_answer.observed)
         self.actual.update(from_answer.actual)
         self.asked.update(from_answer.asked)
+        self.slots = from_answer.slots or self.slots
 
     def told(self, health: Health, observed: Mapping[int, Observation] | None = None) -> None:
         """What the answer told of the destination and of its limits."""

@@ -123,7 +123,7 @@ class Entrance:
                         with self._retries.calling(wish.key):
                             yield passage
                     finally:
-                        self._notebook.heard(connection, call.plan, passage.observed)
+                        self._notebook.heard(connection, call.plan, passage.observed, passage.slots)
                         for index, cost in passage.asked.items():
                             self._costs.heard(_operation(wish, call.plan.buckets[index]), cost)
                     return

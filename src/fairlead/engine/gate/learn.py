@@ -1,8 +1,9 @@
 """What a provider's answer changes in the buckets of the call it answers (G3).
 
-What is told of a limit goes to the bucket of that name. A refusal for calls as such, where no bucket stands
-for them, slows all buckets of the call: something that is not known here is spent. Refusals for want of a
-slot, for one endpoint or one object are not the buckets' affair, unless a bucket bears the name.
+What is told of a limit goes to the bucket of that name; how many calls may be in flight, to the pool. A
+refusal for calls as such, where no bucket stands for them, slows all buckets of the call: something that is
+not known here is spent. Refusals for want of a slot, for one endpoint or one object are not the buckets'
+affair, unless a bucket bears the name.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fairlead.engine.ports.gate import Observation
-from fairlead.policy.feedback.reply import DAILY, REQUESTS, Heard
-from fairlead.policy.gate.limit import BucketLimit, Plan, per_window
+from fairlead.policy.feedback.reply import CONCURRENCY, DAILY, REQUESTS, Heard
+from fairlead.policy.gate.limit import MAX_SLOTS, BucketLimit, Plan, per_window
 from fairlead.policy.hint import HINT_CAP_S, clamp_hint
 
 _OF_ALL_CALLS = frozenset({REQUESTS, DAILY})
@@ -26,6 +27,8 @@ class Learnt:
     actual: Mapping[int, float]
     asked: Mapping[int, float]
     """What the provider took for the call before it ran it, or else what it cost."""
+    slots: int | None = None
+    """Calls that may be in flight."""
 
 
 def learnt(plan: Plan, heard: Iterable[Heard]) -> Learnt:
@@ -33,6 +36,7 @@ def learnt(plan: Plan, heard: Iterable[Heard]) -> Learnt:
     observed: dict[int, Observation] = {}
     actual: dict[int, float] = {}
     asked: dict[int, float] = {}
+    slots: int | None = None
     places = {bucket.name: index for index, bucket in enumerate(plan.buckets) if bucket.name}
     for item in heard:
         index = places.get(item.limit)
@@ -42,10 +46,12 @@ def learnt(plan: Plan, heard: Iterable[Heard]) -> Learnt:
                 actual[index] = item.actual or 0.0  # what was refused was not run
             if (cost := item.requested or item.actual) is not None:
                 asked[index] = cost
+        elif item.limit == CONCURRENCY and item.capacity is not None and item.capacity <= MAX_SLOTS:
+            slots = int(item.capacity)
         elif item.refused and item.limit in _OF_ALL_CALLS:
             for other in range(len(plan.buckets)):
                 observed.setdefault(other, Observation(wait_s=_wait_s(item)))
-    return Learnt(observed, actual, asked)
+    return Learnt(observed, actual, asked, slots or None)
 
 
 def _observation(item: Heard, bucket: BucketLimit) -> Observation:

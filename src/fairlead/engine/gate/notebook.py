@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from fairlead.clock import Clock, Draw
 from fairlead.engine.ports import Connection
 from fairlead.engine.ports.gate import Observation
-from fairlead.engine.ports.gate_notes import GateNotes, LearntLimit
+from fairlead.engine.ports.gate_notes import SLOTS, GateNotes, LearntLimit
 from fairlead.engine.services.service import Service
 from fairlead.errors import ConfigInvalid
 from fairlead.events import Emit
@@ -46,29 +46,43 @@ class Notebook:
         self._known: dict[_Key, _Known] = {}
         self._unwritten: dict[_Key, LearntLimit] = {}
 
-    def heard(self, connection: Connection, plan: Plan, observed: Mapping[int, Observation]) -> None:
+    def heard(
+        self,
+        connection: Connection,
+        plan: Plan,
+        observed: Mapping[int, Observation],
+        slots: int | None = None,
+    ) -> None:
         """An answer to a call under *plan* told this."""
+        if slots is not None and plan.pool is not None:
+            planned = LearntLimit(
+                connection.connection_id, SLOTS, connection.version, plan.pool.capacity, 1.0
+            )
+            self._note(planned, slots, None)
         for index, told in observed.items():
             if told.capacity is not None or told.per_s is not None:
-                self._heard(connection, plan.buckets[index], told)
+                bucket = plan.buckets[index]
+                planned = LearntLimit(
+                    connection.connection_id, bucket.name, connection.version, bucket.capacity, bucket.per_s
+                )
+                self._note(planned, told.capacity, told.per_s)
 
-    def _heard(self, connection: Connection, bucket: BucketLimit, told: Observation) -> None:
-        key = (connection.connection_id, bucket.name)
+    def _note(self, planned: LearntLimit, capacity: float | None, per_s: float | None) -> None:
+        key = (planned.connection_id, planned.limit)
         latest = self._unwritten.get(key)
         if latest is None and key in self._known:
             latest = self._known[key].limit
-        if latest is None or latest.version != connection.version:
-            latest = LearntLimit(*key, connection.version, bucket.capacity, bucket.per_s)
-        learnt = LearntLimit(
-            *key,
-            connection.version,
-            latest.capacity if told.capacity is None else told.capacity,
-            latest.per_s if told.per_s is None else told.per_s,
+        if latest is None or latest.version != planned.version:
+            latest = planned
+        learnt = replace(
+            latest,
+            capacity=latest.capacity if capacity is None else capacity,
+            per_s=latest.per_s if per_s is None else per_s,
         )
         if learnt == latest:
             return
         with suppress(ConfigInvalid):  # what no bucket can be is not worth keeping
-            BucketLimit(bucket.key, learnt.capacity, learnt.per_s)
+            BucketLimit(planned.limit, learnt.capacity, learnt.per_s)
             if len(self._unwritten) < _MOST:
                 self._unwritten[key] = learnt
 

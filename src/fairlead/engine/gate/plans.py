@@ -6,16 +6,18 @@
 
 All of them lie in one domain, which the profile declares (R22). A rate begins as answers have told it under
 the same settings, else as the profile guesses it (G3): it keeps its version, so that nothing that a bucket
-has learnt since is unlearnt, and newer settings rule over both (R28).
+has learnt since is unlearnt, and newer settings rule over both (R28). Slots that an answer told of are a
+newer version, since answers do not reach pools: they rule unless the connection says how many it wants.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from uuid import UUID
 
 from fairlead.engine.ports import Connection
+from fairlead.engine.ports.credentials import LearntSlots
 from fairlead.errors import ConfigInvalid, InputInvalid
 from fairlead.policy.connection_limits import ConnectionLimits, limits_of
 from fairlead.policy.gate.key import digest
@@ -56,7 +58,7 @@ class Plans:
 
     def __init__(self, profile: Callable[[str, str | None], Profile]) -> None:
         self._profile = profile
-        self._made: dict[tuple[UUID, str, str], tuple[int, Mapping[str, object], CallPlan]] = {}
+        self._made: dict[tuple[UUID, str, str], tuple[Connection, CallPlan]] = {}
 
     def of(self, connection: Connection, api: str | None = None, host: str = "") -> CallPlan:
         """The plan for a call of *api* (default the profile's) to *host*.
@@ -68,12 +70,12 @@ class Plans:
         api = api or limits.api
         key = (connection.connection_id, api, host)
         known = self._made.get(key)
-        if known is not None and known[0] == connection.version and known[1] == connection.learnt:
-            return known[2]
+        if known is not None and _are_alike(known[0], connection):
+            return known[1]
         if len(self._made) >= _MOST:
             self._made.clear()
         made = _made(connection, limits, api, host)
-        self._made[key] = (connection.version, connection.learnt, made)
+        self._made[key] = (connection, made)
         return made
 
     def bulk(self, connection: Connection, kind: str, api_version: str | None = None) -> BulkPlan:
@@ -112,6 +114,10 @@ class Plans:
         )
         plan = Plan(_domain(connection, limits, account), pool=pool, degraded=own.degraded_mode)
         return BulkPlan(plan, pool, bulk, limits.dialect, own.observe)
+
+
+def _are_alike(one: Connection, other: Connection) -> bool:
+    return one.version == other.version and one.learnt == other.learnt and one.slots == other.slots
 
 
 def check_settings(connection: Connection, limits: Limits) -> None:
@@ -157,7 +163,7 @@ def _made(connection: Connection, limits: Limits, api: str, host: str) -> CallPl
             open_s=own.breaker_open_s,
         ),
         quota=None if own.tenant_slots is None else QuotaLimit(f"tenant|{tenant}", own.tenant_slots),
-        pool=_pool(own, limits, counted, connection.version),
+        pool=_pool(own, limits, counted, connection.version, connection.slots),
         buckets=_buckets(own, limits, api, counted, connection),
         degraded=own.degraded_mode,
     )
@@ -180,8 +186,12 @@ def _domain(connection: Connection, limits: Limits, account: str) -> Domain:
             return Domain(("tenant", connection.key.tenant))
 
 
-def _pool(own: ConnectionLimits, limits: Limits, key: str, version: int) -> PoolLimit | None:
+def _pool(
+    own: ConnectionLimits, limits: Limits, key: str, version: int, learnt: LearntSlots | None
+) -> PoolLimit | None:
     capacity = own.concurrency_limit or limits.slots or own.tenant_slots  # a quota counts slots
+    if capacity is not None and own.concurrency_limit is None and learnt is not None:
+        capacity, version = learnt.capacity, max(version + 1, learnt.version)
     if capacity is None:
         return None
     return PoolLimit(

@@ -30,6 +30,15 @@ class Sealed:
 
 
 @dataclass(frozen=True, slots=True)
+class LearntSlots:
+    """How many calls may be in flight, as an answer told it, and since when that is known."""
+
+    capacity: int
+    version: int
+    """Above the version of the connection: a pool takes the number over, until newer settings come."""
+
+
+@dataclass(frozen=True, slots=True)
 class Connection:
     """The part of a connection that rarely changes; nothing secret."""
 
@@ -44,7 +53,9 @@ class Connection:
     """Grows with every change of it."""
     learnt: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """Capacity and units a second of its limits, as answers told them under these settings; for the gate."""
-    existed_s: float = math.inf
+    slots: LearntSlots | None = None
+    """Told under these settings, too."""
+    existed_s: float = field(default=math.inf, compare=False)
     """How old it was when it was read, or an older one to the same account; infinite: an hour or more, or
     unknown; for the gate."""
 

@@ -9,10 +9,16 @@ from uuid import UUID
 
 from fairlead.engine.ports.credentials import Connection, ConnectionKey
 
+SLOTS = "*slots"
+"""Stands for the calls in flight where else a limit is named; no limit can have this name."""
+
 
 @dataclass(frozen=True, slots=True)
 class LearntLimit:
-    """What answers told of one limit of a connection, while its settings were of *version*."""
+    """What answers told of one limit of a connection, while its settings were of *version*.
+
+    Of calls in flight (SLOTS) *per_s* means nothing and is 1.
+    """
 
     connection_id: UUID
     limit: str
