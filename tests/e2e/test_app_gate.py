@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from pathlib import Path
 from secrets import token_hex
@@ -17,7 +18,8 @@ from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.config import load
 from fairlead.engine.events import GateNotPersistent
 from fairlead.engine.handler import JobContext
-from fairlead.errors import ConfigInvalid, GateClosed, NotFound
+from fairlead.engine.ports import ConnectionKey
+from fairlead.errors import ConfigInvalid, GateClosed, InputInvalid, NotFound
 from fairlead.events import Event
 from tests.faults.support.valkey import own_valkey
 from tests.support.engine import a_job
@@ -78,6 +80,60 @@ async def test_what_the_provider_says_holds_back_the_next_call(made: Callable[..
         with pytest.raises(GateClosed) as refused:
             await call(fl)
         assert refused.value.retry_after_s == pytest.approx(120, abs=1)
+
+
+async def test_a_connection_that_observed_is_limited_from_one_moment_to_the_next(
+    made: Callable[..., Fairlead], database: Database
+) -> None:
+    """Its buckets go on from where they were, and its grant is as it was."""
+    calls = {"requests": {"capacity": 2.0, "per_s": 0.001}}
+    async with made() as fl:
+        await connect(fl, calls=calls, observe=True)
+        before = await rows(database, "SELECT generation, sealed, refreshed_at FROM credential")
+        for _ in range(3):  # the third one is let through and told of
+            await call(fl, wait_s=0)
+        told = await fl.connections.configure("acme", "stripe", settings={"observe": False})
+        assert told == {"calls": calls, "observe": False}
+        async with asyncio.timeout(30):
+            while (await fl.runtime.gate.entrance.plan(ConnectionKey("acme", "stripe"))).observe:
+                await asyncio.sleep(0.05)
+        with pytest.raises(GateClosed, match="rate"):
+            await call(fl, wait_s=0)
+        assert await rows(database, "SELECT generation, sealed, refreshed_at FROM credential") == before
+
+
+async def test_a_change_of_settings_that_cannot_be_changes_nothing(
+    made: Callable[..., Fairlead], database: Database
+) -> None:
+    async with made() as fl:
+        await connect(fl, concurrency_limit=5)
+        connections = fl.connections
+        with pytest.raises(ConfigInvalid, match="minimum_slots"):
+            await connections.configure("acme", "stripe", settings={"minimum_slots": {"1": 9}})
+        with pytest.raises(InputInvalid, match="it has: concurrency_limit"):
+            await connections.configure("acme", "stripe", unset=["observe"])
+        with pytest.raises(NotFound):
+            await connections.configure("beta", "stripe", settings={"observe": True})
+        assert await connections.configure("acme", "stripe", settings={"concurrency_limit": 5}) == {
+            "concurrency_limit": 5
+        }
+        acts = await rows(database, "SELECT act FROM audit")
+        assert [row["act"] for row in acts] == ["connection.created"], "what is as it was is no change"
+
+
+async def test_of_two_writers_of_settings_none_is_lost(
+    made: Callable[..., Fairlead], database: Database
+) -> None:
+    async with made() as fl:
+        await connect(fl)
+        settings = {"concurrency_limit": 5, "tenant_slots": 6, "observe": True}
+        configure = fl.connections.configure
+        writers = [configure("acme", "stripe", settings={name: value}) for name, value in settings.items()]
+        await asyncio.gather(*writers)
+        assert await configure("acme", "stripe") == settings
+        audit = await rows(database, "SELECT details FROM audit WHERE act = 'connection.configured'")
+        told = sorted((json.loads(row["details"]) for row in audit), key=str)
+        assert told == sorted(({"set": {name: settings[name]}, "unset": []} for name in settings), key=str)
 
 
 async def test_jobs_take_their_turns_and_other_tenants_run_on(

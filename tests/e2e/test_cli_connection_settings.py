@@ -66,3 +66,27 @@ async def test_cells_of_a_table_are_read_the_same_way_and_a_bad_one_stops_no_oth
     done = await cli("connections", "import", "-", "--json", stdin="\n".join(rows))
     assert (done.code, [row["result"] for row in done.rows]) == (3, ["created", "failed"])
     assert await settings_of(cli) == {"concurrency_limit": 7}
+
+
+async def test_settings_are_changed_without_the_grant(cli: Shell) -> None:
+    await add(cli, "--setting", "concurrency_limit=5", "--setting", "observe=true")
+    change = ("connections", "set", *ACME, "--setting", "tenant_slots=9", "--unset", "observe", "--json")
+    after = {"concurrency_limit": 5, "tenant_slots": 9}
+    dry = await cli(*change, "--dry-run")
+    assert (dry.code, dry.record["result"], dry.record["settings"]) == (0, "would be set", after)
+    assert await settings_of(cli) == {"concurrency_limit": 5, "observe": True}
+    done = await cli(*change)
+    assert (done.code, done.record["result"], done.record["settings"]) == (0, "set", after)
+    assert await settings_of(cli) == after
+    shown = await cli("connections", "show", *ACME, "--json")
+    assert shown.record["generation"] == 1, "the grant is as it was"
+
+    for words, exit_code, told in (
+        ((), 2, "--setting NAME=VALUE"),
+        (("--unset", "observe"), 2, "it has: concurrency_limit, tenant_slots"),
+        (("--setting", "breaker_failures=0"), 78, "breaker_failures"),
+        (("--setting", "tenant_slots=few"), 2, "tenant_slots=5"),
+    ):
+        refused = await cli("connections", "set", *ACME, "--json", *words)
+        assert (refused.code, told in refused.err) == (exit_code, True), refused.err
+    assert await settings_of(cli) == after

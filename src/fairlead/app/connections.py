@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from fairlead.engine.connections import ConnectionView, Grant
@@ -62,6 +62,26 @@ class ConnectionsDoor:
         view = await self._runtime().connections.upsert(key, grant, actor=actor)
         self._runtime().reader.forget(key)
         return view
+
+    async def configure(
+        self,
+        tenant: str,
+        provider: str,
+        bucket: str = "default",
+        *,
+        settings: Mapping[str, Any] | None = None,
+        unset: Iterable[str] = (),
+        actor: str = "api",
+    ) -> dict[str, Any]:
+        """Change *settings* of a connection and take *unset* away; gives all that it has then.
+
+        Settings that are not named stay, and so do its grant and its tokens. Every process heeds it within 5
+        s and goes on with what it has counted. Raises NotFound, InputInvalid for a name in *unset* that is
+        not set, or ConfigInvalid for settings that no call could be made with; then nothing is changed.
+        """
+        key = ConnectionKey(tenant, provider, bucket)
+        connections = self._runtime().connections
+        return dict((await connections.configure(key, settings or {}, unset, actor=actor)).after)
 
     async def get(self, tenant: str, provider: str, bucket: str = "default") -> ConnectionView:
         """One connection; NotFound where there is none."""

@@ -12,6 +12,7 @@ from fairlead.cli.exits import Exit
 from fairlead.cli.invocation import DryRun, Invocation, Limit, Yes, command, group
 from fairlead.cli.names import Bucket, Provider, Tenant, key_of
 from fairlead.cli.output import Record
+from fairlead.cli.reconfigure import set_settings
 from fairlead.cli.transfer import export, import_connections
 from fairlead.cli.views import as_record
 from fairlead.errors import InputInvalid
@@ -77,6 +78,9 @@ def show(call: Invocation, tenant: Tenant, provider: Provider, bucket: Bucket = 
 
     call.out.record(call.with_fairlead(work))
     return None
+
+
+command(app, "set")(set_settings)
 
 
 @command(app, "test")

@@ -6,7 +6,7 @@ endpoint parameters are checked before anything is sealed; bad input changes not
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
@@ -20,12 +20,13 @@ from fairlead.engine.ports import (
     Lifetime,
     NewCredential,
     SealContext,
+    SettingsChange,
 )
 from fairlead.engine.token.parts import PAYLOAD_FIELD, Rooms, payload_context
 from fairlead.engine.token.settle import NEVER, lifetime_of
 from fairlead.engine.token.stored import Stored, decode_stored, encode_stored
 from fairlead.errors import CredentialUnreadable, InputInvalid, NotFound, StaleWrite
-from fairlead.policy.names import check_name, check_tenant
+from fairlead.policy.names import check_name, check_tenant, shown
 from fairlead.policy.profile import Profile
 from fairlead.policy.token import TokenSet
 from fairlead.secret import Secret
@@ -222,6 +223,42 @@ class Connections:
         if profile.account.param is not None and profile.account.param in endpoint:
             return profile.canonical_account(endpoint[profile.account.param])
         return profile.canonical_account(grant.account_id) if grant.account_id else None
+
+    async def change(
+        self, key: ConnectionKey, settings: Mapping[str, Json], unset: Iterable[str] = ()
+    ) -> SettingsChange:
+        """What `configure` would do, checked; nothing is done."""
+        connection = (await self._read(key)).connection
+        missing = sorted(set(unset) - connection.settings.keys())
+        if missing:
+            known = ", ".join(sorted(connection.settings)) or "none"
+            raise InputInvalid(
+                f"the connection has no setting {shown(missing[0])}",
+                tenant=key.tenant,
+                provider=key.provider,
+                hint=f"it has: {known}",
+            )
+        kept = {name: value for name, value in connection.settings.items() if name not in set(unset)}
+        after = {**kept, **settings}
+        profile = self._rooms.profiles.profile(key.provider, connection.variant)
+        _check_settings(key, connection.variant, after, profile)
+        return SettingsChange(connection, after)
+
+    async def configure(
+        self, key: ConnectionKey, settings: Mapping[str, Json], unset: Iterable[str] = (), *, actor: str
+    ) -> SettingsChange:
+        """Give the connection *settings* beside those that it has, and take *unset* away; its grant stays.
+
+        Raises NotFound, InputInvalid for a name in *unset* that it does not have, ConfigInvalid for settings
+        that no call could be made with, or StaleWrite if others keep writing the same connection.
+        """
+        unset = tuple(unset)
+        for _ in range(WRITERS):
+            change = await self.change(key, settings, unset)
+            audit_id = self._rooms.ids.uuid7()
+            if not change.is_one or await self._rooms.store.configure(change, actor=actor, audit_id=audit_id):
+                return change
+        raise StaleWrite("others are writing this connection", tenant=key.tenant, provider=key.provider)
 
     async def described(self, key: ConnectionKey) -> Connection | None:
         """What rarely changes of a connection; None where there is none."""

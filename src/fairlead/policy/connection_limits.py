@@ -58,5 +58,5 @@ def limits_of(settings: Mapping[str, object], *, tenant: str, provider: str) -> 
             f"the settings of the connection are not acceptable: {place}: {first['msg']}",
             tenant=tenant,
             provider=provider,
-            hint="give that setting of the connection another value",
+            hint="give it another value, or take it away: `fairlead connections set`",
         ) from None

@@ -26,6 +26,7 @@ from fairlead.engine.ports import (
     Intent,
     IntentGranted,
     NewCredential,
+    SettingsChange,
     Settlement,
     SettleVerdict,
     Unknown,
@@ -264,6 +265,19 @@ class PostgresCredentialStore:
             connection_id=connection_id,
             actor=actor,
             reason=reason,
+            audit_id=audit_id,
+        )
+        return row is not None
+
+    async def configure(self, change: SettingsChange, *, actor: str, audit_id: UUID) -> bool:
+        row = await self._database.first(
+            statement("connection_configure"),
+            connection_id=change.connection.connection_id,
+            version=change.connection.version,
+            settings=json.dumps(dict(change.after)),
+            set=json.dumps(dict(change.new)),
+            unset=change.gone,
+            actor=actor,
             audit_id=audit_id,
         )
         return row is not None

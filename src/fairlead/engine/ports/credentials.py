@@ -61,6 +61,30 @@ class Connection:
 
 
 @dataclass(frozen=True, slots=True)
+class SettingsChange:
+    """What becomes of the settings of *connection*."""
+
+    connection: Connection
+    after: Mapping[str, Json]
+
+    @property
+    def new(self) -> Mapping[str, Json]:
+        """Those that were not there, or were other."""
+        before = self.connection.settings
+        return {name: value for name, value in self.after.items() if (name, value) not in before.items()}
+
+    @property
+    def gone(self) -> list[str]:
+        """The names of those that are there no more."""
+        return sorted(self.connection.settings.keys() - self.after.keys())
+
+    @property
+    def is_one(self) -> bool:
+        """Whether anything changes."""
+        return bool(self.new or self.gone)
+
+
+@dataclass(frozen=True, slots=True)
 class Rotation:
     """A refresh in flight. *expired* and *age_s* are judged by the database's clock."""
 
@@ -292,6 +316,10 @@ class CredentialStore(Protocol):
     async def revoke(self, connection_id: UUID, *, actor: str, reason: str, audit_id: UUID) -> bool: ...
 
     async def remove(self, connection_id: UUID, *, actor: str, audit_id: UUID) -> bool: ...
+
+    async def configure(self, change: SettingsChange, *, actor: str, audit_id: UUID) -> bool:
+        """Other settings for a connection. False if another writer was faster, or it is gone."""
+        ...
 
     async def counts(self) -> Mapping[str, int]:
         """Connections by state."""

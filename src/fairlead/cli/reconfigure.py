@@ -1,0 +1,56 @@
+"""``fairlead connections set``: other settings for a connection, its grant as it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fairlead.cli.connect import SETTING_HELP
+from fairlead.cli.exits import Exit
+from fairlead.cli.invocation import DryRun, Invocation
+from fairlead.cli.names import Bucket, Provider, Tenant, key_of, pairs
+from fairlead.cli.output import Record
+from fairlead.errors import InputInvalid
+
+if TYPE_CHECKING:
+    from fairlead.app import Fairlead
+
+
+def set_settings(
+    call: Invocation,
+    tenant: Tenant,
+    provider: Provider,
+    bucket: Bucket = "default",
+    setting: Annotated[
+        list[str] | None, typer.Option("--setting", metavar="NAME=VALUE", help=SETTING_HELP)
+    ] = None,
+    unset: Annotated[
+        list[str] | None, typer.Option("--unset", metavar="NAME", help="A setting to take away.")
+    ] = None,
+    dry_run: DryRun = False,
+) -> Exit | None:
+    """Change settings of a connection; those that are not named stay, and so does its grant.
+
+    Each process heeds them within 5 s, and goes on with what it has counted.
+    """
+    from fairlead.policy.setting_text import settings_of_text
+
+    key = key_of(tenant, provider, bucket)
+    settings = settings_of_text(pairs(setting, "--setting"))
+    if not settings and not unset:
+        raise InputInvalid("no setting is named", hint="give --setting NAME=VALUE, or --unset NAME")
+
+    async def work(fairlead: Fairlead) -> Record:
+        connections = fairlead.runtime.connections
+        change = await connections.change(key, settings, unset or ())
+        told: Record = {"tenant": tenant, "provider": provider, "bucket": bucket}
+        if dry_run:
+            result = "would be set" if change.is_one else "as they are"
+            return {**told, "result": result, "settings": dict(change.after)}
+        change = await connections.configure(key, settings, unset or (), actor=call.actor)
+        result = "set" if change.is_one else "as they were"
+        return {**told, "result": result, "settings": dict(change.after)}
+
+    call.out.record(call.with_fairlead(work))
+    return None
