@@ -41,6 +41,21 @@ async def test_half_of_20_within_30_s_open_it(timed: Timed) -> None:
     assert await call(timed, BAD) == 60.0
 
 
+async def test_a_good_call_that_is_the_twentieth_opens_it_too(timed: Timed) -> None:
+    """Half of them failed, whichever comes last."""
+    await call(timed, BAD)
+    for _ in range(9):
+        await call(timed, BAD)
+        assert await call(timed, GOOD) is None
+    assert await call(timed, GOOD) == 60.0
+
+
+async def test_a_good_call_among_few_bad_ones_opens_nothing(timed: Timed) -> None:
+    await call(timed, BAD)
+    for _ in range(30):
+        assert await call(timed, GOOD) is None
+
+
 async def test_what_lies_back_more_than_30_s_does_not_count(timed: Timed) -> None:
     for _ in range(9):
         await call(timed, BAD)

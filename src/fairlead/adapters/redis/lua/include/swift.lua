@@ -131,10 +131,24 @@ end
 
 local GOOD_END = pack('<Bd', 1, 0)
 
+local NO_BAD = string.rep('\0', 8 * TICKS)
+
+-- Whether one more call, a good one, makes them enough to be judged by their share of bad ones.
+local function may_open(blob, packed)
+    local ratio, least = parse('<dd', blob, 11)
+    local all, bad = 1, 0
+    for part = 0, TICKS - 1 do
+        local failed = parse('<d', packed, 65 + 8 * (TICKS + part))
+        all, bad = all + parse('<d', packed, 65 + 8 * part) + failed, bad + failed
+    end
+    return all >= least and bad >= ratio * all
+end
+
 -- One more good call in what is kept of a breaker: nothing where there is more to be done.
-local function counted(packed)
+local function counted(blob, packed)
     local mode, in_a_row, _, _, _, _, _, tick = parse('<dddddddd', packed)
-    if mode ~= CLOSED or in_a_row > 0 or tick ~= floor(now / TICK_US) then
+    if mode ~= CLOSED or in_a_row > 0 or tick ~= floor(now / TICK_US)
+        or (sub(packed, 65 + 8 * TICKS) ~= NO_BAD and may_open(blob, packed)) then
         return
     end
     local at = 65 + 8 * (tick % TICKS)
@@ -153,13 +167,16 @@ local function swift_finish(blob, ask, holder)
     need(last)
     local good
     if has_breaker == 1 then
-        good = kept[1] and counted(kept[1])
+        good = kept[1] and counted(blob, kept[1])
         if not good then
             return
         end
     end
+    local packed = kept[last]
+    if quota and not pool and (not packed or parse('<d', packed) <= now) then
+        return
+    end
     if pool then
-        local packed = kept[last]
         if not packed then
             return
         end
