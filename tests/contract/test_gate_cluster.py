@@ -104,6 +104,22 @@ async def test_a_slot_that_moves_takes_its_limits_along() -> None:
             assert [isinstance(await once(gate, 0, rates), Admitted) for _ in range(3)] == [True, True, False]
 
 
+async def test_a_domain_that_is_looked_for_in_the_wrong_place_is_not_taken_for_lost() -> None:
+    """Its first call goes where it was last known to lie: that tells nothing of what lies there (R23)."""
+    with own_cluster() as cluster:
+        keys = Keyspace(f"t{token_hex(4)}")
+        async with gate_of(cluster, keys) as gate:
+            await gate.ping()  # knows who has what
+            here = home_of(cluster, keys, 0)
+            there = next(server for server in cluster.primaries if server is not here)
+            slot = slot_of(keys.key(KeyKind.CELL, plan_of(0).domain).encode())
+            with Redis(port=here.port) as source, Redis(port=there.port) as target:
+                owner = target.execute_command("CLUSTER", "MYID").decode()
+                for client in (target, source):
+                    client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", owner)
+            assert isinstance(await once(gate, 0), Admitted)
+
+
 async def test_a_server_that_was_emptied_says_so_with_each_of_its_domains() -> None:
     """Nobody takes an old birth for theirs: what is missing is empty, and slots wait for a lease (R23)."""
     with own_cluster() as cluster:
