@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from fairlead.adapters.redis.codec import Item, arguments, head, stamp
@@ -86,7 +87,9 @@ class Node:
         self._script = script("gate")
         self._pinger = Link(url, self._greet)
         self._pinging = asyncio.Lock()
-        self._links = [Link(url, self._greet) for _ in range(PARALLEL)]
+        self._link = partial(Link, url, self._greet)
+        self._links: list[Link] = []
+        """The idle ones. One batch may ask a server of a cluster twice, while a slot is on its way there."""
 
     async def ready(self) -> None:
         """Return once it was greeted. GateUnavailable where it must not be used."""
@@ -105,7 +108,7 @@ class Node:
 
         GateUnavailable where the connection is lost: each call may have been run or not.
         """
-        link = self._links.pop()
+        link = self._links.pop() if self._links else self._link()
         try:
             await link.ready()
             sent_s = self._clock.monotonic()
@@ -192,9 +195,17 @@ class Node:
         return keys, args
 
     def _heard(self, told: Sequence[bytes], sent_s: float) -> Sequence[bytes]:
-        """The answers to the items. The server's clock was read between sending and now."""
+        """The answers to the items. The server's clock was read between sending and now.
+
+        How long ago says nobody: this process may have been frozen meanwhile. So what was known before is
+        corrected only as far as it cannot be.
+        """
         now_us, _ = stamp(told[0])
-        self._ahead_us = now_us - (sent_s + self._clock.monotonic()) / 2 * MICRO
+        least_us, most_us = now_us - self._clock.monotonic() * MICRO, now_us - sent_s * MICRO
+        if self._ahead_us is not None:
+            self._ahead_us = min(max(self._ahead_us, least_us), most_us)
+        elif most_us - least_us < MICRO:
+            self._ahead_us = (least_us + most_us) / 2
         return told[1:]
 
 

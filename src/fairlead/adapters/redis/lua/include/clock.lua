@@ -5,9 +5,10 @@
 -- last written is lost; but not where it is that of another living primary: then the keys have moved here from
 -- there. `expected` is what the caller thinks the time is. If the server's clock says something
 -- else, it was set, or the call was held up for seconds: either way buckets begin from empty, and no lease is
--- reaped until every living holder has had time to renew.
+-- reaped until every living holder has had time to renew. Where it was put forward so far that keys may have
+-- come to their end, who holds a slot is not known any more: that is a loss.
 
-local CAUTION_US = 2000000
+local CAUTION_US, KEYS_LAST_US = 2000000, 1800000000
 local MARKER_MS = 30 * 86400000
 
 local expected_us, pinned_us, hint_us, lease_us, events, spends, run_at = struct.unpack('<dddddd', ARGV[1])
@@ -51,5 +52,8 @@ else
 end
 if expected_us > 0 and math.abs(now - expected_us) > CAUTION_US then
     marker.birth, marker.reap_from = now, now + lease_us
+    if now - expected_us > KEYS_LAST_US then
+        born(now)
+    end
     write_marker()
 end

@@ -170,8 +170,11 @@ local function make_line(found)
             if not holder then
                 break
             end
-            out_of_line(pool, holder)
-            if holder == asker then
+            if not out_of_line(pool, holder) then
+                -- The set of the living was lost, the line was not (somebody cleared the keys one by one): nobody
+                -- is there to take the slot, and while he stood at the head this loop would not end.
+                redis.call('ZREM', pool.line .. field(holder, 3), holder)
+            elseif holder == asker then
                 served = true
                 grant(pool, quota, holder, now + pool.limit.lease_us, promoted and 'promote' or 'grant')
             else

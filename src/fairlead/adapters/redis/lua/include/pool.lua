@@ -102,7 +102,8 @@ local function lease(set, holder, until_us)
     end
     -- The key outlives every lease in it. Where nobody was in it, it is a new one.
     if now > set.touched + TOUCH_US or until_us > now + LONG_US or set.used == added then
-        redis.call('PEXPIRE', set.leases, math.ceil((until_us - now) / 1000) + HOUR_MS)
+        local last = redis.call('ZRANGE', set.leases, -1, -1, 'WITHSCORES')
+        redis.call('PEXPIRE', set.leases, math.ceil((tonumber(last[2]) - now) / 1000) + HOUR_MS)
         set.touched, set.dirty = now, true
     end
     return added
