@@ -146,7 +146,7 @@ class Fairlead(Declaring):
         a part); at most a fifth of a connection's calls in flight are retries, but three always may be.
         Raises GateClosed with ``retry_after_s``; a job that lets it pass goes back into its place until its
         turn, and burns no attempt. SlotLost ends a block whose slot was lost. NotFound where there is no
-        such connection.
+        such connection, InputInvalid for a *cost* or *wait_s* that is none, such as one below 0.
         """
         key = ConnectionKey(tenant, provider, bucket)
         wish = CallWish(key, api, host, cost, None, wait_s, retry=retry, operation=operation)

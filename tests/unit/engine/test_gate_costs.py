@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fairlead.errors import InputInvalid
 from fairlead.policy.feedback.reply import Reply
 from tests.support.entrances import Way
 
@@ -57,3 +58,10 @@ async def test_a_cost_that_no_bucket_holds_any_more_is_cut_to_what_it_holds() ->
     way = Way(provider="shopify")
     await spent(way, "products", answer(5000, 40, left=1000.0))
     assert await spent(way, "products", wait_s=0.0) == 1000
+
+
+@pytest.mark.parametrize("value", [-1.0, -0.001, float("nan"), float("inf"), 1e10])
+@pytest.mark.parametrize("name", ["cost", "wait_s"])
+def test_no_call_costs_less_than_nothing_or_waits_for_ever(name: str, value: float) -> None:
+    with pytest.raises(InputInvalid, match=name):
+        Way(provider="shopify").wish(**{name: value})

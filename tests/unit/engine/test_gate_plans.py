@@ -56,6 +56,17 @@ def test_netsuite_counts_calls_in_flight_per_account(plans: Plans) -> None:
     assert plan.breaker != same.breaker
 
 
+def test_who_does_not_name_an_account_shares_nobodys(plans: Plans) -> None:
+    """Neither with another tenant's connection of the same name, nor with the account of that name."""
+    named = connection("netsuite", account_id="main")
+    unnamed = [
+        connection("netsuite", number, key=ConnectionKey(tenant, "netsuite", "main"), account_id=None)
+        for number, tenant in enumerate(("beta", "gamma"), 2)
+    ]
+    domains = {plans.of(one).plan.domain for one in (named, *unnamed)}
+    assert len(domains) == 3
+
+
 def test_an_apps_limit_is_one_for_all_its_accounts(plans: Plans) -> None:
     overlay = PROFILES["hubspot"].overlay({"limits": {"domain": "app"}})
     app_wide = Plans(lambda provider, variant: overlay)

@@ -77,6 +77,14 @@ def test_what_is_no_token_is_none(text: str) -> None:
     assert parse_token(text) is None
 
 
+@pytest.mark.parametrize("foul", ["\x1f", "\x1b", "\x00", "\x7f", "é", " "])
+@pytest.mark.parametrize("form", ["p{}p.j.r", "p.j{}j.r"])
+def test_a_token_brings_no_field_of_its_own_into_a_holder(form: str, foul: str) -> None:
+    """Holders are written with control characters between their fields, and are shown to people."""
+    assert parse_token(f"{'0' * 16}.1.{form.format('-')}") is not None
+    assert parse_token(f"{'0' * 16}.1.{form.format(foul)}") is None
+
+
 @pytest.mark.parametrize("text", ["", "a b", "a\n", "é", "a" * 201, "\x1f"])
 def test_what_no_vendor_calls_an_operation_is_no_name_of_one(text: str) -> None:
     assert not is_running_id(text)

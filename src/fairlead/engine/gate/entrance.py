@@ -21,10 +21,10 @@ from fairlead.engine.gate.switches import Switches
 from fairlead.engine.handler import current_job
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.gate import Admitted
-from fairlead.errors import GateClosed, NotFound
+from fairlead.errors import GateClosed, InputInvalid, NotFound
 from fairlead.events import Emit
 from fairlead.policy.gate.estimate import CostEstimates
-from fairlead.policy.gate.limit import BucketLimit, Plan
+from fairlead.policy.gate.limit import MAX_LEASE_S, MAX_UNITS, BucketLimit, Plan
 from fairlead.policy.gate.rapid import RapidRequests
 from fairlead.policy.gate.retries import RetryBudget
 from fairlead.policy.job import Priority
@@ -63,6 +63,18 @@ class CallWish:
     """Whether the call was tried before; None: as the job was, of which it is a part."""
     operation: str = ""
     """Calls of one operation cost alike."""
+
+    def __post_init__(self) -> None:
+        """InputInvalid for a cost or a wait that is none: less than nothing would fill the buckets."""
+        most = {"cost": (self.cost, MAX_UNITS), "wait_s": (self.wait_s, MAX_LEASE_S)}
+        for name, (value, limit) in most.items():
+            if value is not None and not 0 <= value <= limit:  # NaN fails it, too
+                raise InputInvalid(
+                    f"{name} is {value:g}",
+                    tenant=self.key.tenant,
+                    provider=self.key.provider,
+                    hint=f"give 0 to {limit:g}",
+                )
 
 
 class Entrance:

@@ -178,6 +178,10 @@ def _mark(plan: Plan) -> int:
 def _domain(connection: Connection, limits: Limits, account: str) -> Domain:
     provider = connection.key.provider
     match limits.domain:
+        case "account" if (
+            connection.account_id is None
+        ):  # bearing the name of another's shares nothing with it
+            return Domain((provider, "unknown account", connection.key.tenant, account))
         case "account":
             return Domain((provider, "account", account))
         case "app":

@@ -15,7 +15,9 @@ from fairlead.policy.gate.pool import Holder
 
 UNTIED = "bulk:"
 """What the process of a holder begins with where the process may end before the lease."""
-_FORM = re.compile(r"([0-9a-f]{16})\.([0-9]{1,17})\.([^.\s]{1,64})\.([^.\s]{0,64})\.([!-~]{0,200})", re.ASCII)
+_FORM = re.compile(
+    r"([0-9a-f]{16})\.([0-9]{1,17})\.([!-\-/-~]{1,64})\.([!-\-/-~]{0,64})\.([!-~]{0,200})", re.ASCII
+)
 _RUNNING = re.compile(r"[!-~]{1,200}", re.ASCII)
 
 
