@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from itertools import count
+from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
@@ -19,11 +20,13 @@ from fairlead.adapters.redis.link import Link
 from fairlead.adapters.redis.node import Call, Node, Terms
 from fairlead.adapters.redis.scripts import script
 from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, Queued, RefusedBy
+from fairlead.errors import GateUnavailable
 from fairlead.policy.gate.key import KeyKind, Keyspace, Part
 from fairlead.policy.gate.limit import Domain, Plan, PoolLimit
 from fairlead.policy.gate.pool import Holder
 from fairlead.secret import Secret
 from tests.contract.gates import T0_US, Timed, redis_gate
+from tests.faults.support.valkey import oldest_redis, own_valkey
 
 DOMAIN = Domain(("tenant", "a"))
 HOUR_S = 3600.0
@@ -39,6 +42,11 @@ class Place:
         self.timed: Timed = redis_gate(url, self.keys.name)
         self.redis: Any = Redis.from_url(url)
 
+    async def close(self) -> None:
+        assert isinstance(self.timed.gate, RedisGate)
+        await self.timed.gate.close()
+        await self.redis.aclose()
+
     def leases(self, limit: PoolLimit) -> str:
         return self.keys.key(KeyKind.POOL, DOMAIN, limit.key) + Part.LEASES
 
@@ -50,9 +58,7 @@ class Place:
 async def place(servers: Endpoints) -> AsyncIterator[Place]:
     made = Place(servers.redis_url)
     yield made
-    assert isinstance(made.timed.gate, RedisGate)
-    await made.timed.gate.close()
-    await made.redis.aclose()
+    await made.close()
 
 
 def ask(limit: PoolLimit, **settings: Any) -> Ask:
@@ -102,6 +108,25 @@ async def test_a_clock_put_far_forward_is_a_loss(
     answer = await timed.admit(ask(limit))
     assert (answer == GateRefusal(RefusedBy.RECOVERY, LEASE_S)) is lost
     assert isinstance(answer, Admitted) is not lost
+
+
+@pytest.mark.parametrize("program", [None, oldest_redis()], ids=["valkey", "redis_62"])
+async def test_a_full_server_and_a_replica_are_called_what_they_are(program: Path | None) -> None:
+    """Whatever words the server has for it: one needs memory, the other is not the one to talk to."""
+    with own_valkey(program=program) as primary, own_valkey(program=program) as server:
+        place = Place(server.url)
+        link = Link(Secret(server.url))
+        await server.tell("CONFIG", "SET", "maxmemory", "1")
+        with pytest.raises(GateUnavailable, match="no memory left"):
+            await place.timed.gate.admit(ask(PoolLimit("p", 1)))
+        await server.tell("CONFIG", "SET", "maxmemory", "0")
+        await server.tell("REPLICAOF", "127.0.0.1", primary.port)
+        await link.ready()
+        told = head(pinned_us=T0_US, lease_s=LEASE_S)
+        (answer,) = await link.run(script("gate"), [([place.keys.marker.encode()], [told, b""])])
+        assert isinstance(answer, GateUnavailable)
+        assert not link.is_ready, "behind the address there may be another server by now"
+        await place.close()
 
 
 async def test_a_server_may_be_asked_several_things_at_once(servers: Endpoints) -> None:

@@ -38,6 +38,8 @@ CONNECT_TIMEOUT_S = 2.0
 ANSWER_TIMEOUT_S = 5.0
 """A connection that says nothing for so long is given up; its callers were long served otherwise."""
 _MAX_TOLD = 200
+_IN_SCRIPT_READONLY, _IN_SCRIPT_OOM = ": -READONLY ", ": -OOM "
+"""How Redis 6.2 tells of what a script met: as an error of the script, with the other behind it."""
 REDIRECTIONS = (MovedError, AskError, TryAgainError, ClusterDownError)
 """What a server of a cluster answers where a key is not its own, or not yet, or not any more."""
 
@@ -119,6 +121,8 @@ class Link:
         except (ReadOnlyError, BusyLoadingError) as error:
             return _Elsewhere(f"Redis is not available: {_told(error)}")
         except ResponseError as error:
+            if _IN_SCRIPT_READONLY in str(error):
+                return _Elsewhere(f"Redis is not available: {_told(error)}")
             return _refused(error) or unavailable(error)
         if answer is None:  # how a read says that its time is over; nothing asked here answers nil
             raise TimeoutError(f"no answer within {ANSWER_TIMEOUT_S:g} s")
@@ -172,7 +176,7 @@ def _refused(error: Exception) -> GateUnavailable | None:
     """What somebody can do something about."""
     if isinstance(error, AuthenticationError):
         return GateUnavailable("Redis refuses this login", hint="check the user and password of REDIS_URL")
-    if isinstance(error, OutOfMemoryError):
+    if isinstance(error, OutOfMemoryError) or _IN_SCRIPT_OOM in str(error):
         hint = "raise maxmemory, or take other data to another server"
         return GateUnavailable(f"Redis has no memory left: {_told(error)}", hint=hint)
     return None
