@@ -91,6 +91,20 @@ async def test_a_short_lease_shortens_no_long_one(place: Place) -> None:
     assert await place.redis.pttl(place.leases(limit)) > 5 * HOUR_S * 1000
 
 
+async def test_an_ask_that_a_stopping_process_gave_up_leaves_no_slot_taken(place: Place) -> None:
+    """It was under way when its caller was cancelled: its answer comes while the gate closes."""
+    limit = PoolLimit("p", 1, lease_s=HOUR_S)
+    await place.timed.admitted(ask(PoolLimit("other", 1)))
+    asked = asyncio.create_task(place.timed.gate.admit(ask(limit)))
+    await asyncio.sleep(0)  # it has asked
+    asked.cancel()
+    assert isinstance(place.timed.gate, RedisGate)
+    await place.timed.gate.close()
+    assert asked.cancelled()
+    assert await place.redis.hexists(place.keys.key(KeyKind.CELL, DOMAIN), Keyspace.field("p", limit.key))
+    assert await place.redis.zcard(place.leases(limit)) == 0
+
+
 @pytest.mark.parametrize(("jump_s", "lost"), [(2 * HOUR_S, True), (600.0, False), (-2 * HOUR_S, False)])
 async def test_a_clock_put_far_forward_is_a_loss(
     place: Place, servers: Endpoints, jump_s: float, lost: bool

@@ -83,11 +83,15 @@ class Batcher(Generic[Item, Result]):
         for batch in (waiting, *self._sent):
             _fail(batch, error)
 
+    async def drained(self) -> None:
+        """Wait until nothing is under way: those taken have their answers, or nobody waits for them."""
+        while self._senders:
+            await asyncio.wait(self._senders)
+
     async def close(self) -> None:
         """Take no more calls, and wait until those taken have their answers."""
         self._closed = True
-        while self._senders:
-            await asyncio.wait(self._senders)
+        await self.drained()
 
     async def _drain(self) -> None:
         """Send until nobody waits."""

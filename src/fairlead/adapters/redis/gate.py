@@ -105,10 +105,13 @@ class RedisGate:
         self._listening = asyncio.create_task(listener.run(), name="fairlead-gate-listener")
 
     async def close(self) -> None:
-        """Send what waits, then let go."""
+        """Send what waits, undo what nobody waits for, then let go."""
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.wait((self._listening,))
+        await self._batch.drained()
+        while self._undoing:
+            await asyncio.wait(self._undoing)
         await self._batch.close()
         await self._seed.close()
         if self._cluster is not None:
