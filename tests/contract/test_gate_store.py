@@ -19,10 +19,10 @@ from fairlead.adapters.redis.gate import RedisGate
 from fairlead.adapters.redis.link import Link
 from fairlead.adapters.redis.node import Call, Node, Terms
 from fairlead.adapters.redis.scripts import script
-from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, Queued, RefusedBy
+from fairlead.engine.ports.gate import Admitted, Ask, Booked, Finish, GateRefusal, Queued, RefusedBy
 from fairlead.errors import GateUnavailable
 from fairlead.policy.gate.key import KeyKind, Keyspace, Part
-from fairlead.policy.gate.limit import Domain, Plan, PoolLimit
+from fairlead.policy.gate.limit import BucketLimit, Domain, Plan, PoolLimit
 from fairlead.policy.gate.pool import Holder
 from fairlead.secret import Secret
 from tests.contract.gates import T0_US, Timed, redis_gate
@@ -89,6 +89,22 @@ async def test_a_short_lease_shortens_no_long_one(place: Place) -> None:
     assert isinstance(await timed.admit(ask(limit, wait_s=3.0)), Queued)
     await timed.gate.finish(Finish(second))  # his place goes to who waits, for 5 s
     assert await place.redis.pttl(place.leases(limit)) > 5 * HOUR_S * 1000
+
+
+async def test_a_turn_soon_forgets_no_later_one(place: Place) -> None:
+    """Who waits for a slow limit, too, has a turn in the fast one just as far ahead; others come between."""
+    fast, slow = BucketLimit("fast", 1, 1), BucketLimit("slow", 1, 0.002)
+    both, one = Plan(DOMAIN, buckets=(fast, slow)), Plan(DOMAIN, buckets=(fast,))
+    timed, ahead = place.timed, {"book_s": 900.0}
+    await timed.admitted(Ask(both))
+    late = Ask(both, booking=1, **ahead)
+    assert await timed.admit(late) == Booked(500.0)
+    assert isinstance(await timed.admit(Ask(one, booking=2, **ahead)), Booked)
+    turns = place.keys.key(KeyKind.BUCKET, DOMAIN, fast.key) + Part.BOOKINGS
+    assert await place.redis.zcard(turns) == 2
+    assert await place.redis.pttl(turns) > 500_000
+    timed.tick(500)
+    assert isinstance(await timed.admit(late), Admitted)
 
 
 async def test_an_ask_that_a_stopping_process_gave_up_leaves_no_slot_taken(place: Place) -> None:

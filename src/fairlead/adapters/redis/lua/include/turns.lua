@@ -38,7 +38,8 @@ local function make_turns(found)
             bucket.dirty = true
             local turns = bucket_key(bucket, ':t')
             redis.call('ZADD', turns, until_us, turn_name(booking, costs[i]))
-            redis.call('PEXPIRE', turns, math.ceil((until_us - now) / 1000) + 60000)
+            local last = redis.call('ZRANGE', turns, -1, -1, 'WITHSCORES')  -- another's may lie further ahead
+            redis.call('PEXPIRE', turns, math.ceil((tonumber(last[2]) - now) / 1000) + 60000)
         end
     end
 
