@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -178,3 +179,17 @@ def test_older_reset_is_measured_by_the_servers_clock_and_by_none_where_there_is
 @pytest.mark.parametrize("value", ["-1", "1.5", "1e3", "", "nan", "٣", "9" * 16, "9" * 5000])
 def test_older_headers_that_cannot_be_read(value: str) -> None:
     assert listen(x_ratelimit_remaining=value) == ()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"Retry-After": "120"}, {"retry-after": "120"}, {"RETRY-AFTER": ["120"]}, {"retry-after": ("120",)}],
+)
+def test_headers_are_taken_as_http_clients_give_them(headers: dict[str, Any]) -> None:
+    """A text is one value, and no list of its characters: those of "120" ask for 2 s."""
+    (item,) = heard("standard", Reply(429, headers), now_epoch_s=None)
+    assert item.wait_s == 120
+
+
+def test_a_header_that_is_told_twice_in_two_cases_has_two_values() -> None:
+    assert Reply(200, {"A": "1", "a": ["2", "3"]}).headers == {"a": ("1", "2", "3")}

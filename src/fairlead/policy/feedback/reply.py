@@ -40,11 +40,23 @@ class Reply:
 
     status: int
     headers: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Lower-case names, each with all its values in order."""
+    """All values of each name, in order. Given in any case, or as a text for one value, they become that."""
     body: object = None
     """The parsed JSON value; None where the body is no JSON."""
     text: str | None = None
     """The body where it is no JSON: XML of a SOAP service, or plain text."""
+
+    def __post_init__(self) -> None:
+        """Headers as HTTP clients have them: a text would pass for a list of its characters.
+
+        >>> Reply(429, {"Retry-After": "120"}).headers
+        {'retry-after': ('120',)}
+        """
+        told: dict[str, tuple[str, ...]] = {}
+        for name, values in self.headers.items():
+            known = told.get(name.lower(), ())
+            told[name.lower()] = (*known, values) if isinstance(values, str) else (*known, *values)
+        object.__setattr__(self, "headers", told)
 
 
 @dataclass(frozen=True, slots=True)
