@@ -17,9 +17,10 @@ from fairlead.engine.ports.gate import Admitted, Ask, Finish
 from fairlead.errors import GateUnavailable
 from fairlead.policy.gate.breaker import Health
 from fairlead.policy.gate.key import Keyspace
-from fairlead.policy.gate.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
+from fairlead.policy.gate.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.gate.pool import Holder
 from fairlead.secret import Secret
+from tests.contract.gates import T0_US
 from tests.faults.support.gateless import altered
 
 BUCKETS = (BucketLimit("points", 1000, 100), BucketLimit("requests", 40, 2))
@@ -51,6 +52,23 @@ async def gate(servers: Endpoints) -> AsyncIterator[RedisGate]:
     )
     yield made
     await made.close()
+
+
+@pytest.mark.parametrize("rest_s", [7.0, 40.0, 4000.0])
+async def test_a_call_now_and_then_needs_nothing_else_either(
+    rest_s: float, servers: Endpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every set is empty by then, and every tick of the breaker another one."""
+    keys = Keyspace(f"t{token_hex(6)}")
+    first = RedisGate(Secret(servers.redis_url), clock=SystemClock(), keys=keys, new=True, pinned_us=T0_US)
+    await call(first, PLAN, 1)
+    await first.close()
+    swift = altered("gate", [NO_WHOLE])
+    monkeypatch.setattr(node_module, "script", lambda _name: swift)
+    later_us = T0_US + round(rest_s * MICRO)
+    later = RedisGate(Secret(servers.redis_url), clock=SystemClock(), keys=keys, pinned_us=later_us)
+    await call(later, PLAN, 2)
+    await later.close()
 
 
 async def call(gate: RedisGate, plan: Plan, number: int) -> Admitted:

@@ -23,13 +23,17 @@ local function filled(level, rest, elapsed_us, ceiling, rate)
     return level, parts - whole * MICRO
 end
 
--- How many are in a set of leases, where it has room and nothing is to be done for it but to put one in.
+-- How many are in a set of leases that has room, and whether what is kept of it must be told of a first lease;
+-- nothing where somebody may have to be taken out of it. In an empty one no lease has ended.
 local function used_of(first_end, touched, until_us, key, capacity)
-    if first_end <= now or first_end > until_us or now > touched + TOUCH_US then
+    local used = call('ZCARD', key)
+    if used >= capacity then
         return
     end
-    local used = call('ZCARD', key)
-    return used < capacity and used
+    local as_kept = first_end > now and first_end <= until_us and now <= touched + TOUCH_US
+    if as_kept or used == 0 then
+        return used, not as_kept
+    end
 end
 
 -- A set that nobody was in is a new key.
@@ -65,14 +69,57 @@ local function spend(blob, at, ask, first, count)
     return true
 end
 
+-- A lease in the sets that a plan has (places in it; none: nil): gives the fence, or nothing.
+local function take_slots(holder, until_us, quota, tenants_most, pool, pool_version)
+    local quota_leases, pool_leases = KEYS[cell_at + 1], KEYS[cell_at + (quota and 2 or 1)]
+    local fence, used, tenants_used, anew, tenants_anew = 0, nil, nil, nil, nil
+    local version, most, first_end, waiting, touched
+    if pool then
+        if not kept[pool] then
+            return
+        end
+        version, most, fence, first_end, waiting, touched = parse(POOL, kept[pool])
+        if waiting > 0 or pool_version > version then
+            return
+        end
+        used, anew = used_of(first_end, touched, until_us, pool_leases, most)
+        if not used then
+            return
+        end
+    end
+    if quota then
+        if not kept[quota] then
+            return
+        end
+        first_end, touched = parse(QUOTA, kept[quota])
+        tenants_used, tenants_anew = used_of(first_end, touched, until_us, quota_leases, tenants_most)
+        if not tenants_used then
+            return
+        end
+        hold(quota_leases, until_us, holder, tenants_used)
+        if tenants_anew then
+            change(quota, pack(QUOTA, until_us, now))
+        end
+    end
+    if pool then
+        hold(pool_leases, until_us, holder, used)
+        if anew then
+            change(pool, pack(POOL, version, most, fence, until_us, 0, now))
+        end
+        fence = max(fence + 1, now) + fences
+        fences = fences + 1
+    end
+    return fence
+end
+
 local function swift_admit(blob, ask, holder)
     local flags, count, at = parse('<BB', blob)
-    local first, quota, pool, capacity, pool_version, until_us = 0, nil, nil, nil, nil, now + lease_us
+    local first, until_us, quota, tenants_most, pool, pool_version = 0, now + lease_us, nil, nil, nil, nil
     if flags % 2 == 1 then
         first, at = 1, at + 48
     end
     if flags % 4 >= 2 then
-        capacity, at = parse('<d', blob, at)
+        tenants_most, at = parse('<d', blob, at)
         quota, first = first + 1, first + 1
     end
     if flags >= 4 then
@@ -93,33 +140,9 @@ local function swift_admit(blob, ask, holder)
     if not spend(blob, at, ask, first, count) then
         return
     end
-    local fence, used, tenants_used = 0, nil, nil
-    local quota_leases, pool_leases = KEYS[cell_at + 1], KEYS[cell_at + (quota and 2 or 1)]
-    if pool then
-        if not kept[pool] then
-            return
-        end
-        local version, slots, last_fence, first_end, waiting, touched = parse(POOL, kept[pool])
-        used = waiting == 0 and pool_version <= version and used_of(first_end, touched, until_us, pool_leases, slots)
-        if not used then
-            return
-        end
-        fence = max(last_fence + 1, now) + fences
-    end
-    if quota then
-        if not kept[quota] then
-            return
-        end
-        local first_end, touched = parse(QUOTA, kept[quota])
-        tenants_used = used_of(first_end, touched, until_us, quota_leases, capacity)
-        if not tenants_used then
-            return
-        end
-        hold(quota_leases, until_us, holder, tenants_used)
-    end
-    if pool then
-        fences = fences + 1
-        hold(pool_leases, until_us, holder, used)
+    local fence = take_slots(holder, until_us, quota, tenants_most, pool, pool_version)
+    if not fence then
+        return
     end
     local answer = pack('<BBBBdd', 0, 0, 0, 0, 0, fence)
     for i = 1, count do
@@ -147,13 +170,25 @@ end
 -- One more good call in what is kept of a breaker: nothing where there is more to be done.
 local function counted(blob, packed)
     local mode, in_a_row, _, _, _, _, _, tick = parse('<dddddddd', packed)
-    if mode ~= CLOSED or in_a_row > 0 or tick ~= floor(now / TICK_US)
-        or (sub(packed, 65 + 8 * TICKS) ~= NO_BAD and may_open(blob, packed)) then
+    local passed = floor(now / TICK_US) - tick
+    if mode ~= CLOSED or in_a_row > 0 or passed < 0 then
+        return
+    end
+    if passed > 0 then
+        local numbers = { parse(BREAKER, packed) }
+        tick = tick + passed
+        numbers[8] = tick
+        for back = 0, math.min(passed, TICKS) - 1 do  -- good and bad of what is older than the window
+            local at = 9 + (tick - back) % TICKS
+            numbers[at], numbers[at + TICKS] = 0, 0
+        end
+        packed = pack(BREAKER, unpack(numbers, 1, 20))
+    end
+    if sub(packed, 65 + 8 * TICKS) ~= NO_BAD and may_open(blob, packed) then
         return
     end
     local at = 65 + 8 * (tick % TICKS)
-    return sub(packed, 1, at - 1) .. pack('<d', parse('<d', packed, at) + 1)
-        .. sub(packed, at + 8)
+    return sub(packed, 1, at - 1) .. pack('<d', parse('<d', packed, at) + 1) .. sub(packed, at + 8)
 end
 
 local function swift_finish(blob, ask, holder)
@@ -173,9 +208,6 @@ local function swift_finish(blob, ask, holder)
         end
     end
     local packed = kept[last]
-    if quota and not pool and (not packed or parse('<d', packed) <= now) then
-        return
-    end
     if pool then
         if not packed then
             return
@@ -184,12 +216,11 @@ local function swift_finish(blob, ask, holder)
         if waiting > 0 or first_end <= now or call('ZREM', KEYS[cell_at + (quota and 2 or 1)], holder) == 0 then
             return
         end
-    end
-    if quota then
-        local had = call('ZREM', KEYS[cell_at + 1], holder)
-        if had == 0 and not pool then
-            return
+        if quota then
+            call('ZREM', KEYS[cell_at + 1], holder)
         end
+    elseif quota and (not packed or parse(QUOTA, packed) <= now or call('ZREM', KEYS[cell_at + 1], holder) == 0) then
+        return
     end
     if good then
         change(1, good)
