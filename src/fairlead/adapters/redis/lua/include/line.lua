@@ -224,6 +224,7 @@ local function make_line(found)
     end
 
     function found.take(pool, quota, limit, holder, since_us, line_us, hindrance)
+        settled(pool)  -- where the quota was in the way, nobody looked yet; an ended lease is not claimed again
         local fence = claim(pool, quota, limit, holder)
         if fence then
             return TAKEN, 0, fence
