@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 from uuid import UUID, uuid4
 
 from fairlead.adapters.postgres import credentials as credentials_module
@@ -199,14 +199,30 @@ def _alter(module: Any, name: str, old: str, new: str) -> None:
     module.statement = altered
 
 
+class _Begun:
+    """Beside the services of a runtime: they run, so its start is over."""
+
+    name = "begun"
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+
+    async def run(self) -> None:
+        self.event.set()
+
+    def stop(self) -> None:
+        """It has ended."""
+
+
 class FaultRuntime(Runtime):
-    """A Runtime as *order* wants it."""
+    """A Runtime as *order* wants it. `begun.event` is set once it is at work."""
 
     order: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
         self.unsafe = frozenset(self.order.get("unsafe", ()))
+        self.begun = _Begun()
         if "time_takeover" in self.unsafe:
             unsent, anyhow = "held.phase = 'intent' AND held.sent_at IS NULL\n", "true\n"
             _alter(credentials_module, "rotation_claim", unsent, anyhow)
@@ -249,4 +265,5 @@ class FaultRuntime(Runtime):
             self.processes = _NoProof(self.processes)  # type: ignore[assignment]
         services = super()._make_services(roles)
         gone = "rescuer" if "no_rescue" in self.unsafe else ""
-        return [service for service in services if service.name != gone]
+        kept = [service for service in services if service.name != gone]
+        return [*kept, cast(Service, self.begun)]

@@ -86,6 +86,8 @@ class _Worker:
         self.runtime.bus.subscribe(self._hear)
         roles = Roles(worker=bool(self._sink), scheduler=self._order.get("scheduler", False))
         working = asyncio.create_task(self.runtime.run(roles))
+        begun = asyncio.create_task(self.runtime.begun.event.wait())
+        await asyncio.wait((working, begun), return_when=asyncio.FIRST_COMPLETED)
         self._reply({"number": 0, "session_id": str(self.runtime._session_id())})
         working.add_done_callback(_must_not_fail)
         while line := await reader.readline():
