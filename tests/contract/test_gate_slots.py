@@ -388,16 +388,3 @@ async def test_whose_call_is_over_stands_in_line_no_more(timed: Timed) -> None:
     assert isinstance(await timed.admit(waiter), Queued)
     await timed.gate.finish(Finish(working._replace(holder=waiter.holder)))
     assert await timed.gate.renew([held(limit, waiter, 60, had=False)]) == [Lease.LOST]
-
-
-async def test_a_lease_that_ended_is_not_claimed_beyond_the_quota(timed: Timed) -> None:
-    """Its slot is free, but two calls of the tenant run by now: who lost it stands in line as any other."""
-    quota = QuotaLimit("t", 2)
-    beside = Plan(DOMAIN, quota=quota)
-    slots = Plan(DOMAIN, quota=quota, pool=PoolLimit("pool", 3, lease_s=3.0, claim_s=1.0))
-    first, lost, second = (Holder(next(_ids), "p1", quota=quota) for _ in range(3))
-    await timed.admitted(Ask(beside, holder=first))
-    await timed.admitted(Ask(slots, holder=lost))
-    timed.tick(6.0)
-    await timed.admitted(Ask(beside, holder=second))
-    assert isinstance(await timed.admit(Ask(slots, holder=lost, wait_s=2.0)), Queued)

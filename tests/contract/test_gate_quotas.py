@@ -1,0 +1,26 @@
+"""What a tenant may hold at once, with slots of a pool and without (G4)."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from fairlead.engine.ports.gate import Ask, Queued
+from fairlead.policy.gate.limit import Domain, Plan, PoolLimit, QuotaLimit
+from fairlead.policy.gate.pool import Holder
+from tests.contract.gates import Timed
+
+DOMAIN = Domain(("tenant", "a"))
+_ids = count(1)
+
+
+async def test_a_lease_that_ended_is_not_claimed_beyond_the_quota(timed: Timed) -> None:
+    """Its slot is free, but two calls of the tenant run by now: who lost it stands in line as any other."""
+    quota = QuotaLimit("t", 2)
+    beside = Plan(DOMAIN, quota=quota)
+    slots = Plan(DOMAIN, quota=quota, pool=PoolLimit("pool", 3, lease_s=3.0, claim_s=1.0))
+    first, lost, second = (Holder(next(_ids), "p1", quota=quota) for _ in range(3))
+    await timed.admitted(Ask(beside, holder=first))
+    await timed.admitted(Ask(slots, holder=lost))
+    timed.tick(6.0)
+    await timed.admitted(Ask(beside, holder=second))
+    assert isinstance(await timed.admit(Ask(slots, holder=lost, wait_s=2.0)), Queued)
