@@ -15,11 +15,13 @@ from typing import Any
 from redis.exceptions import AskError, ClusterDownError
 
 from fairlead.adapters.redis.codec import Item
-from fairlead.adapters.redis.link import REDIRECTIONS, unavailable
+from fairlead.adapters.redis.link import REDIRECTIONS, member_url, unavailable
 from fairlead.adapters.redis.node import Call, Node
+from fairlead.adapters.redis.slots import slot_ranges
 from fairlead.clock import Clock
 from fairlead.errors import GateUnavailable
 from fairlead.policy.gate.key import KeyKind, Keyspace
+from fairlead.secret import Secret
 
 SLOTS = 16_384
 TRIES = 5
@@ -27,9 +29,8 @@ AGAIN_S = 0.05
 """Between two tries while a slot moves from one server to another."""
 _MOST_KNOWN = 100_000
 
-Address = tuple[str, int]
-MakeNode = Callable[[Address, bytes], Node]
-"""A server at an address, with the marker that tells of it."""
+MakeNode = Callable[[Secret, bytes], Node]
+"""A server by its URL, with the marker that tells of it."""
 
 
 def slot_of(key: bytes) -> int:
@@ -44,12 +45,13 @@ def slot_of(key: bytes) -> int:
 class Cluster:
     """*seed* was greeted and is one of its servers; the others are met when they are needed."""
 
-    def __init__(self, seed: Node, make: MakeNode, keys: Keyspace, clock: Clock) -> None:
+    def __init__(self, seed: Node, url: Secret, make: MakeNode, keys: Keyspace, clock: Clock) -> None:
         self._seed = seed
+        self._url = url
         self._make = make
         self._prefix = keys.prefix.encode()
         self._clock = clock
-        self._nodes: dict[Address, Node] = {}
+        self._nodes: dict[str, Node] = {}
         self._owners: list[Node | None] = [None] * SLOTS
         self._known: set[bytes] = set()
 
@@ -157,31 +159,34 @@ class Cluster:
 
     def _asked(self, error: AskError) -> Node:
         """Where a slot is going to; its server has no slot of its own as long as this is its first."""
-        address = (error.host, error.port)
+        address = f"{error.host}:{error.port}"
         node = self._nodes.get(address)
         if node is None:
-            node = self._nodes[address] = self._make(address, self._marker((error.slot_id, error.slot_id)))
+            node = self._nodes[address] = self._make(
+                member_url(self._url, error.host, error.port), self._marker((error.slot_id, error.slot_id))
+            )
         return node
 
     async def _take(self, told: Any) -> None:
-        """What CLUSTER SLOTS said: first and last slot, then the primary's host and port, then replicas'."""
+        """What CLUSTER SLOTS said."""
+        parts = slot_ranges(told, self._url)
         owners: list[Node | None] = [None] * SLOTS
-        nodes: dict[Address, Node] = {}
-        for first, last, primary, *_ in told:
-            address = (primary[0].decode() if primary[0] else "", int(primary[1]))
+        nodes: dict[str, Node] = {}
+        for part in parts:
+            first, last, (address, url) = part.first, part.last, part.primary
             node = nodes.get(address) or self._nodes.get(address)
             if node is None:
-                node = self._make(address, self._marker((first, last)))
+                node = self._make(url, self._marker((first, last)))
             nodes[address] = node
             owners[first : last + 1] = [node] * (last + 1 - first)
         gone = [node for address, node in self._nodes.items() if address not in nodes]
         self._nodes, self._owners = nodes, owners
         for node in nodes.values():
             node.peers = self._nodes.values
-        for first, last, *_ in told:
-            node = owners[first]
+        for part in parts:
+            node = owners[part.first]
             if node is not None and owners[slot_of(node.marker)] is not node:
-                node.vouch(self._marker((first, last)))
+                node.vouch(self._marker((part.first, part.last)))
         for node in gone:
             await node.close()
 

@@ -11,9 +11,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from fairlead.adapters.redis.cluster import Address, Cluster
+from fairlead.adapters.redis.cluster import Cluster
 from fairlead.adapters.redis.codec import Codec, Item
-from fairlead.adapters.redis.link import member_url
 from fairlead.adapters.redis.listener import Listener
 from fairlead.adapters.redis.node import PARALLEL, Call, Node, Terms, never
 from fairlead.clock import Clock
@@ -144,13 +143,10 @@ class RedisGate:
         await self._seed.ready()
         if not self._seed.in_cluster:
             return None
-        cluster = Cluster(self._seed, self._member, self._keys, self._clock)
+        cluster = Cluster(self._seed, self._url, self._node, self._keys, self._clock)
         await cluster.learn()
         self._cluster, self._is_new = self._cluster or cluster, never
         return self._cluster
-
-    def _member(self, address: Address, marker: bytes) -> Node:
-        return self._node(member_url(self._url, *address), marker)
 
     async def ping(self) -> None:
         """Return once the server, or each of a cluster, has said that it may be written to."""
