@@ -14,7 +14,7 @@ from fairlead.adapters.local.system import SystemClock
 from fairlead.adapters.redis.gate import RedisGate
 from fairlead.adapters.redis.keys import RedisKeys
 from fairlead.adapters.redis.viewer import RedisViewer
-from fairlead.engine.ports.gate import Admitted, Ask, Lease, Queued, Renewal
+from fairlead.engine.ports.gate import Admitted, Ask, Finish, Lease, Queued, Renewal
 from fairlead.engine.ports.gate_keys import UNKNOWN, HeldLease
 from fairlead.errors import GateUnavailable
 from fairlead.policy.gate.key import KeyKind, Keyspace, Part
@@ -71,7 +71,11 @@ def holder(number: int, class_number: int = 1) -> Holder:
 
 
 async def fill(place: Place) -> Admitted:
-    """One holds the slot, one stands in line, one has a turn."""
+    """One holds the slot, one stands in line, one has a turn. Pool and quota have a set each."""
+    alone = Plan(DOMAIN, quota=QUOTA)
+    before = await place.gate.admit(Ask(alone, holder=holder(9)))
+    assert isinstance(before, Admitted)
+    await place.gate.finish(Finish(before))
     first = await place.gate.admit(Ask(PLAN, holder=holder(1)))
     assert isinstance(first, Admitted)
     assert isinstance(await place.gate.admit(Ask(PLAN, holder=holder(2, 2), wait_s=30.0)), Queued)
@@ -153,6 +157,14 @@ async def test_a_lease_in_pool_and_quota_is_one(place: Place) -> None:
     assert (lease.lease_id, lease.process, lease.tenant, lease.job) == (1, "p1", "acme", "job-1")
     assert len(lease.keys) == 2
     assert 25 < lease.ends_in_s <= 30
+
+
+async def test_a_pool_and_a_quota_that_know_only_each_other_share_their_set(place: Place) -> None:
+    assert isinstance(await place.gate.admit(Ask(PLAN, holder=holder(1))), Admitted)
+    (lease,) = await leases(place)
+    assert (lease.tenant, len(lease.keys)) == ("acme", 1)
+    assert await place.keys.give_back([lease])
+    assert isinstance(await place.gate.admit(Ask(PLAN, holder=holder(2))), Admitted)
 
 
 async def test_what_is_given_back_is_free_at_once(place: Place) -> None:

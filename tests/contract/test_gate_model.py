@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from collections.abc import Sequence
 from itertools import count
 from secrets import token_hex
 from typing import Any
@@ -15,32 +15,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 from fairlead.engine.ports.gate import Admitted, Ask, Booked, Finish, Observation, Queued, Renewal
 from fairlead.policy.gate.breaker import Health
-from fairlead.policy.gate.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
+from fairlead.policy.gate.limit import Plan
 from fairlead.policy.gate.pool import Holder
+from tests.contract import histories
 from tests.contract.gates import Timed, local_gate, redis_gate
+from tests.contract.histories import DOMAIN, PAUSES_S, WORLDS
 
-DOMAIN = Domain(("tenant", "a"))
-FAST = BucketLimit("fast", 10, 7.3)
-SLOW = BucketLimit("slow", 100, 1 / 3)
-POOL = PoolLimit("pool", 2, lease_s=3, claim_s=1, promote_s=5, max_waiters=4)
-CLASSES = PoolLimit(
-    "classes", 3, lease_s=3, claim_s=1, promote_s=5, max_waiters=6, classes=3, minimum={1: 1, 3: 1}
-)
-QUOTA = QuotaLimit("t", 2)
-RULE = BreakerRule("host", failures=3, least=6, open_s=2, open_max_s=9, ramp_s=3)
-PLANS = (
-    Plan(DOMAIN, buckets=(FAST,)),
-    Plan(DOMAIN, buckets=(FAST, SLOW)),
-    Plan(DOMAIN, pool=POOL),
-    Plan(DOMAIN, pool=CLASSES, quota=QUOTA),
-    Plan(DOMAIN, quota=QUOTA, buckets=(FAST,)),
-    Plan(DOMAIN, breaker=RULE),
-    Plan(DOMAIN, breaker=RULE, quota=QUOTA, pool=POOL, buckets=(FAST, SLOW)),
-    Plan(DOMAIN, pool=replace(POOL, capacity=1, version=2), buckets=(replace(FAST, capacity=4, version=2),)),
-    Plan(DOMAIN, pool=replace(POOL, capacity=4, version=3), buckets=(replace(FAST, capacity=20, version=3),)),
-)
-COSTS = st.sampled_from([0.001, 0.5, 1.0, 3.0, 9.999, 15.0])
-NUMBERS = st.sampled_from([0.0, 0.4, 2.0, 8.5, 30.0])
+COSTS, NUMBERS = st.sampled_from(histories.COSTS), st.sampled_from(histories.NUMBERS)
 
 
 class Side:
@@ -56,8 +37,9 @@ class Lockstep(RuleBasedStateMachine):
 
     url: str
 
-    @initialize()
-    def start(self) -> None:
+    @initialize(plans=st.sampled_from(WORLDS))
+    def start(self, plans: Sequence[Plan]) -> None:
+        self.plans = plans
         self.loop = asyncio.new_event_loop()
         self.sides = [Side(local_gate()), Side(redis_gate(self.url, f"model-{token_hex(6)}"))]
         self.asks: list[Ask] = []
@@ -75,13 +57,14 @@ class Lockstep(RuleBasedStateMachine):
         assert shown(local) == shown(redis), f"model {local}, script {redis}"
         return local
 
-    @rule(seconds=st.sampled_from([0.000_001, 0.01, 0.137, 0.5, 1.0, 2.9, 3.0, 6.0, 40.0]))
+    @rule(seconds=st.sampled_from(PAUSES_S))
     def time_passes(self, seconds: float) -> None:
         for side in self.sides:
             side.timed.tick(seconds)
 
-    @rule(data=st.data(), plan=st.sampled_from(PLANS))
-    def asks_for_admission(self, data: st.DataObject, plan: Plan) -> None:
+    @rule(data=st.data())
+    def asks_for_admission(self, data: st.DataObject) -> None:
+        plan = data.draw(st.sampled_from(self.plans))
         holder = None
         if plan.leases:
             classes = plan.pool.classes if plan.pool else 1

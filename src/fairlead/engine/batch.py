@@ -47,10 +47,11 @@ class Batcher(Generic[Item, Result]):
         self._max_size = max_size
         self._parallel = parallel
         self._name = name
-        self._waiting: list[tuple[Item, asyncio.Future[Result]]] = []
+        self._items: list[Item] = []
+        self._answers: list[asyncio.Future[Result]] = []  # of each item that waits
         self._under_way = 0
         self._senders: set[asyncio.Task[None]] = set()
-        self._sent: list[list[tuple[Item, asyncio.Future[Result]]]] = []
+        self._sent: list[list[asyncio.Future[Result]]] = []
         self._closed = False
 
     async def __call__(self, item: Item) -> Result:
@@ -58,7 +59,8 @@ class Batcher(Generic[Item, Result]):
         if self._closed:
             raise DependencyUnavailable(f"{self._name} is closed", hint="do not use a runtime after its end")
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._waiting.append((item, answer))
+        self._items.append(item)
+        self._answers.append(answer)
         if self._under_way < self._parallel:
             self._under_way += 1
             sender = asyncio.create_task(self._drain(), name=f"fairlead-{self._name}")
@@ -79,9 +81,9 @@ class Batcher(Generic[Item, Result]):
 
     def abandon(self, error: Exception) -> None:
         """Fail all who wait, also those whose items are under way: these go on, with nobody to answer to."""
-        waiting, self._waiting = self._waiting, []
-        for batch in (waiting, *self._sent):
-            _fail(batch, error)
+        waiting, self._items, self._answers = self._answers, [], []
+        for answers in (waiting, *self._sent):
+            _fail(answers, error)
 
     async def drained(self) -> None:
         """Wait until nothing is under way: those taken have their answers, or nobody waits for them."""
@@ -96,50 +98,54 @@ class Batcher(Generic[Item, Result]):
     async def _drain(self) -> None:
         """Send until nobody waits."""
         try:
-            while batch := self._waiting[: self._max_size]:
-                del self._waiting[: len(batch)]
-                self._sent.append(batch)
+            while items := self._items[: self._max_size]:
+                answers = self._answers[: self._max_size]
+                del self._items[: len(items)], self._answers[: len(items)]
+                self._sent.append(answers)
                 try:
-                    await self._deliver(batch)
+                    await self._deliver(items, answers)
                 finally:
-                    self._sent.remove(batch)
+                    self._sent.remove(answers)
         finally:
             self._under_way -= 1
 
-    async def _deliver(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
+    async def _deliver(self, items: Sequence[Item], answers: Sequence[asyncio.Future[Result]]) -> None:
         try:
-            results = await self._send([item for item, _ in batch])
-            if len(results) != len(batch):
-                raise RuntimeError(f"{self._name}: {len(results)} results for {len(batch)} items")
+            results = await self._send(items)
+            if len(results) != len(items):
+                raise RuntimeError(f"{self._name}: {len(results)} results for {len(items)} items")
         except InputInvalid as error:
-            if len(batch) == 1:
-                _fail(batch, error)
+            if len(items) == 1:
+                _fail(answers, error)
                 return
-            middle = len(batch) // 2
-            await self._deliver(batch[:middle])
-            await self._deliver(batch[middle:])
+            middle = len(items) // 2
+            await self._deliver(items[:middle], answers[:middle])
+            await self._deliver(items[middle:], answers[middle:])
         except Exception as error:  # noqa: BLE001 (whatever it is, it is the callers' to handle)
-            _fail(batch, error)
+            _fail(answers, error)
         except BaseException:  # the loop is ending: nobody may be left waiting
-            for _, answer in batch:
+            for answer in answers:
                 answer.cancel()
             raise
         else:
-            self._hand_out(batch, results)
+            self._hand_out(items, answers, results)
 
     def _hand_out(
-        self, batch: list[tuple[Item, asyncio.Future[Result]]], results: Sequence[Result | Exception]
+        self,
+        items: Sequence[Item],
+        answers: Sequence[asyncio.Future[Result]],
+        results: Sequence[Result | Exception],
     ) -> None:
-        for (item, answer), result in zip(batch, results, strict=True):
+        for item, answer, result in zip(items, answers, results, strict=True):
             if isinstance(result, Exception):
-                _fail([(item, answer)], result)
+                _fail((answer,), result)
             elif not answer.done():  # its caller may have been cancelled
                 answer.set_result(result)
             elif self._unclaimed is not None:
                 self._unclaimed(item, result)
 
 
-def _fail(batch: Sequence[tuple[object, asyncio.Future[Result]]], error: Exception) -> None:
-    for _, answer in batch:
+def _fail(answers: Sequence[asyncio.Future[Result]], error: Exception) -> None:
+    for answer in answers:
         if not answer.done():
             answer.set_exception(error)

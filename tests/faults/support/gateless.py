@@ -118,11 +118,11 @@ def careless_link(put: Callable[[Any, str, Any], None]) -> None:
         return told
 
     async def admit(gate: RedisGate, asked: Ask) -> Answer:
-        answer: Answer = await ask(gate, gate._codec.admit(asked))
+        answer: Answer = await ask(gate, asked)
         return answer
 
     async def finish(gate: RedisGate, ended: Finish) -> Finished:
-        finished: Finished = await ask(gate, gate._codec.finish(ended))
+        finished: Finished = await ask(gate, ended)
         return finished
 
     async def stays_open(_connection: object, **_how: object) -> None:

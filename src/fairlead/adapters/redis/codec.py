@@ -1,11 +1,13 @@
 """How asks and answers look on the wire to ``lua/gate.lua``: packed numbers, little-endian doubles.
 
 All numbers are whole micro-units and microseconds below 2^53, so a double holds them exactly. What a plan
-says is packed once and travels as the same bytes with each ask (R28); the script parses it once per batch.
+says is packed once and travels with each batch (R28). It is the same bytes for all tenants with the same
+limits, so a batch says it once; whose limits they are, and of which version, stands in its names.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import NamedTuple
@@ -23,20 +25,22 @@ from fairlead.engine.ports.gate import (
     RefusedBy,
     Renewal,
 )
+from fairlead.errors import InputInvalid
 from fairlead.policy.gate.breaker import Health
 from fairlead.policy.gate.key import KeyKind, Keyspace, Part, digest
 from fairlead.policy.gate.limit import MICRO, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.gate.pool import Holder
 
 _NO_BOOKING = b"0" * 16
+_HINT = "give names that are text, and numbers from 0 to the largest that a limit may have"
 _MOST_PLANS = 100_000
 
 _HEAD = Struct("<dddddd")
 _PLAN = Struct("<BB")
 _BREAKER = Struct("<dddddd")
 _NUMBER = Struct("<d")
-_POOL = Struct("<ddddddBB")
-_BUCKET = Struct("<ddd")
+_POOL = Struct("<dddddBB")
+_BUCKET = Struct("<dd")
 _FINISH = Struct("<BBBB")
 _OBSERVED = Struct("<BBdddddd")
 _RENEW = Struct("<BdB")
@@ -53,14 +57,23 @@ _LEFT, _CAPACITY, _RATE, _REFUSED = 1, 2, 4, 8
 
 
 class Item(NamedTuple):
-    """One item of a batch, ready to be sent. *undo*: the ask that it is, should nobody read its answer."""
+    """One item of a batch, ready to be sent."""
 
     keys: tuple[bytes, ...]
     plan: bytes
     names: bytes
     ask: bytes
     holder: bytes
-    undo: Ask | None = None
+
+
+class Cancel(NamedTuple):
+    """Undo *ask*."""
+
+    ask: Ask
+
+
+Request = Ask | Finish | Renewal | Cancel
+"""What one item of a batch says."""
 
 
 class _Packed:
@@ -83,7 +96,7 @@ class _Packed:
     def __init__(self, plan: Plan, keys: Keyspace) -> None:
         count = len(plan.buckets)
         self.keys = tuple(_keys(plan, keys))
-        self.names = "".join(_names(plan)).encode()
+        self.names = "".join(_names(plan)).encode() + b"".join(map(_NUMBER.pack, _versions(plan)))
         self.blob = _plan(plan)
         self.ends = plan.breaker is not None or plan.leases
         self.admit = Struct(f"{_ADMIT_HEAD}{count}d16s")
@@ -120,6 +133,28 @@ class Codec:
             packed = self._packed[plan] = _Packed(plan, self._keyspace)
         return packed
 
+    def pack(self, request: Request) -> Item:
+        """The item that says *request*. InputInvalid for what cannot be written."""
+        try:
+            if isinstance(request, Ask):
+                return self.admit(request)
+            if isinstance(request, Finish):
+                return self.finish(request)
+            if isinstance(request, Cancel):
+                return self.cancel(request.ask)
+            return self.renew(request)
+        except (UnicodeError, struct.error) as error:
+            raise InputInvalid(f"the gate cannot be asked this: {error}", hint=_HINT) from error
+
+    def read(self, request: Request, told: bytes) -> Answer | Finished | Lease:
+        """What the script said to *request*."""
+        if isinstance(request, Ask):
+            return self.answer(request, told)
+        number, opened_us = _DONE.unpack(told)
+        if isinstance(request, Renewal):
+            return Lease(number)
+        return Finished(bool(number), opened_us / MICRO if opened_us else None)
+
     def admit(self, ask: Ask) -> Item:
         """The item of one admission."""
         packed = self._of(ask.plan)
@@ -134,7 +169,7 @@ class Codec:
             *costs,
             b"%016x" % ask.booking if ask.booking else _NO_BOOKING,
         )
-        return Item(packed.keys, packed.blob, packed.names, blob, packed.holder(ask.holder), ask)
+        return Item(packed.keys, packed.blob, packed.names, blob, packed.holder(ask.holder))
 
     def answer(self, ask: Ask, told: bytes) -> Answer:
         """What the script said to *ask*."""
@@ -150,14 +185,16 @@ class Codec:
             return Queued(RefusedBy(by), wait_s)
         return GateRefusal(RefusedBy(by), None if wait_us < 0 else wait_s, which - 1 if which else None)
 
-    def finish(self, finish: Finish) -> Item | None:
-        """The item of one end; None where there is nothing to tell."""
+    def tells(self, finish: Finish) -> bool:
+        """Whether there is anything to say to the script."""
+        return bool(finish.actual or finish.observed) or self._of(finish.admitted.plan).ends
+
+    def finish(self, finish: Finish) -> Item:
+        """The item of one end."""
         admitted = finish.admitted
         packed = self._of(admitted.plan)
         holder = packed.holder(admitted.holder)
         if not finish.actual and not finish.observed:
-            if not packed.ends:
-                return None
             blob = _PLAIN_ENDS[admitted.probe][finish.health]
             return Item(packed.keys, packed.blob, packed.names, blob, holder)
         told = sorted({*finish.actual, *finish.observed})
@@ -165,15 +202,6 @@ class Codec:
         for index in told:
             blob += _observed(finish, index)
         return Item(packed.keys, packed.blob, packed.names, blob, holder)
-
-    def read(self, item: Item, told: bytes) -> Answer | Finished | Lease:
-        """What the script said to *item*."""
-        if item.undo is not None:
-            return self.answer(item.undo, told)
-        number, opened_us = _DONE.unpack(told)
-        if item.ask[0] == RENEW:
-            return Lease(number)
-        return Finished(bool(number), opened_us / MICRO if opened_us else None)
 
     def cancel(self, ask: Ask) -> Item:
         """The item that undoes *ask*."""
@@ -195,12 +223,16 @@ def arguments(items: Iterable[Item], keys: list[bytes], args: list[bytes]) -> No
     """Put *items* behind what *keys* and *args* have; what is as in the item before is not said again."""
     plan, names = b"", b""
     for item in items:
-        if item.names is not names:
-            plan, names = item.plan, item.names
-            keys += item.keys
-            args += (plan, names, item.ask, item.holder)
-        else:
+        if item.names is names:
             args += (b"", b"", item.ask, item.holder)
+            continue
+        names = item.names
+        keys += item.keys
+        if item.plan == plan:
+            args += (b"", names, item.ask, item.holder)
+        else:
+            plan = item.plan
+            args += (plan, names, item.ask, item.holder)
 
 
 def head(
@@ -248,6 +280,15 @@ def _names(plan: Plan) -> Iterator[str]:
         yield Keyspace.field("b", bucket.key)
 
 
+def _versions(plan: Plan) -> Iterator[int]:
+    """Of each of those fields the version of its limit; 0 where it has none."""
+    yield from [0] * ((plan.breaker is not None) + (plan.quota is not None))
+    if plan.pool:
+        yield plan.pool.version
+    for bucket in plan.buckets:
+        yield bucket.version
+
+
 def _plan(plan: Plan) -> bytes:
     flags = (plan.breaker is not None) + 2 * (plan.quota is not None) + 4 * (plan.pool is not None)
     blob = _PLAN.pack(flags, len(plan.buckets))
@@ -261,13 +302,13 @@ def _plan(plan: Plan) -> bytes:
     if plan.pool:
         blob += _pool(plan.pool)
     for bucket in plan.buckets:
-        blob += _BUCKET.pack(bucket.capacity_micro, bucket.rate_micro, bucket.version)
+        blob += _BUCKET.pack(bucket.capacity_micro, bucket.rate_micro)
     return blob
 
 
 def _pool(pool: PoolLimit) -> bytes:
     blob = _POOL.pack(
-        pool.capacity, pool.version,
+        pool.capacity,
         round(pool.lease_s * MICRO), round(pool.claim_s * MICRO), round(pool.promote_s * MICRO),
         pool.max_waiters, pool.classes, bool(pool.minimum) + 2 * pool.fenced,
     )  # fmt: skip

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from fairlead.adapters.redis.cluster import Cluster
-from fairlead.adapters.redis.codec import Codec, Item
+from fairlead.adapters.redis.codec import Cancel, Codec, Item, Request
 from fairlead.adapters.redis.listener import Listener
 from fairlead.adapters.redis.node import PARALLEL, Call, Node, Terms, never
 from fairlead.clock import Clock
@@ -70,7 +70,7 @@ class RedisGate:
         self.terms = Terms(self._keys.prefix.encode(), lease_s, events, spends, pinned_us)
         self._seed = self._node(url, self._keys.marker.encode(), seed=True)
         self._cluster: Cluster | None = None
-        self._batch: Batcher[Item, Any] = Batcher(
+        self._batch: Batcher[Request, Any] = Batcher(
             self._send, max_size=MAX_BATCH, parallel=PARALLEL, name="gate", unclaimed=self._unclaimed
         )
         self._undoing: set[asyncio.Task[Any]] = set()
@@ -82,21 +82,19 @@ class RedisGate:
 
     def admit(self, ask: Ask) -> Coroutine[Any, Any, Answer]:
         """One step, all or nothing."""
-        return self._batch(self._codec.admit(ask))
+        return self._batch(ask)
 
     async def finish(self, finish: Finish) -> Finished:
         """Give back the slot, hand it on, settle the buckets, tell the breaker."""
-        item = self._codec.finish(finish)
-        return _NOTHING_HELD if item is None else await self._batch(item)
+        return await self._batch(finish) if self._codec.tells(finish) else _NOTHING_HELD
 
     async def cancel(self, ask: Ask) -> None:
         """Leave the line, give back a grant or turns that are no longer wanted. Idempotent."""
-        await self._batch(self._codec.cancel(ask))
+        await self._batch(Cancel(ask))
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
         """Keep leases and places; one batch for a whole process."""
-        told = await asyncio.gather(*(self._batch(self._codec.renew(renewal)) for renewal in renewals))
-        return list(told)
+        return list(await asyncio.gather(*map(self._batch, renewals)))
 
     async def listen(self, wake: Wake) -> None:
         """Call *wake* for each grant to this process, until closed."""
@@ -118,25 +116,28 @@ class RedisGate:
 
     # ---- batches -------------------------------------------------------------------------------
 
-    async def _send(self, items: Sequence[Item]) -> Sequence[Any]:
-        """What each item is told, as its own kind of answer."""
+    async def _send(self, requests: Sequence[Request]) -> Sequence[Any]:
+        """What each request is told, as its own kind of answer.
+
+        They are packed here: while the server judges this batch, those of the next one wait as they are.
+        """
         read = self._codec.read
+        items = list(map(self._codec.pack, requests))
         if (cluster := self._cluster or await self._met()) is not None:
-            told_or_not = zip(items, await cluster.judge(items), strict=True)
-            return [told if isinstance(told, Exception) else read(item, told) for item, told in told_or_not]
+            told_or_not = zip(requests, await cluster.judge(items), strict=True)
+            return [told if isinstance(told, Exception) else read(each, told) for each, told in told_or_not]
         order = _by_cell(items)
         if order is not None:
             items = [items[place] for place in order]
         (told,) = await self._seed.judge([Call(self._seed.marker, 0, items)])
         if isinstance(told, Exception):
             raise told
-        answers = [read(item, answer) for item, answer in zip(items, told, strict=True)]
         if order is None:
-            return answers
-        as_asked: list[Any] = [None] * len(items)
-        for place, answer in zip(order, answers, strict=True):
-            as_asked[place] = answer
-        return as_asked
+            return list(map(read, requests, told))
+        answers: list[Any] = [None] * len(items)
+        for place, answer in zip(order, told, strict=True):
+            answers[place] = read(requests[place], answer)
+        return answers
 
     async def _met(self) -> Cluster | None:
         """The cluster that the server belongs to; None: it stands alone."""
@@ -159,18 +160,15 @@ class RedisGate:
         """Fail all who wait for an answer; what comes of their asks is undone when it is known."""
         self._batch.abandon(error)
 
-    def _unclaimed(self, item: Item, answer: Any) -> None:
-        ask = item.undo
-        if ask is None or isinstance(answer, GateRefusal):
+    def _unclaimed(self, request: Request, answer: Any) -> None:
+        if not isinstance(request, Ask) or isinstance(answer, GateRefusal):
             return
         if isinstance(answer, Admitted):
             unused = dict.fromkeys(range(len(answer.spent)), 0.0)
-            undo = self._codec.finish(Finish(answer, actual=unused))
+            undo = self.finish(Finish(answer, actual=unused))
         else:
-            undo = self._codec.cancel(ask)
-        if undo is None:
-            return
-        task = asyncio.ensure_future(self._batch(undo))
+            undo = self._batch(Cancel(request))
+        task: asyncio.Task[Any] = asyncio.create_task(undo)
         self._undoing.add(task)
         task.add_done_callback(self._undone)
 

@@ -26,7 +26,7 @@ MOST_EVENTS = 1000
 MOST_FAILURES = 20
 _BUCKET = Struct("<ddddddddd")
 _BREAKER = Struct("<20d")
-_POOL = Struct("<dddddd")
+_POOL = Struct("<dddddd23s")
 
 
 class RedisViewer:

@@ -1,8 +1,8 @@
 -- gate: judge a batch of admissions, ends, cancellations and renewals, one after the other.
 -- Takes   KEYS     the marker, then per cell that is turned to: the cell, and where its plan has them the leases
 --                  of quota and pool
---         ARGV     head, prefix, then per item four: plan, names, ask (packed, see codec.py), holder; plan and
---                  names are empty where they are those of the item before
+--         ARGV     head, prefix, then per item four: plan, names, ask (packed, see codec.py), holder; plan is
+--                  empty where it is that of the item before, and names where they are
 -- Gives   the server's time, then one packed answer per item, in order
 -- Writes  what the items change; leases, lines, turns and events under keys beside the cell
 -- Needs   all keys that begin as a cell does under its hash tag; the limits travel in the plans (R28)
@@ -40,8 +40,8 @@ local plans = {}
 local function pool_limit(blob, at)
     local limit = {}
     local kept
-    limit.capacity, limit.version, limit.lease_us, limit.claim_us, limit.promote_us, limit.max_waiters,
-        limit.classes, kept, at = struct.unpack('<ddddddBB', blob, at)
+    limit.capacity, limit.lease_us, limit.claim_us, limit.promote_us, limit.max_waiters,
+        limit.classes, kept, at = struct.unpack('<dddddBB', blob, at)
     limit.fenced = kept >= 2
     if kept % 2 == 1 then
         limit.minimum = {}
@@ -81,7 +81,7 @@ local function plan_of(blob)
     plan.last = place + count
     for i = 1, count do
         local limit = {}
-        limit.capacity, limit.rate, limit.version, at = struct.unpack('<ddd', blob, at)
+        limit.capacity, limit.rate, at = struct.unpack('<dd', blob, at)
         plan[i] = limit
     end
     plans[blob] = plan
@@ -107,7 +107,8 @@ end
 -- Nothing is sent: what is held in pool and quota goes back.
 local function refuse(plan, holder, verdict, by, wait_us, which)
     if holder ~= '' then
-        rare().leave(plan.pool and pool_at(plan), plan.quota and quota_at(plan), holder)
+        local pool, quota = slots_at(plan)
+        rare().leave(pool, quota, holder)
     end
     return struct.pack('<BBBBdd', verdict, by, which or 0, 0, wait_us, 0)
 end
@@ -170,10 +171,10 @@ local function admit(blob, ask, holder)
 
     local fence = 0
     if plan.pool or plan.quota then
-        local quota = plan.quota and quota_at(plan)
+        local pool, quota = slots_at(plan)
         local taken, wait_us
-        if plan.pool then
-            taken, wait_us, fence = take(pool_at(plan), quota, plan.pool, holder, now - age_us, line_us)
+        if pool then
+            taken, wait_us, fence = take(pool, quota, plan.pool, holder, now - age_us, line_us)
         else
             taken, wait_us, fence = take_quota(quota, holder)
         end
@@ -230,7 +231,8 @@ local function finish(blob, ask, holder)
     end
     local kept = true
     if plan.pool or plan.quota then
-        kept = give_back(plan.pool and pool_at(plan), plan.quota and quota_at(plan), holder)
+        local pool, quota = slots_at(plan)
+        kept = give_back(pool, quota, holder)
     end
     return struct.pack('<Bd', kept and 1 or 0, opened_us)
 end
@@ -246,15 +248,16 @@ local function cancel(blob, ask, holder)
     if rare().booked_ahead(buckets, costs, (struct.unpack('<c16', ask, at))) then
         rare().all_unbooked(buckets, costs)
     end
-    rare().leave(plan.pool and pool_at(plan), plan.quota and quota_at(plan), holder)
+    local pool, quota = slots_at(plan)
+    rare().leave(pool, quota, holder)
     return struct.pack('<Bd', 1, 0)
 end
 
 local function keep(blob, ask, holder)
     local plan = plan_of(blob)
     local line_us, held = struct.unpack('<dB', ask, 2)
-    local quota = plan.quota and quota_at(plan)
-    return struct.pack('<Bd', rare().renew(pool_at(plan), quota, holder, line_us, held), 0)
+    local pool, quota = slots_at(plan)
+    return struct.pack('<Bd', rare().renew(pool, quota, holder, line_us, held), 0)
 end
 
 return { admit, finish, cancel, keep }

@@ -8,10 +8,10 @@ local function bucket_pack(bucket)
         bucket.capacity, bucket.rate, bucket.version)
 end
 
-local function bucket_read(kept, limit, full)
+local function bucket_read(kept, limit, version_given, full)
     if not kept then
         return { pack = bucket_pack, level = full and limit.capacity or 0, rest = 0, at = marker.birth, blocked = 0,
-            sent = 0, booked = 0, capacity = limit.capacity, rate = limit.rate, version = limit.version,
+            sent = 0, booked = 0, capacity = limit.capacity, rate = limit.rate, version = version_given,
             dirty = true, met = false, name = false }
     end
     local level, rest, at, blocked, sent, booked, capacity, rate, version = struct.unpack(BUCKET, kept)
@@ -51,9 +51,10 @@ local function bucket_at(plan, index, full)
         refill(bucket)
     end
     -- A newer limit keeps what was spent: less capacity takes from the level, more adds nothing to it.
-    if limit.version > bucket.version then
+    local version = version_of(plan.first_bucket + index, plan.last)
+    if version > bucket.version then
         bucket.level = bucket.level + math.min(0, limit.capacity - bucket.capacity)
-        bucket.capacity, bucket.rate, bucket.version = limit.capacity, limit.rate, limit.version
+        bucket.capacity, bucket.rate, bucket.version = limit.capacity, limit.rate, version
         bucket.dirty = true
     end
     return bucket

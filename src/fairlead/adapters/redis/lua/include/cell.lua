@@ -1,7 +1,8 @@
 -- cell: all numbers of a domain in one hash: its buckets, breakers, pools and quotas, a field each.
 --
 -- A run turns to one cell after the other. What an item names is given as names of 23 characters in a row, in
--- the order of its plan: breaker, quota, pool, buckets; a place is a number in that order. A place is read when
+-- the order of its plan: breaker, quota, pool, buckets; a place is a number in that order. Behind the last name
+-- stand the versions of their limits (R28), a number for each place. A place is read when
 -- it is first needed, changed as often as items in a row ask for it, and written when the run turns away.
 
 --- @include forms
@@ -12,10 +13,15 @@ local CELL_MS = 32 * 86400000
 local cell_key, cell_at, names = '', 0, ''
 local kept, read = nil, 0
 local first_changed, last_changed = 99, 0
+local shapes = {}
 local states = false  -- by name, once the whole judgement has met the cell
 
 local function name_at(place)
     return sub(names, NAME * place - NAME + 1, NAME * place)
+end
+
+local function version_of(place, last)
+    return (parse('<d', names, NAME * last + 8 * place - 7))
 end
 
 -- What is kept of each place up to `last`: false where there is nothing.
@@ -23,8 +29,13 @@ local function need(last)
     if read >= last then
         return kept
     end
+    local shape = shapes[last - read]
+    if not shape then
+        shape = string.rep('c23', last - read)
+        shapes[last - read] = shape
+    end
     -- parse gives a number behind the names: a field that there is not, cheaper than a table to leave it out.
-    local found = call('HMGET', cell_key, parse(string.rep('c23', last - read), names, NAME * read + 1))
+    local found = call('HMGET', cell_key, parse(shape, names, NAME * read + 1))
     if read == 0 then
         kept = found
     else
@@ -92,7 +103,7 @@ local function state_at(place, last, make, limit, more)
     local name = name_at(place)
     local state = states[name]
     if not state then
-        state = make(need(last)[place], limit, more)
+        state = make(need(last)[place], limit, version_of(place, last), more)
         state.name = name
         states[name] = state
     end

@@ -6,9 +6,10 @@ local HEALTHY, UNHEALTHY = 1, 2
 local TICK_US, TICKS = 5000000, 6
 local TOUCH_US, LONG_US = 600000000, 1800000000
 local HOUR_MS = 3600000
-local BUCKET, POOL, QUOTA = '<ddddddddd', '<dddddd', '<dd'
+local BUCKET, POOL, QUOTA = '<ddddddddd', '<ddddddc23', '<ddc23'
+local ALONE = string.rep('-', 23)  -- in place of a partner, see pool.lua
 local BREAKER = '<dddddddddddddddddddd'  -- eight numbers, then good and bad of each tick
 
 -- Names of this chunk's own: looked up once a run, not with every use.
 local call, pack, parse = redis.call, struct.pack, struct.unpack
-local sub, byte, floor, max = string.sub, string.byte, math.floor, math.max
+local sub, byte, floor, max, min = string.sub, string.byte, math.floor, math.max, math.min

@@ -79,9 +79,72 @@ local function make_line(found)
         return kept
     end
 
+    -- ---- partners -----------------------------------------------------------------------------------
+
+    -- The key of the leases of a pool or a quota, by its name.
+    local function leases_of(name)
+        local kind, digest = string.sub(name, 1, 1), string.sub(name, 2)
+        return string.sub(cell_key, 1, -2) .. kind .. ':' .. digest .. (kind == 'p' and ':l' or '')
+    end
+
+    -- The other one of what is kept by this name.
+    local function partner_of(state)
+        local name = state.partner
+        local other = states[name]
+        if not other then
+            local kept = redis.call('HGET', cell_key, name)
+            if not kept then
+                return nil
+            end
+            other = (state.is_pool and quota_read or pool_read)(kept, {})
+            other.name = name
+            states[name] = other
+        end
+        return other
+    end
+
+    -- Each has a set of its own from now on; what the pool's holds is in the quota's, too.
+    local function part(pool, quota)
+        quota.within, quota.leases, quota.used = false, leases_of(quota.name), false
+        if redis.call('ZUNIONSTORE', quota.leases, 1, leases_of(pool.name)) > 0 then
+            outlive(quota)
+        end
+        quota.first_end = pool.first_end
+        pool.partner, pool.dirty, quota.partner, quota.dirty = ALONE, true, ALONE, true
+    end
+
+    local function alone(state)
+        if state.partner and state.partner ~= ALONE then
+            local other = partner_of(state)
+            if other and other.partner == state.name then
+                part(state.is_pool and state or other, state.is_pool and other or state)
+            end
+        end
+        if state.partner ~= ALONE then
+            state.partner, state.dirty = ALONE, true
+        end
+    end
+
+    -- Both are new here, or at least one of them is not alone yet.
+    function found.introduce(pool, quota)
+        if pool and quota and not pool.partner and not quota.partner
+            and redis.call('EXISTS', pool.leases, quota.leases) == 0 then
+            pool.partner, quota.partner, quota.within = quota.name, pool.name, pool
+            pool.dirty, quota.dirty = true, true
+            return
+        end
+        if pool then
+            alone(pool)
+        end
+        if quota then
+            alone(quota)
+        end
+    end
+
     local function quota_of(pool, holder)
         local digest = field(holder, 4)
         if digest == '' then
+            introduce(pool)
             return nil
         end
         local name = 'q' .. digest
@@ -91,8 +154,9 @@ local function make_line(found)
             quota.name = name
             states[name] = quota
         end
-        quota.leases = string.sub(cell_key, 1, -2) .. 'q:' .. digest
+        quota.leases = leases_of(name)
         quota.capacity = tonumber(field(holder, 5))
+        introduce(pool, quota)
         return quota
     end
 
@@ -235,7 +299,7 @@ local function make_line(found)
                 return TAKEN, 0, grant(pool, quota, holder, now + limit.lease_us, 'grant')
             end
         end
-        local end_us = found.first_end(hindrance == NO_QUOTA and quota or pool)
+        local end_us = found.first_end(hindrance == NO_QUOTA and not quota.within and quota or pool)
         local in_line = pool.waiting > 0 and pool.in_line or 0
         if in_line >= limit.max_waiters and not (in_line > 0 and redis.call('ZSCORE', pool.alive, holder)) then
             return hindrance == NO_QUOTA and NO_QUOTA or FULL, end_us, 0
@@ -263,7 +327,7 @@ local function make_line(found)
         if holder == '' then
             return
         end
-        if quota then
+        if quota and not quota.within then
             drop(quota, holder)
         end
         if not pool then
@@ -290,7 +354,7 @@ local function make_line(found)
         local until_us = now + pool.limit.lease_us
         if redis.call('ZSCORE', pool.leases, holder) then
             lease(pool, holder, until_us)
-            if quota then
+            if quota and not quota.within then
                 lease(quota, holder, until_us)
             end
             return HELD

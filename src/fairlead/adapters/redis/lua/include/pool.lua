@@ -5,36 +5,41 @@
 -- quota, tenant, job. It is the member of every sorted set here. The sets alone say who holds what; first_end
 -- and waiting only tell when there is no need to look: before first_end no lease ends, and with waiting 0
 -- nobody stands in line.
+--
+-- As long as a pool and a tenant's quota have met nobody but each other they are partners: each has the name of
+-- the other, and the set of the pool, which is that of the quota too, is the only one. Once one of them comes
+-- with another, or without any, each has a set of its own, for good.
 
 local NEVER = 9007199254740991
 local TAKEN, IN_LINE = 0, -1
 local FULL, NO_QUOTA, LEARNING = 3, 2, 5
 
 local function pool_pack(pool)
-    return struct.pack(POOL, pool.version, pool.capacity, pool.fence, pool.first_end, pool.waiting, pool.touched)
+    return struct.pack(POOL, pool.version, pool.capacity, pool.fence, pool.first_end, pool.waiting, pool.touched,
+        pool.partner or ALONE)
 end
 
-local function pool_read(kept, limit)
-    local version, capacity, fence, first_end, waiting, touched = limit.version, limit.capacity, now, 0, 1, 0
+local function pool_read(kept, limit, version_given)
+    local version, capacity, fence, first_end, waiting, touched, partner = version_given, limit.capacity, now, 0, 1, 0
     if kept then
-        version, capacity, fence, first_end, waiting, touched = struct.unpack(POOL, kept)
+        version, capacity, fence, first_end, waiting, touched, partner = struct.unpack(POOL, kept)
     end
     return { pack = pool_pack, version = version, capacity = capacity, fence = fence, first_end = first_end,
         waiting = waiting, touched = touched, dirty = not kept, name = false,
-        leases = false, limit = false, used = false, is_pool = true }
+        leases = false, limit = false, used = false, partner = partner, is_pool = true }
 end
 
 local function quota_pack(quota)
-    return struct.pack(QUOTA, quota.first_end, quota.touched)
+    return struct.pack(QUOTA, quota.first_end, quota.touched, quota.partner or ALONE)
 end
 
 local function quota_read(kept)
-    local first_end, touched = 0, 0
+    local first_end, touched, partner = 0, 0, nil
     if kept then
-        first_end, touched = struct.unpack(QUOTA, kept)
+        first_end, touched, partner = struct.unpack(QUOTA, kept)
     end
     return { pack = quota_pack, first_end = first_end, touched = touched, dirty = false, name = false,
-        leases = false, capacity = 0, used = false }
+        leases = false, capacity = 0, used = false, partner = partner, within = false }
 end
 
 -- Leases that have ended are out, and how many there are is known.
@@ -58,8 +63,9 @@ local function pool_at(plan)
             rare().meet_line(pool)
         end
     end
-    if plan.pool.version > pool.version then
-        pool.version, pool.capacity, pool.dirty = plan.pool.version, plan.pool.capacity, true
+    local version = version_of(plan.pool_place, plan.last)
+    if version > pool.version then
+        pool.version, pool.capacity, pool.dirty = version, plan.pool.capacity, true
     end
     pool.limit = plan.pool
     return pool
@@ -74,11 +80,29 @@ local function quota_at(plan)
     return quota
 end
 
+-- They are about to be judged together; one of them may be nil.
+local function introduce(pool, quota)
+    if pool and quota and pool.partner == quota.name then
+        quota.within = pool
+    elseif pool and pool.partner ~= ALONE or quota and quota.partner ~= ALONE then
+        rare().introduce(pool, quota)
+    end
+end
+
+-- Pool and quota of a plan, nil where it has none.
+local function slots_at(plan)
+    local pool = plan.pool and pool_at(plan)
+    local quota = plan.quota and quota_at(plan)
+    introduce(pool, quota)
+    return pool, quota
+end
+
 -- 0, or the part of the gate that is in the way.
 local function in_the_way(pool, quota, class)
     if quota then
-        settled(quota)
-        if quota.used >= quota.capacity then
+        local set = quota.within or quota
+        settled(set)
+        if set.used >= quota.capacity then
             return NO_QUOTA
         end
     end
@@ -92,6 +116,13 @@ local function in_the_way(pool, quota, class)
     return 0
 end
 
+-- The key outlives every lease in it.
+local function outlive(set)
+    local last = redis.call('ZRANGE', set.leases, -1, -1, 'WITHSCORES')
+    redis.call('PEXPIRE', set.leases, math.ceil((tonumber(last[2]) - now) / 1000) + HOUR_MS)
+    set.touched, set.dirty = now, true
+end
+
 local function lease(set, holder, until_us)
     local added = redis.call('ZADD', set.leases, until_us, holder)
     if set.used then
@@ -100,18 +131,16 @@ local function lease(set, holder, until_us)
     if until_us < set.first_end then
         set.first_end, set.dirty = until_us, true
     end
-    -- The key outlives every lease in it. Where nobody was in it, it is a new one.
+    -- Where nobody was in it, it is a new key.
     if now > set.touched + TOUCH_US or until_us > now + LONG_US or set.used == added then
-        local last = redis.call('ZRANGE', set.leases, -1, -1, 'WITHSCORES')
-        redis.call('PEXPIRE', set.leases, math.ceil((tonumber(last[2]) - now) / 1000) + HOUR_MS)
-        set.touched, set.dirty = now, true
+        outlive(set)
     end
     return added
 end
 
 local function grant(pool, quota, holder, until_us, kind)
     local added = lease(pool, holder, until_us)
-    if quota then
+    if quota and not quota.within then
         lease(quota, holder, until_us)
     end
     -- The time grows by itself, and faster than grants can be made: so the fence need not be kept for each of
@@ -162,7 +191,7 @@ end
 
 -- The call is over. False: its lease had ended before.
 local function give_back(pool, quota, holder)
-    local had = quota and drop(quota, holder)
+    local had = quota and not quota.within and drop(quota, holder)
     if not pool then
         return had
     end

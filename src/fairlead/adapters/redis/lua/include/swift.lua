@@ -5,6 +5,35 @@
 
 local fences = 0  -- given in this run: the time stands still meanwhile
 
+-- What a plan says, of the last one that was met: neighbours mostly have the same.
+local plan_met
+local breaker, quota, pool  -- their places; those that it has not: nil
+local pool_key              -- of the slots of its pool, counted from the cell
+local first, count          -- the place before its buckets, and how many they are
+local tenants_most          -- slots of its tenant, of all pools
+local until_us, until_text  -- the end of a lease that is given now
+local strange               -- it wants what only the whole judgement knows
+
+local function meet(blob)
+    local flags, at
+    flags, count, at = parse('<BB', blob)
+    first, plan_met, breaker, quota, pool, strange = 0, blob, nil, nil, nil, false
+    until_us = now + lease_us
+    if flags % 2 == 1 then
+        breaker, first, at = 1, 1, at + 48
+    end
+    if flags % 4 >= 2 then
+        tenants_most, at = parse('<d', blob, at)
+        quota, first = first + 1, first + 1
+    end
+    if flags >= 4 then
+        local pool_lease_us, minimum_or_fenced = parse('<dxxxxxxxxxxxxxxxxxxxxxxxxxB', blob, at + 8)
+        pool, first, pool_key, until_us = first + 1, first + 1, quota and 2 or 1, now + pool_lease_us
+        strange = minimum_or_fenced > 0 or pool_lease_us > LONG_US
+    end
+    until_text = string.format('%.0f', until_us)
+end
+
 -- Level and rest of a bucket after elapsed_us, in whole numbers: no product here passes 2^53 while it is not full.
 local function filled(level, rest, elapsed_us, ceiling, rate)
     local missing = ceiling - level
@@ -25,7 +54,7 @@ end
 
 -- How many are in a set of leases that has room, and whether what is kept of it must be told of a first lease;
 -- nothing where somebody may have to be taken out of it. In an empty one no lease has ended.
-local function used_of(first_end, touched, until_us, key, capacity)
+local function used_of(first_end, touched, key, capacity)
     local used = call('ZCARD', key)
     if used >= capacity then
         return
@@ -37,8 +66,8 @@ local function used_of(first_end, touched, until_us, key, capacity)
 end
 
 -- A set that nobody was in is a new key.
-local function hold(key, until_us, holder, used)
-    call('ZADD', key, until_us, holder)
+local function hold(key, holder, used)
+    call('ZADD', key, until_text, holder)
     if used == 0 then
         call('PEXPIRE', key, math.ceil((until_us - now) / 1000) + HOUR_MS)
     end
@@ -47,7 +76,8 @@ end
 local fresh = {}
 
 -- Each bucket has its cost: what is kept of it afterwards is in `fresh`.
-local function spend(blob, at, ask, first, count)
+local function spend(ask)
+    local last = first + count
     for i = 1, count do
         local packed = kept[first + i]
         if not packed then
@@ -55,7 +85,7 @@ local function spend(blob, at, ask, first, count)
         end
         local level, rest, since, blocked, sent, booked, capacity, rate, version = parse(BUCKET, packed)
         if booked > 0 or blocked > now or since > now or since < marker.birth
-            or parse('<d', blob, at + 16) > version then
+            or version_of(first + i, last) > version then
             return false
         end
         level, rest = filled(level, rest, now - (since > blocked and since or blocked), capacity, rate)
@@ -64,47 +94,53 @@ local function spend(blob, at, ask, first, count)
             return false
         end
         fresh[i] = pack(BUCKET, level - cost, rest, now, blocked, sent + cost, 0, capacity, rate, version)
-        at = at + 24
     end
     return true
 end
 
--- A lease in the sets that a plan has (places in it; none: nil): gives the fence, or nothing.
-local function take_slots(holder, until_us, quota, tenants_most, pool, pool_version)
-    local quota_leases, pool_leases = KEYS[cell_at + 1], KEYS[cell_at + (quota and 2 or 1)]
-    local fence, used, tenants_used, anew, tenants_anew = 0, nil, nil, nil, nil
-    local version, most, first_end, waiting, touched
+-- A lease in the sets that the plan has: gives the fence, or nothing.
+local function take_slots(holder)
+    local fence, used, anew, own, tenants_used, tenants_anew = 0, nil, nil, quota, nil, nil
+    local version, most, first_end, waiting, touched, partner
     if pool then
         if not kept[pool] then
             return
         end
-        version, most, fence, first_end, waiting, touched = parse(POOL, kept[pool])
-        if waiting > 0 or pool_version > version then
+        version, most, fence, first_end, waiting, touched, partner = parse(POOL, kept[pool])
+        if quota and partner == name_at(quota) then  -- one set for both
+            own = nil
+        elseif partner ~= ALONE then
             return
         end
-        used, anew = used_of(first_end, touched, until_us, pool_leases, most)
+        if waiting > 0 or version_of(pool, first + count) > version then
+            return
+        end
+        used, anew = used_of(first_end, touched, KEYS[cell_at + pool_key], quota and not own and min(most, tenants_most) or most)
         if not used then
             return
         end
     end
-    if quota then
-        if not kept[quota] then
+    if own then
+        if not kept[own] then
             return
         end
-        first_end, touched = parse(QUOTA, kept[quota])
-        tenants_used, tenants_anew = used_of(first_end, touched, until_us, quota_leases, tenants_most)
+        first_end, touched, partner = parse(QUOTA, kept[own])
+        if partner ~= ALONE then
+            return
+        end
+        tenants_used, tenants_anew = used_of(first_end, touched, KEYS[cell_at + 1], tenants_most)
         if not tenants_used then
             return
         end
-        hold(quota_leases, until_us, holder, tenants_used)
+        hold(KEYS[cell_at + 1], holder, tenants_used)
         if tenants_anew then
-            change(quota, pack(QUOTA, until_us, now))
+            change(own, pack(QUOTA, until_us, now, ALONE))
         end
     end
     if pool then
-        hold(pool_leases, until_us, holder, used)
+        hold(KEYS[cell_at + pool_key], holder, used)
         if anew then
-            change(pool, pack(POOL, version, most, fence, until_us, 0, now))
+            change(pool, pack(POOL, version, most, fence, until_us, 0, now, partner))
         end
         fence = max(fence + 1, now) + fences
         fences = fences + 1
@@ -113,34 +149,23 @@ local function take_slots(holder, until_us, quota, tenants_most, pool, pool_vers
 end
 
 local function swift_admit(blob, ask, holder)
-    local flags, count, at = parse('<BB', blob)
-    local first, until_us, quota, tenants_most, pool, pool_version = 0, now + lease_us, nil, nil, nil, nil
-    if flags % 2 == 1 then
-        first, at = 1, at + 48
+    if blob ~= plan_met then
+        meet(blob)
     end
-    if flags % 4 >= 2 then
-        tenants_most, at = parse('<d', blob, at)
-        quota, first = first + 1, first + 1
-    end
-    if flags >= 4 then
-        local minimum_or_fenced, pool_lease_us
-        pool_version, pool_lease_us, minimum_or_fenced = parse('<ddxxxxxxxxxxxxxxxxxxxxxxxxxB', blob, at + 8)
-        pool, first, at, until_us = first + 1, first + 1, at + 50, now + pool_lease_us
-        if minimum_or_fenced > 0 or pool_lease_us > LONG_US then
-            return
-        end
+    if strange then
+        return
     end
     need(first + count)
-    if flags % 2 == 1 and kept[1] then
+    if breaker and kept[1] then
         local mode, _, _, _, closed_at = parse('<ddddd', kept[1])
         if mode ~= CLOSED or closed_at > 0 then
             return
         end
     end
-    if not spend(blob, at, ask, first, count) then
+    if not spend(ask) then
         return
     end
-    local fence = take_slots(holder, until_us, quota, tenants_most, pool, pool_version)
+    local fence = take_slots(holder)
     if not fence then
         return
     end
@@ -153,6 +178,8 @@ local function swift_admit(blob, ask, holder)
 end
 
 local GOOD_END = pack('<Bd', 1, 0)
+
+local NOTHING = string.rep('\0', 39)
 
 local NO_BAD = string.rep('\0', 8 * TICKS)
 
@@ -196,31 +223,38 @@ local function swift_finish(blob, ask, holder)
     if probe > 0 or health ~= HEALTHY or told > 0 then
         return
     end
-    local flags = byte(blob)
-    local has_breaker, quota, pool = flags % 2, flags % 4 >= 2, flags >= 4
-    local last = has_breaker + (quota and 1 or 0) + (pool and 1 or 0)
-    need(last)
+    if blob ~= plan_met then
+        meet(blob)
+    end
+    need(first)
     local good
-    if has_breaker == 1 then
+    if breaker then
         good = kept[1] and counted(blob, kept[1])
         if not good then
             return
         end
     end
-    local packed = kept[last]
+    local packed = kept[first]
     if pool then
         if not packed then
             return
         end
-        local _, _, _, first_end, waiting = parse(POOL, packed)
-        if waiting > 0 or first_end <= now or call('ZREM', KEYS[cell_at + (quota and 2 or 1)], holder) == 0 then
+        local _, _, _, first_end, waiting, _, partner = parse(POOL, packed)
+        local own = quota and partner ~= name_at(quota)
+        if waiting > 0 or first_end <= now or partner ~= ALONE and (own or not quota) then
             return
         end
-        if quota then
+        if call('ZREM', KEYS[cell_at + pool_key], holder) == 0 then
+            return
+        end
+        if own then
             call('ZREM', KEYS[cell_at + 1], holder)
         end
-    elseif quota and (not packed or parse(QUOTA, packed) <= now or call('ZREM', KEYS[cell_at + 1], holder) == 0) then
-        return
+    elseif quota then
+        local first_end, _, partner = parse(QUOTA, packed or NOTHING)
+        if first_end <= now or partner ~= ALONE or call('ZREM', KEYS[cell_at + 1], holder) == 0 then
+            return
+        end
     end
     if good then
         change(1, good)

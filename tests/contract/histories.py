@@ -1,0 +1,231 @@
+"""Random histories of a gate: what two gates answer to the same one, and the shortest on which they differ.
+
+A history is data, so it can be cut down and told. Against the machine of hypothesis (test_gate_model.py) it
+has long stretches of the plain, in which rare states come up by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+from secrets import token_hex
+from typing import NamedTuple
+
+from fairlead.adapters.redis.gate import RedisGate
+from fairlead.engine.ports.gate import Admitted, Ask, Finish, Observation, Renewal
+from fairlead.policy.gate.breaker import Health
+from fairlead.policy.gate.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
+from fairlead.policy.gate.pool import Holder
+from tests.contract.gates import Timed, local_gate, redis_gate
+
+DOMAIN = Domain(("tenant", "a"))
+FAST = BucketLimit("fast", 10, 7.3)
+SLOW = BucketLimit("slow", 100, 1 / 3)
+POOL = PoolLimit("pool", 2, lease_s=3, claim_s=1, promote_s=5, max_waiters=4)
+CLASSES = PoolLimit(
+    "classes", 3, lease_s=3, claim_s=1, promote_s=5, max_waiters=6, classes=3, minimum={1: 1, 3: 1}
+)
+WIDE = replace(POOL, key="wide", capacity=5)
+QUOTA, OTHER = QuotaLimit("t", 2), QuotaLimit("u", 1)
+RULE = BreakerRule("host", failures=3, least=6, open_s=2, open_max_s=9, ramp_s=3)
+PLANS = (
+    Plan(DOMAIN, buckets=(FAST,)),
+    Plan(DOMAIN, buckets=(FAST, SLOW)),
+    Plan(DOMAIN, pool=POOL),
+    Plan(DOMAIN, pool=CLASSES, quota=QUOTA),
+    Plan(DOMAIN, quota=QUOTA, buckets=(FAST,)),
+    Plan(DOMAIN, breaker=RULE),
+    Plan(DOMAIN, breaker=RULE, quota=QUOTA, pool=POOL, buckets=(FAST, SLOW)),
+    Plan(DOMAIN, pool=replace(POOL, capacity=1, version=2), buckets=(replace(FAST, capacity=4, version=2),)),
+    Plan(DOMAIN, pool=replace(POOL, capacity=4, version=3), buckets=(replace(FAST, capacity=20, version=3),)),
+)
+PARTNERS = Plan(DOMAIN, quota=QUOTA, pool=WIDE, buckets=(FAST,))
+WORLDS = (
+    PLANS,
+    (PARTNERS,),
+    (PARTNERS, PARTNERS, PARTNERS, Plan(DOMAIN, quota=QUOTA)),
+    (PARTNERS, PARTNERS, PARTNERS, Plan(DOMAIN, pool=WIDE)),
+    (PARTNERS, PARTNERS, PARTNERS, Plan(DOMAIN, quota=OTHER, pool=WIDE)),
+    (PARTNERS, PARTNERS, PARTNERS, Plan(DOMAIN, quota=QUOTA, pool=POOL)),
+    (PARTNERS, Plan(DOMAIN, quota=OTHER, pool=POOL), Plan(DOMAIN, quota=OTHER, pool=CLASSES)),
+)
+"""What one history asks for. A pool and a quota have one set of leases until either meets another."""
+PAUSES_S = (0.000_001, 0.01, 0.137, 0.5, 1.0, 2.9, 3.0, 6.0, 40.0)
+COSTS = (0.001, 0.5, 1.0, 3.0, 9.999, 15.0)
+NUMBERS = (0.0, 0.4, 2.0, 8.5, 30.0)
+BUSY = 8
+"""Of so many latest asks one is taken up again."""
+
+
+class Pass(NamedTuple):
+    """Time passes."""
+
+    seconds: float
+
+
+class AskFor(NamedTuple):
+    """The ask of this number is made."""
+
+    number: int
+    ask: Ask
+
+
+class Again(NamedTuple):
+    """It is made once more."""
+
+    number: int
+
+
+class GiveUp(NamedTuple):
+    """It is cancelled."""
+
+    number: int
+
+
+class Renew(NamedTuple):
+    """Its lease or place is renewed."""
+
+    number: int
+    held: bool
+
+
+class End(NamedTuple):
+    """The call that it led to ends."""
+
+    number: int
+    health: Health
+    actual: dict[int, float]
+    observed: dict[int, Observation]
+
+
+Step = Pass | AskFor | Again | GiveUp | Renew | End
+
+
+class Difference(NamedTuple):
+    """The step at which the answers differ, and the answers."""
+
+    step: int
+    first: object
+    second: object
+
+
+def history(random: Random, steps: int) -> list[Step]:
+    """*steps* steps in one of the worlds."""
+    plans = random.choice(WORLDS)
+    made: list[Step] = []
+    asked: list[AskFor] = []
+    for _ in range(steps):
+        kind = random.random()
+        if kind < 0.2:
+            made.append(Pass(random.choice(PAUSES_S)))
+        elif kind < 0.5 or not asked:
+            asked.append(AskFor(len(asked) + 1, _ask(random, random.choice(plans), len(asked) + 1)))
+            made.append(asked[-1])
+        else:
+            made.append(_follow_up(random, kind, random.choice(asked[-BUSY:])))
+    return made
+
+
+def _ask(random: Random, plan: Plan, number: int) -> Ask:
+    classes = plan.pool.classes if plan.pool else 1
+    holder = Holder(number, "p1", "a", "j", random.randint(1, classes), plan.quota) if plan.leases else None
+    return Ask(
+        plan,
+        tuple(random.choice(COSTS) for _ in plan.buckets),
+        holder,
+        since_s=random.choice([0.0, 0.0, 2.0, 7.0]),
+        wait_s=random.choice([0.0, 2.0]),
+        book_s=random.choice([0.0, 3.0, 60.0]),
+        booking=10_000 + number,
+        call_s=2.0,
+    )
+
+
+def _follow_up(random: Random, kind: float, asked: AskFor) -> Step:
+    if kind < 0.62:
+        return Again(asked.number)
+    if kind < 0.7:
+        return GiveUp(asked.number)
+    if kind < 0.82:
+        return Renew(asked.number, random.random() < 0.5)
+    buckets = range(len(asked.ask.plan.buckets))
+    actual = {index: random.choice(COSTS) for index in buckets if random.random() < 0.5}
+    observed = {index: _observation(random) for index in buckets if random.random() < 0.4}
+    return End(asked.number, random.choice(list(Health)), actual, observed)
+
+
+def _observation(random: Random) -> Observation:
+    left, capacity, per_s, wait_s = (
+        random.choice((None, *some)) for some in (NUMBERS, (5.0, 40.0), (0.1, 50.0), NUMBERS)
+    )
+    return Observation(left, capacity, per_s, wait_s)
+
+
+class Side:
+    """One gate, and the calls that it admitted."""
+
+    def __init__(self, timed: Timed) -> None:
+        self._timed = timed
+        self._asks: dict[int, Ask] = {}
+        self._admitted: dict[int, Admitted] = {}
+
+    async def take(self, step: Step) -> object:
+        """What the gate says to *step*; None: nothing, or nothing that counts."""
+        if isinstance(step, Pass):
+            return self._timed.tick(step.seconds)
+        if isinstance(step, AskFor):
+            self._asks[step.number] = step.ask
+        ask = self._asks.get(step.number)
+        if ask is None:
+            return None
+        if isinstance(step, AskFor | Again):
+            answer = await self._timed.admit(ask)
+            if isinstance(answer, Admitted):
+                self._admitted[step.number] = answer
+                return answer._replace(fence=0)  # two counters begin at two numbers
+            return answer
+        if isinstance(step, GiveUp):
+            return await self._timed.gate.cancel(ask)
+        if isinstance(step, Renew):
+            if ask.plan.pool is None or ask.holder is None:
+                return None
+            return await self._timed.gate.renew(
+                [Renewal(DOMAIN, ask.plan.pool, ask.holder, wait_s=2.0, held=step.held)]
+            )
+        admitted = self._admitted.pop(step.number, None)
+        if admitted is None:
+            return None
+        return await self._timed.gate.finish(Finish(admitted, step.health, step.actual, step.observed))
+
+
+async def difference(url: str, steps: Sequence[Step]) -> Difference | None:
+    """Where the script on the server at *url* and the model in memory first differ."""
+    scripted = redis_gate(url, f"history-{token_hex(6)}")
+    model, script = Side(local_gate()), Side(scripted)
+    try:
+        for number, step in enumerate(steps):
+            first, second = await model.take(step), await script.take(step)
+            if first != second:
+                return Difference(number, first, second)
+    finally:
+        assert isinstance(scripted.gate, RedisGate)
+        await scripted.gate.close()
+    return None
+
+
+async def shortest(url: str, steps: Sequence[Step]) -> tuple[list[Step], Difference | None]:
+    """*steps* with all left out that the difference does not need (delta debugging), and the difference."""
+    kept = list(steps)
+    size = len(kept) // 2
+    while size:
+        at = 0
+        while at < len(kept):
+            shorter = kept[:at] + kept[at + size :]
+            found = await difference(url, shorter)
+            if found is None:
+                at += size
+            else:
+                kept = shorter[: found.step + 1]
+        size //= 2
+    return kept, await difference(url, kept)
