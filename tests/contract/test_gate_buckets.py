@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from itertools import count
 
@@ -335,3 +336,11 @@ def test_an_impossible_limit_never_starts(value: float) -> None:
         BucketLimit("b", value, 1)
     with pytest.raises(ConfigInvalid, match="hint: give"):
         BucketLimit("b", 1, value)
+
+
+async def test_a_call_without_limits_goes_together_with_others(timed: Timed) -> None:
+    one, other = (plan(BucketLimit("b", 1, 1), domain=Domain(("tenant", name))) for name in "ab")
+    told = await asyncio.gather(*(timed.admit(Ask(each)) for each in (one, Plan(DOMAIN), other)))
+    assert all(isinstance(answer, Admitted) for answer in told)
+    for each in (one, other):
+        assert isinstance(await timed.admit(Ask(each)), GateRefusal)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from fairlead.engine.ports.gate import Ask, Queued
+from fairlead.engine.ports.gate import Admitted, Ask, Finish, Queued
 from fairlead.policy.gate.limit import Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.gate.pool import Holder
 from tests.contract.gates import Timed
@@ -24,3 +24,21 @@ async def test_a_lease_that_ended_is_not_claimed_beyond_the_quota(timed: Timed) 
     timed.tick(6.0)
     await timed.admitted(Ask(beside, holder=second))
     assert isinstance(await timed.admit(Ask(slots, holder=lost, wait_s=2.0)), Queued)
+
+
+async def test_a_crowd_of_one_tenant_at_its_quota_holds_up_nobody_else(timed: Timed) -> None:
+    crowd, other = QuotaLimit("crowd", 1), QuotaLimit("other", 1)
+    pool = PoolLimit("pool", 2, lease_s=300.0)
+
+    def ask(quota: QuotaLimit, since_s: float = 0.0) -> Ask:
+        holder = Holder(next(_ids), "p1", quota=quota)
+        return Ask(Plan(DOMAIN, quota=quota, pool=pool), holder=holder, wait_s=60.0, since_s=since_s)
+
+    await timed.admitted(ask(crowd))
+    held = await timed.admitted(ask(other))
+    for number in range(150):
+        assert isinstance(await timed.admit(ask(crowd, 1000.0 - number)), Queued)
+    late = ask(other)
+    assert isinstance(await timed.admit(late), Queued)
+    await timed.gate.finish(Finish(held))
+    assert isinstance(await timed.admit(late), Admitted)

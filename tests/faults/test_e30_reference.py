@@ -14,14 +14,16 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from fairlead.adapters.redis import node as node_module
+from tests.contract.histories import difference, history
 from tests.contract.test_gate_model import Lockstep
-from tests.faults.support.gateless import altered
+from tests.faults.support.gateless import SCRIPTS, altered
 from tests.faults.support.ground import own_ground, smoke_elsewhere
 from tests.faults.support.report import Figures, sized
 
 pytestmark = pytest.mark.slow
 
 RUNS, STEPS = sized((30, 60), (2_500, 100))
+HISTORIES, HISTORY_STEPS = sized(40, 4_000), 120
 ABLATION_RUNS = 300
 
 
@@ -59,6 +61,34 @@ def test_E30_reference() -> None:
     figures = Figures("E30")
     with own_ground(figures) as valkey:
         _steps(valkey.url, figures, RUNS, STEPS)
+    figures.conclude()
+
+
+async def _histories(url: str, figures: Figures, runs: int) -> None:
+    """Random histories until one differs, or all of *runs* were the same."""
+    found, run = None, 0
+    while run < runs and found is None:
+        run += 1
+        found = await difference(url, history(figures.draw, HISTORY_STEPS))
+    figures.note(n=run * HISTORY_STEPS, runs=run, first="" if found is None else str(found)[:300])
+    figures.zero(mismatches=int(found is not None))
+
+
+async def test_E30_at_random() -> None:
+    figures = Figures("E30")
+    with own_ground(figures) as valkey:
+        await _histories(valkey.url, figures, HISTORIES)
+    figures.conclude()
+
+
+@pytest.mark.parametrize("unsafe", ["partners_not_copied", "partners_for_good"])
+async def test_E30_ablation_partners(unsafe: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenant gets more slots than its quota where a shared set was not taken over."""
+    figures = Figures("E30", ablation=unsafe)
+    made = altered("gate", SCRIPTS[unsafe])
+    monkeypatch.setattr(node_module, "script", lambda _name: made)
+    with own_ground(figures) as valkey:
+        await _histories(valkey.url, figures, ABLATION_RUNS)
     figures.conclude()
 
 

@@ -44,11 +44,15 @@ SCRIPTS: dict[str, tuple[Change, ...]] = {
     "clock_unwatched": (("clock", "if expected_us > 0 and", "if false and"),),
     "no_reaping": (("pool", "elseif set.first_end <= now then", "elseif false then"),),
     "swift_uncounted": (("swift", "local used = call('ZCARD', key)", "local used = 0"),),
+    "partners_not_copied": (
+        ("line", "redis.call('ZUNIONSTORE', quota.leases, 1, leases_of(pool.name))", "0"),
+    ),
+    "partners_for_good": (("line", "        if pool then\n            alone(pool)\n        end\n", ""),),
     "wakes_all": (
         (
             "line",
-            "        local served = false\n",
-            "        local served = false\n"
+            "        local served, passed = false, {}\n",
+            "        local served, passed = false, {}\n"
             "    for _, one in ipairs(redis.call('ZRANGE', pool.alive, 0, -1)) do\n"
             "        redis.call('PUBLISH', PREFIX .. 'g:' .. field(one, 2), field(one, 1))\n"
             "    end\n",

@@ -96,7 +96,8 @@ class _Packed:
     def __init__(self, plan: Plan, keys: Keyspace) -> None:
         count = len(plan.buckets)
         self.keys = tuple(_keys(plan, keys))
-        self.names = "".join(_names(plan)).encode() + b"".join(map(_NUMBER.pack, _versions(plan)))
+        names, versions = "".join(_names(plan)).encode(), map(_NUMBER.pack, _versions(plan))
+        self.names = b"".join((names, *versions, b"."))  # never empty: that stands for those before
         self.blob = _plan(plan)
         self.ends = plan.breaker is not None or plan.leases
         self.admit = Struct(f"{_ADMIT_HEAD}{count}d16s")

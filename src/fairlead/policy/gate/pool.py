@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from fairlead.policy.gate.limit import MICRO, PoolLimit, QuotaLimit
 
-SCANNED = 64
-"""Waiters of a class that are looked at for one whose tenant is below its quota."""
+SCANNED = 1024
+"""Waiters of a class that are looked at for one whose tenant is below its quota: all, by default."""
 
 
 class Holder(NamedTuple):

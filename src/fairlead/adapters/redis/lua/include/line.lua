@@ -1,7 +1,7 @@
 -- line: who waits for a slot, and all that is rare about slots. Made when first needed.
 
 local function make_line(found)
-    local SCANNED = 64
+    local SCANNED, PAGE = 1024, 64
     local GONE, HELD, WAITING = 0, 1, 2
 
     local function field(holder, number)
@@ -192,28 +192,35 @@ local function make_line(found)
         return false
     end
 
-    -- The first of a class that may take a slot: holder, since when it waits, its quota.
-    local function head_of(pool, class)
-        for from = 0, SCANNED - 1 do
-            local waiter = redis.call('ZRANGE', pool.line .. class, from, from, 'WITHSCORES')
-            if not waiter[1] then
-                return nil
+    -- The first of a class that may take a slot: holder, since when it waits, its quota. `passed` says how many
+    -- are before it whose tenants are at their quotas: while slots are given they stay so, and nobody of them is
+    -- looked at again.
+    local function head_of(pool, class, passed)
+        while passed[class] < SCANNED do
+            local from = passed[class]
+            local page = redis.call('ZRANGE', pool.line .. class, from, from == 0 and 0 or from + PAGE - 1, 'WITHSCORES')
+            for i = 1, #page, 2 do
+                local quota = quota_of(pool, page[i])
+                local hindrance = in_the_way(pool, quota, class)
+                if hindrance == 0 then
+                    return page[i], tonumber(page[i + 1]), quota
+                elseif hindrance ~= NO_QUOTA then
+                    return nil
+                end
+                passed[class] = passed[class] + 1
             end
-            local quota = quota_of(pool, waiter[1])
-            if in_the_way(pool, quota, class) == 0 then
-                return waiter[1], tonumber(waiter[2]), quota
-            end
-            if not quota then
+            if #page == 0 then
                 return nil
             end
         end
     end
 
-    local function following(pool)
+    local function following(pool, passed)
         local best, best_since, best_quota
         local promoted = false
         for class = 1, pool.limit.classes do
-            local holder, since_us, quota = head_of(pool, class)
+            passed[class] = passed[class] or 0
+            local holder, since_us, quota = head_of(pool, class, passed)
             if holder then
                 local late = since_us <= now - pool.limit.promote_us
                 if not best or (late and (not promoted or since_us < best_since)) then
@@ -228,9 +235,9 @@ local function make_line(found)
     -- Gives free slots to who waits, in order, and tells each process. The asker itself needs no telling.
     function found.hand_over(pool, asker)
         settled(pool)
-        local served = false
+        local served, passed = false, {}
         while pool.in_line > 0 and pool.used < pool.capacity do
-            local holder, quota, promoted = following(pool)
+            local holder, quota, promoted = following(pool, passed)
             if not holder then
                 break
             end
