@@ -11,7 +11,7 @@ developer.salesforce.com api_rest resources_composite_sobjects_collections, reso
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 
 from fairlead.policy.category import Category
 from fairlead.policy.classify.meaning import is_success, meaning_of
@@ -24,12 +24,12 @@ _LISTS = ("items", "results", "responses")
 _STATUS = ("status", "statusCode", "httpStatusCode", "code")
 _MOST_ITEMS = 10_000
 
-ByCode = Callable[[str], Category | None]
-"""The category that a rule has for a provider's code; None: no rule names it."""
 
+def batch(reply: Reply, dialect: str, by_code: Mapping[str, Category]) -> Said | None:
+    """The failed items of a batch; None where *reply* answers no batch, or all of it was done.
 
-def batch(reply: Reply, dialect: str, by_code: ByCode) -> Said | None:
-    """The failed items of a batch; None where *reply* answers no batch, or all of it was done."""
+    *by_code*: the categories that rules have for codes of the provider.
+    """
     if reply.status == 207:
         failed = _multi_status(reply.body, by_code)
     elif dialect == "salesforce" and reply.status == 200:
@@ -38,20 +38,20 @@ def batch(reply: Reply, dialect: str, by_code: ByCode) -> Said | None:
         return None
     if failed is None:
         return Said("batch", partial=True, readable=False) if reply.status == 207 else None
-    items = tuple(failed)[:_MOST_ITEMS]
+    items = tuple(failed)
     codes = tuple(dict.fromkeys(item.code for item in items))
     return Said("batch", codes, partial=True, items=items) if items else None
 
 
-def _multi_status(body: object, by_code: ByCode) -> list[FailedItem] | None:
+def _multi_status(body: object, by_code: Mapping[str, Category]) -> list[FailedItem] | None:
     """Failed items in order; None where it cannot be told which they are."""
     if (errors := _list(member(body, "errors"))) and isinstance(member(body, "results"), list):
         return [item for error in errors for item in _hubspot(error, by_code)]
     lists = (body, *(member(body, name) for name in _LISTS))
     items = next((each for each in lists if isinstance(each, list)), None)
-    if items is None:
+    if items is None or len(items) > _MOST_ITEMS:
         return None
-    told = [(_index(item, place), item, _status(item)) for place, item in enumerate(items[:_MOST_ITEMS])]
+    told = [(_index(item, place), item, _status(item)) for place, item in enumerate(items)]
     if any(status is None for _, _, status in told):
         return None
     return [
@@ -61,22 +61,22 @@ def _multi_status(body: object, by_code: ByCode) -> list[FailedItem] | None:
     ]
 
 
-def _failed(index: int | None, item: object, status: int, by_code: ByCode) -> FailedItem:
+def _failed(index: int | None, item: object, status: int, by_code: Mapping[str, Category]) -> FailedItem:
     words = [code(member(item, *path)) for path in (("code",), ("error", "code"), ("errorCode",), ("error",))]
     told = next((each for each in words if each and each != str(status)), "")
-    category = by_code(told) or meaning_of(status) or Category.TRANSIENT_NETWORK
+    category = by_code.get(told) or meaning_of(status) or Category.TRANSIENT_NETWORK
     return FailedItem(index, told or str(status), category, word(member(item, "id")) or None)
 
 
-def _hubspot(error: object, by_code: ByCode) -> Iterator[FailedItem]:
+def _hubspot(error: object, by_code: Mapping[str, Category]) -> Iterator[FailedItem]:
     told = code(member(error, "category")) or code(member(error, "subCategory")) or "failed"
-    category = by_code(told) or Category.PERMANENT_REQUEST
+    category = by_code.get(told) or Category.PERMANENT_REQUEST
     ids = [word(each) for each in _list(member(error, "context", "ids"))]
     for ref in ids or [""]:
         yield FailedItem(None, told, category, ref or None)
 
 
-def _salesforce(body: object, by_code: ByCode) -> list[FailedItem] | None:
+def _salesforce(body: object, by_code: Mapping[str, Category]) -> list[FailedItem] | None:
     collection = _list(body)
     if collection and all(isinstance(member(item, "success"), bool) for item in collection):
         failed = [(index, item) for index, item in enumerate(collection) if member(item, "success") is False]
@@ -95,13 +95,17 @@ def _salesforce(body: object, by_code: ByCode) -> list[FailedItem] | None:
 
 
 def _of_errors(
-    index: int, errors: list[object], status: int | None, by_code: ByCode, ref: str | None = None
+    index: int,
+    errors: list[object],
+    status: int | None,
+    by_code: Mapping[str, Category],
+    ref: str | None = None,
 ) -> FailedItem:
     """An item by the first error that is told of it."""
     told = next((code(member(error, key)) for error in errors for key in ("statusCode", "errorCode")
                  if code(member(error, key))), "")  # fmt: skip
     by_status = meaning_of(status) if status is not None else None
-    category = by_code(told) or by_status or Category.PERMANENT_REQUEST
+    category = by_code.get(told) or by_status or Category.PERMANENT_REQUEST
     return FailedItem(index, told or str(status or "failed"), category, ref)
 
 
@@ -120,4 +124,4 @@ def _index(item: object, place: int) -> int:
 
 
 def _list(value: object) -> list[object]:
-    return value[:_MOST_ITEMS] if isinstance(value, list) else []
+    return value if isinstance(value, list) else []

@@ -19,7 +19,7 @@ from fairlead.policy.classify.case import SHOWN, Case, Finding
 from fairlead.policy.classify.graphql import graphql
 from fairlead.policy.classify.match import Match, found_in
 from fairlead.policy.classify.meaning import is_success, meaning_of
-from fairlead.policy.classify.rules import Rules, category_of
+from fairlead.policy.classify.rules import BUILT_IN, Rules, category_of
 from fairlead.policy.classify.soap import soap
 from fairlead.policy.classify.strategy import Next, Strategy, StrategyName
 from fairlead.policy.classify.tell import Said
@@ -72,7 +72,8 @@ def _by_rule(case: Case, match: Match) -> Verdict:
     rule, refusal = match.rule, case.refusal
     category = category_of(rule, _meaning(case))
     strategy = rule.as_strategy()
-    if refusal is not None and refusal.limit == BULK:
+    is_day = strategy.name is StrategyName.PARKED and category is Category.TRANSIENT_RATE_LIMIT
+    if refusal is not None and refusal.limit == BULK and match.origin == BUILT_IN:
         strategy = Strategy(StrategyName.PARKED, later_s=_BULK_AGAIN_S)
     named = match.sign if match.step in (Step.PROTOCOL_BODY, Step.PROVIDER_CODE) else ""
     why = f"{rule.name} ({match.origin}), by {match.step}: {match.sign}"
@@ -87,7 +88,7 @@ def _by_rule(case: Case, match: Match) -> Verdict:
         max_attempts=rule.max_attempts if strategy.next is Next.RETRY else 0,
         takes_slot=rule.slots,
         hint_s=_hint_s(case),
-        daily=refusal is not None and refusal.daily,
+        daily=is_day or (refusal is not None and refusal.daily),
         health=_health(case, category),
         refused_before_acting=_never_acted(category),
     )
@@ -169,9 +170,9 @@ def _never_acted(category: Category) -> bool:
 def _scope(verdict: Verdict, refusal: Heard | None) -> Scope | None:
     if verdict.category is not Category.TRANSIENT_RATE_LIMIT:
         return None
-    if refusal is None:
-        return Scope.CONNECTION
-    return Scope.DAY if refusal.daily else _SCOPES.get(refusal.limit, Scope.CONNECTION)
+    if verdict.daily:
+        return Scope.DAY
+    return _SCOPES.get(refusal.limit, Scope.CONNECTION) if refusal is not None else Scope.CONNECTION
 
 
 def _weight(item: Heard) -> tuple[bool, float]:

@@ -109,7 +109,8 @@ def _body_sign(case: Case, rule: Pattern) -> str:
     assert rule.body is not None
     wanted = rule.body.value
     for value in at(case.reply.body, tuple(rule.body.path.split("."))):
-        if (wanted is None and value is not None) or (type(value) is type(wanted) and value == wanted):
+        seen = value is not None if wanted is None else type(value) is type(wanted) and value == wanted
+        if seen:
             return rule.body.path
     return ""
 

@@ -37,7 +37,8 @@ class Rules:
     """All that judging an answer needs to know beforehand. Made once for a connection, by ``rules_of``.
 
     *strategy* and *max_retries* serve failures of network and server that no rule knows. *in_successes*:
-    some rule wants to see answers that tell of no failure.
+    some rule wants to see answers that tell of no failure. *by_code*: the category of the first rule that
+    names a code of the provider.
     """
 
     levels: tuple[Level, ...]
@@ -45,12 +46,7 @@ class Rules:
     strategy: Strategy
     max_retries: int
     in_successes: bool
-
-    def by_code(self, code: str) -> Category | None:
-        """The category of the first rule that names the provider's *code*; None: none does."""
-        found = (rule for level in self.levels for rule in level.patterns if code in rule.provider_codes)
-        rule = next(found, None)
-        return category_of(rule, None) if rule is not None else None
+    by_code: Mapping[str, Category]
 
 
 def rules_of(
@@ -77,7 +73,14 @@ def rules_of(
         )
         if patterns
     )
-    return Rules(levels, profile.limits.dialect, own.as_strategy(), own.max_retries, _sees_successes(levels))
+    return Rules(
+        levels,
+        profile.limits.dialect,
+        own.as_strategy(),
+        own.max_retries,
+        in_successes=any(_may_be_success(rule) for level in levels for rule in level.patterns),
+        by_code=_by_code(levels),
+    )
 
 
 @cache
@@ -100,8 +103,13 @@ def category_of(rule: Pattern, meaning: Category | None) -> Category:
     return meaning if meaning is not None and meaning.transient else Category.TRANSIENT_NETWORK
 
 
-def _sees_successes(levels: tuple[Level, ...]) -> bool:
-    return any(_may_be_success(rule) for level in levels for rule in level.patterns)
+def _by_code(levels: tuple[Level, ...]) -> dict[str, Category]:
+    found: dict[str, Category] = {}
+    for level in levels:
+        for rule in level.patterns:
+            for code in rule.provider_codes:
+                found.setdefault(code, category_of(rule, None))
+    return found
 
 
 def _may_be_success(rule: Pattern) -> bool:

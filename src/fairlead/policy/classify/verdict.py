@@ -65,9 +65,10 @@ class Verdict:
     *rule* names what decided (a pattern's name, or ``status 404``), *step* where it was found, *why* says it
     in words, without secrets. *code* is the stable word: the provider's own, or ``http_404``.
 
-    *strategy* and *max_attempts* (tries after the first): how to go on, for a partial failure with
-    ``items_to_retry`` alone; *takes_slot*: it was about calls in flight. *hint_s*: the wait that the server asked for, as told, for ``strategy.delay_s``; *daily*: it is
-    the reset of a day's limit. *scope* and *limit*: which limit refused; None: none did.
+    *strategy* and *max_attempts* (tries after the first): how to go on; after a partial failure they concern
+    ``items_to_retry`` alone. *takes_slot*: it was about calls in flight. *hint_s*: the wait that the server
+    asked for, as told, for ``strategy.delay_s``; *daily*: the limit is a day's, so it may be 24 h. *scope*
+    and *limit*: which limit refused; None: none did.
 
     *health*: what it tells of the destination. *refused_before_acting*: the server surely did not act, so
     even a call that must not happen twice may be sent again. *failed_items*: those of a batch, in its order;
