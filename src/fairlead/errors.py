@@ -7,14 +7,16 @@ set-up. Each class carries what its handler decides on, so nobody parses a messa
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 __all__ = [
     "AccountMismatch",
     "BulkBusy",
+    "CallFailed",
     "CallerError",
     "ConfigInvalid",
     "CredentialUnreadable",
+    "DeadlineTooShort",
     "DependencyUnavailable",
     "EndpointPaused",
     "EndpointUnavailable",
@@ -172,6 +174,14 @@ class NotSent(Refused):
     hint = "check that this host can reach the provider's token endpoint"
 
 
+class DeadlineTooShort(Refused):
+    """What is left of a call's time is too little to begin with."""
+
+    code = "deadline_too_short"
+    category = "transient_network"
+    hint = "give the call more time, or begin it earlier in its job"
+
+
 class JobUnfinished(Refused):
     """A job whose result was asked for has not ended yet."""
 
@@ -241,6 +251,33 @@ class RequestRejected(Failed):
     code = "request_rejected"
     category = "permanent_request"
     hint = "see the code and description in `fairlead dlq show`"
+
+
+class CallFailed(Failed):
+    """A call through a connection was sent and failed, after all that was to be tried.
+
+    ``verdict`` says what the answer meant and by which rule, ``answer`` and ``reply`` hold it (None: there
+    was none), ``attempts`` how often it was sent; ``reason`` is the stable word, mostly the provider's own.
+    """
+
+    code = "call_failed"
+    hint = "`fairlead config test-response` shows how an answer is judged; patterns of a connection change it"
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        verdict: Any = None,
+        answer: Any = None,
+        reply: Any = None,
+        attempts: int = 0,
+        **rest: Any,
+    ) -> None:
+        super().__init__(what, **rest)
+        self.verdict = verdict
+        self.answer = answer
+        self.reply = reply
+        self.attempts = attempts
 
 
 # ---- a wrong call -----------------------------------------------------------------------------

@@ -178,6 +178,30 @@ class GateSlow(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class CallAttempted(Event):
+    """A call was sent once more: *status* None without an answer, *rule* what judged it, *then* what follows.
+
+    *attempt* counts from 1. *waited_s*: for credentials, limits and retries so far, *sent_s*: under way.
+    """
+
+    name = "call_attempted"
+    level = "debug"
+    tenant: str
+    provider: str
+    bucket: str
+    host: str
+    operation: str
+    attempt: int
+    status: int | None
+    rule: str
+    category: str | None
+    then: str
+    delay_s: float
+    waited_s: float
+    sent_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class GateWouldRefuse(Event):
     """A connection in observe mode: this call would have been refused, and was let through."""
 

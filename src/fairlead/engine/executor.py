@@ -98,7 +98,8 @@ class Executor:
         started = self._clock.monotonic()
         handler = self._handlers.get(job.kind)
         waiting_s = None if job.call_waited_s is None else started - job.call_waited_s
-        context = JobContext(job, _remaining(self._clock, handler, end_by), waiting_s)
+        timeout_s = handler.timeout_s if handler else 0.0
+        context = JobContext(job, _remaining(self._clock, handler, end_by), waiting_s, timeout_s=timeout_s)
         if handler is None:  # another version of the program knows it: give it back, and burn nothing
             answer: asked.Outcome = asked.Snooze(UNKNOWN_KIND_SNOOZE_S, f"no handler for kind {job.kind!r}")
         else:

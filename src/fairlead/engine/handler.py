@@ -42,12 +42,19 @@ class JobContext:
     may be used from a thread, too, where plain functions run.
     """
 
-    __slots__ = ("_asked", "_pauses", "_remaining_s", "call_waits_since_s", "job")
+    __slots__ = ("_asked", "_pauses", "_remaining_s", "call_waits_since_s", "job", "timeout_s")
 
     def __init__(
-        self, job: Job, remaining_s: Callable[[], float], call_waits_since_s: float | None = None
+        self,
+        job: Job,
+        remaining_s: Callable[[], float],
+        call_waits_since_s: float | None = None,
+        *,
+        timeout_s: float = JOB_TIMEOUT_S,
     ) -> None:
         self.job = job
+        self.timeout_s = timeout_s
+        """How long a run of its kind may take."""
         self.call_waits_since_s = call_waits_since_s
         """Since when a call of the job waits for a slot, over all its runs, on the monotonic clock (R26)."""
         self._remaining_s = remaining_s

@@ -12,10 +12,6 @@ BUFFER_S, BUFFER_SHARE = 30.0, 0.25
 """Before a job's end: so long, but at most this share of its timeout."""
 PAGES_BUFFER_S = 15.0
 """The same for one that collects pages: what it has must be kept, too."""
-LEAST_AT_START_S = 15.0
-"""A job that begins with less left hands itself back,"""
-HAND_BACK_S = 30.0
-"""for so long, and burns no attempt."""
 
 
 def buffer_s(timeout_s: float, *, pages: bool = False) -> float:
@@ -34,12 +30,3 @@ def has_time(left_s: float, wait_s: float) -> bool:
     (True, False)
     """
     return wait_s + NEXT_ATTEMPT_S <= left_s
-
-
-def hands_back(left_s: float, timeout_s: float) -> bool:
-    """Whether a job with *left_s* at its start had better begin later; one that is short by nature does not.
-
-    >>> hands_back(14, 60), hands_back(10, 10)
-    (True, False)
-    """
-    return left_s < min(LEAST_AT_START_S, timeout_s / 2)

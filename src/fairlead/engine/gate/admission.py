@@ -41,7 +41,7 @@ from fairlead.errors import GateClosed, SlotLost
 from fairlead.events import Emit
 from fairlead.ids import Ids
 from fairlead.policy.feedback.dialect import heard
-from fairlead.policy.feedback.reply import Reply
+from fairlead.policy.feedback.reply import Heard, Reply
 from fairlead.policy.gate.breaker import Health
 from fairlead.policy.gate.limit import Plan
 from fairlead.policy.gate.pool import Holder
@@ -112,8 +112,13 @@ class Passage:
 
     def heard(self, reply: Reply, *, now_epoch_s: float | None = None) -> None:
         """What the provider's answer says of its limits and of its health; 5xx is an outage of it."""
-        from_answer = learnt(self.admitted.plan, heard(self.dialect, reply, now_epoch_s=now_epoch_s))
-        self.told(Health.UNHEALTHY if reply.status >= 500 else Health.HEALTHY, from_answer.observed)
+        health = Health.UNHEALTHY if reply.status >= 500 else Health.HEALTHY
+        self.learnt(heard(self.dialect, reply, now_epoch_s=now_epoch_s), health)
+
+    def learnt(self, told: tuple[Heard, ...], health: Health) -> None:
+        """What an answer *told* of the provider's limits, and its *health* as its classification has it."""
+        from_answer = learnt(self.admitted.plan, told)
+        self.told(health, from_answer.observed)
         self.actual.update(from_answer.actual)
         self.asked.update(from_answer.asked)
         self.slots = from_answer.slots or self.slots

@@ -12,7 +12,9 @@ from fairlead.policy.feedback.reply import Reply
 LARGEST = 10 * 1024 * 1024
 """Bytes of a recorded answer."""
 
-_HEAD = re.compile(rb"HTTP/[0-9.]{1,3} ([1-5][0-9]{2})(?: [^\r\n]*)?(?:\r?\n|\Z)((?:[^\r\n]+\r?\n)*)(?:\r?\n|\Z)")
+_HEAD = re.compile(
+    rb"HTTP/[0-9.]{1,3} ([1-5][0-9]{2})(?: [^\r\n]*)?(?:\r?\n|\Z)((?:[^\r\n]+\r?\n)*)(?:\r?\n|\Z)"
+)
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(.*)")
 _HINT = 'record it with `curl -i`, or write {"status": 429, "headers": {}, "body": {}}'
 

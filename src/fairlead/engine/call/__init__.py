@@ -1,0 +1,1 @@
+"""One call to a provider's API that does the right thing (C2)."""

@@ -1,0 +1,50 @@
+"""What a caller wants sent, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fairlead.engine.ports import ConnectionKey
+from fairlead.engine.ports.http import HttpAnswer
+from fairlead.policy.classify.verdict import Verdict
+from fairlead.policy.feedback.reply import Reply
+
+DEADLINE_S = 60.0
+MAX_BODY_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call through a connection. *url* is absolute; the token is added here.
+
+    *api*, *operation*, *cost*, *class_number*, *wait_s* as in CallWish. *deadline_s*: for all of it, waits and
+    retries too; default 60, in a job never past what the job has left. *repeatable*: it may be done twice;
+    None: by its method and headers. *max_body_bytes* of the answer, decoded; default 16 MiB.
+    """
+
+    key: ConnectionKey
+    method: str
+    url: str = field(repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    body: bytes | None = field(default=None, repr=False)
+    api: str | None = None
+    operation: str = ""
+    cost: float | None = None
+    class_number: int | None = None
+    wait_s: float | None = None
+    deadline_s: float = DEADLINE_S
+    repeatable: bool | None = None
+    max_body_bytes: int = MAX_BODY_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """What came of a call: its answer, read and judged. *attempts*: how often it was sent."""
+
+    answer: HttpAnswer
+    reply: Reply
+    verdict: Verdict
+    attempts: int
+    waited_s: float
+    """For credentials, limits and retries."""

@@ -1,0 +1,42 @@
+"""A call that got no answer, judged like one that did (C3, R33)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from fairlead.policy.category import Category
+from fairlead.policy.classify.rules import Rules
+from fairlead.policy.classify.strategy import Next
+from fairlead.policy.classify.verdict import NO_MORE, Result, Step, Verdict
+from fairlead.policy.gate.breaker import Health
+
+_OURS: Mapping[str, Category] = MappingProxyType(
+    {
+        "refused_address": Category.PERMANENT_CONFIG,
+        "proxy": Category.PERMANENT_CONFIG,
+        "tls": Category.PERMANENT_CONFIG,
+        "too_large": Category.PERMANENT_REQUEST,
+    }
+)
+"""What a further try does not change."""
+_NOT_ITS_FAULT = frozenset({"refused_address", "proxy", "pool", "too_large"})
+"""Kinds that say nothing of the destination."""
+
+
+def lost(kind: str, *, sent: bool, why: str, rules: Rules) -> Verdict:
+    """The verdict on a call without an answer. *kind*, *why*: as the transport says; *sent*: it may have left."""
+    category = _OURS.get(kind, Category.TRANSIENT_NETWORK)
+    again = category.transient and rules.max_retries > 0
+    return Verdict(
+        Result.FAILED,
+        f"no answer: {kind}",
+        Step.STATUS,
+        why,
+        category=category,
+        code=kind,
+        strategy=rules.strategy if again else NO_MORE,
+        max_attempts=rules.max_retries if again and rules.strategy.next is Next.RETRY else 0,
+        health=Health.NEUTRAL if kind in _NOT_ITS_FAULT else Health.UNHEALTHY,
+        refused_before_acting=not sent,
+    )

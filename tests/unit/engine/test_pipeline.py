@@ -1,0 +1,197 @@
+"""The way of one call, with everything around it played: no server, no waiting."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from fairlead.engine.call.pipeline import Manners, Pipeline
+from fairlead.engine.call.wish import Call
+from fairlead.engine.events import CallAttempted
+from fairlead.engine.gate.admission import Passage
+from fairlead.engine.gate.entrance import CallWish
+from fairlead.engine.handler import JobContext, current_job
+from fairlead.engine.ports import ConnectionKey
+from fairlead.engine.ports.credentials import Connection
+from fairlead.engine.ports.gate import Admitted
+from fairlead.engine.ports.http import HttpAnswer, HttpRequest, NoAnswer
+from fairlead.errors import CallFailed, DeadlineTooShort, GateClosed
+from fairlead.policy.classify.rules import rules_of
+from fairlead.policy.gate.breaker import Health
+from fairlead.policy.gate.limit import Domain, Plan
+from fairlead.policy.profile_load import load_profiles
+from fairlead.policy.token import PublicToken
+from fairlead.secret import Secret
+from fairlead.testing import ManualClock
+
+KEY = ConnectionKey("acme", "stripe", "default")
+GET = Call(KEY, "GET", "https://api.example.com/items")
+POST = replace(GET, method="POST", body=b"{}")
+CONNECTION = Connection(UUID(int=1), KEY, None, None, "client", {}, {})
+
+
+def answer(status: int, body: bytes = b"{}", **headers: str) -> HttpAnswer:
+    told = {name.replace("_", "-"): (value,) for name, value in headers.items()}
+    return HttpAnswer(status, {"content-type": ("application/json",), **told}, body, 0.01)
+
+
+@dataclass
+class World:
+    """Answers in their order, and what was done."""
+
+    answers: list[HttpAnswer | NoAnswer | Exception]
+    clock: ManualClock = field(default_factory=lambda: ManualClock(autojump_s=0.0))
+    sent: list[HttpRequest] = field(default_factory=list)
+    events: list[CallAttempted] = field(default_factory=list)
+    wishes: list[CallWish] = field(default_factory=list)
+    passages: list[Passage] = field(default_factory=list)
+    inside: int = 0
+    generation: int = 1
+    asked_tokens: int = 0
+
+    async def connection(self, key: ConnectionKey) -> Connection:
+        return CONNECTION
+
+    @asynccontextmanager
+    async def enter(self, wish: CallWish) -> AsyncIterator[Passage]:
+        self.wishes.append(wish)
+        if isinstance(self.answers[0], Exception):
+            raise self.answers.pop(0)  # type: ignore[misc]
+        passage = Passage(Admitted(Plan(Domain(("tenant", "acme"))), None, 0, False, (), ()), 0.0)
+        self.passages.append(passage)
+        self.inside += 1
+        try:
+            yield passage
+        finally:
+            self.inside -= 1
+
+    async def send(self, request: HttpRequest) -> HttpAnswer | NoAnswer:
+        assert self.inside == 1, "it is sent without admission"
+        self.sent.append(request)
+        came = self.answers.pop(0)
+        assert not isinstance(came, Exception)
+        return came
+
+    async def token(self, key: ConnectionKey) -> PublicToken:
+        assert self.inside == 0, "a place is held while a token is asked for"
+        self.asked_tokens += 1
+        return PublicToken(Secret(f"t{self.generation}"), "Bearer", None, None, None, self.generation)
+
+    async def newer(self, key: ConnectionKey, than: int | None) -> PublicToken:
+        assert than == self.generation
+        self.generation += 1
+        return await self.token(key)
+
+    def pipeline(self, draw: Callable[[], float] = lambda: 0.5) -> Pipeline:
+        profile = load_profiles()["stripe"]
+        world: Any = self
+        return Pipeline(
+            self,
+            world,
+            world,
+            lambda _connection: Manners(rules_of(profile), profile),
+            clock=self.clock,
+            epoch_s=lambda: 1_800_000_000.0,
+            draw=draw,
+            emit=self.events.append,  # type: ignore[arg-type]
+        )
+
+    async def call(self, call: Call) -> Any:
+        """What comes of it; the clock jumps over what is slept."""
+        return await self.pipeline().send(call)
+
+
+def credentials(world: World) -> list[str]:
+    return [str(dict(one.headers)["Authorization"].reveal()) for one in world.sent]  # type: ignore[union-attr]
+
+
+async def test_an_answer_is_given_read_and_judged() -> None:
+    world = World([answer(200, b'{"id": 7}')])
+    came = await world.call(GET)
+    assert came.reply.body == {"id": 7}
+    assert (came.answer.status, came.attempts) == (200, 1)
+    assert credentials(world) == ["Bearer t1"]
+    assert world.passages[0].health is Health.HEALTHY
+    assert [event.then for event in world.events] == ["give"]
+
+
+async def test_a_401_is_refreshed_and_replayed_once() -> None:
+    world = World([answer(401), answer(200)])
+    assert (await world.call(POST)).attempts == 2
+    assert credentials(world) == ["Bearer t1", "Bearer t2"]
+    world = World([answer(401), answer(401), answer(200)])
+    with pytest.raises(CallFailed) as failed:
+        await world.call(GET)
+    assert failed.value.category == "permanent_auth"
+    assert len(world.sent) == 2
+
+
+async def test_a_failure_that_may_pass_is_tried_again_after_its_delay() -> None:
+    world = World([answer(502), NoAnswer(True, "reset", "cut off"), answer(200)])
+    began_s = world.clock.monotonic()
+    came = await world.call(GET)
+    assert came.attempts == 3
+    assert world.clock.monotonic() > began_s
+    assert [wish.retry for wish in world.wishes] == [None, True, True]
+
+
+async def test_what_may_have_been_acted_upon_is_not_sent_twice() -> None:
+    for first in (answer(500), NoAnswer(True, "reset", "cut off")):
+        world = World([first, answer(200)])
+        with pytest.raises(CallFailed):
+            await world.call(POST)
+        assert len(world.sent) == 1
+        world = World([first, answer(200)])
+        assert (await world.call(replace(POST, headers={"Idempotency-Key": "k"}))).attempts == 2
+    for harmless in (answer(429, retry_after="1"), NoAnswer(False, "connect", "refused")):
+        world = World([harmless, answer(200)])
+        assert (await world.call(POST)).attempts == 2
+
+
+async def test_what_trying_again_does_not_help_fails_at_once() -> None:
+    for status in (400, 403, 404, 422):
+        world = World([answer(status, b'{"error": {"message": "no such item"}}')])
+        with pytest.raises(CallFailed, match="no such item") as failed:
+            await world.call(GET)
+        assert failed.value.retry_after_s is None
+        assert failed.value.answer.status == status
+
+
+async def test_no_wait_is_begun_that_cannot_end_in_time() -> None:
+    world = World([answer(429, retry_after="50"), answer(200)])
+    began_s = world.clock.monotonic()
+    with pytest.raises(CallFailed, match="no time left") as failed:
+        await world.call(replace(GET, deadline_s=30.0))
+    assert world.clock.monotonic() == began_s
+    assert failed.value.retry_after_s is not None
+    assert failed.value.retry_after_s >= 50
+
+
+async def test_in_a_job_a_long_wait_is_the_jobs() -> None:
+    job: Any = SimpleNamespace(attempt=1)
+    for left_s, error in ((60.0, CallFailed), (10.0, DeadlineTooShort)):
+        world = World([answer(429, retry_after="5")])
+        running = current_job.set(JobContext(job, lambda left_s=left_s: left_s))  # type: ignore[misc]
+        try:
+            with pytest.raises(error):
+                await world.call(GET)
+        finally:
+            current_job.reset(running)
+
+
+async def test_a_breaker_that_is_known_to_be_open_costs_nothing() -> None:
+    closed = GateClosed("open", tenant="acme", provider="stripe", retry_after_s=20.0, reason="breaker")
+    world = World([closed, answer(200)])
+    pipeline = world.pipeline()
+    for _ in range(3):
+        with pytest.raises(GateClosed):
+            await pipeline.send(GET)
+    assert (len(world.wishes), world.asked_tokens) == (1, 1)
+    await world.clock.advance(20.0)
+    assert (await pipeline.send(GET)).attempts == 1
