@@ -25,7 +25,7 @@ _NOT_ITS_FAULT = frozenset({"refused_address", "proxy", "pool", "too_large"})
 
 
 def lost(kind: str, *, sent: bool, why: str, rules: Rules) -> Verdict:
-    """The verdict on a call without an answer. *kind*, *why*: as the transport says; *sent*: it may have left."""
+    """The verdict on a call without an answer. *kind*, *why*: the transport's; *sent*: it may have left."""
     category = _OURS.get(kind, Category.TRANSIENT_NETWORK)
     again = category.transient and rules.max_retries > 0
     return Verdict(

@@ -17,6 +17,7 @@ from fairlead.errors import ConfigInvalid, InputInvalid
 from fairlead.policy import profile_parts as parts
 from fairlead.policy.classify.pattern import Pattern, in_order
 from fairlead.policy.endpoint import EndpointRefused, ParamKind, build_url, parse_template
+from fairlead.policy.profile_api import Api
 from fairlead.policy.profile_limits import Limits
 from fairlead.policy.profile_problem import Problem, problems_of, told
 
@@ -24,6 +25,7 @@ NAME = r"\A[a-z0-9][a-z0-9_.-]{0,63}\z"
 """Form of provider and variant names (R36)."""
 
 Place = Literal["token", "authorize", "revoke", "test"]
+_API = "apis."
 
 _SUPPLIED: Mapping[str, ParamKind] = {"account_id": "segment", "client_id": "segment"}
 """Placeholders that fairlead fills in itself, beside the declared parameters."""
@@ -69,6 +71,9 @@ class Profile(parts.Table):
     )
     rate: parts.Rate = Field(default_factory=parts.Rate, description="Limit of the token endpoint.")
     limits: Limits = Field(default_factory=Limits, description="Limits of API calls.")
+    apis: dict[parts.Key, Api] = Field(
+        default_factory=dict, description="Its APIs by name. Default none: calls give whole addresses."
+    )
     patterns: tuple[Pattern, ...] = Field(
         default=(), description="What answers of its API mean, over what ships for all. Default nothing."
     )
@@ -146,9 +151,18 @@ class Profile(parts.Table):
 
     def url(self, place: Place, values: Mapping[str, str]) -> str:
         """The address of *place* for a connection; InputInvalid where there is none or it is unsafe."""
+        return self._url(place, values, f"no {place} endpoint is known", "add it to a profile file of your own")
+
+    def api_url(self, api: str, values: Mapping[str, str]) -> str:
+        """The address that calls of *api* begin with; InputInvalid where there is none or it is unsafe."""
+        known = ", ".join(self.apis) or "none"
+        hint = f"give the whole address, or one of its APIs: {known}"
+        return self._url(_API + api, values, "it is not known where this API is", hint)
+
+    def _url(self, place: str, values: Mapping[str, str], missing: str, hint: str) -> str:
         template = self._templates().get(place)
         if template is None:
-            raise self._input(f"no {place} endpoint is known", "add it to a profile file of your own")
+            raise self._input(missing, hint)
         kinds = self._kinds()
         parsed = parse_template(template, kinds, allow_http=self.allow_http)
         given = {name: self._value(name, values.get(name)) for name in parsed.names - set(_SUPPLIED)}
@@ -195,6 +209,7 @@ class Profile(parts.Table):
             "authorize": self.endpoints.authorize,
             "revoke": self.revoke.url if self.revoke else None,
             "test": self.test.url if self.test else None,
+            **{_API + name: api.url for name, api in self.apis.items()},
         }
         return {place: template for place, template in found.items() if template is not None}
 
