@@ -151,7 +151,9 @@ class Profile(parts.Table):
 
     def url(self, place: Place, values: Mapping[str, str]) -> str:
         """The address of *place* for a connection; InputInvalid where there is none or it is unsafe."""
-        return self._url(place, values, f"no {place} endpoint is known", "add it to a profile file of your own")
+        return self._url(
+            place, values, f"no {place} endpoint is known", "add it to a profile file of your own"
+        )
 
     def api_url(self, api: str, values: Mapping[str, str]) -> str:
         """The address that calls of *api* begin with; InputInvalid where there is none or it is unsafe."""

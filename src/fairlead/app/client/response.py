@@ -1,0 +1,87 @@
+"""What a call gave: read like a response of httpx, with what it was judged to be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from fairlead.engine.call.wish import Came
+from fairlead.errors import InputInvalid
+from fairlead.policy.classify.verdict import FailedItem, Result, Verdict
+from fairlead.policy.feedback.reply import Reply
+
+
+class Response:
+    """The answer to a call that succeeded, whole or in part; a call that failed raises CallFailed."""
+
+    def __init__(self, came: Came, *, tenant: str, provider: str) -> None:
+        self._came = came
+        self._tenant, self._provider = tenant, provider
+
+    def __repr__(self) -> str:
+        return f"<Response [{self.status_code}]>"
+
+    @property
+    def status_code(self) -> int:
+        """The HTTP status."""
+        return self._came.answer.status
+
+    @cached_property
+    def headers(self) -> Mapping[str, str]:
+        """Header values by lower-case name; those of several lines joined by a comma."""
+        return {name: ", ".join(values) for name, values in self._came.answer.headers.items()}
+
+    @property
+    def content(self) -> bytes:
+        """The body, decoded as its Content-Encoding says."""
+        return self._came.answer.body
+
+    @cached_property
+    def text(self) -> str:
+        """The body as UTF-8; what is none is replaced."""
+        return self.content.decode("utf-8-sig", "replace")
+
+    def json(self) -> Any:
+        """The body as JSON. InputInvalid where it is none."""
+        if self._came.reply.text is not None:
+            raise InputInvalid(
+                "the answer is no JSON", tenant=self._tenant, provider=self._provider, hint="look at .text"
+            )
+        return self._came.reply.body
+
+    @property
+    def data(self) -> Any:
+        """``data`` of a GraphQL answer; None where it has none."""
+        body = self._came.reply.body
+        return body.get("data") if isinstance(body, dict) else None
+
+    @property
+    def reply(self) -> Reply:
+        """The same as patterns and dialects see it."""
+        return self._came.reply
+
+    @property
+    def verdict(self) -> Verdict:
+        """What it was judged to be, and by which rule."""
+        return self._came.verdict
+
+    @property
+    def partial(self) -> bool:
+        """Some of its items failed: `failed_items`."""
+        return self._came.verdict.result is Result.PARTIAL
+
+    @property
+    def failed_items(self) -> Sequence[FailedItem]:
+        """The items of a batch that were not done; `verdict.items_to_retry` may be sent again."""
+        return self._came.verdict.failed_items
+
+    @property
+    def attempts(self) -> int:
+        """How often the call was sent."""
+        return self._came.attempts
+
+    @property
+    def waited_s(self) -> float:
+        """How long it waited for credentials, limits and retries."""
+        return self._came.waited_s
