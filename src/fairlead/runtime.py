@@ -269,6 +269,16 @@ class Runtime:
             emit=self.bus.emit,
         )
         self._stack.push_async_callback(self.gate.close)
+        self.calls = CallRooms(
+            self.reader,
+            self.gate.entrance,
+            self.profiles.profile,
+            policy=translate.address_policy(self.settings),
+            clock=self.clock,
+            draw=draw,
+            emit=self.bus.emit,
+        )
+        self._stack.push_async_callback(self.calls.close)
 
     def _wire_jobs(self, handlers: Iterable[Handler], subscribers: Subscribers) -> None:
         self.token_jobs = TokenJobs(
