@@ -37,6 +37,7 @@ from fairlead.adapters.postgres.sessions import PostgresSessionStore
 from fairlead.adapters.vault import TenantVault
 from fairlead.books import AppBook, ProfileBook
 from fairlead.bus import Bus
+from fairlead.callhouse import CallRooms
 from fairlead.config import Config
 from fairlead.engine.account import Accounts
 from fairlead.engine.connections import Connections

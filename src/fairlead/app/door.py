@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Unpack
 from uuid import UUID
 
+from fairlead.app.client import Client
 from fairlead.app.connections import ConnectionsDoor
 from fairlead.app.declaring import Declaring
 from fairlead.app.functions import JobFunction
@@ -120,6 +121,19 @@ class Fairlead(Declaring):
         return await self._stores.reader.newer(ConnectionKey(tenant, provider, bucket), newer_than)
 
     # ---- calls ---------------------------------------------------------------------------------
+
+    def client(self, tenant: str, provider: str, bucket: str = "default") -> Client:
+        """Calls through a connection: token, limits, retries and deadline are taken care of.
+
+            async with fl.client("acme", "shopify") as api:
+                orders = (await api.get("/orders.json")).json()["orders"]
+
+        See `Client`. NotFound, when it is entered, where there is no such connection.
+        """
+        runtime = self.runtime
+        key = ConnectionKey(tenant, provider, bucket)
+        connection, profile = runtime.gate.entrance.connection, runtime.profiles.profile
+        return Client(key, runtime.calls.pipeline, connection, profile)
 
     def admission(
         self,

@@ -32,7 +32,7 @@ class Client:
     def __init__(
         self,
         key: ConnectionKey,
-        pipeline: Callable[[], Awaitable[Pipeline]],
+        pipeline: Pipeline,
         connection: Callable[[ConnectionKey], Awaitable[Connection]],
         profile: Callable[[str, str | None], Profile],
     ) -> None:
@@ -53,7 +53,7 @@ class Client:
         """Call *path* (behind the provider's API, or a whole address) with *method*; see CallOptions."""
         connection = await self._connection(self._key)
         call = self._call(connection, method.upper(), path, options)
-        came = await (await self._pipeline()).send(call)
+        came = await self._pipeline.send(call)
         return Response(came, tenant=self._key.tenant, provider=self._key.provider)
 
     async def get(self, path: str, **options: Unpack[CallOptions]) -> Response:
