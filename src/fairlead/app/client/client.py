@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Unpack
 
-from fairlead.app.client.request import CallOptions, body_of, full_url
+from pydantic import TypeAdapter, ValidationError
+
+from fairlead.app.client.listing import Listing
+from fairlead.app.client.request import CallOptions, Params, body_of, full_url
 from fairlead.app.client.response import Response
+from fairlead.engine.call.pages import Page
 from fairlead.engine.call.pipeline import Pipeline
-from fairlead.engine.call.wish import DEADLINE_S, MAX_BODY_BYTES, Call
+from fairlead.engine.call.wish import DEADLINE_S, MAX_BODY_BYTES, Call, Came
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.errors import InputInvalid
+from fairlead.policy.page import Asked, Pages
 from fairlead.policy.profile import Profile
 
+_WAYS: TypeAdapter[Pages] = TypeAdapter(Pages)
 CLASSES: Mapping[str, int] = {"real-time": 1, "scheduled": 2, "batch": 3}
 
 
@@ -87,11 +93,50 @@ class Client:
 
         A query that changes nothing may be sent again; a mutation only where it surely was not run.
         """
-        body: dict[str, Any] = {"query": query}
-        if variables is not None:
-            body["variables"] = dict(variables)
-        told: CallOptions = {"api": "graphql", "repeatable": _is_query(query), **options, "json": body}
-        return await self.request("POST", "", **told)
+        return await self.request("POST", "", **_graphql(query, variables or {}, options))
+
+    def paginate(
+        self,
+        path: str,
+        *,
+        items: str | None = None,
+        pages: Pages | Mapping[str, Any] | None = None,
+        query: str | None = None,
+        variables: Mapping[str, Any] | None = None,
+        resume: Mapping[str, Any] | None = None,
+        **options: Unpack[CallOptions],
+    ) -> Listing:
+        """The items behind *path*, over all its pages, each fetched when its items are asked for.
+
+            async for order in api.paginate("/orders.json", items="orders"):
+                ...
+
+        *pages*: how the API hands out lists (default as the profile has it), *items*: where they stand in an
+        answer. With *query* each page is a GraphQL operation with *variables*. *resume*: go on where an
+        earlier Listing ended. Each page is tried again up to three times (2 s, doubling to 30 s).
+        """
+        rest: CallOptions = {**options, "params": {}}
+        api = options.get("api") or ("graphql" if query is not None else None)
+
+        async def fetch(asked: Asked) -> Came:
+            connection = await self._connection(self._key)
+            if query is None:
+                call = self._call(connection, "GET", asked.url, {**rest, "params": asked.params})
+            else:
+                call = self._call(connection, "POST", asked.url, _graphql(query, asked.variables, rest))
+            return await self._pipeline.send(call)
+
+        async def begin() -> tuple[AsyncIterator[Page], Asked]:
+            connection = await self._connection(self._key)
+            profile = self._profile(connection.key.provider, connection.variant)
+            url = full_url(self._base(profile, connection, path, api), path, None)
+            first = Asked(url, _texts(options.get("params", {})), dict(variables or {}))
+            if resume is not None:
+                first = Asked(resume["url"], resume.get("params", {}), resume.get("variables", {}))
+            way = self._way(profile, api or profile.limits.api, pages, items)
+            return self._pipeline.pages(fetch, way, first), first
+
+        return Listing(begin)
 
     # ---- from words to a call ------------------------------------------------------------------
 
@@ -123,6 +168,22 @@ class Client:
             return None
         return profile.api_url(api or profile.limits.api, connection.endpoint)
 
+    def _way(
+        self, profile: Profile, api: str, pages: Pages | Mapping[str, Any] | None, items: str | None
+    ) -> Pages:
+        """How the list is handed out; InputInvalid where nobody says it."""
+        known = profile.apis.get(api)
+        way = pages if pages is not None else known.pages if known is not None else None
+        if way is None:
+            raise self._wrong("it is not known how this API hands out lists", "give `pages`")
+        try:
+            told = dict(way) if isinstance(way, Mapping) else way.model_dump(exclude_unset=True)
+            return _WAYS.validate_python({**told, **({} if items is None else {"items": items})})
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"]) or "pages"
+            raise self._wrong(f"pages are not acceptable: {place}: {first['msg']}", "correct it") from None
+
     def _class(self, priority: str | int | None) -> int | None:
         if priority is None or isinstance(priority, int):
             return priority
@@ -132,6 +193,16 @@ class Client:
 
     def _wrong(self, what: str, hint: str) -> InputInvalid:
         return InputInvalid(what, tenant=self._key.tenant, provider=self._key.provider, hint=hint)
+
+
+def _graphql(query: str, variables: Mapping[str, Any], options: CallOptions) -> CallOptions:
+    body = {"query": query, "variables": dict(variables)}
+    return {"api": "graphql", "repeatable": _is_query(query), **options, "json": body}
+
+
+def _texts(params: Params) -> dict[str, str]:
+    """Parameters as a page has them: each once, as a text."""
+    return {name: str(value) for name, value in params.items() if value is not None}
 
 
 def _is_query(text: str) -> bool:

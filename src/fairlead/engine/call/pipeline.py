@@ -13,13 +13,14 @@ failed is a CallFailed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import urlsplit
 
 from fairlead.clock import Clock, Draw
 from fairlead.engine.call.known_open import KnownOpen
+from fairlead.engine.call.pages import Fetch, Page, pages
 from fairlead.engine.call.wish import Call, Came
 from fairlead.engine.events import CallAttempted
 from fairlead.engine.gate.admission import Passage
@@ -34,10 +35,11 @@ from fairlead.policy.classify.body import reply_of
 from fairlead.policy.classify.judge import judge
 from fairlead.policy.classify.rules import Rules
 from fairlead.policy.classify.verdict import Verdict
-from fairlead.policy.deadline import buffer_s
+from fairlead.policy.deadline import buffer_s, has_time
 from fairlead.policy.feedback.dialect import heard
 from fairlead.policy.feedback.reply import Reply
 from fairlead.policy.lost import lost
+from fairlead.policy.page import Asked, Pages
 from fairlead.policy.profile import Profile
 from fairlead.policy.token import PublicToken
 from fairlead.secret import Secret
@@ -127,6 +129,15 @@ class Pipeline:
                     await self._clock.sleep(after.delay_s)
                 case Then.FAIL:
                     raise _failed(call, came, reply, verdict, after, on_way)
+
+    def pages(self, fetch: Fetch, way: Pages, first: Asked) -> AsyncIterator[Page]:
+        """The pages of a list; see engine/call/pages.py. In a job none is waited for past its time."""
+        job = current_job.get()
+
+        def may_wait(wait_s: float) -> bool:
+            return job is None or has_time(job.remaining_s - buffer_s(job.timeout_s, pages=True), wait_s)
+
+        return pages(fetch, way, first, clock=self._clock, draw=self._draw, may_wait=may_wait)
 
     # ---- one attempt ---------------------------------------------------------------------------
 
