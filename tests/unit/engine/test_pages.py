@@ -1,0 +1,106 @@
+"""Lists over several pages, with the vendor played: nothing collected is lost, nothing goes in a circle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from fairlead.app.client.listing import Listing
+from fairlead.engine.call.pages import RETRIES, pages
+from fairlead.engine.call.wish import Came
+from fairlead.engine.ports.http import HttpAnswer
+from fairlead.errors import CallFailed, GateClosed, InputInvalid
+from fairlead.policy.classify.verdict import DONE
+from fairlead.policy.feedback.reply import Reply
+from fairlead.policy.page import Asked, ByCursor, ByOffset
+from fairlead.testing import ManualClock
+
+URL = "https://api.example.com/items"
+WAY = ByCursor(items="items", cursor="next", param="after")
+FIRST = Asked(URL, {"limit": "2"})
+
+
+def came(body: object) -> Came:
+    return Came(HttpAnswer(200, {}, b"", 0.0), Reply(200, {}, body), DONE, 1, 0.0)
+
+
+class Vendor:
+    """Answers in their order, and what was asked."""
+
+    def __init__(self, answers: Sequence[Any]) -> None:
+        self.answers = list(answers)
+        self.asked: list[Asked] = []
+        self.clock = ManualClock(autojump_s=0.0)
+
+    async def fetch(self, asked: Asked) -> Came:
+        self.asked.append(asked)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return came(answer)
+
+    def listing(self, way: Any = WAY, *, time_s: float = 1000.0) -> Listing:
+        def may_wait(wait_s: float) -> bool:
+            return self.clock.monotonic() + wait_s <= time_s
+
+        found = pages(self.fetch, way, FIRST, clock=self.clock, draw=lambda: 0.5, may_wait=may_wait)
+
+        async def begin() -> Any:
+            return found, FIRST
+
+        return Listing(begin)
+
+
+def page(*items: int, after: str | None = None) -> dict[str, object]:
+    return {"items": list(items), "next": after}
+
+
+def passing(retry_after_s: float | None = None) -> CallFailed:
+    return CallFailed("too many", category="transient_rate_limit", retry_after_s=retry_after_s)
+
+
+async def test_all_items_of_all_pages() -> None:
+    vendor = Vendor([page(1, 2, after="a"), page(3, 4, after="b"), page(5)])
+    listing = vendor.listing()
+    assert [item async for item in listing] == [1, 2, 3, 4, 5]
+    assert [dict(asked.params) for asked in vendor.asked] == [
+        {"limit": "2"},
+        {"limit": "2", "after": "a"},
+        {"limit": "2", "after": "b"},
+    ]
+    assert (listing.partial, listing.resume, listing.error) == (False, None, None)
+
+
+async def test_a_page_is_tried_again_and_no_earlier_than_the_vendor_says() -> None:
+    vendor = Vendor([page(1, after="a"), passing(40.0), page(2)])
+    assert [item async for item in vendor.listing()] == [1, 2]
+    assert vendor.clock.monotonic() >= 40
+
+
+@pytest.mark.parametrize(
+    ("failures", "time_s"),
+    [
+        ([passing()] * (RETRIES + 1), 1000.0),
+        ([CallFailed("gone", category="permanent_request")], 1000.0),
+        ([GateClosed("no room", retry_after_s=60.0)], 30.0),
+    ],
+)
+async def test_what_was_collected_is_kept_with_where_to_go_on(
+    failures: list[Exception], time_s: float
+) -> None:
+    vendor = Vendor([page(1, 2, after="a"), *failures, page(3)])
+    listing = vendor.listing(time_s=time_s)
+    assert [item async for item in listing] == [1, 2]
+    assert listing.partial
+    assert listing.error is failures[-1]
+    assert listing.resume == {"url": URL, "params": {"limit": "2", "after": "a"}, "variables": {}}
+    assert len(vendor.answers) == 1
+
+
+async def test_a_circle_is_told() -> None:
+    with pytest.raises(InputInvalid, match="circle"):
+        _ = [item async for item in Vendor([page(1, after="a")] * 5).listing()]
+    endless = Vendor([[1, 2], [3], []])
+    assert [item async for item in endless.listing(ByOffset())] == [1, 2, 3]
