@@ -9,7 +9,8 @@ from uuid import UUID
 from fairlead.adapters.http.resolver import AddressPolicy
 from fairlead.adapters.http.transport import AiohttpTransport
 from fairlead.clock import Clock, Draw
-from fairlead.engine.call.pipeline import Manners, Pipeline, Tokens
+from fairlead.engine.call.pipeline import Pipeline, Tokens
+from fairlead.engine.call.progress import Manners
 from fairlead.engine.gate.entrance import Entrance
 from fairlead.engine.ports import Connection
 from fairlead.events import Emit

@@ -11,7 +11,8 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.call.pipeline import Manners, Pipeline
+from fairlead.engine.call.pipeline import Pipeline
+from fairlead.engine.call.progress import Manners
 from fairlead.engine.call.wish import Call
 from fairlead.engine.events import CallAttempted
 from fairlead.engine.gate.admission import Passage
@@ -20,7 +21,7 @@ from fairlead.engine.handler import JobContext, current_job
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.credentials import Connection
 from fairlead.engine.ports.gate import Admitted
-from fairlead.engine.ports.http import HttpAnswer, HttpRequest, NoAnswer
+from fairlead.engine.ports.http import HttpAnswer, HttpRequest, NoAnswer, StreamBroken
 from fairlead.errors import CallFailed, DeadlineTooShort, GateClosed
 from fairlead.policy.classify.rules import rules_of
 from fairlead.policy.gate.breaker import Health
@@ -39,6 +40,18 @@ CONNECTION = Connection(UUID(int=1), KEY, None, None, "client", {}, {})
 def answer(status: int, body: bytes = b"{}", **headers: str) -> HttpAnswer:
     told = {name.replace("_", "-"): (value,) for name, value in headers.items()}
     return HttpAnswer(status, {"content-type": ("application/json",), **told}, body, 0.01)
+
+
+class Streamed:
+    """An answer chunk by chunk; one of "broken" breaks off."""
+
+    def __init__(self, whole: HttpAnswer) -> None:
+        self.status, self.headers, self._body = whole.status, whole.headers, whole.body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield self._body
+        if self._body == b"broken":
+            raise StreamBroken(NoAnswer(True, "reset", "cut off"))
 
 
 @dataclass
@@ -77,6 +90,11 @@ class World:
         came = self.answers.pop(0)
         assert not isinstance(came, Exception)
         return came
+
+    @asynccontextmanager
+    async def stream(self, request: HttpRequest) -> AsyncIterator[Any]:
+        came = await self.send(request)
+        yield came if isinstance(came, NoAnswer) else Streamed(came)
 
     async def token(self, key: ConnectionKey) -> PublicToken:
         assert self.inside == 0, "a place is held while a token is asked for"
@@ -195,3 +213,25 @@ async def test_a_breaker_that_is_known_to_be_open_costs_nothing() -> None:
     assert (len(world.wishes), world.asked_tokens) == (1, 1)
     await world.clock.advance(20.0)
     assert (await pipeline.send(GET)).attempts == 1
+
+
+async def test_a_streamed_answer_holds_its_place_until_the_block_ends() -> None:
+    world = World([answer(401), answer(200, b"chunk")])
+    async with world.pipeline().stream(GET) as stream:
+        assert (stream.status, world.inside) == (200, 1)
+        assert [chunk async for chunk in stream] == [b"chunk"]
+    assert world.inside == 0
+    assert credentials(world) == ["Bearer t1", "Bearer t2"]
+
+
+async def test_a_stream_that_breaks_off_has_failed() -> None:
+    world = World([answer(200, b"broken")])
+    with pytest.raises(CallFailed, match="its head was given") as failed:
+        async with world.pipeline().stream(GET) as stream:
+            _ = [chunk async for chunk in stream]
+    assert failed.value.reason == "reset"
+    assert world.passages[0].health is Health.UNHEALTHY
+    world = World([answer(404, b'{"message": "no such file"}')])
+    with pytest.raises(CallFailed, match="no such file"):
+        async with world.pipeline().stream(GET):
+            pytest.fail("a failure is not streamed")

@@ -1,0 +1,102 @@
+"""A call on its way, what one attempt came to, and how both are told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fairlead.engine.call.wish import Call
+from fairlead.engine.events import CallAttempted
+from fairlead.engine.ports.http import HttpAnswer, NoAnswer
+from fairlead.errors import CallFailed
+from fairlead.policy.call import Attempt, Follow, repeatable
+from fairlead.policy.classify.rules import Rules
+from fairlead.policy.classify.verdict import Verdict
+from fairlead.policy.feedback.reply import Reply
+from fairlead.policy.profile import Profile
+from fairlead.policy.token import PublicToken
+
+
+@dataclass(frozen=True, slots=True)
+class Manners:
+    """How calls of a connection are made and judged."""
+
+    rules: Rules
+    profile: Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One attempt: what came, read where it is an answer, and judged."""
+
+    came: HttpAnswer | NoAnswer
+    reply: Reply | None
+    verdict: Verdict
+
+    @property
+    def status(self) -> int | None:
+        """Of the answer; None where there was none."""
+        return self.came.status if isinstance(self.came, HttpAnswer) else None
+
+
+@dataclass(slots=True)
+class Progress:
+    """A call on its way. *ends_s*: its deadline, *inline_s*: the longest wait that may be spent here."""
+
+    call: Call
+    host: str
+    manners: Manners
+    began_s: float
+    ends_s: float
+    inline_s: float
+    token: PublicToken | None = None
+    refreshed: bool = False
+    retries: int = 0
+    sends: int = 0
+    sent_s: float = 0.0
+    """How long it was under way, all attempts together."""
+
+    def waited_s(self, now_s: float) -> float:
+        """How long it waited so far, for credentials, limits and retries."""
+        return now_s - self.began_s - self.sent_s
+
+    def attempt(self, now_s: float) -> Attempt:
+        """As far as what follows depends on it."""
+        told = self.call.repeatable
+        may_repeat = repeatable(self.call.method, self.call.headers) if told is None else told
+        return Attempt(self.retries, self.refreshed, may_repeat, self.ends_s - now_s, self.inline_s)
+
+    def event(self, tried: Tried, after: Follow, now_s: float) -> CallAttempted:
+        """What explains this attempt later (C11)."""
+        verdict = tried.verdict
+        return CallAttempted(
+            self.call.key.tenant,
+            self.call.key.provider,
+            self.call.key.bucket,
+            self.host,
+            self.call.operation,
+            self.sends,
+            tried.status,
+            verdict.rule,
+            str(verdict.category) if verdict.category else None,
+            after.then.value,
+            after.delay_s,
+            self.waited_s(now_s),
+            self.sent_s,
+        )
+
+    def failed(self, tried: Tried, after: Follow) -> CallFailed:
+        """Why it is over."""
+        verdict = tried.verdict
+        transient = verdict.category is not None and verdict.category.transient
+        return CallFailed(
+            f"{verdict.why}; {after.why}" if after.why else verdict.why,
+            tenant=self.call.key.tenant,
+            provider=self.call.key.provider,
+            category=verdict.category,
+            reason=verdict.code,
+            retry_after_s=max(after.delay_s, verdict.hint_s or 0.0) or None if transient else None,
+            verdict=verdict,
+            answer=tried.came if isinstance(tried.came, HttpAnswer) else None,
+            reply=tried.reply,
+            attempts=self.sends,
+        )
