@@ -45,9 +45,11 @@ SCRIPTS: dict[str, tuple[Change, ...]] = {
     "no_reaping": (("pool", "elseif set.first_end <= now then", "elseif false then"),),
     "swift_uncounted": (("swift", "local used = call('ZCARD', key)", "local used = 0"),),
     "partners_not_copied": (
-        ("line", "redis.call('ZUNIONSTORE', quota.leases, 1, leases_of(pool.name))", "0"),
+        ("partner", "redis.call('ZUNIONSTORE', quota.leases, 1, found.leases_of(pool.name))", "0"),
     ),
-    "partners_for_good": (("line", "        if pool then\n            set_apart(pool)\n        end\n", ""),),
+    "partners_for_good": (
+        ("partner", "        if pool then\n            set_apart(pool)\n        end\n", ""),
+    ),
     "wakes_all": (
         (
             "line",
