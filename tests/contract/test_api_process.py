@@ -44,6 +44,18 @@ async def test_locks_and_limits_from_outside() -> None:
         assert limits["rolling"] == {"left": 98, "served": 2, "refused": 0}
 
 
+async def test_its_limits_are_options() -> None:
+    shop = ApiProcess("shopify", takes_s=0, limits={"calls": 2, "calls_per_s": 0.001})
+    async with shop as api, calling(api, dialect="shopify") as call:
+        assert [(await call("/admin/api/rest.json")).status for _ in range(3)] == [200, 200, 429]
+
+
+@pytest.mark.parametrize("options", ["[", "[]", '{"colour": "red"}', '{"limits": {"colour": 1}}'])
+async def test_options_that_cannot_be_stop_it_with_a_hint(options: str) -> None:
+    code, err = await ended("shopify", "--options", options)
+    assert (code, "hint: " in err, "Traceback" in err) == (2, True, False)
+
+
 async def test_the_liar_is_one_too() -> None:
     async with ApiProcess("liar") as api, calling(api, dialect="standard") as call:
         assert (await call("/liar/retry_after?value=7")).headers["retry-after"] == ("7",)
@@ -57,9 +69,14 @@ async def test_a_taken_port_stops_it_with_a_hint() -> None:
 
 
 async def test_a_name_that_is_none_is_refused() -> None:
+    code, err = await ended("nobody")
+    assert (code, "shopify" in err) == (2, True)
+
+
+async def ended(*arguments: str) -> tuple[int | None, str]:
+    """How a process ends that was started with *arguments*, and its words."""
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "fairlead.testing.api", "nobody", stderr=asyncio.subprocess.PIPE
+        sys.executable, "-m", "fairlead.testing.api", *arguments, stderr=asyncio.subprocess.PIPE
     )
     _, err = await child.communicate()
-    assert child.returncode == 2
-    assert "shopify" in err.decode()
+    return child.returncode, err.decode()

@@ -170,6 +170,13 @@ async def test_flapping_fails_a_half_drawn_from_the_seed() -> None:
     assert 30 < told[0].count(503) < 70
 
 
+async def test_what_was_refused_did_not_fail_after_it_was_carried_out() -> None:
+    async with MercadoLibreApi(calls=1, clock=ManualClock()) as api, calling(api) as call:
+        api.switch(failing=1, after=True)
+        assert [(await call(ME)).status for _ in range(2)] == [503, 429]
+        assert (api.ledger.admitted(), api.ledger.refused()) == (1, 1)
+
+
 async def test_dead_by_cutting_the_line() -> None:
     async with MercadoLibreApi() as api, calling(api) as call:
         api.switch(failing=1, how="cut")

@@ -8,10 +8,12 @@ dies.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+from typing import Any
 
-from fairlead.errors import FairleadError
-from fairlead.testing.api import APIS, Api, LiarApi
+from fairlead.errors import ConfigInvalid, FairleadError
+from fairlead.testing.api import APIS, Api, LiarApi, ShopifyApi, ShopLimits
 from fairlead.testing.process import run, until_told
 
 
@@ -33,18 +35,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("name", choices=sorted((*APIS, LiarApi.name)), help="whose API to play")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
     parser.add_argument("--port", type=int, default=0, help="port to listen on (default 0: a free one)")
-    parser.add_argument("--takes-s", type=float, default=0.0, help="how long a call takes (default 0)")
-    parser.add_argument("--seed", type=int, default=1, help="draws which calls fail (default 1)")
+    parser.add_argument("--options", default="{}", help="JSON object of what its class takes")
     parser.add_argument("--die-with-parent", action="store_true", help="end when standard input closes")
     return parser
 
 
 async def _serve(told: argparse.Namespace) -> int:
-    api: Api | LiarApi
-    if told.name == LiarApi.name:
-        api = LiarApi(host=told.host, port=told.port)
-    else:
-        api = APIS[told.name](host=told.host, port=told.port, takes_s=told.takes_s, seed=told.seed)
+    api = _api(told.name, {"host": told.host, "port": told.port, **_options(told.options)})
 
     async def stop() -> None:
         await api.__aexit__(None, None, None)
@@ -53,6 +50,26 @@ async def _serve(told: argparse.Namespace) -> int:
         return {"url": api.url, "name": api.name}
 
     return await until_told(api.__aenter__, stop, ready, die_with_parent=told.die_with_parent)
+
+
+def _api(name: str, options: dict[str, Any]) -> Api | LiarApi:
+    made = LiarApi if name == LiarApi.name else APIS[name]
+    try:
+        if made is ShopifyApi and "limits" in options:
+            options["limits"] = ShopLimits(**options["limits"])
+        return made(**options)
+    except TypeError as error:  # an argument that its class does not take
+        raise ConfigInvalid(f"test API {name}: {error}", hint=f"see help({made.__qualname__})") from None
+
+
+def _options(text: str) -> dict[str, Any]:
+    try:
+        told = json.loads(text)
+    except ValueError:
+        told = None
+    if not isinstance(told, dict):
+        raise ConfigInvalid("test API: --options is no JSON object", hint="--options '{\"takes_s\": 1}'")
+    return told
 
 
 if __name__ == "__main__":

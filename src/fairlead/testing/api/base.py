@@ -287,7 +287,7 @@ class Api(ABC):
         if self._unwelcome(call.arrival.authorization):
             return self.unauthorised(call)
         answer = await handler(call)
-        return await self._failed(call) if fails else answer
+        return await self._failed(call) if fails and not answer.refused else answer
 
     async def _failed(self, call: Call) -> Answer | None:
         how = self.switches.how

@@ -10,14 +10,17 @@ The operations stand in ``fairlead.testing.api.control``.
 
 from __future__ import annotations
 
+import json
+
 from fairlead.testing.child import ChildServer
 
 
 class ApiProcess(ChildServer):
-    """One child that dies with us. *name*: of the API, one of `APIS`; *takes_s*, *port*: as in `Api`."""
+    """One child that dies with us. *name*: of the API, one of `APIS` or ``liar``; *options*: what its class
+    takes, as JSON has it (``limits={"calls": 4}``)."""
 
-    def __init__(self, name: str, *, takes_s: float = 0.0, port: int = 0) -> None:
+    def __init__(self, name: str, *, port: int = 0, **options: object) -> None:
         super().__init__(
-            "fairlead.testing.api", name, "--port", str(port), "--takes-s", str(takes_s),
+            "fairlead.testing.api", name, "--port", str(port), "--options", json.dumps(options),
             what=f"test API {name}",
         )  # fmt: skip

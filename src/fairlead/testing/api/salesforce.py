@@ -61,11 +61,11 @@ class SalesforceApi(Api):
         return {"Sforce-Limit-Info": f"api-usage={day.limit_now - day.left}/{day.limit_now}"}
 
     def _refusal(self, call: Call) -> Answer | None:
-        if not self._day(call.account).take():
-            return self._refused(call, "daily", "TotalRequests Limit exceeded.")
         if self._long_running(call.account) >= self.slots(self._long_calls):
             told = "ConcurrentRequests (Concurrent API Requests) Limit exceeded."
             return self._refused(call, "concurrency", told)
+        if not self._day(call.account).take():
+            return self._refused(call, "daily", "TotalRequests Limit exceeded.")
         return None
 
     def _refused(self, call: Call, limit: str, message: str) -> Answer:
