@@ -158,6 +158,25 @@ async def test_an_overloaded_api_makes_calls_stand_in_line() -> None:
         assert {reply.status for reply in await asyncio.gather(*tasks)} == {200}
 
 
+@pytest.mark.parametrize("back", ["switch", "calm"])
+async def test_workers_that_come_back_take_up_what_waits(back: str) -> None:
+    clock = ManualClock()
+    async with NetSuiteApi(limit=30, takes_s=1, workers=20, clock=clock) as api, calling(api) as call:
+        api.switch(capacity=0.1)
+        tasks = [asyncio.create_task(call(SOMETHING["netsuite"])) for _ in range(3)]
+        while api.ledger.in_flight() < 3:
+            await asyncio.sleep(0)
+        assert clock.sleepers == 2
+        if back == "calm":
+            api.calm()
+        else:
+            api.switch(capacity=1)
+        while clock.sleepers < 3:
+            await asyncio.sleep(0)
+        await clock.advance(1)
+        assert {reply.status for reply in await asyncio.gather(*tasks)} == {200}
+
+
 async def test_flapping_fails_a_half_drawn_from_the_seed() -> None:
     told = []
     for _ in range(2):
