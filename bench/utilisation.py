@@ -81,12 +81,12 @@ async def _measured(
         await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
         for _ in range(PROCESSES)
     ]
-    while api.ledger(SHOP)["rest"]["served"] == 0:
+    while api.limits(SHOP)["rest"]["served"] == 0:
         await asyncio.sleep(0.05)
     await asyncio.sleep(warm_s)
-    before = api.ledger(SHOP)
+    before = api.limits(SHOP)
     await asyncio.sleep(seconds - warm_s)
-    after = api.ledger(SHOP)
+    after = api.limits(SHOP)
     outs = await asyncio.gather(*(child.communicate() for child in children))
     if any(child.returncode for child in children):
         raise RuntimeError("a process failed; its error stands above")

@@ -32,7 +32,7 @@ class Emptied(Fleet):
 
     async def lose_everything(self) -> None:
         async with Redis.from_url(self.url) as server:
-            await server.delete(*[key async for key in server.scan_iter(f"{self.prefix}1:*")])
+            await server.delete(*[key async for key in server.scan_iter(f"{Keyspace(self.prefix).prefix}*")])
 
 
 @pytest.fixture

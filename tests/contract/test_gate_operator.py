@@ -16,7 +16,7 @@ from fairlead.adapters.redis.operator import RedisOperator
 from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, Queued, RefusedBy
 from fairlead.errors import GateUnavailable
 from fairlead.policy.gate.breaker import Health, Mode
-from fairlead.policy.gate.key import KeyKind, Keyspace
+from fairlead.policy.gate.key import LAYOUT, KeyKind, Keyspace
 from fairlead.policy.gate.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit
 from fairlead.policy.gate.pool import Holder
 from fairlead.secret import Secret
@@ -170,7 +170,8 @@ async def test_clear_deletes_ours_and_leaves_what_is_others(world: World) -> Non
     Of ours stays what says that all of it is gone.
     """
     name = world.name
-    foreign = [name, f"{name}:x", f"{name}1", f"{name}11:m", f"{name}2:m", f"x{name}1:m", f"{name[:-1]}1:m"]
+    other, ours = LAYOUT - 1, f"{name}{LAYOUT}"
+    foreign = [name, f"{name}:x", ours, f"{ours}1:m", f"{name}{other}:m", f"x{ours}:m", f"{ours[:-2]}1:m"]
     for key in foreign:
         await world.redis.set(key, "theirs")
     limit, bucket = PoolLimit("p", 1), BucketLimit("b", 5, 1)
@@ -179,14 +180,14 @@ async def test_clear_deletes_ours_and_leaves_what_is_others(world: World) -> Non
         plan = Plan(domain, breaker=BROKEN.breaker, pool=limit, buckets=(bucket,))
         await world.timed.admitted(Ask(plan, holder=Holder(next(_ids), "p")))
     stay = {world.marker(domain) for domain in domains}
-    found = {key.decode() async for key in world.redis.scan_iter(f"{name}1:*")}
-    ours = found - stay
-    assert len(ours) >= 2 * len(domains)
+    found = {key.decode() async for key in world.redis.scan_iter(f"{ours}:*")}
+    mine = found - stay
+    assert len(mine) >= 2 * len(domains)
     assert stay < found
-    assert await world.operator.clear(dry_run=True) == len(ours)
-    assert await world.redis.exists(*ours) == len(ours)
-    assert await world.operator.clear() == len(ours)
-    assert await world.redis.exists(*ours) == 0
+    assert await world.operator.clear(dry_run=True) == len(mine)
+    assert await world.redis.exists(*mine) == len(mine)
+    assert await world.operator.clear() == len(mine)
+    assert await world.redis.exists(*mine) == 0
     assert await world.redis.exists(*stay) == len(stay)
     assert await world.operator.clear(dry_run=True) == 0
     assert await world.redis.exists(*foreign) == len(foreign)
@@ -196,7 +197,7 @@ async def test_clear_deletes_ours_and_leaves_what_is_others(world: World) -> Non
 async def test_more_than_a_page_is_cleared(world: World) -> None:
     async with world.redis.pipeline() as many:
         for number in range(3_500):
-            many.set(f"{world.name}1:{{d}}:c{number}", "x")
+            many.set(f"{world.name}{LAYOUT}:{{d}}:c{number}", "x")
         await many.execute()
     assert await world.operator.clear() == 3_500
 

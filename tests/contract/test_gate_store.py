@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from itertools import count
 from pathlib import Path
@@ -19,10 +20,20 @@ from fairlead.adapters.redis.gate import RedisGate
 from fairlead.adapters.redis.link import Link
 from fairlead.adapters.redis.node import Call, Node, Terms
 from fairlead.adapters.redis.scripts import script
-from fairlead.engine.ports.gate import Admitted, Ask, Booked, Finish, GateRefusal, Queued, RefusedBy
+from fairlead.engine.ports.gate import (
+    Admitted,
+    Ask,
+    Booked,
+    Finish,
+    GateRefusal,
+    Lease,
+    Queued,
+    RefusedBy,
+    Renewal,
+)
 from fairlead.errors import GateUnavailable
 from fairlead.policy.gate.key import KeyKind, Keyspace, Part
-from fairlead.policy.gate.limit import BucketLimit, Domain, Plan, PoolLimit
+from fairlead.policy.gate.limit import BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.gate.pool import Holder
 from fairlead.secret import Secret
 from tests.contract.gates import T0_US, Timed, redis_gate
@@ -168,3 +179,72 @@ async def test_a_server_may_be_asked_several_things_at_once(servers: Endpoints) 
     told = await asyncio.gather(*(node.judge([Call(node.marker, 0, ())]) for _ in range(5)))
     assert told == [[[]]] * 5
     await node.close()
+
+
+async def test_a_lost_cell_leaves_no_room_beyond_a_quota(place: Place) -> None:
+    """The leases are there still; what they say of the quota counts."""
+    pools = [PoolLimit("p", 5), PoolLimit("o", 5)]
+    quotas = [QuotaLimit("t", 1), QuotaLimit("u", 2)]
+
+    def asked(quota: QuotaLimit, limit: PoolLimit) -> Ask:
+        holder = Holder(next(_ids), "process", quota=quota)
+        return Ask(Plan(DOMAIN, quota=quota, pool=limit), holder=holder)
+
+    for quota in quotas:
+        await place.timed.admitted(asked(quota, pools[0]))
+    await place.redis.delete(place.keys.key(KeyKind.CELL, DOMAIN))
+    assert isinstance(await place.timed.admit(asked(quotas[0], pools[0])), GateRefusal)
+    assert isinstance(await place.timed.admit(asked(quotas[0], pools[1])), GateRefusal)
+    await place.timed.admitted(asked(quotas[1], pools[0]))
+    assert isinstance(await place.timed.admit(asked(quotas[1], pools[0])), GateRefusal)
+
+
+async def test_a_lease_that_is_told_of_lives_no_longer_than_others(place: Place) -> None:
+    """The quota's set may be a new key then, though nobody has looked at it before."""
+    pools, quota = [PoolLimit("p", 5), PoolLimit("o", 5)], QuotaLimit("t", 5)
+    for limit in pools:  # with two of them pool and quota have a set each
+        holder = Holder(next(_ids), "process", quota=quota)
+        answer = await place.timed.admitted(Ask(Plan(DOMAIN, quota=quota, pool=limit), holder=holder))
+        await place.timed.gate.finish(Finish(answer))
+    adopted = Renewal(DOMAIN, pools[0], Holder(next(_ids), "process", quota=quota), adopt=True, held=True)
+    assert await place.timed.gate.renew([adopted]) == [Lease.HELD]
+    keys = [key async for key in place.redis.scan_iter(f"{place.keys.prefix}*")]
+    assert place.keys.key(KeyKind.QUOTA, DOMAIN, quota.key).encode() in keys
+    assert [key for key in keys if await place.redis.pttl(key) < 0] == []
+
+
+async def test_what_cannot_be_asked_fails_alone(place: Place) -> None:
+    limit = BucketLimit("b", 5, 1)
+    good = Ask(Plan(DOMAIN, buckets=(limit,)))
+    bad = [
+        good._replace(costs=(math.nan,)),
+        Ask(Plan(DOMAIN, pool=PoolLimit("p", 1)), holder=Holder(1, "\udc80")),
+    ]
+    told = await asyncio.gather(
+        *map(place.timed.gate.admit, (good, bad[0], good, bad[1], good)), return_exceptions=True
+    )
+    assert [isinstance(each, Admitted) for each in told] == [True, False, True, False, True]
+    assert [type(told[1]), type(told[3])] == [ValueError, UnicodeEncodeError]
+
+
+@pytest.mark.parametrize("tenants", [1, 500])
+async def test_a_crowd_that_asks_again_costs_others_little(place: Place, tenants: int) -> None:
+    """A script runs alone: 128 asks of a crowd at its quotas, behind which the slots are free."""
+    limit, gate = PoolLimit("p", 10_000, lease_s=300.0), place.timed.gate
+    quotas = [QuotaLimit(f"t{number}", 1) for number in range(tenants)]
+
+    def asked(quota: QuotaLimit) -> Ask:
+        holder = Holder(next(_ids), "process", quota=quota)
+        return Ask(Plan(DOMAIN, quota=quota, pool=limit), holder=holder, wait_s=60.0)
+
+    first = [asked(quota) for quota in quotas]
+    assert all(isinstance(each, Admitted) for each in await asyncio.gather(*map(gate.admit, first)))
+    crowd = [asked(quota) for quota in quotas for _ in range(500 // tenants)]
+    assert all(isinstance(each, Queued) for each in await asyncio.gather(*map(gate.admit, crowd)))
+    others = [asked(QuotaLimit(f"other{number}", 1)) for number in range(128)]
+    for asks, kind in ((crowd[-128:], Queued), (others, Admitted)):
+        await place.redis.config_resetstat()
+        assert all(isinstance(each, kind) for each in await asyncio.gather(*map(gate.admit, asks)))
+        calls = await place.redis.info("commandstats")
+        looked_at = calls["cmdstat_zrange"]["calls"] if "cmdstat_zrange" in calls else 0
+        assert looked_at <= 5 * 128, "the line is looked through again for each ask"

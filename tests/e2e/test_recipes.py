@@ -108,7 +108,7 @@ def test_every_page_is_run_and_in_the_index() -> None:
     index = (HOW_TO / "README.md").read_text("utf-8")
     assert all(f"({page})" in index for page in pages)
     tests = "".join(path.read_text("utf-8") for path in Path(__file__).parent.glob("test_recipes*.py"))
-    assert pages == set(re.findall(r'"([a-z]+\.md)"', tests))
+    assert pages == set(re.findall(r'"([a-z-]+\.md)"', tests))
 
 
 # ---- jobs ------------------------------------------------------------------------------------------

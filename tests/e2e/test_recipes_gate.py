@@ -78,7 +78,7 @@ async def test_limits(gated: Shell, database: Database) -> None:
         async with worker(gated, "shop.jobs:fl"):
             orders = await finished(database, "sync_order", 40)
             points = await finished(database, "sync_points", 2)
-        ledger = api.ledger("my-shop")
+        ledger = api.limits("my-shop")
     assert {(row["state"], row["result"], row["attempt"]) for row in orders} == {("completed", "200", 1)}
     assert {(row["state"], row["attempt"]) for row in points} == {("completed", 1)}
     assert (ledger["rest"]["served"], ledger["rest"]["refused"]) == (41, 0)

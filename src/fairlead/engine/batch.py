@@ -111,6 +111,15 @@ class Batcher(Generic[Item, Result]):
 
     async def _deliver(self, items: Sequence[Item], answers: Sequence[asyncio.Future[Result]]) -> None:
         try:
+            await self._halved(items, answers)
+        except BaseException:  # the loop is ending: nobody may be left waiting
+            for answer in answers:
+                answer.cancel()
+            raise
+
+    async def _halved(self, items: Sequence[Item], answers: Sequence[asyncio.Future[Result]]) -> None:
+        """Send them, in halves where some are bad."""
+        try:
             results = await self._send(items)
             if len(results) != len(items):
                 raise RuntimeError(f"{self._name}: {len(results)} results for {len(items)} items")
@@ -119,14 +128,10 @@ class Batcher(Generic[Item, Result]):
                 _fail(answers, error)
                 return
             middle = len(items) // 2
-            await self._deliver(items[:middle], answers[:middle])
-            await self._deliver(items[middle:], answers[middle:])
+            await self._halved(items[:middle], answers[:middle])
+            await self._halved(items[middle:], answers[middle:])
         except Exception as error:  # noqa: BLE001 (whatever it is, it is the callers' to handle)
             _fail(answers, error)
-        except BaseException:  # the loop is ending: nobody may be left waiting
-            for answer in answers:
-                answer.cancel()
-            raise
         else:
             self._hand_out(items, answers, results)
 

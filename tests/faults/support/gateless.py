@@ -45,14 +45,16 @@ SCRIPTS: dict[str, tuple[Change, ...]] = {
     "no_reaping": (("pool", "elseif set.first_end <= now then", "elseif false then"),),
     "swift_uncounted": (("swift", "local used = call('ZCARD', key)", "local used = 0"),),
     "partners_not_copied": (
-        ("line", "redis.call('ZUNIONSTORE', quota.leases, 1, leases_of(pool.name))", "0"),
+        ("partner", "redis.call('ZUNIONSTORE', quota.leases, 1, found.leases_of(pool.name))", "0"),
     ),
-    "partners_for_good": (("line", "        if pool then\n            alone(pool)\n        end\n", ""),),
+    "partners_for_good": (
+        ("partner", "        if pool then\n            set_apart(pool)\n        end\n", ""),
+    ),
     "wakes_all": (
         (
             "line",
-            "        local served, passed = false, {}\n",
-            "        local served, passed = false, {}\n"
+            "        local served, passed = false, pool.passed_at == freed and pool.passed or {}\n",
+            "        local served, passed = false, pool.passed_at == freed and pool.passed or {}\n"
             "    for _, one in ipairs(redis.call('ZRANGE', pool.alive, 0, -1)) do\n"
             "        redis.call('PUBLISH', PREFIX .. 'g:' .. field(one, 2), field(one, 1))\n"
             "    end\n",

@@ -127,6 +127,21 @@ async def test_a_poisoned_item_fails_alone() -> None:
     assert store.under_way == 0
 
 
+async def test_a_sender_that_ends_among_poisoned_items_leaves_nobody_waiting() -> None:
+    store = Store()
+    batch = Batcher(store.send, max_size=4)
+    first = ask(batch, 1)
+    await store.begun.acquire()
+    tasks = ask(batch, 2, -1, 3, 4)
+    store.let(2)  # the first batch, and the whole of the second one
+    for _ in range(3):
+        await store.begun.acquire()
+        (sender,) = batch._senders
+    sender.cancel()  # in the first half
+    await asyncio.wait([*first, *tasks])
+    assert all(task.cancelled() for task in tasks)
+
+
 async def test_500_items_with_one_poisoned_cost_few_statements() -> None:
     store = Store()
     store.let(1000)

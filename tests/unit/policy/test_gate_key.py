@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.policy.gate.key import NAMES, KeyKind, Keyspace, Part
+from fairlead.policy.gate.key import LAYOUT, NAMES, KeyKind, Keyspace, Part
 from fairlead.policy.gate.limit import Domain
 
 KEYS = Keyspace("mine")
@@ -17,7 +17,7 @@ def written() -> dict[str, str]:
     return {
         KEYS.marker: "marker",
         KEYS.key(KeyKind.MARKER, ACME): "marker",
-        "mine1:{4711}:m": "marker",
+        f"mine{LAYOUT}:{{4711}}:m": "marker",
         KEYS.key(KeyKind.CELL, ACME): "cells",
         KEYS.key(KeyKind.QUOTA, ACME, "q"): "quotas",
         bucket + Part.BOOKINGS: "turns",

@@ -7,7 +7,6 @@ limits, so a batch says it once; whose limits they are, and of which version, st
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import NamedTuple
@@ -25,14 +24,12 @@ from fairlead.engine.ports.gate import (
     RefusedBy,
     Renewal,
 )
-from fairlead.errors import InputInvalid
 from fairlead.policy.gate.breaker import Health
 from fairlead.policy.gate.key import KeyKind, Keyspace, Part, digest
 from fairlead.policy.gate.limit import MICRO, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.gate.pool import Holder
 
 _NO_BOOKING = b"0" * 16
-_HINT = "give names that are text, and numbers from 0 to the largest that a limit may have"
 _MOST_PLANS = 100_000
 
 _HEAD = Struct("<dddddd")
@@ -135,17 +132,14 @@ class Codec:
         return packed
 
     def pack(self, request: Request) -> Item:
-        """The item that says *request*. InputInvalid for what cannot be written."""
-        try:
-            if isinstance(request, Ask):
-                return self.admit(request)
-            if isinstance(request, Finish):
-                return self.finish(request)
-            if isinstance(request, Cancel):
-                return self.cancel(request.ask)
-            return self.renew(request)
-        except (UnicodeError, struct.error) as error:
-            raise InputInvalid(f"the gate cannot be asked this: {error}", hint=_HINT) from error
+        """The item that says *request*."""
+        if isinstance(request, Ask):
+            return self.admit(request)
+        if isinstance(request, Finish):
+            return self.finish(request)
+        if isinstance(request, Cancel):
+            return self.cancel(request.ask)
+        return self.renew(request)
 
     def read(self, request: Request, told: bytes) -> Answer | Finished | Lease:
         """What the script said to *request*."""

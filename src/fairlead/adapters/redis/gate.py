@@ -117,12 +117,32 @@ class RedisGate:
     # ---- batches -------------------------------------------------------------------------------
 
     async def _send(self, requests: Sequence[Request]) -> Sequence[Any]:
-        """What each request is told, as its own kind of answer.
+        """What each request is told, as its own kind of answer, or the error that it met.
 
-        They are packed here: while the server judges this batch, those of the next one wait as they are.
+        They are packed here: while the server judges this batch, those of the next one wait as they are. One
+        that cannot be packed is nobody else's trouble.
         """
+        try:
+            items = list(map(self._codec.pack, requests))
+        except Exception:  # noqa: BLE001 (whatever it is, it is told to whom it concerns)
+            return await self._sorted_out(requests)
+        return await self._judged(requests, items)
+
+    async def _sorted_out(self, requests: Sequence[Request]) -> Sequence[Any]:
+        told: list[Any] = [None] * len(requests)
+        good: dict[int, Item] = {}
+        for place, request in enumerate(requests):
+            try:
+                good[place] = self._codec.pack(request)
+            except Exception as error:  # noqa: BLE001
+                told[place] = error
+        answers = await self._judged([requests[place] for place in good], list(good.values()))
+        for place, answer in zip(good, answers, strict=True):
+            told[place] = answer
+        return told
+
+    async def _judged(self, requests: Sequence[Request], items: list[Item]) -> Sequence[Any]:
         read = self._codec.read
-        items = list(map(self._codec.pack, requests))
         if (cluster := self._cluster or await self._met()) is not None:
             told_or_not = zip(requests, await cluster.judge(items), strict=True)
             return [told if isinstance(told, Exception) else read(each, told) for each, told in told_or_not]

@@ -26,7 +26,7 @@ MOST_EVENTS = 1000
 MOST_FAILURES = 20
 _BUCKET = Struct("<ddddddddd")
 _BREAKER = Struct("<20d")
-_POOL = Struct("<dddddd23s")
+_POOL = Struct("<dIddBd23s")
 
 
 class RedisViewer:

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from fairlead.policy.gate.limit import MICRO, PoolLimit, QuotaLimit
 
-SCANNED = 1024
-"""Waiters of a class that are looked at for one whose tenant is below its quota: all, by default."""
+SCANNED = 64
+"""Waiters of a class that are looked at for one whose tenant is below its quota."""
 
 
 class Holder(NamedTuple):
@@ -111,12 +111,15 @@ class Pool:
             return Take.GRANTED, []
         if not waits and len(self.waiting) >= self.limit.max_waiters:
             return Take.CROWDED, []
-        since_us = min(since_us, self.waiting[holder].since_us) if waits else since_us
+        since_us = self.waiting[holder].since_us if waits else since_us
         self.waiting[holder] = _Waiter(since_us, max(now_us + alive_us, now_us + 1))
         granted = self.hand_over(now_us, quotas)
         if holder in granted:
             self._grant(holder, now_us + lease_us, quotas)
             return Take.GRANTED, [other for other in granted if other != holder]
+        if self._may_take(holder, quotas):  # behind a crowd that may not take one
+            self._grant(holder, now_us + lease_us, quotas)
+            return Take.GRANTED, granted
         if alive_us <= 0:
             del self.waiting[holder]
             return Take.FULL, granted

@@ -1,29 +1,34 @@
-"""A Shopify that counts: REST calls and GraphQL points of each shop, as rude as the real one.
+"""A Shopify that counts: REST calls, GraphQL points and bulk operations of each shop, as rude as the real.
 
     async with ShopifyApi() as api:
-        ...  # GET  {api.url}/{shop}/admin/api/rest.json
-             # POST {api.url}/{shop}/admin/api/graphql.json, variables {"cost": 40, "actual": 31}
-        assert api.ledger("my-shop")["rest"]["refused"] == 0
+        ...  # GET  {api.url}/{shop}/admin/api/2026-10/orders.json?limit=10
+             # POST {api.url}/{shop}/admin/api/2026-10/graphql.json
+        assert api.ledger.refused("my-shop") == 0
 
-A query says itself what it is worth: *cost* is charged at first, *actual* in the end. Refusals look as
-Shopify's do: 429 with Retry-After for REST, 200 with code THROTTLED for GraphQL.
-Sources: shopify.dev docs/apps/build/apis/graphql-admin/rate-limits; docs/api/admin-rest/usage/rate-limits.
+A query costs what it asks for, and in the end what it gave; the variables ``cost`` and ``actual`` say
+otherwise, for tests that need a figure. Refusals look as Shopify's do: 429 with Retry-After for REST, 200
+with code THROTTLED for GraphQL (some saw 429: *throttled_status*).
+Sources: shopify.dev docs/apps/build/apis/graphql-admin/rate-limits; docs/api/admin-rest/usage/rate-limits;
+docs/api/usage/pagination-rest.
 """
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from aiohttp import web
-
-from fairlead.clock import Clock
+from fairlead.testing.api.base import Answer, Api, Call, Route
+from fairlead.testing.api.catalogue import ORDERS, PRODUCTS, amount
+from fairlead.testing.api.graphql import QueryUnreadable, cost, cut, read_query
 from fairlead.testing.api.leaky import LeakyBucket
-from fairlead.testing.clock import SystemClock
+from fairlead.testing.api.shopify_bulk import FIVE_SINCE, BulkOperation, BulkOperations, result_lines
+from fairlead.testing.api.shopify_schema import product_update, roots
+
+LATEST = "2026-10"
+_DEAREST = 1000.0  # points of one query
+_PAGE, _LARGEST_PAGE = 50, 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,81 +41,213 @@ class ShopLimits:
     points_per_s: float = 100
 
 
-class _Shop:
-    def __init__(self, limits: ShopLimits, clock: Clock) -> None:
-        self.rest = LeakyBucket(limits.calls, limits.calls_per_s, clock.monotonic)
-        self.graphql = LeakyBucket(limits.points, limits.points_per_s, clock.monotonic)
+class ShopifyApi(Api):
+    """One running API; every shop exists, under its name as the first part of the path.
 
+    *limits*: of each shop. *throttled_status*: of a throttled query, 200 or 429. *bulk_s*: how long a bulk
+    operation runs; `finish_bulk` ends it sooner. *takes_s*: how long it thinks about a call (default 20 ms).
+    """
 
-class ShopifyApi:
-    """One running API on 127.0.0.1; every shop exists. *takes_s*: how long it thinks about a call."""
+    name = "shopify"
 
     def __init__(
-        self, limits: ShopLimits | None = None, *, takes_s: float = 0.02, clock: Clock | None = None
+        self,
+        limits: ShopLimits | None = None,
+        *,
+        takes_s: float = 0.02,
+        throttled_status: int = 200,
+        bulk_s: float = 1.0,
+        **more: Any,
     ) -> None:
-        self._limits = limits or ShopLimits()
-        self._takes_s = takes_s
-        self._clock = clock or SystemClock()
-        self._shops: dict[str, _Shop] = {}
-        self.url = ""
+        super().__init__(takes_s=takes_s, **more)
+        self._shop_limits = limits or ShopLimits()
+        self._throttled_status = throttled_status
+        self._bulk_s = bulk_s
+        self._bulk: dict[str, BulkOperations] = {}
 
-    async def __aenter__(self) -> Self:
-        app = web.Application()
-        app.router.add_get("/{shop}/admin/api/rest.json", self._rest)
-        app.router.add_post("/{shop}/admin/api/graphql.json", self._graphql)
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        host, port = self._runner.addresses[0][:2]
-        self.url = f"http://{host}:{port}"
-        return self
+    def routes(self) -> Iterable[Route]:
+        """REST, GraphQL with and without a version, and the files of bulk operations."""
+        return (
+            ("GET", "/admin/api/rest.json", self._rest),
+            ("GET", "/admin/api/{version}/orders.json", self._orders),
+            ("GET", "/admin/api/{version}/products.json", self._products),
+            ("POST", "/admin/api/graphql.json", self._graphql),
+            ("POST", "/admin/api/{version}/graphql.json", self._graphql),
+            ("GET", "/bulk/{file}", self._file),
+        )
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._runner.cleanup()
+    def unauthorised(self, call: Call) -> Answer:
+        """As Shopify says it."""
+        told = "[API] Invalid API key or access token (unrecognized login or wrong password)"
+        return Answer({"errors": told}, 401)
 
-    def ledger(self, shop: str) -> Mapping[str, Mapping[str, float]]:
-        """What came of the calls of *shop*: ``rest`` in calls, ``graphql`` in points."""
-        found = self._shop(shop)
-        return {"rest": found.rest.ledger(), "graphql": found.graphql.ledger()}
+    async def absent(self, call: Call) -> Answer:
+        """As Shopify says it."""
+        return Answer({"errors": "Not Found"}, 404)
 
-    def _shop(self, name: str) -> _Shop:
-        if name not in self._shops:
-            self._shops[name] = _Shop(self._limits, self._clock)
-        return self._shops[name]
+    def bulk(self, shop: str) -> BulkOperations:
+        """The bulk operations of *shop*."""
+        return self._bulk.setdefault(shop, BulkOperations(self.clock.monotonic, self._bulk_s))
 
-    async def _rest(self, request: web.Request) -> web.Response:
-        bucket = self._shop(request.match_info["shop"]).rest
-        allowed = bucket.take(1)
-        headers = {"X-Shopify-Shop-Api-Call-Limit": f"{_used(bucket)}/{bucket.capacity:.0f}"}
+    def limits(self, account: str) -> Mapping[str, Mapping[str, float]]:
+        """Where a shop's limits stand: ``rest`` in calls, ``graphql`` in points."""
+        self._calls(account)
+        self._points(account)
+        return super().limits(account)
+
+    def _calls(self, shop: str) -> LeakyBucket:
+        return self.bucket(shop, "rest", self._shop_limits.calls, self._shop_limits.calls_per_s)
+
+    def _points(self, shop: str) -> LeakyBucket:
+        return self.bucket(shop, "graphql", self._shop_limits.points, self._shop_limits.points_per_s)
+
+    def finish_bulk(self, shop: str) -> None:
+        """Whatever runs in bulk is done now."""
+        self.bulk(shop).finish()
+
+    # ---- REST --------------------------------------------------------------------------------------
+
+    async def _rest(self, call: Call) -> Answer:
+        return await self._counted(call, Answer({"shop": call.account}))
+
+    async def _orders(self, call: Call) -> Answer:
+        rows = [
+            {"id": one.number, "name": f"#{one.number}", "email": one.email, "total_price": amount(one.cents)}
+            for one in ORDERS
+        ]
+        return await self._counted(call, self._page(call, "orders", rows))
+
+    async def _products(self, call: Call) -> Answer:
+        rows = [{"id": one.number, "title": one.title} for one in PRODUCTS]
+        return await self._counted(call, self._page(call, "products", rows))
+
+    async def _counted(self, call: Call, answer: Answer) -> Answer:
+        bucket = self._calls(call.account)
+        allowed = bucket.take()
+        told = {"X-Shopify-Shop-Api-Call-Limit": f"{_used(bucket)}/{bucket.capacity_now:.0f}"}
         if not allowed:
-            wait_s = (1 - bucket.level) / bucket.per_s
-            return web.json_response(
-                {"errors": "Exceeded 2 calls per second for api client."},
-                status=429,
-                headers=headers | {"Retry-After": f"{max(1.0, wait_s):.1f}"},
-            )
-        await asyncio.sleep(self._takes_s)
-        return web.json_response({"shop": request.match_info["shop"]}, headers=headers)
+            told["Retry-After"] = f"{max(1.0, bucket.wait_s()):.1f}"
+            errors = {"errors": "Exceeded 2 calls per second for api client."}
+            return Answer(errors, 429, told, refused="rest")
+        await self.serve(call)
+        return Answer(answer.body, answer.status, {**answer.headers, **told})
 
-    async def _graphql(self, request: web.Request) -> web.Response:
-        bucket = self._shop(request.match_info["shop"]).graphql
-        variables = (await request.json()).get("variables", {})
-        cost = float(variables.get("cost", 10))
-        actual = min(cost, float(variables.get("actual", cost)))
-        if not bucket.take(cost):
-            error = {"message": "Throttled", "extensions": {"code": "THROTTLED"}}
-            return web.json_response({"errors": [error], "extensions": _cost(bucket, cost, None)})
-        await asyncio.sleep(self._takes_s)
+    def _page(self, call: Call, name: str, rows: list[dict[str, object]]) -> Answer:
+        """A page after the id in ``page_info``, and a Link to the next one."""
+        count = call.number("limit", _PAGE, most=_LARGEST_PAGE)
+        after = call.number("page_info", 0, most=1 << 62)
+        left = [row for row in rows if isinstance(row["id"], int) and row["id"] > after]
+        page = left[:count]
+        if len(left) <= count:
+            return Answer({name: page})
+        link = f"{self.url}{call.request.path}?limit={count}&page_info={page[-1]['id']}"
+        return Answer({name: page}, headers={"Link": f'<{link}>; rel="next"'})
+
+    # ---- GraphQL -----------------------------------------------------------------------------------
+
+    async def _graphql(self, call: Call) -> Answer:
+        told = call.json if isinstance(call.json, dict) else {}
+        variables = told.get("variables") or {}
+        try:
+            query = read_query(str(told.get("query", "")), variables)
+        except QueryUnreadable as error:
+            return Answer({"errors": [{"message": f"syntax error, {error}"}]})
+        source = self._source(call)
+        unknown = [field.name for field in query.fields if field.name not in source]
+        if unknown:
+            return Answer({"errors": [_undefined(query.kind, unknown[0])]})
+        requested = float(variables.get("cost", cost(query)))
+        if requested > _DEAREST:
+            return Answer({"errors": [_too_dear(requested)]})
+        bucket = self._points(call.account)
+        if not bucket.take(requested):
+            throttled = {"message": "Throttled", "extensions": {"code": "THROTTLED"}}
+            body = {"errors": [throttled], "extensions": _cost(bucket, requested, None)}
+            return Answer(body, self._throttled_status, refused="graphql")
+        await self.serve(call)
+        result = cut(source, query.fields)
+        actual = min(requested, float(variables.get("actual", variables.get("cost", cost(query, result)))))
         bucket.refill()
-        bucket.give_back(cost - actual)
-        return web.json_response({"data": {}, "extensions": _cost(bucket, cost, actual)})
+        bucket.give_back(requested - actual)
+        return Answer({"data": result, "extensions": _cost(bucket, requested, actual)})
+
+    def _source(self, call: Call) -> dict[str, object]:
+        """All that can be asked for."""
+        version = call.request.match_info.get("version", LATEST)
+        shop = {"__typename": "Shop", "id": "gid://shopify/Shop/1", "name": call.account}
+        return {"shop": shop, **roots(), **self._bulk_fields(call.account, version)}
+
+    def _bulk_fields(self, shop: str, version: str) -> dict[str, object]:
+        bulk, files = self.bulk(shop), f"{self.url}/{shop}/bulk"
+
+        def shown(one: BulkOperation | None) -> object:
+            return bulk.shown(one, files)
+
+        def begin(kind: str, text: object) -> object:
+            lines = _lines(kind, str(text))
+            if lines is None:
+                told: BulkOperation | dict[str, str] = {"code": "INVALID", "message": "Invalid bulk query"}
+            else:
+                told = bulk.begin(kind, str(text), lines, version)
+            if isinstance(told, BulkOperation):
+                return {"bulkOperation": shown(told), "userErrors": []}
+            return {"bulkOperation": None, "userErrors": [{"field": None, **told}]}
+
+        def cancel(found: BulkOperation | None) -> object:
+            if found is None:
+                return {"bulkOperation": None, "userErrors": [{"field": ["id"], "message": "does not exist"}]}
+            found.canceled = found.status(self.clock.monotonic()) == "RUNNING" or found.canceled
+            return {"bulkOperation": shown(found), "userErrors": []}
+
+        fields: dict[str, object] = {
+            "productUpdate": product_update,
+            "bulkOperationRunQuery": lambda told: begin("QUERY", told.get("query")),
+            "bulkOperationRunMutation": lambda told: begin("MUTATION", told.get("mutation")),
+            "bulkOperationCancel": lambda told: cancel(bulk.find(told.get("id"))),
+            "currentBulkOperation": lambda told: shown(bulk.latest(told.get("type", "QUERY"))),
+            "node": lambda told: shown(bulk.find(told.get("id"))),
+        }
+        if version >= FIVE_SINCE:
+            fields["bulkOperation"] = fields["node"]
+            fields["bulkOperations"] = lambda told: {"nodes": [shown(one) for one in reversed(bulk.all)]}
+        return fields
+
+    async def _file(self, call: Call) -> Answer:
+        number = call.part("file").removesuffix(".jsonl")
+        found = self.bulk(call.account).find(f"gid://shopify/BulkOperation/{number}")
+        if found is None:
+            return await self.absent(call)
+        await self.serve(call)
+        text = "".join(f"{line}\n" for line in found.lines)
+        return Answer(text, content_type="application/jsonl")
+
+
+def _lines(kind: str, text: str) -> list[str] | None:
+    """The result of a bulk operation; None where its text is no query."""
+    try:
+        query = read_query(text)
+    except QueryUnreadable:
+        return None
+    return list(result_lines(query, roots())) if kind == "QUERY" else []
 
 
 def _used(bucket: LeakyBucket) -> int:
-    return math.ceil(bucket.capacity - bucket.level)
+    return math.ceil(bucket.capacity_now - bucket.level)
+
+
+def _undefined(kind: str, name: str) -> Mapping[str, object]:
+    root = "Mutation" if kind == "mutation" else "QueryRoot"
+    return {
+        "message": f"Field '{name}' doesn't exist on type '{root}'",
+        "extensions": {"code": "undefinedField", "typeName": root, "fieldName": name},
+    }
+
+
+def _too_dear(requested: float) -> Mapping[str, object]:
+    return {
+        "message": f"Query cost is {requested:.0f}, which exceeds the single query max cost limit (1000).",
+        "extensions": {"code": "MAX_COST_EXCEEDED", "cost": requested, "maxCost": _DEAREST},
+    }
 
 
 def _cost(bucket: LeakyBucket, requested: float, actual: float | None) -> dict[str, Any]:
@@ -119,9 +256,9 @@ def _cost(bucket: LeakyBucket, requested: float, actual: float | None) -> dict[s
             "requestedQueryCost": requested,
             "actualQueryCost": actual,
             "throttleStatus": {
-                "maximumAvailable": bucket.capacity,
+                "maximumAvailable": bucket.capacity_now,
                 "currentlyAvailable": math.floor(bucket.level),
-                "restoreRate": bucket.per_s,
+                "restoreRate": bucket.per_s_now,
             },
         }
     }

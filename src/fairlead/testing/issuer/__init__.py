@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fairlead.testing.holds import Hold, Hook, Moment
 from fairlead.testing.issuer.app import Issuer
 from fairlead.testing.issuer.config import (
     ConnectionConfig,
@@ -11,7 +12,6 @@ from fairlead.testing.issuer.config import (
     load,
 )
 from fairlead.testing.issuer.families import Policy
-from fairlead.testing.issuer.holds import Hold, Hook, Moment
 from fairlead.testing.issuer.process import IssuerProcess
 from fairlead.testing.issuer.quirks import QUIRKS, Quirk, Rule
 from fairlead.testing.issuer.world import Grant

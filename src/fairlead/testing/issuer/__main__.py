@@ -8,18 +8,13 @@ that holds the other end of the pipe dies.
 from __future__ import annotations
 
 import argparse
-import asyncio
-import contextlib
-import json
-import os
-import signal
-import stat
 import sys
 from pathlib import Path
 
-from fairlead.errors import ConfigInvalid, FairleadError
+from fairlead.errors import FairleadError
 from fairlead.testing.issuer.app import Issuer
 from fairlead.testing.issuer.config import IssuerConfig, load
+from fairlead.testing.process import run, until_told
 
 
 def main() -> int:
@@ -27,11 +22,7 @@ def main() -> int:
     arguments = _parser().parse_args()
     try:
         config = _config(arguments)
-        with contextlib.suppress(ImportError):
-            import uvloop
-
-            return uvloop.run(_serve(config, die_with_parent=arguments.die_with_parent))
-        return asyncio.run(_serve(config, die_with_parent=arguments.die_with_parent))
+        return run(_serve(config, die_with_parent=arguments.die_with_parent))
     except FairleadError as error:
         sys.stderr.write(f"{error}\n")
         return 2
@@ -60,42 +51,12 @@ def _config(arguments: argparse.Namespace) -> IssuerConfig:
 
 
 async def _serve(config: IssuerConfig, *, die_with_parent: bool) -> int:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    if die_with_parent:
-        await _watch_stdin(stop)
     issuer = Issuer(config)
-    await issuer.start()
-    try:
-        ready = {"url": issuer.url, "pid": os.getpid(), "ledger": str(issuer.ledger_path)}
-        sys.stdout.write(json.dumps(ready) + "\n")
-        sys.stdout.flush()
-        await stop.wait()
-    finally:
-        await issuer.stop()
-    return 0
 
+    def ready() -> dict[str, object]:
+        return {"url": issuer.url, "ledger": str(issuer.ledger_path)}
 
-class _EndOfInput(asyncio.Protocol):
-    """Sets *stop* when the other end of the pipe is closed."""
-
-    def __init__(self, stop: asyncio.Event) -> None:
-        self._stop = stop
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop.set()
-
-
-async def _watch_stdin(stop: asyncio.Event) -> None:
-    kind = os.fstat(sys.stdin.fileno()).st_mode
-    if not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)):  # uvloop aborts the process on anything else
-        raise ConfigInvalid(
-            "test issuer: --die-with-parent needs a pipe as standard input",
-            hint="start it with a pipe and keep the other end open",
-        )
-    await asyncio.get_running_loop().connect_read_pipe(lambda: _EndOfInput(stop), sys.stdin)
+    return await until_told(issuer.start, issuer.stop, ready, die_with_parent=die_with_parent)
 
 
 if __name__ == "__main__":

@@ -33,12 +33,12 @@ from aiohttp.web_protocol import RequestHandler
 
 from fairlead.clock import Clock
 from fairlead.testing.clock import SystemClock
+from fairlead.testing.holds import Hold, Hook
 from fairlead.testing.issuer.authorize import Codes
 from fairlead.testing.issuer.config import ConnectionConfig, IssuerConfig, ProviderConfig
 from fairlead.testing.issuer.control import Control
 from fairlead.testing.issuer.entries import Entries
 from fairlead.testing.issuer.flow import TokenFlow
-from fairlead.testing.issuer.holds import Hold, Hook
 from fairlead.testing.issuer.quirks import Quirk, Rule
 from fairlead.testing.issuer.record import LedgerWriter
 from fairlead.testing.issuer.server import Front

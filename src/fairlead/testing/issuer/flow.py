@@ -13,10 +13,10 @@ import time
 
 from aiohttp import web
 
+from fairlead.testing.holds import Hook, Moment, Point
 from fairlead.testing.issuer.delivery import Line
 from fairlead.testing.issuer.families import Granted
 from fairlead.testing.issuer.forms import client_of, read_form
-from fairlead.testing.issuer.holds import Hook, Moment, Point
 from fairlead.testing.issuer.quirks import Endpoint, Quirk
 from fairlead.testing.issuer.token import Reply, TokenEndpoint
 from fairlead.testing.issuer.visit import Visit

@@ -32,8 +32,9 @@ end
 --- @include breaker
 --- @include pool
 --- @include turns
+--- @include partner
 --- @include line
-makers[1], makers[2] = make_turns, make_line
+makers[1], makers[2], makers[3] = make_turns, make_partners, make_line
 
 local plans = {}
 

@@ -110,9 +110,10 @@ local function state_at(place, last, make, limit, more)
     return state
 end
 
--- The items that follow are about the cell KEYS[at], and what `these` names in it.
+-- The items that follow are about the cell KEYS[at], and what `these` names in it. Once the whole judgement has
+-- met a cell, its states stay until the run turns to another.
 local function turn_to(at, these)
-    if states then
+    if states and KEYS[at] ~= cell_key then
         write_states()
     end
     write_changes()

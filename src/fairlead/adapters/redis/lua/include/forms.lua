@@ -6,7 +6,7 @@ local HEALTHY, UNHEALTHY = 1, 2
 local TICK_US, TICKS = 5000000, 6
 local TOUCH_US, LONG_US = 600000000, 1800000000
 local HOUR_MS = 3600000
-local BUCKET, POOL, QUOTA = '<ddddddddd', '<ddddddc23', '<ddc23'
+local BUCKET, POOL, QUOTA = '<ddddddddd', '<dIddBdc23', '<ddc23'
 local ALONE = string.rep('-', 23)  -- in place of a partner, see pool.lua
 local BREAKER = '<dddddddddddddddddddd'  -- eight numbers, then good and bad of each tick
 

@@ -1,17 +1,10 @@
 -- line: who waits for a slot, and all that is rare about slots. Made when first needed.
 
 local function make_line(found)
-    local SCANNED, PAGE = 1024, 64
+    local SCANNED = 64
     local GONE, HELD, WAITING = 0, 1, 2
 
-    local function field(holder, number)
-        local from = 1
-        for _ = 2, number do
-            from = string.find(holder, '\31', from, true) + 1
-        end
-        local to = string.find(holder, '\31', from, true)
-        return string.sub(holder, from, to and to - 1)
-    end
+    local field, leases_of = found.field, found.leases_of
 
     -- u: the end of a lease that expired; policy/gate/verdict.py reads it all.
     function found.log(pool, kind, holder, until_us)
@@ -79,68 +72,6 @@ local function make_line(found)
         return kept
     end
 
-    -- ---- partners -----------------------------------------------------------------------------------
-
-    -- The key of the leases of a pool or a quota, by its name.
-    local function leases_of(name)
-        local kind, digest = string.sub(name, 1, 1), string.sub(name, 2)
-        return string.sub(cell_key, 1, -2) .. kind .. ':' .. digest .. (kind == 'p' and ':l' or '')
-    end
-
-    -- The other one of what is kept by this name.
-    local function partner_of(state)
-        local name = state.partner
-        local other = states[name]
-        if not other then
-            local kept = redis.call('HGET', cell_key, name)
-            if not kept then
-                return nil
-            end
-            other = (state.is_pool and quota_read or pool_read)(kept, {})
-            other.name = name
-            states[name] = other
-        end
-        return other
-    end
-
-    -- Each has a set of its own from now on; what the pool's holds is in the quota's, too.
-    local function part(pool, quota)
-        quota.within, quota.leases, quota.used = false, leases_of(quota.name), false
-        if redis.call('ZUNIONSTORE', quota.leases, 1, leases_of(pool.name)) > 0 then
-            outlive(quota)
-        end
-        quota.first_end = pool.first_end
-        pool.partner, pool.dirty, quota.partner, quota.dirty = ALONE, true, ALONE, true
-    end
-
-    local function alone(state)
-        if state.partner and state.partner ~= ALONE then
-            local other = partner_of(state)
-            if other and other.partner == state.name then
-                part(state.is_pool and state or other, state.is_pool and other or state)
-            end
-        end
-        if state.partner ~= ALONE then
-            state.partner, state.dirty = ALONE, true
-        end
-    end
-
-    -- Both are new here, or at least one of them is not alone yet.
-    function found.introduce(pool, quota)
-        if pool and quota and not pool.partner and not quota.partner
-            and redis.call('EXISTS', pool.leases, quota.leases) == 0 then
-            pool.partner, quota.partner, quota.within = quota.name, pool.name, pool
-            pool.dirty, quota.dirty = true, true
-            return
-        end
-        if pool then
-            alone(pool)
-        end
-        if quota then
-            alone(quota)
-        end
-    end
-
     local function quota_of(pool, holder)
         local digest = field(holder, 4)
         if digest == '' then
@@ -186,32 +117,29 @@ local function make_line(found)
     local function out_of_line(pool, holder)
         if pool.waiting > 0 and redis.call('ZREM', pool.alive, holder) == 1 then
             redis.call('ZREM', pool.line .. field(holder, 3), holder)
-            pool.in_line = pool.in_line - 1
+            pool.in_line, pool.passed = pool.in_line - 1, nil
             return true
         end
         return false
     end
 
     -- The first of a class that may take a slot: holder, since when it waits, its quota. `passed` says how many
-    -- are before it whose tenants are at their quotas: while slots are given they stay so, and nobody of them is
-    -- looked at again.
+    -- are before it whose tenants are at their quotas: nobody of them is looked at again in this run, as long as
+    -- no place of a quota comes free.
     local function head_of(pool, class, passed)
-        while passed[class] < SCANNED do
-            local from = passed[class]
-            local page = redis.call('ZRANGE', pool.line .. class, from, from == 0 and 0 or from + PAGE - 1, 'WITHSCORES')
-            for i = 1, #page, 2 do
-                local quota = quota_of(pool, page[i])
-                local hindrance = in_the_way(pool, quota, class)
-                if hindrance == 0 then
-                    return page[i], tonumber(page[i + 1]), quota
-                elseif hindrance ~= NO_QUOTA then
-                    return nil
-                end
-                passed[class] = passed[class] + 1
-            end
-            if #page == 0 then
+        for from = passed[class], SCANNED - 1 do
+            local waiter = redis.call('ZRANGE', pool.line .. class, from, from, 'WITHSCORES')
+            if not waiter[1] then
                 return nil
             end
+            local quota = quota_of(pool, waiter[1])
+            local hindrance = in_the_way(pool, quota, class)
+            if hindrance == 0 then
+                return waiter[1], tonumber(waiter[2]), quota
+            elseif hindrance ~= NO_QUOTA then
+                return nil
+            end
+            passed[class] = from + 1
         end
     end
 
@@ -235,7 +163,7 @@ local function make_line(found)
     -- Gives free slots to who waits, in order, and tells each process. The asker itself needs no telling.
     function found.hand_over(pool, asker)
         settled(pool)
-        local served, passed = false, {}
+        local served, passed = false, pool.passed_at == freed and pool.passed or {}
         while pool.in_line > 0 and pool.used < pool.capacity do
             local holder, quota, promoted = following(pool, passed)
             if not holder then
@@ -256,6 +184,7 @@ local function make_line(found)
         if pool.in_line == 0 then
             pool.waiting, pool.dirty = 0, true
         end
+        pool.passed, pool.passed_at = passed, freed  -- who was served stood behind them
         return served
     end
 
@@ -267,11 +196,15 @@ local function make_line(found)
         local class = field(holder, 3)
         if redis.call('ZADD', pool.alive, now + math.max(line_us, 1), holder) == 1 then
             pool.in_line = pool.in_line + 1
+            redis.call('ZADD', pool.line .. class, 'LT', since_us, holder)
+            local passed = pool.passed and pool.passed[tonumber(class)]
+            if passed and redis.call('ZRANK', pool.line .. class, holder) < passed then
+                pool.passed = nil
+            end
             if line_us > 0 and events > 0 then
                 found.log(pool, 'wait', holder)
             end
         end
-        redis.call('ZADD', pool.line .. class, 'LT', since_us, holder)  -- who was put forward stays there
         local ttl_ms = math.ceil(line_us / 1000) + HOUR_MS
         redis.call('PEXPIRE', pool.alive, ttl_ms)
         redis.call('PEXPIRE', pool.line .. class, ttl_ms)
@@ -314,6 +247,12 @@ local function make_line(found)
         stand_in_line(pool, holder, since_us, line_us)
         if found.hand_over(pool, holder) then
             return TAKEN, 0, pool.fence
+        end
+        if in_the_way(pool, quota, tonumber(field(holder, 3))) == 0 then  -- behind a crowd that may not take one
+            local passed = pool.passed
+            out_of_line(pool, holder)
+            pool.passed = passed  -- it did not stand among them
+            return TAKEN, 0, grant(pool, quota, holder, now + limit.lease_us, 'grant')
         end
         if line_us <= 0 then
             out_of_line(pool, holder)

@@ -116,10 +116,11 @@ local function in_the_way(pool, quota, class)
     return 0
 end
 
--- The key outlives every lease in it.
+-- The key outlives every lease in it, and its cell does.
 local function outlive(set)
     local last = redis.call('ZRANGE', set.leases, -1, -1, 'WITHSCORES')
-    redis.call('PEXPIRE', set.leases, math.ceil((tonumber(last[2]) - now) / 1000) + HOUR_MS)
+    redis.call('PEXPIRE', set.leases, max(0, math.ceil((tonumber(last[2]) - now) / 1000)) + HOUR_MS)
+    redis.call('PEXPIRE', cell_key, CELL_MS)
     set.touched, set.dirty = now, true
 end
 
@@ -131,8 +132,8 @@ local function lease(set, holder, until_us)
     if until_us < set.first_end then
         set.first_end, set.dirty = until_us, true
     end
-    -- Where nobody was in it, it is a new key.
-    if now > set.touched + TOUCH_US or until_us > now + LONG_US or set.used == added then
+    -- Where nobody was in it, or nobody looked, it may be a new key.
+    if now > set.touched + TOUCH_US or until_us > now + LONG_US or not set.used or set.used == added then
         outlive(set)
     end
     return added
@@ -176,6 +177,8 @@ local function take_quota(quota, holder)
     return TAKEN, 0, 0
 end
 
+local freed = 0  -- places of tenants who were at their quotas, in this run
+
 local function drop(set, holder)
     if set.first_end <= now then
         settled(set)
@@ -186,11 +189,17 @@ local function drop(set, holder)
     if set.used then
         set.used = set.used - 1
     end
+    if not set.is_pool and not (set.used and set.used + 1 < set.capacity) then
+        freed = freed + 1
+    end
     return true
 end
 
 -- The call is over. False: its lease had ended before.
 local function give_back(pool, quota, holder)
+    if quota and pool and pool.waiting > 0 then
+        settled(quota.within or quota)
+    end
     local had = quota and not quota.within and drop(quota, holder)
     if not pool then
         return had

@@ -5,6 +5,9 @@
 
 local fences = 0  -- given in this run: the time stands still meanwhile
 
+-- How long a lease is, and behind what the whole judgement alone needs, whether the pool has minimum or fences.
+local LEASE_OF_POOL = '<d' .. string.rep('x', 25) .. 'B'
+
 -- What a plan says, of the last one that was met: neighbours mostly have the same.
 local plan_met
 local breaker, quota, pool  -- their places; those that it has not: nil
@@ -27,7 +30,7 @@ local function meet(blob)
         quota, first = first + 1, first + 1
     end
     if flags >= 4 then
-        local pool_lease_us, minimum_or_fenced = parse('<dxxxxxxxxxxxxxxxxxxxxxxxxxB', blob, at + 8)
+        local pool_lease_us, minimum_or_fenced = parse(LEASE_OF_POOL, blob, at + 8)
         pool, first, pool_key, until_us = first + 1, first + 1, quota and 2 or 1, now + pool_lease_us
         strange = minimum_or_fenced > 0 or pool_lease_us > LONG_US
     end
@@ -179,7 +182,7 @@ end
 
 local GOOD_END = pack('<Bd', 1, 0)
 
-local NOTHING = string.rep('\0', 39)
+local NOTHING = pack(QUOTA, 0, 0, ALONE)
 
 local NO_BAD = string.rep('\0', 8 * TICKS)
 

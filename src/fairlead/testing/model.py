@@ -30,6 +30,6 @@ def parse(adapter: TypeAdapter[T], data: object, what: str) -> T:
         first = error.errors(include_input=False, include_url=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "value"
         raise ConfigInvalid(
-            f"test issuer: {what} is not usable: {where}: {first['msg']}",
-            hint="correct it; the fields are listed in fairlead.testing.issuer.config and .quirks",
+            f"test server: {what} cannot be used: {where}: {first['msg']}",
+            hint="correct it; the fields are listed in issuer.config, issuer.quirks and api.switches",
         ) from None

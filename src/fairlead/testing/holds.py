@@ -45,7 +45,7 @@ class Hold:
     ) -> None:
         if point not in get_args(Point):
             raise InputInvalid(
-                f"test issuer: there is no point {point!r}", hint=f"one of {', '.join(get_args(Point))}"
+                f"test server: there is no point {point!r}", hint=f"one of {', '.join(get_args(Point))}"
             )
         self._point, self._provider, self._connection = point, provider, connection
         self._hooks = hooks

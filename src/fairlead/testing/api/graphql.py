@@ -1,0 +1,220 @@
+"""As much of GraphQL as a rude Shopify needs: a query is read into fields, a result cut to them and counted.
+
+No types and no validation: what a test sends is what it means to send.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+MUTATION_COST = 10.0
+_CONNECTION_COST = 2.0
+_DEEPEST = 40
+_TOKEN = re.compile(
+    r'(?:[\s,\ufeff]|#[^\n]*)*(?:("""(?:[^"]|"(?!""))*"""|"(?:[^"\\\n]|\\.)*")'
+    r"|(-?[0-9]+(?:\.[0-9]+)?)|([A-Za-z_][A-Za-z0-9_]*)|(\.\.\.|[{}()\[\]:=!$@|&])|\Z)"
+)
+_TRANSPARENT = frozenset({"nodes", "edges", "node", "pageInfo"})
+
+
+class QueryUnreadable(ValueError):
+    """The text is no query, as far as this reader goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field that was asked for. *key*: its name in the answer."""
+
+    key: str
+    name: str
+    arguments: Mapping[str, object]
+    fields: tuple[Field, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One operation. *kind*: query or mutation."""
+
+    kind: str
+    fields: tuple[Field, ...]
+
+
+def read_query(text: str, variables: Mapping[str, object] | None = None) -> Query:
+    """The first operation of *text*, its variables filled in; raises QueryUnreadable.
+
+    >>> read_query("{ shop { name } }").fields[0].fields[0].name
+    'name'
+    """
+    return _Reader(text, variables or {}).document()
+
+
+class _Reader:
+    def __init__(self, text: str, variables: Mapping[str, object]) -> None:
+        self._tokens = list(_tokens(text))
+        self._at = 0
+        self._variables = variables
+
+    def document(self) -> Query:
+        kind = "query"
+        if self._next_is("query", "mutation"):
+            kind = self._take()
+            while not self._next_is("{"):  # its name, and the types of its variables
+                self._skip()
+        return Query(kind, self._selection(0))
+
+    def _selection(self, depth: int) -> tuple[Field, ...]:
+        if depth > _DEEPEST:
+            raise QueryUnreadable("too deep")
+        self._take("{")
+        found: list[Field] = []
+        while not self._next_is("}"):
+            if self._next_is("..."):
+                found += self._fragment(depth)
+            else:
+                found.append(self._field(depth))
+        self._take("}")
+        return tuple(found)
+
+    def _fragment(self, depth: int) -> tuple[Field, ...]:
+        self._take("...")
+        if self._next_is("on"):
+            self._take()
+            self._take()
+        return self._selection(depth + 1)
+
+    def _field(self, depth: int) -> Field:
+        key = name = self._take()
+        if self._next_is(":"):
+            self._take()
+            name = self._take()
+        arguments = self._arguments() if self._next_is("(") else {}
+        fields = self._selection(depth + 1) if self._next_is("{") else ()
+        return Field(key, name, arguments, fields)
+
+    def _arguments(self) -> dict[str, object]:
+        self._take("(")
+        found: dict[str, object] = {}
+        while not self._next_is(")"):
+            name = self._take()
+            self._take(":")
+            found[name] = self._value()
+        self._take(")")
+        return found
+
+    def _value(self) -> object:
+        token = self._take()
+        if token == "$":
+            return self._variables.get(self._take())
+        if token == "{":
+            members: dict[str, object] = {}
+            while not self._next_is("}"):
+                name = self._take()
+                self._take(":")
+                members[name] = self._value()
+            self._take("}")
+            return members
+        if token == "[":
+            items = []
+            while not self._next_is("]"):
+                items.append(self._value())
+            self._take("]")
+            return items
+        return _scalar(token)
+
+    def _next_is(self, *tokens: str) -> bool:
+        return self._at < len(self._tokens) and self._tokens[self._at] in tokens
+
+    def _skip(self) -> None:
+        """One token, or all that stands in brackets."""
+        if self._take() == "(":
+            while not self._next_is(")"):
+                self._skip()
+            self._take(")")
+
+    def _take(self, wanted: str | None = None) -> str:
+        if self._at >= len(self._tokens):
+            raise QueryUnreadable("unexpected end of file")
+        token = self._tokens[self._at]
+        if wanted is not None and token != wanted:
+            raise QueryUnreadable(f"expected {wanted} and found {token[:40]}")
+        self._at += 1
+        return token
+
+
+def _tokens(text: str) -> Iterator[str]:
+    at = 0
+    while at < len(text):
+        found = _TOKEN.match(text, at)
+        if found is None:
+            raise QueryUnreadable(f"unexpected character {text[at]!r}")
+        at = found.end()
+        if found.lastindex is not None:
+            yield found[found.lastindex]
+        elif at < len(text):  # the end was matched, but there is more
+            raise QueryUnreadable("unexpected text")
+
+
+def _scalar(token: str) -> object:
+    if token.startswith('"""'):
+        return token[3:-3]
+    if token.startswith('"'):
+        try:
+            return json.loads(token)
+        except ValueError:
+            raise QueryUnreadable("a text that cannot be read") from None
+    if token[0] in "-0123456789":
+        return float(token) if "." in token else int(token)
+    return {"true": True, "false": False, "null": None}.get(token, token)  # else a word of an enum
+
+
+def cut(value: object, fields: Sequence[Field]) -> object:
+    """*value* with no more than was asked for. What can be called is given the arguments."""
+    if isinstance(value, list):
+        return [cut(item, fields) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    if not fields:  # no more than this reader's own leniency: the real one would refuse
+        return {name: member for name, member in value.items() if not callable(member)}
+    found: dict[str, object] = {}
+    for field in fields:
+        member = value.get(field.name)
+        found[field.key] = cut(member(field.arguments) if callable(member) else member, field.fields)
+    return found
+
+
+def cost(query: Query, result: object = None) -> float:
+    """Points of *query* before it runs; with its *result*, of what it gave.
+
+    An object is 1, a mutation 10, a list 2 and as much for each node as the node is: the shape of the
+    vendor's rules, whose formula for lists is not published.
+    """
+    least = MUTATION_COST * len(query.fields) if query.kind == "mutation" else 0.0
+    return least + _sum(query.fields, result)
+
+
+def _sum(fields: Sequence[Field], result: object) -> float:
+    return sum(_cost(field, result.get(field.key) if isinstance(result, dict) else None) for field in fields)
+
+
+def _cost(field: Field, result: object) -> float:
+    if not field.fields:
+        return 0.0
+    if isinstance(result, list):
+        return len(result) + sum(_sum(field.fields, item) for item in result)
+    count = field.arguments.get("first", field.arguments.get("last"))
+    if not isinstance(count, int):
+        own = 0.0 if field.name in _TRANSPARENT and not field.arguments else 1.0
+        return own + _sum(field.fields, result)
+    return _CONNECTION_COST + (_sum(field.fields, result) if result else count * _node(field.fields))
+
+
+def _node(fields: Sequence[Field]) -> float:
+    """Points of one node of a list."""
+    inner = [field for field in fields if field.name in ("nodes", "edges", "node")]
+    if not inner:
+        return 1.0
+    return max(_node(field.fields) if field.name == "edges" else 1.0 + _sum(field.fields, None)
+               for field in inner)  # fmt: skip

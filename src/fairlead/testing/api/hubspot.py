@@ -1,0 +1,157 @@
+"""A HubSpot that counts: a rolling window, a day, and search with a limit of its own.
+
+    {api.url}/{app}/crm/v3/objects/{type}?limit=&after=
+    {api.url}/{app}/crm/v3/objects/{type}/search                        POST
+    {api.url}/{app}/crm/v3/objects/{type}/batch/{read|update|...}       POST, 207 where a part fails
+    {api.url}/{app}/crm/v3/objects/{type}/{id}                          423 where `lock` locked it
+
+The day is a rolling one here; the vendor's ends at midnight of the account.
+Sources: developers.hubspot.com docs/api/usage-details, docs/reference/api/other-resources/error-handling,
+changelog 2018-11-06; reference/gate.md §6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fairlead.policy.feedback.reply import DAY_S
+from fairlead.testing.api.base import Answer, Api, Call, Route
+from fairlead.testing.api.catalogue import ORDERS, Order
+from fairlead.testing.api.leaky import RollingWindow
+
+_PAGE, _LARGEST_PAGE = 10, 100
+_LARGEST_BATCH = 100
+
+
+class HubSpotApi(Api):
+    """One running API; each app has limits of its own. *limit*: calls in any 10 s (default 100). *daily*:
+    calls of a day (default 250,000). *search*: searches in any second (default 4)."""
+
+    name = "hubspot"
+
+    def __init__(self, limit: int = 100, *, daily: int = 250_000, search: int = 4, **more: Any) -> None:
+        super().__init__(**more)
+        self._limit, self._daily, self._search_limit = limit, daily, search
+
+    def routes(self) -> Iterable[Route]:
+        """Lists, one object, search, batches."""
+        objects = "/crm/v3/objects/{type}"
+        return (
+            ("GET", objects, self._list),
+            ("POST", f"{objects}/search", self._search),
+            ("POST", objects + "/batch/{act}", self._batch),
+            ("*", objects + "/{id}", self._one),
+        )
+
+    def unauthorised(self, call: Call) -> Answer:
+        """As HubSpot says it."""
+        told = "The OAuth token used to make this call expired."
+        return Answer(_error(told, category="EXPIRED_AUTHENTICATION"), 401)
+
+    async def absent(self, call: Call) -> Answer:
+        """As HubSpot says it."""
+        return Answer(_error("resource not found", category="OBJECT_NOT_FOUND"), 404)
+
+    def _rolling(self, app: str) -> RollingWindow:
+        return self.window(app, "rolling", self._limit, 10.0)
+
+    def _day(self, app: str) -> RollingWindow:
+        return self.window(app, "daily", self._daily, DAY_S)
+
+    def _refusal(self, call: Call) -> Answer | None:
+        """None: the call has taken its part of the window and of the day."""
+        if not self._day(call.account).left:
+            return self._refused(call, "daily", "DAILY")
+        if not self._rolling(call.account).take():
+            return self._refused(call, "rolling", "TEN_SECONDLY_ROLLING")
+        self._day(call.account).take()
+        return None
+
+    def _refused(self, call: Call, limit: str, policy: str) -> Answer:
+        told = _error(
+            f"You have reached your {policy.lower()} limit.", category="RATE_LIMITS", policyName=policy
+        )
+        headers = {} if limit == "search" else self._headers(call)
+        return Answer(told, 429, headers, refused=limit)
+
+    def _headers(self, call: Call) -> Mapping[str, str]:
+        rolling, day = self._rolling(call.account), self._day(call.account)
+        return {
+            "X-HubSpot-RateLimit-Max": str(rolling.limit_now),
+            "X-HubSpot-RateLimit-Remaining": str(rolling.left),
+            "X-HubSpot-RateLimit-Interval-Milliseconds": "10000",
+            "X-HubSpot-RateLimit-Daily": str(day.limit_now),
+            "X-HubSpot-RateLimit-Daily-Remaining": str(day.left),
+        }
+
+    async def _list(self, call: Call) -> Answer:
+        if refusal := self._refusal(call):
+            return refusal
+        await self.serve(call)
+        after = call.number("after", 0, most=1 << 31)
+        return Answer(_page(call, after, call.number("limit", _PAGE, most=_LARGEST_PAGE), self.url),
+                      headers=self._headers(call))  # fmt: skip
+
+    async def _search(self, call: Call) -> Answer:
+        told = call.json if isinstance(call.json, dict) else {}
+        if not self.window(call.account, "search", self._search_limit, 1.0).take():
+            return self._refused(call, "search", "SECONDLY")
+        await self.serve(call)
+        after, limit = (str(told.get(name, "")) for name in ("after", "limit"))
+        page = _page(call, int(after) if after.isdigit() else 0, int(limit) if limit.isdigit() else _PAGE,
+                     self.url)  # fmt: skip
+        return Answer({"total": len(ORDERS), **page})
+
+    async def _one(self, call: Call) -> Answer:
+        if refusal := self._refusal(call):
+            return refusal
+        name = call.part("id")
+        if self.locked(name):
+            return Answer(_error("The object is locked.", category="LOCKED"), 423, self._headers(call),
+                          refused="object")  # fmt: skip
+        await self.serve(call)
+        found = _order(name)
+        return Answer(_shown(found), headers=self._headers(call)) if found else await self.absent(call)
+
+    async def _batch(self, call: Call) -> Answer:
+        if refusal := self._refusal(call):
+            return refusal
+        told = call.json if isinstance(call.json, dict) else {}
+        inputs = [str(one.get("id", "")) for one in told.get("inputs", []) if isinstance(one, dict)]
+        if not 0 < len(inputs) <= _LARGEST_BATCH:
+            return Answer(_error("Invalid input JSON", category="VALIDATION_ERROR"), 400, self._headers(call))
+        await self.serve(call)
+        results = [_shown(found) for name in inputs if not self.locked(name) and (found := _order(name))]
+        errors = [self._item_error(name) for name in inputs if self.locked(name) or not _order(name)]
+        body: dict[str, object] = {"status": "COMPLETE", "results": results}
+        if errors:
+            body |= {"numErrors": len(errors), "errors": errors}
+        return Answer(body, 207 if errors else 200, self._headers(call))
+
+    def _item_error(self, name: str) -> dict[str, object]:
+        locked = self.locked(name)
+        told = "The object is locked." if locked else "Could not get some objects, they may be deleted."
+        return _error(told, category="LOCKED" if locked else "OBJECT_NOT_FOUND", context={"ids": [name]})
+
+
+def _page(call: Call, after: int, limit: int, url: str) -> dict[str, object]:
+    rows = ORDERS[after : after + limit]
+    body: dict[str, object] = {"results": [_shown(one) for one in rows]}
+    if after + limit < len(ORDERS):
+        link = f"{url}{call.request.path}?limit={limit}&after={after + limit}"
+        body["paging"] = {"next": {"after": str(after + limit), "link": link}}
+    return body
+
+
+def _order(name: str) -> Order | None:
+    return next((one for one in ORDERS if str(one.number) == name), None)
+
+
+def _shown(one: Order) -> dict[str, object]:
+    return {"id": str(one.number), "properties": {"email": one.email}, "archived": False}
+
+
+def _error(message: str, **more: object) -> dict[str, object]:
+    return {"status": "error", "message": message, "correlationId": "00000000-0000-0000-0000-000000000000",
+            **more}  # fmt: skip

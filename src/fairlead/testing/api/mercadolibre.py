@@ -1,0 +1,73 @@
+"""A Mercado Libre that counts: calls of each application, and a refusal in plain text.
+
+    {api.url}/{app}/users/me
+    {api.url}/{app}/orders/search?offset=&limit=
+
+The vendor publishes no figures: those here are this API's own.
+Source: reference/gate.md §6 (Envoy's local rate limit: text/plain, 18 bytes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from fairlead.testing.api.base import Answer, Api, Call, Route
+from fairlead.testing.api.catalogue import ORDERS, amount
+
+_CODE = "local_rate_limited"
+_PAGE, _LARGEST_PAGE = 50, 50
+
+
+class MercadoLibreApi(Api):
+    """One running API. *calls* at once and *per_s* a second of each application (defaults 50 and 10).
+    *refuses_in*: text, as its proxy does, or JSON, as its gateway does."""
+
+    name = "mercadolibre"
+
+    def __init__(
+        self, calls: float = 50, *, per_s: float = 10, refuses_in: str = "text", **more: Any
+    ) -> None:
+        super().__init__(**more)
+        self._calls, self._per_s, self._refuses_in = calls, per_s, refuses_in
+
+    def routes(self) -> Iterable[Route]:
+        """Who I am, and my orders."""
+        return (("GET", "/users/me", self._me), ("GET", "/orders/search", self._orders))
+
+    def unauthorised(self, call: Call) -> Answer:
+        """As Mercado Libre says it."""
+        return Answer(_error(401, "invalid access token", "unauthorized"), 401)
+
+    async def absent(self, call: Call) -> Answer:
+        """As Mercado Libre says it."""
+        return Answer(_error(404, "resource not found", "not_found"), 404)
+
+    def _refusal(self, call: Call) -> Answer | None:
+        if self.bucket(call.account, "calls", self._calls, self._per_s).take():
+            return None
+        if self._refuses_in == "json":
+            return Answer(_error(429, _CODE, _CODE), 429, refused="calls")
+        return Answer(_CODE, 429, content_type="text/plain", refused="calls")
+
+    async def _me(self, call: Call) -> Answer:
+        if refusal := self._refusal(call):
+            return refusal
+        await self.serve(call)
+        return Answer({"id": 1, "nickname": call.account})
+
+    async def _orders(self, call: Call) -> Answer:
+        if refusal := self._refusal(call):
+            return refusal
+        await self.serve(call)
+        offset = call.number("offset", 0, most=1 << 31)
+        limit = call.number("limit", _PAGE, most=_LARGEST_PAGE)
+        rows = [
+            {"id": one.number, "total_amount": amount(one.cents)} for one in ORDERS[offset : offset + limit]
+        ]
+        paging = {"total": len(ORDERS), "offset": offset, "limit": limit}
+        return Answer({"results": rows, "paging": paging})
+
+
+def _error(status: int, message: str, error: str) -> dict[str, object]:
+    return {"message": message, "error": error, "status": status, "cause": []}

@@ -1,0 +1,123 @@
+"""A Salesforce that counts: calls of 24 hours, and calls in flight that have taken 20 s or longer.
+
+    {api.url}/{org}/services/data/v62.0/query?q=SELECT+Id+FROM+Order       2,000 rows a page, or batchSize
+    {api.url}/{org}/services/data/v62.0/query/{locator}                    what nextRecordsUrl names
+    {api.url}/{org}/services/data/v62.0/composite/sobjects                 POST: a result for each record
+
+Sources: developer.salesforce.com app-limits-platform-api, api_rest headers_api_usage, dome_query,
+headers_queryoptions; reference/gate.md §6.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fairlead.policy.feedback.reply import DAY_S
+from fairlead.testing.api.base import Answer, Api, Call, Route
+from fairlead.testing.api.catalogue import ORDERS
+from fairlead.testing.api.leaky import RollingWindow
+
+_CODE = "REQUEST_LIMIT_EXCEEDED"
+_PAGE = 2000
+_BATCH = re.compile(r"batchSize=([0-9]{1,4})")
+
+
+class SalesforceApi(Api):
+    """One running API. *daily*: calls of 24 hours (default 100,000). *long_calls*: how many calls may be in
+    flight that have taken *long_s* or longer (defaults 25 and 20 s)."""
+
+    name = "salesforce"
+
+    def __init__(
+        self, daily: int = 100_000, *, long_calls: int = 25, long_s: float = 20.0, **more: Any
+    ) -> None:
+        super().__init__(**more)
+        self._daily, self._long_calls, self._long_s = daily, long_calls, long_s
+
+    def routes(self) -> Iterable[Route]:
+        """Queries, their pages, collections of records."""
+        data = "/services/data/{version}"
+        return (
+            ("GET", f"{data}/query", self._query),
+            ("GET", data + "/query/{locator}", self._query),
+            ("*", f"{data}/composite/sobjects", self._collection),
+        )
+
+    def unauthorised(self, call: Call) -> Answer:
+        """As Salesforce says it."""
+        return Answer(_errors("INVALID_SESSION_ID", "Session expired or invalid"), 401)
+
+    async def absent(self, call: Call) -> Answer:
+        """As Salesforce says it."""
+        return Answer(_errors("NOT_FOUND", "The requested resource does not exist"), 404)
+
+    def _day(self, org: str) -> RollingWindow:
+        return self.window(org, "daily", self._daily, DAY_S)
+
+    def _headers(self, call: Call) -> Mapping[str, str]:
+        day = self._day(call.account)
+        return {"Sforce-Limit-Info": f"api-usage={day.limit_now - day.left}/{day.limit_now}"}
+
+    def _refusal(self, call: Call) -> Answer | None:
+        if self._long_running(call.account) >= self.slots(self._long_calls):
+            told = "ConcurrentRequests (Concurrent API Requests) Limit exceeded."
+            return self._refused(call, "concurrency", told)
+        if not self._day(call.account).take():
+            return self._refused(call, "daily", "TotalRequests Limit exceeded.")
+        return None
+
+    def _refused(self, call: Call, limit: str, message: str) -> Answer:
+        return Answer(_errors(_CODE, message), 403, self._headers(call), refused=limit)
+
+    def _long_running(self, org: str) -> int:
+        """Calls that count: the vendor overlooks those that have just begun."""
+        if self.ledger.in_flight(org) < self.slots(self._long_calls):
+            return 0
+        horizon_s = self.clock.monotonic() - self._long_s
+        return sum(
+            one.ended_s is None and one.admitted_s is not None and one.admitted_s <= horizon_s
+            for one in self.ledger.of(org)
+        )
+
+    async def _query(self, call: Call) -> Answer:
+        if refusal := self._refusal(call):
+            return refusal
+        await self.serve(call)
+        place = call.request.match_info.get("locator", "").rpartition("-")[2]
+        start = int(place) if place.isdigit() else 0
+        asked = _BATCH.search(call.request.headers.get("Sforce-Query-Options", ""))
+        end = start + (max(1, int(asked[1])) if asked else _PAGE)
+        version = call.part("version")
+        rows = [
+            {"attributes": {"type": "Order", "url": f"/services/data/{version}/sobjects/Order/{one.number}"},
+             "Id": str(one.number)}
+            for one in ORDERS[start:end]
+        ]  # fmt: skip
+        body: dict[str, object] = {"totalSize": len(ORDERS), "done": end >= len(ORDERS), "records": rows}
+        if end < len(ORDERS):
+            body["nextRecordsUrl"] = f"/services/data/{version}/query/01g000000000001-{end}"
+        return Answer(body, headers=self._headers(call))
+
+    async def _collection(self, call: Call) -> Answer:
+        """Each record for itself: 200 although some fail, unless allOrNone."""
+        if refusal := self._refusal(call):
+            return refusal
+        await self.serve(call)
+        told = call.json if isinstance(call.json, dict) else {}
+        records = [one for one in told.get("records", []) if isinstance(one, dict)]
+        return Answer([self._result(str(one.get("id", ""))) for one in records], headers=self._headers(call))
+
+    def _result(self, name: str) -> dict[str, object]:
+        known = {str(one.number) for one in ORDERS}
+        if name in known and not self.locked(name):
+            return {"id": name, "success": True, "errors": []}
+        code, told = ("UNABLE_TO_LOCK_ROW", "unable to obtain exclusive access to this record")
+        if name not in known:
+            code, told = ("INVALID_CROSS_REFERENCE_KEY", "invalid cross reference id")
+        return {"success": False, "errors": [{"statusCode": code, "message": told, "fields": []}]}
+
+
+def _errors(code: str, message: str) -> list[dict[str, str]]:
+    return [{"message": message, "errorCode": code}]

@@ -1,0 +1,58 @@
+"""A client that shows what a rude API says, as the feedback parsers see it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+
+from fairlead.policy.feedback.dialect import heard
+from fairlead.policy.feedback.reply import Heard, Reply
+
+
+class Caller:
+    """Calls one account of an API."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str, dialect: str) -> None:
+        self._session = session
+        self._url = url
+        self._dialect = dialect
+
+    async def __call__(self, path: str, method: str = "GET", **more: Any) -> Reply:
+        """One call; *path* may be a whole address."""
+        url = path if path.startswith("http") else self._url + path
+        async with self._session.request(method, url, **more) as response:
+            data = await response.read()
+            headers = {name: response.headers.getall(name) for name in response.headers}
+        try:
+            return Reply(response.status, headers, body=json.loads(data))
+        except ValueError:
+            return Reply(response.status, headers, text=data.decode())
+
+    async def post(self, path: str, json: object) -> Reply:
+        """POST with a JSON body."""
+        return await self(path, "POST", json=json)
+
+    def heard(self, reply: Reply) -> dict[str, Heard]:
+        """What fairlead makes of an answer, by the names of the limits."""
+        return {item.limit: item for item in heard(self._dialect, reply, now_epoch_s=None)}
+
+    def refused(self, reply: Reply) -> Heard:
+        """The one refusal that it hears."""
+        (refusal,) = (item for item in self.heard(reply).values() if item.refused)
+        return refusal
+
+
+@asynccontextmanager
+async def calling(api: Any, account: str = "acme", dialect: str | None = None) -> AsyncIterator[Caller]:
+    """A caller of *account*."""
+    async with aiohttp.ClientSession() as session:
+        yield Caller(session, f"{api.url}/{account}", dialect or api.name)
+
+
+def token(text: str) -> dict[str, dict[str, str]]:
+    """Arguments of a call that bears this token."""
+    return {"headers": {"Authorization": f"Bearer {text}"}}

@@ -1,0 +1,20 @@
+"""What lies on a server is read by the next version too, or not at all (R38)."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+
+from fairlead.policy.gate.key import LAYOUT
+
+LAID_OUT = (2, ["<ddddddddd", "<dIddBdc23", "<ddc23", "<dddddddddddddddddddd", "<ddd"])
+"""The layout, and how it packs a bucket, a pool, a quota, a breaker, the marker."""
+
+
+def test_another_form_is_another_layout() -> None:
+    """Who changes a form here raises LAYOUT: then old and new keys have different names."""
+    folder = resources.files("fairlead.adapters.redis").joinpath("lua/include")
+    forms, clock = (folder.joinpath(name).read_text() for name in ("forms.lua", "clock.lua"))
+    kept = re.findall(r"'(<[dIBc0-9]+)'", forms)
+    kept += re.findall(r"struct.pack\('(<d+)', marker", clock)
+    assert (LAYOUT, kept) == LAID_OUT
