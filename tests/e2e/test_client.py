@@ -1,0 +1,89 @@
+"""Calls through a connection on real stores, to vendors that enforce their own limits (C1, C2, C5, C8)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from secrets import token_hex
+
+import pytest
+
+from fairlead import Fairlead
+from fairlead.adapters.embedded import Endpoints
+from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.config import load
+from fairlead.errors import CallFailed, InputInvalid, NotFound
+from fairlead.testing.api.stripe import StripeApi
+
+SETTINGS = """
+home = "{home}"
+redis.prefix = "{prefix}"
+http.allow_private_addresses = true
+
+[providers.stripe.overlay]
+allow_http = true
+apis.rest.url = "{url}/acme/v1"
+"""
+
+
+@pytest.fixture
+async def stripe() -> AsyncIterator[StripeApi]:
+    async with StripeApi(per_s=1000, endpoint_per_s=1000) as api:
+        yield api
+
+
+@pytest.fixture
+def make(servers: Endpoints, database_settings: DatabaseSettings, tmp_path: Path) -> Callable[[str], Fairlead]:
+    def made(url: str) -> Fairlead:
+        file = tmp_path / "fairlead.toml"
+        file.write_text(SETTINGS.format(home=tmp_path / "home", prefix=f"e2e-{token_hex(6)}", url=url))
+        known = {
+            "DATABASE_URL": database_settings.dsn,
+            "REDIS_URL": servers.redis_url,
+            "FAIRLEAD_MASTER_KEY": "k1:" + "0123456789abcdef" * 4,
+            "FAIRLEAD_DATABASE__SCHEMA_NAME": database_settings.schema or "",
+        }
+        return Fairlead(load({name: value for name, value in known.items() if value}, file))
+
+    return made
+
+
+async def test_a_call_and_its_answer(make: Callable[[str], Fairlead], stripe: StripeApi) -> None:
+    async with make(stripe.url) as fl:
+        await fl.connections.upsert("acme", "stripe", api_key="sk_test_1")
+        async with fl.client("acme", "stripe") as api:
+            page = await api.get("/charges", params={"limit": 3})
+            assert page.status_code == 200
+            assert len(page.json()["data"]) == 3
+            made = await api.post("/charges", data={"amount": "100"}, headers={"Idempotency-Key": "one"})
+            assert made.json()["amount"] in (100, "100")
+            with pytest.raises(CallFailed, match="resource_missing|Unrecognized|404") as failed:
+                await api.get("/nothing")
+            assert failed.value.category == "permanent_request"
+            with pytest.raises(InputInvalid, match="credential"):
+                await api.get("/charges", headers={"Authorization": "Bearer mine"})
+        with pytest.raises(NotFound):
+            async with fl.client("nobody", "stripe"):
+                pass
+
+
+async def test_a_list_over_all_its_pages(make: Callable[[str], Fairlead], stripe: StripeApi) -> None:
+    async with make(stripe.url) as fl:
+        await fl.connections.upsert("acme", "stripe", api_key="sk_test_1")
+        async with fl.client("acme", "stripe") as api:
+            listing = api.paginate("/charges", params={"limit": 25})
+            ids = [charge["id"] async for charge in listing]
+        assert len(ids) == len(set(ids)) == 60
+        assert not listing.partial
+
+
+async def test_the_vendors_limit_is_kept_to(make: Callable[[str], Fairlead]) -> None:
+    """Twice as many calls as it lets through in a second, all at once: none is refused there."""
+    async with StripeApi(per_s=25) as stripe, make(stripe.url) as fl:
+        limits = {"calls": {"requests": {"capacity": 10.0, "per_s": 15.0}}}
+        await fl.connections.upsert("acme", "stripe", api_key="sk_test_1", settings=limits)
+        async with fl.client("acme", "stripe") as api:
+            answers = await asyncio.gather(*(api.get("/charges", params={"limit": 1}) for _ in range(30)))
+        assert {answer.attempts for answer in answers} == {1}
+        assert max(answer.waited_s for answer in answers) > 0.5
