@@ -24,7 +24,7 @@ from bench.due import due_buffers
 from bench.report import Row
 from fairlead.app import Fairlead
 from fairlead.config import Config, load
-from fairlead.engine.ports import Answered, TokenCall
+from fairlead.engine.ports import HttpAnswer, TokenCall
 from fairlead.secret import Secret
 from fairlead.testing.issuer import IssuerConfig, IssuerProcess, ProviderConfig
 
@@ -155,7 +155,7 @@ async def _bare(world: World, policy: str, number: int) -> None:
         reuse_connection=policy != "strict",
     )
     answer = await world.fl.runtime.transport.send(call, _nothing)
-    assert isinstance(answer, Answered), answer
+    assert isinstance(answer, HttpAnswer), answer
     token = str(json.loads(answer.body).get("refresh_token") or world.bare_tokens[policy, number])
     world.bare_tokens[policy, number] = token
     async with world.fl.runtime.database._lent() as connection:

@@ -154,10 +154,12 @@ class RawServer:
             writer.close()
 
 
-def tls_contexts(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """A server's context with a new certificate for localhost, and a client's that trusts it."""
+def tls_contexts(
+    folder: Path, host: str = "localhost", *, valid_for: datetime.timedelta = datetime.timedelta(days=1)
+) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """A server's context with a new certificate for *host*, and a client's that trusts it."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
     now = datetime.datetime.now(datetime.UTC)
     certificate = (
         x509.CertificateBuilder()
@@ -165,9 +167,9 @@ def tls_contexts(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .not_valid_before(now - datetime.timedelta(days=2))
+        .not_valid_after(now + valid_for)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )

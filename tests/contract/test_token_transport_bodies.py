@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fairlead.adapters.http import AddressPolicy, AiohttpTokenTransport
-from fairlead.engine.ports import Answered, NoAnswer
+from fairlead.engine.ports import HttpAnswer, NoAnswer
 from tests.contract.raw_server import BODY, OK, RawConnection, RawServer, say_once
 from tests.contract.token_calls import call_of, let_it_go
 
-TOO_LARGE = NoAnswer(sent=True, why="answer too large")
-CUT = NoAnswer(sent=True, why="answer cut off")
+TOO_LARGE = NoAnswer(sent=True, kind="too_large", why="answer too large")
+CUT = NoAnswer(sent=True, kind="reset", why="answer cut off")
 MIB = 1 << 20
 
 
@@ -34,7 +34,7 @@ def answer_of(body: bytes, *headers: str) -> bytes:
 
 async def asked(
     transport: AiohttpTokenTransport, data: bytes, deadline_s: float = 5.0
-) -> Answered | NoAnswer:
+) -> HttpAnswer | NoAnswer:
     async with RawServer(say_once(data)) as server:
         answer = await transport.send(call_of(server.url, deadline_s=deadline_s), let_it_go)
         assert len(server.arrivals) == 1
@@ -56,7 +56,7 @@ async def test_a_compressed_answer_is_decoded(
     transport: AiohttpTokenTransport, body: bytes, encoding: str
 ) -> None:
     answer = await asked(transport, answer_of(body, f"Content-Encoding: {encoding}"))
-    assert isinstance(answer, Answered)
+    assert isinstance(answer, HttpAnswer)
     assert answer.body == BODY
 
 
@@ -77,7 +77,7 @@ async def test_what_does_not_decode_is_kept_as_it_came(
     transport: AiohttpTokenTransport, body: bytes, encoding: str
 ) -> None:
     answer = await asked(transport, answer_of(body, f"Content-Encoding: {encoding}"))
-    assert isinstance(answer, Answered)
+    assert isinstance(answer, HttpAnswer)
     assert answer.body == body
     assert answer.headers["content-encoding"] == (encoding,)
 
@@ -98,7 +98,7 @@ async def test_a_bomb_costs_neither_memory_nor_time(transport: AiohttpTokenTrans
 
 async def test_a_large_body_is_refused(transport: AiohttpTokenTransport) -> None:
     assert await asked(transport, answer_of(bytes(256 * 1024 + 1))) == TOO_LARGE
-    assert isinstance(await asked(transport, answer_of(bytes(256 * 1024))), Answered)
+    assert isinstance(await asked(transport, answer_of(bytes(256 * 1024))), HttpAnswer)
 
 
 @pytest.mark.slow
@@ -135,17 +135,17 @@ async def test_what_is_no_http_is_unknown(transport: AiohttpTokenTransport, data
 async def test_lengths_that_lie(transport: AiohttpTokenTransport) -> None:
     assert await asked(transport, b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nshort") == CUT
     more_than_told = await asked(transport, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nlong")
-    assert more_than_told == NoAnswer(sent=True, why="answer is not HTTP")
+    assert more_than_told == NoAnswer(sent=True, kind="malformed", why="answer is not HTTP")
     for data in (OK + b"\r\n", OK):  # a line end too many is an old habit of servers
         answer = await asked(transport, data)
-        assert isinstance(answer, Answered)
+        assert isinstance(answer, HttpAnswer)
         assert answer.body == BODY
 
 
 @pytest.mark.slow
 async def test_early_hints_are_passed_over(transport: AiohttpTokenTransport) -> None:
     answer = await asked(transport, b"HTTP/1.1 103 Early Hints\r\n\r\n" * 10_000 + OK)
-    assert isinstance(answer, Answered)
+    assert isinstance(answer, HttpAnswer)
     assert answer.body == BODY
 
 

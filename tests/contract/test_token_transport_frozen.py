@@ -7,7 +7,7 @@ import time
 import pytest
 
 from fairlead.adapters.http import AiohttpTokenTransport
-from fairlead.engine.ports import Answered, NoAnswer
+from fairlead.engine.ports import HttpAnswer, NoAnswer
 from tests.contract.raw_server import BODY, OK, RawConnection, RawServer
 from tests.contract.token_calls import PRIVATE, call_of, let_it_go
 
@@ -28,7 +28,7 @@ async def test_an_answer_that_came_while_it_stood_still_is_read(reuse: bool) -> 
         AiohttpTokenTransport(policy=PRIVATE) as transport,
     ):
         answer = await transport.send(call_of(server.url, deadline_s=DEADLINE_S, reuse=reuse), let_it_go)
-        assert isinstance(answer, Answered)
+        assert isinstance(answer, HttpAnswer)
         assert answer.body == BODY
 
 
@@ -38,7 +38,9 @@ async def test_a_request_is_not_sent_after_its_deadline() -> None:
 
     async with RawServer() as server, AiohttpTokenTransport(policy=PRIVATE) as transport:
         answer = await transport.send(call_of(server.url, deadline_s=DEADLINE_S), stand_still)
-        assert answer == NoAnswer(sent=False, why="deadline passed before the request was written")
+        assert answer == NoAnswer(
+            sent=False, kind="timeout", why="deadline passed before the request was written"
+        )
         await transport.close()
         await server.quiet()
         assert server.received == 0
@@ -53,5 +55,5 @@ async def test_whoever_stood_still_waits_for_a_bounded_time() -> None:
     async with RawServer(say_nothing) as server, AiohttpTokenTransport(policy=PRIVATE) as transport:
         began_s = time.monotonic()
         answer = await transport.send(call_of(server.url, deadline_s=DEADLINE_S), let_it_go)
-        assert answer == NoAnswer(sent=True, why="no complete answer before the deadline")
+        assert answer == NoAnswer(sent=True, kind="timeout", why="no complete answer before the deadline")
         assert time.monotonic() - began_s < STANDSTILL_S + DEADLINE_S + 3.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fairlead.engine.connections import Connections
-from fairlead.engine.ports import Answered, ConnectionKey, Credential, NoAnswer, TokenCall
+from fairlead.engine.ports import ConnectionKey, Credential, HttpAnswer, NoAnswer, TokenCall
 from fairlead.engine.token.grants import Grants
 from fairlead.engine.token.parts import Rooms, profile_of
 from fairlead.engine.token.reader import TokenReader
@@ -91,7 +91,7 @@ class Accounts:
         works = answer.status < 300
         return Probed(works, answer.status, "ok" if works else f"http_{answer.status}", answer.took_s)
 
-    async def _send(self, request: TokenRequest) -> Answered | NoAnswer:
+    async def _send(self, request: TokenRequest) -> HttpAnswer | NoAnswer:
         call = TokenCall(
             request.url,
             request.headers,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from fairlead.engine.connections import Connections, ConnectionView, Grant
-from fairlead.engine.ports import Answered, ConnectionKey, NoAnswer, TokenCall
+from fairlead.engine.ports import ConnectionKey, HttpAnswer, NoAnswer, TokenCall
 from fairlead.engine.token.parts import Rooms
 from fairlead.errors import (
     DependencyUnavailable,
@@ -155,7 +155,7 @@ class Consents:
             raise InputInvalid("the answer holds no code", tenant=key.tenant, provider=key.provider)
         return Secret(answer["code"])
 
-    def _granted(self, consent: Consent, profile: Profile, got: Answered | NoAnswer) -> outcomes.Granted:
+    def _granted(self, consent: Consent, profile: Profile, got: HttpAnswer | NoAnswer) -> outcomes.Granted:
         if isinstance(got, NoAnswer):
             raise _failed(consent.key, OutcomeUnknown if got.sent else NotSent, f"no answer: {got.why}")
         outcome = outcomes.classify_answer(profile, parse_answer(got.status, got.headers, got.body))

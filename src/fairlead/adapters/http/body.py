@@ -1,45 +1,112 @@
-"""Decoding an answer's body within bounds (V6, S10).
+"""Decoding an answer's body within bounds, piece by piece (V6, S10, P11).
 
-Requests ask for an uncompressed answer. What comes compressed all the same is decoded up to a bound; what
-does not decode is handed on as it came: it may hold the only copy of a new token, and will be kept sealed.
+A body is bounded as it comes and as it is decoded; so are the members of a gzip body, as each costs time
+whatever its size. Pieces are small, so that who decodes a bomb can let others run between them.
 """
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 
-MAX_MEMBERS = 8  # of a gzip file; each one costs time whatever its size
+MAX_MEMBERS = 1000  # of a gzip body: about 10 ms of work
+PIECE_BYTES = 256 << 10  # about 1 ms of work
 
-_WINDOWS = {"gzip": (31,), "x-gzip": (31,), "deflate": (15, -15)}  # deflate: with zlib's frame, or bare
+_GZIP, _ZLIB, _BARE = 31, 15, -15  # zlib's window bits
+_WINDOWS = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": _ZLIB}
+_UNASKED = frozenset({"br", "zstd", "compress", "x-compress", "dcb", "dcz"})
 
 
 class BodyTooLarge(Exception):
     """The body is larger than the bound."""
 
 
-def decoded(body: bytes, encoding: str, max_bytes: int) -> bytes:
-    """*body* without its content encoding, or as it is where that fails; BodyTooLarge beyond the bound."""
-    for window in _WINDOWS.get(encoding.strip().lower(), ()):
-        plain = _inflated(body, window, max_bytes)
-        if plain is not None:
-            return plain
-    return body
+class BodyMalformed(Exception):
+    """The body does not decode. The text says why, and nothing of the body."""
 
 
-def _inflated(body: bytes, window: int, max_bytes: int) -> bytes | None:
-    """All members of *body*; None unless it is whole and well formed."""
-    plain = b""
-    for _ in range(MAX_MEMBERS):
-        inflater = zlib.decompressobj(window)
-        try:
-            plain += inflater.decompress(body, max_bytes + 1 - len(plain))
-        except zlib.error:
-            return None
-        if len(plain) > max_bytes:
+class Decoder:
+    """Takes *encoding* (the value of Content-Encoding) off one body.
+
+    Raises BodyTooLarge once the body, as it comes or decoded, is larger than *max_bytes*, and BodyMalformed
+    for one that does not decode. A word that is no content encoding changes nothing: servers send such.
+    """
+
+    def __init__(self, encoding: str, max_bytes: int) -> None:
+        codings = [word.strip().lower() for word in encoding.split(",")] if encoding else []
+        known = [word for word in codings if word in _WINDOWS or word in _UNASKED]
+        if len(known) > 1 or (known and known[0] in _UNASKED):
+            raise BodyMalformed("the answer is encoded as nobody asked for")
+        self._max_bytes = max_bytes
+        self._came = self._gave = self._members = 0
+        self._window = _WINDOWS[known[0]] if known else 0
+        self._inflater = zlib.decompressobj(self._window) if known else None
+        self._start = b""
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """What *data* decodes to, in pieces of at most PIECE_BYTES where it was encoded."""
+        self._came += len(data)
+        if self._came > self._max_bytes:
             raise BodyTooLarge
-        if not inflater.eof:
-            return None
-        body = inflater.unused_data
-        if not body:
-            return plain
-    return None
+        if self._inflater is None:
+            yield data
+            return
+        if self._window == _ZLIB:
+            data = self._unframed(data)
+        try:
+            yield from self._inflated(data)
+        except zlib.error:
+            raise BodyMalformed("the answer's body does not decode") from None
+
+    def end(self) -> None:
+        """The body has come to its end. BodyMalformed where its encoding has not."""
+        if self._inflater is not None and self._came and not self._inflater.eof:
+            raise BodyMalformed("the answer's body ends before its encoding does")
+
+    def _unframed(self, data: bytes) -> bytes:
+        """Deflate comes with zlib's frame, as it should, or bare: the first two bytes tell."""
+        data = self._start + data
+        if len(data) < 2:
+            self._start = data
+            return b""
+        self._start = b""
+        if data[0] & 0x0F != 8 or int.from_bytes(data[:2], "big") % 31:
+            self._inflater = zlib.decompressobj(_BARE)
+        self._window = _BARE  # it is decided
+        return data
+
+    def _inflated(self, data: bytes) -> Iterator[bytes]:
+        assert self._inflater is not None
+        more = bool(data)
+        while more:
+            if self._inflater.eof:  # bytes behind the end: of gzip, another member
+                self._next_member()
+            piece = self._inflater.decompress(data, PIECE_BYTES)
+            self._gave += len(piece)
+            if self._gave > self._max_bytes:
+                raise BodyTooLarge
+            if piece:
+                yield piece
+            data = self._inflater.unused_data if self._inflater.eof else self._inflater.unconsumed_tail
+            more = bool(data) or (len(piece) == PIECE_BYTES and not self._inflater.eof)
+
+    def _next_member(self) -> None:
+        self._members += 1
+        if self._window != _GZIP or self._members >= MAX_MEMBERS:
+            raise BodyMalformed("the answer's body goes on behind its end")
+        self._inflater = zlib.decompressobj(_GZIP)
+
+
+def decoded(body: bytes, encoding: str, max_bytes: int) -> bytes:
+    """*body* without its content encoding; BodyTooLarge beyond the bound.
+
+    Where it does not decode it is handed on as it came: it may hold the only copy of a new token, and will
+    be kept sealed.
+    """
+    try:
+        decoder = Decoder(encoding, max_bytes)
+        plain = b"".join(decoder.feed(body))
+        decoder.end()
+    except BodyMalformed:
+        return body
+    return plain

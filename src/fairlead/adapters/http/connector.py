@@ -7,20 +7,15 @@ dropped and the next one taken, before anything is sent.
 
 from __future__ import annotations
 
-import asyncio
 import select
-from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.client_reqrep import ClientRequest
 from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
-
-from fairlead.adapters.http.deadline import Deadline
 
 
 class ConnectionUnfit(aiohttp.ClientConnectionError):
@@ -31,33 +26,22 @@ class TooLate(aiohttp.ClientConnectionError):
     """The deadline passed before the request was written: somebody else may have taken over (R7)."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class Flight:
-    """One request on its way. *left_s* is the loop's time when it was let go; None: nothing was sent."""
+    """One request on its way. *dialled*: its connection is new, or it waits for one to be made. *left_s* is
+    the loop's time when it was let go; None: nothing was sent."""
 
-    before_sent: Callable[[], Awaitable[None]]
-    deadline: Deadline
-    reused: bool = False
+    dialled: bool = False
     protocol: ResponseHandler | None = None
-    refused: Exception | None = None
     left_s: float | None = None
 
-    async def let_go(self) -> None:
-        """Ask the hook; when this returns, aiohttp writes the request in one piece."""
-        self._check()
-        try:
-            await self.before_sent()
-        except Exception as error:
-            self.refused = error  # aiohttp would put some errors into one of its own
-            raise
-        self._check()  # the hook took its time, and the server may have hung up meanwhile
-        if self.deadline.passed:  # this process stood still between the mark and the first byte
-            raise TooLate
-        # What the mark took of the time is not taken from the provider's: its answer may come once only.
-        self.deadline.restart()
-        self.left_s = asyncio.get_running_loop().time()
+    @property
+    def queued(self) -> bool:
+        """Whether it still waits for a free place among our own connections."""
+        return not self.dialled and self.protocol is None
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """ConnectionUnfit unless its connection is open and has not spoken."""
         if self.protocol is None or not self.protocol.is_connected() or self.protocol.should_close:
             raise ConnectionUnfit
 
@@ -77,22 +61,21 @@ class FitConnector(aiohttp.TCPConnector):
         """As aiohttp's own, for the flight in `current_flight`."""
         flight = current_flight.get()
         while True:
-            flight.reused = False
+            flight.dialled, flight.protocol = False, None
             connection = await super().connect(req, traces, timeout)
             flight.protocol = connection.protocol
-            if not flight.reused or _is_silent(connection.protocol):
+            if flight.dialled or _is_silent(connection.protocol):
                 return connection
             connection.close()
 
-
-async def note_reuse(_session: aiohttp.ClientSession, context: Any, _params: object) -> None:
-    """Trace hook on_connection_reuseconn: the connection comes out of the pool."""
-    context.trace_request_ctx.reused = True
-
-
-async def let_go(_session: aiohttp.ClientSession, context: Any, _params: object) -> None:
-    """Trace hook on_request_headers_sent: awaited after connect and TLS, before the first byte."""
-    await context.trace_request_ctx.let_go()
+    async def _create_connection(
+        self,
+        req: ClientRequest,
+        traces: list[Trace],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109
+    ) -> ResponseHandler:
+        current_flight.get().dialled = True
+        return await super()._create_connection(req, traces, timeout)
 
 
 def _is_silent(protocol: ResponseHandler | None) -> bool:

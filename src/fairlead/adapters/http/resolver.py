@@ -35,6 +35,7 @@ _PRIVATE: dict[str, tuple[str, ...]] = {
     "a loopback address": ("127.0.0.0/8", "::1"),
     "a private address": ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"),
 }
+_HTTPS_PORT = 443
 _GLOBAL_V6 = ipaddress.ip_network("2000::/3")  # all that was ever given out
 
 
@@ -53,10 +54,13 @@ class AddressRefused(OSError):
 @dataclass(frozen=True, slots=True)
 class AddressPolicy:
     """Public addresses may be called. Loopback and private ones only where that is asked for: for all hosts
-    (*allow_private*, for development and tests), or for the hosts in *private_hosts*."""
+    (*allow_private*, for development and tests), or for the hosts in *private_hosts*.
+
+    Calls go to public hosts by https only, at port 443 or one of *extra_ports* (S03)."""
 
     allow_private: bool = False
     private_hosts: frozenset[str] = frozenset()
+    extra_ports: frozenset[int] = frozenset()
 
     def check(self, host: str, address: str) -> None:
         """AddressRefused unless *address*, to which *host* leads, may be called."""
@@ -71,6 +75,19 @@ class AddressPolicy:
         except ValueError:
             return
         self.check(host, host)
+
+    def origin_refusal(self, scheme: str, host: str, port: int | None) -> str | None:
+        """Why no call may go there, whatever the host leads to; None: it may as far as this tells."""
+        if not (self.allow_private or host in self.private_hosts):
+            if scheme != "https":
+                return "it is not https"
+            if port != _HTTPS_PORT and port not in self.extra_ports:
+                return "its port is not that of https"
+        try:
+            self.check_literal(host)
+        except AddressRefused as refused:
+            return str(refused)
+        return None
 
     def _refused_kind(self, host: str, address: Address) -> str | None:
         kind = _kind(_PRIVATE_TABLE, address)

@@ -9,61 +9,60 @@ Until before_sent has returned, nothing was sent and `sent` is False; from then 
 from __future__ import annotations
 
 import asyncio
-import errno
-import math
-import re
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from urllib.parse import urlencode, urlsplit
-from urllib.request import (  # type: ignore[attr-defined]  # typeshed does not know the second
-    getproxies_environment,
-    proxy_bypass_environment,
-)
+from typing import Any
+from urllib.parse import urlencode
 
 import aiohttp
 from yarl import URL
 
 from fairlead.adapters.http.body import BodyTooLarge, decoded
-from fairlead.adapters.http.connector import (
-    ConnectionUnfit,
-    FitConnector,
-    Flight,
-    TooLate,
-    current_flight,
-    let_go,
-    note_reuse,
-)
+from fairlead.adapters.http.connector import Flight, TooLate, current_flight
 from fairlead.adapters.http.deadline import Deadline
-from fairlead.adapters.http.resolver import AddressPolicy, AddressRefused, CheckedResolver
-from fairlead.engine.ports import Answered, NoAnswer, TokenCall
-from fairlead.errors import InputInvalid
+from fairlead.adapters.http.failures import no_answer
+from fairlead.adapters.http.resolver import AddressPolicy, CheckedResolver
+from fairlead.adapters.http.session import Proxies, TransportSettings, open_session
+from fairlead.adapters.http.wire import check_header, checked_url, lower
+from fairlead.engine.ports import HttpAnswer, NoAnswer, TokenCall
 
+MAX_BODY_BYTES = 256 << 10
+"""Of an answer, before and after decoding."""
+
+_SETTINGS = TransportSettings()
 _PUBLIC_ONLY = AddressPolicy()
-_BAD_HEADER = re.compile(r"[^\t\x20-\x7e]")
-_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _FORM = "application/x-www-form-urlencoded"
 _JSON = "application/json"
 
 
-@dataclass(frozen=True, slots=True)
-class TransportSettings:
-    """Bounds of the transport; times in seconds."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class _TokenFlight(Flight):
+    """A request that a hook may still forbid."""
 
-    connect_timeout_s: float = 5.0
-    """For a free place in the pool, DNS, connect and TLS together; default 5."""
-    keepalive_s: float = 2.0
-    """For how long an idle connection is used again: short, so that few are found dead; default 2."""
-    max_connections: int = 256
-    """Connections of this process to all token endpoints; default 256."""
-    max_per_host: int = 100
-    """Connections to one of them, so that a slow one does not take all; default 100."""
-    max_body_bytes: int = 256 << 10
-    """Of an answer, before and after decoding; default 256 KiB."""
-    max_header_bytes: int = 16 << 10
-    """Of one header line of an answer; default 16 KiB."""
-    max_headers: int = 128
-    """Header lines of an answer; default 128."""
+    before_sent: Callable[[], Awaitable[None]]
+    deadline: Deadline
+    refused: Exception | None = None
+
+    async def let_go(self) -> None:
+        """Ask the hook; when this returns, aiohttp writes the request in one piece."""
+        self.check()
+        try:
+            await self.before_sent()
+        except Exception as error:
+            self.refused = error  # aiohttp would put some errors into one of its own
+            raise
+        self.check()  # the hook took its time, and the server may have hung up meanwhile
+        if self.deadline.passed:  # this process stood still between the mark and the first byte
+            raise TooLate
+        # What the mark took of the time is not taken from the provider's: its answer may come once only.
+        self.deadline.restart()
+        self.left_s = asyncio.get_running_loop().time()
+
+
+async def _let_go(_session: aiohttp.ClientSession, context: Any, _params: object) -> None:
+    """Trace hook on_request_headers_sent: awaited after connect and TLS, before the first byte."""
+    await context.trace_request_ctx.let_go()
 
 
 class AiohttpTokenTransport:
@@ -76,7 +75,7 @@ class AiohttpTokenTransport:
 
     def __init__(
         self,
-        settings: TransportSettings = TransportSettings(),
+        settings: TransportSettings = _SETTINGS,
         *,
         policy: AddressPolicy = _PUBLIC_ONLY,
         tls: ssl.SSLContext | None = None,
@@ -85,7 +84,7 @@ class AiohttpTokenTransport:
         self._settings = settings
         self._policy = policy
         self._tls = tls
-        self._proxies = getproxies_environment() if trust_env else {}
+        self._proxies = Proxies(trust_env)
         self._resolver: CheckedResolver | None = None
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
 
@@ -104,15 +103,17 @@ class AiohttpTokenTransport:
     async def __aexit__(self, *_exc_info: object) -> None:
         await self.close()
 
-    async def send(self, call: TokenCall, before_sent: Callable[[], Awaitable[None]]) -> Answered | NoAnswer:
+    async def send(
+        self, call: TokenCall, before_sent: Callable[[], Awaitable[None]]
+    ) -> HttpAnswer | NoAnswer:
         """Send *call* once.
 
         Raises what *before_sent* raised, and InputInvalid for a call that cannot be put into HTTP; nothing
         was sent then. A cancellation passes up; it is `sent` if *before_sent* had returned.
         """
-        url, headers = _checked_url(call), _checked_headers(call)
+        url, headers = checked_url(call.url, "the token endpoint"), _checked_headers(call)
         deadline = Deadline(call.deadline_s)
-        flight = Flight(before_sent, deadline)
+        flight = _TokenFlight(before_sent=before_sent, deadline=deadline)
         token = current_flight.set(flight)
         failure: Exception
         try:
@@ -126,9 +127,11 @@ class AiohttpTokenTransport:
             raise flight.refused
         if flight.left_s is None and not isinstance(failure, aiohttp.ClientError | OSError):
             raise failure
-        return NoAnswer(sent=flight.left_s is not None, why=_why(failure, flight.left_s is not None))
+        return no_answer(failure, flight)
 
-    async def _exchange(self, call: TokenCall, url: URL, headers: dict[str, str], flight: Flight) -> Answered:
+    async def _exchange(
+        self, call: TokenCall, url: URL, headers: dict[str, str], flight: Flight
+    ) -> HttpAnswer:
         self._policy.check_literal(url.host or "")
         session = self._session(call.reuse_connection)
         async with session.request(
@@ -137,23 +140,22 @@ class AiohttpTokenTransport:
             data=_content(call),
             headers=headers,
             allow_redirects=False,
-            proxy=self._proxy(url),
+            proxy=self._proxies.proxy_of(url),
             trace_request_ctx=flight,
         ) as response:
             body = await self._body(response)
             assert flight.left_s is not None
             took_s = asyncio.get_running_loop().time() - flight.left_s
-            return Answered(response.status, _lower(response), body, took_s)
+            return HttpAnswer(response.status, lower(response.headers), body, took_s)
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
         """The whole body, within its bound before and after decoding."""
-        most = self._settings.max_body_bytes
         body = bytearray()
         async for chunk in response.content.iter_any():
             body += chunk
-            if len(body) > most:
+            if len(body) > MAX_BODY_BYTES:
                 raise BodyTooLarge
-        return decoded(bytes(body), response.headers.get("Content-Encoding", ""), most)
+        return decoded(bytes(body), response.headers.get("Content-Encoding", ""), MAX_BODY_BYTES)
 
     # ---- sessions
 
@@ -165,56 +167,11 @@ class AiohttpTokenTransport:
         return session
 
     def _new_session(self, reuse: bool) -> aiohttp.ClientSession:
-        settings = self._settings
         if self._resolver is None:
-            proxies = {urlsplit(proxy).hostname or "" for proxy in self._proxies.values()}
-            self._resolver = CheckedResolver(self._policy, exempt=proxies)
-        connector = FitConnector(
-            resolver=self._resolver,
-            ssl=self._tls or True,
-            limit=settings.max_connections,
-            limit_per_host=settings.max_per_host,
-            timeout_ceil_threshold=math.inf,
-            **({"keepalive_timeout": settings.keepalive_s} if reuse else {"force_close": True}),
-        )
+            self._resolver = CheckedResolver(self._policy, exempt=self._proxies.hosts)
         trace = aiohttp.TraceConfig()
-        trace.on_connection_reuseconn.append(note_reuse)
-        trace.on_request_headers_sent.append(let_go)
-        session = aiohttp.ClientSession(
-            connector=connector,
-            trace_configs=[trace],
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            timeout=aiohttp.ClientTimeout(
-                connect=settings.connect_timeout_s, ceil_threshold=math.inf
-            ),  # the total is ours
-            max_line_size=settings.max_header_bytes,
-            max_field_size=settings.max_header_bytes,
-            max_headers=settings.max_headers,
-        )
-        session._retry_connection = False  # else it repeats a GET or DELETE whose connection was lost
-        return session
-
-    def _proxy(self, url: URL) -> str | None:
-        """The proxy of the environment for *url*; aiohttp's own trust_env would send netrc passwords too."""
-        if not self._proxies or proxy_bypass_environment(url.host or "", self._proxies):
-            return None
-        return self._proxies.get(url.scheme)
-
-
-def _checked_url(call: TokenCall) -> URL:
-    try:
-        url = URL(call.url)
-    except ValueError:
-        url = URL()
-    if (
-        url.scheme not in ("http", "https")
-        or not url.host
-        or url.user is not None
-        or url.password is not None
-    ):
-        raise InputInvalid("the token endpoint is no http or https address without user and password")
-    return url
+        trace.on_request_headers_sent.append(_let_go)
+        return open_session(self._settings, self._resolver, self._tls, reuse=reuse, trace_configs=[trace])
 
 
 def _checked_headers(call: TokenCall) -> dict[str, str]:
@@ -227,8 +184,7 @@ def _checked_headers(call: TokenCall) -> dict[str, str]:
     if _content(call) is not None:
         headers["Content-Type"] = _FORM if call.json_body is None else _JSON
     for name, value in call.headers.items():
-        if not _HEADER_NAME.fullmatch(name) or _BAD_HEADER.search(value.reveal()):
-            raise InputInvalid("a header of the token request has a character that HTTP does not allow")
+        check_header(name, value.reveal(), "the token request")
         headers[name.title()] = value.reveal()
     return headers
 
@@ -240,44 +196,3 @@ def _content(call: TokenCall) -> bytes | None:
     if not call.form and call.method != "POST":
         return None
     return urlencode({name: value.reveal() for name, value in call.form.items()}).encode()
-
-
-def _lower(response: aiohttp.ClientResponse) -> Mapping[str, tuple[str, ...]]:
-    names = {name.lower() for name in response.headers}
-    return {name: tuple(response.headers.getall(name)) for name in sorted(names)}
-
-
-_WORDS: tuple[tuple[type[Exception], str], ...] = (  # the first that fits
-    (AddressRefused, "address refused"),
-    (ConnectionUnfit, "connection lost before the request was written"),
-    (TooLate, "deadline passed before the request was written"),
-    (aiohttp.ClientConnectorDNSError, "name not resolved"),
-    (aiohttp.ClientConnectorCertificateError, "TLS certificate not accepted"),
-    (aiohttp.ClientConnectorSSLError, "TLS handshake failed"),
-    (aiohttp.ClientProxyConnectionError, "proxy not reached"),
-    (aiohttp.ClientHttpProxyError, "proxy refused"),
-    (aiohttp.ConnectionTimeoutError, "connect timed out"),
-    (aiohttp.ClientConnectorError, "connect failed"),
-    (aiohttp.InvalidURL, "address refused"),
-    (BodyTooLarge, "answer too large"),
-    (aiohttp.ClientPayloadError, "answer cut off"),
-    (aiohttp.ServerDisconnectedError, "connection closed before the answer"),
-    (aiohttp.ClientResponseError, "answer is not HTTP"),
-    (aiohttp.ClientOSError, "connection lost"),
-)
-
-
-def _why(failure: Exception, sent: bool) -> str:
-    """The kind of *failure* in plain words: no address, no name, nothing that the server said."""
-    cause = getattr(failure, "os_error", None)
-    if isinstance(cause, AddressRefused):
-        failure = cause
-    if isinstance(failure, TimeoutError) and not isinstance(failure, aiohttp.ClientError):
-        return "no complete answer before the deadline" if sent else "not connected before the deadline"
-    words = next((words for kind, words in _WORDS if isinstance(failure, kind)), type(failure).__name__)
-    if isinstance(failure, AddressRefused):
-        return f"{words}: {failure}"
-    if isinstance(failure, OSError) and not isinstance(failure, aiohttp.ClientSSLError):
-        name = errno.errorcode.get(failure.errno or 0)
-        return f"{words} ({name})" if name else words
-    return words

@@ -46,6 +46,16 @@ from fairlead.engine.ports.host import (
     MemoryUsage,
     ProcessProbe,
 )
+from fairlead.engine.ports.http import (
+    TRANSPORT_HEADERS,
+    HttpAnswer,
+    HttpRequest,
+    HttpStream,
+    NoAnswer,
+    NoAnswerKind,
+    StreamBroken,
+    Transport,
+)
 from fairlead.engine.ports.jobs import (
     Cancelled,
     ClaimFilter,
@@ -97,13 +107,11 @@ from fairlead.engine.ports.sealing import (
     Vault,
 )
 from fairlead.engine.ports.sending import (
-    Answered,
     EndpointGate,
     EndpointKey,
     EndpointLimits,
     EndpointPermit,
     EndpointRefusal,
-    NoAnswer,
     TokenCall,
     TokenTransport,
 )
@@ -112,7 +120,7 @@ from fairlead.engine.ports.values import (
 )
 
 __all__ = [
-    "Answered",
+    "TRANSPORT_HEADERS",
     "AuditRecord",
     "AuditStore",
     "CallerJobs",
@@ -142,6 +150,9 @@ __all__ = [
     "Explanation",
     "FailureRecord",
     "GroupCap",
+    "HttpAnswer",
+    "HttpRequest",
+    "HttpStream",
     "Intent",
     "IntentGranted",
     "Job",
@@ -159,6 +170,7 @@ __all__ = [
     "NewCredential",
     "NewJob",
     "NoAnswer",
+    "NoAnswerKind",
     "Outcome",
     "Pause",
     "PauseView",
@@ -178,6 +190,7 @@ __all__ = [
     "SettleVerdict",
     "Settlement",
     "StoredRecord",
+    "StreamBroken",
     "Swept",
     "TakenTick",
     "TenantShare",
@@ -185,6 +198,7 @@ __all__ = [
     "Tier",
     "TokenCall",
     "TokenTransport",
+    "Transport",
     "Unknown",
     "Vault",
     "Webhook",

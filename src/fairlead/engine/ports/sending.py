@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from fairlead.engine.ports.http import HttpAnswer, NoAnswer
 from fairlead.engine.ports.values import Json
 from fairlead.secret import Secret
 
@@ -23,28 +24,12 @@ class TokenCall:
     json_body: str | None = None  # in place of the form
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """A complete answer, whatever its status. Header names are lower case."""
-
-    status: int
-    headers: Mapping[str, Sequence[str]]
-    body: bytes
-    took_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class NoAnswer:
-    """No complete answer. *sent* is False only if no byte of the request left this process."""
-
-    sent: bool
-    why: str
-
-
 class TokenTransport(Protocol):
     """Sends a token request once; knows exactly whether it left (D7)."""
 
-    async def send(self, call: TokenCall, before_sent: Callable[[], Awaitable[None]]) -> Answered | NoAnswer:
+    async def send(
+        self, call: TokenCall, before_sent: Callable[[], Awaitable[None]]
+    ) -> HttpAnswer | NoAnswer:
         """POST; *before_sent* is awaited after connect and TLS and before the first byte, and what it
         raises is raised here with nothing sent."""
         ...

@@ -15,11 +15,11 @@ from datetime import datetime
 from uuid import UUID
 
 from fairlead.engine.ports import (
-    Answered,
     Credential,
     EndpointKey,
     EndpointLimits,
     EndpointPermit,
+    HttpAnswer,
     Intent,
     NoAnswer,
     TokenCall,
@@ -178,13 +178,13 @@ class Exchange:
         send = Send(step.credential, step.rotation_id, step.epoch, sent_at[0], step.asked_s, step.actor)
         return await self._conclude(step, send, answer)
 
-    async def _post(self, call: TokenCall, before_sent: BeforeSent) -> Answered | NoAnswer:
+    async def _post(self, call: TokenCall, before_sent: BeforeSent) -> HttpAnswer | NoAnswer:
         """POST; what provably never left is tried again after 1 s and 3 s, inside the same lease."""
         clock = self._rooms.clock
         deadline_s = clock.monotonic() + self._settings.total_deadline_s
         for delay_s in (*self._settings.not_sent_delays_s, None):
             answer = await self._rooms.transport.send(call, before_sent)
-            sent = isinstance(answer, Answered) or answer.sent
+            sent = isinstance(answer, HttpAnswer) or answer.sent
             if sent or delay_s is None or clock.monotonic() + delay_s + call.deadline_s > deadline_s:
                 return answer
             await clock.sleep(delay_s)
@@ -192,7 +192,7 @@ class Exchange:
 
     # ---- what the answer means
 
-    async def _conclude(self, step: _Try, send: Send, answer: Answered | NoAnswer) -> Fresh | None:
+    async def _conclude(self, step: _Try, send: Send, answer: HttpAnswer | NoAnswer) -> Fresh | None:
         if isinstance(answer, NoAnswer):
             await self._unhealthy(step, answer.why)
             raise await self._lost(step, answer.why, "transient_network")
@@ -220,7 +220,7 @@ class Exchange:
                 raise AssertionError("a complete answer was sent for, and a grant was concluded above")
 
     async def _granted(
-        self, step: _Try, send: Send, answer: Answered, granted: outcomes.Granted
+        self, step: _Try, send: Send, answer: HttpAnswer, granted: outcomes.Granted
     ) -> Fresh | None:
         entry = await self._settler.journal(send, answer)
         faultpoint("token.after_journal")
@@ -235,7 +235,7 @@ class Exchange:
             return None  # a repeated answer may be as old as the first send: look at what is left of it
         return self._settler.fresh(send, published, granted.expires_in_s)
 
-    async def _keep(self, step: _Try, send: Send, answer: Answered, why: str) -> None:
+    async def _keep(self, step: _Try, send: Send, answer: HttpAnswer, why: str) -> None:
         """A 2xx that cannot be read may hold the only copy of a paid-for token (R12)."""
         entry = await self._settler.journal(send, answer)
         await self._settler.withhold(send, entry.sealed, why)
@@ -282,7 +282,7 @@ class Exchange:
             return self._failed(step, TransientFailure, why, category)
         return self._failed(step, OutcomeUnknown, why, category, wait_s)
 
-    async def _not_sent(self, step: _Try, answer: Answered | NoAnswer) -> FairleadError:
+    async def _not_sent(self, step: _Try, answer: HttpAnswer | NoAnswer) -> FairleadError:
         await self._release(step)
         why = answer.why if isinstance(answer, NoAnswer) else "not sent"
         await self._unhealthy(step, why)

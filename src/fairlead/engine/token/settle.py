@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from fairlead.engine.ports import Answered, Credential, JournalEntry, Lifetime, Sealed, Settlement, Withheld
+from fairlead.engine.ports import Credential, HttpAnswer, JournalEntry, Lifetime, Sealed, Settlement, Withheld
 from fairlead.engine.token.parts import Fresh, Rooms, answer_context, payload_context, profile_of
 from fairlead.engine.token.stored import Stored, decode_stored, encode_answer, encode_stored
 from fairlead.errors import DependencyUnavailable
@@ -76,7 +76,7 @@ class Settler:
         context = payload_context(credential, credential.generation)
         return decode_stored(await self._rooms.vault.open(context, credential.sealed))
 
-    async def journal(self, send: Send, answer: Answered) -> JournalEntry:
+    async def journal(self, send: Send, answer: HttpAnswer) -> JournalEntry:
         """Have the raw answer on disk. A disk that fails now is no reason to drop it: settling goes on."""
         credential = send.credential
         plain = encode_answer(answer.status, answer.headers, answer.body)

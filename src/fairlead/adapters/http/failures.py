@@ -1,0 +1,68 @@
+"""What went wrong, in a closed list of kinds and in plain words: no address, nothing that the server said."""
+
+from __future__ import annotations
+
+import errno
+
+import aiohttp
+
+from fairlead.adapters.http.body import BodyMalformed, BodyTooLarge
+from fairlead.adapters.http.connector import ConnectionUnfit, Flight, TooLate
+from fairlead.adapters.http.resolver import AddressRefused
+from fairlead.engine.ports import NoAnswer, NoAnswerKind
+
+_KINDS: tuple[tuple[type[Exception], NoAnswerKind, str], ...] = (  # the first that fits
+    (AddressRefused, "refused_address", "address refused"),
+    (ConnectionUnfit, "reset", "connection lost before the request was written"),
+    (TooLate, "timeout", "deadline passed before the request was written"),
+    (aiohttp.ClientConnectorDNSError, "dns", "name not resolved"),
+    (aiohttp.ClientConnectorCertificateError, "tls", "TLS certificate not accepted"),
+    (aiohttp.ClientConnectorSSLError, "tls", "TLS handshake failed"),
+    (aiohttp.ClientProxyConnectionError, "proxy", "proxy not reached"),
+    (aiohttp.ClientHttpProxyError, "proxy", "proxy refused"),
+    (aiohttp.ConnectionTimeoutError, "connect", "connect timed out"),
+    (aiohttp.ClientConnectorError, "connect", "connect failed"),
+    (aiohttp.InvalidURL, "refused_address", "address refused"),
+    (BodyTooLarge, "too_large", "answer too large"),
+    (BodyMalformed, "malformed", "answer does not decode"),
+    (aiohttp.ClientPayloadError, "reset", "answer cut off"),
+    (aiohttp.ServerDisconnectedError, "reset", "connection closed before the answer"),
+    (aiohttp.ClientResponseError, "malformed", "answer is not HTTP"),
+    (aiohttp.ClientOSError, "reset", "connection lost"),
+    (aiohttp.ClientConnectionError, "reset", "connection lost"),
+    (OSError, "reset", "connection lost"),
+)
+
+
+def no_answer(failure: Exception, flight: Flight, status: int | None = None) -> NoAnswer:
+    """The verdict on *flight*, which ended in *failure*; *status* where the answer's head had come."""
+    sent = flight.left_s is not None
+    kind, why = _kind(failure, sent, flight.queued)
+    return NoAnswer(sent=sent, kind=kind, why=why, status=status)
+
+
+def _kind(failure: Exception, sent: bool, queued: bool) -> tuple[NoAnswerKind, str]:
+    cause = getattr(failure, "os_error", None)
+    if isinstance(cause, AddressRefused):
+        failure = cause
+    if isinstance(failure, TimeoutError):
+        if not sent and queued:
+            return "pool", "no free connection in time"
+        if not isinstance(failure, aiohttp.ClientError):
+            when = "no complete answer" if sent else "not connected"
+            return "timeout", f"{when} before the deadline"
+    for error, kind, words in _KINDS:
+        if isinstance(failure, error):
+            return kind, _with_detail(failure, words)
+    return "malformed", type(failure).__name__  # a bug in the parser, say: what came could not be read
+
+
+def _with_detail(failure: Exception, words: str) -> str:
+    if isinstance(failure, AddressRefused):
+        return f"{words}: {failure}"
+    if isinstance(failure, BodyMalformed):
+        return str(failure)
+    if isinstance(failure, OSError) and not isinstance(failure, aiohttp.ClientSSLError):
+        name = errno.errorcode.get(failure.errno or 0)
+        return f"{words} ({name})" if name else words
+    return words

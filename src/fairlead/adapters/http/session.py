@@ -1,0 +1,93 @@
+"""aiohttp's session as both transports want it: bounded, without cookies, redirects or resends of its own."""
+
+from __future__ import annotations
+
+import math
+import ssl
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import (  # type: ignore[attr-defined]  # typeshed does not know the second
+    getproxies_environment,
+    proxy_bypass_environment,
+)
+
+import aiohttp
+from yarl import URL
+
+from fairlead.adapters.http.connector import FitConnector
+from fairlead.adapters.http.resolver import CheckedResolver
+
+
+@dataclass(frozen=True, slots=True)
+class TransportSettings:
+    """Bounds of a transport; times in seconds."""
+
+    connect_timeout_s: float = 5.0
+    """For a free place in the pool, DNS, connect and TLS together; default 5."""
+    keepalive_s: float = 2.0
+    """For how long an idle connection is used again: short, so that few are found dead; default 2."""
+    max_connections: int = 256
+    """Connections of this process to all hosts; default 256."""
+    max_per_host: int = 100
+    """Connections to one of them, so that a slow one does not take all; default 100."""
+    max_header_bytes: int = 16 << 10
+    """Of one header line of an answer; default 16 KiB."""
+    max_headers: int = 128
+    """Header lines of an answer; default 128."""
+
+
+class Proxies:
+    """The proxies of the environment, where they are to be used. (aiohttp's own trust_env would send the
+    passwords of a netrc file, too.)"""
+
+    def __init__(self, trust_env: bool) -> None:
+        self._proxies = getproxies_environment() if trust_env else {}
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """Hosts that are ours, so the address policy does not ask about them."""
+        return frozenset(urlsplit(proxy).hostname or "" for proxy in self._proxies.values())
+
+    def proxy_of(self, url: URL) -> str | None:
+        """The proxy for *url*, if any."""
+        if not self._proxies or proxy_bypass_environment(url.host or "", self._proxies):
+            return None
+        return self._proxies.get(url.scheme)
+
+
+def open_session(
+    settings: TransportSettings,
+    resolver: CheckedResolver,
+    tls: ssl.SSLContext | None,
+    *,
+    reuse: bool = True,
+    **options: Any,
+) -> aiohttp.ClientSession:
+    """A session for requests in a flight (see `connector`); without *reuse* each gets its own connection.
+    *options* go to aiohttp."""
+    connector = FitConnector(
+        resolver=resolver,
+        ssl=tls or True,
+        limit=settings.max_connections,
+        limit_per_host=settings.max_per_host,
+        timeout_ceil_threshold=math.inf,
+        **({"keepalive_timeout": settings.keepalive_s} if reuse else {"force_close": True}),
+    )
+    session = aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        timeout=timeout_of(settings, None),
+        max_line_size=settings.max_header_bytes,
+        max_field_size=settings.max_header_bytes,
+        max_headers=settings.max_headers,
+        **options,
+    )
+    session._retry_connection = False  # else it repeats a GET or DELETE whose connection was lost
+    return session
+
+
+def timeout_of(settings: TransportSettings, total_s: float | None) -> aiohttp.ClientTimeout:
+    """*total_s* for the whole exchange, to the moment; None: somebody else keeps the time."""
+    return aiohttp.ClientTimeout(total=total_s, connect=settings.connect_timeout_s, ceil_threshold=math.inf)

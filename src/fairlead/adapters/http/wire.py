@@ -1,0 +1,64 @@
+"""What goes into a request's head and what comes out of an answer's (S04, V7, V8)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+from multidict import CIMultiDictProxy
+from yarl import URL
+
+from fairlead.errors import InputInvalid
+
+_BAD_VALUE = re.compile(r"[^\t\x20-\x7e]")
+_PLAIN_URL = re.compile(r"https?://[a-z0-9.-]+(:\d{1,5})?([/?][A-Za-z0-9\-._~:/?\[\]@!$&'()*+,;=%]*)?")
+_MAX_VALUE = 64 << 10
+_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}")
+
+
+def checked_url(text: str, what: str) -> URL:
+    """*text* as an address. InputInvalid, naming *what*, unless it is http or https with a host and neither
+    user nor password.
+
+    What needs no quoting is taken as it stands: yarl would make ``/items/%2e%2e`` another path, and would
+    break signatures. The rest, names in other scripts among it, yarl quotes.
+    """
+    try:
+        url = URL(text, encoded=_PLAIN_URL.fullmatch(text) is not None)
+        fits = bool(url.host) and url.user is None and url.password is None  # it is parsed here
+    except ValueError:
+        fits = False
+    if not fits or url.scheme not in ("http", "https"):
+        raise InputInvalid(f"{what} is no http or https address without user and password")
+    return url
+
+
+def check_header(name: str, value: str, what: str) -> None:
+    """InputInvalid, naming *what*, for a character that HTTP does not allow there, as it might end the line,
+    and for a value that no server would take."""
+    if not is_token(name) or _BAD_VALUE.search(value):
+        raise InputInvalid(f"a header of {what} has a character that HTTP does not allow")
+    if len(value) > _MAX_VALUE:
+        raise InputInvalid(f"a header of {what} is longer than {_MAX_VALUE >> 10} KiB")
+
+
+@lru_cache(maxsize=1024)
+def is_token(name: str) -> bool:
+    """Whether *name* can be the name of a header or a method."""
+    return _NAME.fullmatch(name) is not None
+
+
+def lower(headers: CIMultiDictProxy[str]) -> Mapping[str, tuple[str, ...]]:
+    """All values of each header by its name in lower case, as text that can be stored: what is not UTF-8
+    comes as U+FFFD."""
+    told: dict[str, tuple[str, ...]] = {}
+    for name, value in headers.items():
+        key = name.lower()
+        text = value if value.isascii() else _clean(value)
+        told[key] = (*told[key], text) if key in told else (text,)
+    return told
+
+
+def _clean(value: str) -> str:
+    return value.encode(errors="surrogateescape").decode(errors="replace").replace("\0", "\ufffd")

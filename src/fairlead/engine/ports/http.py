@@ -1,0 +1,119 @@
+"""One HTTP request, sent at most once, and what came of it (C10, D7).
+
+What came is a value: an answer of whatever status, or the fact that there is none, and why. Nothing here is
+tried again, followed or interpreted: that is the pipeline's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from fairlead.secret import Secret
+
+TRANSPORT_HEADERS = frozenset(
+    {
+        "accept-encoding", "connection", "content-length", "expect", "host", "keep-alive",
+        "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
+    }
+)  # fmt: skip
+"""Headers that frame a request or name its destination: the transport's own. In a request they are refused;
+a door that takes requests of other libraries leaves them out."""
+
+NoAnswerKind = Literal[
+    "refused_address",  # our address policy forbids the destination
+    "pool",  # no free connection of ours in time: says nothing of the destination
+    "dns",
+    "connect",
+    "tls",
+    "proxy",
+    "timeout",  # the deadline
+    "reset",  # the connection was lost, or the answer was cut off
+    "too_large",
+    "malformed",  # what came is no HTTP, or does not decode
+]
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """One request, fully built. What it says is never shown.
+
+    *url* is absolute; http is for hosts that may be private only. *headers*: none of TRANSPORT_HEADERS.
+    *deadline_s* is for all of it, from the wait for a connection to the last byte of the answer.
+    *max_body_bytes* bounds the answer's body as it comes and as it is decoded.
+    """
+
+    method: str
+    url: str = field(repr=False)
+    headers: Mapping[str, str | Secret] = field(repr=False)
+    body: bytes | None = field(repr=False)
+    deadline_s: float
+    max_body_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """A complete answer, whatever its status. Header names are lower case; *body* is decoded.
+
+    *took_s* counts from the moment the request left.
+    """
+
+    status: int
+    headers: Mapping[str, Sequence[str]]
+    body: bytes = field(repr=False)
+    took_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """No complete answer. *sent* is False only if no byte of the request left this process.
+
+    *why* is in plain words, without secrets, addresses or anything that the server said. *status* is that of
+    an answer whose head came whole and whose body did not.
+    """
+
+    sent: bool
+    kind: NoAnswerKind
+    why: str
+    status: int | None = None
+
+
+class StreamBroken(Exception):
+    """An answer that was being streamed did not come to its end; *no_answer* says why."""
+
+    def __init__(self, no_answer: NoAnswer) -> None:
+        super().__init__(no_answer.why)
+        self.no_answer = no_answer
+
+
+class HttpStream(Protocol):
+    """An answer whose body is taken as it comes, within the request's deadline and bounds.
+
+    Iterate once: ``async for chunk in stream``. Each chunk is decoded and not empty. Raises StreamBroken.
+    """
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, Sequence[str]]: ...
+
+    def __aiter__(self) -> AsyncIterator[bytes]: ...
+
+
+class Transport(Protocol):
+    """Sends requests to providers' APIs, each at most once; knows exactly whether it left (D7).
+
+    Both methods raise InputInvalid, with nothing sent, for a request that cannot be put into HTTP. A
+    cancellation passes up at any time, and the connection is not used again.
+    """
+
+    async def send(self, request: HttpRequest) -> HttpAnswer | NoAnswer:
+        """The whole answer."""
+        ...
+
+    def stream(self, request: HttpRequest) -> AbstractAsyncContextManager[HttpStream | NoAnswer]:
+        """The answer's head, and its body as it comes. Whoever leaves before its end drops the connection."""
+        ...
