@@ -26,10 +26,10 @@ def checked_url(text: str, what: str) -> URL:
     """
     try:
         url = URL(text, encoded=_PLAIN_URL.fullmatch(text) is not None)
-        fits = bool(url.host) and url.user is None and url.password is None  # it is parsed here
+        host, bare = url.host, url.user is None and url.password is None  # these parse it
     except ValueError:
-        fits = False
-    if not fits or url.scheme not in ("http", "https"):
+        url, host, bare = URL(), None, False
+    if url.scheme not in ("http", "https") or not host or not bare:
         raise InputInvalid(f"{what} is no http or https address without user and password")
     return url
 

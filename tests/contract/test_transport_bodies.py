@@ -1,0 +1,335 @@
+"""Answers too large, too slow, cut off, or no HTTP: each ends in a bounded, named way (V6, V7, P11)."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import tracemalloc
+import zlib
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from fairlead.adapters.http import AiohttpTransport
+from fairlead.adapters.http.body import PIECE_BYTES
+from fairlead.engine.ports import HttpAnswer, HttpRequest, NoAnswer, StreamBroken
+from tests.contract.calls import MIB, PRIVATE, answer_of, request_of
+from tests.contract.raw_server import BODY, OK, RawConnection, RawServer, say_once
+
+MOST = 256 << 10
+
+
+async def sent(transport: AiohttpTransport, request: HttpRequest) -> HttpAnswer | NoAnswer:
+    return await transport.send(request)
+
+
+async def streamed(transport: AiohttpTransport, request: HttpRequest) -> HttpAnswer | NoAnswer:
+    """The same answer, taken piece by piece."""
+    async with transport.stream(request) as stream:
+        if isinstance(stream, NoAnswer):
+            return stream
+        try:
+            body = b"".join([chunk async for chunk in stream])
+        except StreamBroken as broken:
+            return broken.no_answer
+        return HttpAnswer(stream.status, stream.headers, body, 0.0)
+
+
+Way = Callable[[AiohttpTransport, HttpRequest], "asyncio.Future[HttpAnswer | NoAnswer]"]
+
+
+@pytest.fixture(params=[sent, streamed])
+def way(request: pytest.FixtureRequest) -> Way:
+    """An answer is bounded alike whether it is taken whole or as it comes."""
+    chosen: Way = request.param
+    return chosen
+
+
+@pytest.fixture
+async def transport() -> AsyncIterator[AiohttpTransport]:
+    async with AiohttpTransport(policy=PRIVATE) as made:
+        yield made
+
+
+async def asked(transport: AiohttpTransport, way: Way, data: bytes) -> HttpAnswer | NoAnswer:
+    async with RawServer(say_once(data)) as server:
+        answer = await way(transport, request_of(server.url, max_body_bytes=MOST))
+        assert len(server.arrivals) == 1
+        return answer
+
+
+# ---- encodings
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding"),
+    [
+        (gzip.compress(BODY), "gzip"),
+        (gzip.compress(BODY[:5]) + gzip.compress(BODY[5:]), "x-gzip"),
+        (zlib.compress(BODY), "deflate"),
+        (zlib.compress(BODY)[2:-4], "Deflate"),
+        (BODY, "identity"),
+        (BODY, "utf-8"),
+    ],
+    ids=["gzip", "two members", "deflate", "bare deflate", "identity", "no encoding"],
+)
+async def test_an_encoded_answer_is_decoded(
+    transport: AiohttpTransport, way: Way, body: bytes, encoding: str
+) -> None:
+    answer = await asked(transport, way, answer_of(body, f"Content-Encoding: {encoding}"))
+    assert isinstance(answer, HttpAnswer)
+    assert answer.body == BODY
+
+
+@pytest.mark.parametrize("status", ["204 No Content", "304 Not Modified", "200 OK"])
+async def test_an_empty_answer_needs_no_encoding(transport: AiohttpTransport, way: Way, status: str) -> None:
+    answer = await asked(transport, way, answer_of(b"", "Content-Encoding: gzip", status=status))
+    assert isinstance(answer, HttpAnswer)
+    assert answer.body == b""
+
+
+@pytest.mark.parametrize(
+    ("body", "encodings"),
+    [
+        (gzip.compress(BODY)[:-3], ["gzip"]),
+        (BODY, ["gzip"]),
+        (BODY, ["deflate"]),
+        (gzip.compress(BODY) + b"more", ["gzip"]),
+        (gzip.compress(b"x") * 10_000, ["gzip"]),
+        (gzip.compress(gzip.compress(BODY)), ["gzip, gzip"]),
+        (gzip.compress(gzip.compress(BODY)), ["gzip", "gzip"]),
+        (BODY, ["br"]),
+    ],
+    ids=["truncated", "none", "no deflate", "more behind", "10,000 members", "twice", "two lines", "unasked"],
+)
+async def test_what_does_not_decode_has_a_name_and_its_status(
+    transport: AiohttpTransport, way: Way, body: bytes, encodings: list[str]
+) -> None:
+    lines = [f"Content-Encoding: {encoding}" for encoding in encodings]
+    answer = await asked(transport, way, answer_of(body, *lines, status="503 No"))
+    assert isinstance(answer, NoAnswer)
+    assert (answer.sent, answer.kind, answer.status) == (True, "malformed", 503)
+
+
+# ---- sizes
+
+
+@pytest.mark.parametrize("encoding", ["identity", "gzip"])
+async def test_the_bound_is_exact(transport: AiohttpTransport, way: Way, encoding: str) -> None:
+    for size, fits in ((MOST, True), (MOST + 1, False)):
+        body = gzip.compress(bytes(size)) if encoding == "gzip" else bytes(size)
+        answer = await asked(transport, way, answer_of(body, f"Content-Encoding: {encoding}"))
+        assert isinstance(answer, HttpAnswer) == fits
+        if isinstance(answer, NoAnswer):
+            assert answer == NoAnswer(sent=True, kind="too_large", why="answer too large", status=200)
+    small = await asked(transport, way, answer_of(BODY))
+    assert isinstance(small, HttpAnswer)
+
+
+async def test_one_piece_may_be_too_large_as_well(transport: AiohttpTransport, way: Way) -> None:
+    async with RawServer() as server:
+        for most, fits in ((len(BODY), True), (len(BODY) - 1, False), (0, False)):
+            answer = await way(transport, request_of(server.url, max_body_bytes=most))
+            assert isinstance(answer, HttpAnswer) == fits
+
+
+@pytest.mark.slow
+async def test_a_bomb_costs_no_memory(transport: AiohttpTransport, way: Way) -> None:
+    compressor = zlib.compressobj(9, wbits=31)
+    bomb = b"".join(compressor.compress(bytes(MIB)) for _ in range(200)) + compressor.flush()
+    tracemalloc.start()
+    try:
+        answer = await asked(transport, way, answer_of(bomb, "Content-Encoding: gzip"))
+        assert isinstance(answer, NoAnswer)
+        assert answer.kind == "too_large"
+        assert tracemalloc.get_traced_memory()[1] < 16 * MIB
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.slow
+async def test_others_run_while_a_large_answer_is_decoded(transport: AiohttpTransport) -> None:
+    """64 MiB out of 64 KiB: few chunks from the socket, hundreds of pieces, and a turn between any two."""
+    plain = bytes(64 * MIB)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    bomb = answer_of(gzip.compress(plain), "Content-Encoding: gzip")
+    async with (
+        RawServer(say_once(bomb)) as server,
+        transport.stream(request_of(server.url, max_body_bytes=len(plain))) as stream,
+    ):
+        assert not isinstance(stream, NoAnswer)
+        task = asyncio.create_task(others())
+        seen = [(turns, len(chunk)) async for chunk in stream]
+        task.cancel()
+    assert sum(size for _, size in seen) == len(plain)
+    assert max(size for _, size in seen) <= PIECE_BYTES
+    assert len({turn for turn, _ in seen}) >= len(seen) - 10
+
+
+@pytest.mark.slow
+async def test_chunks_without_end_are_refused(transport: AiohttpTransport, way: Way) -> None:
+    async def script(connection: RawConnection) -> None:
+        await connection.request()
+        await connection.say(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        while not connection.gone:
+            await connection.say(b"1000\r\n" + bytes(4096) + b"\r\n")
+
+    async with RawServer(script) as server:
+        answer = await way(transport, request_of(server.url))
+        assert isinstance(answer, NoAnswer)
+        assert answer.kind == "too_large"
+
+
+# ---- heads
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * MIB + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 100_000 + b"\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1_0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxy",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"HTTP/1.1 " + b"2" * 5000 + b" OK\r\n\r\n",
+        b"HTTP/1.1 99999 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: a\0b\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n: no name\r\n\r\n",
+        b"<html>HTTP/0.9</html>\r\n\r\n",
+        b"\x16\x03\x01\x00\x00\r\n\r\n",
+    ],
+    ids=["1 MiB header", "100,000 headers", "negative", "underscore", "two lengths", "length and chunks",
+         "status", "long status", "NUL", "no name", "HTTP/0.9", "TLS"],
+)  # fmt: skip
+async def test_what_is_no_http_is_malformed(transport: AiohttpTransport, way: Way, data: bytes) -> None:
+    answer = await asked(transport, way, data)
+    assert isinstance(answer, NoAnswer)
+    assert (answer.sent, answer.kind) == (True, "malformed")
+
+
+@pytest.mark.parametrize(
+    ("sent_bytes", "told"),
+    [
+        (b"caf\xc3\xa9", "caf\u00e9"),
+        (b"caf\xe9", "caf\ufffd"),
+        (b"\xff\xfe", "\ufffd\ufffd"),
+        (b"\xed\xa0\x80", "\ufffd\ufffd\ufffd"),
+    ],
+    ids=["UTF-8", "Latin-1", "UTF-16", "lone surrogate"],
+)
+async def test_headers_are_text_that_can_be_stored(
+    transport: AiohttpTransport, way: Way, sent_bytes: bytes, told: str
+) -> None:
+    answer = await asked(
+        transport, way, OK.replace(b"\r\n\r\n", b"\r\nX-Word: " + sent_bytes + b"\r\nx-word: b\r\n\r\n")
+    )
+    assert isinstance(answer, HttpAnswer)
+    assert answer.headers["x-word"] == (told, "b")
+    "".join(value for values in answer.headers.values() for value in values).encode()
+
+
+@pytest.mark.parametrize(
+    "body", [b"\xff\xfe\x00", b"\xef\xbb\xbf{}", b'"\\ud800"', b"NaN", b"[" * 100_000, b"9" * 5000]
+)
+async def test_a_body_is_handed_on_as_bytes_whatever_it_says(
+    transport: AiohttpTransport, way: Way, body: bytes
+) -> None:
+    answer = await asked(transport, way, answer_of(body, "Content-Type: application/json; charset=nonsense"))
+    assert isinstance(answer, HttpAnswer)
+    assert answer.body == body
+
+
+@pytest.mark.slow
+async def test_early_hints_are_passed_over(transport: AiohttpTransport, way: Way) -> None:
+    answer = await asked(transport, way, b"HTTP/1.1 103 Early Hints\r\n\r\n" * 10_000 + OK)
+    assert isinstance(answer, HttpAnswer)
+    assert answer.body == BODY
+
+
+async def test_a_protocol_nobody_asked_for_is_malformed(transport: AiohttpTransport, way: Way) -> None:
+    data = b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\nhello"
+    answer = await asked(transport, way, data)
+    words = "the server changed the protocol"
+    assert answer == NoAnswer(sent=True, kind="malformed", why=words, status=101)
+
+
+# ---- lengths and cuts
+
+
+async def test_lengths_that_lie(transport: AiohttpTransport, way: Way) -> None:
+    short = await asked(transport, way, b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nshort")
+    assert short == NoAnswer(sent=True, kind="reset", why="answer cut off", status=200)
+    unended = await asked(
+        transport, way, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nshort\r\n"
+    )
+    assert unended == NoAnswer(sent=True, kind="reset", why="answer cut off", status=200)
+    for data in (OK + b"\r\n", OK):  # a line end too many is an old habit of servers
+        answer = await asked(transport, way, data)
+        assert isinstance(answer, HttpAnswer)
+        assert answer.body == BODY
+
+
+@pytest.mark.slow
+async def test_an_answer_cut_at_each_byte_is_unknown(transport: AiohttpTransport, way: Way) -> None:
+    for length in range(len(OK)):
+        answer = await asked(transport, way, OK[:length])
+        assert isinstance(answer, NoAnswer), f"{length} of {len(OK)} bytes were taken for an answer"
+        assert answer.sent
+        head_is_whole = length >= len(OK) - len(BODY)
+        assert answer.status == (200 if head_is_whole else None)
+
+
+@pytest.mark.parametrize("bytes_read", [0, 1, 60])
+async def test_a_request_cut_by_the_server_is_unknown(
+    transport: AiohttpTransport, way: Way, bytes_read: int
+) -> None:
+    async def script(connection: RawConnection) -> None:
+        while len(connection.received) < bytes_read:
+            await connection.more()
+        if bytes_read == 0:
+            await asyncio.sleep(0.05)
+        connection.hang_up(reset=True)
+
+    async with RawServer(script) as server:
+        answer = await way(transport, request_of(server.url))
+        assert isinstance(answer, NoAnswer)
+        assert (answer.sent, answer.kind) == (True, "reset")
+
+
+# ---- time (E31)
+
+
+@pytest.mark.parametrize("part", ["head", "body", "chunks", "silence"])
+async def test_a_slow_answer_ends_at_the_deadline(transport: AiohttpTransport, way: Way, part: str) -> None:
+    starts = {
+        "head": b"HTTP/1.1 200 OK\r\nX: ",
+        "body": b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n",
+        "chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "silence": b"",
+    }
+
+    async def script(connection: RawConnection) -> None:
+        await connection.request()
+        await connection.say(starts[part])
+        while part != "silence" and not connection.gone:
+            await connection.say(b"1\r\nx\r\n" if part == "chunks" else b"x")
+            await asyncio.sleep(0.02)
+
+    async with RawServer(script) as server:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        answer = await way(transport, request_of(server.url, deadline_s=0.2))
+        assert isinstance(answer, NoAnswer)
+        assert (answer.sent, answer.kind) == (True, "timeout")
+        assert answer.why == "no complete answer before the deadline"
+        assert answer.status == (200 if part in ("body", "chunks") else None)
+        assert loop.time() - began_s + 0.01 >= 0.2
+        assert loop.time() - began_s < 0.7
