@@ -56,10 +56,6 @@ class _CallFlight(Flight):
     due_s: float
     loop: asyncio.AbstractEventLoop
 
-    @property
-    def late(self) -> bool:
-        return self.loop.time() >= self.due_s
-
     def leave(self) -> None:
         """The last moment at which nothing was sent."""
         self.check()
@@ -131,7 +127,7 @@ class AiohttpTransport:
         if isinstance(response, NoAnswer):
             return response
         try:
-            body = await _whole(response, flight, request.max_body_bytes)
+            body = await _whole(response, request.max_body_bytes)
         except Exception as error:  # noqa: BLE001 (it was sent: whatever happens is "unknown")
             return no_answer(error, flight, response.status)
         finally:
@@ -158,7 +154,7 @@ class AiohttpTransport:
         refusal = self._origin_refusal(url.scheme, url.host or "", url.port)
         if refusal is not None:
             return NoAnswer(sent=False, kind="refused_address", why=f"address refused: {refusal}")
-        if flight.late:
+        if request.deadline_s <= 0:
             return no_answer(TooLate(), flight)
         token = current_flight.set(flight)
         try:
@@ -213,13 +209,13 @@ class _Stream:
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
-            async for piece in _pieces(self._response, self._flight, self._max_body_bytes):
+            async for piece in _pieces(self._response, self._max_body_bytes):
                 yield piece
         except Exception as error:  # noqa: BLE001 (it was sent: whatever happens is "unknown")
             raise StreamBroken(no_answer(error, self._flight, self.status)) from None
 
 
-async def _whole(response: aiohttp.ClientResponse, flight: _CallFlight, max_bytes: int) -> bytes:
+async def _whole(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
     """The body, decoded."""
     content = response.content
     if "Content-Encoding" not in response.headers:  # most come in one piece: a generator would cost 5 us
@@ -228,21 +224,17 @@ async def _whole(response: aiohttp.ClientResponse, flight: _CallFlight, max_byte
             raise BodyTooLarge
         if content.at_eof():
             return chunk
-        rest = [piece async for piece in _pieces(response, flight, max_bytes - len(chunk))]
+        rest = [piece async for piece in _pieces(response, max_bytes - len(chunk))]
         return b"".join((chunk, *rest))
-    return b"".join([piece async for piece in _pieces(response, flight, max_bytes)])
+    return b"".join([piece async for piece in _pieces(response, max_bytes)])
 
 
-async def _pieces(
-    response: aiohttp.ClientResponse, flight: _CallFlight, max_bytes: int
-) -> AsyncIterator[bytes]:
+async def _pieces(response: aiohttp.ClientResponse, max_bytes: int) -> AsyncIterator[bytes]:
     """The body, decoded, as it comes; none of the pieces is empty."""
     decoder = Decoder(",".join(response.headers.getall("Content-Encoding", ())), max_bytes)
     content = response.content
     while not content.at_eof():
         chunk = await content.readany()
-        if flight.late and not content.at_eof():  # aiohttp looks at the time only where it has to wait
-            raise TimeoutError
         resting = False
         for piece in decoder.feed(chunk):
             if resting:
