@@ -8,10 +8,13 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
+from aiohttp.client_proto import ResponseHandler
 
 from fairlead.adapters.http import AiohttpTransport
+from fairlead.adapters.http.connector import FitConnector
 from fairlead.adapters.http.session import TransportSettings
 from fairlead.engine.ports import HttpAnswer, HttpRequest, NoAnswer
 from tests.contract.calls import MIB, PRIVATE, answer_of, request_of
@@ -86,7 +89,10 @@ async def test_e32_no_lie_leaks_into_the_next_call(transport: AiohttpTransport, 
 SLOW = {"hints, then nothing", "silence", "too short", "chunks without end"}  # they end at the deadline
 
 
-async def test_bytes_that_come_late_are_no_answer_to_the_next_call(transport: AiohttpTransport) -> None:
+@pytest.mark.parametrize("pause_s", [0.0, 0.02], ids=["unread", "read"])
+async def test_bytes_that_come_late_are_no_answer_to_the_next_call(
+    transport: AiohttpTransport, pause_s: float
+) -> None:
     said = asyncio.Event()
 
     async def script(connection: RawConnection) -> None:
@@ -103,7 +109,30 @@ async def test_bytes_that_come_late_are_no_answer_to_the_next_call(transport: Ai
             assert isinstance(answer, HttpAnswer)
             assert answer.body == f"/echo/{number}".encode()
             await said.wait()
+            await asyncio.sleep(pause_s)
         assert len(server.connections) == 5
+
+
+async def test_an_answer_that_comes_before_the_request_is_not_taken(
+    transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = FitConnector._create_connection
+
+    async def slow_to_wake(self: FitConnector, *args: Any) -> ResponseHandler:
+        made = await connect(self, *args)
+        await asyncio.sleep(0.05)  # the loop is busy: the server speaks before the request is written
+        return made
+
+    async def speak_first(connection: RawConnection) -> None:
+        await connection.say(STALE)
+
+    monkeypatch.setattr(FitConnector, "_create_connection", slow_to_wake)
+    async with RawServer(speak_first) as server:
+        answer = await transport.send(request_of(server.url))
+        lost = "connection lost before the request was written"
+        assert answer == NoAnswer(sent=False, kind="reset", why=lost)
+        await server.quiet()
+        assert server.received == 0
 
 
 @pytest.mark.slow

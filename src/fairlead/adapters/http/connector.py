@@ -61,7 +61,6 @@ class FitConnector(aiohttp.TCPConnector):
         """As aiohttp's own, for the flight in `current_flight`."""
         flight = current_flight.get()
         while True:
-            flight.dialled, flight.protocol = False, None
             connection = await super().connect(req, traces, timeout)
             flight.protocol = connection.protocol
             if flight.dialled or _is_silent(connection.protocol):

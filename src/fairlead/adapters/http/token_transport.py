@@ -146,7 +146,7 @@ class AiohttpTokenTransport:
             body = await self._body(response)
             assert flight.left_s is not None
             took_s = asyncio.get_running_loop().time() - flight.left_s
-            return HttpAnswer(response.status, lower(response.headers), body, took_s)
+            return HttpAnswer(response.status, lower(response.headers.items()), body, took_s)
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
         """The whole body, within its bound before and after decoding."""

@@ -21,7 +21,6 @@ from functools import lru_cache
 import aiohttp
 from aiohttp.client_reqrep import ClientRequest
 from aiohttp.connector import Connection
-from multidict import CIMultiDict
 from yarl import URL
 
 from fairlead.adapters.http.body import BodyMalformed, BodyTooLarge, Decoder
@@ -46,6 +45,7 @@ CALL_SETTINGS = TransportSettings(keepalive_s=4.0, max_connections=500)
 
 _PUBLIC_ONLY = AddressPolicy()
 _DEFAULT_HEADERS = {"Accept": "*/*", "Accept-Encoding": "gzip, deflate", "User-Agent": "fairlead"}
+_NO_CONTENT_TYPE = frozenset({"Content-Type"})  # else aiohttp adds one where the caller gave none
 _IN_ONE_PIECE = 256 << 10  # a larger body is written in parts, so that the loop runs on
 
 
@@ -55,10 +55,6 @@ class _CallFlight(Flight):
 
     due_s: float
     loop: asyncio.AbstractEventLoop
-
-    @property
-    def late(self) -> bool:
-        return self.loop.time() >= self.due_s
 
     def leave(self) -> None:
         """The last moment at which nothing was sent."""
@@ -72,10 +68,9 @@ class _CallFlight(Flight):
 class _Departing(ClientRequest):
     """Notes that it leaves: aiohttp calls `send` once it is connected, and writes in it."""
 
-    _skip_auto_headers = CIMultiDict({"Content-Type": None})  # else aiohttp adds one where there is none
-
     def update_auto_headers(self, skip_auto_headers: Iterable[str] | None) -> None:
-        """Nothing: the session's default headers are all that we add, and aiohttp's way costs 5 us."""
+        """No header is added: the session's defaults are all of ours, and aiohttp's way costs 5 us."""
+        self._skip_auto_headers = _NO_CONTENT_TYPE  # type: ignore[assignment]  # it asks `in` of it only
 
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
         flight = current_flight.get()
@@ -131,13 +126,15 @@ class AiohttpTransport:
         if isinstance(response, NoAnswer):
             return response
         try:
-            body = await _whole(response, flight, request.max_body_bytes)
+            body = await _whole(response, request.max_body_bytes)
         except Exception as error:  # noqa: BLE001 (it was sent: whatever happens is "unknown")
             return no_answer(error, flight, response.status)
         finally:
             response.close()
         assert flight.left_s is not None
-        return HttpAnswer(response.status, lower(response.headers), body, flight.loop.time() - flight.left_s)
+        return HttpAnswer(
+            response.status, lower(response.headers.items()), body, flight.loop.time() - flight.left_s
+        )
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncIterator[HttpStream | NoAnswer]:
@@ -158,7 +155,7 @@ class AiohttpTransport:
         refusal = self._origin_refusal(url.scheme, url.host or "", url.port)
         if refusal is not None:
             return NoAnswer(sent=False, kind="refused_address", why=f"address refused: {refusal}")
-        if flight.late:
+        if request.deadline_s <= 0:
             return no_answer(TooLate(), flight)
         token = current_flight.set(flight)
         try:
@@ -206,20 +203,20 @@ class _Stream:
 
     def __init__(self, response: aiohttp.ClientResponse, flight: _CallFlight, max_body_bytes: int) -> None:
         self.status: int = response.status
-        self.headers: Mapping[str, Sequence[str]] = lower(response.headers)
+        self.headers: Mapping[str, Sequence[str]] = lower(response.headers.items())
         self._response = response
         self._flight = flight
         self._max_body_bytes = max_body_bytes
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
-            async for piece in _pieces(self._response, self._flight, self._max_body_bytes):
+            async for piece in _pieces(self._response, self._max_body_bytes):
                 yield piece
         except Exception as error:  # noqa: BLE001 (it was sent: whatever happens is "unknown")
             raise StreamBroken(no_answer(error, self._flight, self.status)) from None
 
 
-async def _whole(response: aiohttp.ClientResponse, flight: _CallFlight, max_bytes: int) -> bytes:
+async def _whole(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
     """The body, decoded."""
     content = response.content
     if "Content-Encoding" not in response.headers:  # most come in one piece: a generator would cost 5 us
@@ -228,21 +225,17 @@ async def _whole(response: aiohttp.ClientResponse, flight: _CallFlight, max_byte
             raise BodyTooLarge
         if content.at_eof():
             return chunk
-        rest = [piece async for piece in _pieces(response, flight, max_bytes - len(chunk))]
+        rest = [piece async for piece in _pieces(response, max_bytes - len(chunk))]
         return b"".join((chunk, *rest))
-    return b"".join([piece async for piece in _pieces(response, flight, max_bytes)])
+    return b"".join([piece async for piece in _pieces(response, max_bytes)])
 
 
-async def _pieces(
-    response: aiohttp.ClientResponse, flight: _CallFlight, max_bytes: int
-) -> AsyncIterator[bytes]:
+async def _pieces(response: aiohttp.ClientResponse, max_bytes: int) -> AsyncIterator[bytes]:
     """The body, decoded, as it comes; none of the pieces is empty."""
     decoder = Decoder(",".join(response.headers.getall("Content-Encoding", ())), max_bytes)
     content = response.content
     while not content.at_eof():
         chunk = await content.readany()
-        if flight.late and not content.at_eof():  # aiohttp looks at the time only where it has to wait
-            raise TimeoutError
         resting = False
         for piece in decoder.feed(chunk):
             if resting:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from multidict import CIMultiDictProxy
 from yarl import URL
 
 from fairlead.errors import InputInvalid
@@ -49,11 +48,11 @@ def is_token(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def lower(headers: CIMultiDictProxy[str]) -> Mapping[str, tuple[str, ...]]:
+def lower(headers: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
     """All values of each header by its name in lower case, as text that can be stored: what is not UTF-8
     comes as U+FFFD."""
     told: dict[str, tuple[str, ...]] = {}
-    for name, value in headers.items():
+    for name, value in headers:
         key = name.lower()
         text = value if value.isascii() else _clean(value)
         told[key] = (*told[key], text) if key in told else (text,)
@@ -61,4 +60,4 @@ def lower(headers: CIMultiDictProxy[str]) -> Mapping[str, tuple[str, ...]]:
 
 
 def _clean(value: str) -> str:
-    return value.encode(errors="surrogateescape").decode(errors="replace").replace("\0", "\ufffd")
+    return value.encode(errors="surrogateescape").decode(errors="replace")
