@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from fairlead.errors import ConfigInvalid, InputInvalid
 from fairlead.policy import profile_parts as parts
+from fairlead.policy.classify.pattern import Pattern, in_order
 from fairlead.policy.endpoint import EndpointRefused, ParamKind, build_url, parse_template
 from fairlead.policy.profile_limits import Limits
 from fairlead.policy.profile_problem import Problem, problems_of, told
@@ -68,6 +69,9 @@ class Profile(parts.Table):
     )
     rate: parts.Rate = Field(default_factory=parts.Rate, description="Limit of the token endpoint.")
     limits: Limits = Field(default_factory=Limits, description="Limits of API calls.")
+    patterns: tuple[Pattern, ...] = Field(
+        default=(), description="What answers of its API mean, over what ships for all. Default nothing."
+    )
     errors: parts.ErrorRules = Field(default_factory=parts.ErrorRules, description="What error codes mean.")
     refresh_token: parts.RefreshTokenFacts = Field(
         default_factory=parts.RefreshTokenFacts, description="How long refresh tokens live."
@@ -204,6 +208,10 @@ class Profile(parts.Table):
             for note in self.unverified
             if note.split(":")[0].split(".")[0] not in Profile.model_fields
         ]
+        try:
+            in_order(self.patterns)
+        except ValueError as error:
+            wrong.append(f"patterns: {error}")
         if wrong:
             raise ValueError("; ".join(wrong))
         return self

@@ -112,6 +112,8 @@ def _facts(profile: Profile) -> Iterator[tuple[str, str]]:
     for name, param in profile.endpoints.params.items():
         given = f", default `{param.default}`" if param.default else ""
         yield f"parameter `{name}`", f"{param.description} ({param.kind}{given})"
+    if profile.patterns:
+        yield "patterns of answers", _codes(pattern.name for pattern in profile.patterns)
     header = profile.credential_header
     yield "sent as", f"`{header.name}: {header.format}`"
     if profile.strategy == "static_key":

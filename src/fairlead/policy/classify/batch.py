@@ -1,0 +1,127 @@
+"""Answers to several things at once, of which some failed (C9): the items that did, and what each says.
+
+207 Multi-Status is read in the shapes that vendors give it: a list under ``items``, ``results``,
+``responses`` or at the top, each with its status; and HubSpot's, which lists errors apart with ids in place
+of indexes. Salesforce says 200 for its collections and composites. A 207 that cannot be read is a partial
+failure of which nothing is known.
+
+Source: RFC 4918 §13; developers.hubspot.com docs/api/error-handling (multi-status);
+developer.salesforce.com api_rest resources_composite_sobjects_collections, resources_composite_composite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from fairlead.policy.category import Category
+from fairlead.policy.classify.meaning import is_success, meaning_of
+from fairlead.policy.classify.tell import Said, code
+from fairlead.policy.classify.verdict import FailedItem
+from fairlead.policy.feedback.read import member, word
+from fairlead.policy.feedback.reply import Reply
+
+_LISTS = ("items", "results", "responses")
+_STATUS = ("status", "statusCode", "httpStatusCode", "code")
+_MOST_ITEMS = 10_000
+
+
+def batch(reply: Reply, dialect: str, by_code: Mapping[str, Category]) -> Said | None:
+    """The failed items of a batch; None where *reply* answers no batch, or all of it was done.
+
+    *by_code*: the categories that rules have for codes of the provider.
+    """
+    if reply.status == 207:
+        failed = _multi_status(reply.body, by_code)
+    elif dialect == "salesforce" and reply.status == 200:
+        failed = _salesforce(reply.body, by_code)
+    else:
+        return None
+    if failed is None:
+        return Said("batch", partial=True, readable=False) if reply.status == 207 else None
+    items = tuple(failed)
+    codes = tuple(dict.fromkeys(item.code for item in items))
+    return Said("batch", codes, partial=True, items=items) if items else None
+
+
+def _multi_status(body: object, by_code: Mapping[str, Category]) -> list[FailedItem] | None:
+    """Failed items in order; None where it cannot be told which they are."""
+    if (errors := _list(member(body, "errors"))) and isinstance(member(body, "results"), list):
+        return [item for error in errors for item in _hubspot(error, by_code)]
+    lists = (body, *(member(body, name) for name in _LISTS))
+    items = next((each for each in lists if isinstance(each, list)), None)
+    if items is None or len(items) > _MOST_ITEMS:
+        return None
+    told = [(_index(item, place), item, _status(item)) for place, item in enumerate(items)]
+    if any(status is None for _, _, status in told):
+        return None
+    return [
+        _failed(index, item, status, by_code)
+        for index, item, status in told
+        if status is not None and not is_success(status)
+    ]
+
+
+def _failed(index: int | None, item: object, status: int, by_code: Mapping[str, Category]) -> FailedItem:
+    words = [code(member(item, *path)) for path in (("code",), ("error", "code"), ("errorCode",), ("error",))]
+    told = next((each for each in words if each and each != str(status)), "")
+    category = by_code.get(told) or meaning_of(status) or Category.TRANSIENT_NETWORK
+    return FailedItem(index, told or str(status), category, word(member(item, "id")) or None)
+
+
+def _hubspot(error: object, by_code: Mapping[str, Category]) -> Iterator[FailedItem]:
+    told = code(member(error, "category")) or code(member(error, "subCategory")) or "failed"
+    category = by_code.get(told) or Category.PERMANENT_REQUEST
+    ids = [word(each) for each in _list(member(error, "context", "ids"))]
+    for ref in ids or [""]:
+        yield FailedItem(None, told, category, ref or None)
+
+
+def _salesforce(body: object, by_code: Mapping[str, Category]) -> list[FailedItem] | None:
+    collection = _list(body)
+    if collection and all(isinstance(member(item, "success"), bool) for item in collection):
+        failed = [(index, item) for index, item in enumerate(collection) if member(item, "success") is False]
+        return [_of_errors(index, _list(member(item, "errors")), None, by_code) for index, item in failed]
+    found = []
+    for name, status_key, body_key in (
+        ("compositeResponse", "httpStatusCode", "body"),
+        ("results", "statusCode", "result"),
+    ):
+        for index, item in enumerate(_list(member(body, name))):
+            status = member(item, status_key)
+            if isinstance(status, int) and not isinstance(status, bool) and not is_success(status):
+                ref = word(member(item, "referenceId")) or None
+                found.append(_of_errors(index, _list(member(item, body_key)), status, by_code, ref))
+    return found
+
+
+def _of_errors(
+    index: int,
+    errors: list[object],
+    status: int | None,
+    by_code: Mapping[str, Category],
+    ref: str | None = None,
+) -> FailedItem:
+    """An item by the first error that is told of it."""
+    told = next((code(member(error, key)) for error in errors for key in ("statusCode", "errorCode")
+                 if code(member(error, key))), "")  # fmt: skip
+    by_status = meaning_of(status) if status is not None else None
+    category = by_code.get(told) or by_status or Category.PERMANENT_REQUEST
+    return FailedItem(index, told or str(status or "failed"), category, ref)
+
+
+def _status(item: object) -> int | None:
+    for key in _STATUS:
+        value = member(item, key)
+        if isinstance(value, int) and not isinstance(value, bool) and 100 <= value <= 599:
+            return value
+    return None
+
+
+def _index(item: object, place: int) -> int:
+    told = member(item, "index")
+    is_one = isinstance(told, int) and not isinstance(told, bool) and 0 <= told < _MOST_ITEMS
+    return told if is_one and isinstance(told, int) else place
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,84 @@
+"""SOAP 1.1 and 1.2: a fault comes with 500 whoever is to blame, and says who.
+
+XML is searched, not parsed (policy.feedback.read). The fault's own code says whether the sender or the
+receiver is to blame; the vendor's code stands in the detail, as an element or as the name of one. NetSuite
+answers 200 with ``isSuccess="false"`` for an operation that failed, and for each record of a list.
+
+Source: w3.org TR/soap12-part1 §5.4, TR/2000/NOTE-SOAP-20000508 §4.4; NetSuite WSDL FaultCodeType;
+developer.salesforce.com api/sforce_api_calls_concepts_core_data_objects (ExceptionCode).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from fairlead.policy.category import Category
+from fairlead.policy.classify.tell import Said
+from fairlead.policy.classify.verdict import FailedItem
+from fairlead.policy.feedback.read import LONGEST_TEXT, elements
+from fairlead.policy.feedback.reply import Reply
+
+_PREFIX = r"(?:[A-Za-z_][A-Za-z0-9_.-]{0,63}:)?"
+_FAULT = re.compile(rf"<{_PREFIX}Fault[\s>]")
+_NAMED = re.compile(rf"<{_PREFIX}([A-Za-z]{{1,60}}Fault)[\s/>]")
+_STATUS = re.compile(rf'<{_PREFIX}status\s[^<>]{{0,200}}?isSuccess="(true|false)"')
+_RESPONSE = re.compile(rf"<{_PREFIX}(?:read|write)Response[\s>]")
+_MOST_ITEMS = 1000
+_SENDER = ("client", "sender", "mustunderstand", "versionmismatch")
+_RECEIVER = ("server", "receiver")
+
+
+def soap(reply: Reply) -> Said | None:
+    """What a SOAP fault says, or an operation of NetSuite that failed; None where there is neither."""
+    text = (reply.text or "")[:LONGEST_TEXT]
+    if not text.lstrip("\ufeff \t\r\n").startswith("<"):
+        return None
+    fault = _FAULT.search(text)
+    if fault is not None:
+        return _fault(text[fault.start() :])
+    return _operation(text) if reply.status == 200 and 'isSuccess="false"' in text else None
+
+
+def _fault(text: str) -> Said:
+    told = list(elements(text, "faultcode", "Value", "faultstring", "Text"))
+    own = [value.rpartition(":")[2] for name, value in told if name in ("faultcode", "Value")]
+    words = [value for name, value in told if name in ("faultstring", "Text")]
+    detail = list(elements(text, "code", "exceptionCode", "message", "exceptionMessage"))
+    codes = [value.rpartition(":")[2] for name, value in detail if name in ("code", "exceptionCode")]
+    named = [name[0].upper() + name[1:] for name in _NAMED.findall(text) if name.lower() != "fault"]
+    words += [value for name, value in detail if name in ("message", "exceptionMessage")]
+    return Said("SOAP fault", _once(*codes, *named, *own), _once(*words), _blame(own))
+
+
+def _blame(codes: list[str]) -> Category | None:
+    for code in codes:
+        kind, _, more = code.lower().partition(".")
+        if kind in _SENDER or more.startswith("userexception"):  # Axis: the application's own refusal
+            return Category.PERMANENT_REQUEST
+        if kind in _RECEIVER:
+            return Category.TRANSIENT_SERVER
+    return None
+
+
+def _operation(text: str) -> Said:
+    """An operation that failed, or one on a list of records of which some did."""
+    starts = [found.start() for found in _RESPONSE.finditer(text)][:_MOST_ITEMS]
+    records = [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
+    items = tuple(_failed(records))
+    codes = _once(*(value for _, value in elements(text, "code")))
+    messages = _once(*(value for _, value in elements(text, "message")))
+    partial = len(items) < len(records)
+    return Said("SOAP status", codes, messages, Category.PERMANENT_REQUEST, partial, items if partial else ())
+
+
+def _failed(records: list[str]) -> Iterator[FailedItem]:
+    for index, record in enumerate(records):
+        status = _STATUS.search(record)
+        if status is not None and status[1] == "false":
+            code = next((value for _, value in elements(record, "code")), "failed")
+            yield FailedItem(index, code, Category.PERMANENT_REQUEST)
+
+
+def _once(*texts: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(text for text in texts if text))[:64]

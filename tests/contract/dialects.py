@@ -1,0 +1,52 @@
+"""Answers as vendors give them, judged by the rules of their profiles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairlead.policy.classify.judge import judge
+from fairlead.policy.classify.pattern import Pattern
+from fairlead.policy.classify.rules import Rules, rules_of
+from fairlead.policy.classify.verdict import Verdict
+from fairlead.policy.feedback.reply import Reply
+from fairlead.policy.profile_load import load_profiles
+
+PROFILES = load_profiles()
+RULES = {name: rules_of(profile) for name, profile in PROFILES.items()}
+PLAIN = RULES["generic_oauth2"]
+
+
+def judged(reply: Reply, by: str | Rules = PLAIN, *, now_epoch_s: float | None = None) -> Verdict:
+    """What *reply* means at a provider, or by rules of one's own."""
+    return judge(RULES[by] if isinstance(by, str) else by, reply, now_epoch_s=now_epoch_s)
+
+
+def own(*patterns: dict[str, Any], provider: str = "generic_oauth2", **settings: Any) -> Rules:
+    """The rules of a connection with *patterns* of its own."""
+    return rules_of(PROFILES[provider], {"patterns": list(patterns), **settings}, tenant="acme")
+
+
+def pattern(**changes: Any) -> dict[str, Any]:
+    """A rule that says what it must."""
+    return {
+        "name": "mine",
+        "http_codes": ["4xx"],
+        "patterns": ["sold out"],
+        "strategy": "constant",
+        **changes,
+    }
+
+
+def checked(**changes: Any) -> Pattern:
+    """The same, read."""
+    return Pattern.model_validate(pattern(**changes))
+
+
+def soap_fault(code: str, detail: str = "", words: str = "refused") -> Reply:
+    """A fault as SOAP 1.1 has it, with status 500."""
+    return Reply(
+        500,
+        text='<?xml version="1.0"?><s:Envelope xmlns:s="http://schemas.xmlsoap.org/soap/envelope/"><s:Body>'
+        f"<s:Fault><faultcode>{code}</faultcode><faultstring>{words}</faultstring>"
+        f"<detail>{detail}</detail></s:Fault></s:Body></s:Envelope>",
+    )

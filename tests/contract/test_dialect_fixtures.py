@@ -1,0 +1,300 @@
+"""Every fixture of reference/gate.md §6.1: what it means, and what may be done about it."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.policy.category import Category
+from fairlead.policy.classify.strategy import Next
+from fairlead.policy.classify.verdict import Result, Scope, Step
+from fairlead.policy.feedback.reply import Reply
+from fairlead.policy.gate.breaker import Health
+from tests.contract.dialects import judged, soap_fault
+
+THROTTLED = {
+    "errors": [{"message": "Throttled", "extensions": {"code": "THROTTLED"}}],
+    "extensions": {
+        "cost": {
+            "requestedQueryCost": 502,
+            "actualQueryCost": None,
+            "throttleStatus": {"maximumAvailable": 1000.0, "currentlyAvailable": 498, "restoreRate": 50.0},
+        }
+    },
+}
+IN_PROGRESS = {"code": "OPERATION_IN_PROGRESS", "message": "A bulk operation is already in progress."}
+BULK = {"data": {"bulkOperationRunQuery": {"bulkOperation": None, "userErrors": [IN_PROGRESS]}}}
+ROLLING = {
+    "status": "error",
+    "message": "You have reached your ten_secondly_rolling limit.",
+    "policyName": "TEN_SECONDLY_ROLLING",
+    "category": "RATE_LIMITS",
+}
+SALESFORCE_FAULT = (
+    "<faultcode>sf:REQUEST_LIMIT_EXCEEDED</faultcode><faultstring>REQUEST_LIMIT_EXCEEDED: "
+    "ConcurrentRequests (Concurrent API Requests) Limit exceeded.</faultstring>"
+)
+RATE, SLOT, DAY = "rate_limit_errors", "concurrency_errors", "api_limit_errors"
+
+
+def netsuite(code: str) -> Reply:
+    detail = f"<platformFaults:fault><platformFaults:code>{code}</platformFaults:code></platformFaults:fault>"
+    return soap_fault("soapenv:Server.userException", detail)
+
+
+def salesforce(message: str) -> Reply:
+    return Reply(403, body=[{"errorCode": "REQUEST_LIMIT_EXCEEDED", "message": message}])
+
+
+def stripe(**headers: str) -> Reply:
+    return Reply(429, headers, body={"error": {"type": "rate_limit_error"}})
+
+
+def hubspot(policy: str) -> Reply:
+    return Reply(429, body={**ROLLING, "policyName": policy})
+
+
+# provider, answer, rule, step, scope
+LIMITS = {
+    "shopify-throttled": ("shopify", Reply(200, body=THROTTLED), RATE, Step.PROTOCOL_BODY, Scope.CONNECTION),
+    "shopify-throttled-429": (
+        "shopify",
+        Reply(429, body=THROTTLED),
+        RATE,
+        Step.PROTOCOL_BODY,
+        Scope.CONNECTION,
+    ),
+    "shopify-rest": ("shopify", Reply(429, {"Retry-After": "2.0"}), RATE, Step.STATUS, Scope.CONNECTION),
+    "shopify-bulk": ("shopify", Reply(200, body=BULK), RATE, Step.PROTOCOL_BODY, Scope.ENDPOINT),
+    "hubspot-rolling": ("hubspot", Reply(429, body=ROLLING), RATE, Step.PROVIDER_CODE, Scope.CONNECTION),
+    "hubspot-search": ("hubspot", hubspot("SECONDLY"), RATE, Step.PROVIDER_CODE, Scope.ENDPOINT),
+    "hubspot-daily": ("hubspot", hubspot("DAILY"), DAY, Step.PROVIDER_CODE, Scope.DAY),
+    "hubspot-locked": ("hubspot", Reply(423), RATE, Step.STATUS, Scope.OBJECT),
+    "hubspot-moving": ("hubspot", Reply(477, {"Retry-After": "30"}), RATE, Step.STATUS, Scope.CONNECTION),
+    "netsuite-rest": (
+        "netsuite",
+        Reply(400, body={"o:errorDetails": [{"o:errorCode": "SSS_REQUEST_LIMIT_EXCEEDED"}]}),
+        SLOT,
+        Step.PROVIDER_CODE,
+        Scope.CONNECTION,
+    ),
+    "netsuite-rest-other": (
+        "netsuite",
+        Reply(400, body={"o:errorDetails": [{"o:errorCode": "CONCURRENT_REQUEST_LIMIT_EXCEEDED"}]}),
+        SLOT,
+        Step.PROVIDER_CODE,
+        Scope.CONNECTION,
+    ),
+    "netsuite-429": ("netsuite", Reply(429), SLOT, Step.STATUS, Scope.CONNECTION),
+    "netsuite-restlet": (
+        "netsuite",
+        Reply(400, text="error code: SSS_REQUEST_LIMIT_EXCEEDED\nerror message: too many"),
+        SLOT,
+        Step.PROVIDER_CODE,
+        Scope.CONNECTION,
+    ),
+    "netsuite-soap-blocked": (
+        "netsuite",
+        netsuite("WS_REQUEST_BLOCKED"),
+        SLOT,
+        Step.PROTOCOL_BODY,
+        Scope.CONNECTION,
+    ),
+    "netsuite-soap-session": (
+        "netsuite",
+        netsuite("WS_CONCUR_SESSION_DISALLWD"),
+        SLOT,
+        Step.PROTOCOL_BODY,
+        Scope.CONNECTION,
+    ),
+    "netsuite-soap-named": (
+        "netsuite",
+        soap_fault("soapenv:Server.userException", "<p:exceededConcurrentRequestLimitFault/>"),
+        SLOT,
+        Step.PROTOCOL_BODY,
+        Scope.CONNECTION,
+    ),
+    "salesforce-soap": (
+        "salesforce",
+        Reply(500, text=SALESFORCE_FAULT),
+        SLOT,
+        Step.PROVIDER_CODE,
+        Scope.CONNECTION,
+    ),
+    "salesforce-403-day": (
+        "salesforce",
+        salesforce("TotalRequests Limit exceeded."),
+        DAY,
+        Step.PROVIDER_CODE,
+        Scope.DAY,
+    ),
+    "salesforce-403-long-calls": (
+        "salesforce",
+        salesforce("ConcurrentRequests (Concurrent API Requests) Limit exceeded."),
+        SLOT,
+        Step.PROVIDER_CODE,
+        Scope.CONNECTION,
+    ),
+    "salesforce-403-unsaid": ("salesforce", salesforce("no"), DAY, Step.PROVIDER_CODE, Scope.DAY),
+    "stripe-rate": (
+        "stripe",
+        stripe(**{"stripe-rate-limited-reason": "global-rate"}),
+        RATE,
+        Step.PROVIDER_CODE,
+        Scope.CONNECTION,
+    ),
+    "stripe-concurrency": (
+        "stripe",
+        Reply(429, {"stripe-rate-limited-reason": "global-concurrency"}),
+        SLOT,
+        Step.HEADER,
+        Scope.CONNECTION,
+    ),
+    "stripe-endpoint": (
+        "stripe",
+        Reply(429, {"stripe-rate-limited-reason": "endpoint-rate"}),
+        RATE,
+        Step.HEADER,
+        Scope.ENDPOINT,
+    ),
+    "stripe-lock": (
+        "stripe",
+        Reply(429, body={"error": {"code": "lock_timeout"}}),
+        "object_lock",
+        Step.PROVIDER_CODE,
+        Scope.OBJECT,
+    ),
+    "mercadolibre-text": (
+        "mercadolibre",
+        Reply(429, {"content-type": "text/plain"}, text="local_rate_limited"),
+        RATE,
+        Step.PROVIDER_CODE,
+        Scope.CONNECTION,
+    ),
+    "mercadolibre-json": (
+        "mercadolibre",
+        Reply(429, body={"code": "local_rate_limited"}),
+        RATE,
+        Step.PROVIDER_CODE,
+        Scope.CONNECTION,
+    ),
+    "google-403": (
+        "google",
+        Reply(403, body={"error": {"code": 403, "errors": [{"reason": "userRateLimitExceeded"}]}}),
+        "limit_as_403",
+        Step.PROVIDER_CODE,
+        Scope.CONNECTION,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_limit_is_told_apart_whatever_its_dress(name: str) -> None:
+    provider, reply, rule, step, scope = LIMITS[name]
+    verdict = judged(reply, provider)
+    assert (verdict.result, verdict.category) == (Result.FAILED, Category.TRANSIENT_RATE_LIMIT)
+    assert (verdict.rule, verdict.step, verdict.scope) == (rule, step, scope)
+    assert (verdict.health, verdict.refused_before_acting) == (Health.HEALTHY, True)
+    assert verdict.unclassified is False
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_the_wait_that_was_asked_for_is_never_undercut(name: str) -> None:
+    provider, reply, *_ = LIMITS[name]
+    asking = Reply(reply.status, {**reply.headers, "retry-after": ("33",)}, reply.body, reply.text)
+    verdict = judged(asking, provider)
+    if verdict.limit == "bulk":
+        return  # a 200 asks for no wait
+    assert verdict.hint_s == 33
+    assert verdict.strategy.delay_s(0, draw=0.0, hint_s=verdict.hint_s, daily=verdict.daily) == 33
+
+
+def test_points_that_are_lacking_tell_the_wait() -> None:
+    """502 points asked, 498 available, 50 a second: 80 ms."""
+    verdict = judged(Reply(200, body=THROTTLED), "shopify")
+    assert verdict.hint_s == pytest.approx(0.08)
+    assert verdict.strategy.delay_s(0, draw=0.0, hint_s=verdict.hint_s) == pytest.approx(0.08)
+
+
+def test_a_running_bulk_operation_is_waited_for_outside_of_the_call() -> None:
+    verdict = judged(Reply(200, body=BULK), "shopify")
+    assert (verdict.next, verdict.max_attempts, verdict.limit) == (Next.LATER, 0, "bulk")
+    assert verdict.strategy.delay_s(0, draw=0.0) == 30
+
+
+def test_a_day_that_is_used_up_parks_until_its_reset() -> None:
+    reply = Reply(429, {"retry-after": "30000"}, body={**ROLLING, "policyName": "DAILY"})
+    verdict = judged(reply, "hubspot")
+    assert (verdict.daily, verdict.next) == (True, Next.LATER)
+    assert verdict.strategy.delay_s(0, draw=0.0, hint_s=verdict.hint_s, daily=verdict.daily) == 30_000
+
+
+@pytest.mark.parametrize(
+    ("provider", "reply", "rule", "category", "health"),
+    [
+        (
+            "netsuite",
+            netsuite("ACCT_TEMP_UNAVAILABLE"),
+            "maintenance",
+            Category.TRANSIENT_SERVER,
+            Health.UNHEALTHY,
+        ),
+        (
+            "netsuite",
+            netsuite("INVALID_LOGIN_ATTEMPT"),
+            "session_refused",
+            Category.PERMANENT_AUTH,
+            Health.HEALTHY,
+        ),
+        (
+            "netsuite",
+            soap_fault("Server.userException", "<f:insufficientPermissionFault/>"),
+            "not_permitted",
+            Category.PERMANENT_PERMISSION,
+            Health.HEALTHY,
+        ),
+        (
+            "salesforce",
+            soap_fault("sf:INVALID_SESSION_ID"),
+            "session_refused",
+            Category.PERMANENT_AUTH,
+            Health.HEALTHY,
+        ),
+        (
+            "salesforce",
+            Reply(400, body=[{"errorCode": "UNABLE_TO_LOCK_ROW", "message": "locked"}]),
+            "busy",
+            Category.TRANSIENT_NETWORK,
+            Health.HEALTHY,
+        ),
+        (
+            "anthropic",
+            Reply(
+                529, body={"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+            ),
+            "overloaded",
+            Category.TRANSIENT_SERVER,
+            Health.UNHEALTHY,
+        ),
+        (
+            "openai",
+            Reply(429, body={"error": {"code": "insufficient_quota", "message": "You exceeded your quota"}}),
+            "out_of_credit",
+            Category.PERMANENT_CONFIG,
+            Health.HEALTHY,
+        ),
+    ],
+)
+def test_what_vendors_say_beside_limits(
+    provider: str, reply: Reply, rule: str, category: Category, health: Health
+) -> None:
+    verdict = judged(reply, provider)
+    assert (verdict.rule, verdict.category, verdict.health) == (rule, category, health)
+
+
+@pytest.mark.parametrize(
+    "provider", ["hubspot", "mercadolibre", "netsuite", "salesforce", "shopify", "stripe"]
+)
+def test_a_limit_of_one_vendor_means_nothing_in_a_record_of_another(provider: str) -> None:
+    record = {"id": 7, "code": "SSS_REQUEST_LIMIT_EXCEEDED", "message": "Throttled", "status": "DAILY"}
+    assert judged(Reply(200, body=record), provider).result is Result.OK
+    assert judged(Reply(200, body=[record]), provider).result is Result.OK

@@ -1,0 +1,255 @@
+"""GraphQL, SOAP and batches: what their bodies say stands before the status (C3, C9)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fairlead.policy.category import Category
+from fairlead.policy.classify.strategy import Next
+from fairlead.policy.classify.verdict import Result, Step
+from fairlead.policy.feedback.reply import Reply
+from fairlead.policy.gate.breaker import Health
+from tests.contract.dialects import judged, own, pattern, soap_fault
+
+REQUEST, SERVER = Category.PERMANENT_REQUEST, Category.TRANSIENT_SERVER
+
+
+def graphql(code: str | None = None, status: int = 200, **more: Any) -> Reply:
+    error: dict[str, Any] = {"message": "no"}
+    if code:
+        error["extensions"] = {"code": code}
+    return Reply(status, body={"errors": [error], **more})
+
+
+# ---- GraphQL
+
+
+@pytest.mark.parametrize(
+    ("code", "category", "health"),
+    [
+        ("ACCESS_DENIED", Category.PERMANENT_PERMISSION, Health.HEALTHY),
+        ("UNAUTHENTICATED", Category.PERMANENT_AUTH, Health.HEALTHY),
+        ("MAX_COST_EXCEEDED", REQUEST, Health.HEALTHY),
+        ("GRAPHQL_VALIDATION_FAILED", REQUEST, Health.HEALTHY),
+        ("INTERNAL_SERVER_ERROR", SERVER, Health.UNHEALTHY),
+        ("undefinedField", REQUEST, Health.HEALTHY),
+        (None, REQUEST, Health.HEALTHY),
+    ],
+)
+def test_a_graphql_error_in_a_200_is_a_failure(code: str | None, category: Category, health: Health) -> None:
+    verdict = judged(graphql(code), "shopify")
+    assert (verdict.result, verdict.step) == (Result.FAILED, Step.PROTOCOL_BODY)
+    assert (verdict.category, verdict.health, verdict.unclassified) == (category, health, False)
+
+
+def test_an_unknown_error_of_a_query_that_ran_is_flagged() -> None:
+    verdict = judged(graphql("SOMETHING_NEW", data=None), "shopify")
+    assert (verdict.category, verdict.unclassified) == (Category.TRANSIENT_NETWORK, True)
+    assert (verdict.code, verdict.health) == ("SOMETHING_NEW", Health.HEALTHY)
+
+
+def test_data_that_came_beside_an_error_is_not_asked_for_again() -> None:
+    verdict = judged(graphql("INTERNAL_SERVER_ERROR", data={"shop": {"id": 1}, "orders": None}), "shopify")
+    assert (verdict.result, verdict.next) == (Result.PARTIAL, Next.OVER)
+    assert (verdict.health, verdict.refused_before_acting) == (Health.HEALTHY, False)
+
+
+def test_errors_of_other_kinds_of_api_are_not_taken_for_graphql() -> None:
+    json_api = Reply(404, body={"errors": [{"message": "no such order", "status": "404"}]})
+    assert judged(json_api).rule == "status 404"
+    rails = Reply(422, body={"errors": {"title": ["can't be blank"]}})
+    assert judged(rails, "shopify").rule == "status 422"
+    assert judged(Reply(200, body={"errors": []})).result is Result.OK
+    assert judged(Reply(200, body={"errors": None, "data": {}})).result is Result.OK
+
+
+def test_words_beside_a_code_are_about_the_query_and_without_one_they_tell() -> None:
+    errors = [{"message": "Field 'rateLimit' doesn't exist", "extensions": {"code": "undefinedField"}}]
+    assert judged(Reply(200, body={"errors": errors}), "shopify").category is REQUEST
+    told = judged(Reply(200, body={"errors": [{"message": "Rate limit exceeded"}]}), "shopify")
+    assert (told.rule, told.category) == ("rate_limit_errors", Category.TRANSIENT_RATE_LIMIT)
+
+
+def test_shopifys_own_word_counts_where_no_code_is_told() -> None:
+    verdict = judged(Reply(200, body={"errors": [{"message": "Throttled"}]}))
+    assert (verdict.rule, verdict.step, verdict.code) == (
+        "rate_limit_errors",
+        Step.PROTOCOL_BODY,
+        "THROTTLED",
+    )
+
+
+def test_warnings_beside_a_result_are_no_graphql() -> None:
+    body = {"results": [{"id": 1}], "errors": [{"message": "one row was skipped"}]}
+    assert judged(Reply(200, body=body)).result is Result.OK
+
+
+def test_a_rule_of_ones_own_sees_the_codes_of_a_200() -> None:
+    rules = own(pattern(patterns=[], provider_codes=["THROTTLED"], strategy="aggressive"), provider="shopify")
+    verdict = judged(graphql("THROTTLED"), rules)
+    assert (verdict.rule, verdict.step) == ("mine", Step.PROTOCOL_BODY)
+
+
+# ---- SOAP
+
+
+@pytest.mark.parametrize(
+    ("fault", "category", "health"),
+    [
+        ("soapenv:Client", REQUEST, Health.HEALTHY),
+        ("env:Sender", REQUEST, Health.HEALTHY),
+        ("soapenv:Server.userException", REQUEST, Health.HEALTHY),
+        ("soapenv:Server", SERVER, Health.UNHEALTHY),
+        ("env:Receiver", SERVER, Health.UNHEALTHY),
+    ],
+)
+def test_a_fault_says_who_is_to_blame_and_500_does_not(
+    fault: str, category: Category, health: Health
+) -> None:
+    verdict = judged(soap_fault(fault))
+    assert (verdict.category, verdict.health, verdict.step) == (category, health, Step.PROTOCOL_BODY)
+
+
+def test_soap_12_is_read_too() -> None:
+    text = (
+        '<env:Envelope xmlns:env="http://www.w3.org/2003/05/soap-envelope"><env:Body><env:Fault><env:Code>'
+        "<env:Value>env:Sender</env:Value></env:Code><env:Reason><env:Text>no such record</env:Text>"
+        "</env:Reason></env:Fault></env:Body></env:Envelope>"
+    )
+    verdict = judged(Reply(500, text=text))
+    assert (verdict.category, verdict.code) == (REQUEST, "Sender")
+    assert "no such record" in verdict.why
+
+
+def test_a_vendors_own_fault_code_that_nobody_knows_is_flagged() -> None:
+    verdict = judged(soap_fault("sf:SOMETHING_NEW"), "salesforce")
+    assert (verdict.category, verdict.unclassified) == (Category.TRANSIENT_NETWORK, True)
+    assert verdict.health is Health.HEALTHY
+
+
+def record(success: bool, code: str = "") -> str:
+    detail = (
+        f"<c:statusDetail><c:code>{code}</c:code><c:message>no</c:message></c:statusDetail>" if code else ""
+    )
+    return (
+        f'<m:writeResponse><c:status isSuccess="{str(success).lower()}">{detail}</c:status></m:writeResponse>'
+    )
+
+
+def netsuite_list(*records: str) -> Reply:
+    return Reply(
+        200, text=f'<?xml version="1.0"?><m:writeResponseList>{"".join(records)}</m:writeResponseList>'
+    )
+
+
+def test_records_of_a_netsuite_list_fail_one_by_one() -> None:
+    reply = netsuite_list(record(True), record(False, "DUP_RCRD"), record(True))
+    verdict = judged(reply, "netsuite")
+    assert verdict.result is Result.PARTIAL
+    assert [(item.index, item.code) for item in verdict.failed_items] == [(1, "DUP_RCRD")]
+    whole = judged(netsuite_list(record(False, "DUP_RCRD"), record(False, "DUP_RCRD")), "netsuite")
+    assert (whole.result, whole.category, whole.code) == (Result.FAILED, REQUEST, "DUP_RCRD")
+    assert judged(netsuite_list(record(True)), "netsuite").result is Result.OK
+
+
+def test_a_document_about_faults_is_none() -> None:
+    text = "<report><item>FaultList</item><note>&lt;Fault&gt;</note><Faults>2</Faults></report>"
+    assert judged(Reply(200, text=text)).result is Result.OK
+
+
+# ---- batches
+
+
+def test_207_with_1_of_3_failed_retries_one_item() -> None:
+    items = [{"index": 0, "status": 201}, {"index": 1, "status": 201}, {"index": 2, "status": 503}]
+    verdict = judged(Reply(207, body={"items": items}))
+    assert (verdict.result, verdict.health) == (Result.PARTIAL, Health.HEALTHY)
+    assert [(item.index, item.code) for item in verdict.items_to_retry] == [(2, "503")]
+    assert (verdict.next, verdict.max_attempts) == (Next.RETRY, 3)
+
+
+def test_the_fixture_of_207_names_its_failed_item_which_no_retry_mends() -> None:
+    verdict = judged(Reply(207, body={"items": [{"index": 0, "status": 201}, {"index": 2, "status": 422}]}))
+    assert [(item.index, item.category) for item in verdict.failed_items] == [(2, REQUEST)]
+    assert (verdict.items_to_retry, verdict.next) == ((), Next.OVER)
+
+
+@pytest.mark.parametrize(
+    ("body", "failed"),
+    [
+        ([{"status": 200}, {"status": 429}], [(1, "429")]),
+        ({"results": [{"statusCode": 404, "error": {"code": "GONE"}}, {"statusCode": 200}]}, [(0, "GONE")]),
+        ({"responses": [{"httpStatusCode": 204}, {"httpStatusCode": 409}]}, [(1, "409")]),
+        ({"items": [{"index": 7, "code": 500, "id": "x"}]}, [(7, "500")]),
+    ],
+)
+def test_items_are_found_in_every_shape(body: Any, failed: list[Any]) -> None:
+    verdict = judged(Reply(207, body=body))
+    assert [(item.index, item.code) for item in verdict.failed_items] == failed
+    assert verdict.unclassified is False
+
+
+def test_a_207_of_which_all_was_done_is_a_success() -> None:
+    assert judged(Reply(207, body={"items": [{"status": 201}, {"status": 200}]})).result is Result.OK
+
+
+@pytest.mark.parametrize(
+    "body",
+    [None, {}, {"items": "many"}, {"items": [{"index": 0}]}, "text", 7, [{"status": 500}] * 10_001],
+    ids=["none", "empty", "no list", "no status", "text", "number", "too many"],
+)
+def test_a_207_that_cannot_be_read_is_flagged_and_nothing_is_sent_again(body: Any) -> None:
+    verdict = judged(Reply(207, body=body))
+    assert (verdict.result, verdict.unclassified) == (Result.PARTIAL, True)
+    assert (verdict.items_to_retry, verdict.next) == ((), Next.OVER)
+
+
+def test_hubspot_names_failed_items_by_id() -> None:
+    error = {"status": "error", "category": "VALIDATION_ERROR", "context": {"ids": ["17", "18"]}}
+    body = {"status": "COMPLETE", "results": [{"id": "16"}], "numErrors": 1, "errors": [error]}
+    verdict = judged(Reply(207, body=body), "hubspot")
+    assert [(item.ref, item.index) for item in verdict.failed_items] == [("17", None), ("18", None)]
+    assert {(item.code, item.category) for item in verdict.failed_items} == {("VALIDATION_ERROR", REQUEST)}
+
+
+def test_salesforce_tells_of_a_part_in_a_200() -> None:
+    locked = {"statusCode": "UNABLE_TO_LOCK_ROW", "message": "locked"}
+    missing = {"statusCode": "REQUIRED_FIELD_MISSING", "message": "name"}
+    body = [
+        {"id": "1", "success": True, "errors": []},
+        {"success": False, "errors": [locked]},
+        {"success": False, "errors": [missing]},
+    ]
+    verdict = judged(Reply(200, body=body), "salesforce")
+    assert [(item.index, item.code) for item in verdict.items_to_retry] == [(1, "UNABLE_TO_LOCK_ROW")]
+    assert len(verdict.failed_items) == 2
+    composite = {
+        "compositeResponse": [
+            {"httpStatusCode": 201, "referenceId": "a", "body": {}},
+            {"httpStatusCode": 400, "referenceId": "b", "body": [{"errorCode": "NOT_FOUND", "message": "-"}]},
+        ]
+    }
+    (item,) = judged(Reply(200, body=composite), "salesforce").failed_items
+    assert (item.index, item.ref, item.code, item.category) == (1, "b", "NOT_FOUND", REQUEST)
+    assert judged(Reply(200, body=body), "stripe").result is Result.OK
+
+
+def test_ones_own_rule_for_an_items_code_outranks_the_providers() -> None:
+    locked = {"statusCode": "UNABLE_TO_LOCK_ROW", "message": "locked"}
+    reply = Reply(200, body=[{"success": True}, {"success": False, "errors": [locked]}])
+    assert len(judged(reply, "salesforce").items_to_retry) == 1
+    never = pattern(patterns=[], provider_codes=["UNABLE_TO_LOCK_ROW"], strategy="none")
+    assert judged(reply, own(never, provider="salesforce")).items_to_retry == ()
+
+
+def test_an_item_is_judged_by_ones_own_rules_too() -> None:
+    rules = own(
+        pattern(patterns=[], provider_codes=["BUSY"], strategy="constant", category="transient_network")
+    )
+    body = {"items": [{"status": 400, "code": "BUSY"}, {"status": 400, "code": "WRONG"}]}
+    verdict = judged(
+        Reply(207, body={"items": [{**item, "statusCode": 400} for item in body["items"]]}), rules
+    )
+    assert [item.code for item in verdict.items_to_retry] == ["BUSY"]
