@@ -26,6 +26,7 @@ from fairlead.engine.token.parts import PAYLOAD_FIELD, Rooms, payload_context
 from fairlead.engine.token.settle import NEVER, lifetime_of
 from fairlead.engine.token.stored import Stored, decode_stored, encode_stored
 from fairlead.errors import CredentialUnreadable, InputInvalid, NotFound, StaleWrite
+from fairlead.policy.classify.pattern import call_settings_of
 from fairlead.policy.names import check_name, check_tenant, shown
 from fairlead.policy.profile import Profile
 from fairlead.policy.token import TokenSet
@@ -309,6 +310,7 @@ def _check_settings(
     key: ConnectionKey, variant: str | None, settings: Mapping[str, Json], profile: Profile
 ) -> None:
     check_settings(Connection(_NOBODY, key, variant, None, "", {}, settings), profile.limits)
+    call_settings_of(settings, tenant=key.tenant, provider=key.provider)
 
 
 def _settings(grant: Grant, known: Credential | None) -> Mapping[str, Json]:

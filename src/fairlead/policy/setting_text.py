@@ -1,7 +1,7 @@
 """The settings of a connection as people write them in words: ``concurrency_limit=5``.
 
-A command line and a CSV cell know only text. What a setting is, its type in ConnectionLimits says; what the
-gate does not know stays text, as it was written.
+A command line and a CSV cell know only text. What a setting is, its type in ConnectionLimits or
+CallSettings says; what neither knows stays text, as it was written.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from collections.abc import Mapping
 from functools import cache
 
 from fairlead.errors import InputInvalid
+from fairlead.policy.classify.pattern import CallSettings
 from fairlead.policy.connection_limits import ConnectionLimits
 
-SettingValue = str | int | float | bool | list[str] | dict[str, object] | None
+SettingValue = str | int | float | bool | list[str] | list[object] | dict[str, object] | None
 _LISTS = frozenset({"scopes"})
 _FORMS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "integer": ((int,), "a whole number: {}=5"),
     "number": ((int, float), "a number: {}=2.5"),
     "boolean": ((bool,), "true or false: {}=true"),
     "object": ((dict,), "JSON: {}='{{\"name\": ...}}'"),
+    "array": ((list,), "JSON: {}='[...]'"),
 }
 
 
@@ -52,6 +54,7 @@ def _value(name: str, text: str) -> SettingValue:
 @cache
 def _forms() -> dict[str, str]:
     """What a setting is in JSON, for those that are no text."""
-    told = ConnectionLimits.model_json_schema()["properties"]
+    tables = (ConnectionLimits, CallSettings)
+    told = {name: each for table in tables for name, each in table.model_json_schema()["properties"].items()}
     kinds = {name: {one.get("type") for one in (each, *each.get("anyOf", ()))} for name, each in told.items()}
     return {name: form for name, found in kinds.items() for form in _FORMS if form in found}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.errors import InputInvalid
+from fairlead.policy.classify.pattern import CallSettings, call_settings_of
 from fairlead.policy.connection_limits import ConnectionLimits, limits_of
 from fairlead.policy.setting_text import settings_of_text
 
@@ -31,6 +32,21 @@ def test_every_setting_of_the_gate_can_be_written_in_words() -> None:
     assert limits.calls["requests"].limit == 50
 
 
+def test_every_setting_of_failed_calls_can_be_written_in_words() -> None:
+    written = {
+        "strategy": "linear",
+        "max_retries": "5",
+        "initial_delay_s": "2",
+        "max_delay_s": "9.5",
+        "delays_s": "[]",
+        "patterns": '[{"name": "a", "http_codes": [400], "patterns": ["busy"], "strategy": "none"}]',
+    }
+    assert written.keys() == CallSettings.model_fields.keys()
+    settings = call_settings_of(settings_of_text(written), tenant="acme", provider="shopify")
+    assert (settings.strategy, settings.max_retries, settings.max_delay_s) == ("linear", 5, 9.5)
+    assert settings.patterns[0].patterns == ("busy",)
+
+
 def test_what_the_gate_does_not_know_stays_as_it_is_written() -> None:
     assert settings_of_text({"subject": "007", "note": "true", "scopes": "a.read, b.write c"}) == {
         "subject": "007",
@@ -47,6 +63,7 @@ def test_what_the_gate_does_not_know_stays_as_it_is_written() -> None:
         ("concurrency_limit", "2.5", "write a whole number: concurrency_limit=5"),
         ("concurrency_limit", "", "write a whole number: concurrency_limit=5"),
         ("max_wait_s", "'60'", "write a number: max_wait_s=2.5"),
+        ("patterns", "{}", "write JSON: patterns='[...]'"),
         ("observe", "1", "write true or false: observe=true"),
         ("calls", "50/10s", "write JSON: calls='"),
         ("calls", "[" * 100_000, "write JSON: calls='"),
