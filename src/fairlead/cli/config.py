@@ -1,4 +1,4 @@
-"""``fairlead config show``: every setting, and with --origin where it came from (K1)."""
+"""``fairlead config``: settings and where they come from (K1), and how answers are judged by them (C3)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import typer
 
 from fairlead.cli.exits import Exit
 from fairlead.cli.invocation import Invocation, command, group
+from fairlead.cli.try_response import try_response
 
-app = group("Settings and where they come from.")
+app = group("Settings, and how answers are judged by them.")
+command(app, "test-response")(try_response)
 
 
 @command(app, "show")

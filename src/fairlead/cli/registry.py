@@ -38,7 +38,7 @@ COMMANDS: dict[str, Entry] = {
     "schedules": Entry("fairlead.cli.schedules:app", "Schedules: what comes by itself, and when."),
     "dlq": Entry("fairlead.cli.dlq:app", "Dead letters: what needs a person."),
     "vault": Entry("fairlead.cli.vault:app", "The master key and what it seals."),
-    "config": Entry("fairlead.cli.config:app", "Settings and where they come from."),
+    "config": Entry("fairlead.cli.config:app", "Settings, and how answers are judged by them."),
     "completion": Entry("fairlead.cli.completion:app", "A completion script for your shell."),
 }
 
