@@ -163,6 +163,7 @@ def test_a_document_about_faults_is_none() -> None:
 
 
 def test_207_with_1_of_3_failed_retries_one_item() -> None:
+    """207 with 1 of 3 failed ⇒ one item retried (what the verdict says of it)."""
     items = [{"index": 0, "status": 201}, {"index": 1, "status": 201}, {"index": 2, "status": 503}]
     verdict = judged(Reply(207, body={"items": items}))
     assert (verdict.result, verdict.health) == (Result.PARTIAL, Health.HEALTHY)
