@@ -99,8 +99,10 @@ def test_service_unavailable(reply: Reply) -> None:
 @pytest.mark.parametrize("reply", [*CONCURRENCY, *RATE, *API_LIMIT])
 def test_a_limit_is_no_failure_of_the_destination_and_nothing_was_done(reply: Reply) -> None:
     verdict = judged(reply)
-    assert (verdict.health, verdict.refused_before_acting) == (Health.HEALTHY, True)
+    assert verdict.health is Health.HEALTHY
     assert verdict.scope is not None
+    by_words_alone = reply.status >= 500 and verdict.step is Step.PATTERN
+    assert verdict.refused_before_acting is not by_words_alone, "words of a 5xx may tell of anything"
 
 
 @pytest.mark.parametrize(

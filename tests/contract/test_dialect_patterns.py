@@ -199,6 +199,7 @@ def test_what_a_rule_must_say(missing: str) -> None:
 
 @pytest.mark.parametrize("twice", [{"name": "mine"}, {"name": "other", "priority": 3}])
 def test_names_and_priorities_are_unique(twice: dict[str, Any]) -> None:
+    """Duplicate priorities refused."""
     with pytest.raises(ConfigInvalid, match="two patterns have the"):
         own(pattern(priority=3), pattern(**twice))
 
@@ -207,6 +208,8 @@ def test_a_level_has_a_bound() -> None:
     assert len(in_order([checked(name=f"n{n}") for n in range(64)])) == 64
     with pytest.raises(ConfigInvalid, match="65 patterns are more than 64"):
         own(*(pattern(name=f"n{n}") for n in range(65)))
+    with pytest.raises(ConfigInvalid, match="201 words in patterns are more than 200"):
+        own(*(pattern(name=f"n{n}", patterns=["sold out"] * (30 if n else 21)) for n in range(7)))
 
 
 @pytest.mark.parametrize(

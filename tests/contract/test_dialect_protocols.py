@@ -65,6 +65,27 @@ def test_errors_of_other_kinds_of_api_are_not_taken_for_graphql() -> None:
     assert judged(Reply(200, body={"errors": None, "data": {}})).result is Result.OK
 
 
+def test_words_beside_a_code_are_about_the_query_and_without_one_they_tell() -> None:
+    errors = [{"message": "Field 'rateLimit' doesn't exist", "extensions": {"code": "undefinedField"}}]
+    assert judged(Reply(200, body={"errors": errors}), "shopify").category is REQUEST
+    told = judged(Reply(200, body={"errors": [{"message": "Rate limit exceeded"}]}), "shopify")
+    assert (told.rule, told.category) == ("rate_limit_errors", Category.TRANSIENT_RATE_LIMIT)
+
+
+def test_shopifys_own_word_counts_where_no_code_is_told() -> None:
+    verdict = judged(Reply(200, body={"errors": [{"message": "Throttled"}]}))
+    assert (verdict.rule, verdict.step, verdict.code) == (
+        "rate_limit_errors",
+        Step.PROTOCOL_BODY,
+        "THROTTLED",
+    )
+
+
+def test_warnings_beside_a_result_are_no_graphql() -> None:
+    body = {"results": [{"id": 1}], "errors": [{"message": "one row was skipped"}]}
+    assert judged(Reply(200, body=body)).result is Result.OK
+
+
 def test_a_rule_of_ones_own_sees_the_codes_of_a_200() -> None:
     rules = own(pattern(patterns=[], provider_codes=["THROTTLED"], strategy="aggressive"), provider="shopify")
     verdict = judged(graphql("THROTTLED"), rules)
@@ -142,6 +163,7 @@ def test_a_document_about_faults_is_none() -> None:
 
 
 def test_207_with_1_of_3_failed_retries_one_item() -> None:
+    """207 with 1 of 3 failed ⇒ one item retried (what the verdict says of it)."""
     items = [{"index": 0, "status": 201}, {"index": 1, "status": 201}, {"index": 2, "status": 503}]
     verdict = judged(Reply(207, body={"items": items}))
     assert (verdict.result, verdict.health) == (Result.PARTIAL, Health.HEALTHY)
@@ -213,6 +235,14 @@ def test_salesforce_tells_of_a_part_in_a_200() -> None:
     (item,) = judged(Reply(200, body=composite), "salesforce").failed_items
     assert (item.index, item.ref, item.code, item.category) == (1, "b", "NOT_FOUND", REQUEST)
     assert judged(Reply(200, body=body), "stripe").result is Result.OK
+
+
+def test_ones_own_rule_for_an_items_code_outranks_the_providers() -> None:
+    locked = {"statusCode": "UNABLE_TO_LOCK_ROW", "message": "locked"}
+    reply = Reply(200, body=[{"success": True}, {"success": False, "errors": [locked]}])
+    assert len(judged(reply, "salesforce").items_to_retry) == 1
+    never = pattern(patterns=[], provider_codes=["UNABLE_TO_LOCK_ROW"], strategy="none")
+    assert judged(reply, own(never, provider="salesforce")).items_to_retry == ()
 
 
 def test_an_item_is_judged_by_ones_own_rules_too() -> None:

@@ -90,6 +90,7 @@ def test_the_installed_command_and_the_module_are_the_same() -> None:
         (("jobs", "show", "7"), 2, "hint: an id is a UUID"),
         (("providers", "show", "nosuch"), 1, "hint: see `fairlead providers list`"),
         (("config", "show", "--config", "nowhere.toml"), 78, "hint: `fairlead init` makes one"),
+        (("config", "test-response", "nowhere.txt"), 2, "hint: name a file"),
         (("connections", "list"), 69, "hint: "),
     ],
 )

@@ -1,4 +1,4 @@
-"""Each named scenario of the gate is a test by its name: the words of its function or of its docstring."""
+"""Each named scenario that is built is a test by its name: the words of its function or of its docstring."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ SCENARIOS = (
     "breaker opens, queued work keeps its order and class",
     "Retry-After 120 ⇒ 120 s; 2 ⇒ ~2,000 ms",
     "502 points asked, 498 available, 50/s ⇒ 80 ms",
+    "207 with 1 of 3 failed ⇒ one item retried",
+    "duplicate priorities refused",
     "Redis latency rising 5 ms → 3 s ⇒ degraded, no failed job, back by itself",
 )
 

@@ -14,6 +14,7 @@ from fairlead.policy.feedback.read import entries, member
 from fairlead.policy.feedback.reply import Reply
 
 _MOST_FIELDS = 64
+_MEMBERS = frozenset({"data", "errors", "extensions"})
 _MEANINGS: Mapping[str, Category] = {
     "ACCESS_DENIED": Category.PERMANENT_PERMISSION,
     "BAD_REQUEST": Category.PERMANENT_REQUEST,
@@ -32,11 +33,11 @@ _MEANINGS: Mapping[str, Category] = {
 def graphql(reply: Reply) -> Said | None:
     """What the errors of a GraphQL answer say; None where it is none, or tells of no error.
 
-    An answer of another kind has a list of errors, too, where it is one by status; there it counts as GraphQL
-    only if it also has ``data`` or codes in ``extensions``.
+    It has no other members than data, errors and extensions. Other APIs have lists of errors, too: an answer
+    that is one by status counts as GraphQL only if it also has ``data``, or codes in ``extensions``.
     """
     body = reply.body
-    if not isinstance(body, dict):
+    if not isinstance(body, dict) or not body.keys() <= _MEMBERS:
         return None
     errors = entries(body.get("errors"))
     if not errors or not all(isinstance(member(error, "message"), str) for error in errors):
@@ -51,7 +52,8 @@ def graphql(reply: Reply) -> Said | None:
     partial = isinstance(data, dict) and any(
         value is not None for value in list(data.values())[:_MOST_FIELDS]
     )
-    return Said("GraphQL", codes, messages, _meaning(codes, "data" in body), partial)
+    category = _meaning(codes, "data" in body)
+    return Said("GraphQL", codes, messages, category, partial, wordy=not codes)
 
 
 def _meaning(codes: tuple[str, ...], executed: bool) -> Category | None:

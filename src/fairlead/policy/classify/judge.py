@@ -31,6 +31,7 @@ from fairlead.policy.safe import safe_text
 
 _BULK_AGAIN_S = 30.0  # as limits.bulk.again_s has it: how soon a bulk operation may have ended
 _SCOPES = {OBJECT: Scope.OBJECT, ENDPOINT: Scope.ENDPOINT, SEARCH: Scope.ENDPOINT, BULK: Scope.ENDPOINT}
+_BY_CODE = frozenset({Step.PROTOCOL_BODY, Step.PROVIDER_CODE, Step.HEADER})
 _CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
 
 
@@ -90,7 +91,7 @@ def _by_rule(case: Case, match: Match) -> Verdict:
         hint_s=_hint_s(case),
         daily=is_day or (refusal is not None and refusal.daily),
         health=_health(case, category),
-        refused_before_acting=_never_acted(category),
+        refused_before_acting=_never_acted(case, category, match.step),
     )
 
 
@@ -100,12 +101,13 @@ def _by_meaning(case: Case, rules: Rules) -> Verdict:
     by_body = case.said is not None and case.said.category is not None
     step = Step.PROTOCOL_BODY if by_body else Step.STATUS if meaning else Step.UNRECOGNISED
     named = case.said.codes[0] if case.said is not None and case.said.codes else ""
-    name = f"{case.said.protocol} {named}".strip() if case.said else f"status {case.reply.status}"
-    words = f"{name} means {category}" if meaning else f"no rule knows {name}: it counts as {category}"
+    name = case.said.protocol if case.said is not None else f"status {case.reply.status}"
+    whole = f"{name} {named}".strip()
+    words = f"{whole} means {category}" if meaning else f"no rule knows {whole}: it counts as {category}"
     retried = category.transient and rules.strategy.next is not Next.OVER and rules.max_retries > 0
     return Verdict(
         Result.FAILED,
-        safe_text(name, 100),
+        name,
         step,
         _why(case, words),
         category=category,
@@ -114,7 +116,7 @@ def _by_meaning(case: Case, rules: Rules) -> Verdict:
         max_attempts=rules.max_retries if retried and rules.strategy.next is Next.RETRY else 0,
         hint_s=_hint_s(case),
         health=_health(case, category),
-        refused_before_acting=_never_acted(category),
+        refused_before_acting=_never_acted(case, category, step),
         unclassified=meaning is None,
     )
 
@@ -163,8 +165,10 @@ def _health(case: Case, category: Category) -> Health:
     return Health.UNHEALTHY if is_down else Health.HEALTHY
 
 
-def _never_acted(category: Category) -> bool:
-    return category in (Category.TRANSIENT_RATE_LIMIT, Category.PERMANENT_AUTH)
+def _never_acted(case: Case, category: Category, step: Step) -> bool:
+    """Whether it was turned away at the door. Of a 5xx only a code says so: words may tell of anything."""
+    is_refusal = category in (Category.TRANSIENT_RATE_LIMIT, Category.PERMANENT_AUTH)
+    return is_refusal and (case.reply.status < 500 or step in _BY_CODE)
 
 
 def _scope(verdict: Verdict, refusal: Heard | None) -> Scope | None:

@@ -49,7 +49,7 @@ def _matches(case: Case, level: Level, held: list[Pattern]) -> Iterator[Match]:
             yield Match(rule, level.origin, Step.HEADER, sign)
     yield from _by_status(case, level, held)
     for rule in held:
-        if sign := _words(case, rule):
+        if sign := _words(case, level, rule):
             yield Match(rule, level.origin, Step.PATTERN, sign)
 
 
@@ -91,17 +91,20 @@ def _step_of(case: Case, refusal: Heard) -> Step:
 def _by_status(case: Case, level: Level, held: list[Pattern]) -> Iterator[Match]:
     status = case.reply.status
     for rule in held:
-        if status in rule.http_codes and (sign := _words(case, rule)):
+        if status in rule.http_codes and (sign := _words(case, level, rule)):
             yield Match(rule, level.origin, Step.STATUS, f"{status} with {sign}")
     for rule in held:
         if matches_status(rule.alone, status):
             yield Match(rule, level.origin, Step.STATUS, str(status))
 
 
-def _words(case: Case, rule: Pattern) -> str:
+def _words(case: Case, level: Level, rule: Pattern) -> str:
+    """The pattern that the messages match. "rateLimit is no argument" beside a code is not about a limit."""
+    if level.origin == BUILT_IN and case.said is not None and not case.said.wordy:
+        return ""
     for pattern in rule.patterns:
         if any(text_match(pattern).found_in(text) for text in case.messages):
-            return f"{pattern!r}"
+            return repr(pattern)
     return ""
 
 

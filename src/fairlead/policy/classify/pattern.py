@@ -29,6 +29,8 @@ from fairlead.policy.profile_parts import Code, Flag, HeaderName, Key, Seconds, 
 
 MAX_PATTERNS = 64
 """Rules of one level (a provider, a tenant, a connection)."""
+MAX_WORDS = 200
+"""Words of all rules of one level: each takes its share of the time to judge an answer."""
 MAX_ATTEMPTS = 10
 """Tries after the first."""
 
@@ -154,6 +156,9 @@ def in_order(patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
     """*patterns* by priority, those without one after them as written; ValueError where two are alike."""
     if len(patterns) > MAX_PATTERNS:
         raise ValueError(f"{len(patterns)} patterns are more than {MAX_PATTERNS}")
+    words = sum(len(pattern.patterns) for pattern in patterns)
+    if words > MAX_WORDS:
+        raise ValueError(f"{words} words in patterns are more than {MAX_WORDS}")
     names = Counter(pattern.name for pattern in patterns)
     places = Counter(pattern.priority for pattern in patterns if pattern.priority is not None)
     twice = [f"name {name}" for name, times in names.items() if times > 1]

@@ -13,7 +13,8 @@ LARGEST = 10 * 1024 * 1024
 """Bytes of a recorded answer."""
 
 _HEAD = re.compile(
-    rb"HTTP/[0-9.]{1,3} ([1-5][0-9]{2})(?: [^\r\n]*)?(?:\r?\n|\Z)((?:[^\r\n]+\r?\n)*)(?:\r?\n|\Z)"
+    rb"HTTP/[0-9.]{1,3} ([1-5][0-9]{2})(?: [^\r\n]*)?(?:\r?\n|\Z)"  # the status line
+    rb"((?:[^\r\n]+\r?\n)*)(?:\r?\n|\Z)"  # headers, and the empty line after them
 )
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(.*)")
 _HINT = 'record it with `curl -i`, or write {"status": 429, "headers": {}, "body": {}}'

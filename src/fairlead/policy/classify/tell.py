@@ -76,6 +76,7 @@ class Said:
 
     *partial*: a part was done. *category*: what the protocol's own words mean; None: they do not say.
     *items*: those of a batch that failed; *readable* False: it is a batch, and its items cannot be told.
+    *wordy*: its messages may tell what its codes do not; False: they are about the request.
     """
 
     protocol: str
@@ -85,6 +86,7 @@ class Said:
     partial: bool = False
     items: tuple[FailedItem, ...] = ()
     readable: bool = True
+    wordy: bool = True
 
 
 def codes_of(reply: Reply) -> tuple[str, ...]:

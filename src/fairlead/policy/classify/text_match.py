@@ -63,7 +63,7 @@ class TextMatch:
         return self._engine.isinstance_python(text[:LONGEST_TEXT])
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def text_match(pattern: str) -> TextMatch:
     """The one TextMatch of *pattern*; PatternRefused where it cannot be."""
     return TextMatch(pattern)

@@ -62,8 +62,8 @@ class FailedItem:
 class Verdict:
     """What became of one call, and what may be done about it.
 
-    *rule* names what decided (a pattern's name, or ``status 404``), *step* where it was found, *why* says it
-    in words, without secrets. *code* is the stable word: the provider's own, or ``http_404``.
+    *rule* names what decided (a pattern, ``status 404``, ``GraphQL``), *step* where it was found, *why* says
+    it in words, without secrets. *code* is the stable word: the provider's own, or ``http_404``.
 
     *strategy* and *max_attempts* (tries after the first): how to go on; after a partial failure they concern
     ``items_to_retry`` alone. *takes_slot*: it was about calls in flight. *hint_s*: the wait that the server
