@@ -134,11 +134,12 @@ async def test_a_sender_that_ends_among_poisoned_items_leaves_nobody_waiting() -
     await store.begun.acquire()
     tasks = ask(batch, 2, -1, 3, 4)
     store.let(2)  # the first batch, and the whole of the second one
-    for _ in range(3):
+    for _ in ("the whole", "its first half"):
         await store.begun.acquire()
-        (sender,) = batch._senders
-    sender.cancel()  # in the first half
-    await asyncio.wait([*first, *tasks])
+    (sender,) = batch._senders
+    sender.cancel()
+    async with asyncio.timeout(5):
+        await asyncio.wait([*first, *tasks])
     assert all(task.cancelled() for task in tasks)
 
 
