@@ -34,7 +34,9 @@ async def stripe() -> AsyncIterator[StripeApi]:
 
 
 @pytest.fixture
-def make(servers: Endpoints, database_settings: DatabaseSettings, tmp_path: Path) -> Callable[[str], Fairlead]:
+def make(
+    servers: Endpoints, database_settings: DatabaseSettings, tmp_path: Path
+) -> Callable[[str], Fairlead]:
     def made(url: str) -> Fairlead:
         file = tmp_path / "fairlead.toml"
         file.write_text(SETTINGS.format(home=tmp_path / "home", prefix=f"e2e-{token_hex(6)}", url=url))
@@ -58,7 +60,7 @@ async def test_a_call_and_its_answer(make: Callable[[str], Fairlead], stripe: St
             assert len(page.json()["data"]) == 3
             made = await api.post("/charges", data={"amount": "100"}, headers={"Idempotency-Key": "one"})
             assert made.json()["amount"] in (100, "100")
-            with pytest.raises(CallFailed, match="resource_missing|Unrecognized|404") as failed:
+            with pytest.raises(CallFailed, match=r"resource_missing|Unrecognized|404") as failed:
                 await api.get("/nothing")
             assert failed.value.category == "permanent_request"
             with pytest.raises(InputInvalid, match="credential"):
