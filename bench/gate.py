@@ -1,7 +1,8 @@
 """Decisions of the gate: ours beside rate limiters for Python, and what the server itself gives.
 
 All sides ask the same server (the embedded Valkey, its default settings, append-only file on) over the same
-socket, each from one fresh process, in interleaved rounds; before each of them the server is emptied. Every
+socket, each from one fresh process, in interleaved rounds; before each of them the server is emptied. It has
+one core to itself and the sides have the others (not so on the cluster, which has three servers). Every
 side's limits are so large that nothing is refused, and a refusal fails the run. Peers have the number of
 concurrent tasks, of 10, 100 and 1,000, that is best for each; ours has 1,000.
 
@@ -32,7 +33,7 @@ from bench.gate_rows import rows
 from bench.gate_sides import Field
 from bench.report import Row
 from bench.sides import Contender, SideFailed, Skipped, ask
-from bench.valkey import settle
+from bench.valkey import apart, settle
 
 PROGRAM = "bench.gate_child"
 LIMIT_S = 120.0
@@ -98,14 +99,8 @@ async def run(*, rounds: int, quick: bool, peers: bool = True) -> list[Row]:
     size, taking_part = SMALL if quick else FULL, contenders(peers=peers)
     with servers() as endpoints:
         url = endpoints.redis_url
-        for contender in (taking_part.incrby, *taking_part.peers):
-            await _find_tasks(url, contender, size)
-        steps = _steps(taking_part, size)
-        for number in range(rounds):
-            turn = number * 7 % len(steps)
-            for step in steps[turn:] + steps[:turn]:
-                await _guarded(url, taking_part, step)
-            await _guarded(url, taking_part, _arrivals(taking_part.ours, size))
+        async with apart(url):
+            await _single(url, taking_part, size, rounds)
     with cluster() as urls:
         for _ in range(rounds):
             for step in _cluster_steps(taking_part.ours, size):
@@ -113,6 +108,17 @@ async def run(*, rounds: int, quick: bool, peers: bool = True) -> list[Row]:
                     await settle(each)
                 await _guarded(urls[0], taking_part, step)
     return rows(taking_part, tenants=size.tenants, tasks=size.tasks, rounds=rounds)
+
+
+async def _single(url: str, taking_part: Field, size: Size, rounds: int) -> None:
+    for contender in (taking_part.incrby, *taking_part.peers):
+        await _find_tasks(url, contender, size)
+    steps = _steps(taking_part, size)
+    for number in range(rounds):
+        turn = number * 7 % len(steps)
+        for step in steps[turn:] + steps[:turn]:
+            await _guarded(url, taking_part, step)
+        await _guarded(url, taking_part, _arrivals(taking_part.ours, size))
 
 
 async def _find_tasks(url: str, contender: Contender, size: Size) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -20,6 +21,29 @@ async def connected(url: str) -> AsyncIterator[Redis]:
         yield client
     finally:
         await client.aclose()
+
+
+@asynccontextmanager
+async def apart(url: str) -> AsyncIterator[None]:
+    """For the block one core is the server's alone; the others are this process's and what it starts.
+
+    A server elsewhere never waits for our core. Beside us the kernel likes to wake it where whoever asks it
+    runs, and it has to wait there for milliseconds while another core is idle. Without two cores, or where
+    nobody can choose them, they share what there is.
+    """
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if len(cores) < 2:
+        yield
+        return
+    async with connected(url) as client:
+        server: int = (await client.info("server"))["process_id"]
+    os.sched_setaffinity(server, cores[-1:])
+    os.sched_setaffinity(0, cores[:-1])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+        os.sched_setaffinity(server, cores)
 
 
 async def settle(url: str) -> None:

@@ -19,14 +19,13 @@ from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.redis.gate import RedisGate
 from fairlead.engine.ports.gate import Admitted, Ask, Finish
 from fairlead.policy.gate.breaker import Health
-from fairlead.policy.gate.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
+from fairlead.policy.gate.limit import BreakerRule, Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.gate.pool import Holder
 from tests.contract.gates import Timed, redis_gate
+from tests.contract.histories import FAST, POOL, SLOW
 
 STEPS = 120
 HERE, THERE = Domain(("tenant", "a")), Domain(("tenant", "b"))
-FAST, SLOW = BucketLimit("fast", 10, 7.3), BucketLimit("slow", 100, 1 / 3)
-POOL = PoolLimit("pool", 2, lease_s=3, claim_s=1, promote_s=5, max_waiters=4)
 CLASSES = replace(POOL, key="classes", capacity=3, classes=3, minimum={1: 1, 3: 1})
 FENCED, LONG = replace(POOL, key="fenced", fenced=True), PoolLimit("long", 3, lease_s=4000, claim_s=5)
 QUOTA, LARGER = QuotaLimit("t", 2), QuotaLimit("t", 3)

@@ -18,7 +18,7 @@ from fairlead.engine.ports.gate import Admitted, Ask
 from fairlead.engine.services.gate_maintenance import GateMaintenance
 from fairlead.errors import GateClosed
 from fairlead.policy.feedback.reply import Reply
-from fairlead.policy.gate.key import KeyKind, Keyspace
+from fairlead.policy.gate.key import LAYOUT, KeyKind, Keyspace
 from fairlead.policy.gate.limit import Domain, Plan, PoolLimit
 from fairlead.policy.gate.pool import Holder
 from fairlead.secret import Secret
@@ -134,9 +134,9 @@ async def test_one_who_waits_is_promoted_and_all_is_cleared(clustered: Shell) ->
             last = (await done(clustered, "status", *ACME))["waiters"][-1]["lease"]
             assert (await done(clustered, "promote", last, *ACME))["result"] == "promoted"
         assert order == [1, 0]
-        prefix = f"{prefix_of(clustered)}1:"
+        other = f"{prefix_of(clustered)}{LAYOUT - 1}:"
         async with RedisCluster.from_url(clustered.environ["REDIS_URL"], decode_responses=True) as client:
-            foreign = [f"{prefix[:-2]}2:{number}" for number in range(9)]
+            foreign = [f"{other}{number}" for number in range(9)]
             for key in foreign:
                 await client.set(key, "theirs", ex=60)
             count = (await done(clustered, "clear", "--dry-run"))["keys"]

@@ -12,6 +12,7 @@ import pytest
 from redis.asyncio import Redis
 
 from fairlead.adapters.embedded import Endpoints
+from fairlead.policy.gate.key import LAYOUT
 from tests.faults.support.valkey import own_valkey
 from tests.support.cli import Shell
 
@@ -38,15 +39,15 @@ async def test_a_load_is_limited_shown_and_gone(bare: Shell, servers: Endpoints,
     picture = tmp_path / "load.png"
     client = Redis.from_url(servers.redis_url, decode_responses=True)
     try:
-        await client.set(f"{prefix}1:of-somebody", "kept", ex=60)
+        await client.set(f"{prefix}{LAYOUT}:of-somebody", "kept", ex=60)
         done = await bare(
             "gate", "simulate-load", *SMALL, "--wait-ms", "100", "--png", str(picture), "--json"
         )
         assert done.code == 0, done.err
         left = [key async for key in client.scan_iter(f"{prefix}*")]
-        assert left == [f"{prefix}1:of-somebody"]
+        assert left == [f"{prefix}{LAYOUT}:of-somebody"]
     finally:
-        await client.delete(f"{prefix}1:of-somebody")
+        await client.delete(f"{prefix}{LAYOUT}:of-somebody")
         await client.aclose()
     told = json.loads(done.out)
     summary = told["summary"]

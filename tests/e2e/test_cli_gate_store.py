@@ -14,7 +14,7 @@ from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.redis.gate import RedisGate
 from fairlead.adapters.redis.keys import RedisKeys
 from fairlead.engine.ports.gate import Admitted, Ask
-from fairlead.policy.gate.key import Keyspace
+from fairlead.policy.gate.key import LAYOUT, Keyspace
 from fairlead.policy.gate.limit import Domain, Plan, PoolLimit
 from fairlead.policy.gate.pool import Holder
 from fairlead.secret import Secret
@@ -48,13 +48,13 @@ async def test_memory_tells_kinds_and_what_is_none_of_ours(
     await gate.admit(Ask(PLAN, holder=holder(1)))
     prefix = shell.environ["FAIRLEAD_REDIS__PREFIX"]
     async with Redis.from_url(servers.redis_url) as client:
-        await client.set(f"{prefix}1:of-somebody", "x")
+        await client.set(f"{prefix}{LAYOUT}:of-somebody", "x")
     told = (await shell("gate", "memory", "--json")).record
     kinds = {use["kind"]: use for use in told["kinds"]}
     assert {name: use["keys"] for name, use in kinds.items()} == {
         "cells": 1, "leases": 1, "marker": 1, "unknown": 1,
     }  # fmt: skip
-    assert told["no_ttl"] == [f"{prefix}1:of-somebody"]
+    assert told["no_ttl"] == [f"{prefix}{LAYOUT}:of-somebody"]
     assert told["keys"] == 4
     assert 0 < told["size_bytes"] < told["used_bytes"]
     assert told["complete"] is True

@@ -8,6 +8,7 @@ from fairlead.policy.gate.key import LAYOUT, NAMES, KeyKind, Keyspace, Part
 from fairlead.policy.gate.limit import Domain
 
 KEYS = Keyspace("mine")
+OURS = KEYS.prefix
 ACME = Domain(("tenant", "acme"))
 
 
@@ -38,18 +39,18 @@ def test_every_key_that_is_written_has_its_kind() -> None:
 @pytest.mark.parametrize(
     "key",
     [
-        "mine1:",
-        "mine1:x",
-        "mine1:of-somebody",
+        OURS,
+        OURS + "x",
+        OURS + "of-somebody",
         f"{KEYS.key(KeyKind.POOL, ACME, 'p')}",
         f"{KEYS.key(KeyKind.POOL, ACME, 'p')}:l2x",
         f"{KEYS.key(KeyKind.CELL, ACME)}:more",
         f"{KEYS.key(KeyKind.BUCKET, ACME, 'b')}:l",
         "other1:m",
-        "mine1:{4711}:c",
-        "mine1:{}:m",
-        "mine1:{47x}:m",
-        "mine1:m\n",
+        OURS + "{4711}:c",
+        OURS + "{}:m",
+        OURS + "{47x}:m",
+        OURS + "m\n",
     ],
 )
 def test_what_is_not_ours_has_none(key: str) -> None:
@@ -62,6 +63,6 @@ def test_what_vouches_for_a_key_in_a_cluster_lies_beside_it() -> None:
     assert set(of_domain.values()) == {KEYS.key(KeyKind.MARKER, ACME)}
 
 
-@pytest.mark.parametrize("key", ["mine1:m", "mine1:{4711}:m", "mine1:of-somebody", "mine1:{d}:c"])
+@pytest.mark.parametrize("key", [OURS + "m", OURS + "{4711}:m", OURS + "of-somebody", OURS + "{d}:c"])
 def test_what_is_of_no_domain_has_no_marker_there(key: str) -> None:
     assert KEYS.marker_of(key) is None

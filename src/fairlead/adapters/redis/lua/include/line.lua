@@ -78,14 +78,8 @@ local function make_line(found)
             introduce(pool)
             return nil
         end
-        local name = 'q' .. digest
-        local quota = states[name]
-        if not quota then
-            quota = quota_read(redis.call('HGET', cell_key, name))
-            quota.name = name
-            states[name] = quota
-        end
-        quota.leases = leases_of(name)
+        local quota = found.quota_named('q' .. digest)
+        quota.leases = leases_of(quota.name)
         quota.capacity = tonumber(field(holder, 5))
         introduce(pool, quota)
         return quota

@@ -17,24 +17,26 @@ local function make_partners(found)
         return string.sub(cell_key, 1, -2) .. kind .. ':' .. digest .. (kind == 'p' and ':l' or '')
     end
 
-    -- The other one of what is kept by this name.
-    local function partner_of(state)
-        local name = state.partner
-        local other = states[name]
-        if not other then
-            local kept = redis.call('HGET', cell_key, name)
-            if not kept then
-                return nil
-            end
-            if state.is_pool then
-                other = quota_read(kept)
-            else
-                other = pool_read(kept, {})  -- of its limit only what is kept counts here
-            end
-            other.name = name
-            states[name] = other
+    function found.quota_named(name)
+        local quota = states[name]
+        if not quota then
+            quota = quota_read(redis.call('HGET', cell_key, name))
+            quota.name = name
+            states[name] = quota
         end
-        return other
+        return quota
+    end
+
+    -- nil where nothing of it is kept: no plan is at hand to make one.
+    local function pool_named(name)
+        local pool = states[name]
+        local kept = not pool and redis.call('HGET', cell_key, name)
+        if kept then
+            pool = pool_read(kept, {})  -- of its limit only what is kept counts here
+            pool.name = name
+            states[name] = pool
+        end
+        return pool
     end
 
     -- Each has a set of its own from now on; what the pool's holds is in the quota's, too.
@@ -49,7 +51,7 @@ local function make_partners(found)
 
     local function set_apart(state)
         if state.partner and state.partner ~= ALONE then
-            local other = partner_of(state)
+            local other = (state.is_pool and found.quota_named or pool_named)(state.partner)
             if other and other.partner == state.name then
                 part(state.is_pool and state or other, state.is_pool and other or state)
             end
