@@ -1,0 +1,136 @@
+"""Calls through the front door, on real stores, to vendors that the experiment makes itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+import aiohttp
+
+from fairlead import Fairlead
+from fairlead.adapters.embedded import Endpoints
+from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.app.client import Response
+from fairlead.config import Config
+from fairlead.errors import FairleadError, GateClosed
+from fairlead.settings import Settings
+from fairlead.testing.api.lies import answer
+from fairlead.testing.api.raw import RawConnection
+
+PROVIDER = "rude"
+KEY = "access-token-canary"
+TRIES_ONCE: Mapping[str, Any] = {"max_retries": 0, "breaker_failures": 10_000}
+"""Settings of a connection whose calls are sent once, whatever comes."""
+
+# The key goes in a header of its own: HTTP libraries know of Authorization, and take care of that one alone.
+_PROFILE = """
+name = "rude"
+title = "Rude"
+strategy = "static_key"
+allow_http = true
+credential_header = { name = "X-Rude-Key", format = "{token}" }
+limits.calls.requests = { capacity = 100000, per_s = 100000 }
+apis.rest.url = "http://127.0.0.1:1/unused"
+"""
+
+
+def settings_of(
+    servers: Endpoints, database: DatabaseSettings, folder: Path, *, private: bool = True
+) -> dict[str, Any]:
+    """Of a process that knows the rude vendor. *private*: it may be on this host."""
+    profiles = folder / "profiles"
+    profiles.mkdir(exist_ok=True)
+    (profiles / f"{PROVIDER}.toml").write_text(_PROFILE)
+    return {
+        "home": str(folder / "home"),
+        "database": {"url": database.dsn, "schema_name": database.schema, "pool_size": 4},
+        "redis": {"url": servers.redis_url, "prefix": f"fault-{token_hex(6)}"},
+        "vault": {"master_key": "k1:" + "0123456789abcdef" * 4},
+        "http": {"allow_private_addresses": private},
+        "providers_dir": str(profiles),
+    }
+
+
+class Callers:
+    """Tenants of one process, each with a connection of its own."""
+
+    def __init__(self, fl: Fairlead) -> None:
+        self.fl = fl
+
+    async def connect(self, tenant: str, **settings: Any) -> None:
+        """A connection; what its settings do not say is TRIES_ONCE's."""
+        await self.fl.connections.upsert(tenant, PROVIDER, api_key=KEY, settings={**TRIES_ONCE, **settings})
+
+    async def call(
+        self, tenant: str, url: str, method: str = "GET", **options: Any
+    ) -> Response | FairleadError:
+        """What came of one call: only what is no error of ours is raised."""
+        try:
+            async with self.fl.client(tenant, PROVIDER) as api:
+                return await api.request(method, url, **options)
+        except FairleadError as error:
+            return error
+
+    async def stuck(self, tenant: str, slots: int) -> int:
+        """How many of the tenant's *slots* cannot be had, though no call is made. It takes them all."""
+        async with AsyncExitStack() as held:
+            for taken in range(slots):
+                try:
+                    await held.enter_async_context(self.fl.admission(tenant, PROVIDER, wait_s=1.0))
+                except GateClosed:
+                    return slots - taken
+        return 0
+
+
+@asynccontextmanager
+async def calling(settings: Mapping[str, Any]) -> AsyncIterator[Callers]:
+    """A process that calls."""
+    async with Fairlead(Config(Settings.model_validate(settings), {})) as fl:
+        yield Callers(fl)
+
+
+async def echo(connection: RawConnection, request: bytes) -> None:
+    """Answer *request* with its path, so that an answer tells which request it belongs to."""
+    await connection.say(answer(request.split(b" ", 2)[1], kind="text/plain"))
+
+
+def echoed(came: Response | FairleadError, path: str) -> bool:
+    """Whether *came* is the echo of *path*."""
+    return isinstance(came, Response) and came.content == path.encode()
+
+
+def taken(callers: Callers) -> int:
+    """Connections of ours that are in use."""
+    session = callers.fl.runtime.calls.transport._session
+    connector = session.connector if session is not None else None
+    return len(connector._acquired) if isinstance(connector, aiohttp.TCPConnector) else 0
+
+
+class Watch:
+    """The longest time that nothing else could run on the loop."""
+
+    def __init__(self) -> None:
+        self.stall_s = 0.0
+
+    async def look(self) -> None:
+        """Until it is cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            before_s = loop.time()
+            await asyncio.sleep(0.001)
+            self.stall_s = max(self.stall_s, loop.time() - before_s - 0.001)
+
+
+@asynccontextmanager
+async def watched() -> AsyncIterator[Watch]:
+    """Look at the loop for as long as the block lasts."""
+    watch = Watch()
+    looking = asyncio.create_task(watch.look())
+    try:
+        yield watch
+    finally:
+        looking.cancel()

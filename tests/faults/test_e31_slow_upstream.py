@@ -1,0 +1,156 @@
+"""E31: hundreds of calls at once to vendors that answer byte by byte, or not at all (P11, C6, C10).
+
+Each call ends by its deadline, whether it was sent or still stood in line for a slot, and nothing of it
+stays: no slot, no connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.adapters.embedded import Endpoints
+from fairlead.adapters.http import transport as transport_module
+from fairlead.adapters.http.session import timeout_of
+from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.app.client import Response
+from fairlead.engine.gate.admission import Admissions
+from fairlead.errors import CallFailed, GateClosed
+from fairlead.policy.gate.breaker import Health
+from fairlead.testing.api import LiarApi
+from tests.faults.support.calls import Callers, calling, settings_of, taken
+from tests.faults.support.report import Figures, quantiles, sized
+
+pytestmark = pytest.mark.slow
+
+HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4")
+AT_ONCE = 200
+DEADLINE_S = sized(1.5, 10.0)
+LATE_S = 0.5
+ROUNDS = sized(1, 5)
+LIES = ("liar/slow_head?pace_s=0.2", "liar/slow_body?pace_s=2", "liar/silent", "liar/slow_body?pace_s=60")
+ROOMY, NARROW = AT_ONCE // len(HOSTS), 10
+
+
+class _Ground:
+    """One tenant for each host."""
+
+    def __init__(self, callers: Callers, liars: list[LiarApi], figures: Figures) -> None:
+        self.callers, self.liars, self.figures = callers, liars, figures
+        self.took_s: list[float] = []
+        self.told: Counter[str] = Counter()
+        self.tenants: list[str] = []
+        self.slots_stuck = self.taken = 0
+
+    async def ready(self, number: int, slots: int) -> None:
+        """New tenants, one for each host: the breakers of those before are open."""
+        self.tenants = [f"tenant-{number}-{place}" for place in range(len(HOSTS))]
+        for tenant, liar in zip(self.tenants, self.liars, strict=True):
+            await self.callers.connect(tenant, concurrency_limit=slots)
+            await self.callers.call(tenant, f"{liar.url}/polite")
+
+    async def crowd(self) -> None:
+        """All at once, each tenant to its own host."""
+        calls = [self._once(number % len(HOSTS), LIES[number % 7 % len(LIES)]) for number in range(AT_ONCE)]
+        await asyncio.gather(*calls)
+
+    async def _once(self, place: int, lie: str) -> None:
+        began_s = time.monotonic()
+        url = f"{self.liars[place].url}/{lie}"
+        came = await self.callers.call(self.tenants[place], url, deadline_s=DEADLINE_S)
+        self.took_s.append(time.monotonic() - began_s)
+        match came:
+            case CallFailed(reason=reason):
+                self.told[f"failed {reason}"] += 1
+            case GateClosed(reason=reason):
+                self.told[f"closed {reason}"] += 1
+            case Response():
+                self.told["answered"] += 1
+            case _:
+                self.told[type(came).__name__] += 1
+
+    async def rest(self, slots: int) -> None:
+        """What is left of it, once all have come back."""
+        self.slots_stuck += sum([await self.callers.stuck(tenant, slots) for tenant in self.tenants])
+        self.taken += taken(self.callers)
+
+    def note(self) -> None:
+        figures, known = self.figures, {"failed timeout", "failed pool", "closed slot", "closed breaker"}
+        figures.note(n=len(self.took_s), took_s=quantiles(self.took_s), deadline_s=DEADLINE_S)
+        figures.note(told=dict(self.told))
+        figures.zero(slots_stuck=self.slots_stuck, connections_taken=self.taken)
+        figures.zero(otherwise=sum(count for name, count in self.told.items() if name not in known))
+        figures.holds(max(self.took_s) <= DEADLINE_S + LATE_S, f"a call took {max(self.took_s):.2f} s")
+
+
+@asynccontextmanager
+async def _ground(settings: dict[str, Any], figures: Figures) -> AsyncIterator[_Ground]:
+    async with AsyncExitStack() as stack:
+        liars = [await stack.enter_async_context(LiarApi(host=host)) for host in HOSTS]
+        callers = await stack.enter_async_context(calling(settings))
+        yield _Ground(callers, liars, figures)
+
+
+@pytest.fixture
+def settings(servers: Endpoints, database_settings: DatabaseSettings, tmp_path: Path) -> dict[str, Any]:
+    return settings_of(servers, database_settings, tmp_path)
+
+
+@pytest.mark.parametrize("slots", [ROOMY, NARROW])
+async def test_E31_slow_upstream(settings: dict[str, Any], slots: int) -> None:
+    """With a slot for everyone, and with most of them in line."""
+    figures = Figures("E31")
+    figures.note(slots=slots * len(HOSTS), at_once=AT_ONCE)
+    async with _ground(settings, figures) as ground:
+        for number in range(ROUNDS):
+            await ground.ready(number, slots)
+            await ground.crowd()
+            await ground.rest(slots)
+        most = sum(liar.ledger.most_in_flight() for liar in ground.liars)
+    ground.note()
+    figures.note(most_in_flight=most)
+    figures.holds(most == slots * len(HOSTS), f"{most} were in flight")
+    figures.conclude()
+
+
+async def test_E31_ablation_time_is_not_kept(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The transport goes by another clock than the call's."""
+    figures = Figures("E31", ablation="deadline_not_passed_on")
+
+    def longer(settings: Any, total_s: float | None) -> Any:
+        return timeout_of(settings, None if total_s is None else total_s + 2 * LATE_S)
+
+    monkeypatch.setattr(transport_module, "timeout_of", longer)
+    async with _ground(settings, figures) as ground:
+        await ground.ready(0, ROOMY)
+        await ground.crowd()
+    ground.note()
+    figures.conclude()
+
+
+async def test_E31_ablation_slots_of_lost_calls_are_kept(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a call that was answered gives its slot back."""
+    figures = Figures("E31", ablation="slots_kept")
+    given = Admissions._finish
+
+    async def finish(admissions: Admissions, entry: Any, passage: Any) -> Any:
+        return None if passage.health is Health.UNHEALTHY else await given(admissions, entry, passage)
+
+    monkeypatch.setattr(Admissions, "_finish", finish)
+    async with _ground(settings, figures) as ground:
+        await ground.ready(0, ROOMY)
+        await ground.crowd()
+        await ground.rest(ROOMY)
+    ground.note()
+    figures.conclude()
