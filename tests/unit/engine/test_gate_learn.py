@@ -68,6 +68,12 @@ def test_a_refusal_of_calls_that_no_bucket_counts_slows_them_all() -> None:
     assert told == Learnt({0: Observation(wait_s=120.0)}, {}, {})
 
 
+def test_a_refusal_for_limits_that_are_not_known_slows_all_until_the_last_of_them_has_room() -> None:
+    headers = {"ratelimit": ['"minute";r=0;t=10, "burst";r=0;t=40, "hour";r=7;t=900']}
+    told = of("standard", Reply(429, headers))
+    assert told == Learnt(dict.fromkeys((0, 1), Observation(wait_s=40.0)), {}, {})
+
+
 @pytest.mark.parametrize(("told_s", "waits_s"), [(0.0, 900.0), (3600.0, 3600.0), (1e6, 86_400.0)])
 def test_a_spent_day_parks_to_its_reset_and_at_most_a_day(told_s: float, waits_s: float) -> None:
     told = learnt(PLAN, [Heard("daily", wait_s=told_s, daily=True)])

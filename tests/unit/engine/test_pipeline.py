@@ -67,6 +67,7 @@ class World:
     inside: int = 0
     generation: int = 1
     asked_tokens: int = 0
+    settings: dict[str, Any] = field(default_factory=dict)
 
     async def connection(self, key: ConnectionKey) -> Connection:
         return CONNECTION
@@ -113,7 +114,7 @@ class World:
             self,
             world,
             world,
-            lambda _connection: Manners(rules_of(profile), profile),
+            lambda _connection: Manners(rules_of(profile, self.settings), profile),
             clock=self.clock,
             epoch_s=lambda: 1_800_000_000.0,
             draw=draw,
@@ -189,6 +190,16 @@ async def test_no_wait_is_begun_that_cannot_end_in_time() -> None:
     assert world.clock.monotonic() == began_s
     assert failed.value.retry_after_s is not None
     assert failed.value.retry_after_s >= 50
+
+
+@pytest.mark.parametrize("retries", [0, 3])
+async def test_a_wait_beyond_all_measure_is_told_as_its_cap(retries: int) -> None:
+    world = World([answer(503, retry_after="9999999999")])
+    world.settings = {"max_retries": retries}
+    with pytest.raises(CallFailed) as failed:
+        await world.call(GET)
+    assert failed.value.retry_after_s is not None
+    assert 900 <= failed.value.retry_after_s <= 990
 
 
 async def test_in_a_job_a_long_wait_is_the_jobs() -> None:

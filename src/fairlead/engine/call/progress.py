@@ -12,6 +12,7 @@ from fairlead.policy.call import Attempt, Follow, repeatable
 from fairlead.policy.classify.rules import Rules
 from fairlead.policy.classify.verdict import Verdict
 from fairlead.policy.feedback.reply import Reply
+from fairlead.policy.hint import clamp_hint
 from fairlead.policy.profile import Profile
 from fairlead.policy.token import PublicToken
 
@@ -88,13 +89,14 @@ class Progress:
         """Why it is over."""
         verdict = tried.verdict
         transient = verdict.category is not None and verdict.category.transient
+        hint_s = clamp_hint(verdict.hint_s or 0.0, daily_limit=verdict.daily)
         return CallFailed(
             f"{verdict.why}; {after.why}" if after.why else verdict.why,
             tenant=self.call.key.tenant,
             provider=self.call.key.provider,
             category=verdict.category,
             reason=verdict.code,
-            retry_after_s=max(after.delay_s, verdict.hint_s or 0.0) or None if transient else None,
+            retry_after_s=max(after.delay_s, hint_s) or None if transient else None,
             verdict=verdict,
             answer=tried.came if isinstance(tried.came, HttpAnswer) else None,
             reply=tried.reply,

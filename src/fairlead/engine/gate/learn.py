@@ -1,8 +1,8 @@
 """What a provider's answer changes in the buckets of the call it answers (G3).
 
 What is told of a limit goes to the bucket of that name; how many calls may be in flight, to the pool. A
-refusal for calls as such, where no bucket stands for them, slows all buckets of the call: something that is
-not known here is spent. Refusals for want of a slot, for one endpoint or one object are not the buckets'
+refusal for a limit that no bucket stands for slows all buckets of the call: something that is not known here
+is spent. Refusals for want of a slot, for one endpoint, kind of operation or object are not the buckets'
 affair, unless a bucket bears the name.
 """
 
@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fairlead.engine.ports.gate import Observation
-from fairlead.policy.feedback.reply import CONCURRENCY, DAILY, REQUESTS, Heard
+from fairlead.policy.feedback.reply import ACCOUNT, BULK, CONCURRENCY, ENDPOINT, OBJECT, SEARCH, Heard
 from fairlead.policy.gate.limit import MAX_SLOTS, BucketLimit, Plan, per_window
 from fairlead.policy.hint import HINT_CAP_S, clamp_hint
 
-_OF_ALL_CALLS = frozenset({REQUESTS, DAILY})
+_OF_SOME_CALLS = frozenset({CONCURRENCY, ACCOUNT, BULK, SEARCH, ENDPOINT, OBJECT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ def learnt(plan: Plan, heard: Iterable[Heard]) -> Learnt:
     actual: dict[int, float] = {}
     asked: dict[int, float] = {}
     slots: int | None = None
+    unknown_s: float | None = None
     places = {bucket.name: index for index, bucket in enumerate(plan.buckets) if bucket.name}
     for item in heard:
         index = places.get(item.limit)
@@ -48,9 +49,11 @@ def learnt(plan: Plan, heard: Iterable[Heard]) -> Learnt:
                 asked[index] = cost
         elif item.limit == CONCURRENCY and item.capacity is not None and item.capacity <= MAX_SLOTS:
             slots = int(item.capacity)
-        elif item.refused and item.limit in _OF_ALL_CALLS:
-            for other in range(len(plan.buckets)):
-                observed.setdefault(other, Observation(wait_s=_wait_s(item)))
+        elif item.refused and item.limit not in _OF_SOME_CALLS:
+            unknown_s = max(unknown_s or 0.0, _wait_s(item) or 0.0)
+    if unknown_s is not None:
+        for other in range(len(plan.buckets)):
+            observed.setdefault(other, Observation(wait_s=unknown_s))
     return Learnt(observed, actual, asked, slots or None)
 
 

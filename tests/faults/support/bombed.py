@@ -1,0 +1,63 @@
+"""A child that makes calls in a box of memory, and says what each cost it (support/membox.py).
+
+``call`` makes one at *url*: what came of it, by how much its memory peaked meanwhile, and for how long its
+loop stood still. ``connect`` stores the connection that it uses.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+from fairlead.engine.connections import Grant
+from fairlead.engine.ports import ConnectionKey
+from fairlead.errors import FairleadError
+from fairlead.secret import Secret
+from tests.faults.support import worker
+from tests.faults.support.calls import KEY, PROVIDER, TRIES_ONCE, watched
+
+_KEY = ConnectionKey("acme", PROVIDER)
+
+
+def main(channel: socket.socket, order: dict[str, Any]) -> None:
+    """As support/worker.py, in the box that *order* names."""
+    if "memory_group" in order:
+        (Path(order["memory_group"]) / "cgroup.procs").write_text(str(os.getpid()))
+    worker._Worker = _Caller  # type: ignore[misc]
+    worker.main(channel, order)
+
+
+class _Caller(worker._Worker):
+    async def do_connect(self, **_order: Any) -> dict[str, Any]:
+        given = Grant(api_key=Secret(KEY), settings=dict(TRIES_ONCE))
+        await self.runtime.connections.upsert(_KEY, given, actor="test")
+        return {}
+
+    async def do_call(self, url: str, **options: Any) -> dict[str, Any]:
+        """One call. Times in seconds, memory in bytes."""
+        from fairlead.app.client import Client
+
+        entrance, profile = self.runtime.gate.entrance, self.runtime.profiles.profile
+        client = Client(_KEY, self.runtime.calls.pipeline, entrance.connection, profile)
+        gc.collect()
+        before = _restart_peak()
+        async with watched() as watch:
+            try:
+                told = f"{(await client.get(url, **options)).status_code}"
+            except FairleadError as error:
+                told = str(error.reason)
+        return {"told": told, "grew": _status("VmHWM") - before, "stall_s": watch.stall_s}
+
+
+def _restart_peak() -> int:
+    """Have the kernel measure the peak from here on; what is resident now."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return _status("VmRSS")
+
+
+def _status(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))

@@ -1,0 +1,102 @@
+"""E33: answers that are small on the wire and huge when opened, in a process of 256 MiB (P11, S10).
+
+Each is told to the caller by name, costs less than 32 MiB at its peak, and the loop runs on meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.adapters.embedded import Endpoints
+from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.testing.api import ApiProcess
+from tests.faults.support.calls import settings_of
+from tests.faults.support.child import Child, Gone
+from tests.faults.support.membox import boxes
+from tests.faults.support.nursery import Nursery
+from tests.faults.support.report import Figures, quantiles, sized
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="the peak of memory is the kernel's to tell"),
+]
+
+BOX_BYTES, MOST_BYTES = 256 << 20, 32 << 20
+BOMB_MIB = sized((10, 1024), (10, 1024, 10_240))
+TIMES = sized(1, 20)
+BOMBS = (
+    "gzip_members", "gzip_in_gzip", "gzip_truncated", "gzip_trailing", "endless", "many_headers",
+    "large_header", "early_hints", "deep", "long_number", "wrong_encoding",
+)  # fmt: skip
+DEADLINE_S = 20.0
+
+
+@asynccontextmanager
+async def _boxed(
+    figures: Figures, nursery: Nursery, settings: dict[str, Any], folder: Path
+) -> AsyncIterator[tuple[Child, str]]:
+    """A process in its box, and the address of the liar, who is outside of it."""
+    with boxes(BOX_BYTES) as made:
+        figures.note(box=made.how, box_mib=BOX_BYTES >> 20)
+        told = {"settings": settings, "numbers": {}, "log": str(folder / "child.log")}
+        child = Child(nursery, {"child": "bombed", **told, **made.order()})
+        await child.begin()
+        made.watch(child.pid)
+        try:
+            async with ApiProcess("liar") as liar:
+                await child.ask("connect")
+                await child.ask("call", url=f"{liar.url}/polite")  # all is loaded
+                yield child, liar.url
+        finally:
+            await child.kill()
+
+
+async def _bombs(figures: Figures, child: Child, url: str, **options: Any) -> None:
+    lies = [f"gzip_bomb?mib={mib}" for mib in BOMB_MIB] + [*BOMBS]
+    grew: dict[str, int] = {}
+    stalls_s: list[float] = []
+    told: dict[str, str] = {}
+    killed = 0
+    for lie in lies * TIMES:
+        try:
+            came = await child.ask("call", url=f"{url}/liar/{lie}", deadline_s=DEADLINE_S, **options)
+        except Gone:
+            killed = 1
+            figures.note(killed_by=lie)
+            break
+        grew[lie] = max(grew.get(lie, 0), came["grew"])
+        stalls_s.append(came["stall_s"])
+        told[lie] = came["told"]
+    figures.note(n=len(stalls_s), told=told, stall_ms=quantiles(stalls_s, 1000, 1))
+    figures.note(peak_mib={lie: round(count / (1 << 20), 1) for lie, count in grew.items()})
+    figures.zero(killed=killed, unnamed=sum(name == "None" for name in told.values()))
+    over = [lie for lie, count in grew.items() if count > MOST_BYTES]
+    figures.holds(not over, f"more than {MOST_BYTES >> 20} MiB for {', '.join(over)}")
+
+
+@pytest.fixture
+def settings(servers: Endpoints, database_settings: DatabaseSettings, tmp_path: Path) -> dict[str, Any]:
+    return settings_of(servers, database_settings, tmp_path)
+
+
+async def test_E33_bombs(nursery: Nursery, settings: dict[str, Any], tmp_path: Path) -> None:
+    figures = Figures("E33")
+    async with _boxed(figures, nursery, settings, tmp_path) as (child, url):
+        await _bombs(figures, child, url)
+    figures.conclude()
+
+
+async def test_E33_ablation_no_bound(nursery: Nursery, settings: dict[str, Any], tmp_path: Path) -> None:
+    """An answer may be as large as it likes."""
+    figures = Figures("E33", ablation="no_bound")
+    async with _boxed(figures, nursery, settings, tmp_path) as (child, url):
+        async with asyncio.timeout(50.0):
+            await _bombs(figures, child, url, max_body_bytes=1 << 40)
+    figures.conclude()
