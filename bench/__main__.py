@@ -18,6 +18,7 @@ NAMES = {
     "gate": ("peers",),
     "handover": (),
     "utilisation": (),
+    "storm": (),
 }
 """Each benchmark, and which of the further options it takes."""
 

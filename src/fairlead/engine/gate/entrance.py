@@ -123,7 +123,7 @@ class Entrance:
                 yield _unlimited(entry, call)
             return
         retry = _is_retry(wish)
-        self._check(wish.key, entry, call, retry=retry)
+        self._check(wish, entry, call, retry=retry)
         entered, began_s = False, self._clock.monotonic()
         with self._retries.retrying(wish.key) if retry else nullcontext():
             try:
@@ -131,6 +131,8 @@ class Entrance:
                     entered, passage.dialect = True, call.dialect
                     self._check_again(wish.key, passage)
                     _note_wait(None)
+                    if not retry:
+                        self._retries.note_first(wish.key, self._clock.monotonic())
                     try:
                         with self._retries.calling(wish.key):
                             yield passage
@@ -163,16 +165,23 @@ class Entrance:
             passage.unsent()
             raise
 
-    def _check(self, key: ConnectionKey, entry: Entry, call: CallPlan, *, retry: bool) -> None:
+    def _check(self, wish: CallWish, entry: Entry, call: CallPlan, *, retry: bool) -> None:
         """GateClosed where there is no need to ask anybody."""
-        throttled_s = self._rapid.throttled_s(entry.tenant, self._clock.monotonic())
+        now_s = self._clock.monotonic()
+        throttled_s = self._rapid.throttled_s(entry.tenant, now_s)
         if throttled_s is not None and not call.observe:
             raise _too_rapid(entry, throttled_s)
-        if retry and not self._retries.may_retry(key):
+        if retry and not self._may_retry(wish, now_s):
             refused = _too_many_retries(entry, RETRY_AGAIN_S * (1 + self._draw()))
             if not call.observe:
                 raise refused
             self._emit_observed(entry, refused)
+
+    def _may_retry(self, wish: CallWish, now_s: float) -> bool:
+        """A job that was tried before makes many calls, each for the first time: their pace is no retry's."""
+        if wish.retry:
+            return self._retries.takes_retry(wish.key, now_s)
+        return self._retries.may_retry(wish.key)
 
     def _emit_observed(self, entry: Entry, refused: GateClosed) -> None:
         reason = refused.reason or "unknown"

@@ -1,0 +1,274 @@
+"""An API loses nine tenths of its capacity for a while and has it back: do its callers let it recover (E38)?
+
+Calls arrive in an open loop at 80 % of what the API can do; each has a deadline. One side calls through
+fairlead, the other as programs often do: a timeout for each try, three retries with backoff, nothing else.
+Two kinds of API:
+
+    queues   what it cannot do at once stands in line inside it, also what nobody waits for any more
+    sheds    what it cannot do at once gets a 429
+
+    storm.amplification, storm.shed_amplification   requests that came while it was ill for each call, by the
+                                                    API's own ledger
+    storm.recovery, storm.shed_recovery             seconds from the end of the trigger until 95 % of the
+                                                    calls do well again
+
+*retries_only* is the other side; a recovery of null did not happen in the time that it was watched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from secrets import token_hex
+from urllib.parse import parse_qs, urlsplit
+
+import aiohttp
+
+from bench.databases import fresh_database, servers
+from bench.report import Row
+from fairlead import Fairlead
+from fairlead.adapters.postgres.migrate import Migrator
+from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.config import load
+from fairlead.errors import FairleadError
+from fairlead.testing.api.process import ApiProcess
+
+TENANT = "acme"
+CAPACITY, LOAD = 200, 0.8
+"""Calls a second that the API can do, and the share of it that is asked for."""
+WORKERS, TAKES_S = 10, 0.05
+LEFT = 0.1
+GOOD, FOR_S = 0.95, 5
+"""Recovered: this share of the calls of so many seconds in a row did well."""
+TRIES, TRY_S = 4, 2.0
+"""What the other side does: so many tries, and its patience with each."""
+MOST_AMPLIFIED, MOST_RECOVERY_S = 1.2, 60.0
+KINDS = {
+    "queues": ({"workers": WORKERS, "takes_s": TAKES_S}, TRY_S),
+    "sheds": ({"concurrency": 2 * WORKERS, "takes_s": TAKES_S}, 30.0),
+}
+"""The API's options, and the deadline of a call to it."""
+
+SETTINGS = """
+home = "{home}"
+redis.prefix = "{prefix}"
+http.allow_private_addresses = true
+
+[providers.stripe.overlay]
+allow_http = true
+apis.rest.url = "{url}/{tenant}/v1"
+"""
+
+CallIt = Callable[[int], Awaitable[bool]]
+"""Makes the call of this number; whether it did well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How long it is well, ill, and watched afterwards. *open_s*: the first opening of the breaker."""
+
+    before_s: int
+    trigger_s: int
+    after_s: int
+    open_s: float
+
+
+FULL = Size(10, 30, 90, 60.0)
+SMALL = Size(3, 8, 25, 3.0)
+TINY = Size(1, 2, 6, 1.0)
+
+
+@dataclass
+class Told:
+    """What one side did: calls and good ones by the second in which they began, and what the API counted."""
+
+    size: Size
+    calls: Counter[int] = field(default_factory=Counter)
+    good: Counter[int] = field(default_factory=Counter)
+    requests: int = 0
+    sent: int = 0
+    """Calls of which the first request arrived meanwhile."""
+    ill_s: tuple[float, float] = (0.0, 0.0)
+    """When the trigger began and ended, as the API's clock has it."""
+
+    @property
+    def amplification(self) -> float:
+        """Requests that came while the API was ill, for each call that was sent first meanwhile."""
+        return self.requests / max(1, self.sent)
+
+    @property
+    def recovery_s(self) -> int | None:
+        """Seconds after the trigger; None: not in the time."""
+        end = self.size.before_s + self.size.trigger_s
+        for second in range(end, end + self.size.after_s - FOR_S + 1):
+            if self.share(second, second + FOR_S) >= GOOD:
+                return second - end
+        return None
+
+    def share(self, since: int, until: int) -> float:
+        """Of the calls that began in these seconds, those that did well."""
+        seconds = range(since, until)
+        return sum(self.good[each] for each in seconds) / sum(self.calls[each] for each in seconds)
+
+
+async def storm(api: ApiProcess, size: Size, call: CallIt) -> Told:
+    """One storm; *call* gets numbers that the API sees as the parameter ``n``."""
+    told, tasks = Told(size), set[asyncio.Task[None]]()
+    began_s = time.monotonic()
+
+    async def one(number: int, second: int) -> None:
+        told.calls[second] += 1
+        did_well = await call(number)
+        told.good[second] += did_well
+
+    weather = asyncio.create_task(_weather(api, told))
+    total_s = size.before_s + size.trigger_s + size.after_s
+    for number in range(round(total_s * CAPACITY * LOAD)):
+        due_s = number / (CAPACITY * LOAD)
+        await asyncio.sleep(max(0.0, began_s + due_s - time.monotonic()))
+        task = asyncio.create_task(one(number, int(due_s)))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+    await weather
+    await asyncio.gather(*tasks)
+    await _count(api, told)
+    return told
+
+
+async def _weather(api: ApiProcess, told: Told) -> None:
+    await asyncio.sleep(told.size.before_s)
+    await api.control("switch", capacity=LEFT)
+    began_s = time.monotonic()
+    await asyncio.sleep(told.size.trigger_s)
+    told.ill_s = (began_s, time.monotonic())
+    await api.control("calm")
+
+
+async def _count(api: ApiProcess, told: Told) -> None:
+    """What arrived while it was ill."""
+    arrivals = (await api.control("ledger", account=TENANT, arrivals=True))["arrivals"]
+    began_s, ended_s = told.ill_s
+    ill = [_number(one["target"]) for one in arrivals if began_s <= one["begun_s"] < ended_s]
+    before = {_number(one["target"]) for one in arrivals if one["begun_s"] < began_s}
+    told.requests, told.sent = len(ill), len(set(ill) - before)
+
+
+def _number(target: str) -> int:
+    return int(parse_qs(urlsplit(target).query)["n"][0])
+
+
+# ---- the sides
+
+
+@asynccontextmanager
+async def through_fairlead(fl: Fairlead, size: Size, deadline_s: float) -> AsyncIterator[CallIt]:
+    """Through one connection, with a rate limit as the API's and all else as it ships."""
+    rate = {"requests": {"capacity": float(CAPACITY), "per_s": float(CAPACITY)}}
+    settings = {"calls": rate, "breaker_open_s": size.open_s}
+    await fl.connections.upsert(TENANT, "stripe", api_key="sk_test_1", settings=settings)
+    async with fl.client(TENANT, "stripe") as client:
+
+        async def call(number: int) -> bool:
+            try:
+                params = {"limit": 1, "n": number}
+                await client.get("/charges", params=params, deadline_s=deadline_s, wait_s=0.0)
+            except FairleadError:
+                return False
+            return True
+
+        yield call
+
+
+@asynccontextmanager
+async def with_retries_only(url: str, seed: int) -> AsyncIterator[CallIt]:
+    """aiohttp, a timeout for each try, and exponential backoff with full jitter."""
+    draw = Random(seed).uniform
+    timeout = aiohttp.ClientTimeout(total=TRY_S)
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
+
+        async def tried(number: int) -> bool:
+            try:
+                params = {"limit": 1, "n": number}
+                async with session.get(f"{url}/{TENANT}/v1/charges", params=params) as answer:
+                    await answer.read()
+                    return answer.status == 200
+            except (aiohttp.ClientError, TimeoutError):
+                return False
+
+        async def call(number: int) -> bool:
+            for attempt in range(TRIES):
+                if await tried(number):
+                    return True
+                if attempt + 1 < TRIES:
+                    await asyncio.sleep(draw(0, 2.0**attempt))
+            return False
+
+        yield call
+
+
+def house(folder: Path, api_url: str, environ: dict[str, str]) -> Fairlead:
+    """A fairlead whose Stripe is *api_url*; *environ* names its stores."""
+    file = folder / "fairlead.toml"
+    file.write_text(
+        SETTINGS.format(home=folder / "home", url=api_url, tenant=TENANT, prefix=f"storm-{token_hex(6)}")
+    )
+    return Fairlead(load({**environ, "FAIRLEAD_MASTER_KEY": "k1:" + "0123456789abcdef" * 4}, file))
+
+
+def stripe(kind: str) -> ApiProcess:
+    """An API of this kind, with no limit besides."""
+    options, _ = KINDS[kind]
+    return ApiProcess("stripe", per_s=1e6, endpoint_per_s=1e6, **options)
+
+
+# ---- the benchmark
+
+
+async def run(*, rounds: int, quick: bool) -> list[Row]:
+    """All rows of one run; *rounds* plays no part: it is as long as it says."""
+    size, rows = TINY if quick else FULL, []
+    for kind in KINDS:
+        ours, other = await _ours(kind, size), await _other(kind, size)
+        rows += _rows(kind, ours, other)
+    return rows
+
+
+async def _ours(kind: str, size: Size) -> Told:
+    with servers() as endpoints, tempfile.TemporaryDirectory(prefix="fl-storm-", dir="/tmp") as folder:
+        async with fresh_database(endpoints.database_url, "storm") as url, stripe(kind) as api:
+            await Migrator(DatabaseSettings(dsn=url)).apply()
+            environ = {"DATABASE_URL": url, "REDIS_URL": endpoints.redis_url}
+            async with (
+                house(Path(folder), api.url, environ) as fl,
+                through_fairlead(fl, size, KINDS[kind][1]) as call,
+            ):
+                return await storm(api, size, call)
+
+
+async def _other(kind: str, size: Size) -> Told:
+    async with stripe(kind) as api, with_retries_only(api.url, seed=1) as call:
+        return await storm(api, size, call)
+
+
+def _rows(kind: str, ours: Told, other: Told) -> list[Row]:
+    prefix = "storm." if kind == "queues" else "storm.shed_"
+    size = ours.size
+    times = {"trigger_s": size.trigger_s, "watched_s": size.after_s}
+    calls = {"calls": ours.sent, "requests": ours.requests}
+    recovery_s = ours.recovery_s
+    return [
+        Row(f"{prefix}amplification", ours.amplification, "requests/call", ours.sent,
+            goal={"ours": MOST_AMPLIFIED}, at_most=True,
+            more={**calls, "retries_only": round(other.amplification, 3)}),
+        Row(f"{prefix}recovery", float("inf") if recovery_s is None else recovery_s, "s", 1,
+            goal={"ours": MOST_RECOVERY_S}, at_most=True,
+            more={**times, "retries_only": other.recovery_s}),
+    ]  # fmt: skip
