@@ -156,3 +156,13 @@ async def test_utilisation_and_the_apis_own_ledger() -> None:
     assert rows.keys() == {"utilisation.throttles", "utilisation.rest", "utilisation.graphql"}
     assert rows["utilisation.throttles"]["ours"] == 0
     assert rows["utilisation.rest"]["calls"] > 40
+
+
+async def test_a_storm_and_who_comes_through_it() -> None:
+    rows = await bench("storm", "--quick")
+    assert rows.keys() == {
+        *("storm.amplification", "storm.recovery"),
+        *("storm.shed_amplification", "storm.shed_recovery"),
+    }
+    assert 1 <= rows["storm.shed_amplification"]["ours"] < rows["storm.shed_amplification"]["retries_only"]
+    assert rows["storm.amplification"]["calls"] > 100

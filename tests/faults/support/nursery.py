@@ -158,6 +158,7 @@ def _be_born(order: dict[str, Any], descriptor: int) -> None:
 
 if __name__ == "__main__":
     import tests.faults.support.caller
+    import tests.faults.support.client
     import tests.faults.support.command  # noqa: F401 (all is loaded before the first fork)
 
     _Home(socket.socket(fileno=int(sys.argv[1]))).run()

@@ -1,0 +1,144 @@
+"""A child that is a user's program: a `Fairlead` that calls APIs through its client, and works off such jobs.
+
+Its order has, besides what a stage gives: ``redis`` (url and prefix), ``overlays`` of profiles by provider,
+and ``targets``, which `run` calls in an open loop: {tenant, provider, url, name}. A job ``fault.call`` makes
+one call. With "no_spread" among what is ``unsafe`` it waits exactly as long as it was told,
+like all others who were told the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import time
+import traceback
+from collections import Counter
+from contextlib import suppress
+from typing import Any
+
+from fairlead import Fairlead, JobContext, JobRequest, Roles
+from fairlead.config import Config
+from fairlead.engine.events import GateBreakerClosed, GateBreakerOpened
+from fairlead.errors import CallFailed, FairleadError
+from fairlead.events import Event
+from fairlead.policy import retry
+from fairlead.policy.classify import strategy
+from fairlead.policy.hint import clamp_hint
+from fairlead.settings import Settings
+
+
+def main(channel: socket.socket, order: dict[str, Any]) -> None:
+    """Live until told to stop, or until the other end is gone."""
+    if "no_spread" in order.get("unsafe", ()):
+        for module in (strategy, retry):
+            module.hinted_delay = _exactly  # type: ignore[attr-defined]
+    asyncio.run(_Program(order).live(channel))
+
+
+def _exactly(hint_s: float, cap_s: float, _d: float, _draw: float) -> float:
+    return clamp_hint(hint_s, cap_s=cap_s)
+
+
+def _settings(order: dict[str, Any]) -> Settings:
+    told = order["settings"] | {"redis": order["redis"]}
+    overlays = {name: {"overlay": table} for name, table in order.get("overlays", {}).items()}
+    for name, table in overlays.items():
+        told["providers"][name] = told["providers"].get(name, {}) | table
+    return Settings.model_validate(told)
+
+
+class _Program:
+    """Carries out orders."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        self._order = order
+        self._fl = Fairlead(Config(_settings(order), {}))
+        self._fl.job(kind="fault.call")(self._job)
+        self._told: dict[str, Counter[str]] = {}
+        self._breakers: list[tuple[str, str, str, float]] = []
+        self._loops: list[asyncio.Task[None]] = []
+        self._resting = False
+
+    async def live(self, channel: socket.socket) -> None:
+        reader, self._writer = await asyncio.open_connection(sock=channel, limit=1 << 22)
+        async with self._fl as fl:
+            fl.runtime.bus.subscribe(self._hear)
+            working = asyncio.create_task(fl.run(Roles(worker=bool(self._order.get("works")))))
+            self._reply({"number": 0, "session_id": self._order["redis"]["prefix"]})
+            while line := await reader.readline():
+                asked = json.loads(line)
+                if asked["what"] == "stop":
+                    break
+                answer = await getattr(self, f"_{asked['what']}")(**asked["how"])
+                self._reply({"number": asked["number"]} | answer)
+            else:
+                os._exit(1)
+            await self._rest()
+            fl.stop()
+            await working
+        self._reply({"number": asked["number"]})
+
+    def _reply(self, answer: dict[str, Any]) -> None:
+        self._writer.write(json.dumps(answer).encode() + b"\n")
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, GateBreakerOpened | GateBreakerClosed):
+            self._breakers.append((event.name, event.tenant, event.host, time.monotonic()))
+
+    # ---- orders
+
+    async def _connect(self, connections: list[dict[str, Any]]) -> dict[str, Any]:
+        """Store connections as `connections.upsert` takes them."""
+        made = await asyncio.gather(*(self._fl.connections.upsert(**one) for one in connections))
+        return {"ids": [str(view.connection_id) for view in made]}
+
+    async def _enqueue(self, jobs: list[dict[str, Any]]) -> dict[str, Any]:
+        """One ``fault.call`` for each of *jobs*: {tenant, provider, url}."""
+        await self._fl.enqueue_many(JobRequest("fault.call", {"url": job.pop("url")}, **job) for job in jobs)
+        return {}
+
+    async def _run(self) -> dict[str, Any]:
+        self._loops = [asyncio.create_task(self._calls(target)) for target in self._order["targets"]]
+        return {}
+
+    async def _rest(self) -> dict[str, Any]:
+        self._resting = True
+        with suppress(asyncio.CancelledError):
+            await asyncio.gather(*self._loops)
+        return await self._figures()
+
+    async def _figures(self) -> dict[str, Any]:
+        return {"told": self._told, "breakers": self._breakers}
+
+    # ---- calls
+
+    async def _job(self, context: JobContext, url: str) -> None:
+        assert context.provider is not None
+        async with self._fl.client(context.tenant, context.provider) as api:
+            await api.get(url, deadline_s=30.0)
+
+    async def _calls(self, target: dict[str, Any]) -> None:
+        counts = self._told.setdefault(target["name"], Counter())
+        tasks = set[asyncio.Task[None]]()
+        while not self._resting:
+            task = asyncio.create_task(self._call(target, counts))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+            await asyncio.sleep(self._order["every_s"])
+        await asyncio.gather(*tasks)
+
+    async def _call(self, target: dict[str, Any], counts: Counter[str]) -> None:
+        try:
+            async with self._fl.client(target["tenant"], target["provider"]) as api:
+                await api.get(target["url"], wait_s=0.0, deadline_s=self._order["deadline_s"])
+        except CallFailed:
+            counts["failed"] += 1
+        except FairleadError as error:
+            counts[error.reason or error.code] += 1
+        except Exception:
+            traceback.print_exc()
+            counts["error"] += 1
+        else:
+            counts["done"] += 1
