@@ -16,6 +16,7 @@ NAMES = {
     "queue": ("peers",),
     "bloat": ("peers", "seconds"),
     "gate": ("peers",),
+    "call": ("peers",),
     "handover": (),
     "utilisation": (),
     "storm": (),
@@ -31,7 +32,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="interleaved runs of each side (default 5)")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
     parser.add_argument(
-        "--no-peers", dest="peers", action="store_false", default=None, help="queue, bloat, gate"
+        "--no-peers", dest="peers", action="store_false", default=None, help="queue, bloat, gate, call"
     )
     parser.add_argument("--seconds", type=float, default=None, help="bloat: how long the load lasts")
     options = parser.parse_args()

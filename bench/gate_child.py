@@ -1,5 +1,7 @@
 """One side of the gate's benchmark in its own process: ``python -m bench.gate_child MODULE ACT URL OPTIONS``.
 
+The benchmark of calls uses it too: there, to decide is to call.
+
 rate     many tasks, each decides again as soon as it has its answer: decisions per second
 serial   one after the other: the time of an answer
 herd     all tasks at once, once each: the time of an answer, from the start of the first one

@@ -8,12 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from bench.child import WARM_UP
 from bench.gate import PROGRAM
 from bench.gate_sides import must
-from bench.sides import SideFailed, Skipped, ask
+from bench.sides import SideFailed, Skipped, ask, started
 from bench.valkey import connected
 from fairlead.adapters.embedded import Endpoints
 from tests.support.servers import drop_database, fresh_database
@@ -143,6 +144,32 @@ async def test_an_option_that_a_benchmark_does_not_take_is_refused() -> None:
     _, errors = await process.communicate()
     assert process.returncode == 2
     assert b"takes no --seconds" in errors
+
+
+async def test_calls_beside_bare_ones_and_glued_ones() -> None:
+    rows = await bench("call", "--quick", "--rounds", "1")
+    assert rows.keys() == {"call.bare", "call.httpx2", "call.aiohttp", "call.added"}
+    sides = {"fairlead", "aiohttp", "glued_httpx2", "glued_aiohttp"}
+    assert rows["call.bare"]["cpu_us"].keys() == sides  # nobody was left out
+    assert rows["call.bare"]["goal"] == {"ratio_limit": 0.5}
+    assert rows["call.bare"]["limit"] > 0
+    for client, goal in {"httpx2": 4.0, "aiohttp": 1.5}.items():
+        assert rows[f"call.{client}"]["peers"][f"glued_{client}"] > 0
+        assert rows[f"call.{client}"]["goal"] == {"ratio_best_peer": goal}
+    assert rows["call.added"]["rate"] > 0
+
+
+async def test_a_call_without_a_token_is_not_measured() -> None:
+    """The server of the calls turns it away, and whoever is measured takes that for a failure."""
+    async with started("api", "serve", "", program="bench.call_server") as server:
+        api_url = (await server.line())["url"]
+        async with aiohttp.ClientSession() as session, session.get(f"{api_url}/v1/orders.json") as refused:
+            assert refused.status == 401
+        size = {"tasks": 2, "keys": 2, "warm_s": 0.02, "for_s": 0.05}
+        told = await ask(
+            "bench.limits.bare_aiohttp", "rate", "", 60.0, program=PROGRAM, api_url=api_url, **size
+        )
+    assert told["per_s"] > 0
 
 
 async def test_handing_over() -> None:

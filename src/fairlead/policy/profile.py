@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
+from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
@@ -16,7 +17,7 @@ from pydantic import Field, ValidationError, model_validator
 from fairlead.errors import ConfigInvalid, InputInvalid
 from fairlead.policy import profile_parts as parts
 from fairlead.policy.classify.pattern import Pattern, in_order
-from fairlead.policy.endpoint import EndpointRefused, ParamKind, build_url, parse_template
+from fairlead.policy.endpoint import EndpointRefused, ParamKind, Template, build_url, parse_template
 from fairlead.policy.profile_api import Api
 from fairlead.policy.profile_limits import Limits
 from fairlead.policy.profile_problem import Problem, problems_of, told
@@ -162,15 +163,13 @@ class Profile(parts.Table):
         return self._url(_API + api, values, "it is not known where this API is", hint)
 
     def _url(self, place: str, values: Mapping[str, str], missing: str, hint: str) -> str:
-        template = self._templates().get(place)
-        if template is None:
+        parsed = self._parsed.get(place)
+        if parsed is None:
             raise self._input(missing, hint)
-        kinds = self._kinds()
-        parsed = parse_template(template, kinds, allow_http=self.allow_http)
         given = {name: self._value(name, values.get(name)) for name in parsed.names - set(_SUPPLIED)}
         given |= {name: values[name] for name in parsed.names & set(_SUPPLIED) & set(values)}
         try:
-            return build_url(parsed, given, kinds)
+            return build_url(parsed, given, self._kinds)
         except EndpointRefused as refused:
             raise self._input(f"the {place} endpoint {refused}", "correct the endpoint parameters") from None
 
@@ -202,6 +201,15 @@ class Profile(parts.Table):
     def _input(self, what: str, hint: str) -> InputInvalid:
         return InputInvalid(what, provider=self.label, hint=hint)
 
+    @cached_property
+    def _parsed(self) -> dict[str, Template]:
+        """Read once: each call asks."""
+        return {
+            place: parse_template(template, self._kinds, allow_http=self.allow_http)
+            for place, template in self._templates().items()
+        }
+
+    @cached_property
     def _kinds(self) -> dict[str, ParamKind]:
         return {**_SUPPLIED, **{name: param.kind for name, param in self.endpoints.params.items()}}
 
@@ -239,7 +247,7 @@ class Profile(parts.Table):
         used = {self.account.param} if self.account.param else set()
         for place, template in self._templates().items():
             try:
-                used |= parse_template(template, self._kinds(), allow_http=self.allow_http).names
+                used |= parse_template(template, self._kinds, allow_http=self.allow_http).names
             except EndpointRefused as refused:
                 wrong.append(f"the {place} endpoint {refused}")
         used -= set(_SUPPLIED)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+_NAMES = frozenset({"ratelimit", "ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"})
 _LONGEST = 4096
 
 # Structured Fields (RFC 9651), as far as these headers use them. Each alternative starts differently,
@@ -48,6 +49,8 @@ def parse_ratelimit(headers: Mapping[str, Sequence[str]]) -> tuple[QuotaState, .
 
     Empty where there is none or none can be read. A limit told twice is kept at its tighter reading.
     """
+    if _NAMES.isdisjoint(headers):  # as most answers are
+        return ()
     current = headers.get("ratelimit")
     if current:
         text = ", ".join(current)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypedDict
 from urllib.parse import quote, urlencode, urlsplit
 
 from fairlead.errors import InputInvalid
+
+_PLAIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?([/?][!\"$-~]*)?")
 
 Params = Mapping[str, str | int | float | bool | Sequence[str | int] | None]
 
@@ -53,10 +56,10 @@ def full_url(base: str | None, path: str, params: Params | None) -> str:
         url = f"{base.rstrip('/')}/{path.lstrip('/')}" if path else base
     if not _is_sane(url):
         raise InputInvalid("the address of the call is none", hint="give a path such as /items")
-    query = urlencode(list(_pairs(params or {})), quote_via=quote)
+    query = urlencode(list(_pairs(params)), quote_via=quote) if params else ""
     if not query:
         return url
-    return f"{url}{'&' if urlsplit(url).query else '?'}{query}"
+    return f"{url}{'&' if url.partition('?')[2] else '?'}{query}"
 
 
 def body_of(options: CallOptions) -> tuple[bytes | None, dict[str, str]]:
@@ -80,6 +83,8 @@ def body_of(options: CallOptions) -> tuple[bytes | None, dict[str, str]]:
 
 
 def _is_sane(url: str) -> bool:
+    if _PLAIN.fullmatch(url):  # as most are
+        return True
     try:
         return bool(urlsplit(url).hostname) and "#" not in url and not any(ord(char) <= 32 for char in url)
     except ValueError:

@@ -23,8 +23,7 @@ def reply_of(status: int, headers: Mapping[str, str | Sequence[str]], body: byte
     {'error': 'slow down'}
     """
     value, text = _read(body)
-    told = {name: (values,) if isinstance(values, str) else tuple(values) for name, values in headers.items()}
-    return Reply(status, told, body=value, text=text)
+    return Reply(status, headers, body=value, text=text)
 
 
 def _read(body: bytes) -> tuple[object, str | None]:

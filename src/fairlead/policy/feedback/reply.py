@@ -111,10 +111,10 @@ def refusal_s(reply: Reply, now_epoch_s: float | None) -> float | None:
 
     A bare 503 is an outage, which is the breaker's affair.
     """
+    if reply.status not in (429, 503):
+        return None
     wait_s = retry_after_s(reply, now_epoch_s)
-    if reply.status == 429:
-        return wait_s or 0.0
-    return wait_s if reply.status == 503 else None
+    return (wait_s or 0.0) if reply.status == 429 else wait_s
 
 
 def with_refusal(items: tuple[Heard, ...], refusal: Heard) -> tuple[Heard, ...]:

@@ -30,7 +30,7 @@ from fairlead.policy.http_date import parse_http_date
 from fairlead.policy.names import check_name
 from fairlead.policy.ratelimit_header import QuotaState, parse_ratelimit
 
-_PARTS = ("limit", "remaining", "reset")
+_OLDER = {f"ratelimit-{part}": f"x-ratelimit-{part}" for part in ("limit", "remaining", "reset")}
 _MOST_POLICIES = 16
 _EPOCH_S = 1_000_000_000  # from here on a reset is a moment (2001 and later), not 31 years of waiting
 _LONGEST = 4096
@@ -60,9 +60,11 @@ def _wait_s(item: Heard, asked_s: float | None) -> float:
 
 
 def _states(reply: Reply, now_epoch_s: float | None) -> tuple[QuotaState, ...]:
-    told = dict(reply.headers)
-    for name in ("ratelimit", "ratelimit-policy"):
-        told[name] = [_without_kind(value) for value in told.get(name, ())]
+    told = reply.headers
+    if "ratelimit" in told or "ratelimit-policy" in told:
+        told = dict(told)
+        for name in ("ratelimit", "ratelimit-policy"):
+            told[name] = [_without_kind(value) for value in told.get(name, ())]
     return parse_ratelimit(told) or _older(reply.headers, now_epoch_s)
 
 
@@ -71,8 +73,10 @@ def _without_kind(value: str) -> str:
 
 
 def _older(headers: Mapping[str, Sequence[str]], now_epoch_s: float | None) -> tuple[QuotaState, ...]:
-    told = {f"ratelimit-{part}": headers.get(f"x-ratelimit-{part}", ()) for part in _PARTS}
+    told = {new: headers[old] for new, old in _OLDER.items() if old in headers}
     states = parse_ratelimit(told)
+    if not states:
+        return ()
     dates = headers.get("date", ())
     server_epoch_s = parse_http_date(dates[0]) if dates else None
     base_epoch_s = now_epoch_s if server_epoch_s is None else server_epoch_s
