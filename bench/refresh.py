@@ -154,7 +154,7 @@ async def _bare(world: World, policy: str, number: int) -> None:
         deadline_s=15.0,
         reuse_connection=policy != "strict",
     )
-    answer = await world.fl.runtime.transport.send(call, _nothing)
+    answer = await world.fl.runtime.wires.tokens.send(call, _nothing)
     assert isinstance(answer, HttpAnswer), answer
     token = str(json.loads(answer.body).get("refresh_token") or world.bare_tokens[policy, number])
     world.bare_tokens[policy, number] = token

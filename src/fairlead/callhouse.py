@@ -1,23 +1,44 @@
-"""Puts the way of a call together: transport, pipeline, and the rules of each connection."""
+"""Puts the way of a call together: what goes out by HTTP, the pipeline, and the rules of each connection."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from uuid import UUID
 
-from fairlead.adapters.http.resolver import AddressPolicy
-from fairlead.adapters.http.transport import AiohttpTransport
+from fairlead import translate
+from fairlead.adapters.http import AiohttpTokenTransport, AiohttpTransport
+from fairlead.adapters.http.webhook import AiohttpWebhookSender
 from fairlead.clock import Clock, Draw
 from fairlead.engine.call.pipeline import Pipeline, Tokens
 from fairlead.engine.call.progress import Manners
 from fairlead.engine.gate.entrance import Entrance
 from fairlead.engine.ports import Connection
+from fairlead.engine.ports.http import Transport
 from fairlead.events import Emit
 from fairlead.policy.classify.rules import rules_of
 from fairlead.policy.profile import Profile
+from fairlead.settings import Settings
 
 _MOST = 50_000
+
+
+class Wires:
+    """All that leaves this process by HTTP. Opened first and closed last: what lands late needs them."""
+
+    def __init__(self, settings: Settings) -> None:
+        policy = translate.address_policy(settings)
+        self.tokens = AiohttpTokenTransport(policy=policy)
+        self.calls = AiohttpTransport(policy=policy)
+        receiver = translate.webhook(settings)
+        self.notices = AiohttpWebhookSender(*receiver, policy=policy) if receiver is not None else None
+
+    async def close(self) -> None:
+        """Close all connections; requests under way fail."""
+        async with AsyncExitStack() as stack:
+            for wire in (self.tokens, self.calls, self.notices):
+                if wire is not None:
+                    stack.push_async_callback(wire.close)
 
 
 class CallRooms:
@@ -29,23 +50,16 @@ class CallRooms:
         entrance: Entrance,
         profile: Callable[[str, str | None], Profile],
         *,
-        policy: AddressPolicy,
+        transport: Transport,
         clock: Clock,
+        epoch_s: Callable[[], float],
         draw: Draw,
         emit: Emit,
     ) -> None:
         self._profile = profile
         self._known: dict[UUID, tuple[int, Manners]] = {}
-        self.transport = AiohttpTransport(policy=policy)
         self.pipeline = Pipeline(
-            tokens,
-            entrance,
-            self.transport,
-            self.manners,
-            clock=clock,
-            epoch_s=time.time,
-            draw=draw,
-            emit=emit,
+            tokens, entrance, transport, self.manners, clock=clock, epoch_s=epoch_s, draw=draw, emit=emit
         )
 
     def manners(self, connection: Connection) -> Manners:
@@ -59,7 +73,3 @@ class CallRooms:
             self._known.clear()
         self._known[connection.connection_id] = (connection.version, made)
         return made
-
-    async def close(self) -> None:
-        """Close all connections."""
-        await self.transport.close()

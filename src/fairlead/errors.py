@@ -9,44 +9,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-__all__ = [
-    "AccountMismatch",
-    "BulkBusy",
-    "CallFailed",
-    "CallerError",
-    "ConfigInvalid",
-    "CredentialUnreadable",
-    "DeadlineTooShort",
-    "DependencyUnavailable",
-    "EndpointPaused",
-    "EndpointUnavailable",
-    "Failed",
-    "FairleadError",
-    "GateClosed",
-    "GateUnavailable",
-    "InputInvalid",
-    "JobFailed",
-    "JobUnfinished",
-    "KeyMissing",
-    "KeyWrong",
-    "MigrationNeeded",
-    "NoRefreshToken",
-    "NotFound",
-    "NotSent",
-    "OutcomeUnknown",
-    "ProviderNotFound",
-    "RateLimited",
-    "ReauthRequired",
-    "RefreshInProgress",
-    "Refused",
-    "RequestRejected",
-    "SetupError",
-    "SlotLost",
-    "StaleWrite",
-    "TransientFailure",
-    "all_errors",
-]
-
 
 class FairleadError(Exception):
     """Base of all errors raised by fairlead.

@@ -19,6 +19,7 @@ from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.adapters.redis import redis_facts
 from fairlead.adapters.vault import MasterRing, generate, load_ring
 from fairlead.engine.reseal import Resealer
+from fairlead.errors import MigrationNeeded
 from fairlead.secret import Secret
 from fairlead.settings import Settings
 
@@ -29,6 +30,7 @@ __all__ = [
     "Migration",
     "Places",
     "RedisPlace",
+    "check_schema",
     "database_settings",
     "master_ring",
     "migrator",
@@ -125,6 +127,16 @@ async def migrator(settings: Settings) -> AsyncIterator[Migrator]:
     async with places(settings) as found:
         assert found.database_url is not None  # places() gives one or raises
         yield Migrator(database_settings(settings, found.database_url))
+
+
+async def check_schema(migrator: Migrator, *, apply: bool) -> None:
+    """MigrationNeeded where the database lacks migrations, or with *apply* give it these."""
+    pending = await migrator.plan()
+    if pending and not apply:
+        names = ", ".join(migration.name for migration in pending)
+        raise MigrationNeeded(f"the database lacks {len(pending)} migration(s): {names}")
+    if pending:
+        await migrator.apply()
 
 
 def master_ring(settings: Settings) -> MasterRing:

@@ -16,13 +16,11 @@ from uuid import UUID
 
 from fairlead import __version__, translate
 from fairlead.adapters.embedded import EmbeddedServers
-from fairlead.adapters.http import AiohttpTokenTransport
-from fairlead.adapters.http.webhook import AiohttpWebhookSender
 from fairlead.adapters.jose import JoseSigner
 from fairlead.adapters.journal import FileJournal
 from fairlead.adapters.local.memory import SystemMemory
 from fairlead.adapters.local.process import LocalProcesses
-from fairlead.adapters.local.system import SystemClock, SystemIds, draw
+from fairlead.adapters.local.system import SystemClock, SystemIds, draw, epoch_s
 from fairlead.adapters.postgres.audit import PostgresAuditStore
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
 from fairlead.adapters.postgres.data_keys import PostgresKeyStore
@@ -37,7 +35,7 @@ from fairlead.adapters.postgres.sessions import PostgresSessionStore
 from fairlead.adapters.vault import TenantVault
 from fairlead.books import AppBook, ProfileBook
 from fairlead.bus import Bus
-from fairlead.callhouse import CallRooms
+from fairlead.callhouse import CallRooms, Wires
 from fairlead.config import Config
 from fairlead.engine.account import Accounts
 from fairlead.engine.connections import Connections
@@ -65,9 +63,9 @@ from fairlead.engine.token.reader import TokenReader
 from fairlead.engine.token.settle import Settler
 from fairlead.engine.token.unknown import UnknownOutcomes
 from fairlead.engine.worker import Worker
-from fairlead.errors import MigrationNeeded, Refused
+from fairlead.errors import Refused
 from fairlead.gatehouse import GateRooms, GateSettings
-from fairlead.ground import database_settings, master_ring
+from fairlead.ground import check_schema, database_settings, master_ring
 from fairlead.outside import caller_jobs
 from fairlead.secret import Secret
 from fairlead.settings import Settings
@@ -132,7 +130,7 @@ class Runtime:
         self.database_url = await self._database_url()
         settings = database_settings(self.settings, self.database_url)
         self.migrator = Migrator(settings)
-        await self._check_schema(apply=embedded)
+        await check_schema(self.migrator, apply=embedded)
         self.database = await Database.open(settings)
         self._stack.push_async_callback(self.database.close)
 
@@ -146,14 +144,6 @@ class Runtime:
         self._stack.callback(servers.release)
         self.redis_url = self.redis_url or Secret(endpoints.redis_url)
         return Secret(endpoints.database_url)
-
-    async def _check_schema(self, *, apply: bool) -> None:
-        pending = await self.migrator.plan()
-        if pending and not apply:
-            names = ", ".join(migration.name for migration in pending)
-            raise MigrationNeeded(f"the database lacks {len(pending)} migration(s): {names}")
-        if pending:
-            await self.migrator.apply()
 
     # ---- wire ----------------------------------------------------------------------------------
 
@@ -228,18 +218,18 @@ class Runtime:
 
     async def _open_outside(self) -> None:
         """What answers pass on their way in: the wire and the journal."""
+        self.wires = Wires(self.settings)
+        self._stack.push_async_callback(self.wires.close)
         self.journal = FileJournal(self.settings.home / "journal", self._session_id())
         await self.journal.open()
         self._stack.push_async_callback(self.journal.close)
-        self.transport = AiohttpTokenTransport(policy=translate.address_policy(self.settings))
-        self._stack.push_async_callback(self.transport.close)
 
     def _make_rooms(self) -> Rooms:
         return Rooms(
             store=self.credentials,
             vault=self.vault,
             journal=self.journal,
-            transport=self.transport,
+            transport=self.wires.tokens,
             gate=self.endpoints,
             apps=self.apps,
             profiles=self.profiles,
@@ -274,12 +264,12 @@ class Runtime:
             self.reader,
             self.gate.entrance,
             self.profiles.profile,
-            policy=translate.address_policy(self.settings),
+            transport=self.wires.calls,
             clock=self.clock,
+            epoch_s=epoch_s,
             draw=draw,
             emit=self.bus.emit,
         )
-        self._stack.push_async_callback(self.calls.close)
 
     def _wire_jobs(self, handlers: Iterable[Handler], subscribers: Subscribers) -> None:
         self.token_jobs = TokenJobs(
@@ -323,15 +313,9 @@ class Runtime:
         )
 
     def _notices(self, subscribers: Subscribers) -> Notices:
-        sender = None
-        receiver = translate.webhook(self.settings)
-        if receiver is not None:
-            url, secret = receiver
-            sender = AiohttpWebhookSender(url, secret, policy=translate.address_policy(self.settings))
-            self._stack.push_async_callback(sender.close)
         return Notices(
             subscribers,
-            sender,
+            self.wires.notices,
             credentials=self.credentials,
             jobs=self.jobs,
             ids=self.ids,

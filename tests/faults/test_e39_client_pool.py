@@ -89,7 +89,7 @@ async def _churn(
 ) -> AsyncIterator[_Churn]:
     async with RawServer(_server) as server, calling(settings_of(servers, database, folder)) as callers:
         few = TransportSettings(max_connections=CONNECTIONS, max_per_host=CONNECTIONS, connect_timeout_s=20.0)
-        callers.fl.runtime.calls.transport._settings = few
+        callers.fl.runtime.wires.calls._settings = few
         await callers.connect("acme", concurrency_limit=SLOTS)
         yield _Churn(callers, server.url, draw)
 

@@ -105,7 +105,7 @@ def echoed(came: Response | FairleadError, path: str) -> bool:
 
 def taken(callers: Callers) -> int:
     """Connections of ours that are in use."""
-    session = callers.fl.runtime.calls.transport._session
+    session = callers.fl.runtime.wires.calls._session
     connector = session.connector if session is not None else None
     return len(connector._acquired) if isinstance(connector, aiohttp.TCPConnector) else 0
 

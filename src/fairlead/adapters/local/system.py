@@ -18,6 +18,11 @@ draw = random.random
 """The source of jitter: a number in [0, 1). Not for secrets."""
 
 
+def epoch_s() -> float:
+    """Seconds since 1970 by the wall clock: for moments that strangers tell, and nothing of ours (R10)."""
+    return time.time()
+
+
 class SystemClock:
     """Monotonic time of this process; see ``fairlead.clock.Clock``."""
 
