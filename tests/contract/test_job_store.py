@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -194,6 +195,20 @@ async def test_a_snooze_hands_the_attempt_back(stores: Stores) -> None:
         await stores.jobs.acknowledge([Rescheduled(job.job_id, job.lease_id, 5.0)])
         assert await stores.jobs.claim(ANY, 1, session_id) == []
         await stores.pass_time(6)
+
+
+async def test_a_job_goes_on_with_what_its_run_left_for_it(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    job = await claimed(stores, session_id, args={"of": "orders"})
+    left = {"of": "orders", "fairlead.saved": {"at": "page 2", "é": [1, None]}}
+    for outcome in (
+        Rescheduled(job.job_id, job.lease_id, 0.0, args=left),
+        Rescheduled(job.job_id, job.lease_id, 0.0),
+        failed(job, delay_s=0),
+    ):
+        assert await stores.jobs.acknowledge([replace(outcome, lease_id=job.lease_id)]) == {job.job_id}
+        (job,) = await stores.jobs.claim(ANY, 1, session_id)
+        assert dict(job.args) == left
 
 
 async def test_cancelled_by_its_handler(stores: Stores) -> None:

@@ -33,6 +33,7 @@ HOT: dict[str, Values] = {
         "failures": [None] * len(ids),
         "streaks": [None] * len(ids),
         "call_waited_s": [1.0] * len(ids),
+        "args": [None] * len(ids),
     },
     "job_enqueue_one": lambda s, ids: one_job_values(new_job()) | {"notify": False},
     "job_enqueue_plain": lambda s, ids: plain_job_columns([new_job(), new_job()]) | {"notify": False},

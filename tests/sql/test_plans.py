@@ -179,6 +179,7 @@ async def test_outcomes_are_written_by_the_primary_key(full: Database) -> None:
             "failures": nothing,
             "streaks": nothing,
             "call_waited_s": [1.0] * BATCH,
+            "args": nothing,
         },
         "job_cancel_running": {"results": nothing},
         "job_discard": {

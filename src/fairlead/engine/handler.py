@@ -14,9 +14,12 @@ from fairlead.errors import ConfigInvalid
 from fairlead.policy.job import LONGEST_DELAY_S, Cancel, Snooze
 from fairlead.policy.lane import Scope, ScopeKind
 from fairlead.policy.names import check_name
+from fairlead.policy.payload import encode_args
 from fairlead.policy.retry import DEFAULT_POLICY, RetryPolicy
 
 JOB_TIMEOUT_S = 60.0
+SAVED = "fairlead.saved"
+"""Where the stored args of a job hold what its runs saved."""
 
 Held = Literal["group", "tenant", "provider"]
 """What a handler may pause: the group of its job, all work of its tenant, or of its provider."""
@@ -42,7 +45,7 @@ class JobContext:
     may be used from a thread, too, where plain functions run.
     """
 
-    __slots__ = ("_asked", "_pauses", "_remaining_s", "call_waits_since_s", "job", "timeout_s")
+    __slots__ = ("_asked", "_pauses", "_remaining_s", "_saved", "call_waits_since_s", "job", "timeout_s")
 
     def __init__(
         self,
@@ -60,6 +63,7 @@ class JobContext:
         self._remaining_s = remaining_s
         self._asked: Snooze | Cancel | None = None
         self._pauses: dict[Scope | None, AskedPause] = {}
+        self._saved: dict[str, Json] | None = None
 
     @property
     def remaining_s(self) -> float:
@@ -84,7 +88,29 @@ class JobContext:
     @property
     def args(self) -> Mapping[str, Json]:
         """What was enqueued."""
-        return self.job.args
+        args = self.job.args
+        return {name: value for name, value in args.items() if name != SAVED} if SAVED in args else args
+
+    @property
+    def saved(self) -> Mapping[str, Json]:
+        """What this run and those before it saved."""
+        return self.job.args.get(SAVED, {}) if self._saved is None else self._saved
+
+    def save(self, name: str, value: Json) -> None:
+        """Keep *value* as `saved` for the next run of this job, should there be one: how far it has come.
+
+        It is written with the outcome of the run, a snooze or a failure that is tried again. A run whose
+        worker is lost writes none, so the next one begins where the last that ended had come to. InputInvalid
+        where it cannot be stored: together with the args 64 KiB of JSON at most.
+        """
+        saved = {**self.saved, name: value}
+        encode_args({**self.job.args, SAVED: saved}, tenant=self.tenant)
+        self._saved = saved
+
+    @property
+    def args_after(self) -> Mapping[str, Json] | None:
+        """The args as the next run is to have them; None: as they are."""
+        return None if self._saved is None else {**self.job.args, SAVED: self._saved}
 
     @property
     def group(self) -> str:

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from fairlead.engine.executor import UNKNOWN_KIND_SNOOZE_S, Executor
-from fairlead.engine.handler import Handler, JobContext
+from fairlead.engine.handler import SAVED, Handler, JobContext
 from fairlead.engine.ports import Cancelled, Completed, Discarded, Job, Outcome, Rescheduled
 from fairlead.errors import (
     ConfigInvalid,
@@ -79,6 +79,39 @@ async def test_a_result_that_json_cannot_say_is_still_done(result: object) -> No
 async def test_a_snooze_burns_no_attempt() -> None:
     job = a_job(streaks={"transient_server": 2})
     assert await outcome_of(returning(Snooze(12)), job) == Rescheduled(job.job_id, job.lease_id, 12.0)
+
+
+async def test_what_a_run_saved_is_there_for_the_next_one_however_it_ended() -> None:
+    async def saves(context: JobContext, end: Callable[[], object]) -> object:
+        context.save("page", 7)
+        context.save("more", {"a": 1})
+        assert dict(context.saved) == {"page": 7, "more": {"a": 1}}
+        return end()
+
+    def fails() -> object:
+        raise ConnectionResetError
+
+    job = a_job(args={"of": "orders", SAVED: {"page": 6}})
+    for end in (lambda: Snooze(5.0), fails):
+
+        async def run(context: JobContext, end: Callable[[], object] = end) -> object:
+            assert (dict(context.args), dict(context.saved)) == ({"of": "orders"}, {"page": 6})
+            return await saves(context, end)
+
+        outcome = await outcome_of(run, job)
+        assert isinstance(outcome, Rescheduled)
+        assert outcome.args == {"of": "orders", SAVED: {"page": 7, "more": {"a": 1}}}
+    untouched = await outcome_of(returning(Snooze(5.0)), job)
+    assert isinstance(untouched, Rescheduled)
+    assert untouched.args is None
+
+
+async def test_what_cannot_be_stored_cannot_be_saved() -> None:
+    context = JobContext(a_job(), lambda: 60.0)
+    for value in (float("nan"), "x" * 70_000, object()):
+        with pytest.raises(InputInvalid):
+            context.save("page", value)
+    assert context.args_after is None
 
 
 async def test_what_the_context_was_asked_counts_without_being_returned() -> None:

@@ -138,6 +138,7 @@ def rescheduled_columns(outcomes: Sequence[Rescheduled]) -> dict[str, list[Any]]
         "failures": [None if o.failure is None else failure_text(o.failure) for o in outcomes],
         "streaks": [None if o.failure is None else tamed(dict(o.streaks)) for o in outcomes],
         "call_waited_s": [o.call_waited_s for o in outcomes],
+        "args": [None if o.args is None else encoded(o.args) for o in outcomes],
     }
 
 

@@ -101,6 +101,7 @@ class Rescheduled:
 
     With *failure* an attempt was burnt and *streaks* is the new count; without one (snooze, drain)
     the attempt is handed back. *call_waited_s*: how long a call of it has waited for a slot; None: none does.
+    *args*: those that its next run has, acceptable to ``encode_args``; None: the same.
     """
 
     job_id: UUID
@@ -109,6 +110,7 @@ class Rescheduled:
     failure: FailureRecord | None = None
     streaks: Mapping[str, int] = field(default_factory=dict)
     call_waited_s: float | None = None
+    args: Mapping[str, Json] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,6 +164,7 @@ class MemoryJobStore(MemoryStore):
         if isinstance(outcome, Rescheduled):
             waited_s = outcome.call_waited_s
             row.call_waits_since = None if waited_s is None else now - seconds(waited_s)
+            row.args = row.args if outcome.args is None else dict(outcome.args)
         match outcome:
             case Completed():
                 row.result = outcome.result

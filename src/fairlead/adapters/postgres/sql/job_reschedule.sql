@@ -1,6 +1,6 @@
 -- job_reschedule: jobs are available again after a delay: a failed attempt counts, a snooze is handed back.
 -- Takes   arrays of one length: job_ids, lease_ids, delays_s (NULL: as due as they were), failures (NULL: no attempt was burnt), streaks
---         (NULL: as they were), call_waited_s (how long a call has waited for a slot; NULL: none does)
+--         (NULL: as they were), call_waited_s (how long a call has waited for a slot; NULL: none does), args (NULL: the same)
 -- Gives   job_id of those accepted; the others were not running under that lease any more
 -- Locks   the jobs' rows, and their lanes if these are not ready
 -- Needs   the primary key; lane_touch, lane_uncap. A run that ended without a crash clears the crash count; a
@@ -12,11 +12,11 @@ WITH back AS (
         crash_count = CASE WHEN started_at IS NULL THEN crash_count ELSE 0 END,
         lease_id = NULL, session_id = NULL, started_at = NULL, settled_lease_id = input.lease_id,
         failures = CASE WHEN input.failure IS NULL THEN failures ELSE failure_added(failures, input.failure) END,
-        streaks = coalesce(input.streaks, job.streaks),
+        streaks = coalesce(input.streaks, job.streaks), args = coalesce(input.args, job.args),
         call_waits_since = now() - input.call_waited_s * interval '1 second'
     FROM unnest(:job_ids::uuid[], :lease_ids::bigint[], :delays_s::float8[], :failures::jsonb[], :streaks::jsonb[],
-                :call_waited_s::float8[])
-        AS input (job_id, lease_id, delay_s, failure, streaks, call_waited_s)
+                :call_waited_s::float8[], :args::jsonb[])
+        AS input (job_id, lease_id, delay_s, failure, streaks, call_waited_s, args)
     WHERE job.job_id = input.job_id AND job.lease_id = input.lease_id  -- which only a running job has
     RETURNING job.job_id, job.lane_id, job.run_at, job.crash_count, job.tenant_id, job.group_key
 ),
