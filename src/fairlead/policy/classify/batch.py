@@ -32,7 +32,7 @@ def batch(reply: Reply, dialect: str, by_code: Mapping[str, Category]) -> Said |
     """
     if reply.status == 207:
         failed = _multi_status(reply.body, by_code)
-    elif dialect == "salesforce" and reply.status == 200:
+    elif dialect == "salesforce" and reply.status == 200 and _may_be_salesforce(reply):
         failed = _salesforce(reply.body, by_code)
     else:
         return None
@@ -74,6 +74,10 @@ def _hubspot(error: object, by_code: Mapping[str, Category]) -> Iterator[FailedI
     ids = [word(each) for each in _list(member(error, "context", "ids"))]
     for ref in ids or [""]:
         yield FailedItem(None, told, category, ref or None)
+
+
+def _may_be_salesforce(reply: Reply) -> bool:
+    return any(map(reply.mentions, ("success", "httpStatusCode", "hasErrors")))
 
 
 def _salesforce(body: object, by_code: Mapping[str, Category]) -> list[FailedItem] | None:

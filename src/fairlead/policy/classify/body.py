@@ -7,12 +7,22 @@ read as JSON is text, and rules see it as such.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
 from fairlead.policy.feedback.reply import Reply
 
 LONGEST_TEXT = 256 * 1024
 """Characters that are kept of a body that is no JSON."""
+LARGEST_JUDGED = 1 << 20
+"""Bytes of an answer whose JSON is read to judge it."""
+OUTER_BYTES = 128 << 10
+"""Of the beginning and of the end of a larger one."""
+_GRAPHQL = re.compile(r'\s*\{\s*"(?=(?:data|errors|extensions)")')
+_MEMBER = re.compile(r'\s*"(errors|extensions)"\s*:\s*')
+_NEXT = re.compile(r"\s*([,}])")
+_MOST_TRIES = 16  # data has members of these names, too; and somebody may mean to keep us busy
+_DECODER = json.JSONDecoder()
 _BLANK = b"\xef\xbb\xbf \t\r\n\0\xff\xfe"  # with the marks of UTF-8 and UTF-16
 
 
@@ -26,6 +36,108 @@ def reply_of(status: int, headers: Mapping[str, str | Sequence[str]], body: byte
     return Reply(status, headers, body=value, text=text)
 
 
+class Unread(Reply):
+    """An answer whose JSON is read when somebody asks for it: of most answers nobody judges more than status
+    and headers, and their callers read them at a time of their own.
+
+    *headers* are as the port Transport gives them.
+    """
+
+    __slots__ = ("_raw", "_value")
+
+    def __init__(self, status: int, headers: Mapping[str, Sequence[str]], raw: bytes) -> None:
+        put = object.__setattr__  # as a frozen dataclass does itself
+        put(self, "status", status)
+        put(self, "headers", headers)
+        put(self, "_raw", raw)
+        put(self, "_value", None)
+
+    def __repr__(self) -> str:
+        return f"Unread({self.status}, {len(self._raw)} bytes)"
+
+    @property
+    def body(self) -> object:
+        """The parsed JSON value; None where the body is no JSON."""
+        return self._both()[0]
+
+    @property
+    def text(self) -> str | None:
+        """The body where it is no JSON."""
+        return self._both()[1]
+
+    @property
+    def is_markup(self) -> bool:
+        """Whether it may be XML or HTML."""
+        return self._raw[:64].lstrip(_BLANK).startswith(b"<")
+
+    def mentions(self, word: str) -> bool:
+        """Whether *word* stands in its body as it came."""
+        return word.encode() in self._raw
+
+    def judged(self) -> Reply:
+        """What it is judged by: itself, or of a large one its beginning and what its ends tell.
+
+        Reading JSON stands in the way of everything else, 10 ms and several MiB for each of it.
+        """
+        return self if len(self._raw) <= LARGEST_JUDGED else _outline(self)
+
+    def _both(self) -> tuple[object, str | None]:
+        value = self._value
+        if value is None:
+            value = _read(self._raw)
+            object.__setattr__(self, "_value", value)
+        return value
+
+    _raw: bytes
+    _value: tuple[object, str | None] | None
+
+
+def _outline(reply: Unread) -> Reply:
+    raw = reply._raw
+    if reply.is_markup or not (members := outer_members(raw)):
+        return Reply(reply.status, reply.headers, text=_as_text(raw))
+    return Reply(reply.status, reply.headers, body=members)
+
+
+def outer_members(raw: bytes) -> dict[str, object]:
+    """What a large answer of GraphQL tells beside its data: ``errors`` and ``extensions``, which stand before
+    or after it; ``data`` itself only as being there. Empty where it is no such answer.
+
+    >>> outer_members(b'{"data":{"a":[1,2]},"extensions":{"cost":{"requestedQueryCost":7}}}')["extensions"]
+    {'cost': {'requestedQueryCost': 7}}
+    """
+    beginning = raw[:OUTER_BYTES].decode("utf-8-sig", "replace")
+    if not _GRAPHQL.match(beginning):
+        return {}
+    found = dict(_members_from(beginning, _GRAPHQL.match(beginning).end() - 1))  # type: ignore[union-attr]
+    end = raw[-OUTER_BYTES:].decode("utf-8", "replace")
+    for start in [*_MEMBER.finditer(end)][-_MOST_TRIES:]:
+        told = dict(_members_from(end, start.start()))
+        if "" in told:  # nothing but the end of the object came after them
+            found |= told
+            break
+    found.pop("", None)
+    return {"data": {"": True}, **found}
+
+
+def _members_from(text: str, at: int) -> Iterator[tuple[str, object]]:
+    """The members that stand at *at* one after the other; the empty name stands for the end of it all."""
+    while found := _MEMBER.match(text, at):
+        try:
+            value, at = _DECODER.raw_decode(text, found.end())
+        except (ValueError, RecursionError):
+            return
+        yield found[1], value
+        rest = _NEXT.match(text, at)
+        if rest is None:
+            return
+        at = rest.end()
+        if rest[1] == "}":
+            if not text[at:].strip():
+                yield "", None
+            return
+
+
 def _read(body: bytes) -> tuple[object, str | None]:
     """(JSON value, None) or (None, text); (None, None) for a body without anything."""
     beginning = body[:64].lstrip(_BLANK)
@@ -36,4 +148,8 @@ def _read(body: bytes) -> tuple[object, str | None]:
             return json.loads(body), None
         except (ValueError, RecursionError):  # the latter: brackets without end
             pass
-    return None, body[: 4 * LONGEST_TEXT].decode("utf-8-sig", "replace")[:LONGEST_TEXT]
+    return None, _as_text(body)
+
+
+def _as_text(body: bytes) -> str:
+    return body[: 4 * LONGEST_TEXT].decode("utf-8-sig", "replace")[:LONGEST_TEXT]

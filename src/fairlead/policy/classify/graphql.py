@@ -36,6 +36,8 @@ def graphql(reply: Reply) -> Said | None:
     It has no other members than data, errors and extensions. Other APIs have lists of errors, too: an answer
     that is one by status counts as GraphQL only if it also has ``data``, or codes in ``extensions``.
     """
+    if not reply.mentions("errors"):
+        return None
     body = reply.body
     if not isinstance(body, dict) or not body.keys() <= _MEMBERS:
         return None

@@ -31,9 +31,9 @@ _RECEIVER = ("server", "receiver")
 
 def soap(reply: Reply) -> Said | None:
     """What a SOAP fault says, or an operation of NetSuite that failed; None where there is neither."""
-    text = (reply.text or "")[:LONGEST_TEXT]
-    if not text.lstrip("\ufeff \t\r\n").startswith("<"):
+    if not reply.is_markup:
         return None
+    text = (reply.text or "")[:LONGEST_TEXT]
     fault = _FAULT.search(text)
     if fault is not None:
         return _fault(text[fault.start() :])

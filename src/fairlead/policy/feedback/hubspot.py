@@ -38,8 +38,7 @@ def hubspot(reply: Reply, now_epoch_s: float | None) -> tuple[Heard, ...]:
         return with_refusal(items, Heard(OBJECT, wait_s=max(_LOCKED_S, wait_s)))
     if reply.status == 477:  # the account is being moved between data centres
         return with_refusal(items, Heard(REQUESTS, wait_s=wait_s))
-    code = word(member(reply.body, "policyName"))
-    if reply.status != 429 or code not in _WINDOWS_S:
+    if reply.status != 429 or (code := word(member(reply.body, "policyName"))) not in _WINDOWS_S:
         return items
     window_s = _WINDOWS_S[code]
     limit = _limit_of(code, items)

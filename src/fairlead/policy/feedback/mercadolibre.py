@@ -13,9 +13,9 @@ def mercadolibre(reply: Reply, now_epoch_s: float | None) -> tuple[Heard, ...]:
 
     Source: reference/gate.md §6 (Envoy's local rate limit: text/plain, 18 bytes).
     """
+    if reply.status < 400:
+        return ()
     told = (reply.text or "")[:64].strip() == _CODE or any(
         member(reply.body, key) == _CODE for key in ("code", "error", "message")
     )
-    if reply.status < 400 or not told:
-        return ()
-    return (Heard(REQUESTS, wait_s=asked_s(reply, now_epoch_s), code=_CODE),)
+    return (Heard(REQUESTS, wait_s=asked_s(reply, now_epoch_s), code=_CODE),) if told else ()

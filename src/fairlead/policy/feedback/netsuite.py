@@ -52,7 +52,8 @@ def _codes(reply: Reply) -> Iterator[str]:
             yield word(member(reply.body, *path))
         if found := _PLAIN.match(reply.text or ""):
             yield found[1]
-    yield from _soap_codes((reply.text or "")[:LONGEST_TEXT])
+    if reply.is_markup:
+        yield from _soap_codes((reply.text or "")[:LONGEST_TEXT])
 
 
 def _soap_codes(text: str) -> Iterator[str]:
@@ -66,6 +67,8 @@ def _soap_codes(text: str) -> Iterator[str]:
 
 
 def _governance(reply: Reply) -> Iterator[Heard]:
+    if not reply.mentions("accountConcurrencyLimit"):
+        return
     account = number(member(reply.body, "accountConcurrencyLimit"), at_least=1)
     if account is None:
         return

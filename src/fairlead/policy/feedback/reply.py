@@ -58,6 +58,15 @@ class Reply:
             told[name.lower()] = (*known, values) if isinstance(values, str) else (*known, *values)
         object.__setattr__(self, "headers", told)
 
+    @property
+    def is_markup(self) -> bool:
+        """Whether it may be XML or HTML."""
+        return (self.text or "")[:64].lstrip("\ufeff \t\r\n\0").startswith("<")
+
+    def mentions(self, word: str) -> bool:
+        """Whether *word* may stand in its body: asked before a body is read that nobody else may want."""
+        return self.body is not None or self.text is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Heard:

@@ -64,10 +64,12 @@ def _usage(reply: Reply) -> Iterator[Heard]:
 
 def _refusal(reply: Reply) -> str | None:
     """The message of a refusal; None where there is none."""
-    errors = entries(reply.body) or (reply.body,)
-    for error in errors if reply.status >= 400 else ():  # in a 200 it would be a record with such fields
-        if member(error, "errorCode") == _CODE:
-            return word(member(error, "message"))
+    if reply.status >= 400:  # in a 200 it would be a record with such fields
+        for error in entries(reply.body) or (reply.body,):
+            if member(error, "errorCode") == _CODE:
+                return word(member(error, "message"))
+    if not reply.is_markup:
+        return None
     fault = dict(elements(reply.text, "faultcode", "faultstring"))
     code = fault.get("faultcode", "").rpartition(":")[2]
     return fault.get("faultstring", "") if code == _CODE else None

@@ -28,6 +28,8 @@ def shopify(reply: Reply, now_epoch_s: float | None) -> tuple[Heard, ...]:
 
 
 def _points(reply: Reply, now_epoch_s: float | None) -> Iterator[Heard]:
+    if not (reply.mentions('"cost"') or reply.mentions("errors")):
+        return
     cost = member(reply.body, "extensions", "cost")
     status = member(cost, "throttleStatus")
     throttled = _throttled(reply, cost)
@@ -72,6 +74,8 @@ def _calls(reply: Reply) -> Iterator[Heard]:
 
 def _bulk(reply: Reply) -> Iterator[Heard]:
     """A bulk operation that could not start: one runs already (to be adopted), or too many do."""
+    if not reply.mentions("userErrors"):
+        return
     data = member(reply.body, "data")
     fields = list(data.items())[:_MOST_FIELDS] if isinstance(data, dict) else []
     for name, payload in fields:

@@ -1,0 +1,113 @@
+"""What is read of an answer to judge it, and what only when somebody asks (P11, V7)."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from fairlead.policy.classify import body as body_module
+from fairlead.policy.classify.body import LARGEST_JUDGED, Unread, outer_members, reply_of
+from fairlead.policy.classify.judge import judge
+from fairlead.policy.classify.rules import rules_of
+from fairlead.policy.classify.verdict import Result, Verdict
+from fairlead.policy.feedback.dialect import heard
+from fairlead.policy.profile_load import load_profiles
+
+PROFILES = load_profiles()
+LARGE = [{"id": number, "note": "x" * 200, "errors": [], "userErrors": []} for number in range(8000)]
+COST = {
+    "cost": {"requestedQueryCost": 7, "actualQueryCost": 5, "throttleStatus": {"currentlyAvailable": 90.0}}
+}
+FAILED = [{"message": "no", "extensions": {"code": "INTERNAL_SERVER_ERROR"}}]
+
+
+def judged(raw: bytes, provider: str, status: int = 200) -> Verdict:
+    reply = Unread(status, {}, raw).judged()
+    told = heard(PROFILES[provider].limits.dialect, reply, now_epoch_s=None)
+    return judge(rules_of(PROFILES[provider]), reply, told, now_epoch_s=None)
+
+
+@pytest.mark.parametrize("provider", list(PROFILES))
+def test_the_json_of_a_success_is_read_when_somebody_asks(
+    provider: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[bytes] = []
+    given = body_module._read
+
+    def reads(raw: bytes) -> Any:
+        read.append(raw)
+        return given(raw)
+
+    monkeypatch.setattr(body_module, "_read", reads)
+    reply = Unread(200, {}, b'{"items": [1, 2]}')
+    told = heard(PROFILES[provider].limits.dialect, reply.judged(), now_epoch_s=None)
+    assert judge(rules_of(PROFILES[provider]), reply.judged(), told, now_epoch_s=None).result is Result.OK
+    assert read == []
+    assert (reply.body, reply.body, reply.text) == ({"items": [1, 2]}, {"items": [1, 2]}, None)
+    assert len(read) == 1, "it is read once"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"data": {"a": 1}, "extensions": {"cost": {"requestedQueryCost": 7}}}',
+        b'{"errors": [{"message": "Throttled", "extensions": {"code": "THROTTLED"}}]}',
+        b'{"data": {"m": {"userErrors": [{"field": ["a", "1"], "message": "no", "code": "TAKEN"}]}}}',
+        b"<s:Envelope><s:Fault><faultcode>s:Server</faultcode></s:Fault></s:Envelope>",
+        b'[{"success": false, "errors": [{"statusCode": "UNABLE_TO_LOCK_ROW"}]}]',
+        b'{"accountConcurrencyLimit": 15, "integrationLimitType": "accountLimit"}',
+        b"\xef\xbb\xbf{}",
+        b"",
+        b"[" * 2000,
+    ],
+)
+@pytest.mark.parametrize("provider", list(PROFILES))
+def test_nothing_is_missed_by_reading_late(raw: bytes, provider: str) -> None:
+    dialect = PROFILES[provider].limits.dialect
+    for status in (200, 207, 400, 429, 500):
+        late, eager = Unread(status, {}, raw), reply_of(status, {}, raw)
+        assert heard(dialect, late, now_epoch_s=None) == heard(dialect, eager, now_epoch_s=None)
+        rules = rules_of(PROFILES[provider])
+        assert judge(rules, late, now_epoch_s=None) == judge(rules, eager, now_epoch_s=None)
+        assert (late.body, late.text) == (eager.body, eager.text)
+
+
+def test_of_a_large_answer_of_graphql_the_ends_are_read() -> None:
+    for before, after in (
+        ({}, {"errors": FAILED, "extensions": COST}),
+        ({"errors": FAILED}, {"extensions": COST}),
+    ):
+        raw = json.dumps({**before, "data": {"orders": LARGE}, **after}).encode()
+        assert len(raw) > LARGEST_JUDGED
+        found = outer_members(raw)
+        assert (found["errors"], found["extensions"]) == (FAILED, COST)
+        assert judged(raw, "shopify").result is Result.PARTIAL
+        reply = Unread(200, {}, raw)
+        points = heard("shopify", reply.judged(), now_epoch_s=None)[0]
+        assert (points.left, points.actual) == (90.0, 5.0)
+        assert len(reply.body["data"]["orders"]) == len(LARGE)  # type: ignore[index]
+    plain = json.dumps({"data": {"orders": LARGE}}).encode()
+    assert judged(plain, "shopify").result is Result.OK
+    assert outer_members(plain) == {"data": {"": True}}
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"data":' + b'{"errors":' * 200_000,
+        b'{"errors":' + b"[" * 2_000_000,
+        b'{"data":[' + b'"errors":"errors":' * 100_000,
+        b'{"data": "' + b"x" * (16 << 20) + b'"}',
+        json.dumps({"items": LARGE * 6}).encode(),
+    ],
+    ids=["nested", "brackets", "many", "long", "plain"],
+)
+def test_a_large_answer_stops_nobody(raw: bytes) -> None:
+    """P11: 50 ms of stall at most; the processor's time counts, since others use this machine, too."""
+    for status in (200, 400, 500):
+        began_s = time.thread_time()
+        judged(raw, "shopify", status)
+        assert time.thread_time() - began_s < 0.05
