@@ -92,9 +92,9 @@ class Runtime:
         self.clock = SystemClock()
         self._stack = AsyncExitStack()
         self._worker: Worker | None = None
-        self._services: list[Service] = []
         self._declared: Sequence[Schedule] = ()
         self._stopping = asyncio.Event()
+        self._at_work = asyncio.Lock()
 
     @classmethod
     async def open(
@@ -119,9 +119,12 @@ class Runtime:
         return runtime
 
     async def close(self) -> None:
-        """Land the refreshes in flight, end the session, close journal and connections."""
+        """End ``run``, land the refreshes in flight, end the session, close journal and connections."""
         self.stop()
-        await self._stack.aclose()
+        try:  # the jobs of a ``run`` in another task need all that is closed here
+            await self._at_work.acquire()
+        finally:
+            await self._stack.aclose()
 
     # ---- connect -------------------------------------------------------------------------------
 
@@ -276,8 +279,7 @@ class Runtime:
             self.rooms, self.refresh_settings, self.coordinator, self.unknown, self.jobs
         )
         rules = translate.dead_letter_rules(self.settings)
-        handlers = [*handlers]
-        self.queues = translate.worker_queues(self.settings, handlers)
+        self.queues = translate.worker_queues(self.settings, handlers := [*handlers])
         self.dead_letter_processor = DeadLetterProcessor(
             self.dead_letters,
             self.jobs,
@@ -326,11 +328,15 @@ class Runtime:
 
     async def run(self, roles: Roles) -> None:
         """Work until ``stop``; then drain within the grace."""
+        async with self._at_work:
+            await self._run(roles)
+
+    async def _run(self, roles: Roles) -> None:
         await self.gate.check()
         await self.schedules.declare([*translate.schedules(self.settings), *self._declared])
         services = self._make_services(roles)
         worker = self._make_worker() if roles.worker else None
-        self._services, self._worker = services, worker
+        self._worker = worker
         if self._stopping.is_set():
             return
         unlisten = await self.jobs.listen(lambda _queue: worker.wake()) if worker else None
