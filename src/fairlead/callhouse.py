@@ -17,6 +17,7 @@ from fairlead.engine.ports import Connection
 from fairlead.engine.ports.http import Transport
 from fairlead.events import Emit
 from fairlead.policy.classify.rules import rules_of
+from fairlead.policy.connection_calls import call_settings_of, origins_for
 from fairlead.policy.profile import Profile
 from fairlead.settings import Settings
 
@@ -29,7 +30,7 @@ class Wires:
     def __init__(self, settings: Settings) -> None:
         policy = translate.address_policy(settings)
         self.tokens = AiohttpTokenTransport(policy=policy)
-        self.calls = AiohttpTransport(policy=policy)
+        self.calls = AiohttpTransport(translate.call_transport(settings), policy=policy)
         receiver = translate.webhook(settings)
         self.notices = AiohttpWebhookSender(*receiver, policy=policy) if receiver is not None else None
 
@@ -68,7 +69,10 @@ class CallRooms:
         if known is not None and known[0] == connection.version:
             return known[1]
         profile = self._profile(connection.key.provider, connection.variant)
-        made = Manners(rules_of(profile, connection.settings, tenant=connection.key.tenant), profile)
+        tenant, told = connection.key.tenant, connection.settings
+        settings = call_settings_of(profile, told, tenant=tenant)
+        origins = origins_for(profile, connection.endpoint, settings.hosts)
+        made = Manners(rules_of(profile, told, tenant=tenant), profile, settings, origins)
         if len(self._known) >= _MOST:
             self._known.clear()
         self._known[connection.connection_id] = (connection.version, made)

@@ -209,6 +209,16 @@ class Http(Table):
     allow_private_addresses: bool = Field(
         False, description="Token endpoints and webhooks may be on private addresses. Default false."
     )
+    max_connections: int = Field(
+        500, ge=1, le=50_000, description="Connections of a process for calls, to all hosts. Default 500."
+    )
+    max_connections_per_host: int = Field(
+        300,
+        ge=1,
+        le=50_000,
+        description="The same to one host, so that a slow one does not take all: as many calls to it may be "
+        "in flight from one process. Default 300.",
+    )
 
 
 class Log(Table):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 from uuid import UUID
 
-from fairlead.adapters.http import AddressPolicy
+from fairlead.adapters.http import CALL_SETTINGS, AddressPolicy, TransportSettings
 from fairlead.engine.handler import Handler
 from fairlead.engine.ports import ClaimFilter, ConnectionKey, Schedule
 from fairlead.engine.services.pruner import Retention
@@ -110,6 +111,14 @@ def _schedule(name: str, expression: str, kind: str, priority: int, args: Mappin
 def address_policy(settings: Settings) -> AddressPolicy:
     """Which addresses may be called."""
     return AddressPolicy(allow_private=settings.http.allow_private_addresses)
+
+
+def call_transport(settings: Settings) -> TransportSettings:
+    """How many connections calls may have. A process without room for more has its calls wait (kind "pool"):
+    that says nothing of the host, and they are tried again."""
+    given = settings.http
+    per_host = min(given.max_connections_per_host, given.max_connections)
+    return replace(CALL_SETTINGS, max_connections=given.max_connections, max_per_host=per_host)
 
 
 def webhook(settings: Settings) -> tuple[str, Secret] | None:

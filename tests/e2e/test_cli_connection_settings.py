@@ -86,7 +86,26 @@ async def test_settings_are_changed_without_the_grant(cli: Shell) -> None:
         (("--unset", "observe"), 2, "it has: concurrency_limit, tenant_slots"),
         (("--setting", "breaker_failures=0"), 78, "breaker_failures"),
         (("--setting", "tenant_slots=few"), 2, "tenant_slots=5"),
+        (("--setting", "max_retrys=3"), 78, "max_retries is one"),
+        (("--setting", "deadline_s=86400"), 78, "deadline_s"),
+        (("--setting", 'pages={"soap": {"kind": "link"}}'), 78, "it has: rest"),
+        (("--setting", 'hosts=["*.com"]'), 78, "hosts"),
     ):
         refused = await cli("connections", "set", *ACME, "--json", *words)
         assert (refused.code, told in refused.err) == (exit_code, True), refused.err
     assert await settings_of(cli) == after
+
+
+async def test_settings_of_calls_are_told_with_their_level_and_a_limit_that_one_process_cannot_hold(
+    cli: Shell,
+) -> None:
+    await add(cli)
+    change = ("connections", "set", *ACME, "--setting", "deadline_s=20", "--setting", "note=ours")
+    done = await cli(*change, "--setting", "concurrency_limit=400", "--json")
+    assert (done.code, done.record["settings"]["note"]) == (0, "ours")
+    assert done.record["calls"]["deadline_s"] == {"value": 20.0, "from": "connection"}
+    assert "http.max_connections_per_host" in done.record["note"]
+    few = await cli("connections", "set", *ACME, "--setting", "concurrency_limit=4", "--json")
+    assert few.record["note"] is None
+    shown = await cli("connections", "show", *ACME, "--json")
+    assert shown.record["calls"]["max_retries"] == {"value": 3, "from": "default"}

@@ -13,7 +13,10 @@ from fairlead import Fairlead
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.config import load
+from fairlead.engine.handler import JobContext
 from fairlead.errors import CallFailed, InputInvalid, NotFound
+from fairlead.testing.api.lies import answer
+from fairlead.testing.api.raw import RawConnection, RawServer
 from fairlead.testing.api.stripe import StripeApi
 
 SETTINGS = """
@@ -78,6 +81,81 @@ async def test_a_list_over_all_its_pages(make: Callable[[str], Fairlead], stripe
             ids = [charge["id"] async for charge in listing]
         assert len(ids) == len(set(ids)) == 60
         assert not listing.partial
+
+
+@pytest.mark.parametrize("elsewhere", ["https://evil.example/v1/charges", "http://127.0.0.2:9/v1/charges"])
+async def test_the_key_goes_to_its_provider(
+    make: Callable[[str], Fairlead], stripe: StripeApi, elsewhere: str
+) -> None:
+    async with make(stripe.url) as fl:
+        await fl.connections.upsert("acme", "stripe", api_key="sk_test_1")
+        async with fl.client("acme", "stripe") as api:
+            with pytest.raises(InputInvalid, match="none of the provider's"):
+                await api.get(elsewhere)
+            assert (await api.get(f"{stripe.url}/acme/v1/charges")).status_code == 200, (
+                "a whole address may be given"
+            )
+
+
+async def test_a_job_that_runs_when_its_program_ends_has_its_answer(make: Callable[[str], Fairlead]) -> None:
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def slow(connection: RawConnection) -> None:
+        await connection.request()
+        asked.set()
+        await go.wait()
+        await connection.say(answer(b'{"id": 7}'))
+
+    got: list[object] = []
+    async with RawServer(slow) as server:
+        fl = make(server.url)
+
+        @fl.job("sync")
+        async def sync(ctx: JobContext) -> None:
+            async with fl.client(ctx.tenant, "stripe") as api:
+                got.append((await api.get("/charges/7")).json())
+
+        async with fl:
+            await fl.connections.upsert("acme", "stripe", api_key="sk_test_1")
+            await fl.enqueue("sync", tenant="acme")
+            running = asyncio.create_task(fl.run())
+            await asyncio.wait_for(asked.wait(), 20)
+            asyncio.get_running_loop().call_later(0.3, go.set)  # its end has begun: nothing is closed yet
+        await running
+    assert got == [{"id": 7}]
+
+
+async def test_a_list_goes_on_in_the_next_run_of_its_job(
+    make: Callable[[str], Fairlead], stripe: StripeApi
+) -> None:
+    """C8, requeue_job: what was worked off is not asked for again, and no attempt is burnt."""
+    seen: list[str] = []
+    runs: list[tuple[int, int]] = []
+    done = asyncio.Event()
+    fl = make(stripe.url)
+
+    @fl.job("sync", timeout_s=60)
+    async def sync(ctx: JobContext, note: str) -> None:
+        runs.append((ctx.attempt, len(seen)))
+        async with fl.client(ctx.tenant, "stripe") as api:
+            async for page in api.paginate("/charges", params={"limit": 20}).pages():
+                seen.extend(charge["id"] for charge in page)
+                if len(runs) == 1 and len(seen) == 40:
+                    ctx._remaining_s = lambda: 16.0  # its time is nearly over
+        done.set()
+
+    async with fl:
+        settings = {"pagination": "requeue_job"}
+        await fl.connections.upsert("acme", "stripe", api_key="sk_test_1", settings=settings)
+        job_id = await fl.enqueue(sync, {"note": "a"}, tenant="acme")
+        running = asyncio.create_task(fl.run())
+        await asyncio.wait_for(done.wait(), 30)
+        fl.stop()
+        await running
+        job = await fl.runtime.jobs.get(job_id)
+    assert (len(seen), len(set(seen)), runs) == (60, 60, [(1, 0), (1, 40)])
+    assert job is not None
+    assert job.state == "completed"
 
 
 async def test_the_vendors_limit_is_kept_to(make: Callable[[str], Fairlead]) -> None:

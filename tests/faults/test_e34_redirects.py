@@ -176,7 +176,7 @@ async def test_E34_ablation_next_pages_are_anywhere(
 ) -> None:
     """The address of a next page is believed."""
     figures = Figures("E34", ablation="next_page_anywhere")
-    monkeypatch.setattr(page_module, "_origin", lambda _url: None)
+    monkeypatch.setattr(page_module, "origin_of", lambda _url: None)
     async with _ground(servers, database_settings, tmp_path) as ground:
         ground.leads = ground.leads[1:3]
         await ground.lists()

@@ -157,14 +157,14 @@ async def _names(figures: Figures, settings: dict[str, Any], monkeypatch: pytest
         await callers.call("acme", server.url)
         with _name_server_hangs(monkeypatch) as let_go:
             async with watched() as watch:
-                urls = [f"http://slow{number}.test:{port}/" for number in range(LOOKUPS)]
+                urls = [f"http://slow{number}.names.test:{port}/" for number in range(LOOKUPS)]
                 slow = [asyncio.create_task(callers.call("acme", url, deadline_s=DEADLINE_S)) for url in urls]
                 await asyncio.sleep(0)
                 others_s = [await _timed(callers.call("acme", server.url)) for _ in range(20)]
                 threads_s = [await _timed(asyncio.to_thread(int)) for _ in range(20)]
                 came = await asyncio.gather(*slow)
                 let_go.set()
-                none = [await callers.call("acme", f"http://none.test:{port}/") for _ in range(TIMES)]
+                none = [await callers.call("acme", f"http://none.names.test:{port}/") for _ in range(TIMES)]
         reasons = Counter(each.reason for each in (*came, *none) if isinstance(each, CallFailed))
         odd = [each for each in (*came, *none) if isinstance(each, FairleadError) and not each.reason]
         figures.note(n=LOOKUPS + TIMES, told={str(name): count for name, count in reasons.items()})

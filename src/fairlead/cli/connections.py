@@ -59,7 +59,9 @@ def list_connections(
 
 @command(app, "show")
 def show(call: Invocation, tenant: Tenant, provider: Provider, bucket: Bucket = "default") -> Exit | None:
-    """Show one connection: state, times, endpoint, and where its customer reconnects. Nothing secret."""
+    """Show one connection: state, times, endpoint, settings, and where its customer reconnects. No secret."""
+    from fairlead.policy.connection_calls import told_settings
+
     key = key_of(tenant, provider, bucket)
 
     async def work(fairlead: Fairlead) -> dict[str, Any]:
@@ -67,12 +69,14 @@ def show(call: Invocation, tenant: Tenant, provider: Provider, bucket: Bucket = 
         view = await runtime.connections.get(key)
         credential = await runtime.credentials.read(key)
         assert credential is not None  # it was there a moment ago
+        profile = runtime.profiles.profile(provider, view.variant)
         return {
             **as_record(view),
             "expires_at": view.expires_at,
             "refreshed_age_s": credential.refreshed_age_s,
             "endpoint": dict(credential.connection.endpoint),
             "settings": dict(credential.connection.settings),
+            "calls": told_settings(profile, credential.connection.settings, tenant=tenant),
             "reauth_link": runtime.rooms.reauth_link(key, view.connection_id),
         }
 

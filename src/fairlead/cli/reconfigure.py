@@ -14,7 +14,10 @@ from fairlead.cli.output import Record
 from fairlead.errors import InputInvalid
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fairlead.app import Fairlead
+    from fairlead.settings import Settings
 
 
 def set_settings(
@@ -34,6 +37,7 @@ def set_settings(
 
     Each process heeds them within 5 s, and goes on with what it has counted.
     """
+    from fairlead.policy.connection_calls import told_settings
     from fairlead.policy.setting_text import settings_of_text
 
     key = key_of(tenant, provider, bucket)
@@ -47,10 +51,24 @@ def set_settings(
         told: Record = {"tenant": tenant, "provider": provider, "bucket": bucket}
         if dry_run:
             result = "would be set" if change.is_one else "as they are"
-            return {**told, "result": result, "settings": dict(change.after)}
-        change = await connections.configure(key, settings, unset or (), actor=call.actor)
-        result = "set" if change.is_one else "as they were"
-        return {**told, "result": result, "settings": dict(change.after)}
+        else:
+            change = await connections.configure(key, settings, unset or (), actor=call.actor)
+            result = "set" if change.is_one else "as they were"
+        profile = fairlead.runtime.profiles.profile(provider, change.connection.variant)
+        calls = told_settings(profile, change.after, tenant=tenant)
+        note = _note(change.after, fairlead.runtime.settings)
+        return {**told, "result": result, "settings": dict(change.after), "calls": calls, "note": note}
 
     call.out.record(call.with_fairlead(work))
     return None
+
+
+def _note(after: Mapping[str, object], settings: Settings) -> str | None:
+    """What a limit promises that one process cannot hold."""
+    slots, most = after.get("concurrency_limit"), settings.http.max_connections_per_host
+    if not isinstance(slots, int) or slots <= most:
+        return None
+    return (
+        f"one process has {most} connections to a host, fewer than concurrency_limit: raise "
+        "http.max_connections_per_host and http.max_connections, or let more processes work"
+    )

@@ -26,9 +26,10 @@ from fairlead.engine.token.parts import PAYLOAD_FIELD, Rooms, payload_context
 from fairlead.engine.token.settle import NEVER, lifetime_of
 from fairlead.engine.token.stored import Stored, decode_stored, encode_stored
 from fairlead.errors import CredentialUnreadable, InputInvalid, NotFound, StaleWrite
-from fairlead.policy.classify.pattern import call_settings_of
+from fairlead.policy.connection_calls import call_settings_of
 from fairlead.policy.names import check_name, check_tenant, shown
 from fairlead.policy.profile import Profile
+from fairlead.policy.setting_names import check_names
 from fairlead.policy.token import TokenSet
 from fairlead.secret import Secret
 
@@ -120,6 +121,7 @@ class Connections:
         profile.endpoint_values(grant.endpoint)
         self._check_secrets(key, grant, profile)
         if grant.settings is not None:
+            check_names(grant.settings, tenant=key.tenant, provider=key.provider)
             _check_settings(key, grant.variant, grant.settings, profile)
         return profile
 
@@ -242,6 +244,7 @@ class Connections:
         kept = {name: value for name, value in connection.settings.items() if name not in set(unset)}
         after = {**kept, **settings}
         profile = self._rooms.profiles.profile(key.provider, connection.variant)
+        check_names(settings, tenant=key.tenant, provider=key.provider)
         _check_settings(key, connection.variant, after, profile)
         return SettingsChange(connection, after)
 
@@ -310,7 +313,7 @@ def _check_settings(
     key: ConnectionKey, variant: str | None, settings: Mapping[str, Json], profile: Profile
 ) -> None:
     check_settings(Connection(_NOBODY, key, variant, None, "", {}, settings), profile.limits)
-    call_settings_of(settings, tenant=key.tenant, provider=key.provider)
+    call_settings_of(profile, settings, tenant=key.tenant)
 
 
 def _settings(grant: Grant, known: Credential | None) -> Mapping[str, Json]:

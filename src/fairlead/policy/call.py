@@ -7,6 +7,7 @@ not act (it refused for a limit, it did not know the token, the request never le
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -47,8 +48,8 @@ class Attempt:
     """One attempt, as far as what follows depends on it.
 
     *retries*: how often it was tried again before. *refreshed*: a newer token was already asked for.
-    *repeatable*: it may be sent twice. *left_s*: until the call must have ended. *inline_s*: the longest wait
-    that may be spent here; a job's worker is not kept for longer (C7).
+    *repeatable*: it may be sent twice. *left_s*: until the call must have ended, of *whole_s* that it
+    wanted. *inline_s*: the longest wait that may be spent here; a job's worker is not kept longer (C7).
     """
 
     retries: int
@@ -56,6 +57,7 @@ class Attempt:
     repeatable: bool
     left_s: float
     inline_s: float
+    whole_s: float = math.inf
 
 
 def repeatable(method: str, headers: Iterable[str]) -> bool:
@@ -78,6 +80,18 @@ def follow(attempt: Attempt, verdict: Verdict, *, status: int | None, draw: floa
         if attempt.refreshed:
             return Follow(Then.FAIL, why="the newer token is not known either")
         return Follow(Then.REFRESH)
+    return _tried_again(attempt, verdict, draw, factor)
+
+
+def follow_items(attempt: Attempt, verdict: Verdict, *, draw: float, factor: float) -> Follow:
+    """What follows a batch of which a part failed: AGAIN for the items that may still succeed, or GIVE."""
+    if verdict.result is not Result.PARTIAL or not verdict.items_to_retry:
+        return Follow(Then.GIVE)
+    after = _tried_again(attempt, verdict, draw, factor)
+    return after if after.then is Then.AGAIN else Follow(Then.GIVE, why=after.why)
+
+
+def _tried_again(attempt: Attempt, verdict: Verdict, draw: float, factor: float) -> Follow:
     delay_s = verdict.strategy.delay_s(
         attempt.retries, draw=draw, hint_s=verdict.hint_s, daily=verdict.daily, factor=factor
     )
@@ -95,6 +109,6 @@ def _against(attempt: Attempt, verdict: Verdict, delay_s: float) -> str:
         return "it may have been acted upon, and is not to be done twice"
     if delay_s > attempt.inline_s:
         return f"the next try is {delay_s:.3g} s away"
-    if not has_time(min(attempt.left_s, MAX_RETRYING_S), delay_s):
+    if not has_time(min(attempt.left_s, MAX_RETRYING_S), delay_s, attempt.whole_s):
         return "there is no time left for another try"
     return ""

@@ -15,6 +15,7 @@ from fairlead.policy.gate.limit import MAX_BUCKETS, MAX_CLASSES, MAX_SLOTS, Degr
 from fairlead.policy.profile_limits import CallLimit
 from fairlead.policy.profile_parts import Key, Seconds, Table
 
+Opening = Annotated[Seconds, Field(le=600)]
 Slots = Annotated[int, Field(strict=True, ge=1, le=MAX_SLOTS)]
 
 
@@ -33,7 +34,7 @@ class ConnectionLimits(Table):
     max_wait_s: Seconds = Field(300.0, description="Who waited so long goes first. Default 300.")
     degraded_mode: Degraded = Field(Degraded.LOCAL_SHARE, description="What to do while Redis is away.")
     breaker_failures: int = Field(10, strict=True, ge=1, le=10_000, description="In a row. Default 10.")
-    breaker_open_s: Seconds = Field(60.0, le=600, description="First opening; doubles to 600. Default 60.")
+    breaker_open_s: Opening = Field(60.0, description="First opening; doubles to 600. Default 60.")
     bulk_operations: Slots | None = Field(None, description="That run at once. Default the provider's.")
     observe: bool = Field(False, strict=True, description="Decide and record, never block. Default false.")
 

@@ -24,8 +24,12 @@ _NOT_ITS_FAULT = frozenset({"refused_address", "proxy", "pool", "too_large"})
 """Kinds that say nothing of the destination."""
 
 
-def lost(kind: str, *, sent: bool, why: str, rules: Rules) -> Verdict:
-    """The verdict on a call without an answer. *kind*, *why*: the transport's; *sent*: it may have left."""
+def lost(kind: str, *, sent: bool, why: str, rules: Rules, hurried: bool = False) -> Verdict:
+    """The verdict on a call without an answer. *kind*, *why*: the transport's; *sent*: it may have left.
+
+    *hurried*: it had too little time for a timeout to tell anything of its destination.
+    """
+    ours = kind in _NOT_ITS_FAULT or (hurried and kind == "timeout")
     category = _OURS.get(kind, Category.TRANSIENT_NETWORK)
     again = category.transient and rules.max_retries > 0
     return Verdict(
@@ -37,6 +41,6 @@ def lost(kind: str, *, sent: bool, why: str, rules: Rules) -> Verdict:
         code=kind,
         strategy=rules.strategy if again else NO_MORE,
         max_attempts=rules.max_retries if again and rules.strategy.next is Next.RETRY else 0,
-        health=Health.NEUTRAL if kind in _NOT_ITS_FAULT else Health.UNHEALTHY,
+        health=Health.NEUTRAL if ours else Health.UNHEALTHY,
         refused_before_acting=not sent,
     )

@@ -1,7 +1,8 @@
 """How vendors hand out a list page by page: where the items are, and how the page after is asked for (C8).
 
 An answer is a stranger's: a cursor is a text of bounded length, and an address of a next page is only taken
-where it leads to the host and scheme that were asked; the caller's token goes nowhere else.
+where it leads to the host and scheme that were asked; the caller's token goes nowhere else. A list that is
+said to go on elsewhere has not ended: that is told (LeadsElsewhere).
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 
 from pydantic import Field
 
 from fairlead.policy.feedback.reply import Reply
+from fairlead.policy.origin import origin_of
 from fairlead.policy.profile_parts import FieldPath, Table
 
 LONGEST_CURSOR = 4096
@@ -30,6 +32,10 @@ class Asked:
     url: str
     params: Mapping[str, str] = field(default_factory=dict)
     variables: Mapping[str, Any] = field(default_factory=dict)
+
+
+class LeadsElsewhere(ValueError):
+    """The address of the next page is on another host, or none that can be read. Says nothing of it."""
 
 
 class _Paged(Table):
@@ -54,12 +60,14 @@ class ByLink(_Paged):
     )
 
     def following(self, asked: Asked, reply: Reply) -> Asked | None:
-        """The request for the next page; None after the last one."""
+        """The request for the next page; None after the last one. LeadsElsewhere where it is not there."""
         told = _linked(reply) if self.next is None else _address(at(reply.body, self.next))
-        if told is None or len(told) > LONGEST_CURSOR:
+        if not told:
             return None
-        url = urljoin(asked.url, told)
-        return Asked(url) if _origin(url) == _origin(asked.url) else None
+        url = _joined(asked.url, told)
+        if origin_of(url) != origin_of(asked.url):
+            raise LeadsElsewhere("the next page is said to be on another host")
+        return Asked(url)
 
 
 class ByCursor(_Paged):
@@ -174,9 +182,8 @@ def _address(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _origin(url: str) -> tuple[str, str | None, int | None] | None:
+def _joined(url: str, told: str) -> str:
     try:
-        parts = urlsplit(url)
-        return parts.scheme, parts.hostname, parts.port
+        return urljoin(url, told) if len(told) <= LONGEST_CURSOR else ""
     except ValueError:
-        return None
+        return ""

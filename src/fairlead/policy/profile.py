@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from fairlead.errors import ConfigInvalid, InputInvalid
 from fairlead.policy import profile_parts as parts
+from fairlead.policy.call_settings import CallManners
 from fairlead.policy.classify.pattern import Pattern, in_order
 from fairlead.policy.endpoint import EndpointRefused, ParamKind, Template, build_url, parse_template
 from fairlead.policy.profile_api import Api
@@ -27,6 +28,8 @@ NAME = r"\A[a-z0-9][a-z0-9_.-]{0,63}\z"
 
 Place = Literal["token", "authorize", "revoke", "test"]
 _API = "apis."
+_HOST = "hosts."
+_BELOW = "*."
 
 _SUPPLIED: Mapping[str, ParamKind] = {"account_id": "segment", "client_id": "segment"}
 """Placeholders that fairlead fills in itself, beside the declared parameters."""
@@ -74,6 +77,16 @@ class Profile(parts.Table):
     limits: Limits = Field(default_factory=Limits, description="Limits of API calls.")
     apis: dict[parts.Key, Api] = Field(
         default_factory=dict, description="Its APIs by name. Default none: calls give whole addresses."
+    )
+    hosts: tuple[parts.Text, ...] = Field(
+        default=(),
+        max_length=32,
+        description="Hosts besides those of its addresses that calls, and so the credential, may go to. "
+        "`*.example.com`: all below it; ``{name}``: a parameter. Default none.",
+    )
+    client: CallManners = Field(
+        default_factory=CallManners,
+        description="How calls are made where their connection does not say otherwise.",
     )
     patterns: tuple[Pattern, ...] = Field(
         default=(), description="What answers of its API mean, over what ships for all. Default nothing."
@@ -162,6 +175,26 @@ class Profile(parts.Table):
         hint = f"give the whole address, or one of its APIs: {known}"
         return self._url(_API + api, values, "it is not known where this API is", hint)
 
+    @property
+    def places(self) -> tuple[str, ...]:
+        """What `place_url` knows the address of, and calls with the credential may go to."""
+        return tuple(place for place in self._templates() if not place.startswith((_HOST, "authorize")))
+
+    def place_url(self, place: str, values: Mapping[str, str]) -> str:
+        """The address of one of `places`; InputInvalid where *values* lack what it needs."""
+        return self._url(place, values, "no such address is known", "see its profile")
+
+    def call_hosts(self, values: Mapping[str, str]) -> tuple[str, ...]:
+        """`hosts` for a connection with these endpoint parameters, without those that need others."""
+        found = []
+        for index, host in enumerate(self.hosts):
+            try:
+                url = self.place_url(f"{_HOST}{index}", values)
+            except InputInvalid:
+                continue
+            found.append((_BELOW if host.startswith(_BELOW) else "") + url.removeprefix("https://"))
+        return tuple(found)
+
     def _url(self, place: str, values: Mapping[str, str], missing: str, hint: str) -> str:
         parsed = self._parsed.get(place)
         if parsed is None:
@@ -220,6 +253,7 @@ class Profile(parts.Table):
             "revoke": self.revoke.url if self.revoke else None,
             "test": self.test.url if self.test else None,
             **{_API + name: api.url for name, api in self.apis.items()},
+            **{f"{_HOST}{at}": f"https://{host.removeprefix(_BELOW)}" for at, host in enumerate(self.hosts)},
         }
         return {place: template for place, template in found.items() if template is not None}
 
@@ -251,6 +285,9 @@ class Profile(parts.Table):
             except EndpointRefused as refused:
                 wrong.append(f"the {place} endpoint {refused}")
         used -= set(_SUPPLIED)
+        wide = [host for host in self.hosts if host.startswith(_BELOW) and host.count(".") < 2]
+        wrong += [f"hosts allows all below {host.removeprefix(_BELOW)!r}" for host in wide]
+        wrong += [f"hosts has {host!r}, which is more than a host" for host in self.hosts if "/" in host]
         wrong += [f"endpoints.params.{name} is a reserved name" for name in declared & set(_SUPPLIED)]
         wrong += [f"account.param {name} is not declared in endpoints.params" for name in used - declared]
         if not wrong:

@@ -27,6 +27,8 @@ CodePlace = Literal[
 Flag = Annotated[bool, Field(strict=True)]
 Seconds = Annotated[float, Field(strict=True, gt=0, le=10 * 366 * 86_400, allow_inf_nan=False)]
 """A positive length of time, at most ten years."""
+Hour = Annotated[Seconds, Field(le=3600)]
+"""The same, at most an hour. (A bound given beside Seconds, as the value of a field, would be overruled.)"""
 Text = Annotated[str, Field(strict=True, min_length=1, max_length=500, pattern=r"\A[^\x00-\x1f\x7f]*\z")]
 Key = Annotated[str, Field(strict=True, pattern=r"\A[a-z][a-z0-9_]{0,31}\z")]
 Code = Annotated[str, Field(strict=True, pattern=r"\A[!-~]{1,64}\z")]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from fairlead.errors import InputInvalid
-from fairlead.policy.classify.pattern import CallSettings
+from fairlead.policy.call_settings import CallSettings
 from fairlead.policy.connection_limits import ConnectionLimits
 
 SettingValue = str | int | float | bool | list[str] | list[object] | dict[str, object] | None

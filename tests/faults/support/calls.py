@@ -35,6 +35,7 @@ allow_http = true
 credential_header = { name = "X-Rude-Key", format = "{token}" }
 limits.calls.requests = { capacity = 100000, per_s = 100000 }
 apis.rest.url = "http://127.0.0.1:1/unused"
+hosts = ["127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4", "localhost", "*.names.test"]
 """
 
 

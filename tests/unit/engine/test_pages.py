@@ -7,16 +7,20 @@ from typing import Any
 
 import pytest
 
-from fairlead.app.client.listing import Listing
+from fairlead.app.client.listing import Bookmark, Listing
 from fairlead.engine.call.pages import RETRIES, pages
 from fairlead.engine.call.wish import Came
+from fairlead.engine.handler import SAVED, JobContext
+from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.http import HttpAnswer
-from fairlead.errors import CallFailed, GateClosed, InputInvalid
+from fairlead.errors import CallFailed, DeadlineTooShort, GateClosed, InputInvalid
 from fairlead.policy.classify.verdict import DONE
 from fairlead.policy.feedback.reply import Reply
-from fairlead.policy.page import Asked, ByCursor, ByOffset
+from fairlead.policy.page import Asked, ByCursor, ByLink, ByOffset
 from fairlead.testing import ManualClock
+from tests.support.engine import a_job
 
+KEY = ConnectionKey("acme", "shop")
 URL = "https://api.example.com/items"
 WAY = ByCursor(items="items", cursor="next", param="after")
 FIRST = Asked(URL, {"limit": "2"})
@@ -33,6 +37,7 @@ class Vendor:
         self.answers = list(answers)
         self.asked: list[Asked] = []
         self.clock = ManualClock(autojump_s=0.0)
+        self.job: JobContext | None = None
 
     async def fetch(self, asked: Asked) -> Came:
         self.asked.append(asked)
@@ -45,12 +50,15 @@ class Vendor:
         def may_wait(wait_s: float) -> bool:
             return self.clock.monotonic() + wait_s <= time_s
 
-        found = pages(self.fetch, way, FIRST, clock=self.clock, draw=lambda: 0.5, may_wait=may_wait)
+        async def begin(told: Any) -> Any:
+            first = FIRST if told is None else Asked(**told)
+            clock = self.clock
+            return pages(KEY, self.fetch, way, first, clock=clock, draw=lambda: 0.5, may_wait=may_wait), first
 
-        async def begin() -> Any:
-            return found, FIRST
+        async def bookmark() -> Bookmark | None:
+            return None if self.job is None else Bookmark(self.job, "orders")
 
-        return Listing(begin)
+        return Listing(begin, bookmark=bookmark)
 
 
 def page(*items: int, after: str | None = None) -> dict[str, object]:
@@ -104,3 +112,63 @@ async def test_a_circle_is_told() -> None:
         _ = [item async for item in Vendor([page(1, after="a")] * 5).listing()]
     endless = Vendor([[1, 2], [3], []])
     assert [item async for item in endless.listing(ByOffset())] == [1, 2, 3]
+
+
+async def test_no_page_is_begun_without_time_for_it() -> None:
+    vendor = Vendor([page(1, after="a"), page(2)])
+    listing = vendor.listing(time_s=-1.0)
+    assert [item async for item in listing] == []
+    assert (vendor.asked, listing.partial, type(listing.error)) == ([], True, DeadlineTooShort)
+    assert listing.resume == {"url": URL, "params": {"limit": "2"}, "variables": {}}
+
+
+async def test_a_list_that_goes_on_at_another_host_is_partial_and_says_so() -> None:
+    vendor = Vendor([{"items": [1, 2], "next": "https://evil.example/items?page=2"}])
+    listing = vendor.listing(ByLink(items="items", next="next"))
+    assert [item async for item in listing] == [1, 2]
+    assert listing.partial
+    assert isinstance(listing.error, CallFailed)
+    assert (listing.error.reason, listing.error.category) == ("leads_elsewhere", "permanent_request")
+    assert listing.resume is None, "there is no request to go on with"
+
+
+def run_of(job: Any) -> JobContext:
+    return JobContext(job, lambda: 60.0)
+
+
+async def test_a_requeued_job_goes_on_behind_the_last_page_that_it_worked_off() -> None:
+    vendor = Vendor(
+        [page(1, 2, after="a"), page(3, after="b"), DeadlineTooShort("no time", retry_after_s=0.0)]
+    )
+    vendor.job = run_of(a_job("sync"))
+    seen: list[int] = []
+
+    async def work() -> None:
+        async for items in vendor.listing().pages():
+            seen.extend(items)
+
+    with pytest.raises(DeadlineTooShort):
+        await work()
+    assert seen == [1, 2, 3]
+    after = vendor.job.args_after
+    assert after is not None
+    assert after[SAVED] == {"orders": {"url": URL, "params": {"limit": "2", "after": "b"}, "variables": {}}}
+
+    again = Vendor([page(4)])
+    again.job = run_of(a_job("sync", args=dict(after)))
+    assert SAVED not in again.job.args, "a handler sees what was enqueued"
+    assert [item async for item in again.listing()] == [4]
+    assert dict(again.asked[0].params) == {"limit": "2", "after": "b"}
+
+    ended = Vendor([])
+    ended.job = run_of(a_job("sync", args=dict(again.job.args_after or {})))
+    assert [item async for item in ended.listing()] == [], "it was worked off to its end"
+
+
+async def test_what_cannot_be_had_at_all_fails_the_job() -> None:
+    gone = CallFailed("gone", category="permanent_request")
+    vendor = Vendor([page(1, after="a"), gone])
+    vendor.job = run_of(a_job("sync"))
+    with pytest.raises(CallFailed) as failed:
+        _ = [item async for item in vendor.listing()]
+    assert failed.value is gone

@@ -22,8 +22,18 @@ from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.credentials import Connection
 from fairlead.engine.ports.gate import Admitted
 from fairlead.engine.ports.http import HttpAnswer, HttpRequest, NoAnswer, StreamBroken
-from fairlead.errors import CallFailed, DeadlineTooShort, GateClosed
+from fairlead.errors import (
+    CallFailed,
+    DeadlineTooShort,
+    GateClosed,
+    GateUnavailable,
+    InputInvalid,
+    ReauthRequired,
+    RefreshInProgress,
+    Refused,
+)
 from fairlead.policy.classify.rules import rules_of
+from fairlead.policy.connection_calls import call_settings_of, origins_for
 from fairlead.policy.gate.breaker import Health
 from fairlead.policy.gate.limit import Domain, Plan
 from fairlead.policy.profile_load import load_profiles
@@ -32,7 +42,7 @@ from fairlead.secret import Secret
 from fairlead.testing import ManualClock
 
 KEY = ConnectionKey("acme", "stripe", "default")
-GET = Call(KEY, "GET", "https://api.example.com/items")
+GET = Call(KEY, "GET", "https://api.stripe.com/v1/items")
 POST = replace(GET, method="POST", body=b"{}")
 CONNECTION = Connection(UUID(int=1), KEY, None, None, "client", {}, {})
 
@@ -67,6 +77,7 @@ class World:
     inside: int = 0
     generation: int = 1
     asked_tokens: int = 0
+    no_newer: Exception | None = None
     settings: dict[str, Any] = field(default_factory=dict)
 
     async def connection(self, key: ConnectionKey) -> Connection:
@@ -103,18 +114,25 @@ class World:
         return PublicToken(Secret(f"t{self.generation}"), "Bearer", None, None, None, self.generation)
 
     async def newer(self, key: ConnectionKey, than: int | None) -> PublicToken:
+        if self.no_newer is not None:
+            raise self.no_newer
         assert than == self.generation
         self.generation += 1
         return await self.token(key)
 
-    def pipeline(self, draw: Callable[[], float] = lambda: 0.5) -> Pipeline:
+    def manners(self, connection: Connection) -> Manners:
         profile = load_profiles()["stripe"]
+        settings = call_settings_of(profile, self.settings, tenant="acme")
+        origins = origins_for(profile, {}, settings.hosts)
+        return Manners(rules_of(profile, self.settings), profile, settings, origins)
+
+    def pipeline(self, draw: Callable[[], float] = lambda: 0.5) -> Pipeline:
         world: Any = self
         return Pipeline(
             self,
             world,
             world,
-            lambda _connection: Manners(rules_of(profile, self.settings), profile),
+            self.manners,
             clock=self.clock,
             epoch_s=lambda: 1_800_000_000.0,
             draw=draw,
@@ -224,6 +242,134 @@ async def test_a_breaker_that_is_known_to_be_open_costs_nothing() -> None:
     assert (len(world.wishes), world.asked_tokens) == (1, 1)
     await world.clock.advance(20.0)
     assert (await pipeline.send(GET)).attempts == 1
+
+
+REFUSALS = [
+    GateClosed("no room", retry_after_s=40.0, reason="rate"),
+    GateClosed("open", retry_after_s=40.0, reason="breaker"),
+    GateUnavailable("no Redis", retry_after_s=40.0),
+]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+async def test_a_retry_that_is_refused_is_the_failure_of_what_was_sent(refusal: Refused) -> None:
+    world = World([answer(429, retry_after="1"), refusal, answer(200)])
+    with pytest.raises(CallFailed, match="status 429") as failed:
+        await world.call(GET)
+    assert (failed.value.sent, failed.value.attempts, failed.value.answer.status) == (True, 1, 429)
+    assert failed.value.category == "transient_rate_limit"
+    assert (failed.value.retry_after_s, failed.value.__cause__) == (40.0, refusal)
+    first = World([refusal])
+    with pytest.raises(type(refusal)) as refused:
+        await first.call(GET)
+    assert refused.value is refusal, "nothing was sent: it is a refusal"
+
+
+async def test_a_breaker_that_opened_meanwhile_is_the_failure_of_what_was_sent() -> None:
+    world = World([answer(502), answer(200)])
+    pipeline = world.pipeline()
+    closed = GateClosed("open", retry_after_s=40.0, reason="breaker")
+
+    async def opens(_delay_s: float) -> None:
+        pipeline._open.note(KEY, "api.stripe.com", closed)
+
+    world.clock.sleep = opens  # type: ignore[method-assign]
+    with pytest.raises(CallFailed, match="502") as failed:
+        await pipeline.send(GET)
+    assert isinstance(failed.value.__cause__, GateClosed)
+    assert len(world.wishes) == 1
+
+
+async def test_a_replay_after_a_401_that_is_refused_fails_as_the_refusal_does() -> None:
+    """A 401 alone would be the end of the grant, and its job a dead letter."""
+    world = World([answer(401), GateClosed("no room", retry_after_s=40.0, reason="rate")])
+    with pytest.raises(CallFailed) as failed:
+        await world.call(GET)
+    assert (failed.value.category, failed.value.retry_after_s) == ("transient_rate_limit", 40.0)
+
+
+async def test_no_newer_token_is_told_as_it_is_unless_something_may_have_been_done() -> None:
+    gone, busy = ReauthRequired("the grant is gone"), RefreshInProgress("another asks", retry_after_s=1.0)
+    for refusal in (gone, busy):
+        world = World([answer(401)], no_newer=refusal)
+        with pytest.raises(type(refusal)) as refused:
+            await world.call(POST)
+        assert refused.value is refusal
+        world = World([answer(502), answer(401)], no_newer=refusal)
+        with pytest.raises(CallFailed) as failed:
+            await world.call(GET)
+        assert (failed.value.category, failed.value.__cause__) == (refusal.category, refusal)
+
+
+async def test_the_credential_goes_to_the_provider_and_where_it_is_allowed() -> None:
+    for url in (
+        "https://evil.example/items",
+        "http://api.stripe.com/v1/items",
+        "https://api.stripe.com:8443/v1/items",
+        "https://api.stripe.com@evil.example/",
+        "https://api.stripe.com\\@evil.example/",
+        "https://api.stripe.com.evil.example/",
+        "https://files.stripe.com/v1/items",
+    ):
+        world = World([answer(200)])
+        with pytest.raises(InputInvalid, match="none of the provider's") as refused:
+            await world.call(replace(GET, url=url))
+        assert "hosts" in str(refused.value)
+        assert (world.wishes, world.asked_tokens) == ([], 0), "it was begun"
+    world = World([answer(200)], settings={"hosts": ["*.stripe.com", "evil.example"]})
+    for url in ("https://files.stripe.com/v1/items", "https://evil.example/items"):
+        world.answers = [answer(200)]
+        await world.call(replace(GET, url=url))
+    assert len(world.sent) == 2
+
+
+async def test_a_timeout_in_a_hurry_says_nothing_of_the_destination() -> None:
+    """After a ramp calls wait for their turn, and have little time left: they must not open it again."""
+    timeout = NoAnswer(True, "timeout", "no complete answer before the deadline")
+    for waited_s, health in ((0.0, Health.UNHEALTHY), (57.0, Health.NEUTRAL)):
+        world = World([timeout], settings={"max_retries": 0})
+
+        async def waits(key: ConnectionKey, world: World = world, waited_s: float = waited_s) -> PublicToken:
+            await world.clock.sleep(waited_s)
+            return await World.token(world, key)
+
+        world.token = waits  # type: ignore[method-assign]
+        with pytest.raises(CallFailed):
+            await world.call(GET)
+        assert world.passages[0].health is health
+    world = World([timeout], settings={"max_retries": 0, "deadline_s": 0.2})
+    with pytest.raises(CallFailed):
+        await world.call(GET)
+    assert world.passages[0].health is Health.NEUTRAL
+
+
+async def test_a_full_pool_of_ours_is_no_fault_and_gives_back_what_was_taken() -> None:
+    world = World([NoAnswer(False, "pool", "no free connection in time"), answer(200)])
+    assert (await world.call(POST)).attempts == 2
+    assert world.passages[0].health is Health.NEUTRAL
+
+
+async def test_a_call_with_little_time_is_tried_again_in_it() -> None:
+    assert (await World([answer(502), answer(200)]).call(replace(GET, deadline_s=4.0))).attempts == 2
+    world = World([answer(502), answer(200)], settings={"deadline_s": 4.0})
+    await world.call(GET)
+    assert world.sent[0].deadline_s == 4.0
+    await World([answer(200)], settings={"deadline_s": 4.0}).call(replace(GET, deadline_s=9.0))
+
+
+async def test_no_retries_are_none_whatever_shipped_patterns_say() -> None:
+    for status, code in (
+        (429, "CONCURRENCY_LIMIT_EXCEEDED"),
+        (429, "lock_timeout"),
+        (429, "slow"),
+        (500, "x"),
+    ):
+        body = b'{"error": {"code": "%s"}}' % code.encode()
+        for retries in (0, 1):
+            world = World([answer(status, body)] * 9, settings={"max_retries": retries})
+            with pytest.raises(CallFailed):
+                await world.call(GET)
+            assert len(world.sent) == 1 + retries, code
 
 
 async def test_a_streamed_answer_holds_its_place_until_the_block_ends() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from fairlead.errors import InputInvalid
-from fairlead.policy.classify.pattern import CallSettings, call_settings_of
+from fairlead.policy.call_settings import CallSettings
+from fairlead.policy.connection_calls import call_settings_of
 from fairlead.policy.connection_limits import ConnectionLimits, limits_of
+from fairlead.policy.profile_load import load_profiles
 from fairlead.policy.setting_text import settings_of_text
 
 WRITTEN = {
@@ -39,12 +41,22 @@ def test_every_setting_of_failed_calls_can_be_written_in_words() -> None:
         "initial_delay_s": "2",
         "max_delay_s": "9.5",
         "delays_s": "[]",
+        "deadline_s": "20",
+        "pagination": "requeue_job",
         "patterns": '[{"name": "a", "http_codes": [400], "patterns": ["busy"], "strategy": "none"}]',
+        "pages": '{"rest": {"kind": "offset"}}',
+        "hosts": '["files.example.com"]',
     }
     assert written.keys() == CallSettings.model_fields.keys()
-    settings = call_settings_of(settings_of_text(written), tenant="acme", provider="shopify")
+    settings = call_settings_of(load_profiles()["shopify"], settings_of_text(written), tenant="acme")
     assert (settings.strategy, settings.max_retries, settings.max_delay_s) == ("linear", 5, 9.5)
     assert settings.patterns[0].patterns == ("busy",)
+    assert (settings.deadline_s, settings.pagination, settings.hosts) == (
+        20.0,
+        "requeue_job",
+        ("files.example.com",),
+    )
+    assert settings.pages["rest"].kind == "offset"
 
 
 def test_what_the_gate_does_not_know_stays_as_it_is_written() -> None:

@@ -40,7 +40,7 @@ from fairlead.engine.ports import (
 from fairlead.errors import InputInvalid
 from fairlead.secret import Secret
 
-CALL_SETTINGS = TransportSettings(keepalive_s=4.0, max_connections=500)
+CALL_SETTINGS = TransportSettings(keepalive_s=4.0, max_connections=500, max_per_host=300)
 """An idle connection is used for 4 s: the hastiest of common servers close after 5."""
 
 _PUBLIC_ONLY = AddressPolicy()

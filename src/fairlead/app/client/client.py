@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, Unpack
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, TypeVar, Unpack
 
 from pydantic import TypeAdapter, ValidationError
 
-from fairlead.app.client.listing import Listing
+from fairlead.app.client.batch import BatchResult, retry_failed
+from fairlead.app.client.listing import Bookmark, Listing, Resume
 from fairlead.app.client.request import CallOptions, Params, body_of, full_url
 from fairlead.app.client.response import Response
 from fairlead.engine.call.pages import Page
 from fairlead.engine.call.pipeline import Pipeline
-from fairlead.engine.call.wish import DEADLINE_S, MAX_BODY_BYTES, Call, Came
+from fairlead.engine.call.wish import MAX_BODY_BYTES, Call, Came
+from fairlead.engine.handler import current_job
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.errors import InputInvalid
+from fairlead.policy.call_settings import Pagination
+from fairlead.policy.classify.verdict import Verdict
 from fairlead.policy.page import Asked, Pages
 from fairlead.policy.profile import Profile
 
+T = TypeVar("T")
+
 _WAYS: TypeAdapter[Pages] = TypeAdapter(Pages)
 CLASSES: Mapping[str, int] = {"real-time": 1, "scheduled": 2, "batch": 3}
+
+
+def _id_of(item: object) -> str | None:
+    told = item.get("id") if isinstance(item, Mapping) else None
+    return None if told is None else str(told)
 
 
 class Client:
@@ -104,6 +116,7 @@ class Client:
         query: str | None = None,
         variables: Mapping[str, Any] | None = None,
         resume: Mapping[str, Any] | None = None,
+        pagination: Pagination | None = None,
         **options: Unpack[CallOptions],
     ) -> Listing:
         """The items behind *path*, over all its pages, each fetched when its items are asked for.
@@ -111,9 +124,13 @@ class Client:
             async for order in api.paginate("/orders.json", items="orders"):
                 ...
 
-        *pages*: how the API hands out lists (default as the profile has it), *items*: where they stand in an
-        answer. With *query* each page is a GraphQL operation with *variables*. *resume*: go on where an
-        earlier Listing ended. Each page is tried again up to three times (2 s, doubling to 30 s).
+        *pages*: how the API hands out lists (default as connection or profile have it), *items*: where they
+        stand in an answer. With *query* each page is a GraphQL operation with *variables*. *resume*: go on
+        where an earlier Listing ended. Each page is tried again up to three times (2 s, doubling to 30 s).
+
+        *pagination*: what becomes of it when a page cannot be had, ``graceful_termination`` or
+        ``requeue_job``; default as connection or profile have it. See Listing. Outside of a job there is
+        nothing to come back, and it ends gracefully.
         """
         rest: CallOptions = {**options, "params": {}}
         api = options.get("api") or ("graphql" if query is not None else None)
@@ -126,17 +143,56 @@ class Client:
                 call = self._call(connection, "POST", asked.url, _graphql(query, asked.variables, rest))
             return await self._pipeline.send(call)
 
-        async def begin() -> tuple[AsyncIterator[Page], Asked]:
+        async def begin(told: Resume | None) -> tuple[AsyncIterator[Page], Asked]:
             connection = await self._connection(self._key)
             profile = self._profile(connection.key.provider, connection.variant)
             url = full_url(self._base(profile, connection, path, api), path, None)
             first = Asked(url, _texts(options.get("params", {})), dict(variables or {}))
-            if resume is not None:
-                first = Asked(resume["url"], resume.get("params", {}), resume.get("variables", {}))
-            way = self._way(profile, api or profile.limits.api, pages, items)
-            return self._pipeline.pages(fetch, way, first), first
+            if told is not None:
+                first = Asked(told["url"], told.get("params", {}), told.get("variables", {}))
+            way = self._way(connection, profile, api or profile.limits.api, pages, items)
+            return self._pipeline.pages(self._key, fetch, way, first), first
 
-        return Listing(begin)
+        async def bookmark() -> Bookmark | None:
+            job = current_job.get()
+            manners = self._pipeline.manners(await self._connection(self._key))
+            if job is None or (pagination or manners.settings.pagination) != "requeue_job":
+                return None
+            return Bookmark(job, _name(self._key, path, options.get("params", {}), query, variables))
+
+        return Listing(begin, resume=resume, bookmark=bookmark)
+
+    async def batch(
+        self,
+        items: Sequence[T],
+        send: Callable[[list[T]], Awaitable[Response]],
+        *,
+        named: Callable[[T], str | None] = _id_of,
+    ) -> BatchResult[T]:
+        """Send *items* in one call; of those that fail, the ones that may still succeed are sent again.
+
+            def send(chosen):
+                return api.post("/contacts/batch/update", json={"inputs": chosen}, repeatable=True)
+
+            result = await api.batch(contacts, send)
+            for each in result.failed:
+                print(each.item["id"], each.why.code)
+
+        *send* makes a call of this client for the items that it is given. Which of them failed the answer
+        tells by place, or by a name that *named* finds in an item (default its "id"). The waits and the
+        number of tries are those of any call that fails so; in a job none is begun that is longer than its
+        calls wait.
+
+        Raises what the first call raises. If a later one fails as a whole, what was done before is done:
+        the result says so in ``error``.
+        """
+        began_s = self._pipeline.now_s()
+
+        async def may_go_on(verdict: Verdict, attempt: int) -> bool:
+            connection = await self._connection(self._key)
+            return await self._pipeline.wait_for_items(connection, verdict, attempt, began_s)
+
+        return await retry_failed(items, send, named, may_go_on)
 
     # ---- from words to a call ------------------------------------------------------------------
 
@@ -157,7 +213,7 @@ class Client:
             cost=options.get("cost"),
             class_number=self._class(options.get("priority")),
             wait_s=options.get("wait_s"),
-            deadline_s=options.get("deadline_s", DEADLINE_S),
+            deadline_s=options.get("deadline_s"),
             repeatable=options.get("repeatable"),
             max_body_bytes=options.get("max_body_bytes", MAX_BODY_BYTES),
         )
@@ -169,13 +225,19 @@ class Client:
         return profile.api_url(api or profile.limits.api, connection.endpoint)
 
     def _way(
-        self, profile: Profile, api: str, pages: Pages | Mapping[str, Any] | None, items: str | None
+        self,
+        connection: Connection,
+        profile: Profile,
+        api: str,
+        pages: Pages | Mapping[str, Any] | None,
+        items: str | None,
     ) -> Pages:
         """How the list is handed out; InputInvalid where nobody says it."""
         known = profile.apis.get(api)
-        way = pages if pages is not None else known.pages if known is not None else None
+        way = pages or self._pipeline.manners(connection).settings.pages.get(api) or (known and known.pages)
         if way is None:
-            raise self._wrong("it is not known how this API hands out lists", "give `pages`")
+            hint = "give `pages`, in the call or in the settings of the connection"
+            raise self._wrong("it is not known how this API hands out lists", hint)
         try:
             told = dict(way) if isinstance(way, Mapping) else way.model_dump(exclude_unset=True)
             return _WAYS.validate_python({**told, **({} if items is None else {"items": items})})
@@ -198,6 +260,14 @@ class Client:
 def _graphql(query: str, variables: Mapping[str, Any], options: CallOptions) -> CallOptions:
     body = {"query": query, "variables": dict(variables)}
     return {"api": "graphql", "repeatable": _is_query(query), **options, "json": body}
+
+
+def _name(
+    key: ConnectionKey, path: str, params: Params, query: str | None, variables: Mapping[str, Any] | None
+) -> str:
+    """What a job calls this list, in each of its runs alike."""
+    asked = repr((key, path, sorted(params.items()), query, sorted((variables or {}).items())))
+    return f"pages.{blake2b(asked.encode(), digest_size=8).hexdigest()}"
 
 
 def _texts(params: Params) -> dict[str, str]:

@@ -3,27 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from fairlead.engine.call.pages import Page, PageFailed
+from fairlead.engine.handler import JobContext
 from fairlead.policy.page import Asked
+
+Resume = Mapping[str, Any]
+Begin = Callable[["Resume | None"], Awaitable[tuple[AsyncIterator[Page], Asked]]]
+"""Makes the pages, from where another listing ended, or from the first."""
+_ENDED = {"ended": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """Where a job notes how far it has come in the list *name*."""
+
+    job: JobContext
+    name: str
+
+    @property
+    def told(self) -> Resume | None:
+        """What earlier runs of the job noted."""
+        told = self.job.saved.get(self.name)
+        return told if isinstance(told, dict) else None
+
+    def note(self, resume: Resume | None) -> None:
+        """The job goes on with *resume*; None: there is no more."""
+        self.job.save(self.name, _ENDED if resume is None else dict(resume))
+
+
+async def _no_bookmark() -> Bookmark | None:
+    return None
 
 
 class Listing:
     """What `Client.paginate` gives: iterate over its items, or over ``pages()``, once.
 
-    A page that cannot be had ends it early: then `partial` is true, `error` says why, and `resume` holds what
-    `paginate(..., resume=...)` goes on from, plain enough for the arguments of a job.
+    A page that cannot be had ends it early. As ``graceful_termination`` has it, `partial` is true then,
+    `error` says why, and `resume` holds what ``paginate(..., resume=...)`` goes on from, plain enough for the
+    arguments of a job. As ``requeue_job`` has it the reason is raised: the job comes back when it makes sense
+    (a lack of time burns no attempt), and the list goes on behind the last page that was worked off.
     """
 
-    def __init__(self, begin: Callable[[], Awaitable[tuple[AsyncIterator[Page], Asked]]]) -> None:
+    def __init__(
+        self,
+        begin: Begin,
+        *,
+        resume: Resume | None = None,
+        bookmark: Callable[[], Awaitable[Bookmark | None]] = _no_bookmark,
+    ) -> None:
         self._begin = begin
+        self._from = resume
+        self._bookmark = bookmark
         self._at: Asked | None = None
         self.partial = False
         self.error: Exception | None = None
 
     @property
-    def resume(self) -> Mapping[str, Any] | None:
+    def resume(self) -> Resume | None:
         """The request for the first page that was not given; None where all were."""
         if self._at is None:
             return None
@@ -36,10 +75,19 @@ class Listing:
 
     async def pages(self) -> AsyncIterator[list[Any]]:
         """The items page by page."""
+        bookmark, told = await self._bookmark(), self._from
+        if bookmark is not None and told is None:
+            told = bookmark.told
+            if told == _ENDED:
+                return
         try:
-            found, self._at = await self._begin()
+            found, self._at = await self._begin(told)
             async for page in found:
                 yield list(page.items)
                 self._at = page.following
+                if bookmark is not None:
+                    bookmark.note(self.resume)
         except PageFailed as failed:
-            self.partial, self.error = True, failed.cause
+            if bookmark is not None:
+                raise failed.cause from None
+            self._at, self.partial, self.error = failed.at, True, failed.cause

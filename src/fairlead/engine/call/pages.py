@@ -1,8 +1,8 @@
 """A list of a vendor, page by page (C8).
 
 Each page is a call of its own, tried again with patience. What was collected is never lost: where a page
-fails for good, or the time of a job runs out, the pages so far are given, marked partial, with the request
-that would go on from there.
+fails for good, the time of a job runs out, or the list is said to go on elsewhere, the pages so far stand,
+and PageFailed tells why there are no more, with the request that would go on from there.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any
 
 from fairlead.clock import Clock, Draw
 from fairlead.engine.call.wish import Came
-from fairlead.errors import CallFailed, DeadlineTooShort, GateClosed, InputInvalid
+from fairlead.engine.ports import ConnectionKey
+from fairlead.errors import CallFailed, DeadlineTooShort, FairleadError, GateClosed, InputInvalid
 from fairlead.policy.backoff import Jitter, backoff_s
-from fairlead.policy.page import Asked, Pages
+from fairlead.policy.page import Asked, LeadsElsewhere, Pages
 
 RETRIES, BASE_S, CAP_S = 3, 2.0, 30.0
 """Of each page (DEFAULTS §2)."""
@@ -34,21 +35,29 @@ class Page:
 
 
 class PageFailed(Exception):
-    """A page could not be had; *at* is the request that would go on from there, *cause* why."""
+    """A page could not be had; *at* is the request that would go on from there (None: there is none to be
+    made), *cause* why."""
 
-    def __init__(self, at: Asked, cause: Exception) -> None:
+    def __init__(self, at: Asked | None, cause: FairleadError) -> None:
         super().__init__(str(cause))
         self.at = at
         self.cause = cause
 
 
 async def pages(
-    fetch: Fetch, way: Pages, first: Asked, *, clock: Clock, draw: Draw, may_wait: Callable[[float], bool]
+    key: ConnectionKey,
+    fetch: Fetch,
+    way: Pages,
+    first: Asked,
+    *,
+    clock: Clock,
+    draw: Draw,
+    may_wait: Callable[[float], bool],
 ) -> AsyncIterator[Page]:
     """Pages from *first* on, each fetched when it is asked for.
 
-    *may_wait*: whether there is time to wait so long for another try. Raises PageFailed where one could not
-    be had, InputInvalid where the vendor leads in a circle.
+    *may_wait*: whether there is time for a wait so long and a page after it; none is begun without. Raises
+    PageFailed where one could not be had, InputInvalid where the vendor leads in a circle.
     """
     asked: Asked | None = first
     seen: set[tuple[str, str]] = set()
@@ -56,12 +65,18 @@ async def pages(
         mark = (asked.url, repr((sorted(asked.params.items()), sorted(asked.variables.items(), key=str))))
         if mark in seen or len(seen) >= MOST_PAGES:
             hint = "check how this API hands out lists: `pages` of the call or of the profile"
-            raise InputInvalid(f"the pages lead in a circle, or there are over {MOST_PAGES}", hint=hint)
+            what = f"the pages lead in a circle, or there are over {MOST_PAGES}"
+            raise InputInvalid(what, tenant=key.tenant, provider=key.provider, hint=hint)
         seen.add(mark)
+        if not may_wait(0.0):
+            raise PageFailed(asked, _no_time(key))
         came = await _fetched(fetch, asked, clock, draw, may_wait)
-        following = way.following(asked, came.reply)
-        yield Page(way.found(came.reply), following)
-        asked = following
+        try:
+            asked = way.following(asked, came.reply)
+        except LeadsElsewhere as elsewhere:
+            yield Page(way.found(came.reply), None)
+            raise PageFailed(None, _foreign(key, elsewhere, came)) from None
+        yield Page(way.found(came.reply), asked)
 
 
 async def _fetched(
@@ -78,6 +93,26 @@ async def _fetched(
                 raise PageFailed(asked, error) from error
             attempt += 1
             await clock.sleep(wait_s)
+
+
+def _no_time(key: ConnectionKey) -> DeadlineTooShort:
+    what = "there is no time left for the next page"
+    return DeadlineTooShort(what, tenant=key.tenant, provider=key.provider, retry_after_s=0.0)
+
+
+def _foreign(key: ConnectionKey, elsewhere: LeadsElsewhere, came: Came) -> CallFailed:
+    return CallFailed(
+        str(elsewhere),
+        tenant=key.tenant,
+        provider=key.provider,
+        category="permanent_request",
+        reason="leads_elsewhere",
+        hint="ask the vendor; the credential is told to no host but the one that was asked",
+        verdict=came.verdict,
+        answer=came.answer,
+        reply=came.reply,
+        attempts=came.attempts,
+    )
 
 
 def _may_pass(error: CallFailed | GateClosed | DeadlineTooShort) -> bool:

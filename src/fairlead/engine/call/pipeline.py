@@ -7,7 +7,9 @@
 
 Nothing is held while a token is refreshed or a delay is slept: admission covers the sending and no more. A
 refusal before the send costs nothing at the provider, and says so by its type (Refused); what was sent and
-failed is a CallFailed.
+failed is a CallFailed, also where a refusal stands against another try: it is its cause. After a 401, which
+acted on nothing, a grant that is found to be gone is told as what it is (ReauthRequired), and so is every
+other reason why there is no newer token.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ import math
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Protocol
-from urllib.parse import urlsplit
 
 from fairlead.clock import Clock, Draw
 from fairlead.engine.call.known_open import KnownOpen
@@ -35,14 +36,14 @@ from fairlead.engine.ports.http import (
     StreamBroken,
     Transport,
 )
-from fairlead.errors import DeadlineTooShort, GateClosed
+from fairlead.errors import DeadlineTooShort, GateClosed, Refused
 from fairlead.events import Emit
-from fairlead.policy.call import Follow, Then, follow
-from fairlead.policy.classify.body import reply_of
+from fairlead.policy.call import MAX_RETRYING_S, Attempt, Follow, Then, follow, follow_items
+from fairlead.policy.classify.body import Unread
 from fairlead.policy.classify.judge import judge
 from fairlead.policy.classify.meaning import is_success
-from fairlead.policy.classify.verdict import DONE
-from fairlead.policy.deadline import buffer_s, has_time
+from fairlead.policy.classify.verdict import DONE, Verdict
+from fairlead.policy.deadline import buffer_s, has_time, is_hurried
 from fairlead.policy.feedback.dialect import heard
 from fairlead.policy.feedback.reply import Reply
 from fairlead.policy.lost import lost
@@ -129,29 +130,64 @@ class Pipeline:
                 tried = self._judged(whole, on_way, passage)
             await self._is_over(on_way, tried)
 
-    def pages(self, fetch: Fetch, way: Pages, first: Asked) -> AsyncIterator[Page]:
+    def now_s(self) -> float:
+        """Of the clock that deadlines are kept by."""
+        return self._clock.monotonic()
+
+    async def wait_for_items(
+        self, connection: Connection, verdict: Verdict, attempt: int, began_s: float
+    ) -> bool:
+        """Wait until the items that *verdict* would have sent again may be; False where they may not.
+
+        *attempt* 0: they were sent once. *began_s*: when their batch was begun, by ``now_s``.
+        """
+        factor = self._manners(connection).profile.backoff_factor
+        left_s, inline_s = MAX_RETRYING_S + began_s - self._clock.monotonic(), math.inf
+        if (job := current_job.get()) is not None:
+            left_s, inline_s = min(left_s, job.remaining_s - buffer_s(job.timeout_s)), INLINE_WAIT_S
+        tried = Attempt(attempt, False, True, left_s, inline_s)
+        after = follow_items(tried, verdict, draw=self._draw(), factor=factor)
+        if after.then is Then.AGAIN:
+            await self._clock.sleep(after.delay_s)
+        return after.then is Then.AGAIN
+
+    def manners(self, connection: Connection) -> Manners:
+        """How calls of *connection* are made; ConfigInvalid for settings that cannot be."""
+        return self._manners(connection)
+
+    def pages(self, key: ConnectionKey, fetch: Fetch, way: Pages, first: Asked) -> AsyncIterator[Page]:
         """The pages of a list; see engine/call/pages.py. In a job none is waited for past its time."""
         job = current_job.get()
 
         def may_wait(wait_s: float) -> bool:
-            return job is None or has_time(job.remaining_s - buffer_s(job.timeout_s, pages=True), wait_s)
+            if job is None:
+                return True
+            left_s = job.remaining_s - buffer_s(job.timeout_s, pages=True)
+            return has_time(left_s, wait_s, job.timeout_s)
 
-        return pages(fetch, way, first, clock=self._clock, draw=self._draw, may_wait=may_wait)
+        return pages(key, fetch, way, first, clock=self._clock, draw=self._draw, may_wait=may_wait)
 
     # ---- before it is sent ---------------------------------------------------------------------
 
     async def _begin(self, call: Call) -> Progress:
         """Its deadline; in a job with what the job needs to end (C6)."""
         manners = self._manners(await self._entrance.connection(call.key))
-        host = urlsplit(call.url).hostname or ""
+        host = manners.host_of(call)
+        deadline_s = manners.settings.deadline_s if call.deadline_s is None else call.deadline_s
         now_s, job = self._clock.monotonic(), current_job.get()
         if job is None:
-            return Progress(call, host, manners, now_s, now_s + call.deadline_s, math.inf)
-        left_s = min(call.deadline_s, job.remaining_s - buffer_s(job.timeout_s))
-        return Progress(call, host, manners, now_s, now_s + left_s, INLINE_WAIT_S)
+            return Progress(call, host, manners, now_s, now_s + deadline_s, math.inf, deadline_s)
+        left_s = min(deadline_s, job.remaining_s - buffer_s(job.timeout_s))
+        return Progress(call, host, manners, now_s, now_s + left_s, INLINE_WAIT_S, deadline_s)
 
     async def _make_ready(self, on_way: Progress) -> None:
         """All that can be refused before a place is held."""
+        try:
+            await self._check_ready(on_way)
+        except Refused as refused:
+            raise on_way.refused(refused)  # noqa: B904 (it says itself what caused it)
+
+    async def _check_ready(self, on_way: Progress) -> None:
         key = on_way.call.key
         self._open.check(key, on_way.host)
         if on_way.token is None:
@@ -186,17 +222,19 @@ class Pipeline:
                     yield passage
                 finally:
                     on_way.sent_s += self._clock.monotonic() - began_s
-        except GateClosed as closed:
-            if not entered:
-                self._open.note(call.key, on_way.host, closed)
-            raise
+        except Refused as refused:
+            if entered:  # the caller's own, of another call
+                raise
+            if isinstance(refused, GateClosed):
+                self._open.note(call.key, on_way.host, refused)
+            raise on_way.refused(refused)  # noqa: B904 (it says itself what caused it)
 
     def _request(self, on_way: Progress) -> HttpRequest:
         call, carried = on_way.call, on_way.manners.profile.credential_header
         assert on_way.token is not None
         value = carried.format.replace("{token}", on_way.token.access_token.reveal())
         headers: Mapping[str, str | Secret] = {**carried.fixed, **call.headers, carried.name: Secret(value)}
-        left_s = on_way.ends_s - self._clock.monotonic()
+        on_way.given_s = left_s = on_way.ends_s - self._clock.monotonic()
         return HttpRequest(call.method, call.url, headers, call.body, left_s, call.max_body_bytes)
 
     # ---- after it came -------------------------------------------------------------------------
@@ -204,14 +242,16 @@ class Pipeline:
     def _judged(self, came: HttpAnswer | NoAnswer, on_way: Progress, passage: Passage) -> Tried:
         rules = on_way.manners.rules
         if isinstance(came, NoAnswer):
-            verdict = lost(came.kind, sent=came.sent, why=came.why, rules=rules)
+            hurried = is_hurried(on_way.given_s, on_way.whole_s)
+            verdict = lost(came.kind, sent=came.sent, why=came.why, rules=rules, hurried=hurried)
             if not came.sent:
                 passage.unsent()
             passage.told(verdict.health)
             return Tried(came, None, verdict)
-        reply, now_epoch_s = reply_of(came.status, came.headers, came.body), self._epoch_s()
-        told = heard(passage.dialect, reply, now_epoch_s=now_epoch_s)
-        verdict = judge(rules, reply, told, now_epoch_s=now_epoch_s)
+        reply, now_epoch_s = Unread(came.status, came.headers, came.body), self._epoch_s()
+        judged = reply.judged()
+        told = heard(passage.dialect, judged, now_epoch_s=now_epoch_s)
+        verdict = judge(rules, judged, told, now_epoch_s=now_epoch_s)
         passage.learnt(told, verdict.health)
         return Tried(came, reply, verdict)
 
@@ -237,13 +277,24 @@ class Pipeline:
             case Then.FAIL:
                 raise on_way.failed(tried, after)
             case Then.REFRESH:
-                assert on_way.token is not None
-                on_way.token = await self._tokens.newer(on_way.call.key, on_way.token.generation)
-                on_way.refreshed = True
+                on_way.note_failed(tried)
+                await self._refresh(on_way)
             case Then.AGAIN:
+                on_way.note_failed(tried)
                 on_way.retries += 1
                 await self._clock.sleep(after.delay_s)
         return False
+
+    async def _refresh(self, on_way: Progress) -> None:
+        """A newer token. What stands against it is told as it is, as long as nothing can have been done."""
+        assert on_way.token is not None
+        try:
+            on_way.token = await self._tokens.newer(on_way.call.key, on_way.token.generation)
+        except Refused as refused:
+            if not on_way.may_have_acted:
+                raise
+            raise on_way.refused(refused)  # noqa: B904 (it says itself what caused it)
+        on_way.refreshed = True
 
 
 async def _read(stream: HttpStream) -> HttpAnswer | NoAnswer:

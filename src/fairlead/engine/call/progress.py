@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from fairlead.engine.call.wish import Call
 from fairlead.engine.events import CallAttempted
 from fairlead.engine.ports.http import HttpAnswer, NoAnswer
-from fairlead.errors import CallFailed
-from fairlead.policy.call import Attempt, Follow, repeatable
+from fairlead.errors import CallFailed, FairleadError, InputInvalid, Refused
+from fairlead.policy.call import Attempt, Follow, Then, repeatable
+from fairlead.policy.call_settings import CallSettings
 from fairlead.policy.classify.rules import Rules
 from fairlead.policy.classify.verdict import Verdict
 from fairlead.policy.feedback.reply import Reply
 from fairlead.policy.hint import clamp_hint
+from fairlead.policy.origin import Origins
 from fairlead.policy.profile import Profile
 from fairlead.policy.token import PublicToken
 
@@ -23,6 +25,21 @@ class Manners:
 
     rules: Rules
     profile: Profile
+    settings: CallSettings
+    origins: Origins
+
+    def host_of(self, call: Call) -> str:
+        """The host of *call*; InputInvalid where the credential is not to be told to it."""
+        host = self.origins.host_of(call.url)
+        if host is None:
+            raise InputInvalid(
+                "the call leads to a host that is none of the provider's",
+                tenant=call.key.tenant,
+                provider=call.key.provider,
+                reason="foreign_host",
+                hint="allow it where that is meant: the setting `hosts` of the connection, or of the profile",
+            )
+        return host
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +66,18 @@ class Progress:
     began_s: float
     ends_s: float
     inline_s: float
+    whole_s: float
+    """Its deadline as its caller or its connection wants it; in a job less may be left."""
     token: PublicToken | None = None
     refreshed: bool = False
+    may_have_acted: bool = False
+    """The provider may have done, at some attempt, what was asked of it."""
+    last: Tried | None = None
+    """The last attempt that failed."""
     retries: int = 0
     sends: int = 0
+    given_s: float = 0.0
+    """The time that the attempt under way has."""
     sent_s: float = 0.0
     """How long it was under way, all attempts together."""
 
@@ -64,7 +89,13 @@ class Progress:
         """As far as what follows depends on it."""
         told = self.call.repeatable
         may_repeat = repeatable(self.call.method, self.call.headers) if told is None else told
-        return Attempt(self.retries, self.refreshed, may_repeat, self.ends_s - now_s, self.inline_s)
+        left_s = self.ends_s - now_s
+        return Attempt(self.retries, self.refreshed, may_repeat, left_s, self.inline_s, self.whole_s)
+
+    def note_failed(self, tried: Tried) -> None:
+        """It is tried once more."""
+        self.last = tried
+        self.may_have_acted |= not tried.verdict.refused_before_acting
 
     def event(self, tried: Tried, after: Follow, now_s: float) -> CallAttempted:
         """What explains this attempt later (C11)."""
@@ -84,6 +115,21 @@ class Progress:
             self.waited_s(now_s),
             self.sent_s,
         )
+
+    def refused(self, refused: Refused) -> FairleadError:
+        """What *refused* means for the call: after an attempt nobody may say that nothing was sent.
+
+        It is the failure of that attempt then, caused by the refusal. After a 401, which is no reason to
+        give up by itself, its category is that of the refusal.
+        """
+        if self.last is None:
+            return refused
+        failed = self.failed(self.last, Follow(Then.FAIL, why=f"it could not be tried again: {refused.what}"))
+        if not (failed.category or "").startswith("transient"):
+            failed.category = refused.category
+        failed.retry_after_s = max(failed.retry_after_s or 0.0, refused.retry_after_s or 0.0) or None
+        failed.__cause__ = refused
+        return failed
 
     def failed(self, tried: Tried, after: Follow) -> CallFailed:
         """Why it is over."""

@@ -10,7 +10,6 @@ from fairlead.engine.ports.http import HttpAnswer
 from fairlead.policy.classify.verdict import Verdict
 from fairlead.policy.feedback.reply import Reply
 
-DEADLINE_S = 60.0
 MAX_BODY_BYTES = 16 << 20
 
 
@@ -19,8 +18,9 @@ class Call:
     """One call through a connection. *url* is absolute; the token is added here.
 
     *api*, *operation*, *cost*, *class_number*, *wait_s* as in CallWish. *deadline_s*: for all of it, waits
-    and retries too; default 60, in a job never past what it has left. *repeatable*: it may be done twice;
-    None: by its method and headers. *max_body_bytes* of the answer, decoded; default 16 MiB.
+    and retries too; None: as the connection has it, 60 by default; in a job never past what it has left.
+    *repeatable*: it may be done twice; None: by its method and headers. *max_body_bytes* of the answer,
+    decoded; default 16 MiB.
     """
 
     key: ConnectionKey
@@ -33,7 +33,7 @@ class Call:
     cost: float | None = None
     class_number: int | None = None
     wait_s: float | None = None
-    deadline_s: float = DEADLINE_S
+    deadline_s: float | None = None
     repeatable: bool | None = None
     max_body_bytes: int = MAX_BODY_BYTES
 

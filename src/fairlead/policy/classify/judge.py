@@ -23,6 +23,7 @@ from fairlead.policy.classify.rules import BUILT_IN, Rules, category_of
 from fairlead.policy.classify.soap import soap
 from fairlead.policy.classify.strategy import Next, Strategy, StrategyName
 from fairlead.policy.classify.tell import Said
+from fairlead.policy.classify.user_errors import user_errors
 from fairlead.policy.classify.verdict import DONE, NO_MORE, Result, Scope, Step, Verdict
 from fairlead.policy.feedback.dialect import heard
 from fairlead.policy.feedback.reply import BULK, ENDPOINT, OBJECT, SEARCH, Heard, Reply, retry_after_s
@@ -52,6 +53,8 @@ def judge(
         told = heard(rules.dialect, reply, now_epoch_s=now_epoch_s)
     refusal = max((item for item in told if item.refused), key=_weight, default=None)
     said = graphql(reply) or soap(reply) or batch(reply, rules.dialect, rules.by_code)
+    if said is None and refusal is None and rules.dialect == "shopify":
+        said = user_errors(reply, rules.by_code)
     failed = refusal is not None or said is not None or not is_success(reply.status)
     if not failed and not rules.in_successes and trail is None:
         return DONE
@@ -63,13 +66,13 @@ def judge(
     if match is None and not failed:
         case.note("result", "nothing tells of a failure")
         return DONE
-    verdict = _by_rule(case, match) if match is not None else _by_meaning(case, rules)
+    verdict = _by_rule(case, match, rules) if match is not None else _by_meaning(case, rules)
     verdict = replace(verdict, scope=_scope(verdict, refusal), limit=refusal.limit if refusal else None)
     case.note("result", verdict.why)
     return verdict
 
 
-def _by_rule(case: Case, match: Match) -> Verdict:
+def _by_rule(case: Case, match: Match, rules: Rules) -> Verdict:
     rule, refusal = match.rule, case.refusal
     category = category_of(rule, _meaning(case))
     strategy = rule.as_strategy()
@@ -86,7 +89,7 @@ def _by_rule(case: Case, match: Match) -> Verdict:
         category=category,
         code=_code(case, named),
         strategy=strategy,
-        max_attempts=rule.max_attempts if strategy.next is Next.RETRY else 0,
+        max_attempts=min(rule.max_attempts, rules.most_retries) if strategy.next is Next.RETRY else 0,
         takes_slot=rule.slots,
         hint_s=_hint_s(case),
         daily=is_day or (refusal is not None and refusal.daily),
@@ -103,7 +106,11 @@ def _by_meaning(case: Case, rules: Rules) -> Verdict:
     named = case.said.codes[0] if case.said is not None and case.said.codes else ""
     name = case.said.protocol if case.said is not None else f"status {case.reply.status}"
     whole = f"{name} {named}".strip()
-    words = f"{whole} means {category}" if meaning else f"no rule knows {whole}: it counts as {category}"
+    words = (
+        f"{whole} means {category}{_redirect(case)}"
+        if meaning
+        else f"no rule knows {whole}: it counts as {category}"
+    )
     retried = category.transient and rules.strategy.next is not Next.OVER and rules.max_retries > 0
     return Verdict(
         Result.FAILED,
@@ -191,6 +198,11 @@ def _code(case: Case, named: str) -> str:
     """A short word that can be stored and counted: the provider's own where it looks like one."""
     told = safe_text(named, 64)
     return told if _CODE.fullmatch(told) and named else f"http_{case.reply.status}"
+
+
+def _redirect(case: Case) -> str:
+    """A redirect is an answer: where it leads, only the vendor says."""
+    return "; redirects are not followed" if 300 <= case.reply.status < 400 else ""
 
 
 def _why(case: Case, decided: str) -> str:

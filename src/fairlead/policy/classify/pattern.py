@@ -15,12 +15,11 @@ asked.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Self
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Self
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from fairlead.errors import ConfigInvalid
 from fairlead.policy.backoff import Jitter
 from fairlead.policy.category import Category
 from fairlead.policy.classify.strategy import Strategy, StrategyName
@@ -166,53 +165,3 @@ def in_order(patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
     if twice:
         raise ValueError(f"two patterns have the {twice[0]}")
     return tuple(sorted(patterns, key=lambda pattern: pattern.priority or 1001))
-
-
-class CallSettings(Table):
-    """What a connection's settings say of failed calls (K2)."""
-
-    strategy: StrategyName = Field(
-        default=StrategyName.EXPONENTIAL,
-        description="For failures of network and server that no pattern knows. Default exponential.",
-    )
-    max_retries: int = Field(
-        default=3, strict=True, ge=0, le=MAX_ATTEMPTS, description="Tries after the first. Default 3."
-    )
-    initial_delay_s: Seconds = Field(default=1.0, le=3600, description="First delay. Default 1.")
-    max_delay_s: Seconds = Field(default=30.0, le=3600, description="Longest delay. Default 30.")
-    delays_s: tuple[Delay, ...] = Field(
-        default=(), max_length=MAX_ATTEMPTS, description="Delays of the strategy custom."
-    )
-    patterns: tuple[Pattern, ...] = Field(default=(), description="Rules over the provider's. Default none.")
-
-    @model_validator(mode="after")
-    def _is_possible(self) -> Self:
-        in_order(self.patterns)
-        try:
-            self.as_strategy()
-        except ValueError as error:
-            raise ValueError(str(error).partition(" hint: ")[0]) from None
-        return self
-
-    def as_strategy(self) -> Strategy:
-        """How to go on where no pattern says."""
-        return Strategy(
-            self.strategy, base_s=self.initial_delay_s, cap_s=self.max_delay_s, delays_s=self.delays_s
-        )
-
-
-def call_settings_of(settings: Mapping[str, Any], *, tenant: str, provider: str) -> CallSettings:
-    """The part of *settings* that is about failed calls; ConfigInvalid where it is impossible."""
-    known = {name: settings[name] for name in CallSettings.model_fields if name in settings}
-    try:
-        return CallSettings.model_validate(known)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "settings"
-        raise ConfigInvalid(
-            f"the settings of the connection are not acceptable: {place}: "
-            f"{first['msg'].removeprefix('Value error, ')}",
-            tenant=tenant,
-            provider=provider,
-            hint="give it another value, or take it away: `fairlead connections set`",
-        ) from None

@@ -14,8 +14,9 @@ from importlib.resources import files
 from typing import Any
 
 from fairlead.policy.category import Category
-from fairlead.policy.classify.pattern import CallSettings, Pattern, call_settings_of, in_order, matches_status
+from fairlead.policy.classify.pattern import Pattern, in_order, matches_status
 from fairlead.policy.classify.strategy import Strategy
+from fairlead.policy.connection_calls import call_settings_of
 from fairlead.policy.profile import Profile
 
 BUILT_IN = "built in"
@@ -36,15 +37,16 @@ class Level:
 class Rules:
     """All that judging an answer needs to know beforehand. Made once for a connection, by ``rules_of``.
 
-    *strategy* and *max_retries* serve failures of network and server that no rule knows. *in_successes*:
-    some rule wants to see answers that tell of no failure. *by_code*: the category of the first rule that
-    names a code of the provider.
+    *strategy* and *max_retries* serve failures of network and server that no rule knows; *most_retries*: no
+    rule tries more often. *in_successes*: some rule wants to see answers that tell of no failure. *by_code*:
+    the category of the first rule that names a code of the provider.
     """
 
     levels: tuple[Level, ...]
     dialect: str
     strategy: Strategy
     max_retries: int
+    most_retries: int
     in_successes: bool
     by_code: Mapping[str, Category]
 
@@ -60,9 +62,7 @@ def rules_of(
 
     Raises ConfigInvalid for settings that cannot be.
     """
-    own = CallSettings()
-    if settings:
-        own = call_settings_of(settings, tenant=tenant, provider=profile.name)
+    own = call_settings_of(profile, settings or {}, tenant=tenant)
     levels = tuple(
         Level(origin, in_order(patterns))
         for origin, patterns in (
@@ -78,6 +78,7 @@ def rules_of(
         profile.limits.dialect,
         own.as_strategy(),
         own.max_retries,
+        own.most_retries,
         in_successes=any(_may_be_success(rule) for level in levels for rule in level.patterns),
         by_code=_by_code(levels),
     )

@@ -1,0 +1,100 @@
+"""Many items in one call, and of those that failed again only the ones that may still succeed (C9)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from fairlead.app.client.response import Response
+from fairlead.errors import CallFailed, FairleadError, Refused
+from fairlead.policy.classify.verdict import FailedItem, Verdict
+
+T = TypeVar("T")
+
+MayGoOn = Callable[[Verdict, int], Awaitable[bool]]
+"""Waits until the items of a verdict may be sent again, for the so-manieth time; False: they may not be."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotDone(Generic[T]):
+    """An item that was not done. *why*: as the last answer about it says, ``index`` its place in that one."""
+
+    item: T
+    why: FailedItem
+
+
+@dataclass(slots=True)
+class BatchResult(Generic[T]):
+    """What came of a batch. *responses*: of each call that was made for it, the first with all its items.
+
+    *failed*: the items that were not done, in their order. *unplaced*: failures of which the answer does not
+    tell the item. *error*: why failed items could not be sent again, where something stood against it.
+    """
+
+    responses: list[Response] = field(default_factory=list)
+    failed: list[NotDone[T]] = field(default_factory=list)
+    unplaced: list[FailedItem] = field(default_factory=list)
+    error: FairleadError | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all items were done."""
+        return not (self.failed or self.unplaced or self._cannot_be_read)
+
+    @property
+    def _cannot_be_read(self) -> bool:
+        last = self.responses[-1]
+        return last.partial and not last.failed_items
+
+
+async def retry_failed(
+    items: Sequence[T],
+    send: Callable[[list[T]], Awaitable[Response]],
+    named: Callable[[T], str | None],
+    may_go_on: MayGoOn,
+) -> BatchResult[T]:
+    """Send *items*, then those again that failed and may succeed; see Client.batch."""
+    result: BatchResult[T] = BatchResult()
+    kept: dict[int, NotDone[T]] = {}
+    places = list(range(len(items)))
+    attempt = 0
+    while places:
+        try:
+            response = await send([items[place] for place in places])
+        except (CallFailed, Refused) as error:
+            if not result.responses:
+                raise
+            result.error = error  # what was done before stays done, and told
+            break
+        result.responses.append(response)
+        failed, unplaced = _placed(response.failed_items, items, places, named)
+        for place in places:
+            kept.pop(place, None)
+        kept |= failed
+        result.unplaced += unplaced
+        places = [place for place, each in failed.items() if each.why.category.transient]
+        if not places or not await may_go_on(response.verdict, attempt):
+            break
+        attempt += 1
+    result.failed = [kept[place] for place in sorted(kept)]
+    return result
+
+
+def _placed(
+    told: Sequence[FailedItem], items: Sequence[T], places: Sequence[int], named: Callable[[T], str | None]
+) -> tuple[dict[int, NotDone[T]], list[FailedItem]]:
+    """The failed items by their place among all, and the failures that belong to none that is known."""
+    by_name = {name: place for place in places if (name := named(items[place])) is not None}
+    failed: dict[int, NotDone[T]] = {}
+    unplaced = []
+    for each in told:
+        if each.index is not None:
+            place = places[each.index] if each.index < len(places) else None
+        else:
+            place = by_name.get(each.ref) if each.ref is not None else None
+        if place is None:
+            unplaced.append(each)
+        else:
+            failed[place] = NotDone(items[place], each)
+    return failed, unplaced

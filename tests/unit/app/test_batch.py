@@ -1,0 +1,121 @@
+"""Of a batch only what failed is sent again (C9)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from fairlead.app.client.batch import BatchResult, retry_failed
+from fairlead.app.client.response import Response
+from fairlead.engine.call.wish import Came
+from fairlead.engine.ports.http import HttpAnswer
+from fairlead.errors import CallFailed, GateClosed
+from fairlead.policy.classify.judge import judge
+from fairlead.policy.classify.rules import rules_of
+from fairlead.policy.classify.verdict import Verdict
+from fairlead.policy.feedback.reply import Reply
+from fairlead.policy.profile_load import load_profiles
+
+PROFILES = load_profiles()
+
+
+class Vendor:
+    """Answers in their order, judged as a provider's; what was sent, and which waits were asked for."""
+
+    def __init__(self, provider: str, *answers: Reply | Exception) -> None:
+        self.rules = rules_of(PROFILES[provider])
+        self.answers = list(answers)
+        self.sent: list[list[Any]] = []
+        self.waits: list[int] = []
+        self.most = 3
+
+    async def send(self, chosen: list[Any]) -> Response:
+        self.sent.append(chosen)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        verdict = judge(self.rules, answer, now_epoch_s=None)
+        came = Came(HttpAnswer(answer.status, {}, b"", 0.0), answer, verdict, 1, 0.0)
+        return Response(came, tenant="acme", provider="shop")
+
+    async def may_go_on(self, verdict: Verdict, attempt: int) -> bool:
+        self.waits.append(attempt)
+        return attempt < self.most
+
+    async def batch(self, items: Sequence[Any]) -> BatchResult[Any]:
+        return await retry_failed(items, self.send, str, self.may_go_on)
+
+
+def statuses(*told: int) -> Reply:
+    return Reply(207, body={"items": [{"status": status} for status in told]})
+
+
+async def test_207_with_1_of_3_failed_sends_one_item_again() -> None:
+    vendor = Vendor("generic_oauth2", statuses(200, 503, 200), statuses(200))
+    result = await vendor.batch(["a", "b", "c"])
+    assert vendor.sent == [["a", "b", "c"], ["b"]]
+    assert (result.complete, result.failed, len(result.responses)) == (True, [], 2)
+
+
+async def test_what_may_not_succeed_is_not_sent_again_and_is_told() -> None:
+    vendor = Vendor("generic_oauth2", statuses(422, 503, 429), statuses(200, 422))
+    result = await vendor.batch(["a", "b", "c"])
+    assert vendor.sent == [["a", "b", "c"], ["b", "c"]]
+    assert [(each.item, each.why.code) for each in result.failed] == [("a", "422"), ("c", "422")]
+    assert not result.complete
+
+
+async def test_the_tries_have_an_end() -> None:
+    vendor = Vendor("generic_oauth2", *([statuses(503)] * 9))
+    vendor.most = 2
+    result = await vendor.batch(["a"])
+    assert (len(vendor.sent), vendor.waits) == (3, [0, 1, 2])
+    assert [each.item for each in result.failed] == ["a"]
+
+
+async def test_salesforce_composites_tell_by_place() -> None:
+    busy = [{"statusCode": "UNABLE_TO_LOCK_ROW", "message": "busy"}]
+    first = [{"success": True}, {"success": False, "errors": busy}]
+    vendor = Vendor("salesforce", Reply(200, body=first), Reply(200, body=[{"success": True}]))
+    assert (await vendor.batch(["a", "b"])).complete
+    assert vendor.sent == [["a", "b"], ["b"]]
+
+
+async def test_hubspot_tells_by_name() -> None:
+    errors = [
+        {"category": "RATE_LIMITS", "context": {"ids": ["7"]}},
+        {"category": "X", "context": {"ids": ["9"]}},
+    ]
+    vendor = Vendor("hubspot", Reply(207, body={"results": [], "errors": errors}))
+    result = await vendor.batch([7, 8])
+    assert [each.item for each in result.failed] == [7]
+    assert [each.ref for each in result.unplaced] == ["9"], "it is none that was sent"
+
+
+async def test_user_errors_of_shopify_tell_by_the_place_in_their_path() -> None:
+    errors = [
+        {"field": ["metafields", "1", "value"], "message": "is too long", "code": "TOO_LONG"},
+        {"field": ["metafields", "2"], "message": "busy", "code": "THROTTLED"},
+    ]
+    first = {"data": {"metafieldsSet": {"metafields": [], "userErrors": errors}}}
+    done = {"data": {"metafieldsSet": {"metafields": [{}], "userErrors": []}}}
+    vendor = Vendor("shopify", Reply(200, body=first), Reply(200, body=done))
+    result = await vendor.batch(["a", "b", "c"])
+    assert vendor.sent == [["a", "b", "c"], ["c"]]
+    assert [(each.item, each.why.code) for each in result.failed] == [("b", "TOO_LONG")]
+
+
+async def test_a_first_call_that_fails_raises_and_a_later_one_does_not_undo_what_was_done() -> None:
+    for error in (CallFailed("gone", category="transient_server"), GateClosed("no room", retry_after_s=1.0)):
+        with pytest.raises(type(error)):
+            await Vendor("generic_oauth2", error).batch(["a"])
+        vendor = Vendor("generic_oauth2", statuses(200, 503), error)
+        result = await vendor.batch(["a", "b"])
+        assert (result.error, [each.item for each in result.failed]) == (error, ["b"])
+
+
+async def test_a_207_that_cannot_be_read_is_not_complete() -> None:
+    result = await Vendor("generic_oauth2", Reply(207, body={"what": 1})).batch(["a"])
+    assert (result.complete, result.failed, len(result.responses)) == (False, [], 1)

@@ -1,0 +1,72 @@
+"""The levels of what holds for calls: profile, connection (K2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fairlead.errors import ConfigInvalid
+from fairlead.policy.classify.rules import rules_of
+from fairlead.policy.connection_calls import call_settings_of, told_settings
+from fairlead.policy.profile import Profile
+from fairlead.policy.profile_load import load_profiles
+from fairlead.policy.setting_names import check_names
+
+STRIPE = load_profiles()["stripe"]
+HASTY = STRIPE.overlay({"client": {"deadline_s": 9.0, "max_retries": 1, "strategy": "linear"}})
+
+
+def found(profile: Profile, **settings: Any) -> tuple[object, ...]:
+    told = call_settings_of(profile, settings, tenant="acme")
+    return told.deadline_s, told.max_retries, told.strategy.value, told.pagination
+
+
+def test_a_connection_rules_over_its_profile_and_that_over_the_defaults() -> None:
+    assert found(STRIPE) == (60.0, 3, "exponential", "graceful_termination")
+    assert found(HASTY) == (9.0, 1, "linear", "graceful_termination")
+    assert found(HASTY, max_retries=5, pagination="requeue_job") == (9.0, 5, "linear", "requeue_job")
+
+
+def test_a_number_of_retries_that_somebody_gave_is_the_most_that_any_pattern_has() -> None:
+    assert rules_of(STRIPE).most_retries == 10
+    assert rules_of(HASTY).most_retries == 1
+    assert rules_of(HASTY, {"max_retries": 0}).most_retries == 0
+
+
+def test_people_are_told_from_where_each_setting_is() -> None:
+    told = told_settings(HASTY, {"max_retries": 5}, tenant="acme")
+    assert told["max_retries"] == {"value": 5, "from": "connection"}
+    assert told["deadline_s"] == {"value": 9.0, "from": "profile"}
+    assert told["pagination"] == {"value": "graceful_termination", "from": "default"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"deadline_s": 0.0}, "deadline_s"),
+        ({"deadline_s": 4000.0}, "deadline_s"),
+        ({"initial_delay_s": 4000.0, "max_delay_s": 5000.0}, "initial_delay_s"),
+        ({"pagination": "hope"}, "pagination"),
+        ({"pages": {"rest": {"kind": "guess"}}}, "pages"),
+        ({"pages": {"soap": {"kind": "offset"}}}, "it has: rest"),
+        ({"hosts": ["https://a.example.com"]}, "hosts"),
+        ({"hosts": ["*.com"]}, "hosts"),
+        ({"strategy": "custom"}, "custom"),
+        ({"max_retries": 11}, "max_retries"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_way_out(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigInvalid, match="hint:") as refused:
+        call_settings_of(STRIPE, settings, tenant="acme")
+    assert told in str(refused.value)
+    assert "acme" in str(refused.value)
+
+
+def test_a_slip_in_a_name_is_told_and_a_note_of_ones_own_is_kept() -> None:
+    check_names(
+        ["max_retries", "note", "subject", "owner", "concurrency_limit"], tenant="acme", provider="stripe"
+    )
+    for slip, meant in {"max_retrys": "max_retries", "concurency_limit": "concurrency_limit"}.items():
+        with pytest.raises(ConfigInvalid, match=f"{meant} is one"):
+            check_names([slip], tenant="acme", provider="stripe")
