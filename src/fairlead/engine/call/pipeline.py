@@ -23,6 +23,7 @@ from fairlead.clock import Clock, Draw
 from fairlead.engine.call.known_open import KnownOpen
 from fairlead.engine.call.pages import Fetch, Page, pages
 from fairlead.engine.call.progress import Manners, Progress, Tried
+from fairlead.engine.call.whole import WholeStream, never
 from fairlead.engine.call.wish import Call, Came
 from fairlead.engine.gate.admission import Passage
 from fairlead.engine.gate.entrance import INLINE_WAIT_S, CallWish, Entrance
@@ -106,10 +107,13 @@ class Pipeline:
                 return Came(tried.came, tried.reply, tried.verdict, on_way.sends, waited_s)
 
     @asynccontextmanager
-    async def stream(self, call: Call) -> AsyncIterator[HttpStream]:
+    async def stream(
+        self, call: Call, *, read_whole: Callable[[HttpStream], bool] = never
+    ) -> AsyncIterator[HttpStream]:
         """The answer's head, and its body as it comes; the call is in flight for as long as the block lasts.
 
         As `send` until the head of a success is there; a body that breaks off after it raises CallFailed.
+        A success that is to be *read_whole* (default none) is judged by its body, too, as `send` does it.
         """
         on_way = await self._begin(call)
         while True:
@@ -118,7 +122,7 @@ class Pipeline:
                 self._admitted(on_way) as passage,
                 self._transport.stream(self._request(on_way)) as came,
             ):
-                if not isinstance(came, NoAnswer) and is_success(came.status):
+                if not isinstance(came, NoAnswer) and is_success(came.status) and not read_whole(came):
                     self._note_head(came, on_way, passage)
                     try:
                         yield came
@@ -128,7 +132,10 @@ class Pipeline:
                     return
                 whole = came if isinstance(came, NoAnswer) else await _read(came)
                 tried = self._judged(whole, on_way, passage)
-            await self._is_over(on_way, tried)
+            if await self._is_over(on_way, tried):
+                assert isinstance(tried.came, HttpAnswer)
+                yield WholeStream(tried.came)
+                return
 
     def now_s(self) -> float:
         """Of the clock that deadlines are kept by."""
@@ -298,13 +305,14 @@ class Pipeline:
 
 
 async def _read(stream: HttpStream) -> HttpAnswer | NoAnswer:
-    """The beginning of an answer that is no success: what is wrong stands there."""
+    """A success whole; of any other answer the beginning: what is wrong stands there."""
     body = bytearray()
+    most = None if is_success(stream.status) else MOST_OF_A_FAILURE
     try:
         async for chunk in stream:
             body += chunk
-            if len(body) >= MOST_OF_A_FAILURE:
+            if most is not None and len(body) >= most:
                 break
     except StreamBroken as broken:
         return broken.no_answer
-    return HttpAnswer(stream.status, stream.headers, bytes(body[:MOST_OF_A_FAILURE]), 0.0)
+    return HttpAnswer(stream.status, stream.headers, bytes(body[:most]), 0.0)

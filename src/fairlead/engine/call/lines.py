@@ -1,0 +1,40 @@
+"""Lines out of pieces of any size, with a bound on what is kept of one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator
+
+LONGEST_LINE_BYTES = 16 << 20
+
+
+class LineTooLong(Exception):
+    """A line has not ended within *longest_bytes*."""
+
+    def __init__(self, longest_bytes: int) -> None:
+        super().__init__(f"a line of the answer is longer than {longest_bytes} bytes")
+
+
+async def lines_of(
+    chunks: AsyncIterable[bytes], longest_bytes: int = LONGEST_LINE_BYTES
+) -> AsyncIterator[bytes]:
+    r"""The lines of *chunks* without their ends (``\n`` or ``\r\n``); the last one may have none.
+
+    Raises LineTooLong before more than one line and one piece are held.
+    """
+    kept = bytearray()
+    async for chunk in chunks:
+        *ended, rest = chunk.split(b"\n")
+        for piece in ended:
+            kept += piece
+            _check(kept, longest_bytes)
+            yield bytes(kept.removesuffix(b"\r"))
+            kept.clear()
+        kept += rest
+        _check(kept, longest_bytes)
+    if kept:
+        yield bytes(kept.removesuffix(b"\r"))
+
+
+def _check(kept: bytearray, longest_bytes: int) -> None:
+    if len(kept) > longest_bytes:
+        raise LineTooLong(longest_bytes)
