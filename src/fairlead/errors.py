@@ -111,6 +111,15 @@ class BulkBusy(Refused):
     hint = "ask again after retry_after_s, or once the running one is done"
 
 
+class BulkUnfinished(Refused):
+    """A bulk operation runs still at the provider; a job that is told so comes back, and goes on with it."""
+
+    code = "bulk_unfinished"
+    http_status = 409
+    category = "transient_server"
+    hint = "ask again after retry_after_s with operation.token; a job that lets it pass does so by itself"
+
+
 class GateUnavailable(Refused):
     """Redis does not answer as it should, so limits cannot be shared with the other processes."""
 

@@ -196,6 +196,7 @@ class GateRooms:
             granting_s=_never_lost if url is None else RedisLosses(url, Keyspace(prefix)).granting_s,
             ready=self.ready,
             emit=emit,
+            viewer=self.viewer,
         )
 
     async def check(self) -> None:

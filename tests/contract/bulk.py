@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
 from uuid import UUID
 
 from fairlead.adapters.local.gate import LocalGate
@@ -16,10 +20,13 @@ from fairlead.engine.gate.guarded import GuardedGate
 from fairlead.engine.gate.keeper import Keeper
 from fairlead.engine.gate.plans import Plans
 from fairlead.engine.gate.switches import Switches
+from fairlead.engine.handler import JobContext, current_job
 from fairlead.engine.ports import Connection, ConnectionKey
+from fairlead.engine.ports.gate_view import GateView, HolderView
 from fairlead.engine.ports.switches import Switch
 from fairlead.errors import BulkBusy
-from fairlead.policy.gate.limit import Domain
+from fairlead.policy.gate.bulk_token import parse_token
+from fairlead.policy.gate.limit import Domain, Plan
 from fairlead.policy.gate.share import Share
 from fairlead.policy.gate.switch import Act, Reach
 from fairlead.policy.profile_load import load_profiles
@@ -79,7 +86,26 @@ class Process:
             granting_s=self.granting_s,
             ready=_ready,
             emit=self.told,
+            viewer=self,
         )
+        self.holders: tuple[HolderView, ...] = ()
+
+    def sees(self, token: str) -> None:
+        """The gate shows it who has the place of *token*."""
+        told = parse_token(token)
+        assert told is not None
+        self.holders = (HolderView(told.lease_id, told.process, "acme", told.job, 1, 300.0),)
+
+    async def look(self, plan: Plan, *, events: int = 50) -> GateView:
+        return GateView(None, None, self.holders, (), (), ())
+
+    async def look_at(self, plans: Sequence[Plan], *, events: int = 0) -> list[GateView]:
+        return [await self.look(plan) for plan in plans]
+
+    async def enter_own(self) -> None:
+        """Take a place, or go on in the one of an earlier run of this job."""
+        async with self.bulks.enter(BulkWish(SHOP, "query", "2025-10", own=True)):
+            pass
 
     async def connection(self, key: ConnectionKey) -> Connection:
         number = 1 if key.tenant == "acme" else 2
@@ -109,7 +135,7 @@ class Process:
                 operation.began(running_id)
             raise ValueError(why)
 
-    async def look(self, token: str, *, done: bool = False) -> str | None:
+    async def come_back(self, token: str, *, done: bool = False) -> str | None:
         """Come back for it."""
         async with self.bulks.enter(BulkWish(SHOP, "query", "2025-10", token)) as operation:
             running_id = operation.running_id
@@ -138,6 +164,16 @@ class Fleet:
 
     def process(self, name: str, **settings: object) -> Process:
         return Process(self.timed, self.clock, name, settings, self.losses)
+
+    @contextmanager
+    def in_job(self, job_id: str) -> Iterator[None]:
+        """What is done in the block is done by a run of a job."""
+        job: Any = SimpleNamespace(job_id=job_id, attempt=1)
+        running = current_job.set(JobContext(job, lambda: 60.0))
+        try:
+            yield
+        finally:
+            current_job.reset(running)
 
     async def tick(self, seconds: float) -> None:
         self.timed.tick(seconds)

@@ -10,6 +10,7 @@ from fairlead.engine.events import BulkAdopted, GateWouldRefuse
 from fairlead.engine.gate.bulk import BulkWish
 from fairlead.errors import BulkBusy, GateClosed, GateUnavailable, InputInvalid, SlotLost
 from fairlead.policy.feedback.reply import Reply
+from fairlead.policy.gate.bulk_token import UNTIED
 from fairlead.policy.gate.switch import Act
 from fairlead.testing.clock import ManualClock
 from tests.contract.bulk import LEASE_S, OTHER, RUNNING, SHOP, Fleet
@@ -27,9 +28,9 @@ async def test_a_place_outlives_its_block_and_is_given_back_by_token_elsewhere(f
     assert not await poller.is_free()
     for _ in range(10):
         await fleet.tick(LEASE_S - 1)
-        assert await poller.look(token) == RUNNING
+        assert await poller.come_back(token) == RUNNING
         assert not await starter.is_free(), "who looks after it renews it"
-    assert await poller.look(token, done=True) == RUNNING
+    assert await poller.come_back(token, done=True) == RUNNING
     assert await starter.is_free()
 
 
@@ -62,15 +63,15 @@ async def test_a_stale_token_neither_renews_nor_gives_back_what_is_anothers(flee
     await fleet.tick(LEASE_S + 1)
     new = await next_one.begin(running_id="another")
     with pytest.raises(SlotLost, match=r"acme.*shopify.*hint: take a place anew"):
-        await late.look(old)
+        await late.come_back(old)
     with pytest.raises(SlotLost):
-        await late.look(old, done=True)
+        await late.come_back(old, done=True)
     assert not await late.is_free(), "the new one is still held"
-    assert await next_one.look(new) == "another"
+    assert await next_one.come_back(new) == "another"
     assert int(new.split(".")[1]) > int(old.split(".")[1]), "a later place has a larger fence"
     await fleet.tick(LEASE_S - 1)
     with pytest.raises(SlotLost):
-        await late.look(old)
+        await late.come_back(old)
     await fleet.tick(2)
     assert await late.is_free(), "the stale token has renewed nothing"
 
@@ -126,7 +127,7 @@ async def test_an_operation_that_runs_already_is_adopted_and_counts(fleet: Fleet
         operation.adopt(RUNNING)
     assert [event.running_id for event in one.told.of(BulkAdopted)] == [RUNNING]
     assert not await one.is_free()
-    assert await one.look(operation.token, done=True) == RUNNING
+    assert await one.come_back(operation.token, done=True) == RUNNING
     assert await one.is_free()
 
 
@@ -150,7 +151,7 @@ async def test_who_may_wait_stands_in_line(fleet: Fleet) -> None:
     waiting = asyncio.create_task(waits())
     while not fleet.clock.sleepers:  # it is in line, and asks again within a second
         await asyncio.sleep(0)
-    await one.look(token, done=True)
+    await one.come_back(token, done=True)
     await fleet.tick(1)
     await asyncio.wait_for(entered.wait(), 10)
     await waiting
@@ -160,7 +161,7 @@ async def test_who_only_observes_is_told_and_let_through(fleet: Fleet) -> None:
     await fleet.process("p1").begin()
     observer = fleet.process("p2", observe=True)
     token = await observer.begin(running_id="beside")
-    assert await observer.look(token) == "beside"
+    assert await observer.come_back(token) == "beside"
     assert len(observer.told.of(GateWouldRefuse)) == 2
 
 
@@ -172,17 +173,17 @@ async def test_what_is_switched_by_hand_comes_first(fleet: Fleet) -> None:
     token = await one.begin()
     await other.switch(Act.DISABLED)
     assert await other.begin(running_id="beside"), "nobody is refused where limits are off"
-    assert await one.look(token, done=True) == RUNNING
+    assert await one.come_back(token, done=True) == RUNNING
 
 
 async def test_a_token_is_checked_and_without_the_store_it_waits(fleet: Fleet) -> None:
     one = fleet.process("p1")
     with pytest.raises(InputInvalid, match=r"operation\.token"):
-        await one.look("something")
+        await one.come_back("something")
     token = await one.begin()
     await one.gate._goes_away(GateUnavailable("away"))
     with pytest.raises(GateUnavailable) as refused:
-        await one.look(token)
+        await one.come_back(token)
     assert refused.value.retry_after_s == 5
 
 
@@ -191,7 +192,7 @@ async def test_what_was_left_to_others_is_not_told_to_be_ours_after_an_outage(fl
     one, other = fleet.process("p1"), fleet.process("p2")
     token = await one.begin()
     alone = await one.gate._goes_away(GateUnavailable("cut off"))
-    assert await other.look(token, done=True) == RUNNING
+    assert await other.come_back(token, done=True) == RUNNING
     await one.gate._comes_back(alone)
     assert await other.is_free()
 
@@ -201,7 +202,7 @@ async def test_what_is_left_during_an_outage_is_not_ours_after_it(fleet: Fleet) 
     async with one.bulks.enter(BulkWish(SHOP, "query", "2025-10")) as operation:
         operation.began(RUNNING)
         alone = await one.gate._goes_away(GateUnavailable("cut off"))
-    assert await other.look(operation.token, done=True) == RUNNING
+    assert await other.come_back(operation.token, done=True) == RUNNING
     await one.gate._comes_back(alone)
     assert await other.is_free()
 
@@ -215,3 +216,26 @@ async def test_a_block_that_goes_on_with_a_token_goes_on_through_an_outage(fleet
         await other.keeper.beat()
         await other.gate._comes_back(alone)
         assert not await one.is_free()
+
+
+@pytest.mark.parametrize(("job", "found"), [("job-1", True), ("job-2", False)])
+async def test_a_job_finds_the_place_that_an_earlier_run_of_it_left_taken(
+    fleet: Fleet, job: str, found: bool
+) -> None:
+    """Whoever ran before is dead or elsewhere: what the gate keeps of the place is enough."""
+    first, second = fleet.process(f"{UNTIED}p1"), fleet.process(f"{UNTIED}p2")
+    with fleet.in_job("job-1"):
+        token = await first.begin()
+    second.sees(token)
+    with fleet.in_job(job):
+        if not found:
+            with pytest.raises(BulkBusy):
+                await second.enter_own()
+            return
+        async with second.bulks.enter(BulkWish(SHOP, "query", "2025-10", own=True)) as place:
+            assert (place.resumed, place.running_id) == (True, None)
+            with pytest.raises(BulkBusy):  # one is in it already
+                await second.enter_own()
+        assert await first.is_free()
+    with pytest.raises(SlotLost):
+        await first.come_back(token)

@@ -74,10 +74,10 @@ async def test_after_a_loss_no_place_is_new_for_a_lease_and_tokens_have_theirs_a
     await emptied.tick(60)
     assert not await other.is_free(), "whose it is cannot be known yet"
     await emptied.tick(300)
-    assert await one.look(token) == RUNNING, "the place is his again"
+    assert await one.come_back(token) == RUNNING, "the place is his again"
     await emptied.tick(LEASE_S - 1)
     assert not await other.is_free(), "and is taken as before"
-    assert await one.look(token, done=True) == RUNNING
+    assert await one.come_back(token, done=True) == RUNNING
     assert await other.is_free()
 
 
@@ -89,4 +89,4 @@ async def test_a_loss_long_ago_makes_no_stale_token_good(emptied: Emptied) -> No
     await emptied.tick(LEASE_S + 31)
     assert await other.is_free()
     with pytest.raises(SlotLost):
-        await one.look(old)
+        await one.come_back(old)

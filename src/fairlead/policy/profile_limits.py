@@ -75,7 +75,11 @@ class Bulk(Table):
         "looks at a running operation. Default 600.",
     )
     again_s: Annotated[float, Field(strict=True, ge=1, le=3600)] = Field(
-        default=30.0, description="How long a job waits that found no place. Default 30."
+        default=30.0,
+        description="How long a job waits that found no place, or whose operation runs still. Default 30.",
+    )
+    way: Literal["shopify"] | None = Field(
+        default=None, description="How they are begun and followed. Default by hand, with fl.bulk."
     )
 
     @model_validator(mode="after")

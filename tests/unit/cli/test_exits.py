@@ -17,6 +17,7 @@ TABLE = {
     "NotSent": 75,
     "GateClosed": 75,
     "BulkBusy": 75,
+    "BulkUnfinished": 75,
     "GateUnavailable": 75,
     "SlotLost": 75,
     "ReauthRequired": 1,

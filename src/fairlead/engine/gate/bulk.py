@@ -16,7 +16,7 @@ is given to anybody new, and whoever comes with a token has his place again (R23
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 
 from fairlead.engine.events import BulkAdopted, GateWouldRefuse
@@ -28,30 +28,39 @@ from fairlead.engine.gate.switches import Switches
 from fairlead.engine.handler import current_job
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.gate import Admitted, Finish, Lease, Renewal
+from fairlead.engine.ports.gate_view import GateViewer
 from fairlead.errors import BulkBusy, GateClosed, GateUnavailable, InputInvalid, Refused, SlotLost
 from fairlead.events import Emit
 from fairlead.policy.feedback.dialect import heard
 from fairlead.policy.feedback.reply import BULK, Reply
-from fairlead.policy.gate.bulk_token import BulkToken, is_running_id, parse_token
+from fairlead.policy.gate.bulk_token import UNTIED, BulkToken, is_running_id, parse_token
 from fairlead.policy.gate.limit import Domain, Plan
 from fairlead.policy.safe import safe_text
 
 
 @dataclass(frozen=True, slots=True)
 class BulkWish:
-    """What a caller wants to run in bulk. *token*: of the place that it has already."""
+    """What a caller wants to run in bulk. *token*: of the place that it has already.
+
+    *own*: a job without a token goes on in the place that an earlier run of it left taken.
+    """
 
     key: ConnectionKey
     kind: str
     api_version: str | None = None
     token: str | None = None
     wait_s: float = 0.0
+    own: bool = False
 
 
 class BulkOperation:
     """A place among the bulk operations of a shop. Say what runs in it: `began` or `adopt`, later `done`."""
 
-    def __init__(self, key: ConnectionKey, token: BulkToken, dialect: str, emit: Emit) -> None:
+    def __init__(
+        self, key: ConnectionKey, token: BulkToken, dialect: str, emit: Emit, *, resumed: bool = False
+    ) -> None:
+        self.resumed = resumed
+        """Whether it was taken by an earlier block; an operation may run in it."""
         self._key = key
         self._token = token
         self._dialect = dialect
@@ -118,9 +127,15 @@ class Bulks:
         granting_s: Callable[[Domain], Awaitable[float]],
         ready: Callable[[], Awaitable[None]],
         emit: Emit,
+        viewer: GateViewer | None = None,
     ) -> None:
-        """*granting_s*: for how long the store has granted slots of a domain since it last lost them."""
+        """*granting_s*: for how long the store has granted slots of a domain since it last lost them.
+
+        *viewer* sees whose places are taken; None: a job never finds a place of an earlier run.
+        """
         self._granting_s = granting_s
+        self._viewer = viewer
+        self._inside: set[int] = set()
         self._connection = connection
         self._plans = plans
         self._switches = switches
@@ -142,15 +157,43 @@ class Bulks:
         bulk = self._plans.bulk(await self._connection(wish.key), wish.kind.lower(), wish.api_version)
         if self._switches.lets_by(wish.key):
             bulk = replace(bulk, observe=True)
-        admitted, token = await (self._taken(wish, bulk) if wish.token is None else self._resumed(wish, bulk))
-        operation = BulkOperation(wish.key, token, bulk.dialect, self._emit)
+        resumed, admitted, token = await self._place(wish, bulk)
+        operation = BulkOperation(wish.key, token, bulk.dialect, self._emit, resumed=resumed)
+        self._inside.add(token.lease_id)
         try:
             async with self._keeper.keep(admitted):
                 yield operation
         except SlotLost as lost:
             raise SlotLost(str(lost), tenant=wish.key.tenant, provider=wish.key.provider) from None
         finally:
+            self._inside.discard(token.lease_id)
             await self._keeper.through(self._left(admitted, operation))
+
+    async def _place(self, wish: BulkWish, bulk: BulkPlan) -> tuple[bool, Admitted, BulkToken]:
+        """A place: the one of its token, that of an earlier run of this job, or a new one."""
+        if wish.token is not None:
+            return True, *await self._resumed(wish, bulk)
+        left = await self._left_by_this_job(wish, bulk) if wish.own else None
+        if left is not None:
+            with suppress(SlotLost):  # it has ended meanwhile
+                return True, *await self._resumed(replace(wish, token=left), bulk)
+        return False, *await self._taken(wish, bulk)
+
+    async def _left_by_this_job(self, wish: BulkWish, bulk: BulkPlan) -> str | None:
+        """The token of a place that a run of this job took and that nobody is in here."""
+        context = current_job.get()
+        if context is None or self._viewer is None:
+            return None
+        try:
+            holders = (await self._viewer.look(bulk.plan, events=0)).holders
+        except GateUnavailable:
+            return None
+        job = str(context.job.job_id)
+        for one in holders:
+            ours = one.job == job and one.tenant == wish.key.tenant and one.process.startswith(UNTIED)
+            if ours and one.ends_in_s > 0 and one.lease_id not in self._inside:
+                return str(BulkToken(one.lease_id, 0, one.process, one.job))
+        return None
 
     async def _taken(self, wish: BulkWish, bulk: BulkPlan) -> tuple[Admitted, BulkToken]:
         context = current_job.get()

@@ -63,15 +63,22 @@ class Plans:
     def of(self, connection: Connection, api: str | None = None, host: str = "") -> CallPlan:
         """The plan for a call of *api* (default the profile's) to *host*.
 
-        Raises InputInvalid for an API that no limit of the provider names, ConfigInvalid for impossible
-        settings.
+        Raises InputInvalid for an API that the provider does not have, ConfigInvalid for impossible settings.
         """
-        limits = self._profile(connection.key.provider, connection.variant).limits
+        profile = self._profile(connection.key.provider, connection.variant)
+        limits = profile.limits
         api = api or limits.api
         key = (connection.connection_id, api, host)
         known = self._made.get(key)
         if known is not None and _are_alike(known[0], connection):
             return known[1]
+        if api not in limits.apis and api not in profile.apis:
+            raise InputInvalid(
+                f"{shown(api)} is no API of this provider",
+                tenant=connection.key.tenant,
+                provider=connection.key.provider,
+                hint=f"it has: {', '.join(sorted({*limits.apis, *profile.apis}))}",
+            )
         if len(self._made) >= _MOST:
             self._made.clear()
         made = _made(connection, limits, api, host)
@@ -145,13 +152,6 @@ def check_settings(connection: Connection, limits: Limits) -> None:
 
 def _made(connection: Connection, limits: Limits, api: str, host: str) -> CallPlan:
     tenant, provider = connection.key.tenant, connection.key.provider
-    if api not in limits.apis:
-        raise InputInvalid(
-            f"{shown(api)} is no API of this provider",
-            tenant=tenant,
-            provider=provider,
-            hint=f"it has: {', '.join(sorted(limits.apis))}",
-        )
     own = limits_of(connection.settings, tenant=tenant, provider=provider)
     account = connection.account_id or connection.key.bucket
     counted = provider if limits.domain == "app" else f"{provider}|{account}"

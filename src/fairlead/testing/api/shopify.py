@@ -29,6 +29,8 @@ from fairlead.testing.api.shopify_schema import product_update, roots
 LATEST = "2026-10"
 _DEAREST = 1000.0  # points of one query
 _PAGE, _LARGEST_PAGE = 50, 250
+# A signed address is its own permission: storage services refuse a second one.
+_TWO_PERMISSIONS = "<Error><Code>InvalidArgument</Code><Message>Only one auth mechanism</Message></Error>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +219,8 @@ class ShopifyApi(Api):
         found = self.bulk(call.account).find(f"gid://shopify/BulkOperation/{number}")
         if found is None:
             return await self.absent(call)
+        if call.arrival.authorization:
+            return Answer(_TWO_PERMISSIONS, 400, content_type="application/xml", refused="credential")
         await self.serve(call)
         text = "".join(f"{line}\n" for line in found.lines)
         return Answer(text, content_type="application/jsonl")

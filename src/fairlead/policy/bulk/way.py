@@ -1,0 +1,90 @@
+"""What a client must know of a vendor to run a bulk operation; one small module has it for each vendor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol
+
+from fairlead.policy.feedback.reply import Reply
+
+
+class BulkState(Enum):
+    """How an operation is doing."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    """It ended as it should, with or without rows."""
+    ENDED = "ended"
+    """It failed, was cancelled, or its result is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class BulkAsk:
+    """A question of GraphQL. *changes*: it begins something, and is not to be asked twice."""
+
+    query: str
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    changes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BulkSeen:
+    """An operation as the vendor tells of it. *status*, *code*: the vendor's words; *text*: what it runs.
+
+    *count*: objects so far. *url*: where its rows are, for a while; None where it has none.
+    """
+
+    id: str
+    state: BulkState
+    status: str
+    text: str = ""
+    code: str = ""
+    count: int | None = None
+    url: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class BulkDenied:
+    """It was not begun; *code* and *message* are the vendor's."""
+
+    code: str
+    message: str
+
+
+class BulkWay(Protocol):
+    """One vendor's way. *version*: of its API, where it has such."""
+
+    @property
+    def api(self) -> str:
+        """Which of the profile's APIs is asked."""
+        ...
+
+    def kind_of(self, text: str) -> str:
+        """Which of the profile's kinds an operation of this text is."""
+        ...
+
+    def begin(self, kind: str, text: str, variables: Mapping[str, Any]) -> BulkAsk:
+        """What begins one. InputInvalid where *variables* lack something."""
+        ...
+
+    def begun(self, reply: Reply) -> BulkSeen | BulkDenied:
+        """What the answer to `begin` says."""
+        ...
+
+    def look(self, running_id: str, version: str) -> BulkAsk:
+        """What asks after one."""
+        ...
+
+    def latest(self, kind: str, version: str) -> BulkAsk:
+        """What asks for the latest ones."""
+        ...
+
+    def seen(self, reply: Reply) -> tuple[BulkSeen, ...]:
+        """The operations in an answer to `look` or `latest`, newest first."""
+        ...
+
+    def may_share(self, kind: str) -> bool:
+        """Whether two operations of one kind and text give the same rows, whoever began them."""
+        ...

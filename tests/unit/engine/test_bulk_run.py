@@ -1,0 +1,290 @@
+"""The rows of a bulk operation: fetched once more where they break off, without the credential, bounded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fairlead.engine.call.bulk import BulkOrder, BulkRun, BulkRuns
+from fairlead.engine.gate.bulk import BulkOperation, BulkWish
+from fairlead.engine.handler import JobContext, current_job
+from fairlead.engine.ports import ConnectionKey
+from fairlead.engine.ports.http import HttpRequest, NoAnswer, StreamBroken
+from fairlead.errors import BulkBusy, BulkUnfinished, CallFailed
+from fairlead.policy.bulk import WAYS
+from fairlead.policy.bulk.way import BulkAsk
+from fairlead.policy.feedback.reply import Reply
+from fairlead.policy.gate.bulk_token import BulkToken
+from fairlead.testing import ManualClock
+
+KEY = ConnectionKey("acme", "shopify", "default")
+ID = "gid://shopify/BulkOperation/1"
+URL = "https://storage.example/rows?signature=s"
+TEXT = "{ orders { nodes { id } } }"
+ROWS = b'{"id": 1}\n{"id": 2}\n{"id": 3}\n'
+
+
+@dataclass
+class File:
+    """One answer to the fetch of the rows: what comes, and whether it breaks off after it."""
+
+    body: bytes = ROWS
+    status: int = 200
+    broken: bool = False
+
+
+class Streamed:
+    def __init__(self, file: File) -> None:
+        self.status, self.headers, self._file = file.status, {}, file
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for at in range(0, len(self._file.body), 7):
+            yield self._file.body[at : at + 7]
+        if self._file.broken:
+            raise StreamBroken(NoAnswer(True, "reset", "cut off"))
+
+
+@dataclass
+class Vendor:
+    """A vendor whose operation has had these statuses; *others*: what runs there already, newest first."""
+
+    statuses: list[str] = field(default_factory=lambda: ["COMPLETED"])
+    files: list[File | NoAnswer] = field(default_factory=lambda: [File()])
+    others: list[dict[str, Any]] = field(default_factory=list)
+    refused: str | None = None
+    url: str | None = URL
+    error_code: str | None = None
+    clock: ManualClock = field(default_factory=lambda: ManualClock(autojump_s=0.0))
+    begun: int = 0
+    looks: int = 0
+    fetched: list[HttpRequest] = field(default_factory=list)
+    place: BulkOperation = field(init=False)
+    left_running: bool | None = None
+    resumed: bool = False
+
+    @asynccontextmanager
+    async def enter(self, wish: BulkWish) -> AsyncIterator[BulkOperation]:
+        assert wish.own
+        token = BulkToken(1, 1, "bulk:p", "")
+        self.place = BulkOperation(KEY, token, "shopify", lambda _event: None, resumed=self.resumed)
+        try:
+            yield self.place
+        finally:
+            self.left_running = self.place.running_id is not None
+
+    def shown(self) -> dict[str, Any]:
+        status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
+        return {"id": ID, "status": status, "query": TEXT, "url": self.url, "errorCode": self.error_code}
+
+    async def ask(self, ask: BulkAsk) -> Reply:
+        if ask.changes:
+            self.begun += 1
+            if self.refused:
+                denied = {"bulkOperation": None, "userErrors": [{"code": self.refused, "message": "no"}]}
+                reply = Reply(200, {}, body={"data": {"bulkOperationRunQuery": denied}})
+                if self.refused == "INVALID":
+                    return reply
+                raise CallFailed("refused", reply=reply, reason=self.refused)
+            return Reply(200, {}, body={"data": {"bulkOperationRunQuery": {"bulkOperation": self.shown()}}})
+        if "bulkOperations" in ask.query:
+            return Reply(200, {}, body={"data": {"bulkOperations": {"nodes": self.others}}})
+        self.looks += 1
+        return Reply(200, {}, body={"data": {"bulkOperation": self.shown()}})
+
+    @asynccontextmanager
+    async def stream(self, request: HttpRequest) -> AsyncIterator[Any]:
+        self.fetched.append(request)
+        came = self.files.pop(0)
+        yield came if isinstance(came, NoAnswer) else Streamed(came)
+
+    @asynccontextmanager
+    async def run(self, text: str = TEXT, **order: Any) -> AsyncIterator[BulkRun]:
+        world: Any = self
+        runs = BulkRuns(world, world, clock=self.clock, draw=lambda: 0.5)
+        way = WAYS["shopify"]
+        variables = {"stagedUploadPath": "tmp/x"} if way.kind_of(text) == "mutation" else {}
+        known = {"version": "2026-01", "again_s": 30.0, "text": text, "variables": variables}
+        async with runs.enter(BulkOrder(KEY, way, way.kind_of(text), **(known | order)), self.ask) as run:
+            yield run
+
+    async def ids(self, **more: Any) -> list[int]:
+        async with self.run(**more) as run:
+            return [row["id"] async for row in run.rows()]
+
+
+@asynccontextmanager
+async def in_a_job(remaining_s: float = 300.0) -> AsyncIterator[None]:
+    job: Any = SimpleNamespace(attempt=1, job_id="job-1")
+    running = current_job.set(JobContext(job, lambda: remaining_s))
+    try:
+        yield
+    finally:
+        current_job.reset(running)
+
+
+async def test_it_is_followed_with_ever_longer_waits_to_its_rows() -> None:
+    vendor = Vendor(["CREATED", "RUNNING", "RUNNING", "RUNNING", "COMPLETED"])
+    began_s = vendor.clock.monotonic()
+    assert await vendor.ids() == [1, 2, 3]
+    assert vendor.clock.monotonic() - began_s == pytest.approx(0.75 * (1 + 2 + 4 + 8))
+    assert (vendor.begun, vendor.looks, vendor.left_running) == (1, 4, False)
+
+
+async def test_the_credential_does_not_go_to_where_the_rows_are() -> None:
+    vendor = Vendor()
+    await vendor.ids()
+    (request,) = vendor.fetched
+    assert (request.url, dict(request.headers)) == (URL, {"accept": "*/*"})
+
+
+async def test_a_fetch_that_breaks_off_goes_on_after_the_last_row_given() -> None:
+    files = [File(ROWS[:15], broken=True), NoAnswer(False, "connect", "refused"), File(status=503), File()]
+    vendor = Vendor(files=[*files])
+    assert await vendor.ids() == [1, 2, 3]
+    vendor = Vendor(files=[*files[:3], File(ROWS[:15], broken=True)])
+    with pytest.raises(CallFailed, match="cut off") as failed:
+        await vendor.ids()
+    assert (len(vendor.fetched), failed.value.category) == (4, "transient_network")
+    assert "signature" not in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [
+        (File(status=403), "http_403"),
+        (File(b'{"id": 1}\n{"id":\n'), "not_json"),
+        (File(b'{"id": "' + b"x" * 2000 + b'"}\n'), "line_too_long"),
+    ],
+)
+async def test_rows_that_cannot_be_had_are_told_of_at_once(file: File, reason: str) -> None:
+    vendor = Vendor(files=[file])
+    with pytest.raises(CallFailed) as failed:
+        async with vendor.run() as run:
+            _ = [row async for row in run.rows(longest_bytes=1000)]
+    assert (failed.value.reason, failed.value.category.partition("_")[0]) == (reason, "permanent")  # type: ignore[union-attr]
+
+
+async def test_without_a_file_there_are_no_rows() -> None:
+    assert await Vendor(url=None, files=[]).ids() == []
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "category"),
+    [
+        ("FAILED", "INTERNAL_SERVER_ERROR", "transient_server"),
+        ("FAILED", "ACCESS_DENIED", "permanent_permission"),
+        ("CANCELED", None, "permanent_request"),
+        ("EXPIRED", None, "permanent_request"),
+    ],
+)
+async def test_an_operation_that_failed_says_so_and_frees_its_place(
+    status: str, code: str | None, category: str
+) -> None:
+    vendor = Vendor(["RUNNING", status], error_code=code)
+    with pytest.raises(CallFailed, match=f"ended as {status}") as failed:
+        await vendor.ids()
+    assert (failed.value.category, failed.value.reason) == (category, code or status)
+    assert vendor.left_running is False
+
+
+async def test_one_that_the_vendor_did_not_begin_is_told_with_its_words() -> None:
+    vendor = Vendor(refused="INVALID")
+    with pytest.raises(CallFailed, match="not begun: no") as failed:
+        await vendor.ids()
+    assert (failed.value.reason, vendor.left_running) == ("INVALID", False)
+
+
+# ---- what runs already -----------------------------------------------------------------------------
+
+
+def other(text: str = TEXT, status: str = "RUNNING", number: int = 1) -> dict[str, Any]:
+    return {"id": f"gid://shopify/BulkOperation/{number}", "status": status, "query": text, "url": URL}
+
+
+async def test_the_same_one_that_runs_already_is_adopted() -> None:
+    vendor = Vendor(["COMPLETED"], others=[other("{ shop }", number=9), other(TEXT.replace(" ", "\n  "))])
+    async with vendor.run() as run:
+        assert (run.adopted, run.id) == (True, ID)
+        assert [row["id"] async for row in run.rows()] == [1, 2, 3]
+    assert (vendor.begun, vendor.left_running) == (0, False)
+
+
+async def test_another_one_or_one_that_has_ended_is_not() -> None:
+    vendor = Vendor(others=[other("{ shop }", number=9), other(status="COMPLETED", number=8)])
+    async with vendor.run() as run:
+        assert (run.adopted, run.id) == (False, ID)
+    assert vendor.begun == 1
+
+
+async def test_in_a_place_that_was_ours_the_last_one_is_taken_though_it_has_ended() -> None:
+    vendor = Vendor(others=[other(status="COMPLETED")], resumed=True)
+    assert await vendor.ids() == [1, 2, 3]
+    assert vendor.begun == 0
+
+
+@pytest.mark.parametrize("code", ["OPERATION_IN_PROGRESS", "LIMIT_REACHED"])
+async def test_where_a_stranger_runs_it_is_said_when_to_come_back(code: str) -> None:
+    vendor = Vendor(refused=code, others=[other("{ shop }")])
+    with pytest.raises(BulkBusy) as busy:
+        await vendor.ids()
+    assert (busy.value.retry_after_s, busy.value.reason, vendor.left_running) == (30.0, code, False)
+
+
+async def test_of_mutations_the_text_does_not_tell_which_lines_they_read() -> None:
+    text = "mutation ($input: X!) { productUpdate(input: $input) { product { id } } }"
+    vendor = Vendor(others=[other(text)])
+    async with vendor.run(text) as run:
+        assert not run.adopted
+    vendor = Vendor(others=[other(text)], resumed=True)
+    async with vendor.run(text) as run:
+        assert run.adopted
+
+
+# ---- in a job, and without end ---------------------------------------------------------------------
+
+
+async def test_a_job_does_not_stay_with_it_and_keeps_its_place() -> None:
+    vendor = Vendor(["RUNNING"])
+    async with in_a_job():
+        began_s = vendor.clock.monotonic()
+        with pytest.raises(BulkUnfinished) as unfinished:
+            await vendor.ids()
+        assert vendor.clock.monotonic() - began_s < 4
+    assert (unfinished.value.retry_after_s, vendor.left_running) == (30.0, True)
+
+
+@pytest.mark.parametrize("job", [True, False])
+async def test_a_job_that_fails_over_its_rows_keeps_its_place_for_the_next_run(job: bool) -> None:
+    async def falls(vendor: Vendor) -> None:
+        async with vendor.run() as run:
+            async for _ in run.rows():
+                raise ValueError("of the handler")
+
+    vendor = Vendor()
+    async with in_a_job() if job else nullcontext():
+        with pytest.raises(ValueError, match="of the handler"):
+            await falls(vendor)
+    assert vendor.left_running is job
+
+
+async def test_nobody_follows_it_for_ever() -> None:
+    vendor = Vendor(["RUNNING"])
+    began_s = vendor.clock.monotonic()
+    with pytest.raises(BulkUnfinished):
+        await vendor.ids(deadline_s=600.0)
+    assert 500 < vendor.clock.monotonic() - began_s <= 600
+    assert vendor.left_running is True
+
+
+async def test_a_row_is_any_json() -> None:
+    values: list[Any] = [{"a": [1]}, 7, "ñ", None]
+    body = "".join(f"{json.dumps(value)}\r\n" for value in values).encode() + b"\n"
+    vendor = Vendor(files=[File(body)])
+    async with vendor.run() as run:
+        assert [row async for row in run.rows()] == values

@@ -1,0 +1,106 @@
+"""What Shopify is asked about bulk operations, and how its answers are read; hostile ones too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fairlead.errors import InputInvalid
+from fairlead.policy.bulk import WAYS
+from fairlead.policy.bulk.way import BulkDenied, BulkSeen, BulkState
+from fairlead.policy.feedback.reply import Reply
+from fairlead.testing.api.graphql import read_query
+
+WAY = WAYS["shopify"]
+ID = "gid://shopify/BulkOperation/7"
+
+
+def told(name: str, value: Any) -> Reply:
+    return Reply(200, {}, body={"data": {name: value}})
+
+
+def test_a_mutation_is_told_by_its_first_word() -> None:
+    for text in ("mutation { a }", "  # note\n,mutation M($a: Int) { a }", "mutation($a: Int) { a }"):
+        assert WAY.kind_of(text) == "mutation"
+    for text in ("{ mutation }", "query { a }", "query mutation { a }", "mutations", ""):
+        assert WAY.kind_of(text) == "query"
+
+
+def test_what_begins_and_follows_one_is_graphql_of_its_version() -> None:
+    for kind, variables in (("query", {}), ("mutation", {"stagedUploadPath": "tmp/x"})):
+        ask = WAY.begin(kind, '{ "text" }', variables)
+        asked = read_query(ask.query, ask.variables)
+        assert (asked.kind, ask.changes) == ("mutation", True)
+        assert '{ "text" }' in asked.fields[0].arguments.values()
+    for version, look, latest in (
+        ("2025-10", "node", "currentBulkOperation"),
+        ("2026-01", "bulkOperation", "bulkOperations"),
+        ("unstable", "bulkOperation", "bulkOperations"),
+    ):
+        (field,) = read_query(WAY.look(ID, version).query, WAY.look(ID, version).variables).fields
+        assert (field.name, field.arguments["id"]) == (look, ID)
+        assert read_query(WAY.latest("query", version).query).fields[0].name == latest
+        assert not WAY.latest("query", version).changes
+
+
+def test_variables_are_what_the_vendor_takes() -> None:
+    for kind, variables in (
+        ("mutation", {}),
+        ("query", {"a": 1}),
+        ("mutation", {"stagedUploadPath": 1, "b": 2}),
+    ):
+        with pytest.raises(InputInvalid, match="variables"):
+            WAY.begin(kind, "{ a }", variables)
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        ("CREATED", BulkState.RUNNING),
+        ("RUNNING", BulkState.RUNNING),
+        ("CANCELING", BulkState.RUNNING),
+        ("A_NEW_WORD", BulkState.RUNNING),
+        ("COMPLETED", BulkState.COMPLETED),
+        ("FAILED", BulkState.ENDED),
+        ("CANCELED", BulkState.ENDED),
+        ("EXPIRED", BulkState.ENDED),
+    ],
+)
+def test_states(status: str, state: BulkState) -> None:
+    (seen,) = WAY.seen(told("node", {"id": ID, "status": status, "objectCount": "12", "url": "https://x/y"}))
+    assert (seen.state, seen.status, seen.count, seen.url) == (state, status, 12, "https://x/y")
+
+
+def test_the_beginning_or_why_not() -> None:
+    begun = WAY.begun(told("bulkOperationRunQuery", {"bulkOperation": {"id": ID, "status": "CREATED"}}))
+    assert isinstance(begun, BulkSeen)
+    assert begun.id == ID
+    errors = [{"code": "INVALID", "message": "no such field", "field": None}]
+    denied = WAY.begun(told("bulkOperationRunQuery", {"bulkOperation": None, "userErrors": errors}))
+    assert denied == BulkDenied("INVALID", "no such field")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        [],
+        "x",
+        {"id": "a b"},
+        {"id": "x" * 300},
+        {"id": 7},
+        {"nodes": None},
+        {"nodes": [None, 1, {}]},
+        {"bulkOperation": 3, "userErrors": {"code": 1}},
+    ],
+)
+def test_what_cannot_be_read_is_none(value: Any) -> None:
+    assert WAY.seen(told("bulkOperations", value)) == ()
+    assert WAY.begun(told("bulkOperationRunQuery", value)) == BulkDenied("not_begun", "")
+    assert WAY.seen(Reply(200, {}, body=value)) == ()
+
+
+def test_of_an_operation_only_what_is_sound_is_taken() -> None:
+    hostile = {"id": ID, "status": ["RUNNING"], "objectCount": "1e9", "url": "x" * 9000, "query": 3}
+    assert WAY.seen(told("node", hostile)) == (BulkSeen(ID, BulkState.RUNNING, ""),)
