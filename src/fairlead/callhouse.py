@@ -10,8 +10,10 @@ from fairlead import translate
 from fairlead.adapters.http import AiohttpTokenTransport, AiohttpTransport
 from fairlead.adapters.http.webhook import AiohttpWebhookSender
 from fairlead.clock import Clock, Draw
+from fairlead.engine.call.bulk import BulkRuns
 from fairlead.engine.call.pipeline import Pipeline, Tokens
 from fairlead.engine.call.progress import Manners
+from fairlead.engine.gate.bulk import Bulks
 from fairlead.engine.gate.entrance import Entrance
 from fairlead.engine.ports import Connection
 from fairlead.engine.ports.http import Transport
@@ -49,6 +51,7 @@ class CallRooms:
         self,
         tokens: Tokens,
         entrance: Entrance,
+        bulks: Bulks,
         profile: Callable[[str, str | None], Profile],
         *,
         transport: Transport,
@@ -62,6 +65,7 @@ class CallRooms:
         self.pipeline = Pipeline(
             tokens, entrance, transport, self.manners, clock=clock, epoch_s=epoch_s, draw=draw, emit=emit
         )
+        self.bulks = BulkRuns(bulks, transport, clock=clock, draw=draw)
 
     def manners(self, connection: Connection) -> Manners:
         """How calls of *connection* are made and judged; ConfigInvalid for settings that cannot be."""

@@ -266,6 +266,7 @@ class Runtime:
         self.calls = CallRooms(
             self.reader,
             self.gate.entrance,
+            self.gate.bulks,
             self.profiles.profile,
             transport=self.wires.calls,
             clock=self.clock,

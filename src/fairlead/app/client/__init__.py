@@ -2,5 +2,7 @@
 
 from fairlead.app.client.client import Client
 from fairlead.app.client.response import Response
+from fairlead.app.client.streaming import StreamedResponse
+from fairlead.engine.call.bulk import BulkRun
 
-__all__ = ["Client", "Response"]
+__all__ = ["BulkRun", "Client", "Response", "StreamedResponse"]

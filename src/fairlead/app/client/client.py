@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from hashlib import blake2b
 from typing import Any, TypeVar, Unpack
 
 from pydantic import TypeAdapter, ValidationError
 
 from fairlead.app.client.batch import BatchResult, retry_failed
+from fairlead.app.client.bulk import bulk_order
+from fairlead.app.client.foreign import ForeignRequest, Forwarded, foreign_call
 from fairlead.app.client.listing import Bookmark, Listing, Resume
 from fairlead.app.client.request import CallOptions, Params, body_of, full_url
 from fairlead.app.client.response import Response
+from fairlead.app.client.streaming import STREAM_BYTES, StreamedResponse
+from fairlead.engine.call.bulk import FOLLOW_S, BulkRun, BulkRuns
 from fairlead.engine.call.pages import Page
 from fairlead.engine.call.pipeline import Pipeline
 from fairlead.engine.call.wish import MAX_BODY_BYTES, Call, Came
 from fairlead.engine.handler import current_job
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.errors import InputInvalid
+from fairlead.policy.bulk.way import BulkAsk
 from fairlead.policy.call_settings import Pagination
 from fairlead.policy.classify.verdict import Verdict
+from fairlead.policy.feedback.reply import Reply
 from fairlead.policy.page import Asked, Pages
 from fairlead.policy.profile import Profile
+from fairlead.policy.soap import SoapVersion, Xml, envelope, soap_headers
 
 T = TypeVar("T")
 
@@ -53,7 +61,9 @@ class Client:
         pipeline: Pipeline,
         connection: Callable[[ConnectionKey], Awaitable[Connection]],
         profile: Callable[[str, str | None], Profile],
+        bulks: BulkRuns,
     ) -> None:
+        self._bulks = bulks
         self._key = key
         self._pipeline = pipeline
         self._connection = connection
@@ -106,6 +116,93 @@ class Client:
         A query that changes nothing may be sent again; a mutation only where it surely was not run.
         """
         return await self.request("POST", "", **_graphql(query, variables or {}, options))
+
+    async def soap(
+        self,
+        action: str,
+        body: Xml,
+        *,
+        header: Xml | None = None,
+        namespaces: Mapping[str, str] | None = None,
+        version: SoapVersion = "1.1",
+        path: str = "",
+        **options: Unpack[CallOptions],
+    ) -> Response:
+        """A SOAP operation: *body* in an envelope, sent to the `api` soap; the answer is read by ``.xml``.
+
+            await api.soap("get", {"get": {"baseRef": {"@internalId": "7"}}}, namespaces={"": "urn:..."})
+
+        *body* and *header* are XML, or mappings: elements by name, ``@name`` an attribute, ``#text`` the
+        text, a list the element several times. *namespaces*: declared around both, by prefix. A fault raises
+        CallFailed with the vendor's code as ``reason``. As POST it is sent again only where that is safe. The
+        credential goes as a header of HTTP. InputInvalid for what is no XML.
+        """
+        content = envelope(body, header=header, namespaces=namespaces, version=version)
+        headers = {**soap_headers(action, version), **options.get("headers", {})}
+        connection = await self._connection(self._key)
+        known = self._profile(connection.key.provider, connection.variant).apis
+        if "soap" in known and "api" not in options:
+            options["api"] = "soap"
+        options["headers"], options["content"] = headers, content
+        return await self.request("POST", path, **options)
+
+    @asynccontextmanager
+    async def stream(
+        self, method: str, path: str, **options: Unpack[CallOptions]
+    ) -> AsyncIterator[StreamedResponse]:
+        """A call whose answer is taken as it comes; it is in flight, and holds its slot, till the block ends.
+
+            async with api.stream("GET", "/export", deadline_s=600) as response:
+                async for line in response.aiter_lines():
+                    ...
+
+        Until the head of a success has come it is as any other call; what it says in its body is not judged.
+        `deadline_s` is for all of it. *max_body_bytes*: default 64 GiB, since nothing is kept. An answer that
+        breaks off raises CallFailed from the block.
+        """
+        connection = await self._connection(self._key)
+        told: CallOptions = {"max_body_bytes": STREAM_BYTES, **options}
+        call = self._call(connection, method.upper(), path, told)
+        async with self._pipeline.stream(call) as came:
+            yield StreamedResponse(came, tenant=self._key.tenant, provider=self._key.provider)
+
+    @asynccontextmanager
+    async def bulk(
+        self,
+        text: str,
+        *,
+        variables: Mapping[str, Any] | None = None,
+        token: str | None = None,
+        wait_s: float = 0.0,
+        deadline_s: float = FOLLOW_S,
+    ) -> AsyncIterator[BulkRun]:
+        """A bulk operation, followed to its rows, within the places that the vendor has for such.
+
+            async with api.bulk("{ orders { edges { node { id name } } } }") as operation:
+                async for row in operation.rows():
+                    ...
+
+        *text*: a query, or a mutation with what the vendor needs besides in *variables*. One of the same text
+        that runs already is adopted (`operation.adopted`), so whoever died in the middle goes on. *token*: of
+        ``operation.token``, goes on with that one. *wait_s*: how long it may wait for a place, default 0.
+        *deadline_s*: how long it is followed, default a day.
+
+        In a job nobody waits long: BulkUnfinished passes, the job comes back in `again_s` (30 s) into the
+        same place, and burns no attempt; so it does after BulkBusy, where there is no place. CallFailed where
+        it was not begun or has failed, InputInvalid where the provider has none that are known here.
+        """
+        connection = await self._connection(self._key)
+        profile = self._profile(connection.key.provider, connection.variant)
+        order = bulk_order(connection, profile, text, variables or {}, token, wait_s, deadline_s)
+
+        async def ask(one: BulkAsk) -> Reply:
+            options: CallOptions = {"api": order.way.api, "repeatable": not one.changes}
+            options["operation"] = "bulk.begin" if one.changes else "bulk.look"
+            answer = await self.graphql(one.query, one.variables, **options)
+            return answer.reply
+
+        async with self._bulks.enter(order, ask) as run:
+            yield run
 
     def paginate(
         self,
@@ -193,6 +290,16 @@ class Client:
             return await self._pipeline.wait_for_items(connection, verdict, attempt, began_s)
 
         return await retry_failed(items, send, named, may_go_on)
+
+    async def forward(self, request: ForeignRequest) -> Forwarded:
+        """A request of another HTTP library; for `fairlead.httpx` and `fairlead.httpx2`.
+
+        Its answer, whatever its status. InputInvalid where it goes elsewhere than to the provider's APIs.
+        """
+        connection = await self._connection(self._key)
+        profile = self._profile(connection.key.provider, connection.variant)
+        call = foreign_call(connection, profile, request, self._class(request.priority))
+        return await Forwarded(self._pipeline, call).head()
 
     # ---- from words to a call ------------------------------------------------------------------
 

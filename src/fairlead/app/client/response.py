@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
+from xml.etree.ElementTree import Element
 
 from fairlead.engine.call.wish import Came
 from fairlead.errors import InputInvalid
 from fairlead.policy.classify.verdict import FailedItem, Result, Verdict
 from fairlead.policy.feedback.reply import Reply
+from fairlead.policy.safe_xml import XmlRefused, read_xml
 
 
 class Response:
@@ -49,6 +51,19 @@ class Response:
                 "the answer is no JSON", tenant=self._tenant, provider=self._provider, hint="look at .text"
             )
         return self._came.reply.body
+
+    @cached_property
+    def xml(self) -> Element:
+        """The body as XML, names being ``{namespace}local``. InputInvalid where it is none or has a DTD."""
+        try:
+            return read_xml(self.content)
+        except XmlRefused as refused:
+            raise InputInvalid(
+                f"the answer cannot be read as XML: {refused}",
+                tenant=self._tenant,
+                provider=self._provider,
+                hint="look at .text",
+            ) from None
 
     @property
     def data(self) -> Any:

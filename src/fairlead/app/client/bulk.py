@@ -1,0 +1,42 @@
+"""From words to the order of a bulk operation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fairlead.engine.call.bulk import BulkOrder
+from fairlead.engine.ports import Connection
+from fairlead.errors import InputInvalid
+from fairlead.policy.bulk import WAYS
+from fairlead.policy.profile import Profile
+
+
+def bulk_order(
+    connection: Connection,
+    profile: Profile,
+    text: str,
+    variables: Mapping[str, Any],
+    token: str | None,
+    wait_s: float,
+    deadline_s: float,
+) -> BulkOrder:
+    """What *text* asks of the vendor, in the version of its API that this connection calls.
+
+    InputInvalid where the provider has no bulk operations, or none that are known here.
+    """
+    bulk = profile.limits.bulk
+    if bulk is None or bulk.way is None:
+        raise InputInvalid(
+            "it is not known how bulk operations of this provider are begun",
+            tenant=connection.key.tenant,
+            provider=connection.key.provider,
+            hint="begin them by hand, inside `fl.bulk`" if bulk else "page through the list instead",
+        )
+    way = WAYS[bulk.way]
+    told = profile.endpoint_values(connection.endpoint).get("api_version", bulk.api_version)
+    version = told if bulk.at(told) else bulk.api_version
+    kind = way.kind_of(text)
+    return BulkOrder(
+        connection.key, way, kind, version, bulk.again_s, text, variables, token, wait_s, deadline_s
+    )

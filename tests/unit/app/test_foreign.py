@@ -1,0 +1,174 @@
+"""Requests of other HTTP libraries: what of them is kept, and how their answers are handed over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from fairlead.app.client.foreign import ForeignRequest, Forwarded, deadline_of, foreign_call
+from fairlead.engine.call.wish import Call
+from fairlead.engine.ports import Connection, ConnectionKey
+from fairlead.engine.ports.http import HttpAnswer, HttpStream
+from fairlead.errors import CallFailed, GateClosed, SlotLost
+from fairlead.policy.profile_load import load_profiles
+
+KEY = ConnectionKey("acme", "openai", "default")
+CALL = Call(KEY, "POST", "https://api.openai.com/v1/chat", deadline_s=60.0)
+PROFILES = load_profiles()
+
+
+def call(url: str, *headers: tuple[str, str], provider: str = "openai", **endpoint: str) -> Call:
+    key = ConnectionKey("acme", provider, "default")
+    connection = Connection(UUID(int=1), key, None, None, "client", endpoint, {})
+    return foreign_call(connection, PROFILES[provider], ForeignRequest("GET", url, headers, None), None)
+
+
+def test_the_librarys_own_credential_and_framing_are_left_out() -> None:
+    made = call(
+        "https://api.openai.com/v1/models",
+        ("Authorization", "Bearer placeholder"),
+        ("host", "api.openai.com"),
+        ("accept-encoding", "br"),
+        ("content-length", "0"),
+        ("Connection", "keep-alive"),
+        ("OpenAI-Organization", "org"),
+        ("x-a", "1"),
+        ("X-A", "2"),
+    )
+    assert made.headers == {"openai-organization": "org", "x-a": "1, 2"}
+    made = call(
+        "https://api.anthropic.com/v1/models",
+        ("x-api-key", "placeholder"),
+        ("anthropic-version", "2030-01-01"),
+        provider="anthropic",
+    )
+    assert made.headers == {"anthropic-version": "2030-01-01"}, "the library knows which one it speaks"
+
+
+@pytest.mark.parametrize(
+    ("url", "api"),
+    [
+        ("https://my-shop.myshopify.com/admin/api/2026-01/graphql.json", "graphql"),
+        ("https://my-shop.myshopify.com/admin/api/2026-01/orders.json?a=1", "rest"),
+        ("https://my-shop.myshopify.com:443/admin/api/2026-01/graphql.jsonp", "rest"),
+        ("https://my-shop.myshopify.com/admin/oauth/access_scopes.json", "rest"),
+        ("https://[my-shop", "rest"),
+    ],
+)
+def test_the_api_whose_address_it_is_below_has_its_limits(url: str, api: str) -> None:
+    assert call(url, provider="shopify", shop="my-shop", api_version="2026-01").api == api
+
+
+def test_its_deadline_is_what_was_told_or_a_long_one_of_the_library() -> None:
+    told = ((5.0, 600.0), (None, 600.0), (None, 5.0), (None, None))
+    assert [deadline_of(*each) for each in told] == [5.0, 600.0, None, None]
+
+
+# ---- answers ---------------------------------------------------------------------------------------
+
+
+class Chunks:
+    """An answer whose chunks are counted as they are taken; *then* is raised after the last one."""
+
+    def __init__(self, *chunks: bytes, then: Exception | None = None) -> None:
+        self.status = 200
+        kind = {"content-type": ("text/event-stream",), "content-encoding": ("gzip",)}
+        self.headers = {**kind, "x-a": ("1", "2")}
+        self._chunks = chunks
+        self._then = then
+        self.taken = 0
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for chunk in self._chunks:
+            self.taken += 1
+            yield chunk
+        if self._then:
+            raise self._then
+
+
+class Pipe:
+    """A pipeline that gives *came*, or raises it."""
+
+    def __init__(self, came: Chunks | Exception) -> None:
+        self._came = came
+        self.inside = False
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+
+    @asynccontextmanager
+    async def stream(self, call: Call, *, read_whole: Callable[[HttpStream], bool]) -> AsyncIterator[Any]:
+        self.inside = True
+        try:
+            await self.go_on.wait()
+            if isinstance(self._came, Exception):
+                raise self._came
+            assert not read_whole(self._came)
+            yield self._came
+        finally:
+            self.inside = False
+
+
+def forwarded(pipe: Pipe, call: Call = CALL) -> Forwarded:
+    return Forwarded(pipe, call)  # type: ignore[arg-type]
+
+
+async def test_it_is_taken_no_faster_than_it_is_read() -> None:
+    chunks = Chunks(b"a", b"b", b"c")
+    pipe = Pipe(chunks)
+    answer = await forwarded(pipe).head()
+    assert (answer.status, answer.error, chunks.taken) == (200, None, 1)
+    assert answer.headers == [("content-type", "text/event-stream"), ("x-a", "1"), ("x-a", "2")]
+    reading = aiter(answer)
+    assert (await anext(reading), chunks.taken, pipe.inside) == (b"a", 1, True)
+    assert [chunk async for chunk in reading] == [b"b", b"c"]
+    assert not pipe.inside
+
+
+@pytest.mark.parametrize("error", [CallFailed("cut off"), SlotLost("lost"), ValueError("a bug")])
+async def test_what_breaks_it_off_is_raised_where_it_is_read(error: Exception) -> None:
+    answer = await forwarded(Pipe(Chunks(b"a", then=error))).head()
+    reading = aiter(answer)
+    assert await anext(reading) == b"a"
+    with pytest.raises(type(error), match=str(error).split(" hint")[0]):
+        await anext(reading)
+
+
+async def test_a_failed_answer_is_an_answer_and_a_refusal_is_not() -> None:
+    failed = CallFailed("no", answer=HttpAnswer(400, {"x-b": ("1",)}, b"why", 0.0))
+    answer = await forwarded(Pipe(failed)).head()
+    assert (answer.status, answer.headers, answer.error) == (400, [("x-b", "1")], failed)
+    assert [chunk async for chunk in answer] == [b"why"]
+    for error in (CallFailed("no answer"), GateClosed("full")):
+        with pytest.raises(type(error)):
+            await forwarded(Pipe(error)).head()
+
+
+async def test_who_leaves_early_or_is_cancelled_gives_its_place_back() -> None:
+    pipe = Pipe(Chunks(b"a", b"b"))
+    answer = await forwarded(pipe).head()
+    await answer.aclose()
+    assert not pipe.inside
+    pipe = Pipe(Chunks(b"a"))
+    pipe.go_on.clear()
+    waiting = asyncio.create_task(forwarded(pipe).head())
+    while not pipe.inside:
+        await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert not pipe.inside
+
+
+async def test_an_answer_that_nobody_reads_does_not_hold_its_place_for_ever() -> None:
+    pipe = Pipe(Chunks(b"a", b"b"))
+    answer = await forwarded(pipe, Call(KEY, "GET", CALL.url, deadline_s=-0.99)).head()
+    async with asyncio.timeout(10):
+        while pipe.inside:
+            await asyncio.sleep(0)
+    with pytest.raises(CallFailed, match="not read within"):
+        _ = [chunk async for chunk in answer]
