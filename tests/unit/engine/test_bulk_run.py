@@ -119,11 +119,13 @@ class Vendor:
 
 
 @asynccontextmanager
-async def in_a_job(remaining_s: float = 300.0) -> AsyncIterator[None]:
-    job: Any = SimpleNamespace(attempt=1, job_id="job-1")
-    running = current_job.set(JobContext(job, lambda: remaining_s))
+async def in_a_job(before: JobContext | None = None) -> AsyncIterator[JobContext]:
+    """What is done in the block is done by a run of a job, the one after *before*."""
+    args = (before.args_after or before.job.args) if before else {}
+    job: Any = SimpleNamespace(attempt=1, job_id="job-1", tenant_id="acme", args=args)
+    running = current_job.set(context := JobContext(job, lambda: 300.0))
     try:
-        yield
+        yield context
     finally:
         current_job.reset(running)
 
@@ -257,6 +259,33 @@ async def test_a_job_does_not_stay_with_it_and_keeps_its_place() -> None:
             await vendor.ids()
         assert vendor.clock.monotonic() - began_s < 4
     assert (unfinished.value.retry_after_s, vendor.left_running) == (30.0, True)
+
+
+@pytest.mark.parametrize("place_kept", [True, False])
+async def test_the_next_run_goes_on_with_the_same_one_whatever_became_of_its_place(place_kept: bool) -> None:
+    """It has ended meanwhile, and the vendor has had others since; nothing is begun or searched for."""
+    vendor = Vendor(["RUNNING"])
+    async with in_a_job() as first:
+        with pytest.raises(BulkUnfinished):
+            await vendor.ids()
+    vendor.statuses, vendor.resumed, vendor.others = ["COMPLETED"], place_kept, [other(number=9)]
+    async with in_a_job(first) as second, vendor.run() as run:
+        assert (run.adopted, run.id) == (True, ID)
+        assert [row["id"] async for row in run.rows()] == [1, 2, 3]
+    assert (vendor.begun, vendor.left_running) == (1, False)
+    vendor.others = []
+    async with in_a_job(second), vendor.run() as run:
+        assert not run.adopted, "a block that ended well is behind the job"
+
+
+async def test_after_a_failure_the_next_run_begins_anew() -> None:
+    vendor = Vendor(["FAILED"], error_code="TIMEOUT")
+    async with in_a_job() as first:
+        with pytest.raises(CallFailed):
+            await vendor.ids()
+    vendor.statuses = ["COMPLETED"]
+    async with in_a_job(first), vendor.run() as run:
+        assert not run.adopted
 
 
 @pytest.mark.parametrize("job", [True, False])

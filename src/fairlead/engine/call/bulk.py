@@ -4,16 +4,17 @@
                                                             │
                                                             └─ in a job: come back later, into the same place
 
-Whether one runs already is asked before another is begun: a run that died may have left it, and the vendor
-knows. Only an operation of the same kind and text is adopted, since anything else gives other rows. Its rows
-lie in a file at another host, whose address is its own permission: it is fetched without the credential.
+A job saves the token of its operation for its next run. A run that died has saved nothing: so whether one
+runs already is asked before another is begun, since the vendor knows. Only an operation of the same kind and
+text is adopted, as anything else gives other rows. Its rows lie in a file at another host, whose address is
+its own permission: it is fetched without the credential.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,13 +25,15 @@ from fairlead.engine.gate.entrance import INLINE_WAIT_S
 from fairlead.engine.handler import current_job
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.http import HttpRequest, NoAnswer, StreamBroken, Transport
-from fairlead.errors import BulkBusy, BulkUnfinished, CallFailed
+from fairlead.errors import BulkBusy, BulkUnfinished, CallFailed, InputInvalid
 from fairlead.policy.backoff import Jitter, backoff_s
 from fairlead.policy.bulk.way import BulkAsk, BulkDenied, BulkSeen, BulkState, BulkWay
 from fairlead.policy.category import Category
 from fairlead.policy.classify.meaning import is_success, meaning_of
 from fairlead.policy.deadline import buffer_s
 from fairlead.policy.feedback.reply import Reply
+from fairlead.policy.gate.bulk_token import BulkToken, parse_token
+from fairlead.policy.gate.key import digest
 from fairlead.policy.safe import safe_text
 
 FOLLOW_S = 86_400.0
@@ -100,6 +103,11 @@ class BulkRun:
         return self._seen.state is not BulkState.RUNNING
 
     @property
+    def failed(self) -> bool:
+        """Whether it ended without a result, as was told last."""
+        return self._seen.state is BulkState.ENDED
+
+    @property
     def token(self) -> str:
         """With it another block, in any process, goes on: ``api.bulk(..., token=...)``."""
         return self._place.token
@@ -123,7 +131,7 @@ class BulkRun:
             await self._runs.clock.sleep(delay_s)
             await self.look()
             looks += 1
-        if self._seen.state is BulkState.ENDED:
+        if self.failed:
             self._place.done()
             raise self._failed(f"the bulk operation ended as {safe_text(self.status, 64)}", self._seen)
 
@@ -133,8 +141,8 @@ class BulkRun:
         found = next((one for one in self._order.way.seen(reply) if one.id == self.id), None)
         if found is None:
             self._place.done()
-            gone = BulkSeen(self.id, BulkState.ENDED, "unknown")
-            raise self._failed("the vendor knows the bulk operation no more", gone)
+            self._seen = BulkSeen(self.id, BulkState.ENDED, "unknown")
+            raise self._failed("the vendor knows the bulk operation no more", self._seen)
         self._seen = found
 
     async def rows(self, *, longest_bytes: int = LONGEST_LINE_BYTES) -> AsyncIterator[Any]:
@@ -240,25 +248,35 @@ class BulkRuns:
     @asynccontextmanager
     async def enter(self, order: BulkOrder, ask: Asking) -> AsyncIterator[BulkRun]:
         """The block has a place, and *order* runs in it. What raises: BulkBusy, SlotLost, CallFailed."""
-        wish = BulkWish(order.key, order.kind, order.version, order.token, order.wait_s, own=True)
+        note = _Note(order)
+        token = order.token or note.token
+        wish = BulkWish(order.key, order.kind, order.version, token, order.wait_s, own=True)
         async with self._bulks.enter(wish) as place:
-            run = await self._running(place, order, ask)
+            run = await self._running(place, order, ask, parse_token(token or ""))
+            note.keep(place.token)
             try:
+                if not run.status:
+                    await run.look()
                 yield run
             except BaseException:
                 # A job's next run reads the rows again; so long they need no second operation.
                 if run.ended and current_job.get() is None:
                     place.done()
+                if run.failed:
+                    note.keep(None)
                 raise
             if run.ended:
                 place.done()
+                note.keep(None)
 
-    async def _running(self, place: BulkOperation, order: BulkOrder, ask: Asking) -> BulkRun:
-        """The one of this place: known by its id, running already, or begun now."""
-        if place.running_id is not None:
-            run = BulkRun(place, order, ask, self, BulkSeen(place.running_id, BulkState.RUNNING, ""))
+    async def _running(
+        self, place: BulkOperation, order: BulkOrder, ask: Asking, token: BulkToken | None
+    ) -> BulkRun:
+        """The one of this token: known by its id, running already, or begun now."""
+        if token is not None and token.running_id:
+            run = BulkRun(place, order, ask, self, BulkSeen(token.running_id, BulkState.RUNNING, ""))
             run.adopted = True
-            await run.look()
+            place.began(run.id)
             return run
         seen = await self._found(place, order, ask)
         adopted = seen is not None
@@ -296,6 +314,33 @@ class BulkRuns:
             raise _call_failed(order, what, Category.PERMANENT_REQUEST, begun.code, hint)
         place.began(begun.id)
         return begun
+
+
+class _Note:
+    """What a job saves of an operation for its next run: the token, until its block has ended well."""
+
+    def __init__(self, order: BulkOrder) -> None:
+        self._context = current_job.get()
+        told = (
+            order.key.provider,
+            order.key.bucket,
+            order.kind,
+            order.text,
+            repr(sorted(order.variables.items())),
+        )
+        self._name = f"bulk.{digest(told)}"
+
+    @property
+    def token(self) -> str | None:
+        """Of an earlier block."""
+        saved = None if self._context is None else self._context.saved.get(self._name)
+        return saved if isinstance(saved, str) and parse_token(saved) else None
+
+    def keep(self, token: str | None) -> None:
+        """For the next run; None: it has nothing to go on with."""
+        if self._context is not None and (token or self._name in self._context.saved):
+            with suppress(InputInvalid):  # args so large leave no room: the vendor's list will do
+                self._context.save(self._name, token)
 
 
 class _FetchFailed(Exception):

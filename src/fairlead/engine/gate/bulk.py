@@ -42,7 +42,8 @@ from fairlead.policy.safe import safe_text
 class BulkWish:
     """What a caller wants to run in bulk. *token*: of the place that it has already.
 
-    *own*: a job without a token goes on in the place that an earlier run of it left taken.
+    *own*: it knows what runs, whatever the place: a token whose place is lost is given another one, and a job
+    without a token goes on in the place that an earlier run of it left taken.
     """
 
     key: ConnectionKey
@@ -171,12 +172,14 @@ class Bulks:
 
     async def _place(self, wish: BulkWish, bulk: BulkPlan) -> tuple[bool, Admitted, BulkToken]:
         """A place: the one of its token, that of an earlier run of this job, or a new one."""
-        if wish.token is not None:
-            return True, *await self._resumed(wish, bulk)
-        left = await self._left_by_this_job(wish, bulk) if wish.own else None
-        if left is not None:
-            with suppress(SlotLost):  # it has ended meanwhile
-                return True, *await self._resumed(replace(wish, token=left), bulk)
+        if not wish.own:
+            if wish.token is not None:
+                return True, *await self._resumed(wish, bulk)
+            return False, *await self._taken(wish, bulk)
+        token = wish.token or await self._left_by_this_job(wish, bulk)
+        if token is not None:
+            with suppress(SlotLost):
+                return True, *await self._resumed(replace(wish, token=token), bulk)
         return False, *await self._taken(wish, bulk)
 
     async def _left_by_this_job(self, wish: BulkWish, bulk: BulkPlan) -> str | None:
