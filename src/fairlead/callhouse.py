@@ -13,11 +13,10 @@ from fairlead.clock import Clock, Draw
 from fairlead.engine.call.bulk import BulkRuns
 from fairlead.engine.call.pipeline import Pipeline, Tokens
 from fairlead.engine.call.progress import Manners
-from fairlead.engine.gate.bulk import Bulks
-from fairlead.engine.gate.entrance import Entrance
 from fairlead.engine.ports import Connection
 from fairlead.engine.ports.http import Transport
 from fairlead.events import Emit
+from fairlead.gatehouse import GateRooms
 from fairlead.policy.classify.rules import rules_of
 from fairlead.policy.connection_calls import call_settings_of, origins_for
 from fairlead.policy.profile import Profile
@@ -50,8 +49,7 @@ class CallRooms:
     def __init__(
         self,
         tokens: Tokens,
-        entrance: Entrance,
-        bulks: Bulks,
+        gate: GateRooms,
         profile: Callable[[str, str | None], Profile],
         *,
         transport: Transport,
@@ -63,9 +61,9 @@ class CallRooms:
         self._profile = profile
         self._known: dict[UUID, tuple[int, Manners]] = {}
         self.pipeline = Pipeline(
-            tokens, entrance, transport, self.manners, clock=clock, epoch_s=epoch_s, draw=draw, emit=emit
+            tokens, gate.entrance, transport, self.manners, clock=clock, epoch_s=epoch_s, draw=draw, emit=emit
         )
-        self.bulks = BulkRuns(bulks, transport, clock=clock, draw=draw)
+        self.bulks = BulkRuns(gate.bulks, transport, clock=clock, draw=draw)
 
     def manners(self, connection: Connection) -> Manners:
         """How calls of *connection* are made and judged; ConfigInvalid for settings that cannot be."""

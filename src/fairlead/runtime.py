@@ -265,8 +265,7 @@ class Runtime:
         self._stack.push_async_callback(self.gate.close)
         self.calls = CallRooms(
             self.reader,
-            self.gate.entrance,
-            self.gate.bulks,
+            self.gate,
             self.profiles.profile,
             transport=self.wires.calls,
             clock=self.clock,
