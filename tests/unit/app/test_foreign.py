@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from importlib import import_module
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +16,7 @@ from fairlead.app.client.foreign import ForeignRequest, Forwarded, deadline_of, 
 from fairlead.engine.call.wish import Call
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.http import HttpAnswer, HttpStream
-from fairlead.errors import CallFailed, GateClosed, SlotLost
+from fairlead.errors import CallFailed, DependencyUnavailable, GateClosed, SlotLost
 from fairlead.policy.profile_load import load_profiles
 
 KEY = ConnectionKey("acme", "openai", "default")
@@ -67,6 +69,14 @@ def test_the_api_whose_address_it_is_below_has_its_limits(url: str, api: str) ->
 def test_its_deadline_is_what_was_told_or_a_long_one_of_the_library() -> None:
     told = ((5.0, 600.0), (None, 600.0), (None, 5.0), (None, None))
     assert [deadline_of(*each) for each in told] == [5.0, 600.0, None, None]
+
+
+@pytest.mark.parametrize("name", ["httpx", "httpx2"])
+def test_without_the_extra_it_is_said_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delitem(sys.modules, f"fairlead.{name}", raising=False)
+    with pytest.raises(DependencyUnavailable, match=rf"fairlead\[{name}\]"):
+        import_module(f"fairlead.{name}")
 
 
 # ---- answers ---------------------------------------------------------------------------------------
@@ -162,6 +172,15 @@ async def test_who_leaves_early_or_is_cancelled_gives_its_place_back() -> None:
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert not pipe.inside
+
+
+async def test_who_still_reads_when_it_is_closed_is_told_and_not_cancelled() -> None:
+    answer = await forwarded(Pipe(Chunks(b"a", b"b"))).head()
+    reading = aiter(answer)
+    await anext(reading)
+    await answer.aclose()
+    with pytest.raises(CallFailed, match="closed"):
+        _ = [chunk async for chunk in reading]
 
 
 async def test_an_answer_that_nobody_reads_does_not_hold_its_place_for_ever() -> None:

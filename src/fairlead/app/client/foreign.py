@@ -143,13 +143,9 @@ class Forwarded:
             async with asyncio.timeout((call.deadline_s or _LONGEST_S) + _GRACE_S):
                 await self._pass_on(pipeline, call)
         except TimeoutError:
-            self._raised = CallFailed(
-                "the answer was not read within the call's deadline",
-                tenant=call.key.tenant,
-                provider=call.key.provider,
-                category=Category.TRANSIENT_NETWORK,
-                reason="timeout",
-            )
+            self._raised = _lost(call, "the answer was not read within the call's deadline", "timeout")
+        except asyncio.CancelledError:  # by aclose alone: whoever reads is not cancelled himself
+            self._raised = _lost(call, "the answer was dropped: its client was closed", "closed")
         except BaseException as error:  # noqa: BLE001 (whatever it is, the one who reads is told)
             self._raised = error
         finally:
@@ -181,6 +177,16 @@ class Forwarded:
             self._offered.set()
             await self._taken.wait()
             self._taken.clear()
+
+
+def _lost(call: Call, what: str, reason: str) -> CallFailed:
+    return CallFailed(
+        what,
+        tenant=call.key.tenant,
+        provider=call.key.provider,
+        category=Category.TRANSIENT_NETWORK,
+        reason=reason,
+    )
 
 
 def _is_judged(stream: HttpStream) -> bool:
