@@ -27,6 +27,10 @@ http.allow_private_addresses = true
 [providers.stripe.overlay]
 allow_http = true
 apis.rest.url = "{url}/acme/v1"
+
+[providers.hubspot.overlay]
+allow_http = true
+apis.rest.url = "{url}/acme"
 """
 
 
@@ -36,22 +40,24 @@ async def stripe() -> AsyncIterator[StripeApi]:
         yield api
 
 
+def fairlead_for(url: str, servers: Endpoints, database: DatabaseSettings, folder: Path) -> Fairlead:
+    """One that knows a vendor at *url*."""
+    file = folder / "fairlead.toml"
+    file.write_text(SETTINGS.format(home=folder / "home", prefix=f"e2e-{token_hex(6)}", url=url))
+    known = {
+        "DATABASE_URL": database.dsn,
+        "REDIS_URL": servers.redis_url,
+        "FAIRLEAD_MASTER_KEY": "k1:" + "0123456789abcdef" * 4,
+        "FAIRLEAD_DATABASE__SCHEMA_NAME": database.schema or "",
+    }
+    return Fairlead(load({name: value for name, value in known.items() if value}, file))
+
+
 @pytest.fixture
 def make(
     servers: Endpoints, database_settings: DatabaseSettings, tmp_path: Path
 ) -> Callable[[str], Fairlead]:
-    def made(url: str) -> Fairlead:
-        file = tmp_path / "fairlead.toml"
-        file.write_text(SETTINGS.format(home=tmp_path / "home", prefix=f"e2e-{token_hex(6)}", url=url))
-        known = {
-            "DATABASE_URL": database_settings.dsn,
-            "REDIS_URL": servers.redis_url,
-            "FAIRLEAD_MASTER_KEY": "k1:" + "0123456789abcdef" * 4,
-            "FAIRLEAD_DATABASE__SCHEMA_NAME": database_settings.schema or "",
-        }
-        return Fairlead(load({name: value for name, value in known.items() if value}, file))
-
-    return made
+    return lambda url: fairlead_for(url, servers, database_settings, tmp_path)
 
 
 async def test_a_call_and_its_answer(make: Callable[[str], Fairlead], stripe: StripeApi) -> None:

@@ -30,7 +30,11 @@ OPEN_S, PROBE_S = 0.5, 0.3  # a probe takes so long: another beside it would sho
 PHASE_S = sized(3.0, 20.0)
 BACK_S = sized(20.0, 60.0)
 SICK, OTHER_HOST, OTHER_TENANT = "sick", "other host", "other tenant"
-OVERLAY = {"allow_http": True, "apis": {"rest": {"url": "http://localhost/v1"}}}
+OVERLAY = {
+    "allow_http": True,
+    "hosts": ["127.0.0.1", "127.0.0.2", "localhost"],
+    "apis": {"rest": {"url": "http://localhost/v1"}},
+}
 WIDE = {"calls": {"requests": {"capacity": 10_000.0, "per_s": 10_000.0}}, "breaker_open_s": OPEN_S}
 
 

@@ -40,6 +40,7 @@ name = "{name}"
 title = "{name}"
 strategy = "refresh_token"
 allow_http = true
+hosts = ["127.0.0.1"]
 ttl_default_s = 3600.0
 rotates = {rotates}
 endpoints = {{ token = "{url}/{name}/token" }}

@@ -1,0 +1,88 @@
+"""The page on lists and batches: its code runs as it stands (C8, C9)."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead import Fairlead
+from fairlead.adapters.embedded import Endpoints
+from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.engine.events import CallAttempted
+from fairlead.events import Event
+from fairlead.testing.api.hubspot import HubSpotApi
+from fairlead.testing.api.stripe import StripeApi
+from tests.e2e.test_client import fairlead_for
+from tests.e2e.test_recipes import HOW_TO
+
+pytestmark = pytest.mark.slow
+
+PAGE = (HOW_TO / "lists-and-batches.md").read_text("utf-8")
+
+
+def blocks(**known: object) -> dict[str, Any]:
+    """What the Python blocks of the page on lists and batches define."""
+    found: dict[str, Any] = {**known}
+    for block in re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE):
+        exec(block, found)
+    return found
+
+
+async def test_the_page_on_lists_and_batches_runs_as_it_stands(
+    servers: Endpoints, database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    seen = set[str]()
+    async with StripeApi(per_s=1000, endpoint_per_s=1000) as stripe:
+        fl = fairlead_for(stripe.url, servers, database_settings, tmp_path)
+        page = blocks(fl=fl, seen=seen)
+        async with fl:
+            await _worked_off(fl, page)
+    assert len(seen) == 60
+
+
+async def _worked_off(fl: Fairlead, page: dict[str, Any]) -> None:
+    await fl.connections.upsert("acme", "stripe", api_key="sk_test_1")
+    job_id = await fl.enqueue(page["sync"], tenant="acme")
+    running = asyncio.create_task(fl.run())
+    async with asyncio.timeout(30):
+        while (await fl.runtime.jobs.get(job_id)).state != "completed":  # type: ignore[union-attr]
+            await asyncio.sleep(0.05)
+    fl.stop()
+    await running
+
+
+async def test_of_a_batch_only_what_failed_is_sent_again(
+    servers: Endpoints, database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    busy = {
+        "name": "busy",
+        "http_codes": [423],
+        "patterns": [],
+        "provider_codes": ["LOCKED"],
+        "strategy": "constant",
+    }
+    settings = {"patterns": [{**busy, "category": "transient_rate_limit"}]}
+    async with AsyncExitStack() as stack:
+        hubspot = await stack.enter_async_context(HubSpotApi())
+        fl = fairlead_for(hubspot.url, servers, database_settings, tmp_path)
+        page = blocks(fl=fl, seen=set())
+        await stack.enter_async_context(fl)
+        await fl.connections.upsert(
+            "acme", "hubspot", access_token="t", refresh_token="r", expires_in_s=1800, settings=settings
+        )
+        hubspot.lock("1002")
+
+        def free(event: Event) -> None:
+            if isinstance(event, CallAttempted):  # the first answer is there
+                hubspot.unlock("1002")
+
+        fl.runtime.bus.subscribe(free)
+        result = await page["update"]([{"id": "1001"}, {"id": "1002"}, {"id": "9999999"}])
+    assert [len(each.json()["results"]) for each in result.responses] == [1, 1]
+    assert [(each.item["id"], each.why.code) for each in result.failed] == [("9999999", "OBJECT_NOT_FOUND")]
+    assert not result.complete
