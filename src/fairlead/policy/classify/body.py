@@ -19,8 +19,9 @@ LARGEST_JUDGED = 1 << 20
 OUTER_BYTES = 128 << 10
 """Of the beginning and of the end of a larger one."""
 _GRAPHQL = re.compile(r'\s*\{\s*"(?=(?:data|errors|extensions)")')
-_MEMBER = re.compile(r'\s*"(errors|extensions)"\s*:\s*')
-_NEXT = re.compile(r"\s*([,}])")
+_MEMBER = re.compile(r'"(errors|extensions)"\s*:\s*')
+_NEXT = re.compile(r"\s*([,}])\s*")
+_MOST_MEMBERS = 3
 _MOST_TRIES = 16  # data has members of these names, too; and somebody may mean to keep us busy
 _DECODER = json.JSONDecoder()
 _BLANK = b"\xef\xbb\xbf \t\r\n\0\xff\xfe"  # with the marks of UTF-8 and UTF-16
@@ -122,7 +123,10 @@ def outer_members(raw: bytes) -> dict[str, object]:
 
 def _members_from(text: str, at: int) -> Iterator[tuple[str, object]]:
     """The members that stand at *at* one after the other; the empty name stands for the end of it all."""
-    while found := _MEMBER.match(text, at):
+    for _ in range(_MOST_MEMBERS):
+        found = _MEMBER.match(text, at)
+        if found is None:
+            return
         try:
             value, at = _DECODER.raw_decode(text, found.end())
         except (ValueError, RecursionError):
