@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fairlead.engine.ports.gate_view import GateView, HolderView, PromotionView, WaiterView
     from fairlead.engine.ports.switches import SwitchStore
 
-BUCKETS = ("name", "left", "capacity", "per_s", "booked", "blocked_s")
+BUCKETS = ("name", "left", "capacity", "per second", "booked", "blocked_s")
 HOLDERS = ("lease", "process", "tenant", "job", "class", "renewed_s_ago", "ends_in_s")
 WAITERS = ("lease", "process", "tenant", "job", "class", "waits_s", "alive_for_s")
 CLASSES = ("class", "waiting", "p50_s", "longest_s")
@@ -79,7 +79,11 @@ def status(
         return None
     call.out.record({name: record[name] for name in ("breaker", "slots")})
     _table(call, "switched by hand", record["switches"], gate_switches.COLUMNS)
-    _table(call, "limits", record["limits"], BUCKETS)
+    limits: list[Record] = [
+        {**limit, "per second": limit["per_s"]}  # per_s is a rate; a column of this name, a time
+        for limit in record["limits"]
+    ]
+    _table(call, "limits", limits, BUCKETS)
     _table(call, "slots held", record["holders"], HOLDERS)
     _table(call, "in line, by class", record["queue"], CLASSES)
     _table(call, "in line", record["waiters"], WAITERS)
