@@ -15,6 +15,13 @@ from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.session import DatabaseSettings
 from tests.faults.support.cluster import own_cluster
 from tests.support.databases import migrated_database, settings_of
+from tests.support.page_hooks import (  # noqa: F401 - pytest looks for them here
+    pytest_addoption,
+    pytest_configure,
+    pytest_sessionfinish,
+    pytest_terminal_summary,
+    pytest_testnodedown,
+)
 from tests.support.servers import database_name, drop_database, fresh_database, running_servers
 
 # A busy machine is no failure of a property; a found example is printed so that anyone can replay it.

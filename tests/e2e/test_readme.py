@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
-from pathlib import Path
 
 from tests.e2e.test_app import connect, issuer, made  # noqa: F401 - fixtures
-
-README = Path(__file__).parents[2] / "README.md"
+from tests.support.pages import ROOT, Page
 
 
 async def test_the_python_blocks_run(made, issuer, tmp_path, monkeypatch, capsys, database_settings) -> None:  # noqa: F811
@@ -18,7 +15,7 @@ async def test_the_python_blocks_run(made, issuer, tmp_path, monkeypatch, capsys
     monkeypatch.setenv("DATABASE_URL", database_settings.dsn)
     monkeypatch.setenv("FAIRLEAD_MASTER_KEY", "k1:" + "0123456789abcdef" * 4)
     monkeypatch.setenv("FAIRLEAD_DATABASE__SCHEMA_NAME", database_settings.schema or "public")
-    for block in re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL):
+    for block in Page(ROOT / "README.md").take("python"):
         code = "async def main():\n" + textwrap.indent(block, "    ")
         scope: dict[str, object] = {}
         exec(compile(code, "README.md", "exec"), scope)

@@ -7,36 +7,28 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import asyncpg
 import pytest
+from aiohttp import ClientSession, ClientTimeout, UnixConnector
 
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.session import DatabaseSettings
 from tests.support.cli import ROOT, Child, Shell
+from tests.support.pages import Page
 from tests.support.rows import rows
 
 pytestmark = pytest.mark.slow
 
 HOW_TO = ROOT / "docs/how-to"
-BLOCK = re.compile(r"^```(?:python|sql)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-FILE = re.compile(r"# (\S+\.py)\n")
 SETTINGS = "worker.poll_s = 0.05\n"
-
-
-def files(page: str) -> dict[str, str]:
-    """The modules of a page by their paths."""
-    found = {}
-    for block in BLOCK.findall((HOW_TO / page).read_text("utf-8")):
-        named = FILE.match(block)
-        if named:
-            found[named[1]] = block
-    return found
 
 
 @pytest.fixture
@@ -51,7 +43,8 @@ async def shop(shell: Shell, database_settings: DatabaseSettings) -> Shell:
 
 def written(shell: Shell, page: str, **more: str) -> Path:
     """The page's modules in the project's folder, with what a reader's own project has besides."""
-    for name, text in (files(page) | more).items():
+    Page(f"how-to/{page}").write_to(shell.folder)
+    for name, text in more.items():
         file = shell.folder / name
         file.parent.mkdir(exist_ok=True)
         file.write_text(text)
@@ -65,7 +58,7 @@ async def program(shell: Shell, text: str, *arguments: str) -> str:
         subprocess.run,
         command,
         cwd=shell.folder,
-        env={**shell.all_environ, "PYTHONPATH": str(shell.folder), "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**shell.all_environ, "PYTHONPATH": str(shell.folder)},
         capture_output=True,
         text=True,
         timeout=120,
@@ -108,7 +101,7 @@ def test_every_page_is_run_and_in_the_index() -> None:
     index = (HOW_TO / "README.md").read_text("utf-8")
     assert all(f"({page})" in index for page in pages)
     tests = "".join(path.read_text("utf-8") for path in Path(__file__).parent.glob("test_recipes*.py"))
-    assert pages == set(re.findall(r'"([a-z-]+\.md)"', tests))
+    assert pages == set(re.findall(r'"(?:how-to/)?([a-z-]+\.md)"', tests))
 
 
 # ---- jobs ------------------------------------------------------------------------------------------
@@ -142,9 +135,7 @@ async def test_jobs(shop: Shell, database: Database, database_settings: Database
         **{"shop/all.py": "from shop import nightly, orders, sync\nfrom shop.jobs import fl\n"},
     )
     await program(shop, ENQUEUES)
-    in_sql = next(
-        text for text in BLOCK.findall((HOW_TO / "jobs.md").read_text()) if text.startswith("BEGIN")
-    )
+    (in_sql,) = Page("how-to/jobs.md").take("sql", "BEGIN")
     connection = await asyncpg.connect(database_settings.dsn)
     await connection.execute(f'SET search_path = shop, "{database_settings.schema}"')
     await connection.execute(in_sql)
@@ -164,10 +155,9 @@ async def test_jobs(shop: Shell, database: Database, database_settings: Database
 
 
 async def test_grants(shop: Shell, database: Database) -> None:
-    granting = [text for text in BLOCK.findall((HOW_TO / "jobs.md").read_text()) if text.startswith("GRANT")]
-    assert len(granting) == 1
+    (granting,) = Page("how-to/jobs.md").take("sql", "GRANT")
     await rows(database, "CREATE ROLE app")
-    for line in granting[0].strip().splitlines():
+    for line in granting.strip().splitlines():
         await rows(database, line.replace("SCHEMA public", f'SCHEMA "{database.schema}"'))
     await rows(database, "DROP OWNED BY app")
     await rows(database, "DROP ROLE app")
@@ -181,55 +171,44 @@ async def test_tests(shop: Shell) -> None:
 
 # ---- frameworks ------------------------------------------------------------------------------------
 
-CALLS_FASTAPI = """
-import asyncio, json, sys
-from shop.main import app
-
-async def call(method, path):
-    sent, answers = [], [{"type": "http.request", "body": b""}]
-    scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http", "app": app,
-             "method": method, "path": path, "raw_path": path.encode(), "root_path": "", "query_string": b"",
-             "headers": []}
-    async def receive(): return answers.pop()
-    async def send(message): sent.append(message)
-    await app(scope, receive, send)
-    return sent[0]["status"], dict(sent[0]["headers"]), json.loads(sent[1]["body"])
-
-async def main():
-    async with app.router.lifespan_context(app):
-        status, _, placed = await call("POST", "/acme/orders/7")
-        assert status == 202, placed
-        status, headers, told = await call("GET", f"/jobs/{placed['job_id']}")
-        assert (status, headers[b"retry-after"], told["code"]) == (409, b"1", "job_unfinished"), told
-        print("waiting", flush=True)
-        sys.stdin.readline()
-        while status == 409:
-            status, _, told = await call("GET", f"/jobs/{placed['job_id']}")
-        print(json.dumps(told))
-        status, _, told = await call("GET", "/jobs/00000000-0000-7000-8000-000000000000")
-        assert (status, told["code"]) == (404, "not_found")
-
-asyncio.run(main())
-"""
-
 
 async def test_fastapi(shop: Shell, database: Database) -> None:
+    """On a socket that listens before the server is there: the first call waits for it."""
     written(shop, "fastapi.md")
-    web = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-W", "error", "-c", CALLS_FASTAPI),
-        cwd=shop.folder,
-        env={**shop.all_environ, "PYTHONPATH": str(shop.folder)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert web.stdin is not None
-    assert web.stdout is not None
-    async with asyncio.timeout(60):
-        assert await web.stdout.readline() == b"waiting\n"
-        async with worker(shop, "shop.jobs:fl"):
-            out, _ = await web.communicate(b"go\n")
-    assert web.returncode == 0
-    assert json.loads(out) == {"result": {"tenant": "acme", "order": 7}}
+    words, (*_, app_path) = Page("how-to/fastapi.md").commands()
+    with TemporaryDirectory(prefix="fl-web-") as folder, socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(f"{folder}/web")
+        listening.listen()
+        web = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-W", "error", "-m", *words, "--fd", str(listening.fileno())),
+            cwd=shop.folder,
+            env={**shop.all_environ, "PYTHONPATH": str(shop.folder)},
+            pass_fds=[listening.fileno()],
+            stderr=subprocess.PIPE,
+        )
+        try:
+            await call_fastapi(shop, UnixConnector(f"{folder}/web"), app_path)
+        finally:
+            web.terminate()
+            _, told = await web.communicate()
+    assert web.returncode in (0, -signal.SIGTERM), told
+
+
+async def call_fastapi(shop: Shell, connector: UnixConnector, app_path: str) -> None:
+    async with ClientSession("http://shop", connector=connector, timeout=ClientTimeout(60)) as http:
+        async with http.post("/acme/orders/7") as placed:
+            assert placed.status == 202, await placed.text()
+            job = f"/jobs/{(await placed.json())['job_id']}"
+        async with http.get(job) as told:
+            assert (told.status, told.headers["Retry-After"]) == (409, "1")
+            assert (await told.json())["code"] == "job_unfinished"
+        async with worker(shop, app_path), asyncio.timeout(60):
+            while told.status == 409:
+                async with http.get(job) as told:
+                    ended = await told.json()
+        assert ended == {"result": {"tenant": "acme", "order": 7}}
+        async with http.get("/jobs/00000000-0000-7000-8000-000000000000") as none:
+            assert (none.status, (await none.json())["code"]) == (404, "not_found")
 
 
 DJANGO_SETTINGS = """
@@ -297,7 +276,8 @@ async def test_django(shop: Shell, database: Database) -> None:
     own = {"shop/settings.py": DJANGO_SETTINGS, "shop/models.py": DJANGO_MODELS, "shop/urls.py": DJANGO_URLS}
     written(shop, "django.md", **own, **{"shop/__init__.py": ""})
     await program(shop, CALLS_DJANGO)
-    async with worker(shop, "shop.worker:fl"):
+    ((*_, app),) = Page("how-to/django.md").commands()
+    async with worker(shop, app):
         (invoice,) = await finished(database, "send_invoice")
     assert invoice == {
         "tenant_id": "acme",
@@ -329,8 +309,9 @@ async def test_celery(shop: Shell, database: Database) -> None:
     added = await shop("connections", "add", "-t", "acme", "-p", "stripe", stdin=shop.secret("key"))
     assert added.code == 0, added.err
     await program(shop, ASKS_CELERY)
+    words, (*_, app_path) = Page("how-to/celery.md").commands()
     celery = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "celery", "-A", "shop.tasks", "worker", "--pool", "prefork", "-c", "2"),
+        *(sys.executable, "-m", *words, "--pool", "prefork", "-c", "2"),
         *("--without-gossip", "--without-mingle", "--without-heartbeat"),
         cwd=shop.folder,
         env={
@@ -343,7 +324,7 @@ async def test_celery(shop: Shell, database: Database) -> None:
         stderr=subprocess.STDOUT,
     )
     try:
-        async with worker(shop, "shop.tasks:fl"):
+        async with worker(shop, app_path):
             booked = await finished(database, "book_payout", 2)
     finally:
         celery.send_signal(signal.SIGTERM)

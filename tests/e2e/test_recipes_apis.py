@@ -11,12 +11,13 @@ import aiohttp
 import pytest
 
 from fairlead.testing.api import APIS, LIES, LiarApi, Switches
-from tests.e2e.test_recipes import HOW_TO, program, written
+from tests.e2e.test_recipes import program, written
 from tests.support.cli import Shell
+from tests.support.pages import Page
 
 pytestmark = pytest.mark.slow
 
-PAGE = (HOW_TO / "test-your-integration.md").read_text("utf-8")
+PAGE = Page("how-to/test-your-integration.md")
 
 
 async def test_its_tests_pass(shell: Shell) -> None:
@@ -26,14 +27,15 @@ async def test_its_tests_pass(shell: Shell) -> None:
 
 
 async def test_its_process_does_what_it_says() -> None:
-    (command,) = re.findall(r"^python (-m fairlead\.testing\.api .*) --port \d+$", PAGE, re.MULTILINE)
+    ((python, *arguments, option, _),) = PAGE.commands()
+    assert (python, option) == ("python", "--port")  # of which any free one will do
     pipe = asyncio.subprocess.PIPE
-    child = await asyncio.create_subprocess_exec(sys.executable, *command.split(), stdout=pipe)
+    child = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=pipe)
     assert child.stdout is not None
     try:
         url = json.loads(await child.stdout.readline())["url"]
         async with aiohttp.ClientSession() as http:
-            for operation in set(re.findall(r"/_control/(\w+)", PAGE)):
+            for operation in set(re.findall(r"/_control/(\w+)", PAGE.text)):
                 data = {"switch": {"capacity": 0.1}, "lock": {"ids": []}, "unlock": {"ids": []}, "calm": {}}
                 sent = data.get(operation, {"account": "my-shop"})
                 async with http.post(f"{url}/_control/{operation}", json=sent) as response:
@@ -45,6 +47,6 @@ async def test_its_process_does_what_it_says() -> None:
 
 
 def test_all_are_named() -> None:
-    assert {*APIS, LiarApi.name} == set(re.findall(r"^\| `\w+Api`, `(\w+)`", PAGE, re.MULTILINE))
-    assert set(Switches.model_fields) == set(re.findall(r"^\| `(\w+)=", PAGE, re.MULTILINE))
-    assert set(re.findall(r"/liar/(\w+)", PAGE)) <= set(LIES)
+    assert {*APIS, LiarApi.name} == set(re.findall(r"^\| `\w+Api`, `(\w+)`", PAGE.text, re.MULTILINE))
+    assert set(Switches.model_fields) == set(re.findall(r"^\| `(\w+)=", PAGE.text, re.MULTILINE))
+    assert set(re.findall(r"/liar/(\w+)", PAGE.text)) <= set(LIES)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from secrets import token_hex
 
 import pytest
@@ -16,8 +14,9 @@ from fairlead.adapters.redis.gate import RedisGate
 from fairlead.policy.gate.key import Keyspace
 from fairlead.secret import Secret
 from fairlead.testing.api import ShopifyApi, ShopLimits
-from tests.e2e.test_recipes import HOW_TO, SETTINGS, finished, program, worker, written
+from tests.e2e.test_recipes import SETTINGS, finished, program, worker, written
 from tests.support.cli import Shell
+from tests.support.pages import Page
 
 pytestmark = pytest.mark.slow
 
@@ -51,8 +50,6 @@ asyncio.run(main())
 """
 ID = "gid://shopify/BulkOperation/1"
 FILE = "https://storage.example/orders.jsonl"
-TOML = re.compile(r"^```toml\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-COMMANDS = re.compile(r"^fairlead .*$", re.MULTILINE)
 ACME = ("--tenant", "acme", "--provider", "shopify", "--json")
 
 
@@ -70,7 +67,7 @@ async def gated(shell: Shell, servers: Endpoints) -> Shell:
 async def test_limits(gated: Shell, database: Database) -> None:
     """The API takes more at once than our settings say, but not all: it would refuse, were jobs not held."""
     written(gated, "limits.md")
-    (settings,) = TOML.findall((HOW_TO / "limits.md").read_text("utf-8"))
+    (settings,) = Page("how-to/limits.md").take("toml")
     gated.settings(f"{SETTINGS}\n{settings}")
     async with ShopifyApi(ShopLimits(calls=15, calls_per_s=20)) as api:
         gated.environ |= {"SHOP_URL": f"{api.url}/my-shop", "SHOP_TOKEN": gated.secret("token")}
@@ -143,12 +140,10 @@ async def test_gate(gated: Shell) -> None:
     gated.settings(SETTINGS)
     added = await gated("connections", "add", "-t", "acme", "-p", "stripe", stdin=gated.secret("key"))
     assert added.code == 0, added.err
-    blocks = re.findall(
-        r"^```\n(.*?)^```$", (HOW_TO / "gate.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
-    )
-    commands = [shlex.split(line)[1:] for block in blocks for line in COMMANDS.findall(block)]
+    commands = Page("how-to/gate.md").commands()
     assert len(commands) > 10
-    for command in commands:
+    for name, *command in commands:
+        assert name == "fairlead"
         done = await gated(*command)
         assert done.code == 0, (command, done)
     assert (await gated("gate", "switches", "--json")).rows[0]["act"] == "disabled"  # on its way back

@@ -1,0 +1,53 @@
+"""`pytest --docs`: tells how many blocks of the pages ran, and fails where one did not (see pages.py).
+
+Each process of a run tells what ran there, and the one that everybody looks at adds it up.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.pages import Place, have_run, to_run
+
+_RAN = pytest.StashKey[set[Place]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--docs", action="store_true", help="fail where a block of the pages did not run")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_RAN] = set()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A process of pytest-xdist has ended."""
+    told = getattr(node, "workeroutput", {}).get("blocks", ())
+    node.config.stash[_RAN].update((page, line) for page, line in told)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    config = session.config
+    if not config.getoption("--docs"):
+        return
+    ran = config.stash[_RAN]
+    ran |= have_run()
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["blocks"] = sorted(ran)
+    elif to_run() - ran and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if not config.getoption("--docs"):
+        return
+    ran, wanted = config.stash[_RAN], to_run()
+    terminalreporter.section("blocks of the pages")
+    terminalreporter.write_line(
+        f"{len(wanted & ran)} of {len(wanted)} blocks of {len({page for page, _ in wanted})} pages ran"
+    )
+    for page, line in sorted(wanted - ran):
+        terminalreporter.write_line(f"did not run: {page}:{line}", red=True)

@@ -1,0 +1,189 @@
+"""A reader at their terminals: types what a page shows, and sees whether what comes is what it shows.
+
+A `console` block of a page holds commands behind ``$ `` with what they print. Its words say how it is typed:
+
+    ```console             in the first terminal, each command to its end
+    ```console again       the same, again and again until it shows what the page shows
+    ```console NAME        in another terminal: its last command goes on, ``^C`` ends it
+
+In what a page shows ``...`` stands for anything, and any spaces for any others: tables are as wide as their
+cells. What comes before and after does not matter, but no command may fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tests.support.pages import Block
+
+PATIENCE_S = 60.0
+"""For one more line, or for a command that is repeated; far beyond what any takes."""
+_MARK = "--- done:"
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """One command and what the page shows of it."""
+
+    command: str
+    shown: str
+
+
+def typed(text: str) -> Iterator[Typed]:
+    """The commands of a block."""
+    for part in re.split(r"^(?=\$ |\^C$)", text, flags=re.MULTILINE):
+        if not part.strip():
+            continue
+        command, _, shown = part.partition("\n")
+        while command.endswith("\\"):
+            more, _, shown = shown.partition("\n")
+            command = f"{command[:-1]}{more}"
+        yield Typed(command.removeprefix("$ "), shown)
+
+
+def shows(output: str, shown: str) -> bool:
+    """Whether *output* has what a page shows."""
+    parts = [re.escape(" ".join(part.split())).replace(r"\ ", r"\s+") for part in shown.split("...")]
+    return re.search(r"\s*.*?\s*".join(parts), output, re.DOTALL) is not None
+
+
+class Terminal:
+    """One shell. What its commands print, errors too, comes in one stream."""
+
+    def __init__(self, shell: asyncio.subprocess.Process) -> None:
+        assert shell.stdin is not None
+        assert shell.stdout is not None
+        self._shell, self._stdin, self._stdout = shell, shell.stdin, shell.stdout
+        self._lasting: int | None = None
+
+    @classmethod
+    async def open(cls, folder: Path, environ: Mapping[str, str]) -> Terminal:
+        pipe = asyncio.subprocess.PIPE
+        shell = await asyncio.create_subprocess_exec(
+            *("bash", "--norc", "--noprofile"),
+            cwd=folder,
+            env=environ,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=asyncio.subprocess.STDOUT,
+            limit=1 << 24,
+            start_new_session=True,
+        )
+        return cls(shell)
+
+    async def run(self, command: str) -> str:
+        """What *command* prints until it ends, which it must do well."""
+        output, code = await self._typed(f"{{ {command}\n}} </dev/null; echo '{_MARK}' $?\n")
+        assert code == 0, f"$ {command}\n{output}"
+        return output
+
+    async def begin(self, command: str, shown: str) -> None:
+        """Start *command*, and return once it has printed what the page shows."""
+        assert self._lasting is None
+        output, self._lasting = await self._typed(f"{command} </dev/null &\necho '{_MARK}' $!\n")
+        while not shows(output, shown):
+            output += await self._line(f"$ {command}\n{output}")
+
+    async def interrupt(self, shown: str) -> None:
+        """Ctrl-C: the command that goes on ends, and ends well."""
+        assert self._lasting is not None
+        pid, self._lasting = self._lasting, None
+        os.kill(pid, signal.SIGINT)
+        output, code = await self._typed(f"wait {pid}; echo '{_MARK}' $?\n")
+        assert code == 0, output
+        assert shows(output, shown), output
+
+    async def close(self) -> None:
+        """Whatever goes on ends."""
+        if self._lasting is not None:
+            os.kill(self._lasting, signal.SIGTERM)
+            self._stdin.write(f"wait {self._lasting}\n".encode())
+        self._stdin.close()
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await self._shell.wait()
+        except TimeoutError:  # something hangs, which the page has been told of
+            os.killpg(self._shell.pid, signal.SIGKILL)
+            await self._shell.wait()
+
+    async def _typed(self, text: str) -> tuple[str, int]:
+        self._stdin.write(text.encode())
+        output = mark = code = ""
+        while not mark:
+            before, mark, code = (await self._line(f"{text}{output}")).partition(_MARK)
+            output += before
+        return output, int(code)
+
+    async def _line(self, before: str) -> str:
+        """The next line; AssertionError with what was *before*, where there is none in time."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                line = await self._stdout.readline()
+        except TimeoutError:
+            line = b""
+        assert line, before
+        return line.decode()
+
+
+@dataclass
+class Reader:
+    """Follows a page in *folder*, block by block. *instead*: texts in the place of those of the page."""
+
+    folder: Path
+    environ: Mapping[str, str]
+    instead: Mapping[str, str] = field(default_factory=dict)
+    _terminals: dict[str, Terminal] = field(default_factory=dict)
+
+    async def follow(self, block: Block) -> None:
+        """Do what one block says; AssertionError where it does not show what the page shows."""
+        text = block.text
+        for theirs, ours in self.instead.items():
+            text = text.replace(theirs, ours)
+        block = replace(block, text=text)
+        if block.language == "console":
+            await self._type(block)
+        else:
+            block.write_to(self.folder)
+
+    async def close(self) -> None:
+        """Close all terminals, the last one first."""
+        for terminal in reversed(self._terminals.values()):
+            await terminal.close()
+        self._terminals.clear()
+
+    async def _type(self, block: Block) -> None:
+        again = "again" in block.words
+        names = [word for word in block.words if word != "again"]
+        terminal = await self._terminal(names[0] if names else "")
+        commands = list(typed(block.take()))
+        for at, each in enumerate(commands, 1):
+            if each.command == "^C":
+                await terminal.interrupt(each.shown)
+            elif names and at == len(commands):
+                await terminal.begin(each.command, each.shown)
+            elif again:
+                await _until(terminal, each)
+            else:
+                output = await terminal.run(each.command)
+                assert shows(output, each.shown), f"{block.place}\n$ {each.command}\n{output}"
+
+    async def _terminal(self, name: str) -> Terminal:
+        if name not in self._terminals:
+            self._terminals[name] = await Terminal.open(self.folder, self.environ)
+        return self._terminals[name]
+
+
+async def _until(terminal: Terminal, each: Typed) -> None:
+    output = await terminal.run(each.command)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while not shows(output, each.shown):
+                output = await terminal.run(each.command)
+    except TimeoutError:
+        raise AssertionError(f"$ {each.command}\n{output}") from None
