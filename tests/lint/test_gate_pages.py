@@ -17,7 +17,7 @@ HEARD = "| dialect | it hears |"
 WATCHED = "| event | look into it when | then |"
 WORDS = "| word | what happened |"
 _ARROW = re.compile(r"^    \S+ --> \S+: (\w+)$", re.MULTILINE)
-_COMMAND = re.compile(r"(?:`|^)fairlead((?: [a-z][a-z-]+)+)", re.MULTILINE)
+_COMMAND = re.compile(r"(?:`|^|[$|] )fairlead((?: [a-z][a-z-]+)+)", re.MULTILINE)
 
 
 def page(name: str) -> str:
@@ -68,7 +68,10 @@ def test_what_is_watched_is_told() -> None:
 
 
 def test_every_command_that_is_shown_is_there() -> None:
-    pages = [ROOT / "README.md", *files("docs/how-to", "docs/explanation", suffixes=(".md",))]
+    pages = [
+        ROOT / "README.md",
+        *files("docs/tutorial", "docs/how-to", "docs/explanation", suffixes=(".md",)),
+    ]
     assert {path.name: unknown(path.read_text("utf-8"), commands()) for path in pages} == {
         path.name: [] for path in pages
     }

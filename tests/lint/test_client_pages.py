@@ -1,0 +1,41 @@
+"""What the pages on calls list is what the client has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import get_args
+
+import pytest
+
+from fairlead.app.client.client import CLASSES
+from fairlead.app.client.request import CallOptions
+from fairlead.policy.call import IDEMPOTENT
+from fairlead.policy.call_settings import CallSettings
+from fairlead.policy.page import Pages
+from tests.lint.test_gate_pages import listed, page
+
+CLIENT, FAILURES = "docs/how-to/client.md", "docs/how-to/failures.md"
+KINDS = [way.model_fields["kind"].default for way in get_args(get_args(Pages)[0])]
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "words"),
+    [
+        (CLIENT, "| option | meaning | default |", CallOptions.__annotations__),
+        (FAILURES, "| setting | says | by default | in a profile |", CallSettings.model_fields),
+        (CLIENT, "| `kind` | the next page is asked for | fields (and defaults) |", KINDS),
+    ],
+)
+def test_a_table_lists_them_all(name: str, head: str, words: Collection[str]) -> None:
+    assert listed(page(name), head) == set(words)
+
+
+def test_what_may_be_sent_twice_is_told() -> None:
+    (told,) = re.findall(r"^\| 5xx.*$", page(CLIENT), re.MULTILINE)
+    assert set(re.findall(r"`([A-Z]+)`", told)) == IDEMPOTENT - {"OPTIONS", "TRACE"}
+
+
+def test_the_classes_are_told() -> None:
+    (told,) = re.findall(r"^\| `priority`.*$", page(CLIENT), re.MULTILINE)
+    assert [word for word in re.findall(r"`([a-z-]+)`", told) if word in CLASSES] == [*CLASSES, "scheduled"]
