@@ -23,7 +23,7 @@ test: $(READY) ## every test, on servers that it starts itself (ARGS="-k ... -x"
 .PHONY: docs
 docs: $(READY) ## run every block of the tutorial and the how-to pages, and say how many
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -p no:randomly --docs \
-		-k "tutorial or recipes or readme or docs or reference or pages" tests/e2e/test_tutorial.py tests/e2e tests/lint $(ARGS)
+		-k "tutorial or recipes or test_readme or docs or reference or pages" tests/e2e/test_tutorial.py tests/e2e tests/lint $(ARGS)
 
 .PHONY: check
 check: $(READY) ## format, lint, types, floors and our own lint tests

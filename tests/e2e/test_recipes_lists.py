@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -18,17 +17,15 @@ from fairlead.events import Event
 from fairlead.testing.api.hubspot import HubSpotApi
 from fairlead.testing.api.stripe import StripeApi
 from tests.e2e.test_client import fairlead_for
-from tests.e2e.test_recipes import HOW_TO
+from tests.support.pages import Page
 
 pytestmark = pytest.mark.slow
-
-PAGE = (HOW_TO / "lists-and-batches.md").read_text("utf-8")
 
 
 def blocks(**known: object) -> dict[str, Any]:
     """What the Python blocks of the page on lists and batches define."""
     found: dict[str, Any] = {**known}
-    for block in re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE):
+    for block in Page("how-to/lists-and-batches.md").take("python"):
         exec(block, found)
     return found
 
