@@ -6,17 +6,19 @@ The key is in a header of its own: HTTP libraries that follow redirects take onl
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.http import transport as transport_module
-from fairlead.adapters.http.session import timeout_of
 from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.engine.ports import NoAnswer
 from fairlead.errors import CallFailed
 from fairlead.policy import page as page_module
 from fairlead.testing.api.lies import answer
@@ -153,17 +155,19 @@ async def test_E34_ablation_redirects_are_followed(
     """As HTTP libraries follow them."""
     figures = Figures("E34", ablation="redirects_followed")
 
-    def follows(transport: Any, request: Any, url: Any, headers: Any) -> Awaitable[Any]:
-        made: Awaitable[Any] = transport._opened().request(
-            request.method,
-            url,
-            data=request.body,
-            headers=headers,
-            timeout=timeout_of(transport._settings, request.deadline_s),
-        )
-        return made
+    given = transport_module.AiohttpTransport._begin
 
-    monkeypatch.setattr(transport_module.AiohttpTransport, "_request", follows)
+    async def follows(transport: Any, request: Any, flight: Any) -> Any:
+        came = await given(transport, request, flight)
+        for _ in range(10):
+            if isinstance(came, NoAnswer) or "Location" not in came.headers:
+                break
+            came.close()
+            request = replace(request, url=urljoin(request.url, came.headers["Location"]))
+            came = await given(transport, request, transport_module._flight_of(request))
+        return came
+
+    monkeypatch.setattr(transport_module.AiohttpTransport, "_begin", follows)
     async with _ground(servers, database_settings, tmp_path) as ground:
         ground.leads = ground.leads[1:4]
         await ground.redirects()

@@ -9,8 +9,6 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-import aiohttp
-
 from fairlead import Fairlead
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.postgres.session import DatabaseSettings
@@ -106,9 +104,8 @@ def echoed(came: Response | FairleadError, path: str) -> bool:
 
 def taken(callers: Callers) -> int:
     """Connections of ours that are in use."""
-    session = callers.fl.runtime.wires.calls._session
-    connector = session.connector if session is not None else None
-    return len(connector._acquired) if isinstance(connector, aiohttp.TCPConnector) else 0
+    ground = callers.fl.runtime.wires.calls._ground
+    return len(ground.connector._acquired) if ground is not None else 0
 
 
 class Watch:

@@ -2,7 +2,8 @@
 
 resolver         the address policy, asked for each address that a name leads to
 connector        idle connections that are unfit are never handed out
-session          aiohttp's session, bounded, with nothing that it does by itself
+session          what both are opened with, bounded; a session with nothing that it does by itself
+exchange         one request on one connection, without a session
 wire             what goes into a request's head and comes out of an answer's
 body             decoding of answers within bounds
 failures         what went wrong, in a closed list of kinds

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 
 import aiohttp
+from aiohttp.http import HttpProcessingError
 
 from fairlead.adapters.http.body import BodyMalformed, BodyTooLarge
 from fairlead.adapters.http.connector import ConnectionUnfit, Flight, TooLate
@@ -28,6 +29,7 @@ _KINDS: tuple[tuple[type[Exception], NoAnswerKind, str], ...] = (  # the first t
     (aiohttp.ClientPayloadError, "reset", "answer cut off"),
     (aiohttp.ServerDisconnectedError, "reset", "connection closed before the answer"),
     (aiohttp.ClientResponseError, "malformed", "answer is not HTTP"),
+    (HttpProcessingError, "malformed", "answer is not HTTP"),
     (aiohttp.ClientOSError, "reset", "connection lost"),
     (aiohttp.ClientConnectionError, "reset", "connection lost"),
     (OSError, "reset", "connection lost"),

@@ -56,6 +56,20 @@ class Proxies:
         return self._proxies.get(url.scheme)
 
 
+def open_connector(
+    settings: TransportSettings, resolver: CheckedResolver, tls: ssl.SSLContext | None, *, reuse: bool = True
+) -> FitConnector:
+    """Connections for requests in a flight (see `connector`); without *reuse* each gets its own."""
+    return FitConnector(
+        resolver=resolver,
+        ssl=tls or True,
+        limit=settings.max_connections,
+        limit_per_host=settings.max_per_host,
+        timeout_ceil_threshold=math.inf,
+        **({"keepalive_timeout": settings.keepalive_s} if reuse else {"force_close": True}),
+    )
+
+
 def open_session(
     settings: TransportSettings,
     resolver: CheckedResolver,
@@ -64,28 +78,27 @@ def open_session(
     reuse: bool = True,
     **options: Any,
 ) -> aiohttp.ClientSession:
-    """A session for requests in a flight (see `connector`); without *reuse* each gets its own connection.
-    *options* go to aiohttp."""
-    connector = FitConnector(
-        resolver=resolver,
-        ssl=tls or True,
-        limit=settings.max_connections,
-        limit_per_host=settings.max_per_host,
-        timeout_ceil_threshold=math.inf,
-        **({"keepalive_timeout": settings.keepalive_s} if reuse else {"force_close": True}),
-    )
+    """A session on such connections. *options* go to aiohttp."""
+    connector = open_connector(settings, resolver, tls, reuse=reuse)
     session = aiohttp.ClientSession(
         connector=connector,
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
         timeout=timeout_of(settings, None),
-        max_line_size=settings.max_header_bytes,
-        max_field_size=settings.max_header_bytes,
-        max_headers=settings.max_headers,
+        **bounds_of(settings),
         **options,
     )
     session._retry_connection = False  # else it repeats a GET or DELETE whose connection was lost
     return session
+
+
+def bounds_of(settings: TransportSettings) -> dict[str, Any]:
+    """Of an answer's head, by aiohttp's names."""
+    return {
+        "max_line_size": settings.max_header_bytes,
+        "max_field_size": settings.max_header_bytes,
+        "max_headers": settings.max_headers,
+    }
 
 
 def timeout_of(settings: TransportSettings, total_s: float | None) -> aiohttp.ClientTimeout:

@@ -11,7 +11,8 @@ from yarl import URL
 from fairlead.errors import InputInvalid
 
 _BAD_VALUE = re.compile(r"[^\t\x20-\x7e]")
-_PLAIN_URL = re.compile(r"https?://[a-z0-9.-]+(:\d{1,5})?([/?][A-Za-z0-9\-._~:/?\[\]@!$&'()*+,;=%]*)?")
+PLAIN_URL = re.compile(r"(https?://[a-z0-9.-]+(?::[0-9]{1,5})?)([/?][A-Za-z0-9\-._~:/?\[\]@!$&'()*+,;=%]*)?")
+"""An address that needs no quoting: its origin, and the rest."""
 _MAX_VALUE = 64 << 10
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}")
 
@@ -24,7 +25,7 @@ def checked_url(text: str, what: str) -> URL:
     break signatures. The rest, names in other scripts among it, yarl quotes.
     """
     try:
-        url = URL(text, encoded=_PLAIN_URL.fullmatch(text) is not None)
+        url = URL(text, encoded=PLAIN_URL.fullmatch(text) is not None)
         host, bare = url.host, url.user is None and url.password is None  # these parse it
     except ValueError:
         url, host, bare = URL(), None, False
@@ -36,7 +37,14 @@ def checked_url(text: str, what: str) -> URL:
 def check_header(name: str, value: str, what: str) -> None:
     """InputInvalid, naming *what*, for a character that HTTP does not allow there, as it might end the line,
     and for a value that no server would take."""
-    if not is_token(name) or _BAD_VALUE.search(value):
+    if not is_token(name):
+        raise InputInvalid(f"a header of {what} has a character that HTTP does not allow")
+    check_value(value, what)
+
+
+def check_value(value: str, what: str) -> None:
+    """The same for the value alone."""
+    if _BAD_VALUE.search(value):
         raise InputInvalid(f"a header of {what} has a character that HTTP does not allow")
     if len(value) > _MAX_VALUE:
         raise InputInvalid(f"a header of {what} is longer than {_MAX_VALUE >> 10} KiB")

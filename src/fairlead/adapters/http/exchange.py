@@ -1,0 +1,203 @@
+"""One request on one connection: written once, its answer's head awaited, the connection given back.
+
+aiohttp opens the connections, keeps them and parses what comes over them. What its session does around that
+for anybody's needs (cookies, redirects, repeats, traces, a request and a response of many parts) costs a call
+as much again, so calls do without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import aiohttp
+from aiohttp.client_reqrep import ClientRequest, ConnectionKey
+from aiohttp.connector import Connection
+from aiohttp.helpers import TimerContext
+from aiohttp.http_writer import StreamWriter
+from yarl import URL
+
+from fairlead.adapters.http.connector import FitConnector, Flight, TooLate, current_flight
+
+_IN_ONE_PIECE = 256 << 10  # a larger body is written in parts, so that the loop runs on
+_PART_BYTES = 64 << 10
+_WITHOUT_LENGTH = frozenset({"GET", "HEAD", "OPTIONS"})  # where they have no body
+
+
+class Ground(NamedTuple):
+    """What all exchanges share, by aiohttp's names: the *timeout* of connecting, the *bounds* of a head."""
+
+    connector: FitConnector
+    timeout: aiohttp.ClientTimeout
+    bounds: Mapping[str, Any]
+
+
+class Outgoing(NamedTuple):
+    """A request, checked. *fields*: its header lines, without those that frame it."""
+
+    method: str
+    target: str
+    fields: str
+    body: bytes | None
+
+
+class Origin(ClientRequest):
+    """A scheme, host and port: what the connector asks of a request, once for all that go there.
+
+    *refusal*: why none may.
+    """
+
+    def __init__(
+        self, url: URL, loop: asyncio.AbstractEventLoop, *, proxy: str | None, refusal: str | None
+    ) -> None:
+        super().__init__("GET", url.origin(), loop=loop, proxy=URL(proxy) if proxy else None)
+        self.refusal = refusal
+        self._known_key = super().connection_key
+        self._prefix = str(url.origin()) if proxy is not None and not self.is_ssl() else ""
+        self._host_line = f" HTTP/1.1\r\nHost: {url.host_port_subcomponent}\r\n"
+
+    @property
+    def connection_key(self) -> ConnectionKey:
+        """As aiohttp's own, which makes it anew each time."""
+        return self._known_key
+
+    def head(self, request: Outgoing) -> bytes:
+        """The head of *request*. To be made once connected: a proxy has had its say then."""
+        method, target, fields, body = request
+        told = ""
+        if body is not None or method not in _WITHOUT_LENGTH:
+            told = f"Content-Length: {len(body or b'')}\r\n"
+        if self._prefix and (login := self.headers.get("Proxy-Authorization")) is not None:
+            told = f"{told}Proxy-Authorization: {login}\r\n"
+        return f"{method} {self._prefix}{target}{self._host_line}{fields}{told}\r\n".encode("ascii")
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class CallFlight(Flight):
+    """A request whose time ends at *due_s* of the loop."""
+
+    due_s: float
+    loop: asyncio.AbstractEventLoop
+
+    def leave(self) -> None:
+        """The last moment at which nothing was sent."""
+        self.check()
+        now_s = self.loop.time()
+        if now_s >= self.due_s:  # this process stood still, and its slot may be somebody else's by now
+            raise TooLate
+        self.left_s = now_s
+
+
+class Incoming:
+    """An answer whose head has come. *headers*: aiohttp's multidict, *content*: its body, still encoded.
+
+    To be closed, read or not.
+    """
+
+    __slots__ = ("_connection", "_due", "_upload", "content", "headers", "status")
+
+    def __init__(
+        self, connection: Connection, due: asyncio.TimerHandle, upload: _Upload, message: Any, content: Any
+    ) -> None:
+        self._connection = connection
+        self._due = due
+        self._upload = upload
+        self.status: int = message.code
+        self.headers: Any = message.headers
+        self.content: aiohttp.StreamReader = content
+
+    def close(self) -> None:
+        """Give the connection back; it is kept where both request and answer have come to their end."""
+        self._due.cancel()
+        if self._upload.is_over():
+            self._connection.release()
+        else:
+            self._connection.close()
+
+
+async def exchanged(ground: Ground, origin: Origin, flight: CallFlight, request: Outgoing) -> Incoming:
+    """Send *request* once, and return when the head of its answer has come. Raises what went wrong.
+
+    Nothing was sent unless *flight* has left.
+    """
+    timer = TimerContext(flight.loop)
+    due = flight.loop.call_at(flight.due_s, timer.timeout)
+    connection: Connection | None = None
+    upload = _Upload()
+    try:
+        with timer:
+            connection = await _connected(ground, origin, flight)
+            protocol = connection.protocol
+            assert protocol is not None
+            protocol.set_response_params(
+                timer=timer,
+                skip_payload=request.method == "HEAD",
+                read_until_eof=True,
+                auto_decompress=False,
+                **ground.bounds,
+            )
+            head = origin.head(request)
+            flight.leave()
+            upload.begin(protocol, head, request.body, flight.loop)
+            while True:
+                message, content = await protocol.read()
+                if message.code >= 200 or message.code == 101:  # else the answer is still to come
+                    return Incoming(connection, due, upload, message, content)
+    except BaseException:
+        due.cancel()
+        upload.is_over()
+        if connection is not None:
+            connection.close()
+        raise
+
+
+async def _connected(ground: Ground, origin: Origin, flight: CallFlight) -> Connection:
+    token = current_flight.set(flight)
+    try:
+        return await ground.connector.connect(origin, [], ground.timeout)
+    except TimeoutError as late:
+        raise aiohttp.ConnectionTimeoutError from late
+    finally:
+        current_flight.reset(token)
+
+
+class _Upload:
+    """The request on its way out."""
+
+    __slots__ = ("_rest", "_transport")
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._rest: asyncio.Task[None] | None = None
+
+    def begin(self, protocol: Any, head: bytes, body: bytes | None, loop: asyncio.AbstractEventLoop) -> None:
+        """Write what can be written at once."""
+        if not body:
+            protocol.transport.write(head)
+            return
+        self._transport = protocol.transport
+        if len(body) <= _IN_ONE_PIECE:
+            protocol.transport.write(head + body)
+            return
+        protocol.transport.write(head)
+        self._rest = loop.create_task(_in_parts(StreamWriter(protocol, loop), body))
+
+    def is_over(self) -> bool:
+        """Whether all of it has gone; what has not is given up."""
+        if self._transport is None:
+            return True
+        if self._rest is not None and not self._rest.done():
+            self._rest.cancel()
+            return False
+        return self._transport.get_write_buffer_size() == 0
+
+
+async def _in_parts(writer: StreamWriter, body: bytes) -> None:
+    try:
+        for start in range(0, len(body), _PART_BYTES):
+            await writer.write(body[start : start + _PART_BYTES])
+            await writer.drain()
+    except (aiohttp.ClientError, OSError):
+        return  # the connection is lost: who waits for the answer is told so
