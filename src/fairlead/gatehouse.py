@@ -121,6 +121,7 @@ class Gatehouse:
         """Once nothing is admitted any more: let the last endings through, and let go."""
         await self.keeper.drained()
         await self._store.close()
+        await self.gate.drained()
 
 
 class GateRooms:
@@ -223,6 +224,8 @@ class GateRooms:
         DependencyUnavailable where the database cannot be told that the gate is used from now on; then it is
         not, and the next call tries again.
         """
+        if self._running:
+            return
         if self._opening is None or _failed(self._opening):
             self._opening = asyncio.create_task(self._open(), name="fairlead-gate")
         await asyncio.shield(self._opening)

@@ -18,7 +18,6 @@ import pytest
 
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.http import transport as transport_module
-from fairlead.adapters.http.session import timeout_of
 from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.app.client import Response
 from fairlead.engine.gate.admission import Admissions
@@ -126,10 +125,14 @@ async def test_E31_ablation_time_is_not_kept(
     """The transport goes by another clock than the call's."""
     figures = Figures("E31", ablation="deadline_not_passed_on")
 
-    def longer(settings: Any, total_s: float | None) -> Any:
-        return timeout_of(settings, None if total_s is None else total_s + 2 * LATE_S)
+    given = transport_module._flight_of
 
-    monkeypatch.setattr(transport_module, "timeout_of", longer)
+    def longer(request: Any) -> Any:
+        flight = given(request)
+        flight.due_s += 2 * LATE_S
+        return flight
+
+    monkeypatch.setattr(transport_module, "_flight_of", longer)
     async with _ground(settings, figures) as ground:
         await ground.ready(0, ROOMY)
         await ground.crowd()
@@ -142,12 +145,13 @@ async def test_E31_ablation_slots_of_lost_calls_are_kept(
 ) -> None:
     """Only a call that was answered gives its slot back."""
     figures = Figures("E31", ablation="slots_kept")
-    given = Admissions._finish
+    given = Admissions.end
 
-    async def finish(admissions: Admissions, entry: Any, passage: Any) -> Any:
-        return None if passage.health is Health.UNHEALTHY else await given(admissions, entry, passage)
+    def end(admissions: Admissions, inside: Any) -> None:
+        if inside.passage.health is not Health.UNHEALTHY:
+            given(admissions, inside)
 
-    monkeypatch.setattr(Admissions, "_finish", finish)
+    monkeypatch.setattr(Admissions, "end", end)
     async with _ground(settings, figures) as ground:
         await ground.ready(0, ROOMY)
         await ground.crowd()

@@ -19,6 +19,7 @@ from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.http.session import TransportSettings
 from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.app.client import Response
+from fairlead.engine.gate.admission import Admissions
 from fairlead.engine.gate.keeper import Keeper
 from fairlead.errors import FairleadError
 from fairlead.testing.api.raw import RawConnection, RawServer
@@ -117,7 +118,12 @@ async def test_E39_ablation_the_cancelled_keep_their_slots(
 ) -> None:
     """What a cancelled call still has to give back is not seen through."""
     figures = Figures("E39", ablation="not_seen_through")
-    given = Keeper.through
+    given, given_end = Keeper.through, Admissions.end
+
+    def end(admissions: Admissions, inside: Any) -> None:
+        task = asyncio.current_task()
+        if task is None or not task.cancelling():
+            given_end(admissions, inside)
 
     async def through(keeper: Keeper, ending: Awaitable[Any]) -> Any:
         task = asyncio.current_task()
@@ -127,6 +133,7 @@ async def test_E39_ablation_the_cancelled_keep_their_slots(
         return await given(keeper, ending)
 
     monkeypatch.setattr(Keeper, "through", through)
+    monkeypatch.setattr(Admissions, "end", end)
     async with _churn(servers, database_settings, tmp_path, figures.draw) as churn:
         await churn.run(ABLATION_CANCELS)
         figures.note(n=churn.calls, cancelled=churn.cancelled)

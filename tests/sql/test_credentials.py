@@ -104,7 +104,7 @@ async def test_a_connection_is_read_by_name_and_by_id(store) -> None:
     assert (made.state, made.generation, made.sealed.blob, made.rotation) == ("active", 1, b"secret 1", None)
     assert made.expires_in_s == pytest.approx(3600, abs=5)
     assert await store.read_id(made.connection.connection_id) is not None
-    assert await store.read(replace(KEY, bucket="other")) is None
+    assert await store.read(KEY._replace(bucket="other")) is None
     assert not await store.create(new())
 
 

@@ -11,6 +11,7 @@ from fairlead.engine.ports.gate import (
     Admitted,
     Answer,
     Ask,
+    Ended,
     Finish,
     Finished,
     Lease,
@@ -55,6 +56,14 @@ class Way:
 
     async def finish(self, finish: Finish) -> Finished:
         return await self._check().finish(finish)
+
+    def end(self, finish: Finish, told: Ended) -> None:
+        try:
+            gate = self._check()
+        except GateUnavailable as error:
+            told(error)
+        else:
+            gate.end(finish, told)
 
     async def cancel(self, ask: Ask) -> None:
         await self._check().cancel(ask)

@@ -5,6 +5,9 @@
 
 So the size of a batch follows the load by itself; there is no timer to tune (group commit). A caller that is
 cancelled takes nothing with it: its item is sent with the others, only its answer has no reader.
+
+Who needs no answer posts an item. Batches may be under way side by side, but none beside one with something
+posted: so whatever is asked after it is sent after it was done.
 """
 
 from __future__ import annotations
@@ -18,10 +21,46 @@ from fairlead.errors import DependencyUnavailable, InputInvalid
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+Told = Callable[[Result | Exception], None]
+"""Called with what came of an item."""
+
 Send = Callable[[Sequence[Item]], Awaitable[Sequence[Result | Exception]]]
 """Does one round trip for all items; gives for each, in their order, its result or its own error."""
 
 MAX_SIZE = 500
+
+
+class _Posted(Generic[Result]):
+    """In the place of the future of somebody who waits."""
+
+    __slots__ = ("_over", "_told")
+
+    def __init__(self, told: Told[Result]) -> None:
+        self._told = told
+        self._over = False
+
+    def done(self) -> bool:
+        return self._over
+
+    def set_result(self, result: Result) -> None:
+        self._tell(result)
+
+    def set_exception(self, error: Exception) -> None:
+        self._tell(error)
+
+    def cancel(self) -> None:
+        self._over = True  # the loop is ending: nobody is told anything any more
+
+    def _tell(self, result: Result | Exception) -> None:
+        self._over = True
+        try:
+            self._told(result)
+        except Exception as error:  # noqa: BLE001 (the others of the batch wait for their answers)
+            context = {"message": "who posted an item could not be told of it", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
+
+
+_Answer = asyncio.Future[Result] | _Posted[Result]
 
 
 class Batcher(Generic[Item, Result]):
@@ -48,29 +87,45 @@ class Batcher(Generic[Item, Result]):
         self._parallel = parallel
         self._name = name
         self._items: list[Item] = []
-        self._answers: list[asyncio.Future[Result]] = []  # of each item that waits
-        self._under_way = 0
+        self._answers: list[_Answer[Result]] = []  # of each item that waits
+        self._under_way = self._with_posted = 0
         self._senders: set[asyncio.Task[None]] = set()
-        self._sent: list[list[asyncio.Future[Result]]] = []
+        self._sent: list[list[_Answer[Result]]] = []
         self._closed = False
 
     async def __call__(self, item: Item) -> Result:
         """The result for *item*."""
         if self._closed:
-            raise DependencyUnavailable(f"{self._name} is closed", hint="do not use a runtime after its end")
+            raise self._is_closed()
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._items.append(item)
-        self._answers.append(answer)
-        if self._under_way < self._parallel:
-            self._under_way += 1
-            sender = asyncio.create_task(self._drain(), name=f"fairlead-{self._name}")
-            self._senders.add(sender)
-            sender.add_done_callback(self._senders.discard)
+        self._add(item, answer)
         try:
             return await answer
         except asyncio.CancelledError:
             self._missed(item, answer)
             raise
+
+    def post(self, item: Item, told: Told[Result]) -> None:
+        """Have *item* sent, whatever becomes of the caller; *told* is called with its result or its error.
+
+        What is asked later is sent when it was done, or in the same batch behind it.
+        """
+        if self._closed:
+            told(self._is_closed())
+        else:
+            self._add(item, _Posted(told))
+
+    def _add(self, item: Item, answer: _Answer[Result]) -> None:
+        self._items.append(item)
+        self._answers.append(answer)
+        if self._under_way < self._parallel and not self._with_posted:
+            self._under_way += 1
+            sender = asyncio.create_task(self._drain(), name=f"fairlead-{self._name}")
+            self._senders.add(sender)
+            sender.add_done_callback(self._senders.discard)
+
+    def _is_closed(self) -> DependencyUnavailable:
+        return DependencyUnavailable(f"{self._name} is closed", hint="do not use a runtime after its end")
 
     def _missed(self, item: Item, answer: asyncio.Future[Result]) -> None:
         """A caller was cancelled: after its answer was there, but before it could take it?"""
@@ -96,20 +151,23 @@ class Batcher(Generic[Item, Result]):
         await self.drained()
 
     async def _drain(self) -> None:
-        """Send until nobody waits."""
+        """Send until nobody waits, or until a sender with something posted goes on with what is left."""
         try:
-            while items := self._items[: self._max_size]:
+            while not self._with_posted and (items := self._items[: self._max_size]):
                 answers = self._answers[: self._max_size]
                 del self._items[: len(items)], self._answers[: len(items)]
+                posted = any(isinstance(answer, _Posted) for answer in answers)
                 self._sent.append(answers)
+                self._with_posted += posted
                 try:
                     await self._deliver(items, answers)
                 finally:
+                    self._with_posted -= posted
                     self._sent.remove(answers)
         finally:
             self._under_way -= 1
 
-    async def _deliver(self, items: Sequence[Item], answers: Sequence[asyncio.Future[Result]]) -> None:
+    async def _deliver(self, items: Sequence[Item], answers: Sequence[_Answer[Result]]) -> None:
         try:
             await self._halved(items, answers)
         except BaseException:  # the loop is ending: nobody may be left waiting
@@ -117,7 +175,7 @@ class Batcher(Generic[Item, Result]):
                 answer.cancel()
             raise
 
-    async def _halved(self, items: Sequence[Item], answers: Sequence[asyncio.Future[Result]]) -> None:
+    async def _halved(self, items: Sequence[Item], answers: Sequence[_Answer[Result]]) -> None:
         """Send them, in halves where some are bad."""
         try:
             results = await self._send(items)
@@ -138,7 +196,7 @@ class Batcher(Generic[Item, Result]):
     def _hand_out(
         self,
         items: Sequence[Item],
-        answers: Sequence[asyncio.Future[Result]],
+        answers: Sequence[_Answer[Result]],
         results: Sequence[Result | Exception],
     ) -> None:
         for item, answer, result in zip(items, answers, results, strict=True):
@@ -150,7 +208,7 @@ class Batcher(Generic[Item, Result]):
                 self._unclaimed(item, result)
 
 
-def _fail(answers: Sequence[asyncio.Future[Result]], error: Exception) -> None:
+def _fail(answers: Sequence[_Answer[Result]], error: Exception) -> None:
     for answer in answers:
         if not answer.done():
             answer.set_exception(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
+from typing import Protocol
 
 from fairlead.clock import Clock
 
@@ -43,7 +44,15 @@ class TimeLimit:
         self._task.cancel()
 
 
-async def heard(event: asyncio.Event, clock: Clock, at_most_s: float) -> bool:
+class Heard(Protocol):
+    """Something that is set one day, as asyncio.Event is."""
+
+    def is_set(self) -> bool: ...
+
+    async def wait(self) -> object: ...
+
+
+async def heard(event: Heard, clock: Clock, at_most_s: float) -> bool:
     """Wait for *event*, at most *at_most_s* seconds; whether it is set."""
     if event.is_set():
         return True

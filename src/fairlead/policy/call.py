@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from fairlead.policy.category import Category
 from fairlead.policy.classify.strategy import Next
@@ -34,8 +34,7 @@ class Then(Enum):
     FAIL = "fail"
 
 
-@dataclass(frozen=True, slots=True)
-class Follow:
+class Follow(NamedTuple):
     """What follows, after *delay_s*; *why* says what stood against another try."""
 
     then: Then
@@ -43,8 +42,11 @@ class Follow:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+GIVE = Follow(Then.GIVE)
+"""After whatever is no failure, as `follow` says, too: most calls need not ask it."""
+
+
+class Attempt(NamedTuple):
     """One attempt, as far as what follows depends on it.
 
     *retries*: how often it was tried again before. *refreshed*: a newer token was already asked for.
@@ -75,7 +77,7 @@ def follow(attempt: Attempt, verdict: Verdict, *, status: int | None, draw: floa
     *draw* is a random number in [0, 1), *factor* the provider's scale of delays.
     """
     if verdict.result is not Result.FAILED:
-        return Follow(Then.GIVE)
+        return GIVE
     if status == 401 and verdict.category is Category.PERMANENT_AUTH:
         if attempt.refreshed:
             return Follow(Then.FAIL, why="the newer token is not known either")

@@ -9,6 +9,7 @@ import pytest
 
 from fairlead.engine.batch import Batcher
 from fairlead.errors import DependencyUnavailable, InputInvalid
+from tests.support.entrances import settled
 
 
 class Store:
@@ -205,3 +206,77 @@ async def test_an_idle_batcher_holds_no_task() -> None:
     await asyncio.sleep(0)
     assert asyncio.all_tasks() == before
     await batch.close()
+
+
+# ---- what nobody waits for
+
+
+async def test_what_is_asked_later_is_sent_when_what_was_posted_is_done() -> None:
+    """Though two batches may be under way: a store with two connections keeps no order between them."""
+    store, told = Store(), []
+    batch = Batcher(store.send, parallel=2)
+    batch.post(1, told.append)
+    await store.begun.acquire()
+    later = ask(batch, 2, 3)
+    await settled()
+    assert store.batches == [[1]]
+    store.let()
+    await store.begun.acquire()
+    assert (told, store.batches) == ([2], [[1], [2, 3]])
+    store.let()
+    assert await asyncio.gather(*later) == [4, 6]
+    assert store.most_under_way == 1
+
+
+async def test_what_was_asked_before_is_not_waited_for() -> None:
+    store, told = Store(), []
+    batch = Batcher(store.send, parallel=2)
+    first = ask(batch, 1)
+    await store.begun.acquire()
+    batch.post(2, told.append)
+    await store.begun.acquire()
+    second = ask(batch, 3)
+    await settled()
+    assert store.batches == [[1], [2]]
+    store.let(3)
+    assert await asyncio.gather(*first, *second) == [2, 6]
+    assert (told, store.batches) == ([4], [[1], [2], [3]])
+
+
+async def test_a_sender_that_finds_something_posted_under_way_leaves_the_rest_to_its_sender() -> None:
+    store, told = Store(), []
+    batch = Batcher(store.send, parallel=2)
+    first = ask(batch, 1)
+    await store.begun.acquire()
+    batch.post(2, told.append)
+    await store.begun.acquire()
+    last = ask(batch, 3)
+    store.let()
+    assert await first[0] == 2
+    await settled()
+    assert (told, store.batches) == ([], [[1], [2]])
+    store.let(2)
+    assert await last[0] == 6
+    assert (told, store.batches) == ([4], [[1], [2], [3]])
+
+
+async def test_who_posts_is_told_of_failures_and_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    store, told = Store(), []
+
+    def raises(_result: object) -> None:
+        raise RuntimeError("who was told could not bear it")
+
+    batch = Batcher(store.send)
+    store.let(100)
+    batch.post(-1, told.append)
+    batch.post(1, raises)
+    assert await batch(2) == 4
+    assert isinstance(told[0], InputInvalid)
+    assert "could not bear it" in caplog.text
+    batch.post(3, told.append)
+    batch.abandon(TimeoutError("nobody answers"))
+    assert isinstance(told[1], TimeoutError)
+    await batch.close()
+    batch.post(4, told.append)
+    assert isinstance(told[2], DependencyUnavailable)
+    assert len(told) == 3

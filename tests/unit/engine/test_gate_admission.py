@@ -233,3 +233,40 @@ async def test_a_call_larger_than_its_limit_says_so(world: World) -> None:
         await world.stay("huge", world.entry(plan, costs=(1001.0,), wait_s=60))
     assert refused.value.retry_after_s is None
     assert refused.value.category == "permanent_request"
+
+
+# ---- an end that nobody waits for
+
+
+async def test_a_call_that_has_ended_is_given_back_without_a_turn_of_the_loop(world: World) -> None:
+    plan = Plan(DOMAIN, pool=PoolLimit("p", 1), buckets=(BucketLimit("requests", 1, 0.001),))
+    inside = await world.admissions.begin(world.entry(plan))
+    assert not await world.is_free(plan)
+    inside.passage.unsent()
+    assert inside.let_go() is None
+    inside.end()
+    assert await world.is_free(plan)
+
+
+async def test_a_lost_slot_ends_the_call_and_takes_the_cancellation_back(world: World) -> None:
+    plan = Plan(DOMAIN, pool=PoolLimit("p", 1))
+    outcome: list[object] = []
+
+    async def call() -> None:
+        inside = await world.admissions.begin(world.entry(plan))
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError as error:
+            outcome.append(inside.let_go(error))
+        inside.end()
+        task = asyncio.current_task()
+        assert task is not None
+        outcome.append(task.cancelling())
+
+    running = asyncio.create_task(call())
+    await settled()
+    await world.clock.advance(31)
+    await world.keeper.beat()
+    await running
+    assert isinstance(outcome[0], SlotLost)
+    assert outcome[1] == 0

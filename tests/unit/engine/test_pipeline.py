@@ -80,11 +80,15 @@ class World:
     no_newer: Exception | None = None
     settings: dict[str, Any] = field(default_factory=dict)
 
+    def known(self, key: ConnectionKey) -> Connection | None:
+        return None
+
     async def connection(self, key: ConnectionKey) -> Connection:
         return CONNECTION
 
     @asynccontextmanager
-    async def enter(self, wish: CallWish) -> AsyncIterator[Passage]:
+    async def enter(self, wish: CallWish, *, wait_end: bool) -> AsyncIterator[Passage]:
+        assert not wait_end
         self.wishes.append(wish)
         if isinstance(self.answers[0], Exception):
             raise self.answers.pop(0)  # type: ignore[misc]

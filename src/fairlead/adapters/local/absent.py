@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fairlead.engine.ports.gate import Answer, Ask, Finish, Finished, Lease, Renewal, Wake
+from fairlead.engine.ports.gate import Answer, Ask, Ended, Finish, Finished, Lease, Renewal, Wake
 from fairlead.errors import GateUnavailable
 
 
@@ -18,6 +18,10 @@ class AbsentStore:
     async def finish(self, finish: Finish) -> Finished:
         """Raises GateUnavailable."""
         raise _absent()
+
+    def end(self, finish: Finish, told: Ended) -> None:
+        """It has ended without anybody to tell."""
+        told(_absent())
 
     async def cancel(self, ask: Ask) -> None:
         """Raises GateUnavailable."""

@@ -14,6 +14,7 @@ from fairlead.engine.ports.gate import (
     Answer,
     Ask,
     Booked,
+    Ended,
     Finish,
     Finished,
     GateRefusal,
@@ -60,6 +61,13 @@ class LocalGate:
 
     async def finish(self, finish: Finish) -> Finished:
         """Give back the slot, hand it on, settle the buckets, tell the breaker."""
+        return self._ended(finish)
+
+    def end(self, finish: Finish, told: Ended) -> None:
+        """The same, at once."""
+        told(self._ended(finish))
+
+    def _ended(self, finish: Finish) -> Finished:
         plan, now_us = finish.admitted.plan, self._now_us()
         for index in sorted({*finish.actual, *finish.observed}):
             self._settle(plan, index, finish, now_us)

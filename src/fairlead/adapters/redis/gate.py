@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from fairlead.adapters.redis.cluster import Cluster
-from fairlead.adapters.redis.codec import Cancel, Codec, Item, Request
+from fairlead.adapters.redis.codec import FINISH, Cancel, Codec, Item, Request
 from fairlead.adapters.redis.listener import Listener
 from fairlead.adapters.redis.node import PARALLEL, Call, Node, Terms, never
 from fairlead.clock import Clock
@@ -21,6 +21,7 @@ from fairlead.engine.ports.gate import (
     Admitted,
     Answer,
     Ask,
+    Ended,
     Finish,
     Finished,
     GateRefusal,
@@ -87,6 +88,13 @@ class RedisGate:
     async def finish(self, finish: Finish) -> Finished:
         """Give back the slot, hand it on, settle the buckets, tell the breaker."""
         return await self._batch(finish) if self._codec.tells(finish) else _NOTHING_HELD
+
+    def end(self, finish: Finish, told: Ended) -> None:
+        """The same in the next batch, which waits for the one under way and is waited for by the next."""
+        if self._codec.tells(finish):
+            self._batch.post(finish, told)
+        else:
+            told(_NOTHING_HELD)
 
     async def cancel(self, ask: Ask) -> None:
         """Leave the line, give back a grant or turns that are no longer wanted. Idempotent."""
@@ -201,9 +209,11 @@ class RedisGate:
 def _by_cell(items: Sequence[Item]) -> list[int] | None:
     """The places of *items* so that those of one plan follow each other: its cell is read and written once.
 
-    None: they need no order.
+    What has ended stands before what else is said of it. None: they need no order.
     """
     cells = [item.keys[0] for item in items]
     if len(set(cells)) in (1, len(cells)):
         return None
-    return sorted(range(len(cells)), key=lambda place: (cells[place], items[place].names))
+    return sorted(
+        range(len(cells)), key=lambda place: (cells[place], items[place].ask[0] != FINISH, items[place].names)
+    )

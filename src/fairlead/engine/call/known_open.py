@@ -25,7 +25,7 @@ class KnownOpen:
 
     def check(self, key: ConnectionKey, host: str) -> None:
         """GateClosed while the breaker of *key* and *host* is known to be open."""
-        until_s = self._until_s.get((key, host))
+        until_s = self._until_s.get((key, host)) if self._until_s else None
         if until_s is None:
             return
         left_s = until_s - self._clock.monotonic()

@@ -37,13 +37,13 @@ from fairlead.engine.ports.http import (
     StreamBroken,
     Transport,
 )
-from fairlead.errors import DeadlineTooShort, GateClosed, Refused
+from fairlead.errors import DeadlineTooShort, FairleadError, GateClosed, Refused
 from fairlead.events import Emit
-from fairlead.policy.call import MAX_RETRYING_S, Attempt, Follow, Then, follow, follow_items
+from fairlead.policy.call import GIVE, MAX_RETRYING_S, Attempt, Follow, Then, follow, follow_items
 from fairlead.policy.classify.body import Unread
 from fairlead.policy.classify.judge import judge
 from fairlead.policy.classify.meaning import is_success
-from fairlead.policy.classify.verdict import DONE, Verdict
+from fairlead.policy.classify.verdict import DONE, Result, Verdict
 from fairlead.policy.deadline import buffer_s, has_time, is_hurried
 from fairlead.policy.feedback.dialect import heard
 from fairlead.policy.feedback.reply import Reply
@@ -98,13 +98,21 @@ class Pipeline:
         on_way = await self._begin(call)
         while True:
             await self._make_ready(on_way)
-            async with self._admitted(on_way) as passage:
-                tried = self._judged(await self._transport.send(self._request(on_way)), on_way, passage)
+            began_s: float | None = None
+            try:
+                async with self._entrance.enter(self._wish(on_way), wait_end=False) as passage:
+                    began_s = on_way.leaves(self._clock.monotonic())
+                    try:
+                        came = await self._transport.send(self._request(on_way, began_s))
+                    finally:
+                        on_way.ended(began_s, self._clock.monotonic())
+                    tried = self._judged(came, on_way, passage)
+            except Refused as refused:
+                raise self._refused(on_way, refused, entered=began_s is not None)  # noqa: B904 (see there)
             if await self._is_over(on_way, tried):
-                assert isinstance(tried.came, HttpAnswer)
+                assert isinstance(came, HttpAnswer)
                 assert tried.reply is not None
-                waited_s = on_way.waited_s(self._clock.monotonic())
-                return Came(tried.came, tried.reply, tried.verdict, on_way.sends, waited_s)
+                return Came(came, tried.reply, tried.verdict, on_way.sends, on_way.waited_s)
 
     @asynccontextmanager
     async def stream(
@@ -120,7 +128,7 @@ class Pipeline:
             await self._make_ready(on_way)
             async with (
                 self._admitted(on_way) as passage,
-                self._transport.stream(self._request(on_way)) as came,
+                self._transport.stream(self._request(on_way, self._clock.monotonic())) as came,
             ):
                 if not isinstance(came, NoAnswer) and is_success(came.status) and not read_whole(came):
                     self._note_head(came, on_way, passage)
@@ -178,7 +186,8 @@ class Pipeline:
 
     async def _begin(self, call: Call) -> Progress:
         """Its deadline; in a job with what the job needs to end (C6)."""
-        manners = self._manners(await self._entrance.connection(call.key))
+        known = self._entrance.known(call.key)
+        manners = self._manners(known or await self._entrance.connection(call.key))
         host = manners.host_of(call)
         deadline_s = manners.settings.deadline_s if call.deadline_s is None else call.deadline_s
         now_s, job = self._clock.monotonic(), current_job.get()
@@ -199,17 +208,16 @@ class Pipeline:
         self._open.check(key, on_way.host)
         if on_way.token is None:
             on_way.token = await self._tokens.token(key)
-        if on_way.ends_s <= self._clock.monotonic():
+        on_way.left_s = on_way.ends_s - self._clock.monotonic()
+        if on_way.left_s <= 0:
             what = "there is no time left to begin the call"
             again_s = 0.0 if current_job.get() else None
             raise DeadlineTooShort(what, tenant=key.tenant, provider=key.provider, retry_after_s=again_s)
 
-    @asynccontextmanager
-    async def _admitted(self, on_way: Progress) -> AsyncIterator[Passage]:
-        """Inside of every limit; what came is told to the gate before its place is given back."""
-        call, left_s = on_way.call, on_way.ends_s - self._clock.monotonic()
+    def _wish(self, on_way: Progress) -> CallWish:
+        call, left_s = on_way.call, on_way.left_s
         wait_s = on_way.inline_s if call.wait_s is None else call.wait_s
-        wish = CallWish(
+        return CallWish(
             call.key,
             call.api,
             on_way.host,
@@ -220,28 +228,35 @@ class Pipeline:
             retry=on_way.retries > 0 or None,
             operation=call.operation,
         )
-        entered = False
+
+    @asynccontextmanager
+    async def _admitted(self, on_way: Progress) -> AsyncIterator[Passage]:
+        """Inside of every limit; what came is told to the gate before its place is given back."""
+        began_s: float | None = None
         try:
-            async with self._entrance.enter(wish) as passage:
-                entered, began_s = True, self._clock.monotonic()
-                on_way.sends += 1
+            async with self._entrance.enter(self._wish(on_way), wait_end=False) as passage:
+                began_s = on_way.leaves(self._clock.monotonic())
                 try:
                     yield passage
                 finally:
-                    on_way.sent_s += self._clock.monotonic() - began_s
+                    on_way.ended(began_s, self._clock.monotonic())
         except Refused as refused:
-            if entered:  # the caller's own, of another call
-                raise
-            if isinstance(refused, GateClosed):
-                self._open.note(call.key, on_way.host, refused)
-            raise on_way.refused(refused)  # noqa: B904 (it says itself what caused it)
+            raise self._refused(on_way, refused, entered=began_s is not None)  # noqa: B904 (see there)
 
-    def _request(self, on_way: Progress) -> HttpRequest:
+    def _refused(self, on_way: Progress, refused: Refused, *, entered: bool) -> FairleadError:
+        """What to raise for it. It says itself what caused it."""
+        if entered:  # the caller's own, of another call
+            return refused
+        if isinstance(refused, GateClosed):
+            self._open.note(on_way.call.key, on_way.host, refused)
+        return on_way.refused(refused)
+
+    def _request(self, on_way: Progress, now_s: float) -> HttpRequest:
         call, carried = on_way.call, on_way.manners.profile.credential_header
         assert on_way.token is not None
         value = carried.format.replace("{token}", on_way.token.access_token.reveal())
         headers: Mapping[str, str | Secret] = {**carried.fixed, **call.headers, carried.name: Secret(value)}
-        on_way.given_s = left_s = on_way.ends_s - self._clock.monotonic()
+        on_way.given_s = left_s = on_way.ends_s - now_s
         return HttpRequest(call.method, call.url, headers, call.body, left_s, call.max_body_bytes)
 
     # ---- after it came -------------------------------------------------------------------------
@@ -266,18 +281,22 @@ class Pipeline:
         reply = Reply(came.status, came.headers)
         passage.learnt(heard(passage.dialect, reply, now_epoch_s=self._epoch_s()), DONE.health)
         head = Tried(HttpAnswer(came.status, came.headers, b"", 0.0), reply, DONE)
-        self._emit(on_way.event(head, Follow(Then.GIVE), self._clock.monotonic()))
+        on_way.look(self._clock.monotonic())
+        self._emit(on_way.event(head, GIVE))
 
     async def _is_over(self, on_way: Progress, tried: Tried) -> bool:
         """Whether its answer is to be given; else it may be sent once more. Raises what it failed of."""
-        after = follow(
-            on_way.attempt(self._clock.monotonic()),
-            tried.verdict,
-            status=tried.status,
-            draw=self._draw(),
-            factor=on_way.manners.profile.backoff_factor,
-        )
-        self._emit(on_way.event(tried, after, self._clock.monotonic()))
+        now_s, after = self._clock.monotonic(), GIVE
+        if tried.verdict.result is Result.FAILED:
+            after = follow(
+                on_way.attempt(now_s),
+                tried.verdict,
+                status=tried.status,
+                draw=self._draw(),
+                factor=on_way.manners.profile.backoff_factor,
+            )
+        on_way.look(now_s)
+        self._emit(on_way.event(tried, after))
         match after.then:
             case Then.GIVE:
                 return True

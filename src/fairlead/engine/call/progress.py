@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fairlead.engine.call.wish import Call
 from fairlead.engine.events import CallAttempted
@@ -42,8 +43,7 @@ class Manners:
         return host
 
 
-@dataclass(frozen=True, slots=True)
-class Tried:
+class Tried(NamedTuple):
     """One attempt: what came, read where it is an answer, and judged."""
 
     came: HttpAnswer | NoAnswer
@@ -76,14 +76,27 @@ class Progress:
     """The last attempt that failed."""
     retries: int = 0
     sends: int = 0
+    left_s: float = 0.0
+    """Until its deadline, when it was made ready."""
     given_s: float = 0.0
     """The time that the attempt under way has."""
     sent_s: float = 0.0
     """How long it was under way, all attempts together."""
+    waited_s: float = 0.0
+    """For credentials, limits and retries, until it was looked at."""
 
-    def waited_s(self, now_s: float) -> float:
-        """How long it waited so far, for credentials, limits and retries."""
-        return now_s - self.began_s - self.sent_s
+    def leaves(self, now_s: float) -> float:
+        """It is sent once more; gives *now_s*."""
+        self.sends += 1
+        return now_s
+
+    def ended(self, began_s: float, now_s: float) -> None:
+        """An attempt is over."""
+        self.sent_s += now_s - began_s
+
+    def look(self, now_s: float) -> None:
+        """Reckon how long it has waited so far."""
+        self.waited_s = now_s - self.began_s - self.sent_s
 
     def attempt(self, now_s: float) -> Attempt:
         """As far as what follows depends on it."""
@@ -97,7 +110,7 @@ class Progress:
         self.last = tried
         self.may_have_acted |= not tried.verdict.refused_before_acting
 
-    def event(self, tried: Tried, after: Follow, now_s: float) -> CallAttempted:
+    def event(self, tried: Tried, after: Follow) -> CallAttempted:
         """What explains this attempt later (C11)."""
         verdict = tried.verdict
         return CallAttempted(
@@ -112,7 +125,7 @@ class Progress:
             str(verdict.category) if verdict.category else None,
             after.then.value,
             after.delay_s,
-            self.waited_s(now_s),
+            self.waited_s,
             self.sent_s,
         )
 

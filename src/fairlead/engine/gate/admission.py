@@ -13,15 +13,16 @@ take are given back.
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
 
 from fairlead.clock import Clock, Draw
 from fairlead.engine.events import GateBreakerClosed, GateBreakerOpened
-from fairlead.engine.gate.keeper import Keeper
+from fairlead.engine.gate.keeper import LOST, Held, Keeper, Line
 from fairlead.engine.gate.learn import learnt
 from fairlead.engine.ports.gate import (
     Admitted,
@@ -37,7 +38,7 @@ from fairlead.engine.ports.gate import (
     RefusedBy,
 )
 from fairlead.engine.timing import heard as waited_for
-from fairlead.errors import GateClosed, SlotLost
+from fairlead.errors import GateClosed, GateUnavailable, SlotLost
 from fairlead.events import Emit
 from fairlead.ids import Ids
 from fairlead.policy.feedback.dialect import heard
@@ -60,8 +61,7 @@ _NAMES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """What a call wants to get in with.
 
     *wait_s*: how long it may wait here; *book_s*: how far ahead it takes turns, to come back for them with
@@ -117,6 +117,9 @@ class Passage:
 
     def learnt(self, told: tuple[Heard, ...], health: Health) -> None:
         """What an answer *told* of the provider's limits, and its *health* as its classification has it."""
+        if not told:
+            self.health = health
+            return
         from_answer = learnt(self.admitted.plan, told)
         self.told(health, from_answer.observed)
         self.actual.update(from_answer.actual)
@@ -127,6 +130,40 @@ class Passage:
         """What the answer told of the destination and of its limits."""
         self.health = health
         self.observed.update(observed or {})
+
+
+class Inside:
+    """An admitted call whose slot is kept. Whatever becomes of it: let go of it, then end it, once each."""
+
+    __slots__ = ("_admissions", "entry", "held", "passage")
+
+    def __init__(self, admissions: Admissions, entry: Entry, passage: Passage, held: Held | None) -> None:
+        self._admissions = admissions
+        self.entry = entry
+        self.passage = passage
+        self.held = held
+
+    def let_go(self, error: BaseException | None = None) -> SlotLost | None:
+        """It runs no more. SlotLost where *error* is the cancellation that a lost slot brought about."""
+        return self._admissions.let_go(self, error)
+
+    def end(self) -> None:
+        """Give back what was taken, and tell the gate what was learnt: begun at once, surely done.
+
+        Nobody waits for it, and a cancellation stops nothing. Whatever this process asks later is judged
+        after it; other processes find the slot free a round trip later.
+        """
+        self._admissions.end(self)
+
+    async def ended(self) -> None:
+        """The same, and return when it is done. Who is cancelled meanwhile waits no longer; it is done all
+        the same."""
+        await self._admissions.ended(self)
+
+    def finish(self) -> Finish:
+        """What the gate is told."""
+        passage = self.passage
+        return Finish(passage.admitted, passage.health, passage.actual, passage.observed)
 
 
 class Admissions:
@@ -149,31 +186,60 @@ class Admissions:
 
         A block whose slot is lost is cancelled and raises SlotLost: somebody else may have it by now.
         """
-        passage = await self.admitted(entry)
+        inside = await self.begin(entry)
         try:
-            async with self._keeper.keep(passage.admitted):
-                yield passage
-        except SlotLost as lost:
-            raise SlotLost(str(lost), tenant=entry.tenant, provider=entry.provider) from None
+            yield inside.passage
+        except BaseException as error:
+            if lost := inside.let_go(error):
+                raise lost from None
+            raise
+        else:
+            inside.let_go()
         finally:
-            await self._keeper.through(self._finish(entry, passage))
+            await inside.ended()
 
-    async def _finish(self, entry: Entry, passage: Passage) -> Finished:
-        """Give back what was taken, and tell of a breaker that this call opened or closed."""
-        admitted, health = passage.admitted, passage.health
-        finished = await self._gate.finish(Finish(admitted, health, passage.actual, passage.observed))
+    async def begin(self, entry: Entry) -> Inside:
+        """The same without a block: what is given back is to `let_go`, and then to end."""
+        passage = await self.admitted(entry)
+        return Inside(self, entry, passage, self._keeper.hold(passage.admitted))
+
+    def let_go(self, inside: Inside, error: BaseException | None) -> SlotLost | None:
+        """See Inside."""
+        if not self._keeper.let_go(inside.held, error):
+            return None
+        return SlotLost(LOST, tenant=inside.entry.tenant, provider=inside.entry.provider)
+
+    def end(self, inside: Inside) -> None:
+        """See Inside."""
+        self._gate.end(inside.finish(), partial(self._ended, inside))
+
+    async def ended(self, inside: Inside) -> None:
+        """See Inside."""
+        await self._keeper.through(self._finished(inside))
+
+    async def _finished(self, inside: Inside) -> None:
+        self._tell(inside, await self._gate.finish(inside.finish()))
+
+    def _ended(self, inside: Inside, result: Finished | Exception) -> None:
+        if isinstance(result, Finished):
+            self._tell(inside, result)
+        elif not isinstance(result, GateUnavailable):  # then what was held there ends by itself
+            raise result
+
+    def _tell(self, inside: Inside, finished: Finished) -> None:
+        """Of a breaker that this call opened or closed."""
+        entry, passage = inside.entry, inside.passage
         named = (entry.tenant, entry.provider, entry.bucket, entry.host)
         if finished.opened_s is not None:
             self._emit(GateBreakerOpened(*named, finished.opened_s))
-        elif admitted.probe and health is Health.HEALTHY:
+        elif passage.admitted.probe and passage.health is Health.HEALTHY:
             self._emit(GateBreakerClosed(*named))
-        return finished
 
     async def admitted(self, entry: Entry) -> Passage:
         """Get in as `enter` does, and stay: what was taken is the caller's to keep and to give back."""
         began_s = self._clock.monotonic()
         holder = self.holder(entry) if entry.plan.leases else None
-        booking = entry.booking or self._ids.lease_id()
+        booking = entry.booking or (self._ids.lease_id() if holder is None else holder.lease_id)
         line = self._keeper.line(holder)
         ask: Ask | None = None
         answer: Answer | None = None
@@ -213,7 +279,7 @@ class Admissions:
             existed_s=entry.existed_s + waited_s,
         )
 
-    async def _wait(self, entry: Entry, answer: Answer, line: asyncio.Event, left_s: float) -> None:
+    async def _wait(self, entry: Entry, answer: Answer, line: Line, left_s: float) -> None:
         """Return when it is time to ask again; GateClosed where that is too late."""
         match answer:
             case Booked(delay_s) if delay_s <= left_s:

@@ -23,6 +23,7 @@ from fairlead.engine.ports.gate import (
     Admitted,
     Answer,
     Ask,
+    Ended,
     Finish,
     Finished,
     Gate,
@@ -39,6 +40,7 @@ CLOSED_FOR_S = 5.0
 """When to ask again where nothing is sent without the store."""
 RENEWED_BY = 1 / 3
 """Of a lease: how long ago it may have been renewed for the last time."""
+_KEPT = Finished(kept=True)
 HEARD_S = 15.0
 """By then the others have counted a new process (FleetSize) and keep to the smaller share (Keeper)."""
 
@@ -106,18 +108,31 @@ class Alone:
 
     async def finish(self, finish: Finish, *, in_store: bool = False) -> Finished:
         """The end of a call, whoever had admitted it. *in_store*: its slot is counted there, too."""
+        here = self._here(finish, in_store=in_store)
+        return _KEPT if here is None else (await self.gate.finish(here))._replace(kept=True)
+
+    def end(self, finish: Finish, told: Ended, *, in_store: bool = False) -> None:
+        """The same at once."""
+        here = self._here(finish, in_store=in_store)
+        if here is None:
+            told(_KEPT)
+        else:
+            self.gate.end(
+                here, lambda done: told(done._replace(kept=True) if isinstance(done, Finished) else done)
+            )
+
+    def _here(self, finish: Finish, *, in_store: bool) -> Finish | None:
+        """What this process has to settle of it, by its share; None: nothing."""
         admitted = finish.admitted
         if in_store:
             self._ended.append(Finish(admitted, finish.health))
         if admitted.holder is not None:
             self._running.pop(admitted.holder.lease_id, None)
         if admitted.plan.degraded is not Degraded.LOCAL_SHARE:
-            return Finished(kept=True)
+            return None
         # What the store let through and was then not there to hear of is not this process's to settle.
         kept = finish if admitted.local else finish._replace(actual={}, observed={})
-        plan = self._plan(admitted.plan)
-        done = await self.gate.finish(kept._replace(admitted=admitted._replace(plan=plan)))
-        return done._replace(kept=True)
+        return kept._replace(admitted=admitted._replace(plan=self._plan(admitted.plan)))
 
     async def cancel(self, ask: Ask) -> None:
         """Nothing of *ask* is wanted any more."""

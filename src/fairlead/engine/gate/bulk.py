@@ -162,7 +162,7 @@ class Bulks:
         operation = BulkOperation(wish.key, token, bulk.dialect, self._emit, resumed=resumed)
         self._inside.add(token.lease_id)
         try:
-            async with self._keeper.keep(admitted):
+            with self._keeper.keep(admitted):
                 yield operation
         except SlotLost as lost:
             raise SlotLost(str(lost), tenant=wish.key.tenant, provider=wish.key.provider) from None

@@ -8,13 +8,13 @@ worker is free for others.
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
-from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from types import TracebackType
 
 from fairlead.clock import Clock, Draw
 from fairlead.engine.events import GateWouldRefuse, TenantRapid
-from fairlead.engine.gate.admission import Admissions, Entry, Passage
+from fairlead.engine.gate.admission import Admissions, Entry, Inside, Passage
 from fairlead.engine.gate.notebook import Notebook
 from fairlead.engine.gate.plans import CallPlan, Plans
 from fairlead.engine.gate.switches import Switches
@@ -23,8 +23,8 @@ from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.gate import Admitted
 from fairlead.errors import GateClosed, InputInvalid, NotFound
 from fairlead.events import Emit
-from fairlead.policy.gate.estimate import CostEstimates
-from fairlead.policy.gate.limit import MAX_LEASE_S, MAX_UNITS, BucketLimit, Plan
+from fairlead.policy.gate.estimate import UNKNOWN, CostEstimates
+from fairlead.policy.gate.limit import MAX_LEASE_S, MAX_UNITS, Plan
 from fairlead.policy.gate.rapid import RapidRequests
 from fairlead.policy.gate.retries import RetryBudget
 from fairlead.policy.job import Priority
@@ -47,7 +47,7 @@ _CLASS = {Priority.CRITICAL: 1, Priority.URGENT: 1, Priority.NORMAL: 2, Priority
 ReadConnection = Callable[[ConnectionKey], Awaitable[Connection | None]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not to be changed; frozen, each field would cost a call 0.1 us
 class CallWish:
     """What a caller wants to send. None: as its job has it, else the default."""
 
@@ -66,8 +66,8 @@ class CallWish:
 
     def __post_init__(self) -> None:
         """InputInvalid for a cost or a wait that is none: less than nothing would fill the buckets."""
-        most = {"cost": (self.cost, MAX_UNITS), "wait_s": (self.wait_s, MAX_LEASE_S)}
-        for name, (value, limit) in most.items():
+        most = (("cost", self.cost, MAX_UNITS), ("wait_s", self.wait_s, MAX_LEASE_S))
+        for name, value, limit in most:
             if value is not None and not 0 <= value <= limit:  # NaN fails it, too
                 raise InputInvalid(
                     f"{name} is {value:g}",
@@ -75,6 +75,47 @@ class CallWish:
                     provider=self.key.provider,
                     hint=f"give 0 to {limit:g}",
                 )
+
+
+class Entering:
+    """What `Entrance.enter` gives: a block, and what is to be undone whatever way it ends."""
+
+    __slots__ = ("_entrance", "_wait_end", "_wish", "connection", "counted", "inside", "plan", "retry")
+
+    def __init__(self, entrance: Entrance, wish: CallWish, wait_end: bool) -> None:
+        self._entrance = entrance
+        self._wish = wish
+        self._wait_end = wait_end
+        self.inside: Inside | None = None
+        self.connection: Connection | None = None
+        self.plan: Plan | None = None
+        self.counted = self.retry = False
+
+    async def __aenter__(self) -> Passage:
+        try:
+            return await self._entrance.begin(self._wish, self)
+        except BaseException as error:
+            await self._leave(error)
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._leave(error)
+
+    async def _leave(self, error: BaseException | None) -> None:
+        inside, lost = self.inside, None
+        try:
+            self._entrance.over(self._wish, self)
+        finally:
+            if inside is not None:
+                lost = inside.let_go(error)
+                if not self._wait_end:
+                    inside.end()
+                else:
+                    await inside.ended()
+        if lost is not None:
+            raise lost from None
 
 
 class Entrance:
@@ -107,51 +148,76 @@ class Entrance:
         self._costs = CostEstimates()
         self._known: dict[ConnectionKey, tuple[float, Connection]] = {}
 
-    @asynccontextmanager
-    async def enter(self, wish: CallWish) -> AsyncIterator[Passage]:
+    def enter(self, wish: CallWish, *, wait_end: bool = True) -> Entering:
         """The block runs admitted; see Admissions.enter. NotFound where there is no such connection.
 
-        What people switched by hand comes first, also for a connection that only observes.
+        What people switched by hand comes first, also for a connection that only observes. *wait_end*: leave
+        the block when the gate has said that what was taken is given back (default); else when that is on its
+        way, which is a round trip earlier; see Inside.end.
         """
+        return Entering(self, wish, wait_end)
+
+    async def begin(self, wish: CallWish, entering: Entering) -> Passage:
+        """Get in, and note in *entering* what is to be undone at its end."""
+        key = wish.key
         await self._ready()
-        self._switches.check(wish.key)
-        connection = await self.connection(wish.key)
+        self._switches.check(key)
+        connection = self.known(key) or await self.connection(key)
         call = self._plans.of(connection, wish.api, wish.host)
         entry = self._entry(wish, call)
-        if self._switches.lets_by(wish.key):
-            with self._retries.calling(wish.key):
-                yield _unlimited(entry, call)
-            return
+        if self._switches.lets_by(key):
+            self._retries.count(key)
+            entering.counted = True
+            return _unlimited(entry, call)
         retry = _is_retry(wish)
         self._check(wish, entry, call, retry=retry)
-        entered, began_s = False, self._clock.monotonic()
-        with self._retries.retrying(wish.key) if retry else nullcontext():
-            try:
-                async with self._admissions.enter(entry) as passage:
-                    entered, passage.dialect = True, call.dialect
-                    self._check_again(wish.key, passage)
-                    _note_wait(None)
-                    if not retry:
-                        self._retries.note_first(wish.key, self._clock.monotonic())
-                    try:
-                        with self._retries.calling(wish.key):
-                            yield passage
-                    finally:
-                        self._notebook.heard(connection, call.plan, passage.observed, passage.slots)
-                        for index, cost in passage.asked.items():
-                            self._costs.heard(_operation(wish, call.plan.buckets[index]), cost)
-                    return
-            except GateClosed as refused:
-                if entered:  # the caller's own, of another call
-                    raise
-                if refused.reason in _WAITED_FOR:
-                    _note_wait(began_s)
-                self._count(entry)
-                if not call.observe:
-                    raise
-                self._emit_observed(entry, refused)
-            with self._retries.calling(wish.key):
-                yield _unlimited(entry, call)
+        if retry:
+            self._retries.count(key, retry=True)
+            entering.retry = True
+        inside = await self._admitted(wish, entry, call)
+        if inside is None:
+            passage = _unlimited(entry, call)
+        else:
+            passage, entering.inside = inside.passage, inside
+            entering.connection, entering.plan = connection, call.plan
+            passage.dialect = call.dialect
+            self._check_again(key, passage)
+            _note_wait(None)
+            if not retry:
+                self._retries.note_first(key, self._clock.monotonic())
+        self._retries.count(key)
+        entering.counted = True
+        return passage
+
+    async def _admitted(self, wish: CallWish, entry: Entry, call: CallPlan) -> Inside | None:
+        """None: it would have been refused, and is only observed."""
+        began_s = self._clock.monotonic()
+        try:
+            return await self._admissions.begin(entry)
+        except GateClosed as refused:
+            if refused.reason in _WAITED_FOR:
+                _note_wait(began_s)
+            self._count(entry)
+            if not call.observe:
+                raise
+            self._emit_observed(entry, refused)
+            return None
+
+    def over(self, wish: CallWish, entering: Entering) -> None:
+        """It runs no more: what was counted is uncounted, what was learnt is kept."""
+        if entering.counted:
+            self._retries.uncount(wish.key)
+        if entering.retry:
+            self._retries.uncount(wish.key, retry=True)
+        inside, plan, connection = entering.inside, entering.plan, entering.connection
+        if inside is None or plan is None or connection is None:
+            return
+        passage = inside.passage
+        if passage.observed or passage.slots is not None:
+            self._notebook.heard(connection, plan, passage.observed, passage.slots)
+        for index, cost in passage.asked.items():
+            bucket = plan.buckets[index]
+            self._costs.heard(_operation(wish), bucket.name or bucket.key, cost)
 
     async def plan(self, key: ConnectionKey, api: str | None = None, host: str = "") -> CallPlan:
         """The limits of such a call. NotFound where there is no such connection."""
@@ -197,7 +263,7 @@ class Entrance:
             call.plan,
             wish.key.tenant,
             wish.key.provider,
-            costs=tuple(self._cost(wish, bucket) for bucket in call.plan.buckets),
+            costs=self._costs_of(wish, call),
             class_number=wish.class_number or 2,
             wait_s=INLINE_WAIT_S if wish.wait_s is None else wish.wait_s,
             call_s=wish.call_s,
@@ -208,8 +274,7 @@ class Entrance:
         if context is None:
             return entry
         job, since_s = context.job, context.call_waits_since_s
-        return replace(
-            entry,
+        return entry._replace(
             job=str(job.job_id),
             since_s=0.0 if since_s is None else self._clock.monotonic() - since_s,
             class_number=wish.class_number or _CLASS[Priority(job.priority)],
@@ -219,18 +284,28 @@ class Entrance:
             call_s=min(entry.call_s, max(1.0, context.remaining_s)),
         )
 
-    def _cost(self, wish: CallWish, bucket: BucketLimit) -> float:
+    def _costs_of(self, wish: CallWish, call: CallPlan) -> tuple[float, ...]:
         if wish.cost is not None:
-            return wish.cost
+            return (wish.cost,) * len(call.plan.buckets)
+        known = self._costs.of(_operation(wish))
+        if not known:
+            return call.unknown_costs
         # Once the limit was larger: what it holds now must do.
-        return min(self._costs.of(_operation(wish, bucket)), bucket.capacity)
+        return tuple(
+            min(known.get(bucket.name or bucket.key, UNKNOWN), bucket.capacity)
+            for bucket in call.plan.buckets
+        )
+
+    def known(self, key: ConnectionKey) -> Connection | None:
+        """What is known of it without asking, at most *KNOWN_S* old."""
+        known = self._known.get(key)
+        return known[1] if known is not None and self._clock.monotonic() < known[0] + KNOWN_S else None
 
     async def connection(self, key: ConnectionKey) -> Connection:
         """What is known of it, at most *KNOWN_S* old. NotFound where there is no such connection."""
+        if (known := self.known(key)) is not None:
+            return known
         now_s = self._clock.monotonic()
-        known = self._known.get(key)
-        if known is not None and now_s < known[0] + KNOWN_S:
-            return known[1]
         found = await self._read(key)
         if found is None:
             raise NotFound(
@@ -250,8 +325,8 @@ class Entrance:
         return connection.existed_s + self._clock.monotonic() - read_s
 
 
-def _operation(wish: CallWish, bucket: BucketLimit) -> Hashable:
-    return wish.key, wish.api, bucket.name or bucket.key, wish.operation
+def _operation(wish: CallWish) -> Hashable:
+    return wish.key, wish.api, wish.operation
 
 
 def _is_retry(wish: CallWish) -> bool:

@@ -9,8 +9,9 @@ want it to be so although Redis answers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
+from typing import Any
 
 from fairlead.clock import Clock, Draw
 from fairlead.engine.events import GateDegraded, GateRestored, GateSlow
@@ -19,6 +20,7 @@ from fairlead.engine.ports.gate import (
     Admitted,
     Answer,
     Ask,
+    Ended,
     Finish,
     Finished,
     FleetGate,
@@ -75,12 +77,14 @@ class GuardedGate:
         self._draw = draw
         self._emit = emit
         self._alone: Alone | None = None
-        self._held: dict[int, Renewal] = {}
+        self._held: dict[int, Admitted | Renewal] = {}
         self._in_line: set[int] = set()
         self._returned_s, self._away_s = -SHARED_S, 0.0
         self._taken: dict[tuple[Domain, str], set[int]] = {}
         self._returning: asyncio.Event | None = None
         self._answers = 0
+        self._ending: set[asyncio.Task[None]] = set()
+        self._late: list[tuple[Finish, Ended]] = []
         self._by_hand = False
         self._slow = False
         self._wake: Wake = lambda lease_id: None
@@ -94,7 +98,7 @@ class GuardedGate:
 
     async def admit(self, ask: Ask) -> Answer:
         """By the fleet's counts, or by this process's share of them."""
-        alone = await self._settled()
+        alone = self._alone if self._returning is None else await self._settled()
         if alone is None:
             if (early := self._beyond_share(ask)) is not None:
                 return self._followed(ask, early)
@@ -123,6 +127,44 @@ class GuardedGate:
             except GateUnavailable as error:
                 alone = await self._goes_away(error)
         return await alone.finish(finish, in_store=held is not None)
+
+    def end(self, finish: Finish, told: Ended) -> None:
+        """The same without anybody who waits; what the store is not told is settled here."""
+        admitted, holder = finish.admitted, finish.admitted.holder
+        if self._returning is not None:
+            self._late.append((finish, told))  # before those who ask meanwhile
+            return
+        held = self._held.pop(holder.lease_id, None) if holder is not None else None
+        self._forget(admitted.plan, holder)
+        if self._alone is not None:
+            self._alone.end(finish, told, in_store=held is not None)
+            return
+        if admitted.local:  # of an outage that has ended, as in `finish`
+            finish = finish._replace(actual={}, observed={})
+            if held is None:
+                told(Finished(kept=True))
+                return
+
+        def heard(result: Finished | Exception) -> None:
+            if isinstance(result, GateUnavailable):
+                self._spawn(self._lost(finish, told, result, in_store=held is not None))
+            else:
+                told(result)
+
+        self._fleet.end(finish, heard)
+
+    async def _lost(self, finish: Finish, told: Ended, error: GateUnavailable, *, in_store: bool) -> None:
+        (await self._goes_away(error)).end(finish, told, in_store=in_store)
+
+    def _spawn(self, ending: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(ending, name="fairlead-gate-end")
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def drained(self) -> None:
+        """Wait until every end that the store was not told has been settled."""
+        while self._ending:
+            await asyncio.wait(self._ending)
 
     async def cancel(self, ask: Ask) -> None:
         """Undone where it was asked; what cannot be reached ends by itself."""
@@ -174,8 +216,7 @@ class GuardedGate:
 
     def _note(self, answer: Answer) -> None:
         if isinstance(answer, Admitted) and answer.holder is not None and answer.plan.pool is not None:
-            renewal = Renewal(answer.plan.domain, answer.plan.pool, answer.holder, held=True)
-            self._held[answer.holder.lease_id] = renewal
+            self._held[answer.holder.lease_id] = answer
 
     def _followed(self, ask: Ask, answer: Answer) -> Answer:
         if isinstance(answer, Queued) and ask.holder is not None:
@@ -222,7 +263,11 @@ class GuardedGate:
         if self._alone is not None:
             return self._alone
         self._alone = alone = Alone(
-            self._local(), self._share, self._clock.monotonic, list(self._held.values()), self._storeless
+            self._local(),
+            self._share,
+            self._clock.monotonic,
+            [_renewal(held) for held in self._held.values()],
+            self._storeless,
         )
         self._answers = 0
         self._emit(GateDegraded(safe_text(error)))
@@ -286,8 +331,11 @@ class GuardedGate:
         except GateUnavailable:
             self._answers = 0
         finally:
-            self._returning.set()
-            self._returning = None
+            returning, self._returning = self._returning, None
+            late, self._late = self._late, []
+            for finish, told in late:
+                self.end(finish, told)
+            returning.set()
         if self._alone is None:
             self._wake_all()
             self._emit(GateRestored(round(self._away_s, 3)))
@@ -297,6 +345,14 @@ class GuardedGate:
         return Service(
             "gate-guard", self.look, interval_s=LOOK_S, clock=self._clock, draw=self._draw, emit=self._emit
         )
+
+
+def _renewal(held: Admitted | Renewal) -> Renewal:
+    if isinstance(held, Renewal):
+        return held
+    assert held.plan.pool is not None
+    assert held.holder is not None
+    return Renewal(held.plan.domain, held.plan.pool, held.holder, held=True)
 
 
 def _silent() -> GateUnavailable:

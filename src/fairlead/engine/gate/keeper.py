@@ -7,8 +7,8 @@ now: the call under it is cancelled and is told so. Nothing of it is ever taken 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -22,21 +22,53 @@ from fairlead.policy.gate.pool import Holder
 
 T = TypeVar("T")
 
+LOST = "the slot was lost before the call ended"
 BEATS_PER_LEASE = 3
 SOONEST_LOSS_S = 30.0
 """A store that lost everything grants slots again after so long: who holds one must have said so by then."""
 
 
 @dataclass(slots=True)
-class _Held:
-    """A slot under a running call."""
+class Held:
+    """A slot under a running call, which *task* runs; it was being *cancelled* so often before."""
 
     admitted: Admitted
     pool: PoolLimit
     holder: Holder
     task: asyncio.Task[object]
     renewed_s: float
+    cancelled: int
     lost: bool = False
+
+
+class Line:
+    """A place in line. As asyncio.Event, which is made once somebody waits: most calls never do."""
+
+    __slots__ = ("_event", "_is_set")
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._event: asyncio.Event | None = None
+
+    def is_set(self) -> bool:
+        """Whether it was granted something since it was last cleared."""
+        return self._is_set
+
+    def set(self) -> None:
+        """It was."""
+        self._is_set = True
+        if self._event is not None:
+            self._event.set()
+
+    def clear(self) -> None:
+        """What comes from now on counts."""
+        self._is_set, self._event = False, None
+
+    async def wait(self) -> None:
+        """Until it is set. For one at a time."""
+        if not self._is_set:
+            self._event = asyncio.Event()
+            await self._event.wait()
 
 
 class Keeper:
@@ -52,8 +84,8 @@ class Keeper:
         self._draw = draw
         self._emit = emit
         self._beat_s = beat_s
-        self._held: dict[int, _Held] = {}
-        self._line: dict[int, asyncio.Event] = {}
+        self._held: dict[int, Held] = {}
+        self._line: dict[int, Line] = {}
         self._ending: set[asyncio.Future[Any]] = set()
 
     # ---- in line -------------------------------------------------------------------------------
@@ -62,12 +94,12 @@ class Keeper:
         """Have grants to this process told to those who wait for them."""
         await self._gate.listen(self._wake)
 
-    def line(self, holder: Holder | None) -> asyncio.Event:
-        """The event that says *holder* was granted a slot; to be left by `leave`."""
-        event = asyncio.Event()
+    def line(self, holder: Holder | None) -> Line:
+        """What says that *holder* was granted a slot; to be left by `leave`."""
+        line = Line()
         if holder is not None:
-            self._line[holder.lease_id] = event
-        return event
+            self._line[holder.lease_id] = line
+        return line
 
     def leave(self, holder: Holder | None) -> None:
         """*holder* stands in line no more."""
@@ -75,32 +107,43 @@ class Keeper:
             self._line.pop(holder.lease_id, None)
 
     def _wake(self, lease_id: int) -> None:
-        event = self._line.get(lease_id)
-        if event is not None:
-            event.set()
+        line = self._line.get(lease_id)
+        if line is not None:
+            line.set()
 
     # ---- slots ---------------------------------------------------------------------------------
 
-    @asynccontextmanager
-    async def keep(self, admitted: Admitted) -> AsyncIterator[None]:
+    @contextmanager
+    def keep(self, admitted: Admitted) -> Iterator[None]:
         """Renew the slot of *admitted* while the block runs. SlotLost where it was lost before the end."""
-        pool, holder = admitted.plan.pool, admitted.holder
-        if pool is None or holder is None:
-            yield
-            return
-        task = asyncio.current_task()
-        assert task is not None
-        held = _Held(admitted, pool, holder, task, self._clock.monotonic())
-        before = task.cancelling()
-        self._held[holder.lease_id] = held
+        held = self.hold(admitted)
         try:
             yield
-        except asyncio.CancelledError:
-            if held.lost and task.uncancel() <= before:
-                raise SlotLost("the slot was lost before the call ended") from None
+        except BaseException as error:
+            if self.let_go(held, error):
+                raise SlotLost(LOST) from None
             raise
-        finally:
-            del self._held[holder.lease_id]
+        self.let_go(held)
+
+    def hold(self, admitted: Admitted) -> Held | None:
+        """Renew the slot of *admitted* until `let_go`; where it is lost the task that asks is cancelled."""
+        pool, holder = admitted.plan.pool, admitted.holder
+        if pool is None or holder is None:
+            return None
+        task = asyncio.current_task()
+        assert task is not None
+        held = Held(admitted, pool, holder, task, self._clock.monotonic(), task.cancelling())
+        self._held[holder.lease_id] = held
+        return held
+
+    def let_go(self, held: Held | None, error: BaseException | None = None) -> bool:
+        """It runs no more, and ended with *error*. Whether that is for its lost slot, and for nothing else:
+        the cancellation is taken back then."""
+        if held is None:
+            return False
+        del self._held[held.holder.lease_id]
+        was_lost = held.lost and isinstance(error, asyncio.CancelledError)
+        return was_lost and held.task.uncancel() <= held.cancelled
 
     def service(self) -> Service:
         """The renewals, as a background service."""
@@ -129,7 +172,7 @@ class Keeper:
             elif state is Lease.LOST or self._clock.monotonic() - held.renewed_s >= held.pool.lease_s:
                 self._lose(held)
 
-    def _lose(self, held: _Held) -> None:
+    def _lose(self, held: Held) -> None:
         if held.holder.lease_id in self._held and not held.lost:
             held.lost = True
             held.task.cancel()
@@ -160,5 +203,5 @@ def _renew_after_s(pool: PoolLimit) -> float:
     return min(pool.lease_s, SOONEST_LOSS_S) / BEATS_PER_LEASE
 
 
-def _renewal(held: _Held) -> Renewal:
+def _renewal(held: Held) -> Renewal:
     return Renewal(held.admitted.plan.domain, held.pool, held.holder, held=True)

@@ -20,6 +20,7 @@ from fairlead.engine.ports import Connection
 from fairlead.engine.ports.credentials import LearntSlots
 from fairlead.errors import ConfigInvalid, InputInvalid
 from fairlead.policy.connection_limits import ConnectionLimits, limits_of
+from fairlead.policy.gate.estimate import UNKNOWN
 from fairlead.policy.gate.key import digest
 from fairlead.policy.gate.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.names import shown
@@ -40,6 +41,8 @@ class CallPlan:
     """Tells plans apart in every process alike."""
     own: bool
     """Whether none but the tenant's connections to this account spend from its buckets."""
+    unknown_costs: tuple[float, ...]
+    """Of a call of which nothing is known: one of each, or what there is; empty as in Ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ class Plans:
         api = api or limits.api
         key = (connection.connection_id, api, host)
         known = self._made.get(key)
-        if known is not None and _are_alike(known[0], connection):
+        if known is not None and (known[0] is connection or _are_alike(known[0], connection)):
             return known[1]
         if api not in limits.apis and api not in profile.apis:
             raise InputInvalid(
@@ -167,7 +170,9 @@ def _made(connection: Connection, limits: Limits, api: str, host: str) -> CallPl
         buckets=_buckets(own, limits, api, counted, connection),
         degraded=own.degraded_mode,
     )
-    return CallPlan(plan, limits.dialect, own.observe, _mark(plan), limits.domain == "tenant")
+    least = tuple(min(UNKNOWN, bucket.capacity) for bucket in plan.buckets)
+    costs = () if all(cost == UNKNOWN for cost in least) else least
+    return CallPlan(plan, limits.dialect, own.observe, _mark(plan), limits.domain == "tenant", costs)
 
 
 def _mark(plan: Plan) -> int:

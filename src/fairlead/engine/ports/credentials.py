@@ -6,15 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 from uuid import UUID
 
 from fairlead.engine.ports.values import Json
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionKey:
-    """Names a connection: one tenant's account at one provider."""
+class ConnectionKey(NamedTuple):
+    """Names a connection: one tenant's account at one provider. Each call looks things up by it."""
 
     tenant: str
     provider: str

@@ -160,6 +160,9 @@ class Renewal:
     """With *held*: the process gave itself this slot while the store was away; it is told, whatever."""
 
 
+Ended = Callable[[Finished | Exception], None]
+"""Called once with what became of an end; GateUnavailable where the store did not answer."""
+
 Wake = Callable[[int], None]
 """Called with a lease id: its holder got a slot. A hint; asking again tells for sure."""
 
@@ -173,6 +176,13 @@ class Gate(Protocol):
 
     async def finish(self, finish: Finish) -> Finished:
         """Give back the slot, hand it on, settle the buckets, tell the breaker."""
+        ...
+
+    def end(self, finish: Finish, told: Ended) -> None:
+        """As `finish`, begun at once and done whatever becomes of the caller, who need not wait for it.
+
+        What this process asks afterwards is judged after it.
+        """
         ...
 
     async def cancel(self, ask: Ask) -> None:

@@ -52,6 +52,8 @@ class Reply:
         >>> Reply(429, {"Retry-After": "120"}).headers
         {'retry-after': ('120',)}
         """
+        if all(type(values) is tuple and name.islower() for name, values in self.headers.items()):
+            return
         told: dict[str, tuple[str, ...]] = {}
         for name, values in self.headers.items():
             known = told.get(name.lower(), ())

@@ -7,13 +7,14 @@ call that costs more than was thought is refused, one that costs less is only pa
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 FALLS_BY = 0.2
 """Of the difference, with each answer that cost less."""
 UNKNOWN = 1.0
 _MOST_KNOWN = 10_000
+_NOTHING: Mapping[str, float] = {}
 
 
 @dataclass(slots=True)
@@ -21,23 +22,26 @@ class CostEstimates:
     """Units by operation and limit, in this process.
 
     >>> costs = CostEstimates()
-    >>> costs.of("products"), costs.heard("products", 100.0), costs.of("products")
-    (1.0, None, 100.0)
-    >>> costs.heard("products", 50.0), costs.of("products")
-    (None, 90.0)
+    >>> costs.of("products"), costs.heard("products", "points", 100.0), costs.of("products")
+    ({}, None, {'points': 100.0})
+    >>> costs.heard("products", "points", 50.0), costs.of("products")
+    (None, {'points': 90.0})
     """
 
-    _known: dict[Hashable, float] = field(default_factory=dict)
+    _known: dict[Hashable, dict[str, float]] = field(default_factory=dict)
 
-    def of(self, operation: Hashable) -> float:
-        """What its next call is thought to cost; 1 where nothing is known."""
-        return self._known.get(operation, UNKNOWN)
+    def of(self, operation: Hashable) -> Mapping[str, float]:
+        """What its next call is thought to cost, by limit; a limit of which nothing is known is not there."""
+        return self._known.get(operation, _NOTHING)
 
-    def heard(self, operation: Hashable, cost: float) -> None:
+    def heard(self, operation: Hashable, limit: str, cost: float) -> None:
         """An answer told. What cost nothing was not run, and says nothing of the next."""
         if cost <= 0:
             return
-        known = self._known.get(operation)
-        if known is None and len(self._known) >= _MOST_KNOWN:
-            self._known.clear()
-        self._known[operation] = cost if known is None or cost > known else known + (cost - known) * FALLS_BY
+        costs = self._known.get(operation)
+        if costs is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            costs = self._known[operation] = {}
+        known = costs.get(limit)
+        costs[limit] = cost if known is None or cost > known else known + (cost - known) * FALLS_BY

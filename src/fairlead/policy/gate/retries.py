@@ -7,9 +7,7 @@ much of those of the second before that any three seconds hold at most a fifth.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 SHARE = 0.2
@@ -60,13 +58,13 @@ class RetryBudget:
     """
 
     def __init__(self) -> None:
-        self._calls: Counter[Hashable] = Counter()
-        self._retries: Counter[Hashable] = Counter()
+        self._calls: dict[Hashable, int] = {}
+        self._retries: dict[Hashable, int] = {}
         self._paces: dict[Hashable, Pace] = {}
 
     def may_retry(self, connection: Hashable) -> bool:
         """Whether one more retry fits in beside what is in flight."""
-        return may_retry(self._calls[connection], self._retries[connection])
+        return may_retry(self._calls.get(connection, 0), self._retries.get(connection, 0))
 
     def takes_retry(self, connection: Hashable, now_s: float) -> bool:
         """The same for one that a call makes by itself, which is counted here if it fits in."""
@@ -88,25 +86,16 @@ class RetryBudget:
             known = self._paces[connection] = Pace(int(now_s))
         return known.at(now_s)
 
-    @contextmanager
-    def retrying(self, connection: Hashable) -> Iterator[None]:
-        """For as long as a retry asks or runs."""
-        with _counted(self._retries, connection):
-            yield
+    def count(self, connection: Hashable, *, retry: bool = False) -> None:
+        """An admitted call begins, or with *retry* a retry asks or runs; to be uncounted when it is over."""
+        counts = self._retries if retry else self._calls
+        counts[connection] = counts.get(connection, 0) + 1
 
-    @contextmanager
-    def calling(self, connection: Hashable) -> Iterator[None]:
-        """For as long as an admitted call runs, be it a retry or not."""
-        with _counted(self._calls, connection):
-            yield
-
-
-@contextmanager
-def _counted(counts: Counter[Hashable], connection: Hashable) -> Iterator[None]:
-    counts[connection] += 1
-    try:
-        yield
-    finally:
-        counts[connection] -= 1
-        if not counts[connection]:
+    def uncount(self, connection: Hashable, *, retry: bool = False) -> None:
+        """It is over."""
+        counts = self._retries if retry else self._calls
+        left = counts[connection] - 1
+        if left:
+            counts[connection] = left
+        else:
             del counts[connection]
