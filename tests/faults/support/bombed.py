@@ -41,8 +41,7 @@ class _Caller(worker._Worker):
         from fairlead.app.client import Client
 
         entrance, profile = self.runtime.gate.entrance, self.runtime.profiles.profile
-        calls = self.runtime.calls
-        client = Client(_KEY, calls.pipeline, entrance.connection, profile, calls.base)
+        client = Client(_KEY, self.runtime.calls.pipeline, entrance.connection, profile)
         gc.collect()
         before = _restart_peak()
         async with watched() as watch:

@@ -34,6 +34,7 @@ from fairlead.policy.soap import SoapVersion, Xml, envelope, soap_headers
 T = TypeVar("T")
 
 _WAYS: TypeAdapter[Pages] = TypeAdapter(Pages)
+_NONE: Mapping[str, str] = {}
 CLASSES: Mapping[str, int] = {"real-time": 1, "scheduled": 2, "batch": 3}
 
 
@@ -244,7 +245,7 @@ class Client:
         async def begin(told: Resume | None) -> tuple[AsyncIterator[Page], Asked]:
             connection = await self._connection(self._key)
             profile = self._profile(connection.key.provider, connection.variant)
-            url = full_url(self._base(profile, connection, path, api), path, None)
+            url = full_url(self._base(connection, path, api), path, None)
             first = Asked(url, _texts(options.get("params", {})), dict(variables or {}))
             if told is not None:
                 first = Asked(told["url"], told.get("params", {}), told.get("variables", {}))
@@ -307,13 +308,13 @@ class Client:
     def _call(self, connection: Connection, method: str, path: str, options: CallOptions) -> Call:
         profile = self._profile(connection.key.provider, connection.variant)
         body, told = body_of(options)
-        headers = {**told, **{name.lower(): value for name, value in options.get("headers", {}).items()}}
+        headers = {**told, **{name.lower(): value for name, value in options.get("headers", _NONE).items()}}
         if profile.credential_header.name.lower() in headers:
             raise self._wrong("the credential is added here", "leave it out of the headers")
         return Call(
             self._key,
             method,
-            full_url(self._base(profile, connection, path, options.get("api")), path, options.get("params")),
+            full_url(self._base(connection, path, options.get("api")), path, options.get("params")),
             headers,
             body,
             api=options.get("api"),
@@ -326,11 +327,10 @@ class Client:
             max_body_bytes=options.get("max_body_bytes", MAX_BODY_BYTES),
         )
 
-    @staticmethod
-    def _base(profile: Profile, connection: Connection, path: str, api: str | None) -> str | None:
+    def _base(self, connection: Connection, path: str, api: str | None) -> str | None:
         if path.startswith(("https://", "http://")):
             return None
-        return profile.api_url(api or profile.limits.api, connection.endpoint)
+        return self._pipeline.manners(connection).base(connection, api)
 
     def _way(
         self,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fairlead.engine.call.wish import Call
 from fairlead.engine.events import CallAttempted
+from fairlead.engine.ports import Connection
 from fairlead.engine.ports.http import HttpAnswer, NoAnswer
 from fairlead.errors import CallFailed, FairleadError, InputInvalid, Refused
 from fairlead.policy.call import Attempt, Follow, Then, repeatable
@@ -28,6 +29,15 @@ class Manners:
     profile: Profile
     settings: CallSettings
     origins: Origins
+    _bases: dict[str | None, str] = field(default_factory=dict)
+
+    def base(self, connection: Connection, api: str | None) -> str:
+        """The address that calls of *api* (default the profile's) begin with; see Profile.api_url."""
+        known = self._bases.get(api)
+        if known is None:
+            known = self.profile.api_url(api or self.profile.limits.api, connection.endpoint)
+            self._bases[api] = known
+        return known
 
     def host_of(self, call: Call) -> str:
         """The host of *call*; InputInvalid where the credential is not to be told to it."""
