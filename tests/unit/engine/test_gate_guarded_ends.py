@@ -1,0 +1,78 @@
+"""Ends that nobody waits for, while the store goes away, is away, and comes back (G8)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from fairlead.engine.ports.gate import Admitted, Finish, Finished, Lease, Renewal
+from fairlead.policy.gate.limit import Domain, Plan, PoolLimit
+from fairlead.testing.clock import ManualClock
+from tests.support.several import Process, Store
+
+DOMAIN = Domain(("tenant", "acme"))
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store(ManualClock(start=1_800_000_000.0))
+
+
+@pytest.fixture
+def fleet(store: Store) -> list[Process]:
+    return [Process(store, rank, 4) for rank in range(4)]
+
+
+async def look(process: Process, times: int = 1) -> None:
+    for _ in range(times):
+        await process.gate.look()
+
+
+async def test_an_end_that_the_store_does_not_hear_is_settled_here(
+    fleet: list[Process], store: Store
+) -> None:
+    """It degrades the process as any other error does, and the store is told of the slot when it is back."""
+    process, plan = fleet[0], Plan(DOMAIN, pool=PoolLimit("p", 4))
+    held = await process.take_all(plan)
+    store.away = True
+    told: list[Finished | Exception] = []
+    process.gate.end(Finish(held[0]), told.append)
+    await process.gate.drained()
+    assert told == [Finished(kept=True)]
+    assert process.gate.is_alone
+    process.gate.end(Finish(held[1]), told.append)
+    assert told == [Finished(kept=True)] * 2, "alone it is done at once"
+    assert len(await process.take_all(plan)) == 1, "what was its own when that began is its own to use again"
+    store.away = False
+    await look(process, 2)
+    assert not process.gate.is_alone
+    assert len(await fleet[1].take_all(plan)) == 1, "the store was told of the slot that it had not heard of"
+
+
+async def test_an_end_while_it_returns_stands_before_what_is_asked_meanwhile(
+    fleet: list[Process], store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, plan = fleet[0], Plan(DOMAIN, pool=PoolLimit("p", 1))
+    (held,) = await process.take_all(plan)
+    store.away = True
+    await look(process)
+    store.away = False
+    await look(process)
+    renew, told = process.way.renew, []
+
+    async def slow_renew(renewals: Sequence[Renewal]) -> list[Lease]:
+        process.gate.end(Finish(held), told.append)
+        asking.append(asyncio.create_task(process.take(plan)))
+        await asyncio.sleep(0)
+        assert told == []
+        return await renew(renewals)
+
+    asking: list[asyncio.Task[Any]] = []
+    monkeypatch.setattr(process.way, "renew", slow_renew)
+    await look(process)
+    assert not process.gate.is_alone
+    assert isinstance(await asking[0], Admitted)
+    assert told == [Finished(kept=True)]
