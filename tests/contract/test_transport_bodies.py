@@ -134,6 +134,20 @@ async def test_one_piece_may_be_too_large_as_well(transport: AiohttpTransport, w
 
 
 @pytest.mark.slow
+async def test_an_answer_is_held_once_and_not_twice(transport: AiohttpTransport) -> None:
+    packed = answer_of(gzip.compress(bytes(16 * MIB)), "Content-Encoding: gzip")
+    async with RawServer(say_once(packed)) as server:
+        tracemalloc.start()
+        try:
+            answer = await transport.send(request_of(server.url, max_body_bytes=16 * MIB))
+            assert isinstance(answer, HttpAnswer)
+            assert len(answer.body) == 16 * MIB
+            assert tracemalloc.get_traced_memory()[1] < 24 * MIB
+        finally:
+            tracemalloc.stop()
+
+
+@pytest.mark.slow
 async def test_a_bomb_costs_no_memory(transport: AiohttpTransport, way: Way) -> None:
     compressor = zlib.compressobj(9, wbits=31)
     bomb = b"".join(compressor.compress(bytes(MIB)) for _ in range(200)) + compressor.flush()

@@ -185,16 +185,18 @@ class _Stream:
 
 async def _whole(incoming: Incoming, max_bytes: int) -> bytes:
     """The body, decoded."""
-    content = incoming.content
+    content, chunk = incoming.content, b""
     if "Content-Encoding" not in incoming.headers:  # most come in one piece: a generator would cost 5 us
         chunk = content.read_nowait() if content.is_eof() else await content.readany()
         if len(chunk) > max_bytes:
             raise BodyTooLarge
         if content.at_eof():
             return chunk
-        rest = [piece async for piece in _pieces(incoming, max_bytes - len(chunk))]
-        return b"".join((chunk, *rest))
-    return b"".join([piece async for piece in _pieces(incoming, max_bytes)])
+    body = io.BytesIO()  # unlike a list that is joined it never holds the body twice
+    body.write(chunk)
+    async for piece in _pieces(incoming, max_bytes - len(chunk)):
+        body.write(piece)
+    return body.getvalue()
 
 
 async def _pieces(incoming: Incoming, max_bytes: int) -> AsyncIterator[bytes]:
