@@ -41,20 +41,16 @@ from fairlead.errors import FairleadError
 from fairlead.testing.api.process import ApiProcess
 
 TENANT = "acme"
-CAPACITY, LOAD = 200, 0.8
-"""Calls a second that the API can do, and the share of it that is asked for."""
-WORKERS, TAKES_S = 10, 0.05
+LOAD = 0.8
+"""The share of what the API can do that is asked for."""
+WORKERS = 10
 LEFT = 0.1
 GOOD, FOR_S = 0.95, 5
 """Recovered: this share of the calls of so many seconds in a row did well."""
-TRIES, TRY_S = 4, 2.0
-"""What the other side does: so many tries, and its patience with each."""
+TRIES = 4
+"""What the other side does: so many tries."""
 MOST_AMPLIFIED, MOST_RECOVERY_S = 1.2, 60.0
-KINDS = {
-    "queues": ({"workers": WORKERS, "takes_s": TAKES_S}, TRY_S),
-    "sheds": ({"concurrency": 2 * WORKERS, "takes_s": TAKES_S}, 30.0),
-}
-"""The API's options, and the deadline of a call to it."""
+KINDS = ("queues", "sheds")
 
 SETTINGS = """
 home = "{home}"
@@ -72,17 +68,26 @@ CallIt = Callable[[int], Awaitable[bool]]
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How long it is well, ill, and watched afterwards. *open_s*: the first opening of the breaker."""
+    """How long it is well, ill, and watched afterwards. *open_s*: the first opening of the breaker. *per_s*:
+    calls that the API can do. *try_s*, *patience_s*: how long a call waits that stands in line there, and one
+    that is refused."""
 
     before_s: int
     trigger_s: int
     after_s: int
     open_s: float
+    per_s: int = 200
+    try_s: float = 2.0
+    patience_s: float = 30.0
+
+    def deadline_s(self, kind: str) -> float:
+        """Of a call."""
+        return self.try_s if kind == "queues" else self.patience_s
 
 
 FULL = Size(10, 30, 90, 60.0)
-SMALL = Size(3, 8, 25, 3.0)
-TINY = Size(1, 2, 6, 1.0)
+SMALL = Size(3, 5, 16, 0.5, per_s=50, try_s=1.0, patience_s=12.0)
+TINY = Size(1, 3, 6, 0.5, per_s=50, try_s=1.0, patience_s=12.0)
 
 
 @dataclass
@@ -129,9 +134,10 @@ async def storm(api: ApiProcess, size: Size, call: CallIt) -> Told:
         told.good[second] += did_well
 
     weather = asyncio.create_task(_weather(api, told))
+    rate = size.per_s * LOAD
     total_s = size.before_s + size.trigger_s + size.after_s
-    for number in range(round(total_s * CAPACITY * LOAD)):
-        due_s = number / (CAPACITY * LOAD)
+    for number in range(round(total_s * rate)):
+        due_s = number / rate
         await asyncio.sleep(max(0.0, began_s + due_s - time.monotonic()))
         task = asyncio.create_task(one(number, int(due_s)))
         tasks.add(task)
@@ -168,11 +174,12 @@ def _number(target: str) -> int:
 
 
 @asynccontextmanager
-async def through_fairlead(fl: Fairlead, size: Size, deadline_s: float) -> AsyncIterator[CallIt]:
+async def through_fairlead(fl: Fairlead, size: Size, kind: str) -> AsyncIterator[CallIt]:
     """Through one connection, with a rate limit as the API's and all else as it ships."""
-    rate = {"requests": {"capacity": float(CAPACITY), "per_s": float(CAPACITY)}}
+    rate = {"requests": {"capacity": float(size.per_s), "per_s": float(size.per_s)}}
     settings = {"calls": rate, "breaker_open_s": size.open_s}
     await fl.connections.upsert(TENANT, "stripe", api_key="sk_test_1", settings=settings)
+    deadline_s = size.deadline_s(kind)
     async with fl.client(TENANT, "stripe") as client:
 
         async def call(number: int) -> bool:
@@ -187,10 +194,10 @@ async def through_fairlead(fl: Fairlead, size: Size, deadline_s: float) -> Async
 
 
 @asynccontextmanager
-async def with_retries_only(url: str, seed: int) -> AsyncIterator[CallIt]:
+async def with_retries_only(url: str, size: Size, seed: int) -> AsyncIterator[CallIt]:
     """aiohttp, a timeout for each try, and exponential backoff with full jitter."""
     draw = Random(seed).uniform
-    timeout = aiohttp.ClientTimeout(total=TRY_S)
+    timeout = aiohttp.ClientTimeout(total=size.try_s)
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
 
@@ -223,10 +230,10 @@ def house(folder: Path, api_url: str, environ: dict[str, str]) -> Fairlead:
     return Fairlead(load({**environ, "FAIRLEAD_MASTER_KEY": "k1:" + "0123456789abcdef" * 4}, file))
 
 
-def stripe(kind: str) -> ApiProcess:
+def stripe(kind: str, size: Size) -> ApiProcess:
     """An API of this kind, with no limit besides."""
-    options, _ = KINDS[kind]
-    return ApiProcess("stripe", per_s=1e6, endpoint_per_s=1e6, **options)
+    most = {"workers": WORKERS} if kind == "queues" else {"concurrency": 2 * WORKERS}
+    return ApiProcess("stripe", per_s=1e6, endpoint_per_s=1e6, takes_s=WORKERS / size.per_s, **most)
 
 
 # ---- the benchmark
@@ -234,27 +241,26 @@ def stripe(kind: str) -> ApiProcess:
 
 async def run(*, rounds: int, quick: bool) -> list[Row]:
     """All rows of one run; *rounds* plays no part: it is as long as it says."""
-    size, rows = TINY if quick else FULL, []
-    for kind in KINDS:
-        ours, other = await _ours(kind, size), await _other(kind, size)
-        rows += _rows(kind, ours, other)
-    return rows
+    size = TINY if quick else FULL
+    storms = [side(kind, size) for kind in KINDS for side in (_ours, _other)]
+    told = await asyncio.gather(*storms) if quick else [await each for each in storms]
+    return [row for place, kind in enumerate(KINDS) for row in _rows(kind, *told[2 * place : 2 * place + 2])]
 
 
 async def _ours(kind: str, size: Size) -> Told:
     with servers() as endpoints, tempfile.TemporaryDirectory(prefix="fl-storm-", dir="/tmp") as folder:
-        async with fresh_database(endpoints.database_url, "storm") as url, stripe(kind) as api:
+        async with fresh_database(endpoints.database_url, "storm") as url, stripe(kind, size) as api:
             await Migrator(DatabaseSettings(dsn=url)).apply()
             environ = {"DATABASE_URL": url, "REDIS_URL": endpoints.redis_url}
             async with (
                 house(Path(folder), api.url, environ) as fl,
-                through_fairlead(fl, size, KINDS[kind][1]) as call,
+                through_fairlead(fl, size, kind) as call,
             ):
                 return await storm(api, size, call)
 
 
 async def _other(kind: str, size: Size) -> Told:
-    async with stripe(kind) as api, with_retries_only(api.url, seed=1) as call:
+    async with stripe(kind, size) as api, with_retries_only(api.url, size, seed=1) as call:
         return await storm(api, size, call)
 
 

@@ -81,7 +81,7 @@ CUT = {
 }  # fmt: skip
 OTHERS = {
     "early_hints", "endless", "gzip_bomb", "leftover", "length_and_chunks", "length_short", "silent",
-    "slow_body", "slow_head", "switching",
+    "slow_body", "slow_head", "switching", "wide",
 }  # fmt: skip
 
 
@@ -143,6 +143,15 @@ async def test_a_bomb_is_a_sound_gzip_a_thousand_times_smaller(line: Line, mib: 
     unpacker = zlib.decompressobj(31)
     assert unpacker.decompress(packed) == bytes(mib << 20)
     assert unpacker.eof
+
+
+async def test_a_wide_answer_is_sound_json(line: Line) -> None:
+    await line.ask("wide?mib=1")
+    await line.until(b"\r\n\r\n")
+    packed = b"".join([chunk async for chunk in chunks(line)])
+    assert len(packed) < 4096
+    first, *rest = json.loads(gzip.decompress(packed))
+    assert (first, len(rest), rest.count([])) == (0, (1 << 20) // 3, (1 << 20) // 3)
 
 
 async def test_early_hints_come_before_the_answer(line: Line) -> None:

@@ -80,9 +80,11 @@ async def _callers(settings: dict[str, Any], tls: ssl.SSLContext | None = None) 
 
 async def _faults(figures: Figures, callers: Callers, url: str, server: RawServer) -> None:
     told: Counter[str] = Counter()
-    for _ in range(TIMES):
+    for number in range(TIMES):
+        tenant = f"tenant-{number}"  # with a breaker of its own
+        await callers.connect(tenant)
         for method in METHODS:
-            came = await callers.call("acme", url, method, deadline_s=DEADLINE_S)
+            came = await callers.call(tenant, url, method, deadline_s=DEADLINE_S)
             told[came.reason if isinstance(came, CallFailed) and came.reason else repr(came)[:100]] += 1
     heard = b"".join(bytes(connection.received) for connection in server.connections)
     figures.note(n=sum(told.values()), told=dict(told))

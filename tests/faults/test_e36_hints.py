@@ -141,6 +141,7 @@ class _Ground:
     async def _judged(self, number: int) -> None:
         tenant, asked_s = f"tenant{number}", self.vendor.cases[number][1]
         await self.callers.connect(tenant)
+        began_s = time.monotonic()
         try:
             came = await self.callers.call(tenant, f"{self.url}/{number}", deadline_s=DEADLINE_S)
             held = await self.callers.call(tenant, f"{self.url}/{number}", wait_s=0.0) if asked_s else None
@@ -156,14 +157,15 @@ class _Ground:
         self.over_cap += wait_s > max(told_s * SPREAD, told_s + BACKOFF_S)
         if asked_s:
             self.over_s.append(wait_s - told_s)
-            self._held(held, told_s)
+            self._held(held, told_s, number, time.monotonic() - began_s)
 
-    def _held(self, held: object, told_s: float) -> None:
-        """The next call waits at the gate; a second may have gone by since."""
+    def _held(self, held: object, told_s: float, number: int, took_s: float) -> None:
+        """The next call waits at the gate, unless the time is over already."""
         if not isinstance(held, GateClosed) or held.retry_after_s is None:
-            self.unheld += 1
+            first_s, *later_s = self.vendor.came_s[number]
+            self.unheld += not later_s or later_s[0] - first_s < told_s
             return
-        self.early += held.retry_after_s < told_s - 2.0
+        self.early += held.retry_after_s < told_s - took_s
         self.over_cap += held.retry_after_s > CAP_S
 
     async def timed(self) -> list[float]:

@@ -8,90 +8,112 @@ that know of nothing but retries violate it as well.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bench import storm as bench
+from fairlead import Fairlead
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.engine.call import pipeline
-from fairlead.policy.gate.breaker import Health
-from fairlead.policy.gate.retries import RetryBudget
-from fairlead.policy.lost import lost
-from tests.faults.support.report import Figures, sized
+from tests.faults.support.report import FULL, Figures, sized
+from tests.support.databases import SCHEMA
+from tests.support.servers import database_name, drop_database, fresh_database
 
 pytestmark = pytest.mark.slow
 
 SIZE = sized(bench.SMALL, bench.FULL)
-RECOVERY_S = sized(17.0, bench.MOST_RECOVERY_S)
-
-Storm = Callable[[str], AbstractAsyncContextManager[bench.Told]]
+RECOVERY_S = sized(11.0, bench.MOST_RECOVERY_S)
 
 
-@pytest.fixture
-def ours(servers: Endpoints, database_settings: DatabaseSettings, tmp_path: Path) -> Storm:
-    """A storm on an API of this kind, through fairlead."""
-    environ = {
-        "DATABASE_URL": database_settings.dsn,
-        "REDIS_URL": servers.redis_url,
-        "FAIRLEAD_DATABASE__SCHEMA_NAME": database_settings.schema or "",
-    }
+@dataclass(frozen=True)
+class Weather:
+    """One storm: over an API of this kind, and what its callers lack."""
 
-    @asynccontextmanager
-    async def blown(kind: str) -> AsyncIterator[bench.Told]:
-        async with (
-            bench.stripe(kind) as api,
-            bench.house(tmp_path, api.url, environ) as fl,
-            bench.through_fairlead(fl, SIZE, bench.KINDS[kind][1]) as call,
-        ):
-            yield await bench.storm(api, SIZE, call)
+    kind: str
+    ablation: str | None = None
 
-    return blown
+
+STORMS = (
+    *(Weather(kind) for kind in bench.KINDS),
+    Weather("queues", "no_breaker"),
+    Weather("sheds", "no_budget"),
+    *(Weather(kind, "retries_only") for kind in bench.KINDS),
+)
+
+
+async def test_E38_metastable(servers: Endpoints, migrated_url: str, tmp_path: Path) -> None:
+    """In smoke size side by side, each with an API, stores and a process of its own; else one by one."""
+    figures = [Figures(f"E38-{weather.kind}", weather.ablation) for weather in STORMS]
+
+    async def blow(number: int) -> None:
+        weather, it = STORMS[number], figures[number]
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        async with _storm(weather, servers, migrated_url, folder, it.seed) as told:
+            _judge(it, told)
+        if weather.ablation is None:
+            it.holds(told.share(0, SIZE.before_s - 1) >= bench.GOOD, "it was well before")
+            it.holds(told.share(SIZE.before_s, SIZE.before_s + SIZE.trigger_s) < bench.GOOD, "it was ill")
+
+    if FULL:
+        for number in range(len(STORMS)):
+            await blow(number)
+            figures[number].conclude()
+        return
+    await asyncio.gather(*(blow(number) for number in range(len(STORMS))))
+    with ExitStack() as lines:  # all are told, whichever of them fails
+        for each in reversed(figures):
+            lines.callback(each.conclude)
+
+
+@asynccontextmanager
+async def _storm(
+    weather: Weather, servers: Endpoints, migrated_url: str, folder: Path, seed: int
+) -> AsyncIterator[bench.Told]:
+    async with bench.stripe(weather.kind, SIZE) as api:
+        if weather.ablation == "retries_only":
+            async with bench.with_retries_only(api.url, SIZE, seed) as call:
+                yield await bench.storm(api, SIZE, call)
+            return
+        url = await fresh_database(servers.database_url, template=database_name(migrated_url))
+        stores = {"DATABASE_URL": url, "REDIS_URL": servers.redis_url}
+        environ = {**stores, "FAIRLEAD_DATABASE__SCHEMA_NAME": SCHEMA}
+        async with bench.house(folder, api.url, environ) as fl:
+            if weather.ablation is not None:
+                _ABLATIONS[weather.ablation](fl)
+            async with bench.through_fairlead(fl, SIZE, weather.kind) as call:
+                yield await bench.storm(api, SIZE, call)
+        await drop_database(servers.database_url, url)
+
+
+def _no_breaker(fl: Fairlead) -> None:
+    plans = fl.runtime.gate.entrance._plans
+    planned, made = plans.of, dict[Any, Any]()
+
+    def without(*asked: Any) -> Any:
+        call = planned(*asked)
+        return made.setdefault(id(call), replace(call, plan=replace(call.plan, breaker=None)))
+
+    plans.of = without  # type: ignore[method-assign]
+
+
+def _no_budget(fl: Fairlead) -> None:
+    fl.runtime.gate.entrance._retries.takes_retry = lambda *_: True  # type: ignore[method-assign]
+
+
+_ABLATIONS = {"no_breaker": _no_breaker, "no_budget": _no_budget}
 
 
 def _judge(figures: Figures, told: bench.Told) -> None:
     recovery_s = told.recovery_s
-    before = told.share(0, SIZE.before_s)
+    before = told.share(0, SIZE.before_s - 1)  # later ones may end after it
     figures.note(n=told.calls.total(), sent=told.sent, requests=told.requests, recovery_s=recovery_s)
     figures.note(amplification=round(told.amplification, 3), good_before=round(before, 3))
     figures.note(good_by_second=[round(told.share(each, each + 1), 2) for each in sorted(told.calls)])
     figures.holds(told.amplification <= bench.MOST_AMPLIFIED, f"{told.amplification:.2f} requests a call")
     figures.holds(recovery_s is not None and recovery_s <= RECOVERY_S, f"good again after {recovery_s} s")
-
-
-@pytest.mark.parametrize("kind", bench.KINDS)
-async def test_E38_metastable(ours: Storm, kind: str) -> None:
-    figures = Figures(f"E38-{kind}")
-    async with ours(kind) as told:
-        _judge(figures, told)
-    figures.holds(told.share(0, SIZE.before_s) >= bench.GOOD, "it was well before")
-    figures.holds(told.share(SIZE.before_s, SIZE.before_s + SIZE.trigger_s) < bench.GOOD, "it was ill")
-    figures.conclude()
-
-
-async def test_E38_ablation_no_breaker(ours: Storm, monkeypatch: pytest.MonkeyPatch) -> None:
-    figures = Figures("E38-queues", ablation="no_breaker")
-    monkeypatch.setattr(pipeline, "lost", lambda *it, **how: replace(lost(*it, **how), health=Health.NEUTRAL))
-    async with ours("queues") as told:
-        _judge(figures, told)
-    figures.conclude()
-
-
-async def test_E38_ablation_no_budget(ours: Storm, monkeypatch: pytest.MonkeyPatch) -> None:
-    figures = Figures("E38-sheds", ablation="no_budget")
-    monkeypatch.setattr(RetryBudget, "takes_retry", lambda *_: True)
-    async with ours("sheds") as told:
-        _judge(figures, told)
-    figures.conclude()
-
-
-@pytest.mark.parametrize("kind", bench.KINDS)
-async def test_E38_ablation_retries_only(kind: str) -> None:
-    figures = Figures(f"E38-{kind}", ablation="retries_only")
-    async with bench.stripe(kind) as api, bench.with_retries_only(api.url, figures.seed) as call:
-        _judge(figures, await bench.storm(api, SIZE, call))
-    figures.conclude()

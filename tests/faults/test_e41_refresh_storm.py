@@ -23,8 +23,9 @@ pytestmark = pytest.mark.slow
 
 PROVIDER = "stable"
 PROCESSES = 2
-CONNECTIONS = sized(200, 10_000)
-LIMIT, PER_S = sized((20, 0.5), (100, 0.5))  # requests of the token endpoint, in so many seconds
+AT_WORK = 8  # jobs at once of each process: else a permit is old when its request leaves
+CONNECTIONS = sized(120, 10_000)
+LIMIT, PER_S = sized((10, 0.5), (40, 0.5))  # requests of the token endpoint, in so many seconds
 ON_WAY_S = 0.25  # from our clock to the issuer's ledger; what comes closer together there was not sent so
 AT_ONCE = 500
 WITHIN_S = sized(50.0, 400.0)
@@ -57,7 +58,9 @@ async def _experiment(stage: Stage, figures: Figures, redis_url: str, limit: int
         ]
         await idle.ask("enqueue", jobs=jobs)
         for _ in range(PROCESSES):
-            await stage.born(child="client", works=True, redis=redis, overlays=overlays)
+            await stage.born(
+                child="client", works=True, redis=redis, overlays=overlays, worker={"concurrency": AT_WORK}
+            )
 
         async def all_over() -> bool:
             return not await stage.rows(

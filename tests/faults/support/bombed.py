@@ -1,7 +1,7 @@
 """A child that makes calls in a box of memory, and says what each cost it (support/membox.py).
 
 ``call`` makes one at *url*: what came of it, by how much its memory peaked meanwhile, and for how long its
-loop stood still. ``connect`` stores the connection that it uses.
+loop stood still by its own doing. ``connect`` stores the connection of a *tenant*.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from fairlead.secret import Secret
 from tests.faults.support import worker
 from tests.faults.support.calls import KEY, PROVIDER, TRIES_ONCE, watched
 
-_KEY = ConnectionKey("acme", PROVIDER)
-
 
 def main(channel: socket.socket, order: dict[str, Any]) -> None:
     """As support/worker.py, in the box that *order* names."""
@@ -31,17 +29,19 @@ def main(channel: socket.socket, order: dict[str, Any]) -> None:
 
 
 class _Caller(worker._Worker):
-    async def do_connect(self, **_order: Any) -> dict[str, Any]:
+    async def do_connect(self, tenant: str) -> dict[str, Any]:
         given = Grant(api_key=Secret(KEY), settings=dict(TRIES_ONCE))
-        await self.runtime.connections.upsert(_KEY, given, actor="test")
+        await self.runtime.connections.upsert(ConnectionKey(tenant, PROVIDER), given, actor="test")
         return {}
 
-    async def do_call(self, url: str, **options: Any) -> dict[str, Any]:
+    async def do_call(self, tenant: str, url: str, **options: Any) -> dict[str, Any]:
         """One call. Times in seconds, memory in bytes."""
         from fairlead.app.client import Client
 
         entrance, profile = self.runtime.gate.entrance, self.runtime.profiles.profile
-        client = Client(_KEY, self.runtime.calls.pipeline, entrance.connection, profile)
+        client = Client(
+            ConnectionKey(tenant, PROVIDER), self.runtime.calls.pipeline, entrance.connection, profile
+        )
         gc.collect()
         before = _restart_peak()
         async with watched() as watch:

@@ -108,8 +108,17 @@ def taken(callers: Callers) -> int:
     return len(ground.connector._acquired) if ground is not None else 0
 
 
+def starved_s() -> float:
+    """For how long this thread could have run so far, and other processes had the processors; 0.0 where the
+    kernel does not count it."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) * 1e-9
+    except FileNotFoundError:
+        return 0.0
+
+
 class Watch:
-    """The longest time that nothing else could run on the loop."""
+    """The longest time that nothing else could run on the loop, by what this process did itself."""
 
     def __init__(self) -> None:
         self.stall_s = 0.0
@@ -118,9 +127,10 @@ class Watch:
         """Until it is cancelled."""
         loop = asyncio.get_running_loop()
         while True:
-            before_s = loop.time()
+            before_s, starved_before_s = loop.time(), starved_s()
             await asyncio.sleep(0.001)
-            self.stall_s = max(self.stall_s, loop.time() - before_s - 0.001)
+            others_s = 0.001 + starved_s() - starved_before_s
+            self.stall_s = max(self.stall_s, loop.time() - before_s - others_s)
 
 
 @asynccontextmanager

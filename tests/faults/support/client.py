@@ -1,9 +1,9 @@
 """A child that is a user's program: a `Fairlead` that calls APIs through its client, and works off such jobs.
 
 Its order has, besides what a stage gives: ``redis`` (url and prefix), ``overlays`` of profiles by provider,
-and ``targets``, which `run` calls in an open loop: {tenant, provider, url, name}. A job ``fault.call`` makes
-one call. With "no_spread" among what is ``unsafe`` it waits exactly as long as it was told,
-like all others who were told the same.
+and ``targets``, which `run` calls in an open loop: {tenant, provider, url, name, deadline_s}. A job
+``fault.call`` makes one call. With "no_spread" among what is ``unsafe`` it waits exactly as long as it was
+told, like all others who were told the same.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class _Program:
     async def _call(self, target: dict[str, Any], counts: Counter[str]) -> None:
         try:
             async with self._fl.client(target["tenant"], target["provider"]) as api:
-                await api.get(target["url"], wait_s=0.0, deadline_s=self._order["deadline_s"])
+                await api.get(target["url"], wait_s=0.0, deadline_s=target["deadline_s"])
         except CallFailed:
             counts["failed"] += 1
         except FairleadError as error:

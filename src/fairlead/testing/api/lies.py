@@ -19,7 +19,6 @@ Lie = Callable[[RawConnection, Asked], Awaitable[None]]
 """Answers one request on a connection; *asked* are the parameters of its query."""
 
 _BODY = b'{"ok":true}'
-_BLOCK = bytes(1 << 20)
 _MIB = 1 << 20
 _AT_ONCE = 1000
 _GZIP_HEAD = b"\x1f\x8b\x08" + bytes(6) + b"\xff"
@@ -86,21 +85,26 @@ async def reset(connection: RawConnection, asked: Asked) -> None:
     connection.hang_up(reset=True)
 
 
-async def gzip_bomb(connection: RawConnection, asked: Asked) -> None:
-    """``mib`` MiB of zeros (10), a thousandth of that on the wire: one packed MiB again and again."""
-    packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
-    packed = packer.compress(_BLOCK) + packer.flush(zlib.Z_FULL_FLUSH)
-    checksum, count = 0, int(_number(asked, "mib", 10))
-    await connection.say(_HEAD_CHUNKED_GZIP)
-    await _chunk(connection, _GZIP_HEAD)
-    for _ in range(count):
-        if connection.gone:
-            return
-        checksum = zlib.crc32(_BLOCK, checksum)
-        await _chunk(connection, packed)
-    size = count * len(_BLOCK) & 0xFFFFFFFF
-    await _chunk(connection, packer.flush() + struct.pack("<II", checksum, size))
-    await connection.say(b"0\r\n\r\n")
+def _bomb(block: bytes, begin: bytes = b"", end: bytes = b"") -> Lie:
+    """``mib`` MiB of *block* (10), a few thousandths of that on the wire: one packed MiB again and again."""
+
+    async def lie(connection: RawConnection, asked: Asked) -> None:
+        packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+        first, packed = (packer.compress(part) + packer.flush(zlib.Z_FULL_FLUSH) for part in (begin, block))
+        checksum, count = zlib.crc32(begin), int(_number(asked, "mib", 10))
+        await connection.say(_HEAD_CHUNKED_GZIP)
+        await _chunk(connection, _GZIP_HEAD + first)
+        for _ in range(count):
+            if connection.gone:
+                return
+            checksum = zlib.crc32(block, checksum)
+            await _chunk(connection, packed)
+        size = len(begin) + count * len(block) + len(end) & 0xFFFFFFFF
+        last = packer.compress(end) + packer.flush() + struct.pack("<II", zlib.crc32(end, checksum), size)
+        await _chunk(connection, last)
+        await connection.say(b"0\r\n\r\n")
+
+    return lie
 
 
 async def endless(connection: RawConnection, asked: Asked) -> None:
@@ -161,7 +165,8 @@ LIES: Mapping[str, Lie] = MappingProxyType(
         "reset": reset,
         "cut_head": _says(OK[:40], hangs_up=True),
         "cut_body": _says(OK[:-1], hangs_up=True),
-        "gzip_bomb": gzip_bomb,
+        "gzip_bomb": _bomb(bytes(_MIB)),
+        "wide": _bomb(b",[]" * (_MIB // 3), b"[0", b"]"),  # JSON, and twenty times as large once it is read
         "gzip_members": _zipped(gzip.compress(b" ", mtime=0) * 100_000 + _ZIPPED),
         "gzip_in_gzip": _zipped(gzip.compress(_ZIPPED, mtime=0), "Content-Encoding: gzip, gzip"),
         "gzip_truncated": _zipped(_ZIPPED[:-9]),
