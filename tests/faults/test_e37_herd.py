@@ -1,11 +1,14 @@
 """E37: thousands of jobs are told "come back in ten seconds" together; they do not come as a herd (R15).
 
 Each is of another tenant, so no limit of a connection spreads them. None comes before the time it was told,
-and hardly any within the first moment after it.
+and hardly any within the first moment after it: neither by the ledger of the vendor nor by what stands in the
+database, since thousands that are due together come as fast as this machine runs them.
 """
 
 from __future__ import annotations
 
+import time
+from itertools import pairwise
 from secrets import token_hex
 
 import pytest
@@ -19,9 +22,10 @@ from tests.faults.support.stage import Stage, until
 pytestmark = pytest.mark.slow
 
 JOBS = sized(200, 5_000)
-TOLD_S = sized(2, 10)
+TOLD_S = sized(3, 10)  # more than a job waits inline
 FIRST_S, MOST_SHARE = 0.2, 0.05
 AT_ONCE = 500
+AT_WORK = 40  # jobs at once: an answer is soon read, and its wait begins
 WITHIN_S = sized(40.0, 300.0)
 OVERLAY = {
     "allow_http": True,
@@ -36,6 +40,7 @@ async def _experiment(stage: Stage, figures: Figures, redis_url: str, unsafe: tu
         child = await stage.born(
             child="client",
             works=True,
+            worker={"concurrency": AT_WORK},
             unsafe=unsafe,
             overlays={"stripe": OVERLAY},
             redis={"url": redis_url, "prefix": f"e37-{token_hex(4)}"},
@@ -49,31 +54,50 @@ async def _experiment(stage: Stage, figures: Figures, redis_url: str, unsafe: tu
             {"tenant": name, "provider": "stripe", "url": f"{api.url}/{name}/v1/charges"} for name in tenants
         ]
         await child.ask("enqueue", jobs=jobs)
-        by_tenant = await _told_and_back(api, tenants)
-    offsets = [again.begun_s - (told.ended_s or 0.0) - TOLD_S for told, again in by_tenant]
-    share = sum(0 <= offset < FIRST_S for offset in offsets) / JOBS
-    figures.note(n=JOBS, told_s=TOLD_S, after_s=quantiles(offsets), first_200_ms=round(share, 4))
-    figures.zero(early=sum(offset < 0 for offset in offsets))
-    figures.holds(share <= MOST_SHARE, f"{share:.1%} came within {FIRST_S} s")
+        seen = await _told_and_back(api, tenants)
+    came = [
+        again.begun_s - (told.ended_s or 0.0) - TOLD_S
+        for each in seen.values()
+        for told, again in pairwise(each)
+    ]
+    due = [due_s - (seen[name][-2].ended_s or 0.0) - TOLD_S for name, due_s in (await _due(stage)).items()]
+    figures.note(n=JOBS, told_s=TOLD_S)
+    for what, after_s in (("came", came), ("due", due)):
+        share = sum(0 <= each_s < FIRST_S for each_s in after_s) / len(after_s)
+        figures.note(**{f"{what}_after_s": quantiles(after_s), f"{what}_first_200_ms": round(share, 4)})
+        figures.zero(**{f"{what}_early": sum(each_s < 0 for each_s in after_s)})
+        figures.holds(share <= MOST_SHARE, f"{share:.1%} {what} within {FIRST_S} s")
 
 
-async def _told_and_back(api: StripeApi, tenants: list[str]) -> list[tuple[Arrival, Arrival]]:
-    """Each tenant's first request, which is refused, and the next."""
+async def _due(stage: Stage) -> dict[str, float]:
+    """When each tenant's job was to run again, by the ledger's clock."""
+    ahead_s = time.time() - time.monotonic()
+    rows = await stage.rows("SELECT tenant_id, run_at FROM job WHERE kind = 'fault.call'")
+    return {row["tenant_id"]: row["run_at"].timestamp() - ahead_s for row in rows}
+
+
+async def _told_and_back(api: StripeApi, tenants: list[str]) -> dict[str, list[Arrival]]:
+    """Each tenant's requests: those that were refused, and the one that was not."""
+
+    def whose(refused: bool) -> set[str]:
+        return {
+            one.account for one in api.ledger.of() if one.ended_s and (one.refused is not None) == refused
+        }
 
     async def all_told() -> bool:
-        return api.ledger.refused() >= len(tenants)
+        return api.ledger.refused() >= JOBS and len(whose(refused=True)) == JOBS
 
     await until(all_told, "all are told to come back", within_s=WITHIN_S)
     api.calm()
 
     async def all_back() -> bool:
-        return api.ledger.admitted() >= len(tenants)
+        return api.ledger.admitted() >= JOBS and len(whose(refused=False)) == JOBS
 
     await until(all_back, "all have come back", within_s=WITHIN_S)
     seen: dict[str, list[Arrival]] = {name: [] for name in tenants}
     for one in api.ledger.of():
         seen[one.account].append(one)
-    return [(arrivals[0], arrivals[1]) for arrivals in seen.values()]
+    return seen
 
 
 async def test_E37_herd(stage: Stage, servers: Endpoints) -> None:

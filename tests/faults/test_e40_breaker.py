@@ -25,7 +25,7 @@ from tests.faults.support.stage import Stage, until
 pytestmark = pytest.mark.slow
 
 PROCESSES = 3
-EVERY_S, DEADLINE_S, PATIENCE_S = 0.05, 1.0, 20.0
+EVERY_S, DEADLINE_S, PATIENCE_S = 0.1, 1.0, 20.0
 OPEN_S, PROBE_S = 0.1, 0.3  # a probe takes so long: another beside it would show
 PHASE_S, PROBES = sized((2.0, 2), (20.0, 3))
 BACK_S = sized(20.0, 60.0)
