@@ -86,7 +86,7 @@ class Size:
 
 
 FULL = Size(10, 30, 90, 60.0)
-SMALL = Size(3, 5, 16, 0.5, per_s=50, try_s=1.5, patience_s=12.0)
+SMALL = Size(3, 6, 16, 0.5, per_s=50, try_s=1.2, patience_s=12.0)
 TINY = Size(1, 3, 6, 0.5, per_s=50, try_s=1.0, patience_s=8.0)
 
 

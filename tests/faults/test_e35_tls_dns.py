@@ -38,7 +38,7 @@ METHODS = ("GET", "POST", "DELETE")
 FAULTS = ("self-signed", "expired", "wrong name", "stalled handshake", "no TLS", "plain http")
 DEADLINE_S = 3.0
 STALLED_S = 0.3
-LOOKUPS = sized(40, 400)
+LOOKUPS = sized(20, 400)
 HANGS_S = 1.0
 HELD_UP_S = 0.8
 """Whoever is held up by the name server is so for HANGS_S; a busy machine is no violation."""

@@ -32,8 +32,8 @@ BACK_S = sized(20.0, 60.0)
 SICK, OTHER_HOST, OTHER_TENANT = "sick", "other host", "other tenant"
 OVERLAY = {
     "allow_http": True,
-    "hosts": ["127.0.0.1", "127.0.0.2", "localhost"],
     "apis": {"rest": {"url": "http://localhost/v1"}},
+    "hosts": ["127.0.0.1", "localhost"],
 }
 WIDE = {"calls": {"requests": {"capacity": 10_000.0, "per_s": 10_000.0}}, "breaker_open_s": OPEN_S}
 

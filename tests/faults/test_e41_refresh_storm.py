@@ -25,15 +25,15 @@ PROVIDER = "stable"
 PROCESSES = 2
 AT_WORK = 8  # jobs at once of each process: else a permit is old when its request leaves
 CONNECTIONS = sized(120, 10_000)
-LIMIT, PER_S = sized((10, 0.5), (40, 0.5))  # requests of the token endpoint, in so many seconds
+LIMIT, PER_S = sized((10, 0.5), (20, 0.5))  # requests of the token endpoint, in so many seconds
 ON_WAY_S = 0.25  # from our clock to the issuer's ledger; what comes closer together there was not sent so
 AT_ONCE = 500
-WITHIN_S = sized(50.0, 400.0)
+WITHIN_S = sized(50.0, 600.0)
 
 
 async def _experiment(stage: Stage, figures: Figures, redis_url: str, limit: int = LIMIT) -> None:
     redis = {"url": redis_url, "prefix": f"e41-{token_hex(4)}"}
-    overlays = {PROVIDER: {"rate": {"limit": limit, "per_s": PER_S}}}
+    overlays = {PROVIDER: {"rate": {"limit": limit, "per_s": PER_S}, "hosts": ["127.0.0.1"]}}
     idle = await stage.born(child="client", redis=redis, overlays=overlays)
     tenants = [f"tenant-{number}" for number in range(CONNECTIONS)]
     grants = [stage.issuer.register(PROVIDER, name, account_id=f"account-{name}") for name in tenants]
