@@ -114,6 +114,7 @@ def _judge(figures: Figures, told: bench.Told) -> None:
     before = told.share(0, SIZE.before_s - 1)  # later ones may end after it
     figures.note(n=told.calls.total(), sent=told.sent, requests=told.requests, recovery_s=recovery_s)
     figures.note(amplification=round(told.amplification, 3), good_before=round(before, 3))
+    figures.note(slipped_s=round(told.slipped_s, 2))
     figures.note(good_by_second=[round(told.share(each, each + 1), 2) for each in sorted(told.calls)])
     figures.holds(told.amplification <= bench.MOST_AMPLIFIED, f"{told.amplification:.2f} requests a call")
     figures.holds(recovery_s is not None and recovery_s <= RECOVERY_S, f"good again after {recovery_s} s")
