@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import random
 import tracemalloc
 import zlib
 from collections.abc import AsyncIterator, Callable
@@ -131,6 +132,17 @@ async def test_one_piece_may_be_too_large_as_well(transport: AiohttpTransport, w
         for most, fits in ((len(BODY), True), (len(BODY) - 1, False), (0, False)):
             answer = await way(transport, request_of(server.url, max_body_bytes=most))
             assert isinstance(answer, HttpAnswer) == fits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [MIB - 1, MIB, MIB + 1, 4 * MIB, 4 * MIB + 1, 5 * MIB])
+@pytest.mark.parametrize("most", [5 * MIB, 64 * MIB])
+async def test_a_large_body_comes_byte_for_byte(transport: AiohttpTransport, size: int, most: int) -> None:
+    body = random.Random(size).randbytes(size)
+    async with RawServer(say_once(answer_of(body))) as server:
+        answer = await transport.send(request_of(server.url, max_body_bytes=most))
+    assert isinstance(answer, HttpAnswer)
+    assert answer.body == body
 
 
 @pytest.mark.slow
