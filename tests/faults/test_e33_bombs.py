@@ -29,6 +29,7 @@ pytestmark = [
 ]
 
 BOX_BYTES, MOST_BYTES, MOST_STALL_S = 256 << 20, 32 << 20, 0.05
+MOST_KEPT_BYTES = 16 << 20
 BOMB_MIB = sized((16, 1024), (10, 16, 1024, 10_240))
 """Up to 16 MiB a body may have."""
 TIMES = sized(1, 20)
@@ -63,6 +64,7 @@ async def _bombs(figures: Figures, child: Child, url: str, **options: Any) -> No
     lies = [f"gzip_bomb?mib={mib}" for mib in BOMB_MIB] + [*BOMBS]
     calls = [(f"tenant-{time}", lie) for time in range(TIMES) for lie in lies]
     grew: dict[str, int] = {}
+    kept: list[int] = []
     stalls_s: list[float] = []
     told: dict[str, str] = {}
     killed = 0
@@ -77,11 +79,14 @@ async def _bombs(figures: Figures, child: Child, url: str, **options: Any) -> No
             figures.note(killed_by=lie)
             break
         grew[lie] = max(grew.get(lie, 0), came["grew"])
+        kept.append(came["kept"])
         stalls_s.append(came["stall_s"])
         told[lie] = came["told"]
     figures.note(n=len(stalls_s), told=told, stall_ms=quantiles(stalls_s, 1000, 1))
     figures.note(peak_mib={lie: round(count / (1 << 20), 1) for lie, count in grew.items()})
     figures.zero(killed=killed, unnamed=sum(name in ("None", "breaker") for name in told.values()))
+    figures.note(kept_mib=round(max(kept, default=0) / (1 << 20), 1))
+    figures.holds(max(kept, default=0) <= MOST_KEPT_BYTES, "memory was left behind")
     over = [lie for lie, count in grew.items() if count > MOST_BYTES]
     figures.holds(not over, f"more than {MOST_BYTES >> 20} MiB for {', '.join(over)}")
     most_s = max(stalls_s, default=0.0)
