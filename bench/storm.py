@@ -89,7 +89,7 @@ class Size:
 
 
 FULL = Size(10, 30, 90, 60.0)
-SMALL = Size(3, 7, 16, 0.5, per_s=40, try_s=1.2, patience_s=12.0)
+SMALL = Size(3, 8, 16, 0.25, per_s=40, try_s=1.2, patience_s=12.0)
 TINY = Size(1, 3, 6, 0.5, per_s=40, try_s=1.0, patience_s=8.0)
 
 
