@@ -10,6 +10,7 @@ name is found out once.
 from __future__ import annotations
 
 import asyncio
+import io
 import math
 import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -40,40 +41,13 @@ CALL_SETTINGS = TransportSettings(keepalive_s=4.0, max_connections=500, max_per_
 """An idle connection is used for 4 s: the hastiest of common servers close after 5."""
 
 _PUBLIC_ONLY = AddressPolicy()
-_DEFAULT_HEADERS = {"Accept": "*/*", "Accept-Encoding": "gzip, deflate", "User-Agent": "fairlead"}
-_NO_CONTENT_TYPE = frozenset({"Content-Type"})  # else aiohttp adds one where the caller gave none
 _ROOM_BYTES = 1 << 20  # for a body; a larger one gets four times as much, and again
-_IN_ONE_PIECE = 256 << 10  # a larger body is written in parts, so that the loop runs on
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class _CallFlight(Flight):
-    """A request whose time ends at *due_s* of the loop."""
-
-    due_s: float
-    loop: asyncio.AbstractEventLoop
-
-    def leave(self) -> None:
-        """The last moment at which nothing was sent."""
-        self.check()
-        now_s = self.loop.time()
-        if now_s >= self.due_s:  # this process stood still, and its slot may be somebody else's by now
-            raise TooLate
-        self.left_s = now_s
-
-
-class _Departing(ClientRequest):
-    """Notes that it leaves: aiohttp calls `send` once it is connected, and writes in it."""
-
-    def update_auto_headers(self, skip_auto_headers: Iterable[str] | None) -> None:
-        """No header is added: the session's defaults are all of ours, and aiohttp's way costs 5 us."""
-        self._skip_auto_headers = _NO_CONTENT_TYPE  # type: ignore[assignment]  # it asks `in` of it only
-
-    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
-        flight = current_flight.get()
-        assert isinstance(flight, _CallFlight)
-        flight.leave()
-        return await super().send(conn)
+_MOST_ORIGINS = 4096
+_DEFAULT_HEADERS = {
+    "accept": "Accept: */*\r\n",
+    "accept-encoding": "Accept-Encoding: gzip, deflate\r\n",
+    "user-agent": "User-Agent: fairlead\r\n",
+}
 
 
 class AiohttpTransport:
@@ -239,7 +213,7 @@ def _make_room(body: io.BytesIO, size: int) -> None:
     body.seek(place)
 
 
-async def _pieces(incoming: aiohttp.ClientResponse, max_bytes: int) -> AsyncIterator[bytes]:
+async def _pieces(incoming: Incoming, max_bytes: int) -> AsyncIterator[bytes]:
     """The body, decoded, as it comes; none of the pieces is empty."""
     decoder = Decoder(",".join(incoming.headers.getall("Content-Encoding", ())), max_bytes)
     content = incoming.content
