@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -77,6 +78,13 @@ def test_without_the_extra_it_is_said_what_to_install(name: str, monkeypatch: py
     monkeypatch.delitem(sys.modules, f"fairlead.{name}", raising=False)
     with pytest.raises(DependencyUnavailable, match=rf"fairlead\[{name}\]"):
         import_module(f"fairlead.{name}")
+
+
+def test_both_libraries_are_served_by_the_same_code() -> None:
+    """What is mended for one is mended for the other."""
+    ours = [Path(str(import_module(f"fairlead.{name}").__file__)).read_text() for name in ("httpx", "httpx2")]
+    assert ours[0].replace("httpx", "httpx2") == ours[1]
+    assert len(ours[0].splitlines()) < 50, "the rest is in app/client/mounted.py"
 
 
 # ---- answers ---------------------------------------------------------------------------------------
