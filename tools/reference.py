@@ -1,20 +1,23 @@
-"""Writes docs/reference/{errors,settings,events}.md from the code: ``python -m tools.reference [--check]``.
+"""Writes docs/reference/{errors,settings,events,client}.md from the code.
 
-A test compares the pages with the code, so neither changes alone.
+``python -m tools.reference [--check]``. A test compares the pages with the code, so neither changes alone.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
+import fairlead
 import fairlead.engine.events
 import fairlead.events
 from fairlead.config import PREFIX, SECRETS_FROM_FILES, STANDARD
@@ -209,12 +212,61 @@ def our_events() -> list[type[Event]]:
     return sorted(found, key=lambda kind: kind.name)
 
 
+# ---- the client --------------------------------------------------------------------------------
+
+_CLIENT = """\
+The types that calls through a connection are made with and give: `from fairlead import Client, Response`. How
+they are used: [Calls](../how-to/client.md).
+"""
+CLIENT_TYPES = (
+    "Client",
+    "CallOptions",
+    "Response",
+    "StreamedResponse",
+    "Listing",
+    "BatchResult",
+    "NotDone",
+)
+
+
+def client_page() -> str:
+    """One section for each type, with its methods and attributes."""
+    body: list[str] = []
+    for name in CLIENT_TYPES:
+        kind = getattr(fairlead, name)
+        body += ["", f"## `{name}`", "", _paragraphs(kind)]
+        rows = [(f"`{shape}`", _first_paragraph(member)) for shape, member in _members(kind)]
+        body += ["", *_table(("member", "meaning"), rows)] if rows else []
+    return _page("Client", _CLIENT, body)
+
+
+def _members(kind: type[Any]) -> Iterator[tuple[str, object]]:
+    """What is public of a class and says what it is, as it is written: ``get(path, ...)``."""
+    for name, member in vars(kind).items():
+        if name.startswith("_") or not member.__doc__:
+            continue
+        if isinstance(member, property | cached_property):
+            yield name, member
+        elif inspect.isfunction(member):
+            taken = inspect.signature(member).parameters.values()
+            named = [one.name for one in taken if one.kind is one.POSITIONAL_OR_KEYWORD][1:]
+            others = ["..."] if any(one.kind in (one.KEYWORD_ONLY, one.VAR_KEYWORD) for one in taken) else []
+            yield f"{name}({', '.join(named + others)})", member
+
+
+def _paragraphs(kind: type[Any]) -> str:
+    """All that its docstring says, but for the examples."""
+    parts = [part for part in (inspect.getdoc(kind) or "").split("\n\n") if not part.startswith(" ")]
+    return "\n\n".join(_RULE.sub("", part).replace("``", "`") for part in parts)
+
+
 # ---- pages -------------------------------------------------------------------------------------
 
 PAGES: dict[str, Callable[[], str]] = {
     "errors.md": errors_page,
     "settings.md": settings_page,
     "events.md": events_page,
+    "client.md": client_page,
 }
 
 

@@ -7,24 +7,37 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 __all__ = [
+    "BatchResult",
+    "CallOptions",
     "Cancel",
+    "Client",
     "Discard",
     "Done",
     "Fairlead",
     "Health",
     "JobContext",
     "JobRequest",
+    "Listing",
     "NeedsReauth",
+    "NotDone",
     "Reply",
+    "Response",
     "RetryPolicy",
     "RetryRule",
     "Roles",
     "Snooze",
+    "StreamedResponse",
     "__version__",
 ]
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead, JobRequest
+    from fairlead.app.client import Client
+    from fairlead.app.client.batch import BatchResult, NotDone
+    from fairlead.app.client.listing import Listing
+    from fairlead.app.client.request import CallOptions
+    from fairlead.app.client.response import Response
+    from fairlead.app.client.streaming import StreamedResponse
     from fairlead.engine.handler import JobContext
     from fairlead.policy.feedback.reply import Reply
     from fairlead.policy.gate.breaker import Health
@@ -34,19 +47,26 @@ if TYPE_CHECKING:
 
 
 _HOMES = {
+    "BatchResult": "fairlead.app.client.batch",
+    "CallOptions": "fairlead.app.client.request",
     "Cancel": "fairlead.policy.job",
+    "Client": "fairlead.app.client",
     "Discard": "fairlead.policy.job",
     "Done": "fairlead.policy.job",
     "Fairlead": "fairlead.app",
     "Health": "fairlead.policy.gate.breaker",
     "JobContext": "fairlead.engine.handler",
     "JobRequest": "fairlead.app",
+    "Listing": "fairlead.app.client.listing",
     "NeedsReauth": "fairlead.policy.job",
+    "NotDone": "fairlead.app.client.batch",
     "Reply": "fairlead.policy.feedback.reply",
+    "Response": "fairlead.app.client.response",
     "RetryPolicy": "fairlead.policy.retry",
     "RetryRule": "fairlead.policy.retry",
     "Roles": "fairlead.runtime",
     "Snooze": "fairlead.policy.job",
+    "StreamedResponse": "fairlead.app.client.streaming",
 }
 
 

@@ -251,6 +251,17 @@ class CallFailed(Failed):
         self.attempts = attempts
 
 
+class AnswerUnreadable(CallFailed):
+    """A call was done, and its answer is not what it was read as: no JSON, no XML, a line too long.
+
+    ``reason`` says which: ``not_json``, ``not_xml``, ``line_too_long``. Nothing sends the call again.
+    """
+
+    code = "answer_unreadable"
+    category = "permanent_request"
+    hint = "look at .text and .headers of the response; what was asked for may be done"
+
+
 # ---- a wrong call -----------------------------------------------------------------------------
 
 

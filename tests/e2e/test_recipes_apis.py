@@ -10,6 +10,7 @@ import sys
 import aiohttp
 import pytest
 
+from fairlead.adapters.embedded import Endpoints
 from fairlead.testing.api import APIS, LIES, LiarApi, Switches
 from tests.e2e.test_recipes import program, written
 from tests.support.cli import Shell
@@ -20,10 +21,11 @@ pytestmark = pytest.mark.slow
 PAGE = Page("how-to/test-your-integration.md")
 
 
-async def test_its_tests_pass(shell: Shell) -> None:
+async def test_its_tests_pass(shell: Shell, servers: Endpoints) -> None:
+    shell.environ["REDIS_URL"] = servers.redis_url
     written(shell, "test-your-integration.md")
     told = await program(shell, "", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio")
-    assert "2 passed" in told
+    assert "4 passed" in told
 
 
 async def test_its_process_does_what_it_says() -> None:

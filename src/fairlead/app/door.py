@@ -92,7 +92,11 @@ class Fairlead(Declaring):
 
     @property
     def runtime(self) -> Runtime:
-        """What is running; ConfigInvalid outside of ``async with``."""
+        """What is running; ConfigInvalid outside of ``async with``, and in memory, where nothing is."""
+        if self._memory is not None:
+            what = "a MemoryFairlead has jobs in memory, no calls, connections or limits"
+            hint = "test these on a database and Redis, against fairlead.testing.api, or hand in a fake"
+            raise ConfigInvalid(what, hint=hint)
         if self._runtime is None:
             raise ConfigInvalid("this Fairlead is not open", hint="use it inside `async with`")
         return self._runtime

@@ -30,7 +30,7 @@ class Asked:
     """The request that a page is the answer to. *variables*: of a GraphQL query."""
 
     url: str
-    params: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
     variables: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -113,7 +113,7 @@ class ByOffset(_Paged):
         """The request for the next page; None after the last one."""
         count = len(self.found(reply))
         before = asked.params.get(self.param, "0")
-        if not count or not re.fullmatch(r"[0-9]{1,12}", before):
+        if not count or not isinstance(before, str) or not re.fullmatch(r"[0-9]{1,12}", before):
             return None
         offset = int(before) + count
         if self.total is not None:

@@ -25,6 +25,7 @@ TABLE = {
     "AccountMismatch": 1,
     "DeadlineTooShort": 75,
     "Failed": 1,
+    "AnswerUnreadable": 1,
     "CallFailed": 1,
     "TransientFailure": 75,
     "OutcomeUnknown": 75,

@@ -44,6 +44,8 @@ class BatchResult(Generic[T]):
 
     @property
     def _cannot_be_read(self) -> bool:
+        if not self.responses:
+            return False  # there was nothing to send
         last = self.responses[-1]
         return last.partial and not last.failed_items
 

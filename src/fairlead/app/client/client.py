@@ -13,7 +13,7 @@ from fairlead.app.client.batch import BatchResult, retry_failed
 from fairlead.app.client.bulk import bulk_order
 from fairlead.app.client.foreign import ForeignRequest, Forwarded, foreign_call
 from fairlead.app.client.listing import Bookmark, Listing, Resume
-from fairlead.app.client.request import CallOptions, Params, body_of, full_url
+from fairlead.app.client.request import CallOptions, Params, body_of, check_options, full_url, plain_params
 from fairlead.app.client.response import Response
 from fairlead.app.client.streaming import STREAM_BYTES, StreamedResponse
 from fairlead.engine.call.bulk import FOLLOW_S, BulkRun, BulkRuns
@@ -231,6 +231,8 @@ class Client:
         ``requeue_job``; default as connection or profile have it. See Listing. Outside of a job there is
         nothing to come back, and it ends gracefully.
         """
+        check_options(options, self._key)
+        params = plain_params(options.get("params") or {})
         rest: CallOptions = {**options, "params": {}}
         api = options.get("api") or ("graphql" if query is not None else None)
 
@@ -246,7 +248,7 @@ class Client:
             connection = await self._connection(self._key)
             profile = self._profile(connection.key.provider, connection.variant)
             url = full_url(self._base(connection, path, api), path, None)
-            first = Asked(url, _texts(options.get("params", {})), dict(variables or {}))
+            first = Asked(url, params, dict(variables or {}))
             if told is not None:
                 first = Asked(told["url"], told.get("params", {}), told.get("variables", {}))
             way = self._way(connection, profile, api or profile.limits.api, pages, items)
@@ -257,7 +259,7 @@ class Client:
             manners = self._pipeline.manners(await self._connection(self._key))
             if job is None or (pagination or manners.settings.pagination) != "requeue_job":
                 return None
-            return Bookmark(job, _name(self._key, path, options.get("params", {}), query, variables))
+            return Bookmark(job, _name(self._key, path, params, query, variables))
 
         return Listing(begin, resume=resume, bookmark=bookmark)
 
@@ -306,6 +308,7 @@ class Client:
     # ---- from words to a call ------------------------------------------------------------------
 
     def _call(self, connection: Connection, method: str, path: str, options: CallOptions) -> Call:
+        check_options(options, self._key)
         profile = self._profile(connection.key.provider, connection.variant)
         body, told = body_of(options)
         headers = {**told, **{name.lower(): value for name, value in options.get("headers", _NONE).items()}}
@@ -376,11 +379,6 @@ def _name(
     """What a job calls this list, in each of its runs alike."""
     asked = repr((key, path, sorted(params.items()), query, sorted((variables or {}).items())))
     return f"pages.{blake2b(asked.encode(), digest_size=8).hexdigest()}"
-
-
-def _texts(params: Params) -> dict[str, str]:
-    """Parameters as a page has them: each once, as a text."""
-    return {name: str(value) for name, value in params.items() if value is not None}
 
 
 def _is_query(text: str) -> bool:

@@ -5,32 +5,38 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, TypedDict
 from urllib.parse import quote, urlencode, urlsplit
 
+from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import InputInvalid
+from fairlead.policy.names import shown
 
 _PLAIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?([/?][!\"$-~]*)?")
 
 _BODIES = ("json", "data", "content")
 
-Params = Mapping[str, str | int | float | bool | Sequence[str | int] | None]
+Param = str | int | float | bool | None
+Params = Mapping[str, Param | Sequence[Param]]
+"""Names and values of a query or a form: None is left out, a list is repeated, True is true."""
 
 
 class CallOptions(TypedDict, total=False):
     """What a call may be told besides its path.
 
-    *params*: of the query; None is left out, a list is repeated. One of *json*, *data* (a form) and *content*
-    (bytes, or a text) is its body. *headers*: none that carries the credential. *api*: which of the
-    provider's APIs. *cost*, *operation*: for its limits. *priority*: a class, 1 first, or a name: real-time,
-    scheduled, batch. *wait_s*: how long it may wait for its limits, default till its deadline, in a job 2.
-    *deadline_s*: for all of it, default as the connection has it, else 60. *repeatable*: it may be sent twice
-    though its method says no. *max_body_bytes* of the answer, default 16 MiB.
+    *params*: of the query; None is left out, a list is repeated. One of *json*, *data* (a form, written as
+    params are) and *content* (bytes, or a text) is its body. *headers*: none that carries the credential.
+    *api*: which of the provider's APIs. *cost*, *operation*: for its limits. *priority*: a class, 1 first, or
+    a name: real-time, scheduled, batch. *wait_s*: how long it may wait for its limits, default till its
+    deadline, in a job 2. *deadline_s*: for all of it, default as the connection has it, else 60.
+    *repeatable*: it may be sent twice though its method says no. *max_body_bytes* of the answer, default
+    16 MiB. Any other is refused: InputInvalid.
     """
 
     params: Params
     json: Any
-    data: Mapping[str, str]
+    data: Params
     content: bytes | str
     headers: Mapping[str, str]
     api: str
@@ -41,6 +47,33 @@ class CallOptions(TypedDict, total=False):
     deadline_s: float
     repeatable: bool
     max_body_bytes: int
+
+
+_KNOWN = CallOptions.__optional_keys__
+_ELSEWHERE = {
+    "timeout": "give `deadline_s`: it is for all of the call, token, waits and retries",
+    "files": "give the body as `content`, with its Content-Type among the headers",
+    "auth": "leave it out: the credential of the connection is added",
+    "cookies": "give them in the headers, as Cookie",
+    "follow_redirects": "leave it out: redirects are not followed; call the address that answers",
+    "extensions": "leave it out: calls have none",
+}
+"""What other libraries call by a name of theirs, and what is there instead."""
+
+
+def check_options(options: Mapping[str, object], key: ConnectionKey) -> None:
+    """InputInvalid for an option that calls do not have: it would be left out in silence."""
+    unknown = options.keys() - _KNOWN
+    if unknown:
+        name = min(unknown)
+        alike = get_close_matches(name, sorted(_KNOWN), n=1)
+        other = f"{alike[0]} is one" if alike else f"there are {', '.join(sorted(_KNOWN))}"
+        raise InputInvalid(
+            f"calls have no option {shown(name)}",
+            tenant=key.tenant,
+            provider=key.provider,
+            hint=_ELSEWHERE.get(name, other),
+        )
 
 
 def full_url(base: str | None, path: str, params: Params | None) -> str:
@@ -58,7 +91,8 @@ def full_url(base: str | None, path: str, params: Params | None) -> str:
         url = f"{base.rstrip('/')}/{path.lstrip('/')}" if path else base
     if not _is_sane(url):
         raise InputInvalid("the address of the call is none", hint="give a path such as /items")
-    query = "&".join(f"{_quoted(name)}={_quoted(value)}" for name, value in _pairs(params)) if params else ""
+    pairs = _pairs(params, "params") if params else ()
+    query = "&".join(f"{_quoted(name)}={_quoted(value)}" for name, value in pairs)
     if not query:
         return url
     return f"{url}{'&' if url.partition('?')[2] else '?'}{query}"
@@ -80,7 +114,7 @@ def body_of(options: CallOptions) -> tuple[bytes | None, dict[str, str]]:
                 f"the body is no JSON: {error}", hint="give numbers, texts, lists, dicts"
             ) from None
     if "data" in options:
-        form = urlencode(options["data"]).encode()
+        form = urlencode(list(_pairs(options["data"], "data"))).encode()
         return form, {"content-type": "application/x-www-form-urlencoded"}
     content = options.get("content")
     return (content.encode() if isinstance(content, str) else content), {}
@@ -100,10 +134,35 @@ def _is_sane(url: str) -> bool:
         return False
 
 
-def _pairs(params: Params) -> Iterator[tuple[str, str]]:
+def plain_params(params: Params, option: str = "params") -> dict[str, str | list[str]]:
+    """*params* as texts, and lists of texts: what a page or a bookmark of one keeps, and what is sent.
+
+    InputInvalid for what is no mapping; *option* says where it was given.
+
+    >>> plain_params({"ids": [1, 2], "deep": False, "page": None})
+    {'ids': ['1', '2'], 'deep': 'false'}
+    """
+    if not isinstance(params, Mapping):
+        what = f"{option} must be a mapping, not {type(params).__name__}"
+        raise InputInvalid(what, hint="give values by name; a list as a value is repeated")
+    found: dict[str, str | list[str]] = {}
     for name, value in params.items():
-        if value is None:
-            continue
-        values = value if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
-        for one in values:
-            yield name, str(one).lower() if isinstance(one, bool) else str(one)
+        if isinstance(value, str):
+            found[name] = value
+        elif isinstance(value, Sequence):
+            found[name] = [_text(one) for one in value if one is not None]
+        elif value is not None:
+            found[name] = _text(value)
+    return found
+
+
+def _text(value: str | int | float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _pairs(params: Params, option: str) -> Iterator[tuple[str, str]]:
+    for name, value in plain_params(params, option).items():
+        if isinstance(value, str):
+            yield name, value
+        else:
+            yield from ((name, one) for one in value)

@@ -7,8 +7,9 @@ from functools import cached_property
 from typing import Any
 from xml.etree.ElementTree import Element
 
+from fairlead.app.client.headers import Headers
 from fairlead.engine.call.wish import Came
-from fairlead.errors import InputInvalid
+from fairlead.errors import AnswerUnreadable
 from fairlead.policy.classify.verdict import FailedItem, Result, Verdict
 from fairlead.policy.feedback.reply import Reply
 from fairlead.policy.safe_xml import XmlRefused, read_xml
@@ -31,8 +32,8 @@ class Response:
 
     @cached_property
     def headers(self) -> Mapping[str, str]:
-        """Header values by lower-case name; those of several lines joined by a comma."""
-        return {name: ", ".join(values) for name, values in self._came.answer.headers.items()}
+        """Header values by name, in whatever case; those of several lines joined by a comma."""
+        return Headers(self._came.answer.headers)
 
     @property
     def content(self) -> bytes:
@@ -45,25 +46,18 @@ class Response:
         return self.content.decode("utf-8-sig", "replace")
 
     def json(self) -> Any:
-        """The body as JSON. InputInvalid where it is none."""
+        """The body as JSON. AnswerUnreadable where it is none."""
         if self._came.reply.text is not None:
-            raise InputInvalid(
-                "the answer is no JSON", tenant=self._tenant, provider=self._provider, hint="look at .text"
-            )
+            raise self._unreadable("the answer is no JSON", "not_json")
         return self._came.reply.body
 
     @cached_property
     def xml(self) -> Element:
-        """The body as XML, names being ``{namespace}local``. InputInvalid where it is none or has a DTD."""
+        """The body as XML, names being ``{namespace}local``. AnswerUnreadable for none, and for a DTD."""
         try:
             return read_xml(self.content)
         except XmlRefused as refused:
-            raise InputInvalid(
-                f"the answer cannot be read as XML: {refused}",
-                tenant=self._tenant,
-                provider=self._provider,
-                hint="look at .text",
-            ) from None
+            raise self._unreadable(f"the answer cannot be read as XML: {refused}", "not_xml") from None
 
     @property
     def data(self) -> Any:
@@ -100,3 +94,15 @@ class Response:
     def waited_s(self) -> float:
         """How long it waited for credentials, limits and retries."""
         return self._came.waited_s
+
+    def _unreadable(self, what: str, reason: str) -> AnswerUnreadable:
+        return AnswerUnreadable(
+            what,
+            tenant=self._tenant,
+            provider=self._provider,
+            reason=reason,
+            verdict=self.verdict,
+            answer=self._came.answer,
+            reply=self._came.reply,
+            attempts=self.attempts,
+        )

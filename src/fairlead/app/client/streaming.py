@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from functools import cached_property
 
+from fairlead.app.client.headers import Headers
 from fairlead.engine.call.lines import LONGEST_LINE_BYTES, LineTooLong, lines_of
 from fairlead.engine.ports import HttpStream
-from fairlead.errors import InputInvalid
+from fairlead.errors import AnswerUnreadable
 
 STREAM_BYTES = 64 << 30
 """The most of an answer's body that is streamed unless a call says otherwise."""
@@ -33,8 +34,8 @@ class StreamedResponse:
 
     @cached_property
     def headers(self) -> Mapping[str, str]:
-        """Header values by lower-case name; those of several lines joined by a comma."""
-        return {name: ", ".join(values) for name, values in self._came.headers.items()}
+        """Header values by name, in whatever case; those of several lines joined by a comma."""
+        return Headers(self._came.headers)
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self._came.__aiter__()
@@ -46,14 +47,20 @@ class StreamedResponse:
     async def aiter_lines(self, *, longest_bytes: int = LONGEST_LINE_BYTES) -> AsyncIterator[str]:
         """The body line by line, as UTF-8 (what is none is replaced), without the ends of lines.
 
-        InputInvalid for a line longer than *longest_bytes*, default 16 MiB: no more is ever held.
+        AnswerUnreadable for a line longer than *longest_bytes*, default 16 MiB: no more is ever held.
         """
         try:
             async for line in lines_of(self._came, longest_bytes):
                 yield line.decode("utf-8", "replace")
         except LineTooLong as error:
             hint = "give a larger `longest_bytes`, or take the body in pieces"
-            raise InputInvalid(str(error), tenant=self._tenant, provider=self._provider, hint=hint) from None
+            raise AnswerUnreadable(
+                str(error),
+                tenant=self._tenant,
+                provider=self._provider,
+                hint=hint,
+                reason="line_too_long",
+            ) from None
 
     async def aread(self) -> bytes:
         """The whole body, up to the `max_body_bytes` of its call."""

@@ -1,0 +1,240 @@
+"""From what people write to a request, and from an answer to what they read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+import fairlead
+from fairlead import Client, Fairlead, StreamedResponse
+from fairlead.app.client.batch import BatchResult, retry_failed
+from fairlead.app.client.headers import Headers
+from fairlead.app.client.request import CallOptions, body_of, check_options, full_url, plain_params
+from fairlead.app.client.response import Response
+from fairlead.engine.call.pages import Page
+from fairlead.engine.call.wish import Call, Came
+from fairlead.engine.ports import Connection, ConnectionKey
+from fairlead.engine.ports.http import HttpAnswer
+from fairlead.errors import AnswerUnreadable, CallFailed, ConfigInvalid, InputInvalid
+from fairlead.policy.call_settings import CallSettings
+from fairlead.policy.classify.body import reply_of
+from fairlead.policy.classify.judge import judge
+from fairlead.policy.classify.rules import rules_of
+from fairlead.policy.profile_load import load_profiles
+from fairlead.testing import MemoryFairlead
+from tools.reference import CLIENT_TYPES
+
+KEY = ConnectionKey("acme", "stripe", "default")
+STRIPE = load_profiles()["stripe"]
+
+# ---- options ---------------------------------------------------------------------------------------
+
+ELSEWHERE = [
+    ("timeout", 5, "deadline_s"),
+    ("files", {}, "content"),
+    ("auth", ("a", "b"), "credential"),
+    ("cookies", {}, "headers"),
+    ("follow_redirects", True, "redirects"),
+    ("extensions", {}, "none"),
+    ("repeatible", False, "repeatable is one"),
+    ("zzz", 1, "there are api, content"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "hint"), ELSEWHERE)
+def test_an_option_that_there_is_not_is_refused_with_what_there_is(name: str, value: Any, hint: str) -> None:
+    with pytest.raises(InputInvalid, match=f"'{name}'") as refused:
+        check_options({"params": {}, name: value}, KEY)
+    assert hint in refused.value.way_out
+    assert (refused.value.tenant, refused.value.provider) == ("acme", "stripe")
+
+
+def test_all_that_there_are_pass() -> None:
+    check_options(dict.fromkeys(CallOptions.__annotations__), KEY)
+
+
+class Wire:
+    """A pipeline that keeps what it is to send, and whose lists are one page of what was asked for."""
+
+    def __init__(self) -> None:
+        self.sent: list[Call] = []
+
+    def manners(self, _connection: Connection) -> Any:
+        return self
+
+    settings = CallSettings()
+
+    def base(self, _connection: Connection, _api: str | None) -> str:
+        return "https://api.stripe.com/v1"
+
+    async def send(self, call: Call) -> Came:
+        self.sent.append(call)
+        return came(b'{"data": [], "has_more": false}')
+
+    async def pages(self, _key: Any, fetch: Any, _way: Any, first: Any) -> AsyncIterator[Page]:
+        await fetch(first)
+        yield Page([1], first)
+
+
+def client(wire: Wire) -> Client:
+    connection = Connection(UUID(int=1), KEY, None, None, "client", {}, {})
+
+    async def known(_key: ConnectionKey) -> Connection:
+        return connection
+
+    return Client(KEY, wire, known, lambda _name, _variant: STRIPE, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("way", ["request", "get", "delete", "graphql", "soap", "stream", "paginate"])
+async def test_no_way_of_a_call_lets_an_unknown_option_pass(way: str) -> None:
+    wire = Wire()
+    with pytest.raises(InputInvalid, match="repeatible"):
+        await made(client(wire), way, {"repeatible": False})
+    assert wire.sent == []
+
+
+async def made(api: Any, way: str, options: dict[str, Any]) -> None:
+    if way == "stream":
+        async with api.stream("GET", "/a", **options):
+            pytest.fail("it was begun")
+    elif way == "paginate":
+        api.paginate("/a", **options)
+    else:
+        before = {"request": ("GET", "/a"), "graphql": ("{ a }",), "soap": ("get", "<a/>")}
+        await getattr(api, way)(*before.get(way, ("/a",)), **options)
+
+
+# ---- parameters and forms --------------------------------------------------------------------------
+
+PARAMS: dict[str, Any] = {"ids": ["a", 2], "deep": False, "page": None, "limit": 5, "none": []}
+QUERY = "ids=a&ids=2&deep=false&limit=5"
+
+
+async def test_a_list_is_asked_for_as_a_call_is_also_where_it_goes_on() -> None:
+    wire = Wire()
+    api = client(wire)
+    await api.get("/charges", params=PARAMS)
+    listing = api.paginate("/charges", params=PARAMS)
+    assert [item async for item in listing] == [1]
+    assert listing.resume is not None
+    again = api.paginate("/charges", resume=json.loads(json.dumps(listing.resume)))
+    assert [item async for item in again] == [1]
+    assert {call.url for call in wire.sent} == {f"https://api.stripe.com/v1/charges?{QUERY}"}
+    assert len(wire.sent) == 3
+
+
+def test_a_form_is_written_as_a_query_is() -> None:
+    body, headers = body_of({"data": PARAMS})
+    assert body == QUERY.encode()
+    assert headers == {"content-type": "application/x-www-form-urlencoded"}
+
+
+@pytest.mark.parametrize("given", ["a=1", [("a", "1")], 7])
+def test_what_is_no_mapping_is_told(given: Any) -> None:
+    with pytest.raises(InputInvalid, match="data must be a mapping"):
+        body_of({"data": given})
+    with pytest.raises(InputInvalid, match="params must be a mapping"):
+        full_url("https://api.example.com", "/a", given)
+    with pytest.raises(InputInvalid, match="params must be a mapping"):
+        client(Wire()).paginate("/a", params=given)
+
+
+def test_what_was_made_plain_stays_as_it_is() -> None:
+    plain = plain_params(PARAMS)
+    assert plain_params(plain) == plain
+
+
+# ---- answers ---------------------------------------------------------------------------------------
+
+
+def came(body: bytes, **headers: tuple[str, ...]) -> Came:
+    reply = reply_of(200, headers, body)
+    answer = HttpAnswer(200, headers, body, 0.0)
+    return Came(answer, reply, judge(rules_of(STRIPE), reply, now_epoch_s=None), 2, 0.0)
+
+
+def test_headers_are_found_however_their_names_are_written() -> None:
+    response = Response(came(b"{}", link=("a", "b")), tenant="acme", provider="stripe")
+    assert response.headers["Link"] == response.headers["link"] == response.headers.get("LINK") == "a, b"
+    assert "X-None" not in response.headers
+    assert response.headers == {"link": "a, b"}
+    assert "a, b" not in repr(response.headers), "a cookie may be among them"
+    streamed = StreamedResponse(Lines(), tenant="acme", provider="stripe")
+    assert streamed.headers["Content-Type"] == "text/plain"
+    assert len(Headers({"A": ("1",)})) == 1
+
+
+class Lines:
+    """A stream whose only line is long."""
+
+    status = 200
+
+    def __init__(self) -> None:
+        self.headers = {"content-type": ("text/plain",)}
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield b"x" * 100
+
+
+async def test_an_answer_that_cannot_be_read_was_sent_and_is_no_wrong_call() -> None:
+    response = Response(came(b"<p>sorry</p>"), tenant="acme", provider="stripe")
+    broken = Response(came(b"<p>sorry"), tenant="acme", provider="stripe")
+    streamed = StreamedResponse(Lines(), tenant="acme", provider="stripe")
+
+    async def lines() -> None:
+        _ = [line async for line in streamed.aiter_lines(longest_bytes=10)]
+
+    told: list[CallFailed] = []
+    with pytest.raises(AnswerUnreadable) as failed:
+        response.json()
+    told.append(failed.value)
+    assert (failed.value.answer, failed.value.attempts) == (response._came.answer, 2)
+    with pytest.raises(AnswerUnreadable) as failed:
+        _ = broken.xml
+    told.append(failed.value)
+    with pytest.raises(AnswerUnreadable) as failed:
+        await lines()
+    told.append(failed.value)
+    assert [error.reason for error in told] == ["not_json", "not_xml", "line_too_long"]
+    for error in told:
+        assert (error.sent, error.retryable, error.http_status) == (True, False, 502)
+        assert error.category == "permanent_request", "a job that ran again would send the call again"
+
+
+async def test_an_empty_batch_is_complete() -> None:
+    async def send(_chosen: Sequence[int]) -> Response:
+        raise AssertionError("there is nothing to send")
+
+    async def may_go_on(*_: object) -> bool:
+        return False
+
+    result: BatchResult[int] = await retry_failed([], send, str, may_go_on)
+    assert result.complete
+
+
+# ---- where they are --------------------------------------------------------------------------------
+
+
+def test_the_types_can_be_imported() -> None:
+    for name in CLIENT_TYPES:
+        assert name in fairlead.__all__
+        assert getattr(fairlead, name).__name__ == name
+
+
+def test_all_that_is_offered_is_there() -> None:
+    for name in fairlead.__all__:
+        assert getattr(fairlead, name) is not None
+    assert set(fairlead._HOMES) == set(fairlead.__all__) - {"__version__"}
+
+
+async def test_in_memory_there_are_no_calls_and_it_is_said(fl: Fairlead) -> None:
+    async with MemoryFairlead(fl):
+        with pytest.raises(ConfigInvalid, match="MemoryFairlead") as refused:
+            fl.client("acme", "shopify")
+    assert "fairlead.testing.api" in refused.value.way_out
+    with pytest.raises(ConfigInvalid, match="not open"):
+        fl.client("acme", "shopify")
