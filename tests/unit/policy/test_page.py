@@ -112,6 +112,7 @@ def test_an_offset() -> None:
     assert way.following(Asked(URL, {"offset": "2"}), reply(page)) == Asked(URL, {"offset": "4"})
     assert way.following(Asked(URL, {"offset": "3"}), reply(page)) is None
     assert way.following(Asked(URL, {"offset": "-1"}), reply(page)) is None
+    assert way.following(Asked(URL, {"offset": ["2", "4"]}), reply(page)) is None
     assert way.following(Asked(URL), reply({"results": [1]})) is None
     bare = ByOffset()
     assert bare.following(Asked(URL), reply([1, 2, 3])) == Asked(URL, {"offset": "3"})
