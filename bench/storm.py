@@ -187,7 +187,8 @@ def _number(target: str) -> int:
 
 @asynccontextmanager
 async def through_fairlead(fl: Fairlead, size: Size, kind: str) -> AsyncIterator[CallIt]:
-    """Through one connection, with a rate limit as the API's and all else as it ships."""
+    """Through one connection, with a rate limit as the API's and an opening of the breaker as *size* has it
+    (at full size the one that ships); all else as it ships: a call waits for its turn until its deadline."""
     rate = {"requests": {"capacity": float(size.per_s), "per_s": float(size.per_s)}}
     settings = {"calls": rate, "breaker_open_s": size.open_s}
     await fl.connections.upsert(TENANT, "stripe", api_key="sk_test_1", settings=settings)
@@ -197,7 +198,7 @@ async def through_fairlead(fl: Fairlead, size: Size, kind: str) -> AsyncIterator
         async def call(number: int) -> bool:
             try:
                 params = {"limit": 1, "n": number}
-                await client.get("/charges", params=params, deadline_s=deadline_s, wait_s=0.0)
+                await client.get("/charges", params=params, deadline_s=deadline_s)
             except FairleadError:
                 return False
             return True
