@@ -29,11 +29,12 @@ class Wires:
     """All that leaves this process by HTTP. Opened first and closed last: what lands late needs them."""
 
     def __init__(self, settings: Settings) -> None:
-        policy = translate.address_policy(settings)
-        self.tokens = AiohttpTokenTransport(policy=policy)
-        self.calls = AiohttpTransport(translate.call_transport(settings), policy=policy)
-        receiver = translate.webhook(settings)
-        self.notices = AiohttpWebhookSender(*receiver, policy=policy) if receiver is not None else None
+        policy, proxied = translate.address_policy(settings), settings.http.trust_env
+        self.tokens = AiohttpTokenTransport(policy=policy, trust_env=proxied)
+        self.calls = AiohttpTransport(translate.call_transport(settings), policy=policy, trust_env=proxied)
+        self.notices: AiohttpWebhookSender | None = None
+        if (receiver := translate.webhook(settings)) is not None:
+            self.notices = AiohttpWebhookSender(*receiver, policy=policy, trust_env=proxied)
 
     async def close(self) -> None:
         """Close all connections; requests under way fail."""

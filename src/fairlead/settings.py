@@ -15,6 +15,7 @@ from fairlead.errors import InputInvalid
 from fairlead.policy.cron import parse_schedule
 
 Seconds = Annotated[float, Field(gt=0, le=10 * 366 * 86_400)]
+Port = Annotated[int, Field(ge=1, le=65_535)]
 
 
 class Table(BaseModel):
@@ -204,10 +205,24 @@ class Notices(Table):
 
 
 class Http(Table):
-    """Outgoing requests."""
+    """Outgoing requests. Certificates have to be from an authority that the system trusts, or from one in the
+    file SSL_CERT_FILE or the folder SSL_CERT_DIR of the environment."""
 
     allow_private_addresses: bool = Field(
-        False, description="Token endpoints and webhooks may be on private addresses. Default false."
+        False,
+        description="Calls, token endpoints and webhooks may go to private addresses, and to any host by "
+        "http and at any port: for development. Default false.",
+    )
+    extra_ports: tuple[Port, ...] = Field(
+        (),
+        max_length=100,
+        description="Ports besides 443 at which calls may go to hosts that a profile or a connection names. "
+        "Default none.",
+    )
+    trust_env: bool = Field(
+        False,
+        description="Go through the proxies that HTTPS_PROXY, HTTP_PROXY and NO_PROXY of the environment "
+        "name; behind one only it can check what a name leads to. Default false.",
     )
     max_connections: int = Field(
         500, ge=1, le=50_000, description="Connections of a process for calls, to all hosts. Default 500."

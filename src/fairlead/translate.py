@@ -110,7 +110,10 @@ def _schedule(name: str, expression: str, kind: str, priority: int, args: Mappin
 
 def address_policy(settings: Settings) -> AddressPolicy:
     """Which addresses may be called."""
-    return AddressPolicy(allow_private=settings.http.allow_private_addresses)
+    given = settings.http
+    return AddressPolicy(
+        allow_private=given.allow_private_addresses, extra_ports=frozenset(given.extra_ports)
+    )
 
 
 def call_transport(settings: Settings) -> TransportSettings:

@@ -82,7 +82,7 @@ class AddressPolicy:
             if scheme != "https":
                 return "it is not https"
             if port != _HTTPS_PORT and port not in self.extra_ports:
-                return "its port is not that of https"
+                return "its port is neither 443 nor one of http.extra_ports"
         try:
             self.check_literal(host)
         except AddressRefused as refused:

@@ -13,7 +13,6 @@ from urllib.request import (  # type: ignore[attr-defined]  # typeshed does not 
 )
 
 import aiohttp
-from yarl import URL
 
 from fairlead.adapters.http.connector import FitConnector
 from fairlead.adapters.http.resolver import CheckedResolver
@@ -49,11 +48,11 @@ class Proxies:
         """Hosts that are ours, so the address policy does not ask about them."""
         return frozenset(urlsplit(proxy).hostname or "" for proxy in self._proxies.values())
 
-    def proxy_of(self, url: URL) -> str | None:
-        """The proxy for *url*, if any."""
-        if not self._proxies or proxy_bypass_environment(url.host or "", self._proxies):
+    def proxy_of(self, scheme: str, host: str) -> str | None:
+        """The proxy for requests to *host*, if any."""
+        if not self._proxies or proxy_bypass_environment(host, self._proxies):
             return None
-        return self._proxies.get(url.scheme)
+        return self._proxies.get(scheme)
 
 
 def open_connector(

@@ -140,7 +140,7 @@ class AiohttpTokenTransport:
             data=_content(call),
             headers=headers,
             allow_redirects=False,
-            proxy=self._proxies.proxy_of(url),
+            proxy=self._proxies.proxy_of(url.scheme, url.host or ""),
             trace_request_ctx=flight,
         ) as response:
             body = await self._body(response)

@@ -54,9 +54,9 @@ class AiohttpTransport:
     """See ``fairlead.engine.ports.Transport``.
 
     *policy* tells which addresses may be called (default: public ones, by https, at port 443). *tls*
-    replaces the verified default context, for a private certificate authority. *trust_env* has HTTPS_PROXY
-    and NO_PROXY obeyed (default off); behind a proxy only it can check what a name leads to. Made and used in
-    one event loop.
+    replaces the verified default context, which obeys SSL_CERT_FILE and SSL_CERT_DIR. *trust_env* has
+    HTTPS_PROXY and NO_PROXY obeyed (default off); behind a proxy only it can check what a name leads to.
+    Made and used in one event loop.
     """
 
     def __init__(
@@ -151,8 +151,9 @@ class AiohttpTransport:
         name = str(url.origin()) if plain is None else plain[1]
         origin = self._origins.get(name)
         if origin is None:
-            refusal = self._policy.origin_refusal(url.scheme, url.host or "", url.port)
-            origin = Origin(url, loop, proxy=self._proxies.proxy_of(url), refusal=refusal)
+            scheme, host = url.scheme, url.host or ""
+            refusal = self._policy.origin_refusal(scheme, host, url.port)
+            origin = Origin(url, loop, proxy=self._proxies.proxy_of(scheme, host), refusal=refusal)
             if len(self._origins) >= _MOST_ORIGINS:
                 self._origins.clear()
             self._origins[name] = origin

@@ -14,6 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 import aiohttp
 
 from fairlead.adapters.http.resolver import AddressPolicy, AddressRefused, CheckedResolver
+from fairlead.adapters.http.session import Proxies
 from fairlead.engine.ports import Webhook
 from fairlead.errors import ConfigInvalid, FairleadError, NotSent, TransientFailure
 from fairlead.policy.category import Category
@@ -30,7 +31,8 @@ class AiohttpWebhookSender:
     """See ``fairlead.engine.ports.WebhookSender``. Made and used in one event loop.
 
     Raises ConfigInvalid for a *url* or *secret* that cannot be used. *deadline_s* is for the whole request;
-    default 10. *now* is the wall clock of the signature's timestamp, in Unix seconds.
+    default 10. *trust_env* has HTTPS_PROXY and NO_PROXY obeyed (default off). *now* is the wall clock of the
+    signature's timestamp, in Unix seconds.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class AiohttpWebhookSender:
         secret: Secret,
         *,
         policy: AddressPolicy = _PUBLIC_ONLY,
+        trust_env: bool = False,
         deadline_s: float = DEADLINE_S,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -47,7 +50,9 @@ class AiohttpWebhookSender:
         self._policy = policy
         self._deadline_s = deadline_s
         self._now = now
-        self._resolver = CheckedResolver(policy, threads=1)
+        proxies = Proxies(trust_env)
+        self._proxy = proxies.proxy_of(urlsplit(url).scheme, self._host)
+        self._resolver = CheckedResolver(policy, exempt=proxies.hosts, threads=1)
         connector = aiohttp.TCPConnector(resolver=self._resolver, force_close=True, limit=_AT_ONCE)
         self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
 
@@ -71,7 +76,11 @@ class AiohttpWebhookSender:
         """Status, and the wait asked for. The body is never read: leaving the block closes the connection."""
         self._policy.check_literal(self._host)
         async with self._session.post(
-            self._url, data=webhook.body, headers=self._headers(webhook), allow_redirects=False
+            self._url,
+            data=webhook.body,
+            headers=self._headers(webhook),
+            allow_redirects=False,
+            proxy=self._proxy,
         ) as response:
             headers = {name.lower(): response.headers.getall(name) for name in set(response.headers)}
             return response.status, server_hint(headers, now_epoch_s=self._now())
