@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from typing import TypeVar
 from uuid import UUID
 
 from fairlead import translate
@@ -17,12 +19,15 @@ from fairlead.engine.ports import Connection
 from fairlead.engine.ports.http import Transport
 from fairlead.events import Emit
 from fairlead.gatehouse import GateRooms
-from fairlead.policy.classify.rules import rules_of
+from fairlead.policy.call_settings import CallSettings
+from fairlead.policy.classify.rules import Rules, rules_of
 from fairlead.policy.connection_calls import call_settings_of, origins_for
 from fairlead.policy.profile import Profile
 from fairlead.settings import Settings
 
 _MOST = 50_000
+_TOLD = sorted(CallSettings.model_fields)
+_Key, _Value = TypeVar("_Key"), TypeVar("_Value")
 
 
 class Wires:
@@ -61,6 +66,7 @@ class CallRooms:
     ) -> None:
         self._profile = profile
         self._known: dict[UUID, tuple[int, Manners]] = {}
+        self._shared: dict[tuple[str, str | None, str], tuple[Rules, CallSettings]] = {}
         self.pipeline = Pipeline(
             tokens, gate.entrance, transport, self.manners, clock=clock, epoch_s=epoch_s, draw=draw, emit=emit
         )
@@ -72,11 +78,26 @@ class CallRooms:
         if known is not None and known[0] == connection.version:
             return known[1]
         profile = self._profile(connection.key.provider, connection.variant)
-        tenant, told = connection.key.tenant, connection.settings
-        settings = call_settings_of(profile, told, tenant=tenant)
+        rules, settings = self._rules(connection, profile)
         origins = origins_for(profile, connection.endpoint, settings.hosts)
-        made = Manners(rules_of(profile, told, tenant=tenant), profile, settings, origins)
-        if len(self._known) >= _MOST:
-            self._known.clear()
-        self._known[connection.connection_id] = (connection.version, made)
+        made = Manners(rules, profile, settings, origins)
+        _keep(self._known, connection.connection_id, (connection.version, made))
         return made
+
+    def _rules(self, connection: Connection, profile: Profile) -> tuple[Rules, CallSettings]:
+        """The same for all connections that say the same: most say nothing of their calls."""
+        told = {name: connection.settings[name] for name in _TOLD if name in connection.settings}
+        place = (connection.key.provider, connection.variant, json.dumps(told, sort_keys=True))
+        known = self._shared.get(place)
+        if known is None:
+            tenant = connection.key.tenant
+            known = rules_of(profile, told, tenant=tenant), call_settings_of(profile, told, tenant=tenant)
+            _keep(self._shared, place, known)
+        return known
+
+
+def _keep(known: dict[_Key, _Value], key: _Key, value: _Value) -> None:
+    """Beside what is known; where there is too much of it, in its stead."""
+    if len(known) >= _MOST:
+        known.clear()
+    known[key] = value

@@ -264,3 +264,19 @@ def test_it_works_on_uvloop() -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run())
+
+
+async def test_ten_thousand_hosts_are_found_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each customer's shop is a host of its own."""
+    made: list[str] = []
+
+    def note(_policy: AddressPolicy, _scheme: str, host: str, _port: int | None) -> str:
+        made.append(host)
+        return "by the test"
+
+    monkeypatch.setattr(AddressPolicy, "origin_refusal", note)
+    requests = [request_of(f"https://shop-{number}.example.com/t") for number in range(10_000)]
+    async with AiohttpTransport() as transport:
+        for request in (*requests, *requests):
+            await transport.send(request)
+    assert len(made) == len(requests)

@@ -59,9 +59,15 @@ MOST_OF_A_FAILURE = 64 << 10
 class Tokens(Protocol):
     """Where the pipeline gets its credentials."""
 
-    async def token(self, key: ConnectionKey) -> PublicToken: ...
+    async def token(self, key: ConnectionKey) -> PublicToken:
+        """One that is valid now. NotFound where there is no such connection; else a Refused
+        (ReauthRequired...) where there is none to be had."""
+        ...
 
-    async def newer(self, key: ConnectionKey, than: int | None) -> PublicToken: ...
+    async def newer(self, key: ConnectionKey, than: int | None) -> PublicToken:
+        """One of a later generation than *than*, which the provider refused; None: one that lasts for more
+        than a minute will do. Raises as `token`."""
+        ...
 
 
 class Pipeline:
@@ -99,7 +105,7 @@ class Pipeline:
         while True:
             await self._make_ready(on_way)
             began_s: float | None = None
-            try:
+            try:  # as `_admitted` does it, whose generator would cost every call 3 us more
                 async with self._entrance.enter(self._wish(on_way), wait_end=False) as passage:
                     began_s = on_way.leaves(self._clock.monotonic())
                     try:

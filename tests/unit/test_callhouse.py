@@ -1,0 +1,88 @@
+"""How calls of a connection are made is derived once for all connections that say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import uuid4
+
+import pytest
+
+from fairlead.books import ProfileBook
+from fairlead.callhouse import CallRooms
+from fairlead.config import load
+from fairlead.engine.ports import Connection, ConnectionKey
+from fairlead.errors import ConfigInvalid
+
+PATTERN = {
+    "name": "mine",
+    "http_codes": ["4xx"],
+    "patterns": ["sold out"],
+    "strategy": "constant",
+}
+
+
+@pytest.fixture
+def rooms() -> CallRooms:
+    nobody: Any = SimpleNamespace(entrance=None, bulks=None)
+    return CallRooms(
+        nobody,
+        nobody,
+        ProfileBook(load({}).settings).profile,
+        transport=nobody,
+        clock=nobody,
+        epoch_s=lambda: 0.0,
+        draw=lambda: 0.0,
+        emit=lambda _event: None,
+    )
+
+
+def connection(
+    tenant: str, settings: Mapping[str, Any], *, provider: str = "shopify", variant: str | None = None
+) -> Connection:
+    return cast(
+        Connection,
+        SimpleNamespace(
+            connection_id=uuid4(),
+            key=ConnectionKey(tenant, provider),
+            variant=variant,
+            endpoint={"shop": tenant},
+            settings=settings,
+            version=1,
+        ),
+    )
+
+
+def test_connections_that_say_nothing_of_their_calls_share_their_rules(rooms: CallRooms) -> None:
+    ours = rooms.manners(connection("acme", {"concurrency_limit": 3}))
+    theirs = rooms.manners(connection("other", {}))
+    assert ours.rules is theirs.rules
+    assert ours.settings is theirs.settings
+    assert ours.origins.host_of("https://other.myshopify.com/") is None
+    assert theirs.origins.host_of("https://other.myshopify.com/") == "other.myshopify.com"
+
+
+def test_what_one_says_is_its_own(rooms: CallRooms) -> None:
+    plain = rooms.manners(connection("acme", {}))
+    patient = rooms.manners(connection("acme", {"max_retries": 9}))
+    ruled = [rooms.manners(connection(tenant, {"patterns": [PATTERN]})) for tenant in ("acme", "other")]
+    assert (plain.settings.max_retries, patient.settings.max_retries) == (3, 9)
+    assert plain.rules.max_retries == 3
+    assert ruled[0].rules.levels[0].origin == "the connection"
+    assert plain.rules.levels[0].origin != "the connection"
+    assert ruled[0].rules is ruled[1].rules
+
+
+def test_another_provider_or_variant_has_others(rooms: CallRooms) -> None:
+    kinds = [("shopify", None), ("shopify", "online"), ("stripe", None)]
+    made = [rooms.manners(connection("acme", {}, provider=name, variant=kind)) for name, kind in kinds]
+    assert len({id(each.rules) for each in made}) == 3
+    assert made[1].rules.levels != made[2].rules.levels
+
+
+def test_what_cannot_be_is_told_to_each_by_its_name(rooms: CallRooms) -> None:
+    for tenant in ("acme", "other"):
+        with pytest.raises(ConfigInvalid) as raised:
+            rooms.manners(connection(tenant, {"max_retries": -1}))
+        assert raised.value.tenant == tenant
