@@ -27,7 +27,8 @@ from fairlead.settings import Settings
 
 _MOST = 50_000
 _TOLD = sorted(CallSettings.model_fields)
-_Key, _Value = TypeVar("_Key"), TypeVar("_Value")
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 
 class Wires:

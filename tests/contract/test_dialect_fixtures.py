@@ -9,7 +9,7 @@ from fairlead.policy.classify.strategy import Next
 from fairlead.policy.classify.verdict import Result, Scope, Step
 from fairlead.policy.feedback.reply import Reply
 from fairlead.policy.gate.breaker import Health
-from tests.contract.dialects import judged, soap_fault
+from tests.contract.dialects import PROFILES, judged, soap_fault
 
 THROTTLED = {
     "errors": [{"message": "Throttled", "extensions": {"code": "THROTTLED"}}],
@@ -184,7 +184,98 @@ LIMITS = {
         Step.PROVIDER_CODE,
         Scope.CONNECTION,
     ),
+    # These limits are documented (blogs.intuit.com 2016/08/08; developer.xero.com, limits); what the answers
+    # look like is from memory
+    "quickbooks": (
+        "quickbooks",
+        Reply(
+            429,
+            body={
+                "fault": {
+                    "error": [{"message": "message=ThrottleExceeded; errorCode=003001; statusCode=429"}],
+                    "type": "SERVICE",
+                }
+            },
+        ),
+        RATE,
+        Step.STATUS,
+        Scope.CONNECTION,
+    ),
+    "xero-minute": (
+        "xero",
+        Reply(429, {"x-rate-limit-problem": "minute"}),
+        RATE,
+        Step.STATUS,
+        Scope.CONNECTION,
+    ),
+    "xero-day": ("xero", Reply(429, {"x-rate-limit-problem": "day"}), "day_used_up", Step.HEADER, Scope.DAY),
+    "xero-in-flight": (
+        "xero",
+        Reply(429, {"X-Rate-Limit-Problem": "Concurrent"}),
+        "calls_in_flight",
+        Step.HEADER,
+        Scope.CONNECTION,
+    ),
+    # As it is quoted in google-gemini/gemini-cli #2020
+    "gemini": (
+        "gemini",
+        Reply(
+            429,
+            body={
+                "error": {
+                    "code": 429,
+                    "message": "Resource has been exhausted (e.g. check quota).",
+                    "status": "RESOURCE_EXHAUSTED",
+                }
+            },
+        ),
+        RATE,
+        Step.STATUS,
+        Scope.CONNECTION,
+    ),
+    # Its limit of tokens a minute, in OpenAI's words for a bill that is not paid (can1357/oh-my-pi #8476)
+    "qwen-tokens": (
+        "qwen",
+        Reply(
+            429,
+            body={
+                "error": {
+                    "message": "You exceeded your current quota, please check your plan and billing details.",
+                    "type": "insufficient_quota",
+                    "code": "insufficient_quota",
+                }
+            },
+        ),
+        RATE,
+        Step.STATUS,
+        Scope.CONNECTION,
+    ),
+    "anthropic": (
+        "anthropic",
+        Reply(429, body={"type": "error", "error": {"type": "rate_limit_error"}}),
+        RATE,
+        Step.PROVIDER_CODE,
+        Scope.CONNECTION,
+    ),
+    "openai": (
+        "openai",
+        Reply(429, body={"error": {"code": "rate_limit_exceeded", "message": "Rate limit reached"}}),
+        RATE,
+        Step.PROVIDER_CODE,
+        Scope.CONNECTION,
+    ),
+    "any": ("generic_oauth2", Reply(429), RATE, Step.STATUS, Scope.CONNECTION),
 }
+
+
+def test_every_built_in_provider_has_fixtures() -> None:
+    assert {provider for provider, *_ in LIMITS.values()} == PROFILES.keys()
+
+
+@pytest.mark.parametrize("provider", sorted(PROFILES.keys() - {"generic_oauth2"}))
+def test_every_vendor_has_an_address_that_calls_begin_with(provider: str) -> None:
+    profile = PROFILES[provider]
+    assert profile.limits.api in profile.apis
 
 
 @pytest.mark.parametrize("name", LIMITS)
