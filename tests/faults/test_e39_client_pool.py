@@ -1,4 +1,5 @@
-"""E39: thousands of calls through the client are cancelled at any moment (F1): neither pool nor slots leak.
+"""E39: thousands of calls are cancelled at any moment (F1): neither pool nor slots leak. The calls are made
+through the client, and through the transports for other HTTP libraries.
 
 The connections are few, and so are the slots. Afterwards every slot and connection can be had, and at no
 time did an answer come to who had not asked for it.
@@ -7,30 +8,37 @@ time did an answer come to who had not asked for it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import httpx
+import httpx2
 import pytest
 
+import fairlead.httpx
+import fairlead.httpx2
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.http.session import TransportSettings
 from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.app.client import Response
+from fairlead.app.client.foreign import Forwarded
 from fairlead.engine.gate.admission import Admissions
 from fairlead.engine.gate.keeper import Keeper
 from fairlead.errors import FairleadError
 from fairlead.testing.api.raw import RawConnection, RawServer
-from tests.faults.support.calls import Callers, calling, echo, echoed, settings_of, taken
+from tests.faults.support.calls import PROVIDER, Callers, calling, echo, settings_of, taken
 from tests.faults.support.report import Figures, sized
 
 pytestmark = pytest.mark.slow
 
-CANCELS = sized(600, 6000)
+WAYS = {"client": sized(600, 6000), "httpx": sized(200, 6000), "httpx2": sized(200, 6000)}
+"""How the calls are made, and how many of them are cancelled."""
 ABLATION_CANCELS = 100
 TASKS, CONNECTIONS, SLOTS = 20, 10, 12
+DEADLINE_S = 20.0
 LONGEST_S = 0.08
 PROBES = 30
 
@@ -41,9 +49,43 @@ async def _server(connection: RawConnection) -> None:
         await echo(connection, request)
 
 
+Ask = Callable[[str, str, bytes | None], Awaitable[bytes | FairleadError]]
+"""Makes one call: its address, method and body; the body of its answer."""
+
+
+@asynccontextmanager
+async def _asking(callers: Callers, way: str) -> AsyncIterator[Ask]:
+    if way == "client":
+        yield partial(_ask_client, callers)
+        return
+    made: Any
+    if way == "httpx":
+        transport = fairlead.httpx.Transport(callers.fl, "acme", PROVIDER, deadline_s=DEADLINE_S)
+        made = httpx.AsyncClient(transport=transport, trust_env=False)
+    else:
+        transport2 = fairlead.httpx2.Transport(callers.fl, "acme", PROVIDER, deadline_s=DEADLINE_S)
+        made = httpx2.AsyncClient(transport=transport2, trust_env=False)
+    async with made as client:
+        yield partial(_ask_library, client)
+
+
+async def _ask_client(callers: Callers, url: str, method: str, body: bytes | None) -> bytes | FairleadError:
+    options: dict[str, Any] = {} if body is None else {"content": body}
+    came = await callers.call("acme", url, method, deadline_s=DEADLINE_S, **options)
+    return came if isinstance(came, FairleadError) else came.content
+
+
+async def _ask_library(client: Any, url: str, method: str, body: bytes | None) -> bytes | FairleadError:
+    try:
+        content: bytes = (await client.request(method, url, content=body)).content
+    except FairleadError as error:
+        return error
+    return content
+
+
 class _Churn:
-    def __init__(self, callers: Callers, url: str, draw: Random) -> None:
-        self.callers, self.url, self.draw = callers, url, draw
+    def __init__(self, callers: Callers, ask: Ask, url: str, draw: Random) -> None:
+        self.callers, self.ask, self.url, self.draw = callers, ask, url, draw
         self.cancelled = self.calls = self.mixed = 0
         self.failed: list[str] = []
 
@@ -59,9 +101,7 @@ class _Churn:
     async def _once(self, path: str) -> None:
         body = self.draw.choice((None, b"x", bytes(300_000)))
         method = "GET" if body is None else "PUT"
-        options: dict[str, Any] = {} if body is None else {"content": body}
-        call = self.callers.call("acme", self.url + path, method, deadline_s=20.0, **options)
-        task = asyncio.create_task(call)
+        task = asyncio.ensure_future(self.ask(self.url + path, method, body))
         timer = asyncio.get_running_loop().call_later(self.draw.uniform(0.0, LONGEST_S), task.cancel)
         await asyncio.wait([task])
         timer.cancel()
@@ -71,28 +111,29 @@ class _Churn:
         else:
             self._came(task.result(), path)
 
-    def _came(self, came: Response | FairleadError, path: str) -> None:
-        self.mixed += isinstance(came, Response) and not echoed(came, path)
+    def _came(self, came: bytes | FairleadError, path: str) -> None:
         if isinstance(came, FairleadError):
             self.failed.append(repr(came)[:200])
+        else:
+            self.mixed += came != path.encode()
 
     async def probes(self) -> int:
         """How many of some calls, all at once, do not get their answer."""
         paths = [f"/probe-{number}" for number in range(PROBES)]
-        calls = (self.callers.call("acme", self.url + path, deadline_s=5.0) for path in paths)
-        answers = await asyncio.gather(*calls)
-        return sum(not echoed(came, path) for came, path in zip(answers, paths, strict=True))
+        answers = await asyncio.gather(*(self.ask(self.url + path, "GET", None) for path in paths))
+        return sum(came != path.encode() for came, path in zip(answers, paths, strict=True))
 
 
 @asynccontextmanager
 async def _churn(
-    servers: Endpoints, database: DatabaseSettings, folder: Path, draw: Random
+    servers: Endpoints, database: DatabaseSettings, folder: Path, draw: Random, way: str = "client"
 ) -> AsyncIterator[_Churn]:
     async with RawServer(_server) as server, calling(settings_of(servers, database, folder)) as callers:
         few = TransportSettings(max_connections=CONNECTIONS, max_per_host=CONNECTIONS, connect_timeout_s=20.0)
         callers.fl.runtime.wires.calls._settings = few
         await callers.connect("acme", concurrency_limit=SLOTS)
-        yield _Churn(callers, server.url, draw)
+        async with _asking(callers, way) as ask:
+            yield _Churn(callers, ask, server.url, draw)
 
 
 async def _experiment(churn: _Churn, figures: Figures, cancels: int) -> None:
@@ -104,12 +145,37 @@ async def _experiment(churn: _Churn, figures: Figures, cancels: int) -> None:
     figures.holds(churn.cancelled >= cancels, "too few were cancelled")
 
 
+@pytest.mark.parametrize("way", WAYS)
 async def test_E39_client_pool(
-    servers: Endpoints, database_settings: DatabaseSettings, tmp_path: Path
+    way: str, servers: Endpoints, database_settings: DatabaseSettings, tmp_path: Path
 ) -> None:
     figures = Figures("E39")
-    async with _churn(servers, database_settings, tmp_path, figures.draw) as churn:
-        await _experiment(churn, figures, CANCELS)
+    figures.note(way=way)
+    async with _churn(servers, database_settings, tmp_path, figures.draw, way) as churn:
+        await _experiment(churn, figures, WAYS[way])
+    figures.conclude()
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "client"])
+async def test_E39_ablation_what_a_library_drops_goes_on(
+    way: str,
+    servers: Endpoints,
+    database_settings: DatabaseSettings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A call of another library that is cancelled is not ended."""
+    figures = Figures("E39", ablation="not_dropped")
+    figures.note(way=way)
+
+    async def aclose(forwarded: Forwarded) -> None:
+        pass
+
+    monkeypatch.setattr(Forwarded, "aclose", aclose)
+    async with _churn(servers, database_settings, tmp_path, figures.draw, way) as churn:
+        await churn.run(ABLATION_CANCELS)
+        figures.note(n=churn.calls, cancelled=churn.cancelled)
+        figures.zero(slots_stuck=await churn.callers.stuck("acme", SLOTS))
     figures.conclude()
 
 
