@@ -107,10 +107,11 @@ class Vendor:
     async def run(self, text: str = TEXT, **order: Any) -> AsyncIterator[BulkRun]:
         world: Any = self
         runs = BulkRuns(world, world, clock=self.clock, draw=lambda: 0.5)
+        key = order.pop("key", KEY)
         way = WAYS["shopify"]
         variables = {"stagedUploadPath": "tmp/x"} if way.kind_of(text) == "mutation" else {}
         known = {"version": "2026-01", "again_s": 30.0, "text": text, "variables": variables}
-        async with runs.enter(BulkOrder(KEY, way, way.kind_of(text), **(known | order)), self.ask) as run:
+        async with runs.enter(BulkOrder(key, way, way.kind_of(text), **(known | order)), self.ask) as run:
             yield run
 
     async def ids(self, **more: Any) -> list[int]:
@@ -276,6 +277,18 @@ async def test_the_next_run_goes_on_with_the_same_one_whatever_became_of_its_pla
     vendor.others = []
     async with in_a_job(second), vendor.run() as run:
         assert not run.adopted, "a block that ended well is behind the job"
+
+
+async def test_a_job_that_runs_the_same_for_two_tenants_keeps_them_apart() -> None:
+    acme, beta = Vendor(["RUNNING"]), Vendor()
+    async with in_a_job() as first:
+        with pytest.raises(BulkUnfinished):
+            await acme.ids()
+        async with beta.run(key=ConnectionKey("beta", "shopify", "default")) as run:
+            assert not run.adopted, "the operation of another tenant"
+    acme.statuses = ["COMPLETED"]
+    async with in_a_job(first), acme.run() as run:
+        assert run.adopted, "its note is still there"
 
 
 async def test_after_a_failure_the_next_run_begins_anew() -> None:

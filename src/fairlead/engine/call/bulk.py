@@ -322,6 +322,7 @@ class _Note:
     def __init__(self, order: BulkOrder) -> None:
         self._context = current_job.get()
         told = (
+            order.key.tenant,  # a job may run the same for several
             order.key.provider,
             order.key.bucket,
             order.kind,
