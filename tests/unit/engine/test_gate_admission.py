@@ -12,7 +12,7 @@ from fairlead.adapters.local.gate import LocalGate
 from fairlead.engine.gate.admission import Admissions, Entry
 from fairlead.engine.gate.keeper import Keeper
 from fairlead.engine.ports.gate import Admitted, Ask, Observation
-from fairlead.errors import GateClosed, SlotLost
+from fairlead.errors import DependencyUnavailable, GateClosed, SlotLost
 from fairlead.policy.gate.breaker import Health
 from fairlead.policy.gate.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan, PoolLimit
 from fairlead.policy.gate.pool import Holder
@@ -270,3 +270,24 @@ async def test_a_lost_slot_ends_the_call_and_takes_the_cancellation_back(world: 
     await running
     assert isinstance(outcome[0], SlotLost)
     assert outcome[1] == 0
+
+
+async def test_an_end_that_comes_as_the_gate_closes_takes_nothing_from_the_call(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A caller who was told to try again would have it done twice."""
+    closed = DependencyUnavailable("gate is closed")
+    inside = await world.admissions.begin(world.entry(Plan(DOMAIN)))
+    inside.let_go()
+    monkeypatch.setattr(world.gate, "end", lambda _finish, told: told(closed))
+    inside.end()
+
+    async def finish(_finish: object) -> None:
+        raise closed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.gate, "finish", finish)
+        await world.stay("asked", world.entry(Plan(DOMAIN)))
+    monkeypatch.setattr(world.gate, "end", lambda _finish, told: told(ValueError("of ours")))
+    with pytest.raises(ValueError, match="of ours"):
+        inside.end()

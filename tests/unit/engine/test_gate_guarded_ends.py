@@ -76,3 +76,32 @@ async def test_an_end_while_it_returns_stands_before_what_is_asked_meanwhile(
     assert not process.gate.is_alone
     assert isinstance(await asking[0], Admitted)
     assert told == [Finished(kept=True)]
+
+
+async def test_a_late_end_that_raises_leaves_nobody_waiting(
+    fleet: list[Process], store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, plan = fleet[0], Plan(DOMAIN, pool=PoolLimit("p", 2))
+    first, second = await process.take_all(plan)
+    store.away = True
+    await look(process)
+    store.away = False
+    await look(process)
+    renew, told = process.way.renew, []
+
+    def falls(_result: Finished | Exception) -> None:
+        raise ValueError("who was told")
+
+    async def slow_renew(renewals: Sequence[Renewal]) -> list[Lease]:
+        process.gate.end(Finish(first._replace(local=True, holder=None)), falls)
+        process.gate.end(Finish(second), told.append)
+        asking.append(asyncio.create_task(process.take(plan)))
+        await asyncio.sleep(0)
+        return await renew(renewals)
+
+    asking: list[asyncio.Task[Any]] = []
+    monkeypatch.setattr(process.way, "renew", slow_renew)
+    with pytest.raises(ValueError, match="who was told"):
+        await look(process)
+    assert isinstance(await asyncio.wait_for(asking[0], 5), Admitted)
+    assert told == [Finished(kept=True)], "the other end was told, too"

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from fairlead.clock import Clock, Draw
 from fairlead.engine.events import GateBreakerClosed, GateBreakerOpened
-from fairlead.engine.gate.keeper import LOST, Held, Keeper, Line
+from fairlead.engine.gate.keeper import GONE, LOST, Held, Keeper, Line
 from fairlead.engine.gate.learn import learnt
 from fairlead.engine.ports.gate import (
     Admitted,
@@ -38,7 +38,7 @@ from fairlead.engine.ports.gate import (
     RefusedBy,
 )
 from fairlead.engine.timing import heard as waited_for
-from fairlead.errors import GateClosed, GateUnavailable, SlotLost
+from fairlead.errors import GateClosed, SlotLost
 from fairlead.events import Emit
 from fairlead.ids import Ids
 from fairlead.policy.feedback.dialect import heard
@@ -223,7 +223,7 @@ class Admissions:
     def _ended(self, inside: Inside, result: Finished | Exception) -> None:
         if isinstance(result, Finished):
             self._tell(inside, result)
-        elif not isinstance(result, GateUnavailable):  # then what was held there ends by itself
+        elif not isinstance(result, GONE):
             raise result
 
     def _tell(self, inside: Inside, finished: Finished) -> None:

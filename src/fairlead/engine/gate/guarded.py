@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -333,9 +334,10 @@ class GuardedGate:
         finally:
             returning, self._returning = self._returning, None
             late, self._late = self._late, []
-            for finish, told in late:
-                self.end(finish, told)
-            returning.set()
+            with ExitStack() as each:  # whatever one raises: the others are done, and nobody is left waiting
+                each.callback(returning.set)
+                for finish, told in reversed(late):
+                    each.callback(self.end, finish, told)
         if self._alone is None:
             self._wake_all()
             self._emit(GateRestored(round(self._away_s, 3)))

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from fairlead.clock import Clock, Draw
 from fairlead.engine.ports.gate import Admitted, Gate, Lease, Renewal
 from fairlead.engine.services.service import Service
-from fairlead.errors import GateUnavailable, SlotLost
+from fairlead.errors import DependencyUnavailable, GateUnavailable, SlotLost
 from fairlead.events import Emit
 from fairlead.policy.gate.limit import PoolLimit
 from fairlead.policy.gate.pool import Holder
@@ -23,6 +23,9 @@ from fairlead.policy.gate.pool import Holder
 T = TypeVar("T")
 
 LOST = "the slot was lost before the call ended"
+GONE = (GateUnavailable, DependencyUnavailable)
+"""A gate that is away, or was closed as this process ends. The call was made all the same, and what was held
+there ends by itself: by its lease, or by the time of its turn."""
 BEATS_PER_LEASE = 3
 SOONEST_LOSS_S = 30.0
 """A store that lost everything grants slots again after so long: who holds one must have said so by then."""
@@ -190,8 +193,8 @@ class Keeper:
     async def _quietly(ending: Awaitable[T]) -> T | None:
         try:
             return await ending
-        except GateUnavailable:
-            return None  # what was held there ends by itself: by its lease, or by the time of its turn
+        except GONE:
+            return None
 
     async def drained(self) -> None:
         """Wait until every ending has been done."""
