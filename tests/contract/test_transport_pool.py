@@ -113,6 +113,24 @@ async def test_bytes_that_come_late_are_no_answer_to_the_next_call(
         assert len(server.connections) == 5
 
 
+async def test_after_a_101_the_connection_is_not_used_again(transport: AiohttpTransport) -> None:
+    """It names no protocol, so HTTP goes on: the answer to this request would be the next one's."""
+
+    async def script(connection: RawConnection) -> None:
+        while (request := await connection.request()) is not None:
+            path = request.split(b" ", 2)[1]
+            is_first = path == b"/echo/first"
+            await connection.say(b"HTTP/1.1 101 Switching\r\n\r\n" if is_first else answer_of(path))
+
+    async with RawServer(script) as server:
+        for body in (None, b"{}"):
+            first = await transport.send(echo_of(server, "first", body))
+            assert isinstance(first, NoAnswer)
+            assert (first.sent, first.status) == (True, 101)
+        assert isinstance(await transport.send(echo_of(server, "second")), HttpAnswer)
+        assert len(server.connections) == 3
+
+
 async def test_an_answer_that_comes_before_the_request_is_not_taken(
     transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,9 +109,12 @@ class Incoming:
         self.content: aiohttp.StreamReader = content
 
     def close(self) -> None:
-        """Give the connection back; it is kept where both request and answer have come to their end."""
+        """Give the connection back; it is kept where both request and answer have come to their end.
+
+        After a 101 the answer proper may still come, and would be taken for the next request's.
+        """
         self._due.cancel()
-        if self._upload.is_over():
+        if self._upload.is_over() and self.status >= 200:
             self._connection.release()
         else:
             self._connection.close()
