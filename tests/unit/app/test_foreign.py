@@ -109,6 +109,14 @@ class Chunks:
             raise self._then
 
 
+class Failure(Chunks):
+    """One of no kind that is judged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.status = 500
+
+
 class Pipe:
     """A pipeline that gives *came*, or raises it."""
 
@@ -126,6 +134,7 @@ class Pipe:
             if isinstance(self._came, Exception):
                 raise self._came
             assert not read_whole(self._came)
+            assert read_whole(Failure())
             yield self._came
         finally:
             self.inside = False

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from fairlead.engine.call.pipeline import MOST_OF_A_FAILURE
+from fairlead.engine.ports.http import HttpAnswer, HttpRequest, NoAnswer
+from fairlead.errors import CallFailed, InputInvalid
 from tests.unit.engine.test_pipeline import GET, World, answer
 
 
@@ -21,3 +26,33 @@ async def test_what_is_done_in_part_is_given_whatever_its_status() -> None:
     async with world.pipeline().stream(GET) as stream:
         assert (stream.status, [chunk async for chunk in stream]) == (400, [part])
     assert len(world.sent) == 1
+
+
+class Strict(World):
+    async def send(self, request: HttpRequest) -> HttpAnswer | NoAnswer:
+        raise InputInvalid("a header of a call has a character that HTTP does not allow")
+
+
+async def test_what_cannot_be_put_into_http_costs_nothing() -> None:
+    world = Strict([answer(200)])
+    with pytest.raises(InputInvalid):
+        await world.pipeline().send(GET)
+    with pytest.raises(InputInvalid):
+        async with world.pipeline().stream(GET):
+            pytest.fail("it has no answer")
+    assert [passage.actual for passage in world.passages] == [{0: 0.0}] * 2
+    theirs = World([answer(200)])
+    with pytest.raises(InputInvalid):
+        async with theirs.pipeline().stream(GET):
+            raise InputInvalid("of the caller's own")
+    assert theirs.passages[0].actual == {}, "it was sent"
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_a_failure_is_read_whole_where_somebody_wants_it(whole: bool) -> None:
+    body = b"x" * (2 * MOST_OF_A_FAILURE)
+    with pytest.raises(CallFailed) as failed:
+        async with World([answer(400, body)]).pipeline().stream(GET, read_whole=lambda _stream: whole):
+            pytest.fail("it failed")
+    assert failed.value.answer is not None
+    assert failed.value.answer.body == (body if whole else body[:MOST_OF_A_FAILURE])

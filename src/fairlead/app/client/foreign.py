@@ -17,6 +17,7 @@ from fairlead.engine.call.wish import Call
 from fairlead.engine.ports import TRANSPORT_HEADERS, Connection, HttpStream
 from fairlead.errors import CallFailed, InputInvalid
 from fairlead.policy.category import Category
+from fairlead.policy.classify.meaning import is_success
 from fairlead.policy.origin import origin_of
 from fairlead.policy.profile import Profile
 
@@ -190,6 +191,11 @@ def _lost(call: Call, what: str, reason: str) -> CallFailed:
 
 
 def _is_judged(stream: HttpStream) -> bool:
-    """JSON and XML may tell of a failure in a 200; anything else is passed on as it comes."""
+    """JSON and XML may tell of a failure in a 200; any other success is passed on as it comes.
+
+    The other library's caller is to see the whole of a failure: it tells nobody that it was cut.
+    """
+    if not is_success(stream.status):
+        return True
     kind = next(iter(stream.headers.get("content-type", ())), "").partition(";")[0].strip().lower()
     return kind.endswith(("/json", "+json", "/xml", "+xml"))

@@ -37,7 +37,7 @@ from fairlead.engine.ports.http import (
     StreamBroken,
     Transport,
 )
-from fairlead.errors import DeadlineTooShort, FairleadError, GateClosed, Refused
+from fairlead.errors import DeadlineTooShort, FairleadError, GateClosed, InputInvalid, Refused
 from fairlead.events import Emit
 from fairlead.policy.call import GIVE, MAX_RETRYING_S, Attempt, Follow, Then, follow, follow_items
 from fairlead.policy.classify.body import Unread
@@ -110,6 +110,9 @@ class Pipeline:
                     began_s = on_way.leaves(self._clock.monotonic())
                     try:
                         came = await self._transport.send(self._request(on_way, began_s))
+                    except InputInvalid:  # it cannot be put into HTTP
+                        passage.unsent()
+                        raise
                     finally:
                         on_way.ended(began_s, self._clock.monotonic())
                     tried = self._judged(came, on_way, passage)
@@ -127,16 +130,18 @@ class Pipeline:
         """The answer's head, and its body as it comes; the call is in flight for as long as the block lasts.
 
         As `send` until the head of a success is there; a body that breaks off after it raises CallFailed.
-        A success that is to be *read_whole* (default none) is judged by its body, too, as `send` does it.
+        A success that is to be *read_whole* (default none) is judged by its body, too, as `send` does it; of
+        a failure that is not, the first 64 KiB are read.
         """
         on_way = await self._begin(call)
         while True:
             await self._make_ready(on_way)
             async with (
                 self._admitted(on_way) as passage,
-                self._transport.stream(self._request(on_way, self._clock.monotonic())) as came,
+                self._streamed(self._request(on_way, self._clock.monotonic()), passage) as came,
             ):
-                if not isinstance(came, NoAnswer) and is_success(came.status) and not read_whole(came):
+                whole = not isinstance(came, NoAnswer) and read_whole(came)
+                if not isinstance(came, NoAnswer) and is_success(came.status) and not whole:
                     self._note_head(came, on_way, passage)
                     try:
                         yield came
@@ -144,8 +149,8 @@ class Pipeline:
                         tried = self._judged(broken.no_answer, on_way, passage)
                         raise on_way.failed(tried, Follow(Then.FAIL, why="its head was given")) from None
                     return
-                whole = came if isinstance(came, NoAnswer) else await _read(came)
-                tried = self._judged(whole, on_way, passage)
+                read = came if isinstance(came, NoAnswer) else await _read(came, whole=whole)
+                tried = self._judged(read, on_way, passage)
             if await self._is_over(on_way, tried):
                 assert isinstance(tried.came, HttpAnswer)
                 yield WholeStream(tried.came)
@@ -249,6 +254,18 @@ class Pipeline:
         except Refused as refused:
             raise self._refused(on_way, refused, entered=began_s is not None)  # noqa: B904 (see there)
 
+    @asynccontextmanager
+    async def _streamed(self, request: HttpRequest, passage: Passage) -> AsyncIterator[HttpStream | NoAnswer]:
+        begun = False
+        try:
+            async with self._transport.stream(request) as came:
+                begun = True
+                yield came
+        except InputInvalid:
+            if not begun:  # it cannot be put into HTTP
+                passage.unsent()
+            raise
+
     def _refused(self, on_way: Progress, refused: Refused, *, entered: bool) -> FairleadError:
         """What to raise for it. It says itself what caused it."""
         if entered:  # the caller's own, of another call
@@ -329,10 +346,10 @@ class Pipeline:
         on_way.refreshed = True
 
 
-async def _read(stream: HttpStream) -> HttpAnswer | NoAnswer:
-    """A success whole; of any other answer the beginning: what is wrong stands there."""
+async def _read(stream: HttpStream, *, whole: bool) -> HttpAnswer | NoAnswer:
+    """All of it, or the beginning: what is wrong stands there."""
     body = bytearray()
-    most = None if is_success(stream.status) else MOST_OF_A_FAILURE
+    most = None if whole else MOST_OF_A_FAILURE
     try:
         async for chunk in stream:
             body += chunk
