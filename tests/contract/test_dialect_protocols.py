@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from fairlead.policy.category import Category
+from fairlead.policy.classify.body import LARGEST_JUDGED, Unread
 from fairlead.policy.classify.strategy import Next
-from fairlead.policy.classify.verdict import Result, Step
+from fairlead.policy.classify.verdict import Result, Step, Verdict
 from fairlead.policy.feedback.reply import Reply
 from fairlead.policy.gate.breaker import Health
 from tests.contract.dialects import judged, own, pattern, soap_fault
@@ -254,3 +256,91 @@ def test_an_item_is_judged_by_ones_own_rules_too() -> None:
         Reply(207, body={"items": [{**item, "statusCode": 400} for item in body["items"]]}), rules
     )
     assert [item.code for item in verdict.items_to_retry] == ["BUSY"]
+
+
+# ---- what stands beyond what is read
+
+
+def came(text: str) -> Reply:
+    """An answer with status 200, as the pipeline judges it."""
+    return Unread(200, {}, text.encode()).judged()
+
+
+def is_unreadable_part(verdict: Verdict) -> bool:
+    """That some failed is told, and no list that would pass for all of them."""
+    found = (verdict.result, verdict.failed_items, verdict.unclassified)
+    return found == (Result.PARTIAL, (), True) and "cannot be read" in verdict.why
+
+
+@pytest.mark.parametrize("size", [70_000, 300_000, LARGEST_JUDGED + 1])
+def test_a_record_that_failed_far_behind_is_not_taken_for_done(size: int) -> None:
+    done = record(True).replace("</m:writeResponse>", f"<x>{'x' * 500}</x></m:writeResponse>")
+    done *= size // 500
+    for text in (done + record(False, "A"), record(False, "A") + done + record(False, "B")):
+        assert is_unreadable_part(judged(came(f"<e>{text}</e>"), "netsuite"))
+    assert judged(came(f"<e>{done}</e>"), "netsuite").result is Result.OK
+    one = judged(came(f"<e>{record(False, 'A')}{done}</e>"), "netsuite")
+    assert [item.index for item in one.failed_items] == [0], "all that failed was read"
+
+
+def test_a_long_answer_of_which_nothing_was_done_is_a_failure() -> None:
+    verdict = judged(came(f"<e>{record(False, 'A') * 2000}</e>"), "netsuite")
+    assert (verdict.result, verdict.category) == (Result.FAILED, REQUEST)
+
+
+def test_an_operation_without_records_that_failed_is_a_failure() -> None:
+    verdict = judged(Reply(200, text='<e><m:searchResult><c:status isSuccess="false"/></m:searchResult></e>'))
+    assert (verdict.result, verdict.category) == (Result.FAILED, REQUEST)
+
+
+def test_an_operation_whose_status_stands_far_behind_is_not_taken_for_done() -> None:
+    assert is_unreadable_part(judged(came(f"<e>{'x' * 70_000}{record(False)}</e>"), "netsuite"))
+
+
+def test_of_a_large_answer_of_salesforce_failures_are_seen() -> None:
+    fill = "x" * LARGEST_JUDGED
+    rows = [{"success": True, "errors": [], "id": fill}, {"success": False, "errors": [], "id": None}]
+    parts = [{"httpStatusCode": 200, "body": fill}, {"httpStatusCode": 404, "body": []}]
+    results = {"hasErrors": True, "results": [{"statusCode": 200, "result": fill}, {"statusCode": 400}]}
+    for body in (rows, {"compositeResponse": parts}, results):
+        for text in (json.dumps(body), json.dumps(body, separators=(",", ":"))):
+            assert is_unreadable_part(judged(came(text), "salesforce"))
+    results |= {"hasErrors": False, "results": [{"statusCode": 200, "result": fill}]}
+    found = {"records": [{"success": False}, fill]}
+    for body in (rows[:1], {"compositeResponse": parts[:1]}, results, found):
+        assert judged(came(json.dumps(body)), "salesforce").result is Result.OK
+
+
+def test_every_mutation_and_every_user_error_counts() -> None:
+    error = {"field": ["a", "7"], "message": "no", "code": "TAKEN"}
+    done: dict[str, Any] = {f"m{number}": {"userErrors": []} for number in range(100)}
+    late = judged(came(json.dumps({"data": {**done, "last": {"userErrors": [error]}}})), "shopify")
+    assert [item.index for item in late.failed_items] == [7]
+    errors = [{"field": ["a", str(number)], "message": "no"} for number in range(250)]
+    many = judged(came(json.dumps({"data": {"m": {"userErrors": errors}}})), "shopify")
+    assert [item.index for item in many.failed_items] == list(range(250))
+    too_many = judged(Reply(200, body={"data": {"m": {"userErrors": [error] * 10_001}}}), "shopify")
+    assert is_unreadable_part(too_many)
+
+
+def test_of_a_large_answer_of_shopify_user_errors_are_seen() -> None:
+    told = {"field": ["a", "7"], "message": "no"}
+    for name, errors in (("userErrors", [told]), ("mediaUserErrors", ["x"])):
+        body = {"data": {"m": {"fill": "x" * LARGEST_JUDGED, name: errors}, "n": {"fill": "userErrors"}}}
+        for text in (json.dumps(body), json.dumps(body, indent=2)):
+            assert is_unreadable_part(judged(came(text), "shopify"))
+        body["data"]["m"][name] = []
+        assert judged(came(json.dumps(body)), "shopify").result is Result.OK
+
+
+def test_data_behind_many_fields_without_any_is_data_all_the_same() -> None:
+    data = {f"f{number}": None for number in range(100)} | {"last": 1}
+    assert judged(graphql("X", data=data), "shopify").result is Result.PARTIAL
+
+
+def test_a_secret_across_the_cut_of_a_message_is_not_shown_in_half() -> None:
+    """Half of it has no longer the looks of one."""
+    secret = "q0Vx3mT8yKp2Rz7LwN5sB1dF"
+    for before in range(270, 301):
+        verdict = judged(Reply(400, body={"message": "no " * (before // 3) + " " * (before % 3) + secret}))
+        assert "q0Vx" not in verdict.why

@@ -20,6 +20,7 @@ MAX_SAFE_BYTES = 4096
 
 _T = TypeVar("_T")
 _MARK = "…"
+_BEYOND = 4096  # characters after the cut that are looked at: a secret that it would halve is masked whole
 _MAX_DEPTH = 32
 _MAX_INT_BITS = 256
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -36,7 +37,7 @@ def safe_text(value: object, max_bytes: int = MAX_SAFE_BYTES) -> str:
     >>> safe_text(ValueError("bad value"))
     'ValueError: bad value'
     """
-    text, name = _text_of(value, max_bytes), type(value).__name__
+    text, name = _text_of(value, max_bytes + _BEYOND), type(value).__name__
     if isinstance(value, BaseException) and not isinstance(value, FairleadError):
         text = f"{name}: {text}" if text.strip() else name
     # Masked before it is cut: half a secret is still half a secret (T8).

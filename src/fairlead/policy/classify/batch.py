@@ -3,7 +3,7 @@
 207 Multi-Status is read in the shapes that vendors give it: a list under ``items``, ``results``,
 ``responses`` or at the top, each with its status; and HubSpot's, which lists errors apart with ids in place
 of indexes. Salesforce says 200 for its collections and composites. A 207 that cannot be read is a partial
-failure of which nothing is known.
+failure of which nothing is known; so is an answer of Salesforce, too large to be read, that tells of one.
 
 Source: RFC 4918 §13; developers.hubspot.com docs/api/error-handling (multi-status);
 developer.salesforce.com api_rest resources_composite_sobjects_collections, resources_composite_composite.
@@ -23,6 +23,8 @@ from fairlead.policy.feedback.reply import Reply
 _LISTS = ("items", "results", "responses")
 _STATUS = ("status", "statusCode", "httpStatusCode", "code")
 _MOST_ITEMS = 10_000
+_FAILED_ROW = rb'"success"\s*:\s*false\b'
+_FAILED_PART = rb'"(?:hasErrors"\s*:\s*true|(?:httpStatusCode|statusCode)"\s*:\s*[13-5][0-9]{2})\b'
 
 
 def batch(reply: Reply, dialect: str, by_code: Mapping[str, Category]) -> Said | None:
@@ -33,11 +35,11 @@ def batch(reply: Reply, dialect: str, by_code: Mapping[str, Category]) -> Said |
     if reply.status == 207:
         failed = _multi_status(reply.body, by_code)
     elif dialect == "salesforce" and reply.status == 200 and _may_be_salesforce(reply):
-        failed = _salesforce(reply.body, by_code)
+        failed = None if _unread(reply) else _salesforce(reply.body, by_code)
     else:
         return None
     if failed is None:
-        return Said("batch", partial=True, readable=False) if reply.status == 207 else None
+        return Said("batch", partial=True, readable=False)
     items = tuple(failed)
     codes = tuple(dict.fromkeys(item.code for item in items))
     return Said("batch", codes, partial=True, items=items) if items else None
@@ -80,7 +82,16 @@ def _may_be_salesforce(reply: Reply) -> bool:
     return any(map(reply.mentions, ("success", "httpStatusCode", "hasErrors")))
 
 
-def _salesforce(body: object, by_code: Mapping[str, Category]) -> list[FailedItem] | None:
+def _unread(reply: Reply) -> bool:
+    """Whether it tells of a failure, and its JSON was not read: it is large, or none."""
+    text = (reply.text or "").lstrip("\ufeff \t\r\n")
+    if text.startswith("["):
+        return reply.times(_FAILED_ROW) > 0
+    is_composite = reply.mentions("compositeResponse") or reply.mentions("hasErrors")
+    return text.startswith("{") and is_composite and reply.times(_FAILED_PART) > 0
+
+
+def _salesforce(body: object, by_code: Mapping[str, Category]) -> list[FailedItem]:
     collection = _list(body)
     if collection and all(isinstance(member(item, "success"), bool) for item in collection):
         failed = [(index, item) for index, item in enumerate(collection) if member(item, "success") is False]

@@ -75,6 +75,10 @@ class Unread(Reply):
         """Whether *word* stands in its body as it came."""
         return word.encode() in self._raw
 
+    def times(self, pattern: bytes) -> int:
+        """How often *pattern* stands in its body as it came, where that is no JSON."""
+        return 0 if self.body is not None else len(re.findall(pattern, self._raw))
+
     def judged(self) -> Reply:
         """What it is judged by: itself, or of a large one its beginning and what its ends tell.
 
@@ -93,11 +97,31 @@ class Unread(Reply):
     _value: tuple[object, str | None] | None
 
 
-def _outline(reply: Unread) -> Reply:
+class Outline(Reply):
+    """A large answer of which little was read; what stands in the rest can be asked for."""
+
+    __slots__ = ("_whole",)
+
+    def __init__(self, whole: Unread, body: object, text: str | None) -> None:
+        super().__init__(whole.status, whole.headers, body, text)
+        object.__setattr__(self, "_whole", whole)
+
+    def mentions(self, word: str) -> bool:
+        """Whether *word* stands in its body as it came."""
+        return self._whole.mentions(word)
+
+    def times(self, pattern: bytes) -> int:
+        """How often *pattern* stands in its body as it came."""
+        return len(re.findall(pattern, self._whole._raw))
+
+    _whole: Unread
+
+
+def _outline(reply: Unread) -> Outline:
     raw = reply._raw
     if reply.is_markup or not (members := outer_members(raw)):
-        return Reply(reply.status, reply.headers, text=_as_text(raw))
-    return Reply(reply.status, reply.headers, body=members)
+        return Outline(reply, None, _as_text(raw))
+    return Outline(reply, members, None)
 
 
 def outer_members(raw: bytes) -> dict[str, object]:

@@ -13,7 +13,6 @@ from fairlead.policy.classify.tell import Said, code
 from fairlead.policy.feedback.read import entries, member
 from fairlead.policy.feedback.reply import Reply
 
-_MOST_FIELDS = 64
 _MEMBERS = frozenset({"data", "errors", "extensions"})
 _MEANINGS: Mapping[str, Category] = {
     "ACCESS_DENIED": Category.PERMANENT_PERMISSION,
@@ -51,9 +50,7 @@ def graphql(reply: Reply) -> Said | None:
     # Shopify's own word where no code is told (community.shopify.com/t/8456).
     codes += ("THROTTLED",) if "Throttled" in messages and "THROTTLED" not in codes else ()
     data = body.get("data")
-    partial = isinstance(data, dict) and any(
-        value is not None for value in list(data.values())[:_MOST_FIELDS]
-    )
+    partial = isinstance(data, dict) and any(value is not None for value in data.values())
     category = _meaning(codes, "data" in body)
     return Said("GraphQL", codes, messages, category, partial, wordy=not codes)
 

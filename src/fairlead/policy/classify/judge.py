@@ -208,4 +208,4 @@ def _redirect(case: Case) -> str:
 def _why(case: Case, decided: str) -> str:
     message = next(iter(case.messages), "")
     told = f"status {case.reply.status}; {decided}"
-    return safe_text(f"{told}; it says {message[:SHOWN]!r}" if message else told, 600)
+    return safe_text(f"{told}; it says {safe_text(message, SHOWN)!r}" if message else told, 600)

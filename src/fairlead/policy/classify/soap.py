@@ -2,7 +2,8 @@
 
 XML is searched, not parsed (policy.feedback.read). The fault's own code says whether the sender or the
 receiver is to blame; the vendor's code stands in the detail, as an element or as the name of one. NetSuite
-answers 200 with ``isSuccess="false"`` for an operation that failed, and for each record of a list.
+answers 200 with ``isSuccess="false"`` for an operation that failed, and for each record of a list; where
+some of these stand beyond what is read, only that some failed is told.
 
 Source: w3.org TR/soap12-part1 §5.4, TR/2000/NOTE-SOAP-20000508 §4.4; NetSuite WSDL FaultCodeType;
 developer.salesforce.com api/sforce_api_calls_concepts_core_data_objects (ExceptionCode).
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from fairlead.policy.category import Category
 from fairlead.policy.classify.tell import Said
@@ -24,7 +26,7 @@ _FAULT = re.compile(rf"<{_PREFIX}Fault[\s>]")
 _NAMED = re.compile(rf"<{_PREFIX}([A-Za-z]{{1,60}}Fault)[\s/>]")
 _STATUS = re.compile(rf'<{_PREFIX}status\s[^<>]{{0,200}}?isSuccess="(true|false)"')
 _RESPONSE = re.compile(rf"<{_PREFIX}(?:read|write)Response[\s>]")
-_MOST_ITEMS = 1000
+_FAILED, _DONE = 'isSuccess="false"', 'isSuccess="true"'
 _SENDER = ("client", "sender", "mustunderstand", "versionmismatch")
 _RECEIVER = ("server", "receiver")
 
@@ -37,7 +39,10 @@ def soap(reply: Reply) -> Said | None:
     fault = _FAULT.search(text)
     if fault is not None:
         return _fault(text[fault.start() :])
-    return _operation(text) if reply.status == 200 and 'isSuccess="false"' in text else None
+    if reply.status != 200 or not reply.mentions(_FAILED):
+        return None
+    unread = _unread(reply, text, _FAILED)
+    return _operation(text, reply, unread) if unread or _FAILED in text else None
 
 
 def _fault(text: str) -> Said:
@@ -61,15 +66,22 @@ def _blame(codes: list[str]) -> Category | None:
     return None
 
 
-def _operation(text: str) -> Said:
-    """An operation that failed, or one on a list of records of which some did."""
-    starts = [found.start() for found in _RESPONSE.finditer(text)][:_MOST_ITEMS]
-    records = [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
+def _unread(reply: Reply, text: str, word: str) -> bool:
+    """Whether *word* stands in the answer beyond *text*, its beginning."""
+    return reply.times(word.encode()) > text.count(word)
+
+
+def _operation(text: str, reply: Reply, unread: bool) -> Said:
+    """An operation that failed, or one on a list of records of which some did; *unread*: others, too."""
+    starts = [found.start() for found in _RESPONSE.finditer(text)]
+    records = [text[start:end] for start, end in pairwise([*starts, len(text)])]
     items = tuple(_failed(records))
     codes = _once(*(value for _, value in elements(text, "code")))
     messages = _once(*(value for _, value in elements(text, "message")))
-    partial = len(items) < len(records)
-    return Said("SOAP status", codes, messages, Category.PERMANENT_REQUEST, partial, items if partial else ())
+    partial = len(items) < len(records) or _unread(reply, text, _DONE) or (unread and not records)
+    told = items if partial and not unread else ()
+    readable = not (partial and unread)
+    return Said("SOAP status", codes, messages, Category.PERMANENT_REQUEST, partial, told, readable)
 
 
 def _failed(records: list[str]) -> Iterator[FailedItem]:

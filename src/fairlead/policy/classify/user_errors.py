@@ -2,7 +2,7 @@
 
 Such an answer is a partial failure. The place of an item stands in the path of the field that is wrong:
 ``["metafields", "2", "value"]``. An error without a place is one of the mutation as a whole, and named as an
-item without index.
+item without index. Where they are too many, or the answer too large, only that some failed is told.
 
 Source: shopify.dev docs/api/admin-graphql/latest/interfaces/DisplayableError; docs/api/usage/response-codes.
 """
@@ -10,6 +10,7 @@ Source: shopify.dev docs/api/admin-graphql/latest/interfaces/DisplayableError; d
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 
 from fairlead.policy.category import Category
 from fairlead.policy.classify.tell import Said, code
@@ -17,7 +18,8 @@ from fairlead.policy.classify.verdict import FailedItem
 from fairlead.policy.feedback.read import entries, member, word
 from fairlead.policy.feedback.reply import Reply
 
-_MOST_FIELDS = 64
+_MOST_ITEMS = 10_000  # as of a batch
+_TOLD = rb'serErrors"\s*:\s*\[\s*[^\]\s]'  # a list of them that is not empty
 _LONGEST_REF = 200
 
 
@@ -28,7 +30,9 @@ def user_errors(reply: Reply, by_code: Mapping[str, Category]) -> Said | None:
     """
     if reply.status != 200 or not reply.mentions("serErrors"):
         return None
-    errors = tuple(_errors(member(reply.body, "data")))
+    errors = tuple(islice(_errors(member(reply.body, "data")), _MOST_ITEMS + 1))
+    if len(errors) > _MOST_ITEMS or (not errors and reply.times(_TOLD)):
+        return Said("user errors", partial=True, readable=False)
     if not errors:
         return None
     items = tuple(_item(error, by_code) for error in errors)
@@ -39,10 +43,10 @@ def user_errors(reply: Reply, by_code: Mapping[str, Category]) -> Said | None:
 
 def _errors(data: object) -> Iterator[object]:
     """Those of each mutation; some call them mediaUserErrors, customerUserErrors."""
-    for payload in list(data.values())[:_MOST_FIELDS] if isinstance(data, dict) else ():
-        for name, told in list(payload.items())[:_MOST_FIELDS] if isinstance(payload, dict) else ():
+    for payload in data.values() if isinstance(data, dict) else ():
+        for name, told in payload.items() if isinstance(payload, dict) else ():
             if name == "userErrors" or word(name).endswith("UserErrors"):
-                yield from entries(told)
+                yield from told if isinstance(told, list) else ()
 
 
 def _item(error: object, by_code: Mapping[str, Category]) -> FailedItem:

@@ -5,6 +5,7 @@ Absent is None and never 0: "nothing left" and "nothing told" lead to opposite d
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -68,6 +69,10 @@ class Reply:
     def mentions(self, word: str) -> bool:
         """Whether *word* may stand in its body: asked before a body is read that nobody else may want."""
         return self.body is not None or self.text is not None
+
+    def times(self, pattern: bytes) -> int:
+        """How often the expression *pattern* stands in its body as it came; 0 where its JSON was read."""
+        return len(re.findall(pattern, (self.text or "").encode("utf-8", "replace")))
 
 
 @dataclass(frozen=True, slots=True)
