@@ -131,8 +131,8 @@ class Pipe:
             self.inside = False
 
 
-def forwarded(pipe: Pipe, call: Call = CALL) -> Forwarded:
-    return Forwarded(pipe, call)  # type: ignore[arg-type]
+def forwarded(pipe: Pipe, call: Call = CALL, deadline_s: float = 60.0) -> Forwarded:
+    return Forwarded(pipe, call, deadline_s)  # type: ignore[arg-type]
 
 
 async def test_it_is_taken_no_faster_than_it_is_read() -> None:
@@ -191,9 +191,12 @@ async def test_who_still_reads_when_it_is_closed_is_told_and_not_cancelled() -> 
         _ = [chunk async for chunk in reading]
 
 
-async def test_an_answer_that_nobody_reads_does_not_hold_its_place_for_ever() -> None:
+@pytest.mark.parametrize(("told_s", "connection_s"), [(-0.99, 60.0), (None, -0.99)])
+async def test_an_answer_that_nobody_reads_does_not_hold_its_place_for_ever(
+    told_s: float | None, connection_s: float
+) -> None:
     pipe = Pipe(Chunks(b"a", b"b"))
-    answer = await forwarded(pipe, Call(KEY, "GET", CALL.url, deadline_s=-0.99)).head()
+    answer = await forwarded(pipe, Call(KEY, "GET", CALL.url, deadline_s=told_s), connection_s).head()
     async with asyncio.timeout(10):
         while pipe.inside:
             await asyncio.sleep(0)

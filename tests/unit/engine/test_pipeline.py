@@ -230,10 +230,11 @@ async def test_in_a_job_a_long_wait_is_the_jobs() -> None:
         world = World([answer(429, retry_after="5")])
         running = current_job.set(JobContext(job, lambda left_s=left_s: left_s))  # type: ignore[misc]
         try:
-            with pytest.raises(error):
+            with pytest.raises(error) as raised:
                 await world.call(GET)
         finally:
             current_job.reset(running)
+    assert raised.value.retry_after_s is None, "it would be run again at once, and without end"
 
 
 async def test_a_breaker_that_is_known_to_be_open_costs_nothing() -> None:

@@ -217,8 +217,7 @@ class Pipeline:
         on_way.left_s = on_way.ends_s - self._clock.monotonic()
         if on_way.left_s <= 0:
             what = "there is no time left to begin the call"
-            again_s = 0.0 if current_job.get() else None
-            raise DeadlineTooShort(what, tenant=key.tenant, provider=key.provider, retry_after_s=again_s)
+            raise DeadlineTooShort(what, tenant=key.tenant, provider=key.provider)
 
     def _wish(self, on_way: Progress) -> CallWish:
         call, left_s = on_way.call, on_way.left_s
