@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from fairlead.app.client.client import Client
 from fairlead.app.client.foreign import ForeignRequest, Forwarded, deadline_of, foreign_call
 from fairlead.engine.call.wish import Call
 from fairlead.engine.ports import Connection, ConnectionKey
@@ -197,6 +199,24 @@ async def test_an_answer_that_nobody_reads_does_not_hold_its_place_for_ever(
 ) -> None:
     pipe = Pipe(Chunks(b"a", b"b"))
     answer = await forwarded(pipe, Call(KEY, "GET", CALL.url, deadline_s=told_s), connection_s).head()
+    async with asyncio.timeout(10):
+        while pipe.inside:
+            await asyncio.sleep(0)
+    with pytest.raises(CallFailed, match="not read within"):
+        _ = [chunk async for chunk in answer]
+
+
+async def test_the_deadline_of_its_connection_ends_one_that_names_none() -> None:
+    pipe: Any = Pipe(Chunks(b"a", b"b"))
+    pipe.manners = lambda _connection: SimpleNamespace(settings=SimpleNamespace(deadline_s=-0.99))
+    connection = Connection(UUID(int=1), KEY, None, None, "client", {}, {})
+
+    async def known(_key: ConnectionKey) -> Connection:
+        return connection
+
+    nothing: Any = None
+    client = Client(KEY, pipe, known, lambda provider, _variant: PROFILES[provider], nothing)
+    answer = await client.forward(ForeignRequest("GET", CALL.url, [], None))
     async with asyncio.timeout(10):
         while pipe.inside:
             await asyncio.sleep(0)

@@ -51,7 +51,7 @@ class Client:
 
     Each call has a valid token, keeps to every limit of the connection, is tried again where that helps and
     cannot do harm, and ends by its deadline. It gives a Response, whole or `partial`, or raises: CallFailed
-    for what was sent and failed, a Refused (GateClosed, ReauthRequired, DeadlineTooShort) where nothing was
+    for what was sent and failed, a Refused (GateClosed, NotSent, DeadlineTooShort...) where nothing was
     sent, or nothing but a request that a 401 turned away. In a job both may pass: the job comes back when it
     makes sense. InputInvalid for what cannot be sent, such as a call to a host that is not the provider's.
     """

@@ -99,7 +99,7 @@ class Pipeline:
         """The answer to *call*, whole or in part done.
 
         Raises CallFailed for what was sent and failed; a Refused (GateClosed, ReauthRequired,
-        DeadlineTooShort...) for what was not sent at all; NotFound where there is no such connection.
+        NotSent, DeadlineTooShort...) for what never left; NotFound where there is no such connection.
         """
         on_way = await self._begin(call)
         while True:
@@ -141,7 +141,9 @@ class Pipeline:
                     try:
                         yield came
                     except StreamBroken as broken:
-                        tried = self._judged(broken.no_answer, on_way, passage)
+                        if broken.stream is not came:  # another call's, which is read within this one's block
+                            raise
+                        tried = self._judged(broken.no_answer, on_way, passage, head_given=True)
                         raise on_way.failed(tried, Follow(Then.FAIL, why="its head was given")) from None
                     return
                 whole = came if isinstance(came, NoAnswer) else await _read(came)
@@ -266,10 +268,13 @@ class Pipeline:
 
     # ---- after it came -------------------------------------------------------------------------
 
-    def _judged(self, came: HttpAnswer | NoAnswer, on_way: Progress, passage: Passage) -> Tried:
+    def _judged(
+        self, came: HttpAnswer | NoAnswer, on_way: Progress, passage: Passage, *, head_given: bool = False
+    ) -> Tried:
+        """*head_given*: its reader has it already, and may be what was slow."""
         rules = on_way.manners.rules
         if isinstance(came, NoAnswer):
-            hurried = is_hurried(on_way.given_s, on_way.whole_s)
+            hurried = head_given or is_hurried(on_way.given_s, on_way.whole_s)
             verdict = lost(came.kind, sent=came.sent, why=came.why, rules=rules, hurried=hurried)
             if not came.sent:
                 passage.unsent()
