@@ -138,7 +138,7 @@ class EndpointPaused(Refused):
 
 
 class NotSent(Refused):
-    """The request provably never left: DNS, connect, TLS or pool."""
+    """The request provably never left, at no attempt: DNS, connect, TLS or pool (``reason``)."""
 
     code = "not_sent"
     category = "transient_network"

@@ -164,6 +164,36 @@ async def test_a_list_goes_on_in_the_next_run_of_its_job(
     assert job.state == "completed"
 
 
+async def test_a_job_that_calls_too_late_burns_its_attempt(
+    make: Callable[[str], Fairlead], stripe: StripeApi
+) -> None:
+    """C6: put back at once it would begin, and do all before the call, again and again."""
+    runs: list[int] = []
+    fl = make(stripe.url)
+
+    @fl.job("late", timeout_s=60, retry=0)
+    async def late(ctx: JobContext) -> None:
+        runs.append(ctx.attempt)
+        ctx._remaining_s = lambda: 1.0  # it took too long before
+        async with fl.client(ctx.tenant, "stripe") as api:
+            await api.get("/charges")
+
+    async with fl:
+        await fl.connections.upsert("acme", "stripe", api_key="sk_test_1")
+        job_id = await fl.enqueue("late", tenant="acme")
+        running = asyncio.create_task(fl.run())
+        async with asyncio.timeout(30):
+            while (job := await fl.runtime.jobs.get(job_id)) is not None and job.state == "available":
+                await asyncio.sleep(0.05)
+            while job is not None and job.state == "running" and len(runs) < 2:
+                await asyncio.sleep(0.05)
+                job = await fl.runtime.jobs.get(job_id)
+        fl.stop()
+        await running
+    assert job is not None
+    assert (job.state, runs) == ("discarded", [1])
+
+
 async def test_the_vendors_limit_is_kept_to(make: Callable[[str], Fairlead]) -> None:
     """Twice as many calls as it lets through in a second, all at once: none is refused there."""
     async with StripeApi(per_s=25) as stripe, make(stripe.url) as fl:

@@ -22,7 +22,7 @@ from fairlead.adapters.http import transport as transport_module
 from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.app.client import Response
 from fairlead.engine.gate.admission import Admissions
-from fairlead.errors import CallFailed, GateClosed
+from fairlead.errors import CallFailed, GateClosed, NotSent
 from fairlead.policy.gate.breaker import Health
 from fairlead.testing.api import LiarApi
 from tests.faults.support.calls import Callers, calling, settings_of, starved_s, taken
@@ -84,7 +84,7 @@ class _Ground:
         others_s = max(0.0, starved_s() - self.starved_s)  # had the processors while it was to end
         self.took_s.append(time.monotonic() - began_s - others_s)
         match came:
-            case CallFailed(reason=reason):
+            case CallFailed(reason=reason) | NotSent(reason=reason):
                 self.told[f"failed {reason}"] += 1
             case GateClosed(reason=reason):
                 self.told[f"closed {reason}"] += 1

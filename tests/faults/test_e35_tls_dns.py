@@ -25,7 +25,7 @@ from fairlead.adapters.http.resolver import CheckedResolver
 from fairlead.adapters.http.session import TransportSettings
 from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.app.client import Response
-from fairlead.errors import CallFailed, FairleadError
+from fairlead.errors import CallFailed, FairleadError, NotSent
 from fairlead.testing.api.raw import OK, RawConnection, RawServer, answer_all
 from tests.contract.raw_server import tls_contexts
 from tests.faults.support.calls import Callers, calling, settings_of, watched
@@ -85,7 +85,9 @@ async def _faults(figures: Figures, callers: Callers, url: str, server: RawServe
         await callers.connect(tenant)
         for method in METHODS:
             came = await callers.call(tenant, url, method, deadline_s=DEADLINE_S)
-            told[came.reason if isinstance(came, CallFailed) and came.reason else repr(came)[:100]] += 1
+            told[
+                came.reason if isinstance(came, CallFailed | NotSent) and came.reason else repr(came)[:100]
+            ] += 1
     heard = b"".join(bytes(connection.received) for connection in server.connections)
     figures.note(n=sum(told.values()), told=dict(told))
     figures.zero(requests_there=len(server.arrivals), unverified_sends=heard.count(b"HTTP/1.1\r\n"))
@@ -167,7 +169,7 @@ async def _names(figures: Figures, settings: dict[str, Any], monkeypatch: pytest
                 came = await asyncio.gather(*slow)
                 let_go.set()
                 none = [await callers.call("acme", f"http://none.names.test:{port}/") for _ in range(TIMES)]
-        reasons = Counter(each.reason for each in (*came, *none) if isinstance(each, CallFailed))
+        reasons = Counter(each.reason for each in (*came, *none) if isinstance(each, CallFailed | NotSent))
         odd = [each for each in (*came, *none) if isinstance(each, FairleadError) and not each.reason]
         figures.note(n=LOOKUPS + TIMES, told={str(name): count for name, count in reasons.items()})
         figures.note(others_ms=quantiles(others_s, 1000), threads_ms=quantiles(threads_s, 1000))

@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 _LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 HOST_FORM = rf"\A(?:\*\.{_LABEL}\.)?{_LABEL}(?:\.{_LABEL})*(?::[0-9]{{1,5}})?\z"
 """A host, or with ``*.`` all below one of two labels or more; with a port where it is not that of https."""
 _ORIGIN = re.compile(r"(https?)://([A-Za-z0-9.-]{1,253})(?::([0-9]{1,5}))?(?=[/?#]|\Z)")
+_PLAIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?([/?][!\"$-~]*)?")
 _PORTS = {"http": 80, "https": 443}
 _MOST = 1000
 
@@ -32,6 +34,20 @@ def origin_of(url: str) -> Origin | None:
         return None
     scheme, host, port = found.groups()
     return scheme, host.lower(), int(port) if port else _PORTS[scheme]
+
+
+def is_address(url: str) -> bool:
+    """Whether a request can be sent to *url*: it has a host, and neither a fragment nor a space.
+
+    >>> is_address("https://api.example.com/items?x=1"), is_address("https://api.example.com/items#x")
+    (True, False)
+    """
+    if _PLAIN.fullmatch(url):  # as most are
+        return True
+    try:
+        return bool(urlsplit(url).hostname) and "#" not in url and not any(ord(char) <= 32 for char in url)
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)

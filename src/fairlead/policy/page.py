@@ -16,7 +16,7 @@ from urllib.parse import urljoin
 from pydantic import Field
 
 from fairlead.policy.feedback.reply import Reply
-from fairlead.policy.origin import origin_of
+from fairlead.policy.origin import is_address, origin_of
 from fairlead.policy.profile_parts import FieldPath, Table
 
 LONGEST_CURSOR = 4096
@@ -67,6 +67,8 @@ class ByLink(_Paged):
         url = _joined(asked.url, told)
         if origin_of(url) != origin_of(asked.url):
             raise LeadsElsewhere("the next page is said to be on another host")
+        if not is_address(url):
+            raise LeadsElsewhere("the address of the next page is none that can be called")
         return Asked(url)
 
 

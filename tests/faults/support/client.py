@@ -21,7 +21,7 @@ from typing import Any
 from fairlead import Fairlead, JobContext, JobRequest, Roles
 from fairlead.config import Config
 from fairlead.engine.events import GateBreakerClosed, GateBreakerOpened
-from fairlead.errors import CallFailed, FairleadError
+from fairlead.errors import CallFailed, FairleadError, NotSent
 from fairlead.events import Event
 from fairlead.policy import retry
 from fairlead.policy.classify import strategy
@@ -133,7 +133,7 @@ class _Program:
         try:
             async with self._fl.client(target["tenant"], target["provider"]) as api:
                 await api.get(target["url"], wait_s=0.0, deadline_s=target["deadline_s"])
-        except CallFailed:
+        except (CallFailed, NotSent):
             counts["failed"] += 1
         except FairleadError as error:
             counts[error.reason or error.code] += 1

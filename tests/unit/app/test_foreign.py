@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from fairlead.app.client.client import Client
 from fairlead.app.client.foreign import ForeignRequest, Forwarded, deadline_of, foreign_call
 from fairlead.engine.call.wish import Call
 from fairlead.engine.ports import Connection, ConnectionKey
@@ -140,8 +142,8 @@ class Pipe:
             self.inside = False
 
 
-def forwarded(pipe: Pipe, call: Call = CALL) -> Forwarded:
-    return Forwarded(pipe, call)  # type: ignore[arg-type]
+def forwarded(pipe: Pipe, call: Call = CALL, deadline_s: float = 60.0) -> Forwarded:
+    return Forwarded(pipe, call, deadline_s)  # type: ignore[arg-type]
 
 
 async def test_it_is_taken_no_faster_than_it_is_read() -> None:
@@ -200,9 +202,30 @@ async def test_who_still_reads_when_it_is_closed_is_told_and_not_cancelled() -> 
         _ = [chunk async for chunk in reading]
 
 
-async def test_an_answer_that_nobody_reads_does_not_hold_its_place_for_ever() -> None:
+@pytest.mark.parametrize(("told_s", "connection_s"), [(-0.99, 60.0), (None, -0.99)])
+async def test_an_answer_that_nobody_reads_does_not_hold_its_place_for_ever(
+    told_s: float | None, connection_s: float
+) -> None:
     pipe = Pipe(Chunks(b"a", b"b"))
-    answer = await forwarded(pipe, Call(KEY, "GET", CALL.url, deadline_s=-0.99)).head()
+    answer = await forwarded(pipe, Call(KEY, "GET", CALL.url, deadline_s=told_s), connection_s).head()
+    async with asyncio.timeout(10):
+        while pipe.inside:
+            await asyncio.sleep(0)
+    with pytest.raises(CallFailed, match="not read within"):
+        _ = [chunk async for chunk in answer]
+
+
+async def test_the_deadline_of_its_connection_ends_one_that_names_none() -> None:
+    pipe: Any = Pipe(Chunks(b"a", b"b"))
+    pipe.manners = lambda _connection: SimpleNamespace(settings=SimpleNamespace(deadline_s=-0.99))
+    connection = Connection(UUID(int=1), KEY, None, None, "client", {}, {})
+
+    async def known(_key: ConnectionKey) -> Connection:
+        return connection
+
+    nothing: Any = None
+    client = Client(KEY, pipe, known, lambda provider, _variant: PROFILES[provider], nothing)
+    answer = await client.forward(ForeignRequest("GET", CALL.url, [], None))
     async with asyncio.timeout(10):
         while pipe.inside:
             await asyncio.sleep(0)

@@ -47,7 +47,7 @@ class Streamed:
         for at in range(0, len(self._file.body), 7):
             yield self._file.body[at : at + 7]
         if self._file.broken:
-            raise StreamBroken(NoAnswer(True, "reset", "cut off"))
+            raise StreamBroken(NoAnswer(True, "reset", "cut off"), self)
 
 
 @dataclass

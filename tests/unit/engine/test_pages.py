@@ -8,14 +8,28 @@ from typing import Any
 import pytest
 
 from fairlead.app.client.listing import Bookmark, Listing
-from fairlead.engine.call.pages import RETRIES, pages
+from fairlead.engine.call.pages import CAP_S, RETRIES, pages
 from fairlead.engine.call.wish import Came
 from fairlead.engine.handler import SAVED, JobContext
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.http import HttpAnswer
-from fairlead.errors import CallFailed, DeadlineTooShort, GateClosed, InputInvalid
+from fairlead.errors import (
+    CallFailed,
+    DeadlineTooShort,
+    DependencyUnavailable,
+    EndpointPaused,
+    GateClosed,
+    GateUnavailable,
+    InputInvalid,
+    NotSent,
+    RateLimited,
+    ReauthRequired,
+    RefreshInProgress,
+    SlotLost,
+)
 from fairlead.policy.classify.verdict import DONE
 from fairlead.policy.feedback.reply import Reply
+from fairlead.policy.job import Retry, outcome_of_exception
 from fairlead.policy.page import Asked, ByCursor, ByLink, ByOffset
 from fairlead.testing import ManualClock
 from tests.support.engine import a_job
@@ -82,9 +96,9 @@ async def test_all_items_of_all_pages() -> None:
 
 
 async def test_a_page_is_tried_again_and_no_earlier_than_the_vendor_says() -> None:
-    vendor = Vendor([page(1, after="a"), passing(40.0), page(2)])
+    vendor = Vendor([page(1, after="a"), passing(25.0), page(2)])
     assert [item async for item in vendor.listing()] == [1, 2]
-    assert vendor.clock.monotonic() >= 40
+    assert vendor.clock.monotonic() >= 25
 
 
 @pytest.mark.parametrize(
@@ -92,7 +106,22 @@ async def test_a_page_is_tried_again_and_no_earlier_than_the_vendor_says() -> No
     [
         ([passing()] * (RETRIES + 1), 1000.0),
         ([CallFailed("gone", category="permanent_request")], 1000.0),
-        ([GateClosed("no room", retry_after_s=60.0)], 30.0),
+        ([GateClosed("no room", retry_after_s=20.0)], 10.0),
+        ([passing(86_400.0)], 1e9),
+        ([GateClosed("no room", retry_after_s=CAP_S + 1)], 1e9),
+        ([ReauthRequired("the grant is gone")], 1000.0),
+        ([EndpointPaused("paused")], 1000.0),
+        *(
+            ([error] * (RETRIES + 1), 1000.0)
+            for error in (
+                RefreshInProgress("another asks", retry_after_s=1.0),
+                RateLimited("cooldown", retry_after_s=1.0),
+                GateUnavailable("no Redis", retry_after_s=1.0),
+                NotSent("no such host", category="transient_network"),
+                SlotLost("lost"),
+                DependencyUnavailable("no PostgreSQL"),
+            )
+        ),
     ],
 )
 async def test_what_was_collected_is_kept_with_where_to_go_on(
@@ -105,6 +134,7 @@ async def test_what_was_collected_is_kept_with_where_to_go_on(
     assert listing.error is failures[-1]
     assert listing.resume == {"url": URL, "params": {"limit": "2", "after": "a"}, "variables": {}}
     assert len(vendor.answers) == 1
+    assert vendor.clock.monotonic() <= RETRIES * CAP_S, "it waited longer than any page is worth"
 
 
 async def test_a_circle_is_told() -> None:
@@ -122,8 +152,9 @@ async def test_no_page_is_begun_without_time_for_it() -> None:
     assert listing.resume == {"url": URL, "params": {"limit": "2"}, "variables": {}}
 
 
-async def test_a_list_that_goes_on_at_another_host_is_partial_and_says_so() -> None:
-    vendor = Vendor([{"items": [1, 2], "next": "https://evil.example/items?page=2"}])
+@pytest.mark.parametrize("address", ["https://evil.example/items?page=2", f"{URL}?page=2#x", f"{URL}?q=a b"])
+async def test_a_list_that_goes_on_where_nobody_may_ask_is_partial_and_says_so(address: str) -> None:
+    vendor = Vendor([{"items": [1, 2], "next": address}])
     listing = vendor.listing(ByLink(items="items", next="next"))
     assert [item async for item in listing] == [1, 2]
     assert listing.partial
@@ -137,9 +168,7 @@ def run_of(job: Any) -> JobContext:
 
 
 async def test_a_requeued_job_goes_on_behind_the_last_page_that_it_worked_off() -> None:
-    vendor = Vendor(
-        [page(1, 2, after="a"), page(3, after="b"), DeadlineTooShort("no time", retry_after_s=0.0)]
-    )
+    vendor = Vendor([page(1, 2, after="a"), page(3, after="b"), DeadlineTooShort("no time")])
     vendor.job = run_of(a_job("sync"))
     seen: list[int] = []
 
@@ -147,8 +176,9 @@ async def test_a_requeued_job_goes_on_behind_the_last_page_that_it_worked_off() 
         async for items in vendor.listing().pages():
             seen.extend(items)
 
-    with pytest.raises(DeadlineTooShort):
+    with pytest.raises(DeadlineTooShort) as late:
         await work()
+    assert late.value.retry_after_s == 0.0, "it comes back at once, and burns no attempt"
     assert seen == [1, 2, 3]
     after = vendor.job.args_after
     assert after is not None
@@ -163,6 +193,15 @@ async def test_a_requeued_job_goes_on_behind_the_last_page_that_it_worked_off() 
     ended = Vendor([])
     ended.job = run_of(a_job("sync", args=dict(again.job.args_after or {})))
     assert [item async for item in ended.listing()] == [], "it was worked off to its end"
+
+
+async def test_a_run_that_came_no_further_burns_its_attempt() -> None:
+    """Else it would be run again at once, for ever."""
+    for vendor, time_s in ((Vendor([]), -1.0), (Vendor([DeadlineTooShort("no time")]), 1000.0)):
+        vendor.job = run_of(a_job("sync"))
+        with pytest.raises(DeadlineTooShort) as late:
+            _ = [item async for item in vendor.listing(time_s=time_s)]
+        assert isinstance(outcome_of_exception(late.value, draw=0.5), Retry)
 
 
 async def test_what_cannot_be_had_at_all_fails_the_job() -> None:

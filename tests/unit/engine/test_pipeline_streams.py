@@ -7,7 +7,8 @@ import pytest
 from fairlead.engine.call.pipeline import MOST_OF_A_FAILURE
 from fairlead.engine.ports.http import HttpAnswer, HttpRequest, NoAnswer
 from fairlead.errors import CallFailed, InputInvalid
-from tests.unit.engine.test_pipeline import GET, World, answer
+from fairlead.policy.gate.breaker import Health
+from tests.unit.engine.test_pipeline import GET, Streamed, World, answer
 
 
 async def test_a_success_that_is_read_whole_is_judged_by_its_body() -> None:
@@ -56,3 +57,30 @@ async def test_a_failure_is_read_whole_where_somebody_wants_it(whole: bool) -> N
             pytest.fail("it failed")
     assert failed.value.answer is not None
     assert failed.value.answer.body == (body if whole else body[:MOST_OF_A_FAILURE])
+
+
+async def test_a_stream_that_ends_with_its_readers_time_says_nothing_of_the_destination(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever reads slowly would open the breaker of a vendor that answers well."""
+    monkeypatch.setattr(Streamed, "kind", "timeout")
+    world = World([answer(200, b"broken")])
+    with pytest.raises(CallFailed) as failed:
+        async with world.pipeline().stream(GET) as stream:
+            _ = [chunk async for chunk in stream]
+    assert failed.value.reason == "timeout"
+    assert world.passages[0].health is Health.NEUTRAL
+
+
+async def test_of_two_streams_that_are_read_together_the_one_that_broke_off_is_charged() -> None:
+    broken, well = World([answer(200, b"broken")]), World([answer(200, b"chunk")])
+
+    async def together() -> None:
+        async with broken.pipeline().stream(GET) as one, well.pipeline().stream(GET) as other:
+            assert [chunk async for chunk in other] == [b"chunk"]
+            _ = [chunk async for chunk in one]
+
+    with pytest.raises(CallFailed):
+        await together()
+    assert broken.passages[0].health is Health.UNHEALTHY
+    assert well.passages[0].health is Health.HEALTHY

@@ -183,7 +183,7 @@ class _Stream:
             async for piece in _pieces(self._incoming, self._max_body_bytes):
                 yield piece
         except Exception as error:  # noqa: BLE001 (it was sent: whatever happens is "unknown")
-            raise StreamBroken(no_answer(error, self._flight, self.status)) from None
+            raise StreamBroken(no_answer(error, self._flight, self.status), self) from None
 
 
 async def _whole(incoming: Incoming, max_bytes: int) -> bytes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from fairlead.app.client.response import Response
-from fairlead.errors import CallFailed, FairleadError, Refused
+from fairlead.errors import DependencyUnavailable, Failed, FairleadError, Refused
 from fairlead.policy.classify.verdict import FailedItem, Verdict
 
 T = TypeVar("T")
@@ -64,7 +64,7 @@ async def retry_failed(
     while places:
         try:
             response = await send([items[place] for place in places])
-        except (CallFailed, Refused) as error:
+        except (Failed, Refused, DependencyUnavailable) as error:
             if not result.responses:
                 raise
             result.error = error  # what was done before stays done, and told

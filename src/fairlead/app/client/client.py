@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from hashlib import blake2b
 from typing import Any, TypeVar, Unpack
 
 from pydantic import TypeAdapter, ValidationError
@@ -12,8 +11,8 @@ from pydantic import TypeAdapter, ValidationError
 from fairlead.app.client.batch import BatchResult, retry_failed
 from fairlead.app.client.bulk import bulk_order
 from fairlead.app.client.foreign import ForeignRequest, Forwarded, foreign_call
-from fairlead.app.client.listing import Bookmark, Listing, Resume
-from fairlead.app.client.request import CallOptions, Params, body_of, check_options, full_url, plain_params
+from fairlead.app.client.listing import Bookmark, Listing, Resume, list_name
+from fairlead.app.client.request import CallOptions, body_of, check_options, full_url, plain_params
 from fairlead.app.client.response import Response
 from fairlead.app.client.streaming import STREAM_BYTES, StreamedResponse
 from fairlead.engine.call.bulk import FOLLOW_S, BulkRun, BulkRuns
@@ -52,7 +51,7 @@ class Client:
 
     Each call has a valid token, keeps to every limit of the connection, is tried again where that helps and
     cannot do harm, and ends by its deadline. It gives a Response, whole or `partial`, or raises: CallFailed
-    for what was sent and failed, a Refused (GateClosed, ReauthRequired, DeadlineTooShort) where nothing was
+    for what was sent and failed, a Refused (GateClosed, NotSent, DeadlineTooShort...) where nothing was
     sent, or nothing but a request that a 401 turned away. In a job both may pass: the job comes back when it
     makes sense. InputInvalid for what cannot be sent, such as a call to a host that is not the provider's.
     """
@@ -259,7 +258,7 @@ class Client:
             manners = self._pipeline.manners(await self._connection(self._key))
             if job is None or (pagination or manners.settings.pagination) != "requeue_job":
                 return None
-            return Bookmark(job, _name(self._key, path, params, query, variables))
+            return Bookmark(job, list_name(self._key, path, params, query, variables, api, items, pages))
 
         return Listing(begin, resume=resume, bookmark=bookmark)
 
@@ -303,7 +302,8 @@ class Client:
         connection = await self._connection(self._key)
         profile = self._profile(connection.key.provider, connection.variant)
         call = foreign_call(connection, profile, request, self._class(request.priority))
-        return await Forwarded(self._pipeline, call).head()
+        deadline_s = self._pipeline.manners(connection).settings.deadline_s
+        return await Forwarded(self._pipeline, call, deadline_s).head()
 
     # ---- from words to a call ------------------------------------------------------------------
 
@@ -371,14 +371,6 @@ class Client:
 def _graphql(query: str, variables: Mapping[str, Any], options: CallOptions) -> CallOptions:
     body = {"query": query, "variables": dict(variables)}
     return {"api": "graphql", "repeatable": _is_query(query), **options, "json": body}
-
-
-def _name(
-    key: ConnectionKey, path: str, params: Params, query: str | None, variables: Mapping[str, Any] | None
-) -> str:
-    """What a job calls this list, in each of its runs alike."""
-    asked = repr((key, path, sorted(params.items()), query, sorted((variables or {}).items())))
-    return f"pages.{blake2b(asked.encode(), digest_size=8).hexdigest()}"
 
 
 def _is_query(text: str) -> bool:

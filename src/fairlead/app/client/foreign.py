@@ -24,7 +24,6 @@ from fairlead.policy.profile import Profile
 FOREIGN_BYTES = 64 << 20
 _FRAMING = frozenset({"connection", "content-encoding", "content-length", "keep-alive", "transfer-encoding"})
 DEADLINE_S = 60.0
-_LONGEST_S = 3600.0  # as a connection may have it at most
 _GRACE_S = 1.0  # the call's own deadline comes first, and tells more
 
 
@@ -92,10 +91,11 @@ def _is_below(url: str, base: str) -> bool:
 class Forwarded:
     """The answer to a ForeignRequest. *error*: why it is a failure, judged here; None for a success.
 
-    Its body is iterated over once; whoever does not read it to its end calls ``aclose``.
+    Its body is iterated over once; whoever does not read it to its end calls ``aclose``. Else it is dropped
+    when the call's deadline, or *deadline_s*, which its connection has, is over.
     """
 
-    def __init__(self, pipeline: Pipeline, call: Call) -> None:
+    def __init__(self, pipeline: Pipeline, call: Call, deadline_s: float) -> None:
         self.status = 0
         self.headers: list[tuple[str, str]] = []
         self.error: CallFailed | None = None
@@ -105,7 +105,7 @@ class Forwarded:
         self._ended = False
         self._chunk: bytes | None = None
         self._raised: BaseException | None = None
-        self._task = asyncio.create_task(self._run(pipeline, call), name="fairlead-forward")
+        self._task = asyncio.create_task(self._run(pipeline, call, deadline_s), name="fairlead-forward")
 
     async def head(self) -> Forwarded:
         """Itself once its head is there; raises what stood against it, where there is no answer."""
@@ -139,9 +139,10 @@ class Forwarded:
 
     # ---- its task ------------------------------------------------------------------------------
 
-    async def _run(self, pipeline: Pipeline, call: Call) -> None:
+    async def _run(self, pipeline: Pipeline, call: Call, deadline_s: float) -> None:
+        whole_s = deadline_s if call.deadline_s is None else call.deadline_s
         try:
-            async with asyncio.timeout((call.deadline_s or _LONGEST_S) + _GRACE_S):
+            async with asyncio.timeout(whole_s + _GRACE_S):
                 await self._pass_on(pipeline, call)
         except TimeoutError:
             self._raised = _lost(call, "the answer was not read within the call's deadline", "timeout")

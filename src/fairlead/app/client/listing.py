@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
+
+from pydantic import BaseModel
 
 from fairlead.engine.call.pages import Page, PageFailed
 from fairlead.engine.handler import JobContext
+from fairlead.errors import DeadlineTooShort
 from fairlead.policy.page import Asked
 
 Resume = Mapping[str, Any]
@@ -34,6 +38,18 @@ class Bookmark:
         self.job.save(self.name, _ENDED if resume is None else dict(resume))
 
 
+def list_name(*asked: object) -> str:
+    """What a job calls the list that is *asked* for so, in each of its runs alike."""
+    told = repr([_ordered(each) for each in asked])
+    return f"pages.{blake2b(told.encode(), digest_size=8).hexdigest()}"
+
+
+def _ordered(value: object) -> object:
+    """The same in whatever order it is written."""
+    told = value.model_dump() if isinstance(value, BaseModel) else value
+    return sorted(told.items()) if isinstance(told, Mapping) else told
+
+
 async def _no_bookmark() -> Bookmark | None:
     return None
 
@@ -44,7 +60,8 @@ class Listing:
     A page that cannot be had ends it early. As ``graceful_termination`` has it, `partial` is true then,
     `error` says why, and `resume` holds what ``paginate(..., resume=...)`` goes on from, plain enough for the
     arguments of a job. As ``requeue_job`` has it the reason is raised: the job comes back when it makes sense
-    (a lack of time burns no attempt), and the list goes on behind the last page that was worked off.
+    (a lack of time burns no attempt, if a page was worked off in this run), and the list goes on behind the
+    last page that was worked off.
     """
 
     def __init__(
@@ -80,6 +97,7 @@ class Listing:
             told = bookmark.told
             if told == _ENDED:
                 return
+        came_on = False
         try:
             found, self._at = await self._begin(told)
             async for page in found:
@@ -87,7 +105,10 @@ class Listing:
                 self._at = page.following
                 if bookmark is not None:
                     bookmark.note(self.resume)
+                    came_on = True
         except PageFailed as failed:
             if bookmark is not None:
+                if came_on and isinstance(failed.cause, DeadlineTooShort):
+                    failed.cause.retry_after_s = 0.0  # at once: not for ever, since each run comes on
                 raise failed.cause from None
             self._at, self.partial, self.error = failed.at, True, failed.cause

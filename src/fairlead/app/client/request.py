@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, TypedDict
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import InputInvalid
 from fairlead.policy.names import shown
-
-_PLAIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?([/?][!\"$-~]*)?")
+from fairlead.policy.origin import is_address
 
 _BODIES = ("json", "data", "content")
 
@@ -89,7 +87,7 @@ def full_url(base: str | None, path: str, params: Params | None) -> str:
         raise InputInvalid("it is not known where the provider's API is", hint=hint)
     else:
         url = f"{base.rstrip('/')}/{path.lstrip('/')}" if path else base
-    if not _is_sane(url):
+    if not is_address(url):
         raise InputInvalid("the address of the call is none", hint="give a path such as /items")
     pairs = _pairs(params, "params") if params else ()
     query = "&".join(f"{_quoted(name)}={_quoted(value)}" for name, value in pairs)
@@ -123,15 +121,6 @@ def body_of(options: CallOptions) -> tuple[bytes | None, dict[str, str]]:
 def _quoted(text: str) -> str:
     """As urlencode does it with `quote`, which takes its time for what needs none."""
     return text if text.isascii() and text.isalnum() else quote(text, safe="")
-
-
-def _is_sane(url: str) -> bool:
-    if _PLAIN.fullmatch(url):  # as most are
-        return True
-    try:
-        return bool(urlsplit(url).hostname) and "#" not in url and not any(ord(char) <= 32 for char in url)
-    except ValueError:
-        return False
 
 
 def plain_params(params: Params, option: str = "params") -> dict[str, str | list[str]]:

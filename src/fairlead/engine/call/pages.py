@@ -14,12 +14,20 @@ from typing import Any
 from fairlead.clock import Clock, Draw
 from fairlead.engine.call.wish import Came
 from fairlead.engine.ports import ConnectionKey
-from fairlead.errors import CallFailed, DeadlineTooShort, FairleadError, GateClosed, InputInvalid
+from fairlead.errors import (
+    CallFailed,
+    DeadlineTooShort,
+    DependencyUnavailable,
+    Failed,
+    FairleadError,
+    InputInvalid,
+    Refused,
+)
 from fairlead.policy.backoff import Jitter, backoff_s
 from fairlead.policy.page import Asked, LeadsElsewhere, Pages
 
 RETRIES, BASE_S, CAP_S = 3, 2.0, 30.0
-"""Of each page (DEFAULTS §2)."""
+"""Of each page (DEFAULTS §2). A wait longer than the cap is none for a list: it ends with what there is."""
 MOST_PAGES = 10_000
 
 Fetch = Callable[[Asked], Awaitable[Came]]
@@ -86,10 +94,10 @@ async def _fetched(
     while True:
         try:
             return await fetch(asked)
-        except (CallFailed, GateClosed, DeadlineTooShort) as error:
+        except (Failed, Refused, DependencyUnavailable) as error:
             wait_s = backoff_s(attempt, base_s=BASE_S, cap_s=CAP_S, jitter=Jitter.EQUAL, draw=draw())
             wait_s = max(wait_s, error.retry_after_s or 0.0)
-            if attempt >= RETRIES or not _may_pass(error) or not may_wait(wait_s):
+            if attempt >= RETRIES or wait_s > CAP_S or not _may_pass(error) or not may_wait(wait_s):
                 raise PageFailed(asked, error) from error
             attempt += 1
             await clock.sleep(wait_s)
@@ -97,7 +105,7 @@ async def _fetched(
 
 def _no_time(key: ConnectionKey) -> DeadlineTooShort:
     what = "there is no time left for the next page"
-    return DeadlineTooShort(what, tenant=key.tenant, provider=key.provider, retry_after_s=0.0)
+    return DeadlineTooShort(what, tenant=key.tenant, provider=key.provider)
 
 
 def _foreign(key: ConnectionKey, elsewhere: LeadsElsewhere, came: Came) -> CallFailed:
@@ -115,5 +123,5 @@ def _foreign(key: ConnectionKey, elsewhere: LeadsElsewhere, came: Came) -> CallF
     )
 
 
-def _may_pass(error: CallFailed | GateClosed | DeadlineTooShort) -> bool:
+def _may_pass(error: FairleadError) -> bool:
     return (error.category or "").startswith("transient") and not isinstance(error, DeadlineTooShort)

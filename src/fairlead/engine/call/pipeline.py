@@ -99,7 +99,7 @@ class Pipeline:
         """The answer to *call*, whole or in part done.
 
         Raises CallFailed for what was sent and failed; a Refused (GateClosed, ReauthRequired,
-        DeadlineTooShort...) for what was not sent at all; NotFound where there is no such connection.
+        NotSent, DeadlineTooShort...) for what never left; NotFound where there is no such connection.
         """
         on_way = await self._begin(call)
         while True:
@@ -146,7 +146,9 @@ class Pipeline:
                     try:
                         yield came
                     except StreamBroken as broken:
-                        tried = self._judged(broken.no_answer, on_way, passage)
+                        if broken.stream is not came:  # another call's, which is read within this one's block
+                            raise
+                        tried = self._judged(broken.no_answer, on_way, passage, head_given=True)
                         raise on_way.failed(tried, Follow(Then.FAIL, why="its head was given")) from None
                     return
                 read = came if isinstance(came, NoAnswer) else await _read(came, whole=whole)
@@ -222,8 +224,7 @@ class Pipeline:
         on_way.left_s = on_way.ends_s - self._clock.monotonic()
         if on_way.left_s <= 0:
             what = "there is no time left to begin the call"
-            again_s = 0.0 if current_job.get() else None
-            raise DeadlineTooShort(what, tenant=key.tenant, provider=key.provider, retry_after_s=again_s)
+            raise DeadlineTooShort(what, tenant=key.tenant, provider=key.provider)
 
     def _wish(self, on_way: Progress) -> CallWish:
         call, left_s = on_way.call, on_way.left_s
@@ -284,10 +285,13 @@ class Pipeline:
 
     # ---- after it came -------------------------------------------------------------------------
 
-    def _judged(self, came: HttpAnswer | NoAnswer, on_way: Progress, passage: Passage) -> Tried:
+    def _judged(
+        self, came: HttpAnswer | NoAnswer, on_way: Progress, passage: Passage, *, head_given: bool = False
+    ) -> Tried:
+        """*head_given*: its reader has it already, and may be what was slow."""
         rules = on_way.manners.rules
         if isinstance(came, NoAnswer):
-            hurried = is_hurried(on_way.given_s, on_way.whole_s)
+            hurried = head_given or is_hurried(on_way.given_s, on_way.whole_s)
             verdict = lost(came.kind, sent=came.sent, why=came.why, rules=rules, hurried=hurried)
             if not came.sent:
                 passage.unsent()

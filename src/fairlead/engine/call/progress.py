@@ -9,7 +9,7 @@ from fairlead.engine.call.wish import Call
 from fairlead.engine.events import CallAttempted
 from fairlead.engine.ports import Connection
 from fairlead.engine.ports.http import HttpAnswer, NoAnswer
-from fairlead.errors import CallFailed, FairleadError, InputInvalid, Refused
+from fairlead.errors import CallFailed, FairleadError, InputInvalid, NotSent, Refused
 from fairlead.policy.call import Attempt, Follow, Then, repeatable
 from fairlead.policy.call_settings import CallSettings
 from fairlead.policy.classify.rules import Rules
@@ -19,6 +19,8 @@ from fairlead.policy.hint import clamp_hint
 from fairlead.policy.origin import Origins
 from fairlead.policy.profile import Profile
 from fairlead.policy.token import PublicToken
+
+_NOT_SENT_HINT = "check that this host can reach the provider's API; nothing was sent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,11 @@ class Tried(NamedTuple):
         """Of the answer; None where there was none."""
         return self.came.status if isinstance(self.came, HttpAnswer) else None
 
+    @property
+    def sent(self) -> bool:
+        """Whether anything of it may have left this process."""
+        return isinstance(self.came, HttpAnswer) or self.came.sent
+
 
 @dataclass(slots=True)
 class Progress:
@@ -82,6 +89,8 @@ class Progress:
     refreshed: bool = False
     may_have_acted: bool = False
     """The provider may have done, at some attempt, what was asked of it."""
+    may_have_left: bool = False
+    """At some attempt that failed something may have been sent."""
     last: Tried | None = None
     """The last attempt that failed."""
     retries: int = 0
@@ -119,6 +128,7 @@ class Progress:
         """It is tried once more."""
         self.last = tried
         self.may_have_acted |= not tried.verdict.refused_before_acting
+        self.may_have_left |= tried.sent
 
     def event(self, tried: Tried, after: Follow) -> CallAttempted:
         """What explains this attempt later (C11)."""
@@ -140,27 +150,41 @@ class Progress:
         )
 
     def refused(self, refused: Refused) -> FairleadError:
-        """What *refused* means for the call: after an attempt nobody may say that nothing was sent.
+        """What *refused* means for the call: after an attempt that left nobody may say that nothing was sent.
 
         It is the failure of that attempt then, caused by the refusal. After a 401, which is no reason to
         give up by itself, its category is that of the refusal.
         """
-        if self.last is None:
+        if self.last is None or not self.may_have_left:
             return refused
-        failed = self.failed(self.last, Follow(Then.FAIL, why=f"it could not be tried again: {refused.what}"))
+        failed = self._failed(
+            self.last, Follow(Then.FAIL, why=f"it could not be tried again: {refused.what}")
+        )
         if not (failed.category or "").startswith("transient"):
             failed.category = refused.category
         failed.retry_after_s = max(failed.retry_after_s or 0.0, refused.retry_after_s or 0.0) or None
         failed.__cause__ = refused
         return failed
 
-    def failed(self, tried: Tried, after: Follow) -> CallFailed:
+    def failed(self, tried: Tried, after: Follow) -> CallFailed | NotSent:
         """Why it is over."""
+        if self.may_have_left or tried.sent:
+            return self._failed(tried, after)
+        return NotSent(  # without a time: a job that is told one comes back for ever
+            _why(tried, after),
+            tenant=self.call.key.tenant,
+            provider=self.call.key.provider,
+            category=tried.verdict.category,
+            reason=tried.verdict.code,
+            hint=_NOT_SENT_HINT,
+        )
+
+    def _failed(self, tried: Tried, after: Follow) -> CallFailed:
         verdict = tried.verdict
         transient = verdict.category is not None and verdict.category.transient
         hint_s = clamp_hint(verdict.hint_s or 0.0, daily_limit=verdict.daily)
         return CallFailed(
-            f"{verdict.why}; {after.why}" if after.why else verdict.why,
+            _why(tried, after),
             tenant=self.call.key.tenant,
             provider=self.call.key.provider,
             category=verdict.category,
@@ -171,3 +195,7 @@ class Progress:
             reply=tried.reply,
             attempts=self.sends,
         )
+
+
+def _why(tried: Tried, after: Follow) -> str:
+    return f"{tried.verdict.why}; {after.why}" if after.why else tried.verdict.why

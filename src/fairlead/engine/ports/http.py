@@ -81,11 +81,12 @@ class NoAnswer:
 
 
 class StreamBroken(Exception):
-    """An answer that was being streamed did not come to its end; *no_answer* says why."""
+    """An answer that was being streamed did not come to its end; *no_answer* says why, *stream* which."""
 
-    def __init__(self, no_answer: NoAnswer) -> None:
+    def __init__(self, no_answer: NoAnswer, stream: HttpStream) -> None:
         super().__init__(no_answer.why)
         self.no_answer = no_answer
+        self.stream = stream
 
 
 class HttpStream(Protocol):
