@@ -144,15 +144,16 @@ async def test_a_list_goes_on_in_the_next_run_of_its_job(
     async def sync(ctx: JobContext, note: str) -> None:
         runs.append((ctx.attempt, len(seen)))
         async with fl.client(ctx.tenant, "stripe") as api:
-            async for page in api.paginate("/charges", params={"limit": 20}).pages():
+            async for page in api.paginate(
+                "/charges", params={"limit": 20}, pagination="requeue_job"
+            ).pages():
                 seen.extend(charge["id"] for charge in page)
                 if len(runs) == 1 and len(seen) == 40:
                     ctx._remaining_s = lambda: 16.0  # its time is nearly over
         done.set()
 
     async with fl:
-        settings = {"pagination": "requeue_job"}
-        await fl.connections.upsert("acme", "stripe", api_key="sk_test_1", settings=settings)
+        await fl.connections.upsert("acme", "stripe", api_key="sk_test_1")
         job_id = await fl.enqueue(sync, {"note": "a"}, tenant="acme")
         running = asyncio.create_task(fl.run())
         await asyncio.wait_for(done.wait(), 30)

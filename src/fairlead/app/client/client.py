@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from fairlead.app.client.batch import BatchResult, retry_failed
 from fairlead.app.client.bulk import bulk_order
 from fairlead.app.client.foreign import ForeignRequest, Forwarded, foreign_call
-from fairlead.app.client.listing import Bookmark, Listing, Resume
+from fairlead.app.client.listing import Bookmark, Listing, Pagination, Resume, bookmark_in
 from fairlead.app.client.request import CallOptions, Params, body_of, check_options, full_url, plain_params
 from fairlead.app.client.response import Response
 from fairlead.app.client.streaming import STREAM_BYTES, StreamedResponse
@@ -24,7 +24,6 @@ from fairlead.engine.handler import current_job
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.errors import InputInvalid
 from fairlead.policy.bulk.way import BulkAsk
-from fairlead.policy.call_settings import Pagination
 from fairlead.policy.classify.verdict import Verdict
 from fairlead.policy.feedback.reply import Reply
 from fairlead.policy.page import Asked, Pages
@@ -215,7 +214,7 @@ class Client:
         query: str | None = None,
         variables: Mapping[str, Any] | None = None,
         resume: Mapping[str, Any] | None = None,
-        pagination: Pagination | None = None,
+        pagination: Pagination = "graceful_termination",
         **options: Unpack[CallOptions],
     ) -> Listing:
         """The items behind *path*, over all its pages, each fetched when its items are asked for.
@@ -227,9 +226,10 @@ class Client:
         stand in an answer. With *query* each page is a GraphQL operation with *variables*. *resume*: go on
         where an earlier Listing ended. Each page is tried again up to three times (2 s, doubling to 30 s).
 
-        *pagination*: what becomes of it when a page cannot be had, ``graceful_termination`` or
-        ``requeue_job``; default as connection or profile have it. See Listing. Outside of a job there is
-        nothing to come back, and it ends gracefully.
+        *pagination*: what becomes of it when a page cannot be had: ``graceful_termination`` (default), or
+        ``requeue_job`` for a loop that works off each page before the next: a later run of the job is given
+        none of them again. See Listing. Outside of a job there is nothing to come back, and it ends
+        gracefully.
         """
         check_options(options, self._key)
         params = plain_params(options.get("params") or {})
@@ -254,12 +254,11 @@ class Client:
             way = self._way(connection, profile, api or profile.limits.api, pages, items)
             return self._pipeline.pages(self._key, fetch, way, first), first
 
-        async def bookmark() -> Bookmark | None:
+        def bookmark() -> Bookmark | None:
             job = current_job.get()
-            manners = self._pipeline.manners(await self._connection(self._key))
-            if job is None or (pagination or manners.settings.pagination) != "requeue_job":
+            if job is None or pagination != "requeue_job":
                 return None
-            return Bookmark(job, _name(self._key, path, params, query, variables))
+            return bookmark_in(job, _name(self._key, path, params, query, variables))
 
         return Listing(begin, resume=resume, bookmark=bookmark)
 

@@ -29,8 +29,6 @@ from fairlead.policy.gate.rapid import RapidRequests
 from fairlead.policy.gate.retries import RetryBudget
 from fairlead.policy.job import Priority
 
-INLINE_WAIT_S = 2.0
-"""How long a job waits where it is; DEFAULTS §3."""
 BOOK_AHEAD_S = 900.0
 """How far ahead a job takes a turn, to come back for it."""
 CALL_S = 60.0
@@ -265,7 +263,7 @@ class Entrance:
             wish.key.provider,
             costs=self._costs_of(wish, call),
             class_number=wish.class_number or 2,
-            wait_s=INLINE_WAIT_S if wish.wait_s is None else wish.wait_s,
+            wait_s=call.inline_wait_s if wish.wait_s is None else wish.wait_s,
             call_s=wish.call_s,
             existed_s=self._existed_s(wish.key) if call.own else math.inf,
             bucket=wish.key.bucket,
