@@ -53,7 +53,9 @@ class Client:
     cannot do harm, and ends by its deadline. It gives a Response, whole or `partial`, or raises: CallFailed
     for what was sent and failed, a Refused (GateClosed, ReauthRequired, DeadlineTooShort) where nothing was
     sent, or nothing but a request that a 401 turned away. In a job both may pass: the job comes back when it
-    makes sense. InputInvalid for what cannot be sent, such as a call to a host that is not the provider's.
+    makes sense. SlotLost where its slot was lost while it was under way; DependencyUnavailable where the
+    database is away and what is known of the connection is older than five minutes, or its token has ended.
+    InputInvalid for what cannot be sent, such as a call to a host that is not the provider's.
     """
 
     def __init__(
