@@ -193,7 +193,7 @@ async def test_a_vendors_refusal_for_a_limit_burns_no_attempt_of_its_job(
             await fl.connections.upsert("acme", "stripe", api_key="sk_test_1")
             job_id = await fl.enqueue("sync", tenant="acme", provider="stripe")
             running = asyncio.create_task(fl.run())
-            await asyncio.wait_for(done.wait(), 40)
+            await asyncio.wait_for(done.wait(), 100)  # a wake-up that a race missed is made up by the sweep
             fl.stop()
             await running
             job = await fl.runtime.jobs.get(job_id)
