@@ -105,13 +105,11 @@ def test_priorities_rule_and_the_others_follow_as_written() -> None:
 # ---- whom it outranks
 
 
-def test_connection_over_tenant_over_provider_over_what_ships() -> None:
+def test_connection_over_provider_over_what_ships() -> None:
     profile = PROFILES["generic_oauth2"].overlay({"patterns": [pattern(name="providers", http_codes=[429])]})
     reply = Reply(429, body={"message": "sold out"})
     mine = {"patterns": [pattern(name="connections", http_codes=[429])]}
-    tenants = [checked(name="tenants", http_codes=[429])]
-    assert judged(reply, rules_of(profile, mine, tenant_patterns=tenants)).rule == "connections"
-    assert judged(reply, rules_of(profile, tenant_patterns=tenants)).rule == "tenants"
+    assert judged(reply, rules_of(profile, mine)).rule == "connections"
     assert judged(reply, rules_of(profile)).rule == "providers"
     assert judged(reply).rule == "rate_limit_errors"
 

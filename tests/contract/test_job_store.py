@@ -189,10 +189,10 @@ async def test_a_snooze_hands_the_attempt_back(stores: Stores) -> None:
     session_id = await a_session(stores)
     job = await claimed(stores, session_id)
     await stores.jobs.acknowledge([failed(job, delay_s=0)])
-    for _ in range(3):
+    for waits, counted in ((0, {}), (0, {"transient_server": 1, "waits": 1}), (1, {}), (1, {})):
         (job,) = await stores.jobs.claim(ANY, 1, session_id)
-        assert (job.attempt, dict(job.streaks)) == (2, {"transient_server": 1})
-        await stores.jobs.acknowledge([Rescheduled(job.job_id, job.lease_id, 5.0)])
+        assert (job.attempt, job.streaks["transient_server"], job.streaks.get("waits", 0)) == (2, 1, waits)
+        await stores.jobs.acknowledge([Rescheduled(job.job_id, job.lease_id, 5.0, streaks=counted)])
         assert await stores.jobs.claim(ANY, 1, session_id) == []
         await stores.pass_time(6)
 

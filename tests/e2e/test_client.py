@@ -14,7 +14,7 @@ from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.config import load
 from fairlead.engine.handler import JobContext
-from fairlead.errors import CallFailed, InputInvalid, NotFound
+from fairlead.errors import CallFailed, InputInvalid, JobFailed, NotFound
 from fairlead.testing.api.lies import answer
 from fairlead.testing.api.raw import RawConnection, RawServer
 from fairlead.testing.api.stripe import StripeApi
@@ -144,15 +144,16 @@ async def test_a_list_goes_on_in_the_next_run_of_its_job(
     async def sync(ctx: JobContext, note: str) -> None:
         runs.append((ctx.attempt, len(seen)))
         async with fl.client(ctx.tenant, "stripe") as api:
-            async for page in api.paginate("/charges", params={"limit": 20}).pages():
+            async for page in api.paginate(
+                "/charges", params={"limit": 20}, pagination="requeue_job"
+            ).pages():
                 seen.extend(charge["id"] for charge in page)
                 if len(runs) == 1 and len(seen) == 40:
                     ctx._remaining_s = lambda: 16.0  # its time is nearly over
         done.set()
 
     async with fl:
-        settings = {"pagination": "requeue_job"}
-        await fl.connections.upsert("acme", "stripe", api_key="sk_test_1", settings=settings)
+        await fl.connections.upsert("acme", "stripe", api_key="sk_test_1")
         job_id = await fl.enqueue(sync, {"note": "a"}, tenant="acme")
         running = asyncio.create_task(fl.run())
         await asyncio.wait_for(done.wait(), 30)
@@ -192,6 +193,66 @@ async def test_a_job_that_calls_too_late_burns_its_attempt(
         await running
     assert job is not None
     assert (job.state, runs) == ("discarded", [1])
+
+
+async def test_a_vendors_refusal_for_a_limit_burns_no_attempt_of_its_job(
+    make: Callable[[str], Fairlead],
+) -> None:
+    """C7: its waits are longer than are spent inside of a job, so the job waits."""
+    asked: list[str] = []
+    attempts: list[int] = []
+    done = asyncio.Event()
+
+    async def busy_once(connection: RawConnection) -> None:
+        asked.append("")
+        await connection.request()
+        told = answer(b'{"error": {"message": "too many requests"}}', status="429 Too Many Requests")
+        await connection.say(told if len(asked) == 1 else answer(b"{}"))
+
+    async with RawServer(busy_once) as server:
+        fl = make(server.url)
+
+        @fl.job("sync")
+        async def sync(ctx: JobContext) -> None:
+            attempts.append(ctx.attempt)
+            async with fl.client(ctx.tenant, "stripe") as api:
+                await api.get("/charges/7")
+            done.set()
+
+        async with fl:
+            await fl.connections.upsert("acme", "stripe", api_key="sk_test_1")
+            job_id = await fl.enqueue("sync", tenant="acme", provider="stripe")
+            running = asyncio.create_task(fl.run())
+            await asyncio.wait_for(done.wait(), 100)  # a wake-up that a race missed is made up by the sweep
+            fl.stop()
+            await running
+            job = await fl.runtime.jobs.get(job_id)
+    assert (len(asked), attempts) == (2, [1, 1])
+    assert job is not None
+    assert (job.state, list(job.failures)) == ("completed", [])
+
+
+async def test_a_dead_letter_is_counted_by_what_its_call_failed_of(
+    make: Callable[[str], Fairlead], stripe: StripeApi
+) -> None:
+    fl = make(stripe.url)
+
+    @fl.job("sync")
+    async def sync(ctx: JobContext) -> None:
+        async with fl.client(ctx.tenant, "stripe") as api:
+            await api.get("/nothing")
+
+    async with fl:
+        await fl.connections.upsert("acme", "stripe", api_key="sk_test_1")
+        job_id = await fl.enqueue("sync", tenant="acme", provider="stripe")
+        running = asyncio.create_task(fl.run())
+        with pytest.raises(JobFailed):
+            await fl.result(job_id, timeout_s=30)
+        fl.stop()
+        await running
+        job = await fl.runtime.jobs.get(job_id)
+    assert job is not None
+    assert [failure["code"] for failure in job.failures] == ["http_404"]
 
 
 async def test_the_vendors_limit_is_kept_to(make: Callable[[str], Fairlead]) -> None:

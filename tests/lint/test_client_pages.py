@@ -12,6 +12,7 @@ from fairlead.app.client.client import CLASSES
 from fairlead.app.client.request import CallOptions
 from fairlead.policy.call import IDEMPOTENT
 from fairlead.policy.call_settings import CallSettings
+from fairlead.policy.classify.rules import shipped
 from fairlead.policy.page import Pages
 from tests.lint.test_gate_pages import listed, page
 
@@ -34,6 +35,15 @@ def test_a_table_lists_them_all(name: str, head: str, words: Collection[str]) ->
 def test_what_may_be_sent_twice_is_told() -> None:
     (told,) = re.findall(r"^\| 5xx.*$", page(CLIENT), re.MULTILINE)
     assert set(re.findall(r"`([A-Z]+)`", told)) == IDEMPOTENT - {"OPTIONS", "TRACE"}
+
+
+def test_the_status_that_is_not_sent_again_is_told() -> None:
+    """By the rule that ships: a breaker's answer ends the call."""
+    (told,) = re.findall(
+        r"^\| ([0-9]+), and what a breaker's rule matches \| not here", page(CLIENT), re.MULTILINE
+    )
+    later = [one for one in shipped() if one.strategy == "circuit_breaker"]
+    assert [one.alone for one in later] == [(int(told),)]
 
 
 def test_the_classes_are_told() -> None:

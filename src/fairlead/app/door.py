@@ -160,8 +160,9 @@ class Fairlead(Declaring):
 
         *api*: which of the provider's APIs (default its usual one). *cost*: units of its limit (default: as
         the answers to calls of this *operation* told before, at first 1). *wait_s*: how long it may wait
-        here, default 2. *retry*: whether the call was tried before (default: as the job was, of which it is
-        a part); at most a fifth of a connection's calls in flight are retries, but three always may be.
+        here, default the connection's `inline_wait_s`, 2. *retry*: whether the call was tried before
+        (default: as the job was, of which it is a part); at most a fifth of a connection's calls in flight
+        are retries, but three always may be.
         Raises GateClosed with ``retry_after_s``; a job that lets it pass goes back into its place until its
         turn, and burns no attempt. SlotLost ends a block whose slot was lost. NotFound where there is no
         such connection, InputInvalid for a *cost* or *wait_s* that is none, such as one below 0.

@@ -213,6 +213,20 @@ class GateWouldRefuse(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ServedFromMemory(Event):
+    """The database is away: calls of this connection go by the *what* that was read *age_s* ago.
+
+    *what*: ``connection`` (its settings) or ``token``. For five minutes at most, and no token past its end.
+    """
+
+    name = "served_from_memory"
+    tenant: str
+    provider: str
+    what: str
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class GateBreakerOpened(Event):
     """A destination fails: calls of this connection to *host* are refused for *open_s*, then one is tried.
 

@@ -146,13 +146,13 @@ class Executor:
         except asyncio.CancelledError as error:
             if _cancelled_from_outside():
                 raise
-            return self._failed(error)  # the handler awaited something that somebody cancelled
+            return self._failed(context.job, error)  # the handler awaited something that somebody cancelled
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 (SystemExit too: a handler does not end its worker)
             if limit.expired:  # whatever the cut-off handler made of it
                 return asked.Retry(job_timeout(self._now() - started, handler.timeout_s))
-            return self._failed(error)
+            return self._failed(context.job, error)
         finally:
             current_job.reset(running)
 
@@ -180,10 +180,10 @@ class Executor:
             return safe_text(error)
         return None
 
-    def _failed(self, error: BaseException) -> asked.Outcome:
+    def _failed(self, job: Job, error: BaseException) -> asked.Outcome:
         try:
             if isinstance(error, Exception):
-                return outcome_of_exception(error, draw=self._draw())
+                return outcome_of_exception(error, draw=self._draw(), waits=job.streaks.get(asked.WAITS, 0))
         except KeyboardInterrupt:
             raise
         except BaseException:  # noqa: BLE001, S110 (an error may be hostile in any of its attributes, E08)
@@ -204,9 +204,10 @@ class Executor:
         match answer:
             case asked.Done(result):
                 return Completed(job.job_id, job.lease_id, _storable(result))
-            case asked.Snooze(delay_s, in_place=in_place):
+            case asked.Snooze(delay_s, in_place=in_place, counted=counted):
                 after_s = float(check_delay("snooze", delay_s))
-                return Rescheduled(job.job_id, job.lease_id, None if in_place else after_s)
+                waits = {**job.streaks, asked.WAITS: job.streaks.get(asked.WAITS, 0) + 1} if counted else {}
+                return Rescheduled(job.job_id, job.lease_id, None if in_place else after_s, streaks=waits)
             case asked.Cancel(reason):
                 return Cancelled(job.job_id, job.lease_id, safe_text(reason))
             case asked.Discard(reason, category):

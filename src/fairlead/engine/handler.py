@@ -45,7 +45,16 @@ class JobContext:
     may be used from a thread, too, where plain functions run.
     """
 
-    __slots__ = ("_asked", "_pauses", "_remaining_s", "_saved", "call_waits_since_s", "job", "timeout_s")
+    __slots__ = (
+        "_asked",
+        "_pauses",
+        "_remaining_s",
+        "_saved",
+        "call_waits_since_s",
+        "job",
+        "lists_begun",
+        "timeout_s",
+    )
 
     def __init__(
         self,
@@ -60,6 +69,8 @@ class JobContext:
         """How long a run of its kind may take."""
         self.call_waits_since_s = call_waits_since_s
         """Since when a call of the job waits for a slot, over all its runs, on the monotonic clock (R26)."""
+        self.lists_begun: dict[str, int] = {}
+        """How often this run has begun to read a list, by what it saves of it."""
         self._remaining_s = remaining_s
         self._asked: Snooze | Cancel | None = None
         self._pauses: dict[Scope | None, AskedPause] = {}

@@ -7,7 +7,7 @@ A level says what it wants to say; all else is as the level below has it.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
@@ -17,8 +17,8 @@ from fairlead.policy.origin import HOST_FORM
 from fairlead.policy.page import Pages
 from fairlead.policy.profile_parts import Hour, Key, Table
 
-Pagination = Literal["graceful_termination", "requeue_job"]
-"""What becomes of a list of which a page cannot be had (C8)."""
+INLINE_WAIT_S = 2.0
+"""The longest wait that a call spends inside of a job, unless its connection says otherwise (DEFAULTS §3)."""
 CallHost = Annotated[str, Field(strict=True, max_length=260, pattern=HOST_FORM)]
 
 
@@ -42,10 +42,14 @@ class CallManners(Table):
         default=(), max_length=MAX_ATTEMPTS, description="Delays of the strategy custom. Default none."
     )
     deadline_s: Hour = Field(default=60.0, description="For a call with its waits and retries. Default 60.")
-    pagination: Pagination = Field(
-        default="graceful_termination",
-        description="When a page cannot be had: graceful_termination gives what was collected, as partial; "
-        "requeue_job has the job come back and go on from that page. Default graceful_termination.",
+    inline_wait_s: float = Field(
+        default=INLINE_WAIT_S,
+        strict=True,
+        ge=0,
+        le=60,
+        allow_inf_nan=False,
+        description="The longest wait that a call spends inside of a job; after a longer one the job comes "
+        "back. 0: none. Default 2.",
     )
 
     @model_validator(mode="after")

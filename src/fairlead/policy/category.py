@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fairlead.errors import CallerError, Failed, FairleadError, Refused, SetupError
+from fairlead.errors import CallerError, CallFailed, Failed, FairleadError, Refused, SetupError
 from fairlead.policy.safe import safe_text
 
 
@@ -132,12 +132,26 @@ def _classify_one(error: Exception) -> Failure:
 
 def _classify_ours(error: FairleadError, reason: str) -> Failure:
     code, hint_s = error.code, error.retry_after_s
+    if isinstance(error, CallFailed):
+        return _classify_call(error, reason)
     if error.category in set(Category):
         return Failure(Category(error.category), code, reason, hint_s=hint_s)
     for family, category in _FAMILIES:
         if isinstance(error, family):
             return Failure(category, code, reason, hint_s=hint_s)
     return Failure(Category.TRANSIENT_NETWORK, code, reason, hint_s=hint_s, unclassified=True)
+
+
+def _classify_call(error: CallFailed, reason: str) -> Failure:
+    """Of a call the code is what the vendor said: that it was a call tells no two failures apart."""
+    category = Category(error.category) if error.category in set(Category) else Category.TRANSIENT_SERVER
+    return Failure(
+        category,
+        error.reason or error.code,
+        reason,
+        hint_s=error.retry_after_s,
+        daily_limit=getattr(error.verdict, "daily", False) is True,
+    )
 
 
 def _is_local(error: OSError) -> bool:

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
-from fairlead.errors import GateClosed, InputInvalid, Refused
-from fairlead.policy.backoff import checked_draw
+from fairlead.errors import CallFailed, GateClosed, InputInvalid, Refused
+from fairlead.policy.backoff import checked_draw, jittered_s, nominal_delay_s
 from fairlead.policy.category import Category, Failure, classify_exception
+from fairlead.policy.classify.verdict import Scope, Verdict
 from fairlead.policy.names import check_label, check_name, check_tenant, shown
 from fairlead.policy.payload import encode_args
+from fairlead.policy.retry import DEFAULT_RULES
 from fairlead.policy.safe import safe_text
 from fairlead.policy.states import JobState
 
@@ -26,6 +28,11 @@ MAX_UNIQUE_KEY_BYTES = 200
 MAX_GROUP_KEY_BYTES = 400
 MAX_TAGS = 16
 MAX_TAG_BYTES = 64
+
+MOST_WAITS = 60
+"""So often a job waits for a limit that its vendor told of; then such refusals are failures as any other."""
+WAITS = "waits"
+"""Under this word a job's streaks count them."""
 
 BUDGET_S = 15.0
 BUDGET_SHARE = 0.25
@@ -90,12 +97,13 @@ class Snooze:
     """Not now: again after *delay_s* seconds, no attempt burnt.
 
     *in_place*: it keeps its place in its group, and nothing of the group begins before; where the job has no
-    group, it only waits itself.
+    group, it only waits itself. *counted*: a vendor refused for a limit, which is a wait so many times only.
     """
 
     delay_s: float
     reason: str = "snoozed by its handler"
     in_place: bool = False
+    counted: bool = False
 
     def __post_init__(self) -> None:
         check_delay("snooze", self.delay_s)
@@ -135,13 +143,18 @@ class NeedsReauth:
 Outcome = Done | Retry | Snooze | Cancel | Discard | NeedsReauth
 
 
-def outcome_of_exception(error: Exception, *, draw: float) -> Retry | Snooze:
+def outcome_of_exception(error: Exception, *, draw: float, waits: int = 0) -> Retry | Snooze:
     """What an exception that left a handler means.
 
     A refusal of ours that names a time (cooldown, a refresh in progress, an open breaker) sent nothing and is
     a wait, not a failure: it burns no attempt. It is spread by up to 10 %, so that not all come back at once;
-    but the gate gave each a turn of its own.
+    but the gate gave each a turn of its own. So is a vendor's refusal for a limit before it acted (C7), as
+    long as the job has had fewer than *MOST_WAITS* of those (*waits*): a vendor that always says so is down.
     """
+    if isinstance(error, CallFailed) and waits < MOST_WAITS:
+        wait = _vendors_wait(error, waits, draw)
+        if wait is not None:
+            return wait
     wait_s = error.retry_after_s if isinstance(error, Refused) and error.retryable else None
     if wait_s is None or not math.isfinite(wait_s):
         return Retry(classify_exception(error))
@@ -149,6 +162,24 @@ def outcome_of_exception(error: Exception, *, draw: float) -> Retry | Snooze:
     if isinstance(error, GateClosed):  # it has a turn of its own, or nobody of its group has one before
         return Snooze(wait_s, safe_text(error), in_place=True)
     return Snooze(wait_s * (1 + checked_draw(draw) / 10), safe_text(error))
+
+
+def _vendors_wait(error: CallFailed, waits: int, draw: float) -> Snooze | None:
+    """The wait that a vendor's limit asks for; None where it is none, or something may have been done.
+
+    Never less than it asked for. What it did not ask for grows as between attempts (SPEC T). The group waits
+    with its job, unless it is the limit of one endpoint or object: the rest of the connection goes on.
+    """
+    verdict, asked_s = error.verdict, error.retry_after_s
+    if error.category != Category.TRANSIENT_RATE_LIMIT or not isinstance(verdict, Verdict):
+        return None
+    if not verdict.refused_before_acting or asked_s is None or not math.isfinite(asked_s):
+        return None
+    rule = DEFAULT_RULES[Category.TRANSIENT_RATE_LIMIT]
+    nominal_s = nominal_delay_s(waits, base_s=rule.base_s, cap_s=rule.cap_s)
+    wait_s = min(max(asked_s, jittered_s(nominal_s, rule.jitter, draw)), LONGEST_DELAY_S / 2)
+    apart = verdict.scope in (Scope.ENDPOINT, Scope.OBJECT)
+    return Snooze(wait_s, safe_text(error), in_place=not apart, counted=True)
 
 
 def budget_snooze(remaining_s: float | None, timeout_s: float | None) -> Snooze | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,14 +17,11 @@ async def name_of(path: str, **options: Any) -> str:
     async def connection(_key: ConnectionKey) -> Any:
         return None
 
-    pipeline: Any = SimpleNamespace(
-        manners=lambda _connection: SimpleNamespace(settings=SimpleNamespace(pagination="requeue_job"))
-    )
     nothing: Any = None
-    client = Client(ConnectionKey("acme", "shopify"), pipeline, connection, nothing, nothing)
+    client = Client(ConnectionKey("acme", "shopify"), nothing, connection, nothing, nothing)
     running = current_job.set(JobContext(a_job("sync"), lambda: 60.0))
     try:
-        bookmark = await client.paginate(path, pagination="requeue_job", **options)._bookmark()
+        bookmark = client.paginate(path, pagination="requeue_job", **options)._bookmark()
     finally:
         current_job.reset(running)
     assert bookmark is not None

@@ -229,3 +229,9 @@ def test_bulk_operations_that_a_provider_does_not_have_are_told(
 ) -> None:
     with pytest.raises(InputInvalid, match=f"acme.*hint: {hint}"):
         plans.bulk(connection(provider), kind, version)
+
+
+def test_how_long_a_call_waits_that_says_nothing_is_a_setting_of_its_connection(plans: Plans) -> None:
+    assert plans.of(connection("shopify")).inline_wait_s == 2.0
+    patient = connection("shopify", 2, settings={"inline_wait_s": 7.0})
+    assert plans.of(patient).inline_wait_s == 7.0

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.app.client.listing import Bookmark, Listing
+from fairlead.app.client.listing import Bookmark, Listing, bookmark_in
 from fairlead.engine.call.pages import CAP_S, RETRIES, pages
 from fairlead.engine.call.wish import Came
 from fairlead.engine.handler import SAVED, JobContext
@@ -60,7 +60,7 @@ class Vendor:
             raise answer
         return came(answer)
 
-    def listing(self, way: Any = WAY, *, time_s: float = 1000.0) -> Listing:
+    def listing(self, way: Any = WAY, *, time_s: float = 1000.0, resume: Any = None) -> Listing:
         def may_wait(wait_s: float) -> bool:
             return self.clock.monotonic() + wait_s <= time_s
 
@@ -69,10 +69,10 @@ class Vendor:
             clock = self.clock
             return pages(KEY, self.fetch, way, first, clock=clock, draw=lambda: 0.5, may_wait=may_wait), first
 
-        async def bookmark() -> Bookmark | None:
-            return None if self.job is None else Bookmark(self.job, "orders")
+        def bookmark() -> Bookmark | None:
+            return None if self.job is None else bookmark_in(self.job, "orders")
 
-        return Listing(begin, bookmark=bookmark)
+        return Listing(begin, resume=resume, bookmark=bookmark)
 
 
 def page(*items: int, after: str | None = None) -> dict[str, object]:
@@ -187,12 +187,42 @@ async def test_a_requeued_job_goes_on_behind_the_last_page_that_it_worked_off() 
     again = Vendor([page(4)])
     again.job = run_of(a_job("sync", args=dict(after)))
     assert SAVED not in again.job.args, "a handler sees what was enqueued"
-    assert [item async for item in again.listing()] == [4]
+    went_on = again.listing()
+    assert [item async for item in went_on] == [4]
+    assert (went_on.resumed, went_on.partial) == (True, False), "it says that 1, 2 and 3 are not among them"
     assert dict(again.asked[0].params) == {"limit": "2", "after": "b"}
 
     ended = Vendor([])
     ended.job = run_of(a_job("sync", args=dict(again.job.args_after or {})))
-    assert [item async for item in ended.listing()] == [], "it was worked off to its end"
+    over = ended.listing()
+    assert [item async for item in over] == [], "it was worked off to its end"
+    assert over.resumed
+
+
+async def test_a_list_that_a_run_reads_twice_is_read_twice() -> None:
+    vendor = Vendor([page(1, 2), page(1, after="a"), DeadlineTooShort("no time", retry_after_s=0.0)])
+    vendor.job = run_of(a_job("sync"))
+    assert [item async for item in vendor.listing()] == [1, 2]
+    second = vendor.listing()
+    with pytest.raises(DeadlineTooShort):
+        assert [item async for item in second] == [1]
+    assert not second.resumed
+    again = Vendor([page(2)])
+    again.job = run_of(a_job("sync", args=dict(vendor.job.args_after or {})))
+    assert [item async for item in again.listing()] == [], "the first was worked off"
+    assert [item async for item in again.listing()] == [2], "the second was not"
+
+
+async def test_what_the_run_before_noted_rules_over_where_the_first_was_told_to_begin() -> None:
+    vendor = Vendor([page(3, after="b"), DeadlineTooShort("no time", retry_after_s=0.0)])
+    vendor.job = run_of(a_job("sync"))
+    told = {"url": URL, "params": {"after": "a"}, "variables": {}}
+    with pytest.raises(DeadlineTooShort):
+        _ = [item async for item in vendor.listing(resume=told)]
+    again = Vendor([page(4)])
+    again.job = run_of(a_job("sync", args=dict(vendor.job.args_after or {})))
+    assert [item async for item in again.listing(resume=told)] == [4]
+    assert dict(again.asked[0].params) == {"after": "b"}
 
 
 async def test_a_run_that_came_no_further_burns_its_attempt() -> None:

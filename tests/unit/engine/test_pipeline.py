@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -17,14 +16,12 @@ from fairlead.engine.call.wish import Call
 from fairlead.engine.events import CallAttempted
 from fairlead.engine.gate.admission import Passage
 from fairlead.engine.gate.entrance import CallWish
-from fairlead.engine.handler import JobContext, current_job
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.credentials import Connection
 from fairlead.engine.ports.gate import Admitted
 from fairlead.engine.ports.http import HttpAnswer, HttpRequest, NoAnswer, NoAnswerKind, StreamBroken
 from fairlead.errors import (
     CallFailed,
-    DeadlineTooShort,
     GateClosed,
     GateUnavailable,
     InputInvalid,
@@ -224,19 +221,6 @@ async def test_a_wait_beyond_all_measure_is_told_as_its_cap(retries: int) -> Non
         await world.call(GET)
     assert failed.value.retry_after_s is not None
     assert 900 <= failed.value.retry_after_s <= 990
-
-
-async def test_in_a_job_a_long_wait_is_the_jobs() -> None:
-    job: Any = SimpleNamespace(attempt=1)
-    for left_s, error in ((60.0, CallFailed), (10.0, DeadlineTooShort)):
-        world = World([answer(429, retry_after="5")])
-        running = current_job.set(JobContext(job, lambda left_s=left_s: left_s))  # type: ignore[misc]
-        try:
-            with pytest.raises(error) as raised:
-                await world.call(GET)
-        finally:
-            current_job.reset(running)
-    assert raised.value.retry_after_s is None, "it would be run again at once, and without end"
 
 
 async def test_a_breaker_that_is_known_to_be_open_costs_nothing() -> None:

@@ -14,18 +14,20 @@ from fairlead.policy.profile_load import load_profiles
 from fairlead.policy.setting_names import check_names
 
 STRIPE = load_profiles()["stripe"]
-HASTY = STRIPE.overlay({"client": {"deadline_s": 9.0, "max_retries": 1, "strategy": "linear"}})
+HASTY = STRIPE.overlay(
+    {"client": {"deadline_s": 9.0, "max_retries": 1, "strategy": "linear", "inline_wait_s": 0.5}}
+)
 
 
 def found(profile: Profile, **settings: Any) -> tuple[object, ...]:
     told = call_settings_of(profile, settings, tenant="acme")
-    return told.deadline_s, told.max_retries, told.strategy.value, told.pagination
+    return told.deadline_s, told.max_retries, told.strategy.value, told.inline_wait_s
 
 
 def test_a_connection_rules_over_its_profile_and_that_over_the_defaults() -> None:
-    assert found(STRIPE) == (60.0, 3, "exponential", "graceful_termination")
-    assert found(HASTY) == (9.0, 1, "linear", "graceful_termination")
-    assert found(HASTY, max_retries=5, pagination="requeue_job") == (9.0, 5, "linear", "requeue_job")
+    assert found(STRIPE) == (60.0, 3, "exponential", 2.0)
+    assert found(HASTY) == (9.0, 1, "linear", 0.5)
+    assert found(HASTY, max_retries=5, inline_wait_s=0) == (9.0, 5, "linear", 0.0)
 
 
 def test_a_number_of_retries_that_somebody_gave_is_the_most_that_any_pattern_has() -> None:
@@ -38,7 +40,8 @@ def test_people_are_told_from_where_each_setting_is() -> None:
     told = told_settings(HASTY, {"max_retries": 5}, tenant="acme")
     assert told["max_retries"] == {"value": 5, "from": "connection"}
     assert told["deadline_s"] == {"value": 9.0, "from": "profile"}
-    assert told["pagination"] == {"value": "graceful_termination", "from": "default"}
+    assert told["inline_wait_s"] == {"value": 0.5, "from": "profile"}
+    assert told["max_delay_s"] == {"value": 30.0, "from": "default"}
 
 
 @pytest.mark.parametrize(
@@ -47,7 +50,8 @@ def test_people_are_told_from_where_each_setting_is() -> None:
         ({"deadline_s": 0.0}, "deadline_s"),
         ({"deadline_s": 4000.0}, "deadline_s"),
         ({"initial_delay_s": 4000.0, "max_delay_s": 5000.0}, "initial_delay_s"),
-        ({"pagination": "hope"}, "pagination"),
+        ({"inline_wait_s": 61.0}, "inline_wait_s"),
+        ({"inline_wait_s": -1.0}, "inline_wait_s"),
         ({"pages": {"rest": {"kind": "guess"}}}, "pages"),
         ({"pages": {"soap": {"kind": "offset"}}}, "it has: rest"),
         ({"hosts": ["https://a.example.com"]}, "hosts"),

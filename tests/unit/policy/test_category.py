@@ -10,6 +10,7 @@ import pytest
 
 from fairlead import errors
 from fairlead.policy.category import Category, classify_exception
+from fairlead.policy.classify.verdict import Result, Step, Verdict
 from fairlead.policy.safe import MAX_SAFE_BYTES
 
 
@@ -89,6 +90,24 @@ def test_an_instance_may_say_more_than_its_class_and_its_family_speaks_for_the_s
     error: errors.FairleadError, category: Category
 ) -> None:
     assert classify_exception(error).category is category
+
+
+def test_a_failed_call_is_known_by_what_the_vendor_said() -> None:
+    """Two failures of calls are told apart where dead letters are counted by code."""
+    failed = [
+        errors.CallFailed("x", reason=code, category=category, retry_after_s=3.0)
+        for code, category in (("http_503", "transient_server"), ("card_declined", "permanent_permission"))
+    ]
+    assert [classify_exception(one).code for one in failed] == ["http_503", "card_declined"]
+    assert classify_exception(errors.CallFailed("x", category="transient_server")).code == "call_failed"
+    assert classify_exception(failed[1]).category is Category.PERMANENT_PERMISSION
+    assert classify_exception(failed[0]).hint_s == 3.0
+
+
+def test_a_days_limit_that_a_call_met_is_known_as_one() -> None:
+    verdict = Verdict(Result.FAILED, "r", Step.STATUS, "w", Category.TRANSIENT_RATE_LIMIT, daily=True)
+    failed = errors.CallFailed("x", category="transient_rate_limit", retry_after_s=9e3, verdict=verdict)
+    assert classify_exception(failed).daily_limit
 
 
 def test_a_group_is_judged_by_its_gravest_member() -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
 from fairlead import errors
 from fairlead.policy.category import Category
+from fairlead.policy.classify.verdict import Result, Scope, Step, Verdict
 from fairlead.policy.job import (
     LONGEST_DELAY_S,
+    MOST_WAITS,
     Cancel,
     Discard,
     NeedsReauth,
@@ -117,6 +120,50 @@ def test_everything_else_is_a_failure(error: Exception, category: Category) -> N
     outcome = outcome_of_exception(error, draw=0)
     assert isinstance(outcome, Retry)
     assert outcome.failure.category is category
+
+
+def limited(scope: Scope | None = None, *, refused: bool = True, **more: Any) -> errors.CallFailed:
+    """A call that was sent and refused for a limit of the vendor's."""
+    rate = Category.TRANSIENT_RATE_LIMIT
+    verdict = Verdict(
+        Result.FAILED, "429", Step.STATUS, "w", rate, scope=scope, refused_before_acting=refused
+    )
+    told: dict[str, Any] = {"category": rate, "retry_after_s": 7.0, "verdict": verdict, "reason": "http_429"}
+    return errors.CallFailed("status 429", **{**told, **more})
+
+
+def test_what_a_vendor_refuses_for_a_limit_is_a_wait_in_its_place_and_burns_nothing() -> None:
+    wait = outcome_of_exception(limited(), draw=0.0)
+    assert isinstance(wait, Snooze)
+    assert (wait.delay_s, wait.in_place, wait.counted) == (7.0, True, True)
+    day = outcome_of_exception(limited(Scope.DAY, retry_after_s=40_000.0), draw=0.5)
+    assert isinstance(day, Snooze)
+    assert day.delay_s == 40_000.0, "never less than it asked for"
+    for scope in (Scope.ENDPOINT, Scope.OBJECT):
+        apart = outcome_of_exception(limited(scope), draw=0.5)
+        assert isinstance(apart, Snooze)
+        assert not apart.in_place, "the rest of the connection goes on"
+
+
+def test_waits_for_a_vendors_limit_grow_and_end() -> None:
+    waits = [outcome_of_exception(limited(retry_after_s=1.0), draw=0.0, waits=n) for n in (0, 3, 30)]
+    assert [wait.delay_s for wait in waits if isinstance(wait, Snooze)] == [2.5, 20.0, 30.0]
+    assert isinstance(outcome_of_exception(limited(), draw=0.0, waits=MOST_WAITS - 1), Snooze)
+    assert isinstance(outcome_of_exception(limited(), draw=0.0, waits=MOST_WAITS), Retry)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        limited(refused=False),
+        limited(retry_after_s=None),
+        limited(category=Category.TRANSIENT_SERVER),
+        limited(verdict=None),
+    ],
+    ids=["may have acted", "no time", "no limit", "not judged"],
+)
+def test_what_is_no_refusal_for_a_limit_is_a_failure(error: errors.CallFailed) -> None:
+    assert isinstance(outcome_of_exception(error, draw=0.0), Retry)
 
 
 # ---- the time budget (Q5) ----------------------------------------------------------------------

@@ -42,7 +42,7 @@ def test_every_setting_of_failed_calls_can_be_written_in_words() -> None:
         "max_delay_s": "9.5",
         "delays_s": "[]",
         "deadline_s": "20",
-        "pagination": "requeue_job",
+        "inline_wait_s": "0.5",
         "patterns": '[{"name": "a", "http_codes": [400], "patterns": ["busy"], "strategy": "none"}]',
         "pages": '{"rest": {"kind": "offset"}}',
         "hosts": '["files.example.com"]',
@@ -51,9 +51,9 @@ def test_every_setting_of_failed_calls_can_be_written_in_words() -> None:
     settings = call_settings_of(load_profiles()["shopify"], settings_of_text(written), tenant="acme")
     assert (settings.strategy, settings.max_retries, settings.max_delay_s) == ("linear", 5, 9.5)
     assert settings.patterns[0].patterns == ("busy",)
-    assert (settings.deadline_s, settings.pagination, settings.hosts) == (
+    assert (settings.deadline_s, settings.inline_wait_s, settings.hosts) == (
         20.0,
-        "requeue_job",
+        0.5,
         ("files.example.com",),
     )
     assert settings.pages["rest"].kind == "offset"

@@ -136,7 +136,7 @@ def rescheduled_columns(outcomes: Sequence[Rescheduled]) -> dict[str, list[Any]]
     return {
         "delays_s": [None if o.delay_s is None else min(o.delay_s, LONGEST_DELAY_S) for o in outcomes],
         "failures": [None if o.failure is None else failure_text(o.failure) for o in outcomes],
-        "streaks": [None if o.failure is None else tamed(dict(o.streaks)) for o in outcomes],
+        "streaks": [tamed(dict(o.streaks)) if o.failure or o.streaks else None for o in outcomes],
         "call_waited_s": [o.call_waited_s for o in outcomes],
         "args": [None if o.args is None else encoded(o.args) for o in outcomes],
     }

@@ -9,6 +9,7 @@ from fairlead.engine.call.bulk import BulkOrder
 from fairlead.engine.ports import Connection
 from fairlead.errors import InputInvalid
 from fairlead.policy.bulk import WAYS
+from fairlead.policy.connection_calls import call_settings_of
 from fairlead.policy.profile import Profile
 
 
@@ -37,6 +38,17 @@ def bulk_order(
     told = profile.endpoint_values(connection.endpoint).get("api_version", bulk.api_version)
     version = told if bulk.at(told) else bulk.api_version
     kind = way.kind_of(text)
+    own = call_settings_of(profile, connection.settings, tenant=connection.key.tenant)
     return BulkOrder(
-        connection.key, way, kind, version, bulk.again_s, text, variables, token, wait_s, deadline_s
+        connection.key,
+        way,
+        kind,
+        version,
+        bulk.again_s,
+        text,
+        variables,
+        token,
+        wait_s,
+        deadline_s,
+        own.inline_wait_s,
     )

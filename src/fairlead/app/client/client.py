@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from fairlead.app.client.batch import BatchResult, retry_failed
 from fairlead.app.client.bulk import bulk_order
 from fairlead.app.client.foreign import ForeignRequest, Forwarded, foreign_call
-from fairlead.app.client.listing import Bookmark, Listing, Resume, list_name
+from fairlead.app.client.listing import Bookmark, Listing, Pagination, Resume, bookmark_in, list_name
 from fairlead.app.client.request import CallOptions, body_of, check_options, full_url, plain_params
 from fairlead.app.client.response import Response
 from fairlead.app.client.streaming import STREAM_BYTES, StreamedResponse
@@ -23,7 +23,6 @@ from fairlead.engine.handler import current_job
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.errors import InputInvalid
 from fairlead.policy.bulk.way import BulkAsk
-from fairlead.policy.call_settings import Pagination
 from fairlead.policy.classify.verdict import Verdict
 from fairlead.policy.feedback.reply import Reply
 from fairlead.policy.page import Asked, Pages
@@ -53,7 +52,9 @@ class Client:
     cannot do harm, and ends by its deadline. It gives a Response, whole or `partial`, or raises: CallFailed
     for what was sent and failed, a Refused (GateClosed, NotSent, DeadlineTooShort...) where nothing was
     sent, or nothing but a request that a 401 turned away. In a job both may pass: the job comes back when it
-    makes sense. InputInvalid for what cannot be sent, such as a call to a host that is not the provider's.
+    makes sense. SlotLost where its slot was lost while it was under way; DependencyUnavailable where the
+    database is away and what is known of the connection is older than five minutes, or its token has ended.
+    InputInvalid for what cannot be sent, such as a call to a host that is not the provider's.
     """
 
     def __init__(
@@ -214,7 +215,7 @@ class Client:
         query: str | None = None,
         variables: Mapping[str, Any] | None = None,
         resume: Mapping[str, Any] | None = None,
-        pagination: Pagination | None = None,
+        pagination: Pagination = "graceful_termination",
         **options: Unpack[CallOptions],
     ) -> Listing:
         """The items behind *path*, over all its pages, each fetched when its items are asked for.
@@ -226,9 +227,10 @@ class Client:
         stand in an answer. With *query* each page is a GraphQL operation with *variables*. *resume*: go on
         where an earlier Listing ended. Each page is tried again up to three times (2 s, doubling to 30 s).
 
-        *pagination*: what becomes of it when a page cannot be had, ``graceful_termination`` or
-        ``requeue_job``; default as connection or profile have it. See Listing. Outside of a job there is
-        nothing to come back, and it ends gracefully.
+        *pagination*: what becomes of it when a page cannot be had: ``graceful_termination`` (default), or
+        ``requeue_job`` for a loop that works off each page before the next: a later run of the job is given
+        none of them again. See Listing. Outside of a job there is nothing to come back, and it ends
+        gracefully.
         """
         check_options(options, self._key)
         params = plain_params(options.get("params") or {})
@@ -253,12 +255,11 @@ class Client:
             way = self._way(connection, profile, api or profile.limits.api, pages, items)
             return self._pipeline.pages(self._key, fetch, way, first), first
 
-        async def bookmark() -> Bookmark | None:
+        def bookmark() -> Bookmark | None:
             job = current_job.get()
-            manners = self._pipeline.manners(await self._connection(self._key))
-            if job is None or (pagination or manners.settings.pagination) != "requeue_job":
+            if job is None or pagination != "requeue_job":
                 return None
-            return Bookmark(job, list_name(self._key, path, params, query, variables, api, items, pages))
+            return bookmark_in(job, list_name(self._key, path, params, query, variables, api, items, pages))
 
         return Listing(begin, resume=resume, bookmark=bookmark)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
@@ -17,12 +17,14 @@ from fairlead.policy.page import Asked
 Resume = Mapping[str, Any]
 Begin = Callable[["Resume | None"], Awaitable[tuple[AsyncIterator[Page], Asked]]]
 """Makes the pages, from where another listing ended, or from the first."""
+Pagination = Literal["graceful_termination", "requeue_job"]
+"""What becomes of a list of which a page cannot be had (C8)."""
 _ENDED = {"ended": True}
 
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
-    """Where a job notes how far it has come in the list *name*."""
+    """Where a job notes how far it has come in the list *name*; see `bookmark_in`."""
 
     job: JobContext
     name: str
@@ -50,7 +52,14 @@ def _ordered(value: object) -> object:
     return sorted(told.items()) if isinstance(told, Mapping) else told
 
 
-async def _no_bookmark() -> Bookmark | None:
+def bookmark_in(job: JobContext, name: str) -> Bookmark:
+    """For a list that this run of *job* begins now. One that it reads a second time is another list."""
+    before = job.lists_begun.get(name, 0)
+    job.lists_begun[name] = before + 1
+    return Bookmark(job, f"{name}.{before + 1}" if before else name)
+
+
+def _no_bookmark() -> Bookmark | None:
     return None
 
 
@@ -61,7 +70,8 @@ class Listing:
     `error` says why, and `resume` holds what ``paginate(..., resume=...)`` goes on from, plain enough for the
     arguments of a job. As ``requeue_job`` has it the reason is raised: the job comes back when it makes sense
     (a lack of time burns no attempt, if a page was worked off in this run), and the list goes on behind the
-    last page that was worked off.
+    last page that was worked off: what came before is not given again, and `resumed` is true. Whoever
+    collects items to use them at the end would have a part of them, so it has to be asked for by the call.
     """
 
     def __init__(
@@ -69,13 +79,15 @@ class Listing:
         begin: Begin,
         *,
         resume: Resume | None = None,
-        bookmark: Callable[[], Awaitable[Bookmark | None]] = _no_bookmark,
+        bookmark: Callable[[], Bookmark | None] = _no_bookmark,
     ) -> None:
         self._begin = begin
         self._from = resume
         self._bookmark = bookmark
         self._at: Asked | None = None
         self.partial = False
+        self.resumed = False
+        """An earlier run of the job has worked off its beginning, or all of it: that is not given again."""
         self.error: Exception | None = None
 
     @property
@@ -92,9 +104,9 @@ class Listing:
 
     async def pages(self) -> AsyncIterator[list[Any]]:
         """The items page by page."""
-        bookmark, told = await self._bookmark(), self._from
-        if bookmark is not None and told is None:
-            told = bookmark.told
+        bookmark, told = self._bookmark(), self._from
+        if bookmark is not None and bookmark.told is not None:
+            told, self.resumed = bookmark.told, True
             if told == _ENDED:
                 return
         came_on = False

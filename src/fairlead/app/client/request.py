@@ -27,8 +27,8 @@ class CallOptions(TypedDict, total=False):
     params are) and *content* (bytes, or a text) is its body. *headers*: none that carries the credential.
     *api*: which of the provider's APIs. *cost*, *operation*: for its limits. *priority*: a class, 1 first, or
     a name: real-time, scheduled, batch. *wait_s*: how long it may wait for its limits, default till its
-    deadline, in a job 2. *deadline_s*: for all of it, default as the connection has it, else 60.
-    *repeatable*: it may be sent twice though its method says no. *max_body_bytes* of the answer, default
+    deadline, in a job 2 (`inline_wait_s`). *deadline_s*: for all of it, default as its connection has it, or
+    60. *repeatable*: it may be sent twice though its method says no. *max_body_bytes* of the answer, default
     16 MiB. Any other is refused: InputInvalid.
     """
 

@@ -21,13 +21,13 @@ from typing import Any
 from fairlead.clock import Clock, Draw
 from fairlead.engine.call.lines import LONGEST_LINE_BYTES, LineTooLong, lines_of
 from fairlead.engine.gate.bulk import BulkOperation, Bulks, BulkWish
-from fairlead.engine.gate.entrance import INLINE_WAIT_S
 from fairlead.engine.handler import current_job
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.http import HttpRequest, NoAnswer, StreamBroken, Transport
 from fairlead.errors import BulkBusy, BulkUnfinished, CallFailed, InputInvalid
 from fairlead.policy.backoff import Jitter, backoff_s
 from fairlead.policy.bulk.way import BulkAsk, BulkDenied, BulkSeen, BulkState, BulkWay
+from fairlead.policy.call_settings import INLINE_WAIT_S
 from fairlead.policy.category import Category
 from fairlead.policy.classify.meaning import is_success, meaning_of
 from fairlead.policy.deadline import buffer_s
@@ -65,6 +65,8 @@ class BulkOrder:
     token: str | None = None
     wait_s: float = 0.0
     deadline_s: float = FOLLOW_S
+    inline_wait_s: float = INLINE_WAIT_S
+    """The longest wait that is spent inside of a job."""
 
 
 class BulkRun:
@@ -116,15 +118,15 @@ class BulkRun:
         """Return once it has completed; look again after 1 s, then ever less often, up to each 30 s.
 
         Raises CallFailed where it has failed or was cancelled (`reason` is the vendor's word), BulkUnfinished
-        where it runs on after `deadline_s`; in a job as soon as a wait would be longer than 2 s: the job
-        comes back, and its next run finds it.
+        where it runs on after `deadline_s`; in a job as soon as a wait would be longer than its connection's
+        `inline_wait_s`, 2 s: the job comes back, and its next run finds it.
         """
         looks = 0
         while not self.ended:
             delay_s = backoff_s(
                 looks, base_s=_LOOK_BASE_S, cap_s=_LOOK_CAP_S, jitter=Jitter.EQUAL, draw=self._runs.draw()
             )
-            if current_job.get() is not None and delay_s > INLINE_WAIT_S:
+            if current_job.get() is not None and delay_s > self._order.inline_wait_s:
                 raise self._unfinished(self._order.again_s)
             if self._runs.clock.monotonic() + delay_s > self._ends_s:
                 raise self._unfinished(delay_s)
@@ -166,7 +168,7 @@ class BulkRun:
                             yield self._value(line, given)
                 return
             except _FetchFailed as error:
-                too_long = current_job.get() is not None and wait_s > INLINE_WAIT_S
+                too_long = current_job.get() is not None and wait_s > self._order.inline_wait_s
                 if attempt >= _RETRIES or too_long or not error.category.transient:
                     raise self._not_had(error) from None
             attempt += 1

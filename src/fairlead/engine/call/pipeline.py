@@ -26,7 +26,7 @@ from fairlead.engine.call.progress import Manners, Progress, Tried
 from fairlead.engine.call.whole import WholeStream, never
 from fairlead.engine.call.wish import Call, Came
 from fairlead.engine.gate.admission import Passage
-from fairlead.engine.gate.entrance import INLINE_WAIT_S, CallWish, Entrance
+from fairlead.engine.gate.entrance import CallWish, Entrance
 from fairlead.engine.handler import current_job
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.http import (
@@ -169,12 +169,13 @@ class Pipeline:
 
         *attempt* 0: they were sent once. *began_s*: when their batch was begun, by ``now_s``.
         """
-        factor = self._manners(connection).profile.backoff_factor
+        manners = self._manners(connection)
         left_s, inline_s = MAX_RETRYING_S + began_s - self._clock.monotonic(), math.inf
         if (job := current_job.get()) is not None:
-            left_s, inline_s = min(left_s, job.remaining_s - buffer_s(job.timeout_s)), INLINE_WAIT_S
+            left_s = min(left_s, job.remaining_s - buffer_s(job.timeout_s))
+            inline_s = manners.settings.inline_wait_s
         tried = Attempt(attempt, False, True, left_s, inline_s)
-        after = follow_items(tried, verdict, draw=self._draw(), factor=factor)
+        after = follow_items(tried, verdict, draw=self._draw(), factor=manners.profile.backoff_factor)
         if after.then is Then.AGAIN:
             await self._clock.sleep(after.delay_s)
         return after.then is Then.AGAIN
@@ -207,7 +208,8 @@ class Pipeline:
         if job is None:
             return Progress(call, host, manners, now_s, now_s + deadline_s, math.inf, deadline_s)
         left_s = min(deadline_s, job.remaining_s - buffer_s(job.timeout_s))
-        return Progress(call, host, manners, now_s, now_s + left_s, INLINE_WAIT_S, deadline_s)
+        inline_s = manners.settings.inline_wait_s
+        return Progress(call, host, manners, now_s, now_s + left_s, inline_s, deadline_s)
 
     async def _make_ready(self, on_way: Progress) -> None:
         """All that can be refused before a place is held."""

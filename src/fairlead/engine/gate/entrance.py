@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from fairlead.clock import Clock, Draw
-from fairlead.engine.events import GateWouldRefuse, TenantRapid
+from fairlead.engine.events import GateWouldRefuse, ServedFromMemory, TenantRapid
 from fairlead.engine.gate.admission import Admissions, Entry, Inside, Passage
 from fairlead.engine.gate.notebook import Notebook
 from fairlead.engine.gate.plans import CallPlan, Plans
@@ -21,7 +21,7 @@ from fairlead.engine.gate.switches import Switches
 from fairlead.engine.handler import current_job
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.gate import Admitted
-from fairlead.errors import GateClosed, InputInvalid, NotFound
+from fairlead.errors import DependencyUnavailable, GateClosed, InputInvalid, NotFound
 from fairlead.events import Emit
 from fairlead.policy.gate.estimate import UNKNOWN, CostEstimates
 from fairlead.policy.gate.limit import MAX_LEASE_S, MAX_UNITS, Plan
@@ -29,8 +29,6 @@ from fairlead.policy.gate.rapid import RapidRequests
 from fairlead.policy.gate.retries import RetryBudget
 from fairlead.policy.job import Priority
 
-INLINE_WAIT_S = 2.0
-"""How long a job waits where it is; DEFAULTS §3."""
 BOOK_AHEAD_S = 900.0
 """How far ahead a job takes a turn, to come back for it."""
 CALL_S = 60.0
@@ -38,6 +36,8 @@ RETRY_AGAIN_S = 1.0
 """When a retry that its budget refused is to come back, at the earliest; twice that at the latest."""
 KNOWN_S = 5.0
 """How long this process goes by what it knows of a connection."""
+AWAY_S = 300.0
+"""The same while the database is away. Then nobody can change a connection, nor see it changed."""
 _MOST_KNOWN = 50_000
 _MASK = (1 << 63) - 1
 _WAITED_FOR = ("slot", "quota")
@@ -147,6 +147,7 @@ class Entrance:
         self._retries = RetryBudget()
         self._costs = CostEstimates()
         self._known: dict[ConnectionKey, tuple[float, Connection]] = {}
+        self._away_until_s = -math.inf
 
     def enter(self, wish: CallWish, *, wait_end: bool = True) -> Entering:
         """The block runs admitted; see Admissions.enter. NotFound where there is no such connection.
@@ -265,7 +266,7 @@ class Entrance:
             wish.key.provider,
             costs=self._costs_of(wish, call),
             class_number=wish.class_number or 2,
-            wait_s=INLINE_WAIT_S if wish.wait_s is None else wish.wait_s,
+            wait_s=call.inline_wait_s if wish.wait_s is None else wish.wait_s,
             call_s=wish.call_s,
             existed_s=self._existed_s(wish.key) if call.own else math.inf,
             bucket=wish.key.bucket,
@@ -297,17 +298,34 @@ class Entrance:
         )
 
     def known(self, key: ConnectionKey) -> Connection | None:
-        """What is known of it without asking, at most *KNOWN_S* old."""
+        """What is known of it without asking, at most *KNOWN_S* old; *AWAY_S* while the database is away."""
         known = self._known.get(key)
-        return known[1] if known is not None and self._clock.monotonic() < known[0] + KNOWN_S else None
+        if known is None:
+            return None
+        now_s = self._clock.monotonic()
+        most_s = AWAY_S if now_s < self._away_until_s else KNOWN_S
+        return known[1] if now_s < known[0] + most_s else None
 
     async def connection(self, key: ConnectionKey) -> Connection:
-        """What is known of it, at most *KNOWN_S* old. NotFound where there is no such connection."""
+        """What is known of it, as old as `known` says. NotFound where there is no such connection.
+
+        DependencyUnavailable where the database is away, and it is not known or for too long.
+        """
         if (known := self.known(key)) is not None:
             return known
         now_s = self._clock.monotonic()
-        found = await self._read(key)
+        try:
+            found = await self._read(key)
+        except DependencyUnavailable:
+            self._away_until_s = self._clock.monotonic() + KNOWN_S  # until then nobody asks it again
+            if (known := self.known(key)) is None:
+                raise
+            age_s = self._clock.monotonic() - self._known[key][0]
+            self._emit(ServedFromMemory(key.tenant, key.provider, "connection", age_s))
+            return known
+        self._away_until_s = -math.inf
         if found is None:
+            self._known.pop(key, None)
             raise NotFound(
                 f"there is no connection {key.bucket!r}",
                 tenant=key.tenant,

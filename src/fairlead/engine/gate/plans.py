@@ -19,6 +19,8 @@ from uuid import UUID
 from fairlead.engine.ports import Connection
 from fairlead.engine.ports.credentials import LearntSlots
 from fairlead.errors import ConfigInvalid, InputInvalid
+from fairlead.policy.call_settings import INLINE_WAIT_S
+from fairlead.policy.connection_calls import call_settings_of
 from fairlead.policy.connection_limits import ConnectionLimits, limits_of
 from fairlead.policy.gate.estimate import UNKNOWN
 from fairlead.policy.gate.key import digest
@@ -43,6 +45,8 @@ class CallPlan:
     """Whether none but the tenant's connections to this account spend from its buckets."""
     unknown_costs: tuple[float, ...]
     """Of a call of which nothing is known: one of each, or what there is; empty as in Ask."""
+    inline_wait_s: float = INLINE_WAIT_S
+    """How long a call waits that says nothing of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,8 @@ class Plans:
             )
         if len(self._made) >= _MOST:
             self._made.clear()
-        made = _made(connection, limits, api, host)
+        own = call_settings_of(profile, connection.settings, tenant=connection.key.tenant)
+        made = replace(_made(connection, limits, api, host), inline_wait_s=own.inline_wait_s)
         self._made[key] = (connection, made)
         return made
 

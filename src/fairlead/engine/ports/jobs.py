@@ -100,8 +100,9 @@ class Rescheduled:
     """Available again after *delay_s*; None: as due as it was, in its old place.
 
     With *failure* an attempt was burnt and *streaks* is the new count; without one (snooze, drain)
-    the attempt is handed back. *call_waited_s*: how long a call of it has waited for a slot; None: none does.
-    *args*: those that its next run has, acceptable to ``encode_args``; None: the same.
+    the attempt is handed back, and no *streaks* leave the count as it is. *call_waited_s*: how long a call
+    of it has waited for a slot; None: none does. *args*: those that its next run has, acceptable to
+    ``encode_args``; None: the same.
     """
 
     job_id: UUID

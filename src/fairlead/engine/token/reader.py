@@ -3,6 +3,7 @@
     valid, outside the buffer    served, from memory for a few seconds
     valid, inside the buffer     served, and a refresh starts that nobody waits for
     expired                      refreshed first
+    valid, database away         served from memory for five minutes
 
 A token that has expired is never handed out. A connection that needs its customer still serves its token
 while that lasts: the lead is the time in which a person can act.
@@ -10,25 +11,31 @@ while that lasts: the lead is the time in which a person can act.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+from fairlead.engine.events import ServedFromMemory
 from fairlead.engine.ports import ConnectionKey, Credential
 from fairlead.engine.token.coordinator import Coordinator
 from fairlead.engine.token.parts import Fresh, Rooms, profile_of
 from fairlead.engine.token.settle import Settler
-from fairlead.errors import NotFound, ReauthRequired
+from fairlead.errors import DependencyUnavailable, NotFound, ReauthRequired
 from fairlead.policy.token import PublicToken, sanitise
 from fairlead.policy.window import buffer_s
 
 SERVE_MARGIN_S = 1.0
 """A token with less than this left counts as expired: it would die on its way. TTL/10 for short ones."""
 CACHE_SIZE = 100_000
+AWAY_S = 300.0
+"""How long a token is served that the database cannot be asked about."""
 
 
 @dataclass(slots=True)
 class _Cached:
     token: PublicToken
     good_until_s: float  # monotonic; past it the store is asked again
+    read_s: float
+    ends_s: float  # past it the token is not served at all
 
 
 class TokenReader:
@@ -46,7 +53,13 @@ class TokenReader:
         cached = self._cache.get(key)
         if cached is not None and self._rooms.clock.monotonic() < cached.good_until_s:
             return cached.token
-        credential = await self._rooms.store.read(key)
+        try:
+            credential = await self._rooms.store.read(key)
+        except DependencyUnavailable:
+            if (token := self._while_away(key)) is None:
+                raise
+            return token
+        self._cache.pop(key, None)
         if credential is None:
             raise _not_found(key)
         if credential.state == "revoked":
@@ -73,6 +86,15 @@ class TokenReader:
         """Drop what this process remembers of *key*."""
         self._cache.pop(key, None)
 
+    def _while_away(self, key: ConnectionKey) -> PublicToken | None:
+        """What was read last, as long as it lasts, and for five minutes at most: it may have been revoked."""
+        cached, now_s = self._cache.get(key), self._rooms.clock.monotonic()
+        if cached is None or now_s >= min(cached.ends_s, cached.read_s + AWAY_S):
+            return None
+        cached.good_until_s = min(now_s + self._cache_s, cached.ends_s, cached.read_s + AWAY_S)
+        self._rooms.emit(ServedFromMemory(key.tenant, key.provider, "token", now_s - cached.read_s))
+        return cached.token
+
     def _margin_s(self, credential: Credential) -> float:
         lead_s = _lead_s(credential)
         return SERVE_MARGIN_S if lead_s is None else min(SERVE_MARGIN_S, lead_s / 5)
@@ -90,18 +112,18 @@ class TokenReader:
 
     def _serve(self, fresh: Fresh, credential: Credential) -> PublicToken:
         token = sanitise(fresh.tokens, fresh.generation)
-        keep_s = self._cache_s
+        left_s = math.inf
         if fresh.expires_in_s is not None:
-            keep_s = min(keep_s, fresh.expires_in_s - self._margin_s(credential))
-        if keep_s > 0 and credential.state == "active":
-            self._remember(fresh, token, keep_s)
+            left_s = fresh.expires_in_s - self._margin_s(credential)
+        if min(self._cache_s, left_s) > 0 and credential.state == "active":
+            self._remember(fresh, token, left_s)
         return token
 
-    def _remember(self, fresh: Fresh, token: PublicToken, keep_s: float) -> None:
+    def _remember(self, fresh: Fresh, token: PublicToken, left_s: float) -> None:
         if len(self._cache) >= CACHE_SIZE:
             self._cache.pop(next(iter(self._cache)))
-        until_s = self._rooms.clock.monotonic() + keep_s
-        self._cache[fresh.key] = _Cached(token, until_s)
+        now_s = self._rooms.clock.monotonic()
+        self._cache[fresh.key] = _Cached(token, now_s + min(self._cache_s, left_s), now_s, now_s + left_s)
 
 
 def _lead_s(credential: Credential) -> float | None:

@@ -3,7 +3,7 @@
 strategy      how long to wait before the next try, and whether there is one
 text_match    globs and regular expressions that cannot take long
 pattern       one rule, as people write it: what it matches and what follows
-rules         the rules of one connection: its own, its tenant's, its provider's, those that ship
+rules         the rules of one connection: its own, its provider's, those that ship
 verdict       what came out
 judge         ``judge(rules, reply, told)``: the one way in
 tell          the parts of an answer that say what went wrong: codes and messages, wherever vendors put them

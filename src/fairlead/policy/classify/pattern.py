@@ -27,7 +27,7 @@ from fairlead.policy.classify.text_match import TextPattern
 from fairlead.policy.profile_parts import Code, Flag, HeaderName, Key, Seconds, Table
 
 MAX_PATTERNS = 64
-"""Rules of one level (a provider, a tenant, a connection)."""
+"""Rules of one level (a provider, a connection)."""
 MAX_WORDS = 200
 """Words of all rules of one level: each takes its share of the time to judge an answer."""
 MAX_ATTEMPTS = 10

@@ -1,13 +1,14 @@
-"""The rules by which the answers of one connection are judged: connection over tenant over provider (C3, K2).
+"""The rules by which the answers of one connection are judged: connection over provider (C3, K2).
 
 A level is asked as a whole before the next: a rule of your own holds against everything that ships. Within a
-level the order is that of the steps (provider code, header, status, pattern) and there that of the rules.
+level the order is that of the steps (provider code, header, status, pattern) and there that of the rules. A
+tenant has no level: its rules are given to each of its connections.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -56,7 +57,6 @@ def rules_of(
     settings: Mapping[str, Any] | None = None,
     *,
     tenant: str = "",
-    tenant_patterns: Sequence[Pattern] = (),
 ) -> Rules:
     """The rules of a connection at the provider of *profile*, with its *settings* (default none).
 
@@ -67,7 +67,6 @@ def rules_of(
         Level(origin, in_order(patterns))
         for origin, patterns in (
             ("the connection", own.patterns),
-            ("the tenant", tenant_patterns),
             (f"provider {profile.label}", profile.patterns),
             (BUILT_IN, shipped()),
         )

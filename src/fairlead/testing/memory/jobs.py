@@ -176,6 +176,7 @@ class MemoryJobStore(MemoryStore):
                 replay_ended(self.database, row)
             case Rescheduled(failure=None):
                 row.attempt -= 1
+                row.streaks = dict(outcome.streaks) or row.streaks
                 row.give_back(row.run_at if outcome.delay_s is None else now + seconds(outcome.delay_s))
             case Rescheduled():
                 assert outcome.failure is not None

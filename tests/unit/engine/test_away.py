@@ -1,0 +1,118 @@
+"""While the database is away, calls go by what was read before: for a while, and no token past its end."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fairlead.engine.events import ServedFromMemory
+from fairlead.engine.ports import Connection, ConnectionKey
+from fairlead.engine.token.reader import TokenReader
+from fairlead.errors import DependencyUnavailable, NotFound
+from fairlead.policy.token import TokenSet
+from fairlead.secret import Secret
+from fairlead.testing.clock import ManualClock
+from tests.support.engine import Recorder
+from tests.support.entrances import Way
+
+KEY = ConnectionKey("acme", "stripe")
+
+
+class WayOfAnAbsentStore(Way):
+    """Counts who asks; *away*: it cannot answer."""
+
+    away = False
+    gone = False
+    asked = 0
+
+    async def _read(self, key: ConnectionKey) -> Connection:
+        self.asked += 1
+        if self.away:
+            raise DependencyUnavailable("PostgreSQL does not answer")
+        if self.gone:
+            return None  # type: ignore[return-value]
+        return await super()._read(key)
+
+
+async def test_a_connection_that_is_known_is_called_for_five_minutes() -> None:
+    way = WayOfAnAbsentStore()
+    await way.call()
+    way.away = True
+    await way.clock.advance(6.0)
+    for _ in range(3):
+        await way.call()
+    assert way.asked == 2, "it is asked anew each 5 s, not by each call"
+    assert way.told.of(ServedFromMemory) == [ServedFromMemory("acme", "stripe", "connection", 6.0)]
+    await way.clock.advance(295.0)
+    with pytest.raises(DependencyUnavailable):
+        await way.call()
+    way.away = False
+    await way.call()
+
+
+async def test_what_is_not_known_is_refused_and_what_is_gone_is_forgotten() -> None:
+    way = WayOfAnAbsentStore()
+    way.away = True
+    with pytest.raises(DependencyUnavailable):
+        await way.call()
+    way.away = False
+    await way.call()
+    way.gone = True
+    await way.clock.advance(6.0)
+    with pytest.raises(NotFound):
+        await way.call()
+    way.away = True
+    with pytest.raises(DependencyUnavailable):
+        await way.call()
+
+
+class Vault:
+    """One credential, which lasts for *lasts_s* from now on."""
+
+    def __init__(self, lasts_s: float | None) -> None:
+        self.clock = ManualClock()
+        self.told = Recorder()
+        self.away = False
+        self.state = "active"
+        self._lasts_s = lasts_s
+        known: Any = self
+        rooms: Any = SimpleNamespace(store=known, clock=self.clock, emit=self.told)
+        self.reader = TokenReader(rooms, known, known, 5.0)
+
+    async def read(self, key: ConnectionKey) -> Any:
+        if self.away:
+            raise DependencyUnavailable("PostgreSQL does not answer")
+        lasts: Any = {"expires_in_s": self._lasts_s, "urgent_in_s": None}
+        return SimpleNamespace(state=self.state, refreshable=False, **lasts)
+
+    async def open(self, credential: Any) -> Any:
+        tokens = TokenSet(Secret("t1"))
+        return SimpleNamespace(key=KEY, tokens=tokens, generation=1, expires_in_s=self._lasts_s)
+
+
+@pytest.mark.parametrize(("lasts_s", "served_s"), [(60.0, 59.0), (None, 300.0), (4000.0, 300.0)])
+async def test_a_token_is_served_until_its_end_and_for_five_minutes_at_most(
+    lasts_s: float | None, served_s: float
+) -> None:
+    vault = Vault(lasts_s)
+    first = await vault.reader.token(KEY)
+    vault.away = True
+    await vault.clock.advance(served_s - 1.0)
+    assert await vault.reader.token(KEY) == first
+    assert vault.told.of(ServedFromMemory) == [ServedFromMemory("acme", "stripe", "token", served_s - 1.0)]
+    await vault.clock.advance(1.0)
+    with pytest.raises(DependencyUnavailable):
+        await vault.reader.token(KEY)
+
+
+async def test_a_token_that_was_seen_to_need_its_customer_is_not_kept() -> None:
+    vault = Vault(4000.0)
+    await vault.reader.token(KEY)
+    await vault.clock.advance(6.0)
+    vault.state = "needs_reauth"
+    await vault.reader.token(KEY)
+    vault.away = True
+    with pytest.raises(DependencyUnavailable):
+        await vault.reader.token(KEY)
