@@ -17,6 +17,7 @@ from fairlead.policy.origin import HOST_FORM
 from fairlead.policy.page import Pages
 from fairlead.policy.profile_parts import Hour, Key, Table
 
+DEADLINE_S = 60.0
 Pagination = Literal["graceful_termination", "requeue_job"]
 """What becomes of a list of which a page cannot be had (C8)."""
 CallHost = Annotated[str, Field(strict=True, max_length=260, pattern=HOST_FORM)]
@@ -41,7 +42,9 @@ class CallManners(Table):
     delays_s: tuple[Delay, ...] = Field(
         default=(), max_length=MAX_ATTEMPTS, description="Delays of the strategy custom. Default none."
     )
-    deadline_s: Hour = Field(default=60.0, description="For a call with its waits and retries. Default 60.")
+    deadline_s: Hour = Field(
+        default=DEADLINE_S, description="For a call with its waits and retries. Default 60."
+    )
     pagination: Pagination = Field(
         default="graceful_termination",
         description="When a page cannot be had: graceful_termination gives what was collected, as partial; "

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fairlead.errors import CallerError, Failed, FairleadError, Refused, SetupError
+from fairlead.errors import CallerError, CallFailed, Failed, FairleadError, Refused, SetupError
 from fairlead.policy.safe import safe_text
 
 
@@ -133,7 +133,10 @@ def _classify_one(error: Exception) -> Failure:
 def _classify_ours(error: FairleadError, reason: str) -> Failure:
     code, hint_s = error.code, error.retry_after_s
     if error.category in set(Category):
-        return Failure(Category(error.category), code, reason, hint_s=hint_s)
+        unclassified = (
+            isinstance(error, CallFailed) and error.verdict is not None and error.verdict.unclassified
+        )
+        return Failure(Category(error.category), code, reason, hint_s=hint_s, unclassified=unclassified)
     for family, category in _FAMILIES:
         if isinstance(error, family):
             return Failure(category, code, reason, hint_s=hint_s)

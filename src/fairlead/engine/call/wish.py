@@ -37,6 +37,8 @@ class Call:
     deadline_s: float | None = None
     repeatable: bool | None = None
     max_body_bytes: int = MAX_BODY_BYTES
+    began_s: float | None = None
+    """When it was asked for, by ``Pipeline.now_s``; None: when it comes to the pipeline."""
 
 
 class Came(NamedTuple):
