@@ -13,8 +13,9 @@ from fairlead.adapters.http import AiohttpTokenTransport, AiohttpTransport
 from fairlead.adapters.http.webhook import AiohttpWebhookSender
 from fairlead.clock import Clock, Draw
 from fairlead.engine.call.bulk import BulkRuns
-from fairlead.engine.call.pipeline import Pipeline, Tokens
+from fairlead.engine.call.pipeline import Pipeline
 from fairlead.engine.call.progress import Manners
+from fairlead.engine.call.wish import Tokens
 from fairlead.engine.ports import Connection
 from fairlead.engine.ports.http import Transport
 from fairlead.events import Emit

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from uuid import UUID
 
 from fairlead.events import Event
 
@@ -179,9 +180,13 @@ class GateSlow(Event):
 
 @dataclass(frozen=True, slots=True)
 class CallAttempted(Event):
-    """A call was sent once more: *status* None without an answer, *rule* what judged it, *then* what follows.
+    """A call was sent once more, or refused: *status* None without an answer, *rule* what judged it.
 
-    *attempt* counts from 1. *waited_s*: for credentials, limits and retries so far, *sent_s*: under way.
+    *then*: what follows, in *delay_s*. *attempt*: how often it was sent; 0 for one that never was.
+    *waited_s*: for credentials, limits and retries so far, *sent_s*: under way. *code*: the stable word for
+    what happened, mostly the provider's own. *gate*: which let it through, `fleet`, `local` (Redis was away)
+    or `off` (no limits); of a refusal by limits which of them; empty where none was asked. *unclassified*: no
+    rule knew the answer. *stands_for*: under load one of so many is told; failures of what was sent all are.
     """
 
     name = "call_attempted"
@@ -199,6 +204,31 @@ class CallAttempted(Event):
     delay_s: float
     waited_s: float
     sent_s: float
+    code: str = ""
+    gate: str = ""
+    job_id: UUID | None = None
+    unclassified: bool = False
+    stands_for: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CallsFailed(Event):
+    """Calls that were sent failed for good: *failed* by *rule* since it was told last, at most each 10 s.
+
+    *code*, *category* and *unclassified* are those of the last one.
+    """
+
+    name = "calls_failed"
+    level = "warning"
+    tenant: str
+    provider: str
+    bucket: str
+    host: str
+    rule: str
+    code: str
+    category: str | None
+    failed: int
+    unclassified: bool
 
 
 @dataclass(frozen=True, slots=True)

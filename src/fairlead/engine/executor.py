@@ -301,7 +301,7 @@ def _record(
         ran_s=round(ran_s, 3),
         attempt=job.attempt,
         next_retry_s=next_retry_s,
-        details=details or {},
+        details={**(details or {}), **({"unclassified": True} if failure.unclassified else {})},
     )
 
 

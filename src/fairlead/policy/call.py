@@ -20,7 +20,7 @@ from fairlead.policy.deadline import has_time
 IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 """Methods that may be repeated (RFC 9110, 9.2.2)."""
 MAX_RETRYING_S = 300.0
-"""All retries of one call together (DEFAULTS §2)."""
+"""From the beginning of a call to the end of its last retry, at most (DEFAULTS §2)."""
 _KEYS = frozenset({"idempotency-key", "x-idempotency-key", "paypal-request-id"})
 
 
@@ -32,6 +32,8 @@ class Then(Enum):
     """Get a newer token, and send the same again at once (C5)."""
     AGAIN = "again"
     FAIL = "fail"
+    REFUSED = "refused"
+    """It was never sent; only records of calls say so."""
 
 
 class Follow(NamedTuple):
@@ -50,8 +52,8 @@ class Attempt(NamedTuple):
     """One attempt, as far as what follows depends on it.
 
     *retries*: how often it was tried again before. *refreshed*: a newer token was already asked for.
-    *repeatable*: it may be sent twice. *left_s*: until the call must have ended, of *whole_s* that it
-    wanted. *inline_s*: the longest wait that may be spent here; a job's worker is not kept longer (C7).
+    *repeatable*: it may be sent twice. *left_s*: until its last retry must have ended, of *whole_s* that the
+    call wanted. *inline_s*: the longest wait that may be spent here; a job's worker is not kept longer (C7).
     """
 
     retries: int
@@ -111,6 +113,6 @@ def _against(attempt: Attempt, verdict: Verdict, delay_s: float) -> str:
         return "it may have been acted upon, and is not to be done twice"
     if delay_s > attempt.inline_s:
         return f"the next try is {delay_s:.3g} s away"
-    if not has_time(min(attempt.left_s, MAX_RETRYING_S), delay_s, attempt.whole_s):
+    if not has_time(attempt.left_s, delay_s, attempt.whole_s):
         return "there is no time left for another try"
     return ""

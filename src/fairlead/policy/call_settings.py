@@ -17,6 +17,7 @@ from fairlead.policy.origin import HOST_FORM
 from fairlead.policy.page import Pages
 from fairlead.policy.profile_parts import Hour, Key, Table
 
+DEADLINE_S = 60.0
 INLINE_WAIT_S = 2.0
 """The longest wait that a call spends inside of a job, unless its connection says otherwise (DEFAULTS §3)."""
 CallHost = Annotated[str, Field(strict=True, max_length=260, pattern=HOST_FORM)]
@@ -41,7 +42,9 @@ class CallManners(Table):
     delays_s: tuple[Delay, ...] = Field(
         default=(), max_length=MAX_ATTEMPTS, description="Delays of the strategy custom. Default none."
     )
-    deadline_s: Hour = Field(default=60.0, description="For a call with its waits and retries. Default 60.")
+    deadline_s: Hour = Field(
+        default=DEADLINE_S, description="For a call with its waits and retries. Default 60."
+    )
     inline_wait_s: float = Field(
         default=INLINE_WAIT_S,
         strict=True,

@@ -151,6 +151,7 @@ def _classify_call(error: CallFailed, reason: str) -> Failure:
         reason,
         hint_s=error.retry_after_s,
         daily_limit=getattr(error.verdict, "daily", False) is True,
+        unclassified=getattr(error.verdict, "unclassified", False) is True,
     )
 
 

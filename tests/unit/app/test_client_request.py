@@ -30,6 +30,7 @@ from tools.reference import CLIENT_TYPES
 
 KEY = ConnectionKey("acme", "stripe", "default")
 STRIPE = load_profiles()["stripe"]
+CONNECTION = Connection(UUID(int=1), KEY, None, None, "client", {}, {})
 
 # ---- options ---------------------------------------------------------------------------------------
 
@@ -68,6 +69,12 @@ class Wire:
 
     settings = CallSettings()
 
+    def now_s(self) -> float:
+        return 0.0
+
+    async def connection(self, _key: ConnectionKey, _deadline_s: float | None) -> Connection:
+        return CONNECTION
+
     def base(self, _connection: Connection, _api: str | None) -> str:
         return "https://api.stripe.com/v1"
 
@@ -81,10 +88,8 @@ class Wire:
 
 
 def client(wire: Wire) -> Client:
-    connection = Connection(UUID(int=1), KEY, None, None, "client", {}, {})
-
     async def known(_key: ConnectionKey) -> Connection:
-        return connection
+        return CONNECTION
 
     return Client(KEY, wire, known, lambda _name, _variant: STRIPE, None)  # type: ignore[arg-type]
 

@@ -223,6 +223,10 @@ async def test_the_deadline_of_its_connection_ends_one_that_names_none() -> None
     async def known(_key: ConnectionKey) -> Connection:
         return connection
 
+    async def read(_key: ConnectionKey, _deadline_s: float | None) -> Connection:
+        return connection
+
+    pipe.connection, pipe.now_s = read, lambda: 0.0
     nothing: Any = None
     client = Client(KEY, pipe, known, lambda provider, _variant: PROFILES[provider], nothing)
     answer = await client.forward(ForeignRequest("GET", CALL.url, [], None))

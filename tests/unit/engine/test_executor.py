@@ -227,6 +227,7 @@ async def test_each_category_is_retried_to_its_limit_and_dies(
     assert (outcome.failure.category, outcome.failure.code) == (category.value, code)
     assert outcome.failure.reason
     assert outcome.failure.details["why"]
+    assert ("unclassified" in outcome.failure.details) is (code == "unclassified")
     assert (outcome.action_in_s == 300.0) == (category in TRANSIENT)
 
 

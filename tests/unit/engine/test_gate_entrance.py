@@ -40,6 +40,14 @@ async def test_100_rapid_requests_of_one_tenant_flagged_and_throttled() -> None:
     assert len(way.told.of(TenantRapid)) == 1
 
 
+async def test_whether_a_refusal_would_keep_a_call_out() -> None:
+    for settings in ({}, {"observe": True}):
+        way = Way(settings=settings)
+        assert way.entrance.is_limited(way.key, None, ""), "nothing is known of it yet"
+        await way.call(wait_s=0.0)
+        assert way.entrance.is_limited(way.key, None, "") is (not settings)
+
+
 async def test_99_of_them_are_served_as_ever() -> None:
     way, until = Way(settings={"concurrency_limit": 1}), asyncio.Event()
     holder = begun(way.call(until))

@@ -102,6 +102,7 @@ async def test_a_switch_reaches_what_it_names(
     for key, wanted in [(KEY, True), *((other, i in reached) for i, other in enumerate(OTHERS))]:
         assert world.is_open(key) is not (wanted and act is Act.ISOLATED)
         assert world.switches.lets_by(key) is (wanted and act is Act.DISABLED)
+        assert world.switches.limits(key) is not (wanted and act is Act.DISABLED)
 
 
 async def test_calls_past_their_limits_are_counted_and_told_once_a_look(world: World) -> None:

@@ -77,6 +77,7 @@ class World:
     generation: int = 1
     asked_tokens: int = 0
     no_newer: Exception | None = None
+    limited: bool = True
     settings: dict[str, Any] = field(default_factory=dict)
 
     def known(self, key: ConnectionKey) -> Connection | None:
@@ -110,6 +111,12 @@ class World:
     async def stream(self, request: HttpRequest) -> AsyncIterator[Any]:
         came = await self.send(request)
         yield came if isinstance(came, NoAnswer) else Streamed(came)
+
+    def is_limited(self, key: ConnectionKey, api: str | None, host: str) -> bool:
+        return self.limited
+
+    def served(self, key: ConnectionKey) -> PublicToken | None:
+        return None
 
     async def token(self, key: ConnectionKey) -> PublicToken:
         assert self.inside == 0, "a place is held while a token is asked for"
@@ -355,25 +362,3 @@ async def test_no_retries_are_none_whatever_shipped_patterns_say() -> None:
             with pytest.raises(CallFailed):
                 await world.call(GET)
             assert len(world.sent) == 1 + retries, code
-
-
-async def test_a_streamed_answer_holds_its_place_until_the_block_ends() -> None:
-    world = World([answer(401), answer(200, b"chunk")])
-    async with world.pipeline().stream(GET) as stream:
-        assert (stream.status, world.inside) == (200, 1)
-        assert [chunk async for chunk in stream] == [b"chunk"]
-    assert world.inside == 0
-    assert credentials(world) == ["Bearer t1", "Bearer t2"]
-
-
-async def test_a_stream_that_breaks_off_has_failed() -> None:
-    world = World([answer(200, b"broken")])
-    with pytest.raises(CallFailed, match="its head was given") as failed:
-        async with world.pipeline().stream(GET) as stream:
-            _ = [chunk async for chunk in stream]
-    assert failed.value.reason == "reset"
-    assert world.passages[0].health is Health.UNHEALTHY
-    world = World([answer(404, b'{"message": "no such file"}')])
-    with pytest.raises(CallFailed, match="no such file"):
-        async with world.pipeline().stream(GET):
-            pytest.fail("a failure is not streamed")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.engine.call.pipeline import MOST_OF_A_FAILURE
+from fairlead.engine.call.whole import MOST_OF_A_FAILURE
 from fairlead.engine.ports.http import HttpAnswer, HttpRequest, NoAnswer
 from fairlead.errors import CallFailed, InputInvalid
 from fairlead.policy.gate.breaker import Health
-from tests.unit.engine.test_pipeline import GET, Streamed, World, answer
+from tests.unit.engine.test_pipeline import GET, Streamed, World, answer, credentials
 
 
 async def test_a_success_that_is_read_whole_is_judged_by_its_body() -> None:
@@ -84,3 +84,25 @@ async def test_of_two_streams_that_are_read_together_the_one_that_broke_off_is_c
         await together()
     assert broken.passages[0].health is Health.UNHEALTHY
     assert well.passages[0].health is Health.HEALTHY
+
+
+async def test_a_streamed_answer_holds_its_place_until_the_block_ends() -> None:
+    world = World([answer(401), answer(200, b"chunk")])
+    async with world.pipeline().stream(GET) as stream:
+        assert (stream.status, world.inside) == (200, 1)
+        assert [chunk async for chunk in stream] == [b"chunk"]
+    assert world.inside == 0
+    assert credentials(world) == ["Bearer t1", "Bearer t2"]
+
+
+async def test_a_stream_that_breaks_off_has_failed() -> None:
+    world = World([answer(200, b"broken")])
+    with pytest.raises(CallFailed, match="its head was given") as failed:
+        async with world.pipeline().stream(GET) as stream:
+            _ = [chunk async for chunk in stream]
+    assert failed.value.reason == "reset"
+    assert world.passages[0].health is Health.UNHEALTHY
+    world = World([answer(404, b'{"message": "no such file"}')])
+    with pytest.raises(CallFailed, match="no such file"):
+        async with world.pipeline().stream(GET):
+            pytest.fail("a failure is not streamed")

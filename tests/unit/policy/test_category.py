@@ -10,7 +10,11 @@ import pytest
 
 from fairlead import errors
 from fairlead.policy.category import Category, classify_exception
+from fairlead.policy.classify.judge import judge
+from fairlead.policy.classify.rules import rules_of
 from fairlead.policy.classify.verdict import Result, Step, Verdict
+from fairlead.policy.feedback.reply import Reply
+from fairlead.policy.profile_load import load_profiles
 from fairlead.policy.safe import MAX_SAFE_BYTES
 
 
@@ -126,6 +130,16 @@ def test_a_deep_group_is_no_stack_overflow() -> None:
     for _ in range(5000):
         group = ExceptionGroup("g", [group])
     assert classify_exception(group).unclassified
+
+
+@pytest.mark.parametrize("status", [418, 404])
+def test_a_call_that_no_rule_knew_is_flagged_and_no_other(status: int) -> None:
+    verdict = judge(rules_of(load_profiles()["stripe"]), Reply(status, {}), now_epoch_s=0.0)
+    failed = errors.CallFailed("it failed", category=verdict.category, verdict=verdict)
+    assert classify_exception(failed).unclassified is (status == 418)
+    assert (
+        classify_exception(errors.CallFailed("it failed", category="transient_server")).unclassified is False
+    )
 
 
 def test_an_error_whose_text_fails_is_still_a_failure() -> None:

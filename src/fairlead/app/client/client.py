@@ -12,7 +12,15 @@ from fairlead.app.client.batch import BatchResult, retry_failed
 from fairlead.app.client.bulk import bulk_order
 from fairlead.app.client.foreign import ForeignRequest, Forwarded, foreign_call
 from fairlead.app.client.listing import Bookmark, Listing, Pagination, Resume, bookmark_in, list_name
-from fairlead.app.client.request import CallOptions, body_of, check_options, full_url, plain_params
+from fairlead.app.client.request import (
+    CallOptions,
+    body_of,
+    check_bounds,
+    check_options,
+    class_of,
+    full_url,
+    plain_params,
+)
 from fairlead.app.client.response import Response
 from fairlead.app.client.streaming import STREAM_BYTES, StreamedResponse
 from fairlead.engine.call.bulk import FOLLOW_S, BulkRun, BulkRuns
@@ -33,7 +41,6 @@ T = TypeVar("T")
 
 _WAYS: TypeAdapter[Pages] = TypeAdapter(Pages)
 _NONE: Mapping[str, str] = {}
-CLASSES: Mapping[str, int] = {"real-time": 1, "scheduled": 2, "batch": 3}
 
 
 def _id_of(item: object) -> str | None:
@@ -81,8 +88,7 @@ class Client:
 
     async def request(self, method: str, path: str, **options: Unpack[CallOptions]) -> Response:
         """Call *path* (behind the provider's API, or a whole address) with *method*; see CallOptions."""
-        connection = await self._connection(self._key)
-        call = self._call(connection, method.upper(), path, options)
+        call = await self._made(method.upper(), path, options)
         came = await self._pipeline.send(call)
         return Response(came, tenant=self._key.tenant, provider=self._key.provider)
 
@@ -162,9 +168,8 @@ class Client:
         `deadline_s` is for all of it. *max_body_bytes*: default 64 GiB, since nothing is kept. An answer that
         breaks off raises CallFailed from the block.
         """
-        connection = await self._connection(self._key)
         told: CallOptions = {"max_body_bytes": STREAM_BYTES, **options}
-        call = self._call(connection, method.upper(), path, told)
+        call = await self._made(method.upper(), path, told)
         async with self._pipeline.stream(call) as came:
             yield StreamedResponse(came, tenant=self._key.tenant, provider=self._key.provider)
 
@@ -238,11 +243,10 @@ class Client:
         api = options.get("api") or ("graphql" if query is not None else None)
 
         async def fetch(asked: Asked) -> Came:
-            connection = await self._connection(self._key)
             if query is None:
-                call = self._call(connection, "GET", asked.url, {**rest, "params": asked.params})
+                call = await self._made("GET", asked.url, {**rest, "params": asked.params})
             else:
-                call = self._call(connection, "POST", asked.url, _graphql(query, asked.variables, rest))
+                call = await self._made("POST", asked.url, _graphql(query, asked.variables, rest))
             return await self._pipeline.send(call)
 
         async def begin(told: Resume | None) -> tuple[AsyncIterator[Page], Asked]:
@@ -300,16 +304,24 @@ class Client:
 
         Its answer, whatever its status. InputInvalid where it goes elsewhere than to the provider's APIs.
         """
-        connection = await self._connection(self._key)
+        class_number, began_s = class_of(request.priority, self._key), self._pipeline.now_s()
+        check_bounds(request.deadline_s, request.max_body_bytes, self._key)
+        connection = await self._pipeline.connection(self._key, request.deadline_s)
         profile = self._profile(connection.key.provider, connection.variant)
-        call = foreign_call(connection, profile, request, self._class(request.priority))
+        call = foreign_call(connection, profile, request, class_number, began_s)
         deadline_s = self._pipeline.manners(connection).settings.deadline_s
         return await Forwarded(self._pipeline, call, deadline_s).head()
 
     # ---- from words to a call ------------------------------------------------------------------
 
-    def _call(self, connection: Connection, method: str, path: str, options: CallOptions) -> Call:
+    async def _made(self, method: str, path: str, options: CallOptions) -> Call:
+        """The call that is asked for; its time has begun."""
+        began_s = self._pipeline.now_s()
         check_options(options, self._key)
+        class_number = class_of(options.get("priority"), self._key)
+        most = options.get("max_body_bytes", MAX_BODY_BYTES)
+        check_bounds(options.get("deadline_s"), most, self._key)
+        connection = await self._pipeline.connection(self._key, options.get("deadline_s"))
         profile = self._profile(connection.key.provider, connection.variant)
         body, told = body_of(options)
         headers = {**told, **{name.lower(): value for name, value in options.get("headers", _NONE).items()}}
@@ -324,11 +336,12 @@ class Client:
             api=options.get("api"),
             operation=options.get("operation", ""),
             cost=options.get("cost"),
-            class_number=self._class(options.get("priority")),
+            class_number=class_number,
             wait_s=options.get("wait_s"),
             deadline_s=options.get("deadline_s"),
             repeatable=options.get("repeatable"),
-            max_body_bytes=options.get("max_body_bytes", MAX_BODY_BYTES),
+            max_body_bytes=most,
+            began_s=began_s,
         )
 
     def _base(self, connection: Connection, path: str, api: str | None) -> str | None:
@@ -357,13 +370,6 @@ class Client:
             first = error.errors()[0]
             place = ".".join(str(part) for part in first["loc"]) or "pages"
             raise self._wrong(f"pages are not acceptable: {place}: {first['msg']}", "correct it") from None
-
-    def _class(self, priority: str | int | None) -> int | None:
-        if priority is None or isinstance(priority, int):
-            return priority
-        if priority not in CLASSES:
-            raise self._wrong(f"{priority!r} is no priority", f"use one of {', '.join(CLASSES)}, or a number")
-        return CLASSES[priority]
 
     def _wrong(self, what: str, hint: str) -> InputInvalid:
         return InputInvalid(what, tenant=self._key.tenant, provider=self._key.provider, hint=hint)

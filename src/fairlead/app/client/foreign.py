@@ -47,7 +47,11 @@ def deadline_of(told_s: float | None, read_s: float | None) -> float | None:
 
 
 def foreign_call(
-    connection: Connection, profile: Profile, request: ForeignRequest, class_number: int | None
+    connection: Connection,
+    profile: Profile,
+    request: ForeignRequest,
+    class_number: int | None,
+    began_s: float | None = None,
 ) -> Call:
     """The call that *request* is. Where it may go is the pipeline's to say."""
     left_out = {*TRANSPORT_HEADERS, "authorization", profile.credential_header.name.lower()}
@@ -69,6 +73,7 @@ def foreign_call(
         deadline_s=request.deadline_s,
         repeatable=request.repeatable,
         max_body_bytes=request.max_body_bytes,
+        began_s=began_s,
     )
 
 

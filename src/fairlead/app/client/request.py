@@ -10,9 +10,11 @@ from urllib.parse import quote, urlencode
 
 from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import InputInvalid
+from fairlead.policy.gate.limit import MAX_CLASSES, MAX_LEASE_S
 from fairlead.policy.names import shown
 from fairlead.policy.origin import is_address
 
+CLASSES: Mapping[str, int] = {"real-time": 1, "scheduled": 2, "batch": 3}
 _BODIES = ("json", "data", "content")
 
 Param = str | int | float | bool | None
@@ -66,12 +68,36 @@ def check_options(options: Mapping[str, object], key: ConnectionKey) -> None:
         name = min(unknown)
         alike = get_close_matches(name, sorted(_KNOWN), n=1)
         other = f"{alike[0]} is one" if alike else f"there are {', '.join(sorted(_KNOWN))}"
-        raise InputInvalid(
-            f"calls have no option {shown(name)}",
-            tenant=key.tenant,
-            provider=key.provider,
-            hint=_ELSEWHERE.get(name, other),
-        )
+        raise _wrong(f"calls have no option {shown(name)}", _ELSEWHERE.get(name, other), key)
+
+
+def class_of(priority: str | int | None, key: ConnectionKey) -> int | None:
+    """The number of a class of calls. InputInvalid for what is none."""
+    if priority is None:
+        return None
+    if isinstance(priority, str) and priority in CLASSES:
+        return CLASSES[priority]
+    if isinstance(priority, int) and not isinstance(priority, bool) and 1 <= priority <= MAX_CLASSES:
+        return priority
+    hint = f"use one of {', '.join(CLASSES)}, or a number from 1 to {MAX_CLASSES}"
+    raise _wrong(f"{priority!r} is no priority", hint, key)
+
+
+def check_bounds(deadline_s: object, max_body_bytes: object, key: ConnectionKey) -> None:
+    """InputInvalid for a deadline that is none, or has no end, and for a size that is none."""
+    if deadline_s is not None and not (
+        isinstance(deadline_s, int | float)
+        and not isinstance(deadline_s, bool)
+        and 0 < deadline_s <= MAX_LEASE_S  # NaN fails it, too
+    ):
+        hint = f"give seconds: above 0, and {MAX_LEASE_S:g} at most"
+        raise _wrong(f"deadline_s is {deadline_s!r}", hint, key)
+    if not isinstance(max_body_bytes, int) or isinstance(max_body_bytes, bool) or max_body_bytes < 0:
+        raise _wrong(f"max_body_bytes is {max_body_bytes!r}", "give a number of bytes, 0 or more", key)
+
+
+def _wrong(what: str, hint: str, key: ConnectionKey) -> InputInvalid:
+    return InputInvalid(what, tenant=key.tenant, provider=key.provider, hint=hint)
 
 
 def full_url(base: str | None, path: str, params: Params | None) -> str:

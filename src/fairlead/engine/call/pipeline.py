@@ -15,16 +15,17 @@ other reason why there is no newer token.
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import TypeVar
 
 from fairlead.clock import Clock, Draw
 from fairlead.engine.call.known_open import KnownOpen
 from fairlead.engine.call.pages import Fetch, Page, pages
 from fairlead.engine.call.progress import Manners, Progress, Tried
-from fairlead.engine.call.whole import WholeStream, never
-from fairlead.engine.call.wish import Call, Came
+from fairlead.engine.call.records import Records
+from fairlead.engine.call.whole import WholeStream, never, read
+from fairlead.engine.call.wish import Call, Came, Tokens
 from fairlead.engine.gate.admission import Passage
 from fairlead.engine.gate.entrance import CallWish, Entrance
 from fairlead.engine.handler import current_job
@@ -37,9 +38,11 @@ from fairlead.engine.ports.http import (
     StreamBroken,
     Transport,
 )
-from fairlead.errors import DeadlineTooShort, FairleadError, GateClosed, InputInvalid, Refused
+from fairlead.engine.timing import TimeLimit
+from fairlead.errors import DeadlineTooShort, FairleadError, GateClosed, InputInvalid, Refused, SlotLost
 from fairlead.events import Emit
 from fairlead.policy.call import GIVE, MAX_RETRYING_S, Attempt, Follow, Then, follow, follow_items
+from fairlead.policy.call_settings import DEADLINE_S
 from fairlead.policy.classify.body import Unread
 from fairlead.policy.classify.judge import judge
 from fairlead.policy.classify.meaning import is_success
@@ -49,25 +52,9 @@ from fairlead.policy.feedback.dialect import heard
 from fairlead.policy.feedback.reply import Reply
 from fairlead.policy.lost import lost
 from fairlead.policy.page import Asked, Pages
-from fairlead.policy.token import PublicToken
 from fairlead.secret import Secret
 
-MOST_OF_A_FAILURE = 64 << 10
-"""Bytes of a failed answer that are read where the answer was to be streamed."""
-
-
-class Tokens(Protocol):
-    """Where the pipeline gets its credentials."""
-
-    async def token(self, key: ConnectionKey) -> PublicToken:
-        """One that is valid now. NotFound where there is no such connection; else a Refused
-        (ReauthRequired...) where there is none to be had."""
-        ...
-
-    async def newer(self, key: ConnectionKey, than: int | None) -> PublicToken:
-        """One of a later generation than *than*, which the provider refused; None: one that lasts for more
-        than a minute will do. Raises as `token`."""
-        ...
+T = TypeVar("T")
 
 
 class Pipeline:
@@ -92,7 +79,7 @@ class Pipeline:
         self._clock = clock
         self._epoch_s = epoch_s
         self._draw = draw
-        self._emit = emit
+        self._records = Records(clock=clock, emit=emit)
         self._open = KnownOpen(clock)
 
     async def send(self, call: Call) -> Came:
@@ -107,17 +94,20 @@ class Pipeline:
             began_s: float | None = None
             try:  # as `_admitted` does it, whose generator would cost every call 3 us more
                 async with self._entrance.enter(self._wish(on_way), wait_end=False) as passage:
-                    began_s = on_way.leaves(self._clock.monotonic())
+                    began_s = on_way.leaves(self._clock.monotonic(), passage.admitted)
                     try:
                         came = await self._transport.send(self._request(on_way, began_s))
                     except InputInvalid:  # it cannot be put into HTTP
                         passage.unsent()
                         raise
                     finally:
-                        on_way.ended(began_s, self._clock.monotonic())
+                        on_way.ended(self._clock.monotonic())
                     tried = self._judged(came, on_way, passage)
             except Refused as refused:
                 raise self._refused(on_way, refused, entered=began_s is not None)  # noqa: B904 (see there)
+            except SlotLost as lost:
+                self._records.slot_lost(on_way, lost)
+                raise
             if await self._is_over(on_way, tried):
                 assert isinstance(came, HttpAnswer)
                 assert tried.reply is not None
@@ -149,10 +139,12 @@ class Pipeline:
                         if broken.stream is not came:  # another call's, which is read within this one's block
                             raise
                         tried = self._judged(broken.no_answer, on_way, passage, head_given=True)
-                        raise on_way.failed(tried, Follow(Then.FAIL, why="its head was given")) from None
+                        after = Follow(Then.FAIL, why="its head was given")
+                        self._records.attempt(on_way, tried, after)
+                        raise on_way.failed(tried, after) from None
                     return
-                read = came if isinstance(came, NoAnswer) else await _read(came, whole=whole)
-                tried = self._judged(read, on_way, passage)
+                answer = came if isinstance(came, NoAnswer) else await read(came, whole=whole)
+                tried = self._judged(answer, on_way, passage)
             if await self._is_over(on_way, tried):
                 assert isinstance(tried.came, HttpAnswer)
                 yield WholeStream(tried.came)
@@ -198,35 +190,65 @@ class Pipeline:
 
     # ---- before it is sent ---------------------------------------------------------------------
 
+    async def connection(self, key: ConnectionKey, deadline_s: float | None) -> Connection:
+        """What is known of it, for a call that is to end in *deadline_s* (None: 60 s).
+
+        NotFound where there is no such connection, DeadlineTooShort where it cannot be read in time.
+        """
+        known = self._entrance.known(key)
+        if known is not None:
+            return known
+        left_s, job = DEADLINE_S if deadline_s is None else deadline_s, current_job.get()
+        if job is not None:
+            left_s = min(left_s, job.remaining_s - buffer_s(job.timeout_s))
+        return await self._within(left_s, self._entrance.connection(key), key, "its connection")
+
     async def _begin(self, call: Call) -> Progress:
         """Its deadline; in a job with what the job needs to end (C6)."""
+        began_s = self._clock.monotonic() if call.began_s is None else call.began_s
         known = self._entrance.known(call.key)
-        manners = self._manners(known or await self._entrance.connection(call.key))
+        manners = self._manners(known or await self.connection(call.key, call.deadline_s))
         host = manners.host_of(call)
         deadline_s = manners.settings.deadline_s if call.deadline_s is None else call.deadline_s
-        now_s, job = self._clock.monotonic(), current_job.get()
+        ends_s, job = began_s + deadline_s, current_job.get()
         if job is None:
-            return Progress(call, host, manners, now_s, now_s + deadline_s, math.inf, deadline_s)
-        left_s = min(deadline_s, job.remaining_s - buffer_s(job.timeout_s))
-        inline_s = manners.settings.inline_wait_s
-        return Progress(call, host, manners, now_s, now_s + left_s, inline_s, deadline_s)
+            return Progress(call, host, manners, began_s, ends_s, math.inf, deadline_s)
+        ends_s = min(ends_s, self._clock.monotonic() + job.remaining_s - buffer_s(job.timeout_s))
+        on_way = Progress(call, host, manners, began_s, ends_s, manners.settings.inline_wait_s, deadline_s)
+        on_way.job_id = job.job.job_id
+        return on_way
+
+    async def _within(self, left_s: float, asked: Awaitable[T], key: ConnectionKey, what: str) -> T:
+        """What is *asked* for, in time; DeadlineTooShort where it is not. What others share goes on."""
+        limit = TimeLimit(self._clock, max(0.0, left_s))
+        try:
+            async with limit:
+                return await asked
+        except TimeoutError:
+            if not limit.expired:
+                raise
+            raise _no_time(key, f"{what} was not there before the end of the call's time") from None
 
     async def _make_ready(self, on_way: Progress) -> None:
         """All that can be refused before a place is held."""
         try:
             await self._check_ready(on_way)
         except Refused as refused:
+            self._records.refused(on_way, refused)
             raise on_way.refused(refused)  # noqa: B904 (it says itself what caused it)
 
     async def _check_ready(self, on_way: Progress) -> None:
-        key = on_way.call.key
-        self._open.check(key, on_way.host)
-        if on_way.token is None:
-            on_way.token = await self._tokens.token(key)
+        call, host = on_way.call, on_way.host
+        self._open.check(call.key, host, lambda: self._entrance.is_limited(call.key, call.api, host))
+        if on_way.token is None and (served := self._tokens.served(call.key)) is not None:
+            on_way.token = served
         on_way.left_s = on_way.ends_s - self._clock.monotonic()
+        if on_way.token is None and on_way.left_s > 0:
+            asked = self._tokens.token(call.key)
+            on_way.token = await self._within(on_way.left_s, asked, call.key, "its credential")
+            on_way.left_s = on_way.ends_s - self._clock.monotonic()
         if on_way.left_s <= 0:
-            what = "there is no time left to begin the call"
-            raise DeadlineTooShort(what, tenant=key.tenant, provider=key.provider)
+            raise _no_time(call.key, "there is no time left to begin the call")
 
     def _wish(self, on_way: Progress) -> CallWish:
         call, left_s = on_way.call, on_way.left_s
@@ -247,15 +269,23 @@ class Pipeline:
     async def _admitted(self, on_way: Progress) -> AsyncIterator[Passage]:
         """Inside of every limit; what came is told to the gate before its place is given back."""
         began_s: float | None = None
+        foreign = False  # of another call, within the caller's block
         try:
             async with self._entrance.enter(self._wish(on_way), wait_end=False) as passage:
-                began_s = on_way.leaves(self._clock.monotonic())
+                began_s = on_way.leaves(self._clock.monotonic(), passage.admitted)
                 try:
                     yield passage
+                except SlotLost:
+                    foreign = True
+                    raise
                 finally:
-                    on_way.ended(began_s, self._clock.monotonic())
+                    on_way.ended(self._clock.monotonic())
         except Refused as refused:
             raise self._refused(on_way, refused, entered=began_s is not None)  # noqa: B904 (see there)
+        except SlotLost as lost:
+            if not foreign:
+                self._records.slot_lost(on_way, lost)
+            raise
 
     @asynccontextmanager
     async def _streamed(self, request: HttpRequest, passage: Passage) -> AsyncIterator[HttpStream | NoAnswer]:
@@ -275,6 +305,7 @@ class Pipeline:
             return refused
         if isinstance(refused, GateClosed):
             self._open.note(on_way.call.key, on_way.host, refused)
+        self._records.refused(on_way, refused)
         return on_way.refused(refused)
 
     def _request(self, on_way: Progress, now_s: float) -> HttpRequest:
@@ -310,8 +341,7 @@ class Pipeline:
         reply = Reply(came.status, came.headers)
         passage.learnt(heard(passage.dialect, reply, now_epoch_s=self._epoch_s()), DONE.health)
         head = Tried(HttpAnswer(came.status, came.headers, b"", 0.0), reply, DONE)
-        on_way.look(self._clock.monotonic())
-        self._emit(on_way.event(head, GIVE))
+        self._records.attempt(on_way, head, GIVE)
 
     async def _is_over(self, on_way: Progress, tried: Tried) -> bool:
         """Whether its answer is to be given; else it may be sent once more. Raises what it failed of."""
@@ -324,8 +354,7 @@ class Pipeline:
                 draw=self._draw(),
                 factor=on_way.manners.profile.backoff_factor,
             )
-        on_way.look(now_s)
-        self._emit(on_way.event(tried, after))
+        self._records.attempt(on_way, tried, after)
         match after.then:
             case Then.GIVE:
                 return True
@@ -343,24 +372,19 @@ class Pipeline:
     async def _refresh(self, on_way: Progress) -> None:
         """A newer token. What stands against it is told as it is, as long as nothing can have been done."""
         assert on_way.token is not None
+        key = on_way.call.key
         try:
-            on_way.token = await self._tokens.newer(on_way.call.key, on_way.token.generation)
+            asked = self._tokens.newer(key, on_way.token.generation)
+            left_s = on_way.ends_s - self._clock.monotonic()
+            on_way.token = await self._within(left_s, asked, key, "a newer credential")
         except Refused as refused:
+            self._records.refused(on_way, refused)
             if not on_way.may_have_acted:
                 raise
             raise on_way.refused(refused)  # noqa: B904 (it says itself what caused it)
         on_way.refreshed = True
 
 
-async def _read(stream: HttpStream, *, whole: bool) -> HttpAnswer | NoAnswer:
-    """All of it, or the beginning: what is wrong stands there."""
-    body = bytearray()
-    most = None if whole else MOST_OF_A_FAILURE
-    try:
-        async for chunk in stream:
-            body += chunk
-            if most is not None and len(body) >= most:
-                break
-    except StreamBroken as broken:
-        return broken.no_answer
-    return HttpAnswer(stream.status, stream.headers, bytes(body[:most]), 0.0)
+def _no_time(key: ConnectionKey, what: str) -> DeadlineTooShort:
+    """In a job, too, without a time to come back: its attempt counts."""
+    return DeadlineTooShort(what, tenant=key.tenant, provider=key.provider)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
+from uuid import UUID
 
 from fairlead.engine.call.wish import Call
 from fairlead.engine.events import CallAttempted
 from fairlead.engine.ports import Connection
+from fairlead.engine.ports.gate import Admitted
 from fairlead.engine.ports.http import HttpAnswer, NoAnswer
 from fairlead.errors import CallFailed, FairleadError, InputInvalid, NotSent, Refused
-from fairlead.policy.call import Attempt, Follow, Then, repeatable
+from fairlead.policy.call import MAX_RETRYING_S, Attempt, Follow, Then, repeatable
 from fairlead.policy.call_settings import CallSettings
 from fairlead.policy.classify.rules import Rules
 from fairlead.policy.classify.verdict import Verdict
@@ -73,6 +75,14 @@ class Tried(NamedTuple):
         return isinstance(self.came, HttpAnswer) or self.came.sent
 
 
+def gate_of(admitted: Admitted) -> str:
+    """What let a call through; see CallAttempted."""
+    plan = admitted.plan
+    if plan.breaker is None and plan.pool is None and plan.quota is None and not plan.buckets:
+        return "off"
+    return "local" if admitted.local else "fleet"
+
+
 @dataclass(slots=True)
 class Progress:
     """A call on its way. *ends_s*: its deadline, *inline_s*: the longest wait that may be spent here."""
@@ -100,28 +110,42 @@ class Progress:
     given_s: float = 0.0
     """The time that the attempt under way has."""
     sent_s: float = 0.0
-    """How long it was under way, all attempts together."""
+    """How long it was under way, all attempts together, until it was looked at."""
+    left_at_s: float | None = None
+    """When the attempt under way was sent."""
+    gate: str = ""
+    """What let its last attempt through, or refused it."""
+    job_id: UUID | None = None
     waited_s: float = 0.0
     """For credentials, limits and retries, until it was looked at."""
 
-    def leaves(self, now_s: float) -> float:
+    def leaves(self, now_s: float, admitted: Admitted) -> float:
         """It is sent once more; gives *now_s*."""
         self.sends += 1
+        self.left_at_s = now_s
+        self.gate = gate_of(admitted)
         return now_s
 
-    def ended(self, began_s: float, now_s: float) -> None:
+    def ended(self, now_s: float) -> None:
         """An attempt is over."""
-        self.sent_s += now_s - began_s
+        self._count_sent(now_s)
+        self.left_at_s = None
 
     def look(self, now_s: float) -> None:
-        """Reckon how long it has waited so far."""
+        """Reckon how long it has waited so far, and how long it was under way."""
+        self._count_sent(now_s)
         self.waited_s = now_s - self.began_s - self.sent_s
+
+    def _count_sent(self, now_s: float) -> None:
+        if self.left_at_s is not None:
+            self.sent_s += now_s - self.left_at_s
+            self.left_at_s = now_s
 
     def attempt(self, now_s: float) -> Attempt:
         """As far as what follows depends on it."""
         told = self.call.repeatable
         may_repeat = repeatable(self.call.method, self.call.headers) if told is None else told
-        left_s = self.ends_s - now_s
+        left_s = min(self.ends_s, self.began_s + MAX_RETRYING_S) - now_s
         return Attempt(self.retries, self.refreshed, may_repeat, left_s, self.inline_s, self.whole_s)
 
     def note_failed(self, tried: Tried) -> None:
@@ -130,9 +154,18 @@ class Progress:
         self.may_have_acted |= not tried.verdict.refused_before_acting
         self.may_have_left |= tried.sent
 
-    def event(self, tried: Tried, after: Follow) -> CallAttempted:
+    def event(
+        self,
+        status: int | None,
+        rule: str,
+        category: str | None,
+        code: str,
+        after: Follow,
+        *,
+        unclassified: bool = False,
+        stands_for: int = 1,
+    ) -> CallAttempted:
         """What explains this attempt later (C11)."""
-        verdict = tried.verdict
         return CallAttempted(
             self.call.key.tenant,
             self.call.key.provider,
@@ -140,13 +173,18 @@ class Progress:
             self.host,
             self.call.operation,
             self.sends,
-            tried.status,
-            verdict.rule,
-            str(verdict.category) if verdict.category else None,
+            status,
+            rule,
+            category,
             after.then.value,
             after.delay_s,
             self.waited_s,
             self.sent_s,
+            code,
+            self.gate,
+            self.job_id,
+            unclassified,
+            stands_for,
         )
 
     def refused(self, refused: Refused) -> FairleadError:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from fairlead.engine.ports.http import HttpAnswer, HttpStream
+from fairlead.engine.ports.http import HttpAnswer, HttpStream, NoAnswer, StreamBroken
+
+MOST_OF_A_FAILURE = 64 << 10
+"""Bytes of a failed answer that are read where the answer was to be streamed."""
 
 
 class WholeStream:
@@ -23,3 +26,17 @@ class WholeStream:
 def never(_stream: HttpStream) -> bool:
     """No answer is read whole before it is given."""
     return False
+
+
+async def read(stream: HttpStream, *, whole: bool) -> HttpAnswer | NoAnswer:
+    """All of it, or the beginning: what is wrong stands there."""
+    body = bytearray()
+    most = None if whole else MOST_OF_A_FAILURE
+    try:
+        async for chunk in stream:
+            body += chunk
+            if most is not None and len(body) >= most:
+                break
+    except StreamBroken as broken:
+        return broken.no_answer
+    return HttpAnswer(stream.status, stream.headers, bytes(body[:most]), 0.0)

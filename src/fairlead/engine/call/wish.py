@@ -1,15 +1,16 @@
-"""What a caller wants sent, and what came of it."""
+"""What a caller wants sent, what came of it, and where its credential is from."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.http import HttpAnswer
 from fairlead.policy.classify.verdict import Verdict
 from fairlead.policy.feedback.reply import Reply
+from fairlead.policy.token import PublicToken
 
 MAX_BODY_BYTES = 16 << 20
 
@@ -37,6 +38,8 @@ class Call:
     deadline_s: float | None = None
     repeatable: bool | None = None
     max_body_bytes: int = MAX_BODY_BYTES
+    began_s: float | None = None
+    """When it was asked for, by ``Pipeline.now_s``; None: when it comes to the pipeline."""
 
 
 class Came(NamedTuple):
@@ -48,3 +51,21 @@ class Came(NamedTuple):
     attempts: int
     waited_s: float
     """For credentials, limits and retries."""
+
+
+class Tokens(Protocol):
+    """Where the pipeline gets its credentials."""
+
+    def served(self, key: ConnectionKey) -> PublicToken | None:
+        """One that is valid now, where nobody need be asked for it."""
+        ...
+
+    async def token(self, key: ConnectionKey) -> PublicToken:
+        """One that is valid now. NotFound where there is no such connection; else a Refused
+        (ReauthRequired...) where there is none to be had."""
+        ...
+
+    async def newer(self, key: ConnectionKey, than: int | None) -> PublicToken:
+        """One of a later generation than *than*, which the provider refused; None: one that lasts for more
+        than a minute will do. Raises as `token`."""
+        ...

@@ -297,6 +297,13 @@ class Entrance:
             for bucket in call.plan.buckets
         )
 
+    def is_limited(self, key: ConnectionKey, api: str | None, host: str) -> bool:
+        """Whether a refusal would keep such a call out: its limits are not switched off, nor observed."""
+        if not self._switches.limits(key):
+            return False
+        connection = self.known(key)
+        return connection is None or not self._plans.of(connection, api, host).observe
+
     def known(self, key: ConnectionKey) -> Connection | None:
         """What is known of it without asking, at most *KNOWN_S* old; *AWAY_S* while the database is away."""
         known = self._known.get(key)

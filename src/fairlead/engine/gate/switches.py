@@ -77,10 +77,14 @@ class Switches:
 
     def lets_by(self, key: ConnectionKey) -> bool:
         """Whether no limit is applied to a call of *key*; then it is counted."""
-        if not self._known or all(self._is_back(switch, key) for switch in self._on(Act.DISABLED, key)):
+        if self.limits(key):
             return False
         self._bypassed[key.provider] += 1
         return True
+
+    def limits(self, key: ConnectionKey) -> bool:
+        """Whether limits are applied to a call of *key*, as far as nobody counts it."""
+        return not self._known or all(self._is_back(switch, key) for switch in self._on(Act.DISABLED, key))
 
     def _on(self, act: Act, key: ConnectionKey) -> Iterator[Switch]:
         for names in touching(key.tenant, key.provider, key.bucket):

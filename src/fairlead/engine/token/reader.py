@@ -50,9 +50,8 @@ class TokenReader:
 
     async def token(self, key: ConnectionKey) -> PublicToken:
         """A token that is valid now. Raises NotFound, ReauthRequired, or what a refresh raises."""
-        cached = self._cache.get(key)
-        if cached is not None and self._rooms.clock.monotonic() < cached.good_until_s:
-            return cached.token
+        if (served := self.served(key)) is not None:
+            return served
         try:
             credential = await self._rooms.store.read(key)
         except DependencyUnavailable:
@@ -72,6 +71,12 @@ class TokenReader:
         if self._inside_buffer(credential):
             self._refresh_behind(credential)
         return self._serve(await self._settler.open(credential), credential)
+
+    def served(self, key: ConnectionKey) -> PublicToken | None:
+        """A token that is valid now, where nobody need be asked for it."""
+        cached = self._cache.get(key)
+        known = cached is not None and self._rooms.clock.monotonic() < cached.good_until_s
+        return cached.token if cached is not None and known else None
 
     async def newer(self, key: ConnectionKey, than: int | None, *, actor: str = "caller") -> PublicToken:
         """A token newer than generation *than*; None: one that lasts for more than a minute will do (T6)."""

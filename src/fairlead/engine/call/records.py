@@ -1,0 +1,99 @@
+"""What is told of each attempt of a call, and of each refusal (C11).
+
+Each is an event. Under load those of successes and refusals are sampled, and say for how many they stand;
+what was sent and failed is always told. That calls failed for good is told once more, loud, not too often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from fairlead.clock import Clock
+from fairlead.engine.call.progress import Progress, Tried
+from fairlead.engine.events import CallAttempted, CallsFailed
+from fairlead.errors import Refused, SlotLost
+from fairlead.events import Emit
+from fairlead.policy.call import Follow, Then
+
+ALL_PER_S = 100
+"""Of so many in a second each is told; of those above it one of SAMPLE."""
+SAMPLE = 20
+FAILED_EACH_S = 10.0
+"""How often it is told at most that calls of a connection to a host fail by the same rule."""
+_MOST = 10_000
+
+
+class Records:
+    """One per process."""
+
+    def __init__(self, *, clock: Clock, emit: Emit) -> None:
+        self._clock = clock
+        self._emit = emit
+        self._second_ends_s = 0.0
+        self._seen = 0
+        self._failed: dict[Hashable, tuple[float, int]] = {}
+
+    def attempt(self, on_way: Progress, tried: Tried, after: Follow) -> None:
+        """It was sent; what came was judged."""
+        now_s = self._clock.monotonic()
+        on_way.look(now_s)
+        stands_for = self._stands_for(now_s) if after.then is Then.GIVE else 1
+        if not stands_for:
+            return
+        verdict = tried.verdict
+        event = on_way.event(
+            tried.status,
+            verdict.rule,
+            str(verdict.category) if verdict.category else None,
+            verdict.code,
+            after,
+            unclassified=verdict.unclassified,
+            stands_for=stands_for,
+        )
+        self._emit(event)
+        self._tell_failed(event, now_s)
+
+    def slot_lost(self, on_way: Progress, lost: SlotLost) -> None:
+        """It was sent, and ended because its slot was lost."""
+        now_s = self._clock.monotonic()
+        on_way.look(now_s)
+        event = on_way.event(None, "slot lost", lost.category, lost.code, Follow(Then.FAIL))
+        self._emit(event)
+        self._tell_failed(event, now_s)
+
+    def refused(self, on_way: Progress, refused: Refused) -> None:
+        """It was not sent. Where it was before, the call has failed with that."""
+        now_s = self._clock.monotonic()
+        on_way.look(now_s)
+        then = Then.REFUSED if on_way.last is None else Then.FAIL
+        stands_for = self._stands_for(now_s) if then is Then.REFUSED else 1
+        if not stands_for:
+            return
+        code = refused.reason or refused.code
+        on_way.gate = code if refused.code == "gate_closed" else ""
+        after = Follow(then, refused.retry_after_s or 0.0)
+        event = on_way.event(None, "refused", refused.category, code, after, stands_for=stands_for)
+        self._emit(event)
+        self._tell_failed(event, now_s)
+
+    def _stands_for(self, now_s: float) -> int:
+        """For how many the next record is to stand; 0: there is to be none."""
+        if now_s >= self._second_ends_s:
+            self._second_ends_s, self._seen = now_s + 1.0, 0
+        self._seen += 1
+        if self._seen <= ALL_PER_S:
+            return 1
+        return 0 if (self._seen - ALL_PER_S) % SAMPLE else SAMPLE
+
+    def _tell_failed(self, event: CallAttempted, now_s: float) -> None:
+        if event.then != Then.FAIL.value:
+            return
+        what = (event.tenant, event.provider, event.bucket, event.host, event.rule)
+        again_s, silent = self._failed.get(what, (now_s, 0))
+        if now_s < again_s:
+            self._failed[what] = again_s, silent + 1
+            return
+        if len(self._failed) >= _MOST:
+            self._failed.clear()
+        self._failed[what] = now_s + FAILED_EACH_S, 0
+        self._emit(CallsFailed(*what, event.code, event.category, silent + 1, event.unclassified))

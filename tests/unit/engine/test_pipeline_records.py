@@ -1,0 +1,180 @@
+"""What is told of each attempt of a call, and of each refusal (C11)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from fairlead.engine.call.records import ALL_PER_S, FAILED_EACH_S, SAMPLE
+from fairlead.engine.events import CallAttempted, CallsFailed
+from fairlead.engine.gate.admission import Passage
+from fairlead.engine.gate.entrance import CallWish
+from fairlead.engine.handler import JobContext, current_job
+from fairlead.engine.ports.http import HttpAnswer, HttpRequest, NoAnswer
+from fairlead.errors import CallFailed, GateClosed, GateUnavailable, ReauthRequired, SlotLost
+from tests.unit.engine.test_pipeline import GET, World, answer
+
+CLOSED = GateClosed("no room", retry_after_s=40.0, reason="rate")
+
+
+def attempts(world: World) -> list[CallAttempted]:
+    return [event for event in world.events if isinstance(event, CallAttempted)]
+
+
+def failures(world: World) -> list[CallsFailed]:
+    return [event for event in world.events if isinstance(event, CallsFailed)]
+
+
+class Timed(World):
+    """Each answer takes 2 s."""
+
+    async def send(self, request: HttpRequest) -> HttpAnswer | NoAnswer:
+        came = await super().send(request)
+        await self.clock.sleep(2.0)
+        return came
+
+
+async def test_a_record_says_who_what_which_gate_and_why() -> None:
+    job: Any = SimpleNamespace(attempt=1, job_id=UUID(int=9))
+    world = World([answer(404, b'{"error": {"code": "gone_item", "message": "no"}}')])
+    running = current_job.set(JobContext(job, lambda: 60.0))
+    try:
+        with pytest.raises(CallFailed):
+            await world.call(GET)
+    finally:
+        current_job.reset(running)
+    (record,) = attempts(world)
+    assert (record.job_id, record.gate, record.code) == (UUID(int=9), "off", "http_404")
+    assert (record.status, record.then, record.unclassified, record.stands_for) == (404, "fail", False, 1)
+
+
+async def test_what_no_rule_knows_is_told_as_such() -> None:
+    world = World([answer(418, b"{}")], settings={"max_retries": 0})
+    with pytest.raises(CallFailed) as failed:
+        await world.call(GET)
+    assert failed.value.verdict.unclassified
+    assert attempts(world)[0].unclassified
+    assert failures(world)[0].unclassified
+
+
+async def test_a_stream_that_breaks_off_is_told_twice() -> None:
+    world = Timed([answer(200, b"broken")])
+
+    async def read() -> None:
+        async with world.pipeline().stream(GET) as stream:
+            async for _ in stream:
+                await world.clock.sleep(3.0)
+
+    with pytest.raises(CallFailed):
+        await read()
+    told = [(record.then, record.sent_s, record.waited_s, record.code) for record in attempts(world)]
+    assert told == [("give", 2.0, 0.0, ""), ("fail", 5.0, 0.0, "reset")]
+    assert len(failures(world)) == 1
+
+
+async def test_the_time_under_way_is_that_of_all_attempts() -> None:
+    world = Timed([answer(429, retry_after="4"), answer(200)])
+    came = await world.call(GET)
+    first, second = attempts(world)
+    assert (first.sent_s, first.waited_s, second.sent_s) == (2.0, 0.0, 4.0)
+    assert second.waited_s == first.delay_s == came.waited_s
+
+
+class Losing(World):
+    """The slot of each call is lost while it runs."""
+
+    @asynccontextmanager
+    async def enter(self, wish: CallWish, *, wait_end: bool) -> AsyncIterator[Passage]:
+        whole: AbstractAsyncContextManager[Passage] = super().enter(wish, wait_end=wait_end)
+        async with whole as passage:
+            yield passage
+        raise SlotLost("lost")
+
+
+async def test_a_slot_that_is_lost_leaves_a_record() -> None:
+    called, streamed = Losing([answer(200)]), Losing([answer(200)])
+    with pytest.raises(SlotLost):
+        await called.call(GET)
+    with pytest.raises(SlotLost):
+        async with streamed.pipeline().stream(GET):
+            pass
+    for world in (called, streamed):
+        last = attempts(world)[-1]
+        assert (last.then, last.rule, last.code, last.attempt) == ("fail", "slot lost", "slot_lost", 1)
+
+
+async def test_a_slot_that_another_call_lost_is_none_of_this_ones() -> None:
+    world = World([answer(200)])
+    with pytest.raises(SlotLost):
+        async with world.pipeline().stream(GET):
+            raise SlotLost("another's")
+    assert [record.then for record in attempts(world)] == ["give"]
+
+
+async def test_a_refusal_leaves_a_record_and_says_of_what_gate() -> None:
+    world = World([CLOSED])
+    with pytest.raises(GateClosed):
+        await world.call(GET)
+    (record,) = attempts(world)
+    assert (record.then, record.attempt, record.gate, record.delay_s) == ("refused", 0, "rate", 40.0)
+    assert failures(world) == []
+    world = World([GateUnavailable("no Redis")])
+    with pytest.raises(GateUnavailable):
+        await world.call(GET)
+    assert (attempts(world)[0].gate, attempts(world)[0].code) == ("", "gate_unavailable")
+
+
+async def test_a_refusal_after_an_attempt_is_how_the_call_failed() -> None:
+    for answers, gone in (
+        ([answer(429, retry_after="1"), CLOSED], None),
+        ([answer(401)], ReauthRequired("the grant is gone")),
+    ):
+        world = World([*answers], no_newer=gone)
+        with pytest.raises((CallFailed, ReauthRequired)):
+            await world.call(GET)
+        assert attempts(world)[-1].then == "fail"
+        assert len(failures(world)) == 1
+
+
+async def test_under_load_successes_and_refusals_are_sampled_and_failures_are_not() -> None:
+    more = 10 * SAMPLE
+    world = World([answer(200)] * (ALL_PER_S + more) + [answer(404)] * 3)
+    pipeline = world.pipeline()
+    for _ in range(ALL_PER_S + more):
+        await pipeline.send(GET)
+    assert len(world.events) == ALL_PER_S + more // SAMPLE
+    assert sum(record.stands_for for record in attempts(world)) == ALL_PER_S + more
+    for _ in range(3):
+        with pytest.raises(CallFailed):
+            await pipeline.send(GET)
+    assert [record.stands_for for record in attempts(world)[-3:]] == [1, 1, 1]
+    world.events.clear()
+    await world.clock.advance(1.0)
+    world.answers = [answer(200)]
+    await pipeline.send(GET)
+    assert len(world.events) == 1
+
+
+async def test_that_calls_fail_is_told_loud_and_not_too_often() -> None:
+    world = World([answer(404)] * 12 + [answer(403)])
+    pipeline = world.pipeline()
+
+    async def fails() -> None:
+        with pytest.raises(CallFailed):
+            await pipeline.send(GET)
+
+    for _ in range(10):
+        await fails()
+    assert [(event.rule, event.failed) for event in failures(world)] == [("status 404", 1)]
+    await world.clock.advance(FAILED_EACH_S)
+    await fails()
+    assert [event.failed for event in failures(world)] == [1, 10]
+    world.answers = [answer(403)]
+    await fails()
+    assert failures(world)[-1].failed == 1, "another rule is told by itself"
+    assert CallsFailed.level == "warning"
