@@ -32,14 +32,17 @@ MODES = (
 ROWS = "SELECT job_id::text AS id, state, result->>'lease' AS lease FROM job"
 
 
-async def _zombies(stage: Stage, sink: Path, unsafe: Sequence[str]) -> list[Child]:
-    """Processes that took one job each and froze at it, in the middle or at its end."""
+async def _zombies(stage: Stage, desk: Child, sink: Path, unsafe: Sequence[str]) -> list[Child]:
+    """Processes that took one job each and froze at it, in the middle or at its end.
+
+    *desk* stores the jobs: who takes one may freeze before it could say that it has stored it.
+    """
     numbers = {"lease_s": LEASE_S, "concurrency": 1}
     ages, zombies = len(Runs(sink)), []
     for n, (kind, fault, work_s) in enumerate(MODES, ages):
         zombie = await stage.born(sink=str(sink), worker=numbers, unsafe=unsafe, fault=fault)
         job = {"kind": kind, "tenant_id": "acme", "args": {"n": n, "work_s": work_s}}
-        await zombie.ask("enqueue", jobs=[job])
+        await desk.ask("enqueue", jobs=[job])
 
         async def begun(count: int = n + 1) -> bool:
             return len(Runs(sink)) == count
@@ -54,7 +57,8 @@ async def _round(stage: Stage, stale: set[str], sink: Path, gate: Path, unsafe: 
     """Freeze, have the jobs run again, wake; how many late writes were refused."""
     numbers = {"lease_s": LEASE_S, "concurrency": 1}
     before = len(Runs(sink))
-    zombies = await _zombies(stage, sink, unsafe)
+    desk = await stage.born()
+    zombies = await _zombies(stage, desk, sink, unsafe)
     frozen_s = time.monotonic()
     order = {"sink": str(sink), "worker": numbers, "gate": str(gate), "unsafe": unsafe}
     heirs = await stage.all_born(len(zombies), **order)
@@ -71,7 +75,7 @@ async def _round(stage: Stage, stale: set[str], sink: Path, gate: Path, unsafe: 
     gate.touch()
     await asyncio.gather(*(heir.ask("idle") for heir in heirs))
     await _judge(stage, sink, stale)
-    for child in (*zombies, *heirs):
+    for child in (desk, *zombies, *heirs):
         await child.stop()
     gate.unlink()
     return refused
