@@ -37,9 +37,9 @@ async def apart(url: str) -> AsyncIterator[None]:
         return
     async with connected(url) as client:
         server: int = (await client.info("server"))["process_id"]
-    os.sched_setaffinity(server, cores[-1:])
-    os.sched_setaffinity(0, cores[:-1])
     try:
+        os.sched_setaffinity(server, cores[-1:])
+        os.sched_setaffinity(0, cores[:-1])
         yield
     finally:
         os.sched_setaffinity(0, cores)
