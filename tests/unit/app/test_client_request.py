@@ -24,6 +24,7 @@ from fairlead.policy.call_settings import CallSettings
 from fairlead.policy.classify.body import reply_of
 from fairlead.policy.classify.judge import judge
 from fairlead.policy.classify.rules import rules_of
+from fairlead.policy.page import ByOffset, ByPageInfo, Pages
 from fairlead.policy.profile_load import load_profiles
 from fairlead.testing import MemoryFairlead
 from tools.reference import CLIENT_TYPES
@@ -63,6 +64,7 @@ class Wire:
 
     def __init__(self) -> None:
         self.sent: list[Call] = []
+        self.ways: list[Pages] = []
 
     def manners(self, _connection: Connection) -> Any:
         return self
@@ -82,7 +84,8 @@ class Wire:
         self.sent.append(call)
         return came(b'{"data": [], "has_more": false}')
 
-    async def pages(self, _key: Any, fetch: Any, _way: Any, first: Any) -> AsyncIterator[Page]:
+    async def pages(self, _key: Any, fetch: Any, way: Pages, first: Any) -> AsyncIterator[Page]:
+        self.ways.append(way)
         await fetch(first)
         yield Page([1], first)
 
@@ -113,6 +116,23 @@ async def made(api: Any, way: str, options: dict[str, Any]) -> None:
         await getattr(api, way)(*before.get(way, ("/a",)), **options)
 
 
+@pytest.mark.parametrize("way", ["graphql", "soap", "paginate"])
+@pytest.mark.parametrize("body", ["json", "data", "content"])
+async def test_no_body_is_left_out_in_silence(way: str, body: str) -> None:
+    wire = Wire()
+    options: dict[str, Any] = {"query": "{ a }"} if way == "paginate" else {}
+    with pytest.raises(InputInvalid, match=f"the body itself, and {body} is another"):
+        await made(client(wire), way, {**options, body: {}})
+    assert wire.sent == []
+
+
+@pytest.mark.parametrize("pages", [ByOffset(param="from"), {"kind": "offset", "param": "from"}])
+async def test_a_way_of_pages_is_taken_in_both_its_forms(pages: Any) -> None:
+    wire = Wire()
+    assert [item async for item in client(wire).paginate("/charges", items="rows", pages=pages)] == [1]
+    assert wire.ways == [ByOffset(param="from", items="rows")]
+
+
 # ---- parameters and forms --------------------------------------------------------------------------
 
 PARAMS: dict[str, Any] = {"ids": ["a", 2], "deep": False, "page": None, "limit": 5, "none": []}
@@ -130,6 +150,13 @@ async def test_a_list_is_asked_for_as_a_call_is_also_where_it_goes_on() -> None:
     assert [item async for item in again] == [1]
     assert {call.url for call in wire.sent} == {f"https://api.stripe.com/v1/charges?{QUERY}"}
     assert len(wire.sent) == 3
+
+
+async def test_the_pages_of_a_query_of_graphql_have_their_parameters_too() -> None:
+    wire = Wire()
+    pages = ByPageInfo(items="data.a.nodes", page_info="data.a.pageInfo")
+    assert [item async for item in client(wire).paginate("", query="{ a }", params=PARAMS, pages=pages)] == [1]
+    assert wire.sent[0].url == f"https://api.stripe.com/v1?{QUERY}"
 
 
 def test_a_form_is_written_as_a_query_is() -> None:

@@ -16,6 +16,7 @@ from fairlead.app.client.request import (
     CallOptions,
     body_of,
     check_bounds,
+    check_no_body,
     check_options,
     class_of,
     full_url,
@@ -123,6 +124,7 @@ class Client:
 
         A query that changes nothing may be sent again; a mutation only where it surely was not run.
         """
+        check_no_body(options, self._key, "graphql")
         return await self.request("POST", "", **_graphql(query, variables or {}, options))
 
     async def soap(
@@ -145,6 +147,7 @@ class Client:
         CallFailed with the vendor's code as ``reason``. As POST it is sent again only where that is safe. The
         credential goes as a header of HTTP. InputInvalid for what is no XML.
         """
+        check_no_body(options, self._key, "soap")
         content = envelope(body, header=header, namespaces=namespaces, version=version)
         headers = {**soap_headers(action, version), **options.get("headers", {})}
         connection = await self._connection(self._key)
@@ -238,6 +241,8 @@ class Client:
         gracefully.
         """
         check_options(options, self._key)
+        if query is not None:
+            check_no_body(options, self._key, "paginate with a query")
         params = plain_params(options.get("params") or {})
         rest: CallOptions = {**options, "params": {}}
         api = options.get("api") or ("graphql" if query is not None else None)
@@ -246,7 +251,8 @@ class Client:
             if query is None:
                 call = await self._made("GET", asked.url, {**rest, "params": asked.params})
             else:
-                call = await self._made("POST", asked.url, _graphql(query, asked.variables, rest))
+                told = _graphql(query, asked.variables, {**rest, "params": asked.params})
+                call = await self._made("POST", asked.url, told)
             return await self._pipeline.send(call)
 
         async def begin(told: Resume | None) -> tuple[AsyncIterator[Page], Asked]:
@@ -364,7 +370,10 @@ class Client:
             hint = "give `pages`, in the call or in the settings of the connection"
             raise self._wrong("it is not known how this API hands out lists", hint)
         try:
-            told = dict(way) if isinstance(way, Mapping) else way.model_dump(exclude_unset=True)
+            if isinstance(way, Mapping):
+                told = dict(way)
+            else:
+                told = {"kind": way.kind, **way.model_dump(exclude_unset=True)}
             return _WAYS.validate_python({**told, **({} if items is None else {"items": items})})
         except ValidationError as error:
             first = error.errors()[0]

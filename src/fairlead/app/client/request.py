@@ -71,6 +71,14 @@ def check_options(options: Mapping[str, object], key: ConnectionKey) -> None:
         raise _wrong(f"calls have no option {shown(name)}", _ELSEWHERE.get(name, other), key)
 
 
+def check_no_body(options: Mapping[str, object], key: ConnectionKey, what: str) -> None:
+    """InputInvalid for a body where *what* makes it: one of the two would be left out in silence."""
+    given = [name for name in _BODIES if name in options]
+    if given:
+        hint = f"leave {given[0]} out, or send the call with post()"
+        raise _wrong(f"{what} makes the body itself, and {given[0]} is another", hint, key)
+
+
 def class_of(priority: str | int | None, key: ConnectionKey) -> int | None:
     """The number of a class of calls. InputInvalid for what is none."""
     if priority is None:
