@@ -155,7 +155,8 @@ async def test_a_list_is_asked_for_as_a_call_is_also_where_it_goes_on() -> None:
 async def test_the_pages_of_a_query_of_graphql_have_their_parameters_too() -> None:
     wire = Wire()
     pages = ByPageInfo(items="data.a.nodes", page_info="data.a.pageInfo")
-    assert [item async for item in client(wire).paginate("", query="{ a }", params=PARAMS, pages=pages)] == [1]
+    listing = client(wire).paginate("", query="{ a }", params=PARAMS, pages=pages)
+    assert [item async for item in listing] == [1]
     assert wire.sent[0].url == f"https://api.stripe.com/v1?{QUERY}"
 
 
