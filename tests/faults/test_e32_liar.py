@@ -22,7 +22,7 @@ from fairlead.adapters.http import connector as connector_module
 from fairlead.adapters.http.connector import Flight
 from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.app.client import Response
-from fairlead.errors import CallFailed, FairleadError, InputInvalid
+from fairlead.errors import AnswerUnreadable, CallFailed, FairleadError
 from fairlead.testing.api import LIES
 from fairlead.testing.api.raw import RawConnection, RawServer
 from tests.faults.support.calls import KEY, Callers, calling, echo, echoed, settings_of, taken
@@ -108,7 +108,7 @@ def _read(came: Response | FairleadError) -> str:
     assert came.headers is not None
     try:
         came.json()
-    except InputInvalid:
+    except AnswerUnreadable:
         return f"{came.status_code} text"
     return f"{came.status_code} json"
 
