@@ -35,9 +35,9 @@ _RULE = re.compile(r" \((?:[A-Z][0-9]+|DEFAULTS §[0-9]+)(?:, [A-Z][0-9]+)*\)") 
 _ERRORS = """\
 Every error that fairlead raises is a `FairleadError`. What your code decides on are its attributes, never
 its text: `code` is stable, `sent` says whether a request may have reached the provider, `retryable` whether
-asking again later may help by itself (`retry_after_s` then says when, if that is known), and HTTP status is
-what a web service would answer its own caller. Messages name tenant and provider, end in a hint, and hold no
-secret.
+asking again later may help by itself (`retry_after_s` then says when, if that is known; one that is raised
+with a permanent category, such as a `not_sent` for TLS, never is), and HTTP status is what a web service
+would answer its own caller. Messages name tenant and provider, end in a hint, and hold no secret.
 
 Catch families: `Refused` means that nothing was sent and asking again is free; `Failed` means that a request
 left. The rest are wrong calls (`CallerError`) and wrong set-ups (`SetupError`).

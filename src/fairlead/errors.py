@@ -16,12 +16,13 @@ class FairleadError(Exception):
     ``str(error)`` reads ``what happened (tenant=..., provider=...) hint: the way out``. It never holds
     a secret. ``code`` is stable; ``sent`` tells whether a request may have reached the provider;
     ``http_status`` is what a web service would answer its own caller; ``category`` is the failure
-    category of SPEC T, or None where no retry policy applies.
+    category of SPEC T, or None where no retry policy applies. ``retryable``: asking again may help by
+    itself; never where it is raised with a permanent category.
     """
 
     code: ClassVar[str] = "internal_error"
     sent: ClassVar[bool] = False
-    retryable: ClassVar[bool] = False
+    retryable: bool = False
     http_status: ClassVar[int] = 500
     hint: ClassVar[str] = "report this with the lines of the log around it"
     category: str | None = None
@@ -46,6 +47,7 @@ class FairleadError(Exception):
         self.reason = reason
         if category is not None:
             self.category = category
+            self.retryable = self.retryable and category.startswith("transient")
 
     def __str__(self) -> str:
         where = ", ".join(
@@ -138,7 +140,8 @@ class EndpointPaused(Refused):
 
 
 class NotSent(Refused):
-    """The request provably never left, at no attempt: DNS, connect, TLS or pool (``reason``)."""
+    """The request provably never left, at no attempt; ``reason`` says why (``dns``, ``connect``, ``tls``,
+    ``pool``...), and a dead letter has it in its code: ``not_sent_dns``."""
 
     code = "not_sent"
     category = "transient_network"

@@ -224,8 +224,9 @@ async def test_unsent_requests_are_tried_again_and_burn_nothing(database, issuer
     issuer.play("gone", issuer.world.provider(STRICT))
     async with refresher(database, nowhere, tmp_path / "j") as fl:
         connection_id = await fl.connect(issuer, "gone")
-        with pytest.raises(NotSent):
+        with pytest.raises(NotSent, match="never left: connect failed") as refused:
             await fl.coordinator.refresh(connection_id, 1)
+        assert refused.value.reason == "connect"
         assert await rows(database, "SELECT * FROM rotation") == []
         assert (await fl.connections.get(ConnectionKey("acme", "gone"))).state == "active"
 

@@ -8,11 +8,12 @@ again, and is flagged, so that it is counted and somebody looks (DEFAULTS §2).
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fairlead.errors import CallerError, CallFailed, Failed, FairleadError, Refused, SetupError
+from fairlead.errors import CallerError, CallFailed, Failed, FairleadError, NotSent, Refused, SetupError
 from fairlead.policy.safe import safe_text
 
 
@@ -90,6 +91,8 @@ _FAMILIES: tuple[tuple[type[FairleadError], Category], ...] = (
     (SetupError, Category.PERMANENT_CONFIG),
 )
 
+_WORD = re.compile(r"[a-z_]{1,32}")
+
 # Of several failures at once the most final decides: what cannot heal must not be retried for the rest.
 _GRAVITY = (
     Category.TRANSIENT_NETWORK,
@@ -134,6 +137,8 @@ def _classify_ours(error: FairleadError, reason: str) -> Failure:
     code, hint_s = error.code, error.retry_after_s
     if isinstance(error, CallFailed):
         return _classify_call(error, reason)
+    if isinstance(error, NotSent) and _WORD.fullmatch(error.reason or ""):
+        code = f"{code}_{error.reason}"  # apart from the code of what was sent and timed out, say
     if error.category in set(Category):
         return Failure(Category(error.category), code, reason, hint_s=hint_s)
     for family, category in _FAMILIES:

@@ -57,6 +57,12 @@ def test_the_table_is_whole() -> None:
     assert ours == set(TABLE)
 
 
+def test_what_a_further_try_does_not_change_is_not_for_later() -> None:
+    never = errors.NotSent("the certificate is not accepted", category="permanent_config", reason="tls")
+    assert exit_of(never) is Exit.FAILED
+    assert exit_of(errors.NotSent("no such name", category="transient_network")) is Exit.LATER
+
+
 def test_a_missing_right_is_told_apart() -> None:
     refused = errors.RequestRejected("scope missing", category="permanent_permission")
     assert exit_of(refused) == Exit.FORBIDDEN

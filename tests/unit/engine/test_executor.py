@@ -190,6 +190,8 @@ async def test_the_context_shows_the_job_and_its_time() -> None:
 
 FAILURES = [
     (NotSent("no route"), Category.TRANSIENT_NETWORK, "not_sent"),
+    (NotSent("no name", reason="dns"), Category.TRANSIENT_NETWORK, "not_sent_dns"),
+    (NotSent("bad", category="permanent_config", reason="tls"), Category.PERMANENT_CONFIG, "not_sent_tls"),
     (TransientFailure("503"), Category.TRANSIENT_SERVER, "transient_failure"),
     (ConnectionResetError("reset"), Category.TRANSIENT_NETWORK, "connection_reset"),
     (ReauthRequired("revoked"), Category.PERMANENT_AUTH, "reauth_required"),

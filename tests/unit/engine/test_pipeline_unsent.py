@@ -29,9 +29,10 @@ async def test_what_never_left_is_told_as_not_sent(kind: NoAnswerKind, category:
     with pytest.raises(NotSent, match="it did not leave") as refused:
         await world.call(POST)
     assert (refused.value.sent, refused.value.reason, refused.value.category) == (False, kind, category)
+    assert refused.value.retryable is category.startswith("transient")
     outcome = outcome_of_exception(refused.value, draw=0.5)
     assert isinstance(outcome, Retry), "a job burns an attempt: it would come back for ever"
-    assert outcome.failure.category == category
+    assert (outcome.failure.category, outcome.failure.code) == (category, f"not_sent_{kind}")
     async with AsyncExitStack() as stack:
         with pytest.raises(NotSent):
             await stack.enter_async_context(World([never] * 9).pipeline().stream(GET))

@@ -66,6 +66,11 @@ def test_what_nobody_knows_is_tried_again_and_flagged(error: Exception) -> None:
     assert failure.unclassified
 
 
+@pytest.mark.parametrize("reason", [None, "", "name not resolved", "dns: acme.example", "d" * 33])
+def test_only_a_word_of_why_it_never_left_becomes_a_code(reason: str | None) -> None:
+    assert classify_exception(errors.NotSent("it did not leave", reason=reason)).code == "not_sent"
+
+
 @pytest.mark.parametrize("cls", errors.all_errors(), ids=lambda cls: cls.__name__)
 def test_each_error_of_ours_has_a_category(cls: type[errors.FairleadError]) -> None:
     failure = classify_exception(cls("it failed", tenant="acme", retry_after_s=7.5))

@@ -284,9 +284,9 @@ class Exchange:
 
     async def _not_sent(self, step: _Try, answer: HttpAnswer | NoAnswer) -> FairleadError:
         await self._release(step)
-        why = answer.why if isinstance(answer, NoAnswer) else "not sent"
+        kind, why = (answer.kind, answer.why) if isinstance(answer, NoAnswer) else ("unmarked", "not sent")
         await self._unhealthy(step, why)
-        return self._failed(step, NotSent, why, "transient_network")
+        return self._failed(step, NotSent, kind, "transient_network", reason=why)
 
     # ---- small parts
 
@@ -351,15 +351,14 @@ class Exchange:
                 reason=reason or code,
             )
         )
+        unsent = kind is NotSent
         return _error(
             kind,
             step.credential,
-            f"the token endpoint answered {code}"
-            if kind is not NotSent
-            else f"the request never left: {code}",
+            f"the request never left: {reason}" if unsent else f"the token endpoint answered {code}",
             retry_after_s=retry_after_s,
             category=category,
-            reason=reason or code,
+            reason=code if unsent else reason or code,
         )
 
 
