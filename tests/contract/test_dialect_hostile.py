@@ -163,7 +163,7 @@ def checked(verdict: Verdict, trail: list[Finding]) -> None:
 KEYS = [
     "error", "errors", "code", "message", "extensions", "data", "items", "results", "status", "statusCode",
     "o:errorDetails", "o:errorCode", "success", "compositeResponse", "context", "ids", "Fault", "index",
-    "userErrors",
+    "userErrors", "graphs", "isSuccessful", "graphResponse",
 ]  # fmt: skip
 SCALARS = st.one_of(
     st.none(),

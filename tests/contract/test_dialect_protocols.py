@@ -239,6 +239,51 @@ def test_salesforce_tells_of_a_part_in_a_200() -> None:
     assert judged(Reply(200, body=body), "stripe").result is Result.OK
 
 
+def graph(name: str, done: Any, *parts: tuple[int, str]) -> dict[str, Any]:
+    """An answer to one graph, each part a status and its code."""
+    told = [
+        {
+            "httpStatusCode": status,
+            "referenceId": code,
+            "body": [{"errorCode": code}] if code else {"id": "1"},
+        }
+        for status, code in parts
+    ]
+    return {"graphId": name, "isSuccessful": done, "graphResponse": {"compositeResponse": told}}
+
+
+def test_a_graph_of_salesforce_that_failed_in_a_200_is_an_item_that_failed() -> None:
+    halted = (400, "PROCESSING_HALTED")
+    body = {
+        "graphs": [
+            graph("done", True, (201, ""), (201, "")),
+            graph("locked", False, halted, (400, "UNABLE_TO_LOCK_ROW"), halted),
+            graph("wrong", False, halted, (400, "INVALID_EMAIL_ADDRESS")),
+            graph("halted", False, halted, halted),
+            graph("bare", False),
+            {"graphId": "odd", "isSuccessful": False, "graphResponse": None},
+            graph("unsaid", None, (201, ""), (404, "NOT_FOUND")),
+        ]
+    }
+    verdict = judged(Reply(200, body=body), "salesforce")
+    assert (verdict.result, verdict.health) == (Result.PARTIAL, Health.HEALTHY)
+    assert [(item.index, item.ref, item.code) for item in verdict.failed_items] == [
+        (1, "locked", "UNABLE_TO_LOCK_ROW"),
+        (2, "wrong", "INVALID_EMAIL_ADDRESS"),
+        (3, "halted", "PROCESSING_HALTED"),
+        (4, "bare", "failed"),
+        (5, "odd", "failed"),
+        (6, "unsaid", "NOT_FOUND"),
+    ]
+    assert [item.ref for item in verdict.items_to_retry] == ["locked"]
+    assert judged(came(json.dumps(body)), "salesforce") == verdict
+    done = {"graphs": [graph("a", True, (201, "")), graph("b", True, (200, ""))]}
+    assert judged(Reply(200, body=done), "salesforce").result is Result.OK
+    assert judged(Reply(200, body={"graphs": [graph("bare", False)]}), "salesforce").result is Result.PARTIAL
+    assert judged(came('{"graphs": [{"isSuccessful": false}]}'), "salesforce").result is Result.PARTIAL
+    assert judged(Reply(200, body=body), "stripe").result is Result.OK
+
+
 def test_ones_own_rule_for_an_items_code_outranks_the_providers() -> None:
     locked = {"statusCode": "UNABLE_TO_LOCK_ROW", "message": "locked"}
     reply = Reply(200, body=[{"success": True}, {"success": False, "errors": [locked]}])
@@ -302,12 +347,14 @@ def test_of_a_large_answer_of_salesforce_failures_are_seen() -> None:
     rows = [{"success": True, "errors": [], "id": fill}, {"success": False, "errors": [], "id": None}]
     parts = [{"httpStatusCode": 200, "body": fill}, {"httpStatusCode": 404, "body": []}]
     results = {"hasErrors": True, "results": [{"statusCode": 200, "result": fill}, {"statusCode": 400}]}
-    for body in (rows, {"compositeResponse": parts}, results):
+    graphs = {"graphs": [graph("a", True, (201, fill)), {"graphId": "b", "isSuccessful": False}]}
+    for body in (rows, {"compositeResponse": parts}, results, graphs):
         for text in (json.dumps(body), json.dumps(body, separators=(",", ":"))):
             assert is_unreadable_part(judged(came(text), "salesforce"))
     results |= {"hasErrors": False, "results": [{"statusCode": 200, "result": fill}]}
     found = {"records": [{"success": False}, fill]}
-    for body in (rows[:1], {"compositeResponse": parts[:1]}, results, found):
+    graphs["graphs"].pop()
+    for body in (rows[:1], {"compositeResponse": parts[:1]}, results, found, graphs):
         assert judged(came(json.dumps(body)), "salesforce").result is Result.OK
 
 

@@ -2,16 +2,19 @@
 
 207 Multi-Status is read in the shapes that vendors give it: a list under ``items``, ``results``,
 ``responses`` or at the top, each with its status; and HubSpot's, which lists errors apart with ids in place
-of indexes. Salesforce says 200 for its collections and composites. A 207 that cannot be read is a partial
-failure of which nothing is known; so is an answer of Salesforce, too large to be read, that tells of one.
+of indexes. Salesforce says 200 for its collections, composites and graphs; of a graph all is done or nothing,
+so it is one item. A 207 that cannot be read is a partial failure of which nothing is known; so is an answer
+of Salesforce, too large to be read, that tells of one.
 
 Source: RFC 4918 §13; developers.hubspot.com docs/api/error-handling (multi-status);
-developer.salesforce.com api_rest resources_composite_sobjects_collections, resources_composite_composite.
+developer.salesforce.com api_rest resources_composite_sobjects_collections, resources_composite_composite,
+resources_composite_graph.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from fairlead.policy.category import Category
 from fairlead.policy.classify.meaning import is_success, meaning_of
@@ -24,7 +27,11 @@ _LISTS = ("items", "results", "responses")
 _STATUS = ("status", "statusCode", "httpStatusCode", "code")
 _MOST_ITEMS = 10_000
 _FAILED_ROW = rb'"success"\s*:\s*false\b'
-_FAILED_PART = rb'"(?:hasErrors"\s*:\s*true|(?:httpStatusCode|statusCode)"\s*:\s*[13-5][0-9]{2})\b'
+_FAILED_PART = (
+    rb'"(?:hasErrors"\s*:\s*true|isSuccessful"\s*:\s*false'
+    rb'|(?:httpStatusCode|statusCode)"\s*:\s*[13-5][0-9]{2})\b'
+)
+_ROLLED_BACK = "PROCESSING_HALTED"  # said of the parts of a graph that failed for another one's sake
 
 
 def batch(reply: Reply, dialect: str, by_code: Mapping[str, Category]) -> Said | None:
@@ -79,7 +86,7 @@ def _hubspot(error: object, by_code: Mapping[str, Category]) -> Iterator[FailedI
 
 
 def _may_be_salesforce(reply: Reply) -> bool:
-    return any(map(reply.mentions, ("success", "httpStatusCode", "hasErrors")))
+    return any(map(reply.mentions, ("success", "httpStatusCode", "hasErrors", "isSuccessful")))
 
 
 def _unread(reply: Reply) -> bool:
@@ -87,7 +94,7 @@ def _unread(reply: Reply) -> bool:
     text = (reply.text or "").lstrip("\ufeff \t\r\n")
     if text.startswith("["):
         return reply.times(_FAILED_ROW) > 0
-    is_composite = reply.mentions("compositeResponse") or reply.mentions("hasErrors")
+    is_composite = any(map(reply.mentions, ("compositeResponse", "hasErrors", "isSuccessful")))
     return text.startswith("{") and is_composite and reply.times(_FAILED_PART) > 0
 
 
@@ -96,17 +103,33 @@ def _salesforce(body: object, by_code: Mapping[str, Category]) -> list[FailedIte
     if collection and all(isinstance(member(item, "success"), bool) for item in collection):
         failed = [(index, item) for index, item in enumerate(collection) if member(item, "success") is False]
         return [_of_errors(index, _list(member(item, "errors")), None, by_code) for index, item in failed]
-    found = []
-    for name, status_key, body_key in (
-        ("compositeResponse", "httpStatusCode", "body"),
-        ("results", "statusCode", "result"),
-    ):
-        for index, item in enumerate(_list(member(body, name))):
-            status = member(item, status_key)
-            if isinstance(status, int) and not isinstance(status, bool) and not is_success(status):
-                ref = word(member(item, "referenceId")) or None
-                found.append(_of_errors(index, _list(member(item, body_key)), status, by_code, ref))
-    return found
+    return [
+        *_parts(_list(member(body, "compositeResponse")), "httpStatusCode", "body", by_code),
+        *_parts(_list(member(body, "results")), "statusCode", "result", by_code),
+        *_graphs(_list(member(body, "graphs")), by_code),
+    ]
+
+
+def _parts(
+    parts: list[object], status_key: str, body_key: str, by_code: Mapping[str, Category]
+) -> Iterator[FailedItem]:
+    for index, item in enumerate(parts):
+        status = member(item, status_key)
+        if isinstance(status, int) and not isinstance(status, bool) and not is_success(status):
+            ref = word(member(item, "referenceId")) or None
+            yield _of_errors(index, _list(member(item, body_key)), status, by_code, ref)
+
+
+def _graphs(graphs: list[object], by_code: Mapping[str, Category]) -> Iterator[FailedItem]:
+    """Graphs that failed, each by what its first part says that did not fail for another one's sake."""
+    for index, graph in enumerate(graphs):
+        parts = _list(member(graph, "graphResponse", "compositeResponse"))
+        failed = list(_parts(parts, "httpStatusCode", "body", by_code))
+        is_done = member(graph, "isSuccessful")
+        if is_done is False or (failed and is_done is not True):
+            causes = [part for part in failed if part.code != _ROLLED_BACK]
+            told = (causes or failed or [_of_errors(index, [], None, by_code)])[0]
+            yield replace(told, index=index, ref=word(member(graph, "graphId")) or None)
 
 
 def _of_errors(
