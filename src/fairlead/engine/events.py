@@ -232,6 +232,23 @@ class CallsFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class AnswersUnclassified(Event):
+    """Answers to calls that no rule knew: *answers* since it was told last, at most each 10 s of a provider.
+
+    *total* counts all of this process since it began. *status* and *code* are those of the last one, for
+    whoever writes a rule.
+    """
+
+    name = "answers_unclassified"
+    level = "warning"
+    provider: str
+    status: int | None
+    code: str
+    answers: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class GateWouldRefuse(Event):
     """A connection in observe mode: this call would have been refused, and was let through."""
 

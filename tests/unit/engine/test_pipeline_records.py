@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -11,7 +13,8 @@ from uuid import UUID
 import pytest
 
 from fairlead.engine.call.records import ALL_PER_S, FAILED_EACH_S, SAMPLE
-from fairlead.engine.events import CallAttempted, CallsFailed
+from fairlead.engine.call.unclassified import TOLD_EACH_S, Unclassified
+from fairlead.engine.events import AnswersUnclassified, CallAttempted, CallsFailed
 from fairlead.engine.gate.admission import Passage
 from fairlead.engine.gate.entrance import CallWish
 from fairlead.engine.handler import JobContext, current_job
@@ -178,3 +181,68 @@ async def test_that_calls_fail_is_told_loud_and_not_too_often() -> None:
     await fails()
     assert failures(world)[-1].failed == 1, "another rule is told by itself"
     assert CallsFailed.level == "warning"
+
+
+def unclassified(world: World) -> list[tuple[str, int | None, str, int, int]]:
+    told = (event for event in world.events if isinstance(event, AnswersUnclassified))
+    return [(each.provider, each.status, each.code, each.answers, each.total) for each in told]
+
+
+async def test_answers_that_no_rule_knows_are_counted_by_provider() -> None:
+    world = World([answer(418)] * 5 + [answer(404)], settings={"max_retries": 0})
+    pipeline = world.pipeline()
+
+    async def fails() -> None:
+        with pytest.raises(CallFailed):
+            await pipeline.send(GET)
+
+    for _ in range(4):
+        await fails()
+    provider = GET.key.provider
+    assert unclassified(world) == [(provider, 418, "http_418", 1, 1)], "told soon, and not too often"
+    await world.clock.advance(TOLD_EACH_S)
+    await fails()
+    assert unclassified(world)[1:] == [(provider, 418, "http_418", 4, 5)]
+    await world.clock.advance(TOLD_EACH_S)
+    await fails()
+    assert len(unclassified(world)) == 2, "a rule knows a 404"
+    assert AnswersUnclassified.level == "warning"
+
+
+async def test_what_was_held_back_of_the_count_is_told_with_a_later_attempt() -> None:
+    world = World([answer(418), answer(418), answer(418), answer(200), answer(200)])
+    pipeline = world.pipeline()
+    await pipeline.send(GET)
+    assert sum(answers for *_, answers, _ in unclassified(world)) == 1
+    await world.clock.advance(TOLD_EACH_S)
+    await pipeline.send(GET)
+    assert [(answers, total) for *_, answers, total in unclassified(world)] == [(1, 1), (2, 3)]
+
+
+async def test_the_count_is_whole_where_records_are_sampled() -> None:
+    many = ALL_PER_S + SAMPLE + 7
+    world = World([answer(207, b"{}")] * many + [answer(200)])
+    pipeline = world.pipeline()
+    for _ in range(many):
+        await pipeline.send(GET)
+    assert len(attempts(world)) < many
+    await world.clock.advance(TOLD_EACH_S)
+    await pipeline.send(GET)
+    assert [(answers, total) for *_, answers, total in unclassified(world)] == [(1, 1), (many - 1, many)]
+
+
+def test_each_provider_has_a_count_of_its_own_and_no_tenant_has_one() -> None:
+    told: list[Any] = []
+    count = Unclassified(told.append)
+    for provider in ("shopify", "stripe", "shopify"):
+        count.count(provider, 418, "http_418")
+    count.tell(100.0)
+    assert [(each.provider, each.answers) for each in told] == [("shopify", 2), ("stripe", 1)]
+    count.count("stripe", 409, "busy")
+    assert count.due_s == 100.0 + TOLD_EACH_S
+    count.tell(105.0)
+    assert (len(told), count.due_s) == (2, 100.0 + TOLD_EACH_S), "not yet, and not forgotten"
+    count.tell(count.due_s)
+    assert told[-1] == AnswersUnclassified("stripe", 409, "busy", 1, 2)
+    assert count.due_s == math.inf
+    assert not {"tenant", "bucket", "host"} & {each.name for each in fields(AnswersUnclassified)}

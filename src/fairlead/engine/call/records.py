@@ -1,7 +1,8 @@
 """What is told of each attempt of a call, and of each refusal (C11).
 
 Each is an event. Under load those of successes and refusals are sampled, and say for how many they stand;
-what was sent and failed is always told. That calls failed for good is told once more, loud, not too often.
+what was sent and failed is always told. That calls failed for good is told once more, loud, not too often;
+so is how many answers no rule knew.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Hashable
 
 from fairlead.clock import Clock
 from fairlead.engine.call.progress import Progress, Tried
+from fairlead.engine.call.unclassified import Unclassified
 from fairlead.engine.events import CallAttempted, CallsFailed
 from fairlead.errors import Refused, SlotLost
 from fairlead.events import Emit
@@ -29,6 +31,7 @@ class Records:
     def __init__(self, *, clock: Clock, emit: Emit) -> None:
         self._clock = clock
         self._emit = emit
+        self._unclassified = Unclassified(emit)
         self._second_ends_s = 0.0
         self._seen = 0
         self._failed: dict[Hashable, tuple[float, int]] = {}
@@ -37,10 +40,14 @@ class Records:
         """It was sent; what came was judged."""
         now_s = self._clock.monotonic()
         on_way.look(now_s)
+        verdict = tried.verdict
+        if verdict.unclassified:
+            self._unclassified.count(on_way.call.key.provider, tried.status, verdict.code)
+        if now_s >= self._unclassified.due_s:
+            self._unclassified.tell(now_s)
         stands_for = self._stands_for(now_s) if after.then is Then.GIVE else 1
         if not stands_for:
             return
-        verdict = tried.verdict
         event = on_way.event(
             tried.status,
             verdict.rule,
