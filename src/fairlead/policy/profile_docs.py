@@ -12,6 +12,7 @@ from typing import Literal, get_args, get_origin
 from pydantic import BaseModel
 
 from fairlead.policy.profile import Profile
+from fairlead.policy.profile_limits import CallLimit, Limits
 from fairlead.policy.profile_load import load_profiles
 from fairlead.policy.window import windows
 
@@ -114,6 +115,7 @@ def _facts(profile: Profile) -> Iterator[tuple[str, str]]:
         yield f"parameter `{name}`", f"{param.description} ({param.kind}{given})"
     if profile.patterns:
         yield "patterns of answers", _codes(pattern.name for pattern in profile.patterns)
+    yield "limits of calls", _limits(profile.limits)
     header = profile.credential_header
     yield "sent as", f"`{header.name}: {header.format}`"
     if profile.strategy == "static_key":
@@ -125,6 +127,25 @@ def _facts(profile: Profile) -> Iterator[tuple[str, str]]:
     yield "pauses the app", _codes(rules.client)
     yield "retryable", _codes(rules.retryable)
     yield from _refresh_token_facts(profile)
+
+
+def _limits(limits: Limits) -> str:
+    told = [f"`{name}` {_limit(limit)}" for name, limit in limits.calls.items()]
+    if limits.slots is not None:
+        told.append(f"{limits.slots} in flight")
+    return "; ".join(told)
+
+
+def _limit(limit: CallLimit) -> str:
+    """In words.
+
+    >>> _limit(CallLimit(limit=60, window_s=60.0)), _limit(CallLimit(capacity=40, per_s=2, apis=("rest",)))
+    ('60 in 1 min', '40 at once, 2 a second (`rest`)')
+    """
+    counted = f" ({_codes(limit.apis)})" if limit.apis else ""
+    if limit.window_s is not None:
+        return f"{limit.limit:g} in {_time(limit.window_s)}{counted}"
+    return f"{limit.capacity:g} at once, {limit.per_s:g} a second{counted}"
 
 
 def _refresh_token_facts(profile: Profile) -> Iterator[tuple[str, str]]:
