@@ -187,7 +187,8 @@ async def test_a_closed_port_was_provably_not_reached() -> None:
         closed.bind(("127.0.0.1", 0))
         with pytest.raises(NotSent) as raised:
             await send(f"http://127.0.0.1:{closed.getsockname()[1]}/")
-    assert classify_exception(raised.value).category == "transient_network"
+    failed = classify_exception(raised.value)
+    assert (failed.category, failed.code) == ("transient_network", "not_sent_connect")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "10.0.0.1", "169.254.169.254"])

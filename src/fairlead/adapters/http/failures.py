@@ -43,6 +43,11 @@ def no_answer(failure: Exception, flight: Flight, status: int | None = None) -> 
     return NoAnswer(sent=sent, kind=kind, why=why, status=status)
 
 
+def never_left(failure: Exception) -> NoAnswerKind:
+    """Why a request never left, which *failure* kept from being sent."""
+    return _kind(failure, sent=False, queued=False)[0]
+
+
 def _kind(failure: Exception, sent: bool, queued: bool) -> tuple[NoAnswerKind, str]:
     cause = getattr(failure, "os_error", None)
     if isinstance(cause, AddressRefused):

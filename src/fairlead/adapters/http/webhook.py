@@ -13,6 +13,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import aiohttp
 
+from fairlead.adapters.http.failures import never_left
 from fairlead.adapters.http.resolver import AddressPolicy, AddressRefused, CheckedResolver
 from fairlead.adapters.http.session import Proxies
 from fairlead.engine.ports import Webhook
@@ -104,7 +105,7 @@ class AiohttpWebhookSender:
         if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ClientConnectorCertificateError):
             hint = "check notices.webhook_url, and that this host reaches it"
             what = f"the webhook's receiver was not reached ({name})"
-            return NotSent(what, tenant=tenant, provider=provider, hint=hint)
+            return NotSent(what, tenant=tenant, provider=provider, hint=hint, reason=never_left(error))
         late = isinstance(error, TimeoutError)
         said = f"did not answer in {self._deadline_s:g} s" if late else f"broke off ({name})"
         category = Category.TRANSIENT_NETWORK.value
