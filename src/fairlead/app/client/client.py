@@ -365,7 +365,9 @@ class Client:
     ) -> Pages:
         """How the list is handed out; InputInvalid where nobody says it."""
         known = profile.apis.get(api)
-        way = pages or self._pipeline.manners(connection).settings.pages.get(api) or (known and known.pages)
+        way = pages or self._pipeline.manners(connection).settings.pages.get(api)
+        if way is None and known is not None:
+            way = known.pages
         if way is None:
             hint = "give `pages`, in the call or in the settings of the connection"
             raise self._wrong("it is not known how this API hands out lists", hint)
