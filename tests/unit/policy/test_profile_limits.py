@@ -20,7 +20,7 @@ PUBLISHED: list[tuple[str, str, float, float]] = [
     ("xero", "rest", 60, 60),
     ("xero", "rest", 5_000, DAY_S),
 ]
-IN_FLIGHT = {"netsuite": 5, "quickbooks": 10, "xero": 5}
+IN_FLIGHT = {"netsuite": 5, "xero": 5}
 
 
 @pytest.mark.parametrize(("provider", "api", "units", "window_s"), PUBLISHED)
