@@ -136,8 +136,7 @@ class Fairlead(Declaring):
         """
         runtime = self.runtime
         key = ConnectionKey(tenant, provider, bucket)
-        connection, profile = runtime.gate.entrance.connection, runtime.profiles.profile
-        return Client(key, runtime.calls.pipeline, connection, profile, runtime.calls.bulks)
+        return Client(key, runtime.calls.pipeline, runtime.profiles.profile, runtime.calls.bulks)
 
     def admission(
         self,

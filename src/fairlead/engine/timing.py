@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from types import TracebackType
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from fairlead.clock import Clock
+
+PATIENCE_S = 2.0
+"""How long a caller waits for a database that hangs where it can go on without: then it counts as away."""
+
+T = TypeVar("T")
 
 
 class TimeLimit:
@@ -42,6 +48,18 @@ class TimeLimit:
     def _expire(self) -> None:
         self.expired = True
         self._task.cancel()
+
+
+async def in_time(asked: Awaitable[T], clock: Clock, at_most_s: float, late: Exception) -> T:
+    """What is *asked* for; raises *late* where it takes longer than *at_most_s* seconds (none: below 0)."""
+    limit = TimeLimit(clock, max(0.0, at_most_s))
+    try:
+        async with limit:
+            return await asked
+    except TimeoutError:
+        if not limit.expired:
+            raise
+        raise late from None
 
 
 class Heard(Protocol):

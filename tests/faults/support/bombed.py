@@ -44,9 +44,9 @@ class _Caller(worker._Worker):
         """One call. Times in seconds, memory in bytes."""
         from fairlead.app.client import Client
 
-        read, calls = self.runtime.gate.entrance.connection, self.runtime.calls
+        calls = self.runtime.calls
         key, profile = ConnectionKey(tenant, PROVIDER), self.runtime.profiles.profile
-        client = Client(key, calls.pipeline, read, profile, calls.bulks)
+        client = Client(key, calls.pipeline, profile, calls.bulks)
         before = _restart_peak()
         self.at_rest = self.at_rest or before
         async with watched() as watch:

@@ -74,7 +74,7 @@ class Wire:
     def now_s(self) -> float:
         return 0.0
 
-    async def connection(self, _key: ConnectionKey, _deadline_s: float | None) -> Connection:
+    async def connection(self, _key: ConnectionKey, *_times_s: float | None) -> Connection:
         return CONNECTION
 
     def base(self, _connection: Connection, _api: str | None) -> str:
@@ -91,10 +91,7 @@ class Wire:
 
 
 def client(wire: Wire) -> Client:
-    async def known(_key: ConnectionKey) -> Connection:
-        return CONNECTION
-
-    return Client(KEY, wire, known, lambda _name, _variant: STRIPE, None)  # type: ignore[arg-type]
+    return Client(KEY, wire, lambda _name, _variant: STRIPE, None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("way", ["request", "get", "delete", "graphql", "soap", "stream", "paginate"])

@@ -220,15 +220,12 @@ async def test_the_deadline_of_its_connection_ends_one_that_names_none() -> None
     pipe.manners = lambda _connection: SimpleNamespace(settings=SimpleNamespace(deadline_s=-0.99))
     connection = Connection(UUID(int=1), KEY, None, None, "client", {}, {})
 
-    async def known(_key: ConnectionKey) -> Connection:
-        return connection
-
-    async def read(_key: ConnectionKey, _deadline_s: float | None) -> Connection:
+    async def read(_key: ConnectionKey, *_times_s: float | None) -> Connection:
         return connection
 
     pipe.connection, pipe.now_s = read, lambda: 0.0
     nothing: Any = None
-    client = Client(KEY, pipe, known, lambda provider, _variant: PROFILES[provider], nothing)
+    client = Client(KEY, pipe, lambda provider, _variant: PROFILES[provider], nothing)
     answer = await client.forward(ForeignRequest("GET", CALL.url, [], None))
     async with asyncio.timeout(10):
         while pipe.inside:

@@ -14,11 +14,8 @@ from tests.support.engine import a_job
 
 
 async def name_of(path: str, **options: Any) -> str:
-    async def connection(_key: ConnectionKey) -> Any:
-        return None
-
     nothing: Any = None
-    client = Client(ConnectionKey("acme", "shopify"), nothing, connection, nothing, nothing)
+    client = Client(ConnectionKey("acme", "shopify"), nothing, nothing, nothing)
     running = current_job.set(JobContext(a_job("sync"), lambda: 60.0))
     try:
         bookmark = client.paginate(path, pagination="requeue_job", **options)._bookmark()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,13 +10,14 @@ import pytest
 
 from fairlead.engine.events import ServedFromMemory
 from fairlead.engine.ports import Connection, ConnectionKey
+from fairlead.engine.timing import PATIENCE_S
 from fairlead.engine.token.reader import TokenReader
-from fairlead.errors import DependencyUnavailable, NotFound
+from fairlead.errors import DeadlineTooShort, DependencyUnavailable, NotFound
 from fairlead.policy.token import TokenSet
 from fairlead.secret import Secret
 from fairlead.testing.clock import ManualClock
 from tests.support.engine import Recorder
-from tests.support.entrances import Way
+from tests.support.entrances import Way, begun
 
 KEY = ConnectionKey("acme", "stripe")
 
@@ -24,16 +26,26 @@ class WayOfAnAbsentStore(Way):
     """Counts who asks; *away*: it cannot answer."""
 
     away = False
+    hangs = False
     gone = False
     asked = 0
 
     async def _read(self, key: ConnectionKey) -> Connection:
         self.asked += 1
+        if self.hangs:
+            await asyncio.Event().wait()
         if self.away:
             raise DependencyUnavailable("PostgreSQL does not answer")
         if self.gone:
             return None  # type: ignore[return-value]
         return await super()._read(key)
+
+    opened: asyncio.Event | None = None
+
+    async def _ready(self) -> None:
+        if self.opened is not None:
+            await self.opened.wait()
+        await super()._ready()
 
 
 async def test_a_connection_that_is_known_is_called_for_five_minutes() -> None:
@@ -68,13 +80,57 @@ async def test_what_is_not_known_is_refused_and_what_is_gone_is_forgotten() -> N
         await way.call()
 
 
+async def test_a_database_that_hangs_is_away_for_whoever_is_known() -> None:
+    way = WayOfAnAbsentStore()
+    await way.call()
+    way.hangs = True
+    await way.clock.advance(6.0)
+    waits = begun(way.call())
+    await way.clock.advance(PATIENCE_S - 0.1)
+    assert not waits.done(), "it may only be slow"
+    await way.clock.advance(0.1)
+    assert waits.done()
+    await waits
+    await way.call()
+    assert way.asked == 2, "nobody else waits for it within 5 s"
+    assert way.told.of(ServedFromMemory) == [ServedFromMemory("acme", "stripe", "connection", 8.0)]
+    await way.clock.advance(5.0)
+    way.hangs = False
+    await way.call()
+    assert way.asked == 3
+
+
+async def test_what_is_not_known_is_waited_for_until_the_deadline() -> None:
+    way = WayOfAnAbsentStore()
+    way.hangs = True
+    waits = begun(way.call(call_s=4.0))
+    await way.clock.advance(3.9)
+    assert not waits.done()
+    await way.clock.advance(0.1)
+    assert waits.done()
+    with pytest.raises(DeadlineTooShort, match=r"its connection .*acme.* hint: "):
+        await waits
+
+
+async def test_a_gate_that_does_not_open_holds_no_call_beyond_its_deadline() -> None:
+    way, opened = WayOfAnAbsentStore(), asyncio.Event()
+    way.opened = opened
+    waits = begun(way.call(call_s=4.0))
+    await way.clock.advance(4.0)
+    assert waits.done()
+    with pytest.raises(DeadlineTooShort, match="the gate"):
+        await waits
+    opened.set()
+    await way.call()
+
+
 class Vault:
     """One credential, which lasts for *lasts_s* from now on."""
 
     def __init__(self, lasts_s: float | None) -> None:
         self.clock = ManualClock()
         self.told = Recorder()
-        self.away = False
+        self.away = self.hangs = False
         self.state = "active"
         self._lasts_s = lasts_s
         known: Any = self
@@ -84,6 +140,8 @@ class Vault:
     async def read(self, key: ConnectionKey) -> Any:
         if self.away:
             raise DependencyUnavailable("PostgreSQL does not answer")
+        if self.hangs:
+            await asyncio.Event().wait()
         lasts: Any = {"expires_in_s": self._lasts_s, "urgent_in_s": None}
         return SimpleNamespace(state=self.state, refreshable=False, **lasts)
 
@@ -105,6 +163,20 @@ async def test_a_token_is_served_until_its_end_and_for_five_minutes_at_most(
     await vault.clock.advance(1.0)
     with pytest.raises(DependencyUnavailable):
         await vault.reader.token(KEY)
+
+
+async def test_a_token_that_is_at_hand_is_served_where_the_database_hangs() -> None:
+    vault = Vault(4000.0)
+    first = await vault.reader.token(KEY)
+    vault.hangs = True
+    await vault.clock.advance(6.0)
+    waits = asyncio.create_task(vault.reader.token(KEY))
+    await vault.clock.advance(PATIENCE_S - 0.1)
+    assert not waits.done()
+    await vault.clock.advance(0.1)
+    assert waits.done()
+    assert waits.result() == first
+    assert await vault.reader.token(KEY) == first, "it is at hand for a while"
 
 
 async def test_a_token_that_was_seen_to_need_its_customer_is_not_kept() -> None:

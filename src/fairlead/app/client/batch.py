@@ -76,7 +76,11 @@ async def retry_failed(
         kept |= failed
         result.unplaced += unplaced
         places = [place for place, each in failed.items() if each.why.category.transient]
-        if not places or not await may_go_on(response.verdict, attempt):
+        try:
+            if not places or not await may_go_on(response.verdict, attempt):
+                break
+        except (Refused, DependencyUnavailable) as error:
+            result.error = error
             break
         attempt += 1
     result.failed = [kept[place] for place in sorted(kept)]

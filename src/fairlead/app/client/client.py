@@ -32,6 +32,7 @@ from fairlead.engine.handler import current_job
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.errors import InputInvalid
 from fairlead.policy.bulk.way import BulkAsk
+from fairlead.policy.call_settings import DEADLINE_S
 from fairlead.policy.classify.verdict import Verdict
 from fairlead.policy.feedback.reply import Reply
 from fairlead.policy.page import Asked, Pages
@@ -69,19 +70,17 @@ class Client:
         self,
         key: ConnectionKey,
         pipeline: Pipeline,
-        connection: Callable[[ConnectionKey], Awaitable[Connection]],
         profile: Callable[[str, str | None], Profile],
         bulks: BulkRuns,
     ) -> None:
         self._bulks = bulks
         self._key = key
         self._pipeline = pipeline
-        self._connection = connection
         self._profile = profile
 
     async def __aenter__(self) -> Client:
         """NotFound where there is no such connection."""
-        await self._connection(self._key)
+        await self._pipeline.connection(self._key, None)
         return self
 
     async def __aexit__(self, *_exc_info: object) -> None:
@@ -150,12 +149,9 @@ class Client:
         check_no_body(options, self._key, "soap")
         content = envelope(body, header=header, namespaces=namespaces, version=version)
         headers = {**soap_headers(action, version), **options.get("headers", {})}
-        connection = await self._connection(self._key)
-        known = self._profile(connection.key.provider, connection.variant).apis
-        if "soap" in known and "api" not in options:
-            options["api"] = "soap"
         options["headers"], options["content"] = headers, content
-        return await self.request("POST", path, **options)
+        call = await self._made("POST", path, options, api="soap")
+        return Response(await self._pipeline.send(call), tenant=self._key.tenant, provider=self._key.provider)
 
     @asynccontextmanager
     async def stream(
@@ -201,7 +197,7 @@ class Client:
         same place, and burns no attempt; so it does after BulkBusy, where there is no place. CallFailed where
         it was not begun or has failed, InputInvalid where the provider has none that are known here.
         """
-        connection = await self._connection(self._key)
+        connection = await self._pipeline.connection(self._key, min(deadline_s, DEADLINE_S))
         profile = self._profile(connection.key.provider, connection.variant)
         order = bulk_order(connection, profile, text, variables or {}, token, wait_s, deadline_s)
 
@@ -243,20 +239,24 @@ class Client:
         check_options(options, self._key)
         if query is not None:
             check_no_body(options, self._key, "paginate with a query")
+        check_bounds(options.get("deadline_s"), options.get("max_body_bytes", MAX_BODY_BYTES), self._key)
         params = plain_params(options.get("params") or {})
         rest: CallOptions = {**options, "params": {}}
         api = options.get("api") or ("graphql" if query is not None else None)
+        began: list[float] = []  # of the first page: what is read for the list is a part of its time
 
         async def fetch(asked: Asked) -> Came:
+            began_s = began.pop() if began else None
             if query is None:
-                call = await self._made("GET", asked.url, {**rest, "params": asked.params})
+                call = await self._made("GET", asked.url, {**rest, "params": asked.params}, began_s=began_s)
             else:
                 told = _graphql(query, asked.variables, {**rest, "params": asked.params})
-                call = await self._made("POST", asked.url, told)
+                call = await self._made("POST", asked.url, told, began_s=began_s)
             return await self._pipeline.send(call)
 
         async def begin(told: Resume | None) -> tuple[AsyncIterator[Page], Asked]:
-            connection = await self._connection(self._key)
+            began.append(self._pipeline.now_s())
+            connection = await self._pipeline.connection(self._key, options.get("deadline_s"))
             profile = self._profile(connection.key.provider, connection.variant)
             url = full_url(self._base(connection, path, api), path, None)
             first = Asked(url, params, dict(variables or {}))
@@ -300,7 +300,7 @@ class Client:
         began_s = self._pipeline.now_s()
 
         async def may_go_on(verdict: Verdict, attempt: int) -> bool:
-            connection = await self._connection(self._key)
+            connection = await self._pipeline.connection(self._key, None)
             return await self._pipeline.wait_for_items(connection, verdict, attempt, began_s)
 
         return await retry_failed(items, send, named, may_go_on)
@@ -320,15 +320,21 @@ class Client:
 
     # ---- from words to a call ------------------------------------------------------------------
 
-    async def _made(self, method: str, path: str, options: CallOptions) -> Call:
-        """The call that is asked for; its time has begun."""
-        began_s = self._pipeline.now_s()
+    async def _made(
+        self, method: str, path: str, options: CallOptions, *, api: str = "", began_s: float | None = None
+    ) -> Call:
+        """The call that is asked for; its time has begun, now or at *began_s*.
+
+        *api*: which to take where the options name none, if the provider has it.
+        """
+        began_s = self._pipeline.now_s() if began_s is None else began_s
         check_options(options, self._key)
         class_number = class_of(options.get("priority"), self._key)
         most = options.get("max_body_bytes", MAX_BODY_BYTES)
         check_bounds(options.get("deadline_s"), most, self._key)
-        connection = await self._pipeline.connection(self._key, options.get("deadline_s"))
+        connection = await self._pipeline.connection(self._key, options.get("deadline_s"), began_s)
         profile = self._profile(connection.key.provider, connection.variant)
+        named = options.get("api", api if api in profile.apis else None)
         body, told = body_of(options)
         headers = {**told, **{name.lower(): value for name, value in options.get("headers", _NONE).items()}}
         if profile.credential_header.name.lower() in headers:
@@ -336,10 +342,10 @@ class Client:
         return Call(
             self._key,
             method,
-            full_url(self._base(connection, path, options.get("api")), path, options.get("params")),
+            full_url(self._base(connection, path, named), path, options.get("params")),
             headers,
             body,
-            api=options.get("api"),
+            api=named,
             operation=options.get("operation", ""),
             cost=options.get("cost"),
             class_number=class_number,

@@ -38,7 +38,7 @@ from fairlead.engine.ports.http import (
     StreamBroken,
     Transport,
 )
-from fairlead.engine.timing import TimeLimit
+from fairlead.engine.timing import in_time
 from fairlead.errors import DeadlineTooShort, FairleadError, GateClosed, InputInvalid, Refused, SlotLost
 from fairlead.events import Emit
 from fairlead.policy.call import GIVE, MAX_RETRYING_S, Attempt, Follow, Then, follow, follow_items
@@ -190,8 +190,10 @@ class Pipeline:
 
     # ---- before it is sent ---------------------------------------------------------------------
 
-    async def connection(self, key: ConnectionKey, deadline_s: float | None) -> Connection:
-        """What is known of it, for a call that is to end in *deadline_s* (None: 60 s).
+    async def connection(
+        self, key: ConnectionKey, deadline_s: float | None, began_s: float | None = None
+    ) -> Connection:
+        """What is known of it, for a call that is to end *deadline_s* (None: 60 s) after *began_s* (now).
 
         NotFound where there is no such connection, DeadlineTooShort where it cannot be read in time.
         """
@@ -199,6 +201,8 @@ class Pipeline:
         if known is not None:
             return known
         left_s, job = DEADLINE_S if deadline_s is None else deadline_s, current_job.get()
+        if began_s is not None:
+            left_s += began_s - self._clock.monotonic()
         if job is not None:
             left_s = min(left_s, job.remaining_s - buffer_s(job.timeout_s))
         return await self._within(left_s, self._entrance.connection(key), key, "its connection")
@@ -207,7 +211,7 @@ class Pipeline:
         """Its deadline; in a job with what the job needs to end (C6)."""
         began_s = self._clock.monotonic() if call.began_s is None else call.began_s
         known = self._entrance.known(call.key)
-        manners = self._manners(known or await self.connection(call.key, call.deadline_s))
+        manners = self._manners(known or await self.connection(call.key, call.deadline_s, began_s))
         host = manners.host_of(call)
         deadline_s = manners.settings.deadline_s if call.deadline_s is None else call.deadline_s
         ends_s, job = began_s + deadline_s, current_job.get()
@@ -220,14 +224,8 @@ class Pipeline:
 
     async def _within(self, left_s: float, asked: Awaitable[T], key: ConnectionKey, what: str) -> T:
         """What is *asked* for, in time; DeadlineTooShort where it is not. What others share goes on."""
-        limit = TimeLimit(self._clock, max(0.0, left_s))
-        try:
-            async with limit:
-                return await asked
-        except TimeoutError:
-            if not limit.expired:
-                raise
-            raise _no_time(key, f"{what} was not there before the end of the call's time") from None
+        late = _no_time(key, f"{what} was not there before the end of the call's time")
+        return await in_time(asked, self._clock, left_s, late)
 
     async def _make_ready(self, on_way: Progress) -> None:
         """All that can be refused before a place is held."""

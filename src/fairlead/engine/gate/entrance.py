@@ -11,17 +11,20 @@ import math
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from types import TracebackType
+from typing import TypeVar
 
 from fairlead.clock import Clock, Draw
-from fairlead.engine.events import GateWouldRefuse, ServedFromMemory, TenantRapid
+from fairlead.engine.events import GateWouldRefuse, TenantRapid
 from fairlead.engine.gate.admission import Admissions, Entry, Inside, Passage
+from fairlead.engine.gate.known import KnownConnections, ReadConnection
 from fairlead.engine.gate.notebook import Notebook
 from fairlead.engine.gate.plans import CallPlan, Plans
 from fairlead.engine.gate.switches import Switches
 from fairlead.engine.handler import current_job
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.gate import Admitted
-from fairlead.errors import DependencyUnavailable, GateClosed, InputInvalid, NotFound
+from fairlead.engine.timing import in_time
+from fairlead.errors import DeadlineTooShort, GateClosed, InputInvalid
 from fairlead.events import Emit
 from fairlead.policy.gate.estimate import UNKNOWN, CostEstimates
 from fairlead.policy.gate.limit import MAX_LEASE_S, MAX_UNITS, Plan
@@ -34,17 +37,12 @@ BOOK_AHEAD_S = 900.0
 CALL_S = 60.0
 RETRY_AGAIN_S = 1.0
 """When a retry that its budget refused is to come back, at the earliest; twice that at the latest."""
-KNOWN_S = 5.0
-"""How long this process goes by what it knows of a connection."""
-AWAY_S = 300.0
-"""The same while the database is away. Then nobody can change a connection, nor see it changed."""
-_MOST_KNOWN = 50_000
 _MASK = (1 << 63) - 1
 _WAITED_FOR = ("slot", "quota")
 """Reasons of a refusal that put a call in line: a rate gives each its turn instead."""
 _CLASS = {Priority.CRITICAL: 1, Priority.URGENT: 1, Priority.NORMAL: 2, Priority.LOW: 3}
 
-ReadConnection = Callable[[ConnectionKey], Awaitable[Connection | None]]
+T = TypeVar("T")
 
 
 @dataclass(slots=True)  # not to be changed; frozen, each field would cost a call 0.1 us
@@ -134,7 +132,11 @@ class Entrance:
         draw: Draw,
         emit: Emit,
     ) -> None:
-        self._read = read
+        self._connections = KnownConnections(read, clock=clock, emit=emit)
+        self.known = (
+            self._connections.known
+        )  # each call asks: another method around it would cost all of them
+        self.connection = self._connections.connection
         self._plans = plans
         self._admissions = admissions
         self._switches = switches
@@ -146,8 +148,7 @@ class Entrance:
         self._rapid = RapidRequests()
         self._retries = RetryBudget()
         self._costs = CostEstimates()
-        self._known: dict[ConnectionKey, tuple[float, Connection]] = {}
-        self._away_until_s = -math.inf
+        self._takes_part = False
 
     def enter(self, wish: CallWish, *, wait_end: bool = True) -> Entering:
         """The block runs admitted; see Admissions.enter. NotFound where there is no such connection.
@@ -161,9 +162,13 @@ class Entrance:
     async def begin(self, wish: CallWish, entering: Entering) -> Passage:
         """Get in, and note in *entering* what is to be undone at its end."""
         key = wish.key
-        await self._ready()
+        if not self._takes_part:
+            await self._in_time(self._ready(), wish, "the gate")
+            self._takes_part = True
         self._switches.check(key)
-        connection = self.known(key) or await self.connection(key)
+        connection = self.known(key)
+        if connection is None:
+            connection = await self._in_time(self.connection(key), wish, "its connection")
         call = self._plans.of(connection, wish.api, wish.host)
         entry = self._entry(wish, call)
         if self._switches.lets_by(key):
@@ -189,6 +194,15 @@ class Entrance:
         self._retries.count(key)
         entering.counted = True
         return passage
+
+    async def _in_time(self, asked: Awaitable[T], wish: CallWish, what: str) -> T:
+        """What is *asked* for, within the time of the call; DeadlineTooShort where it is not there then."""
+        late = DeadlineTooShort(
+            f"{what} was not there before the end of the call's time",
+            tenant=wish.key.tenant,
+            provider=wish.key.provider,
+        )
+        return await in_time(asked, self._clock, wish.call_s, late)
 
     async def _admitted(self, wish: CallWish, entry: Entry, call: CallPlan) -> Inside | None:
         """None: it would have been refused, and is only observed."""
@@ -268,7 +282,7 @@ class Entrance:
             class_number=wish.class_number or 2,
             wait_s=call.inline_wait_s if wish.wait_s is None else wish.wait_s,
             call_s=wish.call_s,
-            existed_s=self._existed_s(wish.key) if call.own else math.inf,
+            existed_s=self._connections.existed_s(wish.key) if call.own else math.inf,
             bucket=wish.key.bucket,
             host=wish.host,
         )
@@ -303,51 +317,6 @@ class Entrance:
             return False
         connection = self.known(key)
         return connection is None or not self._plans.of(connection, api, host).observe
-
-    def known(self, key: ConnectionKey) -> Connection | None:
-        """What is known of it without asking, at most *KNOWN_S* old; *AWAY_S* while the database is away."""
-        known = self._known.get(key)
-        if known is None:
-            return None
-        now_s = self._clock.monotonic()
-        most_s = AWAY_S if now_s < self._away_until_s else KNOWN_S
-        return known[1] if now_s < known[0] + most_s else None
-
-    async def connection(self, key: ConnectionKey) -> Connection:
-        """What is known of it, as old as `known` says. NotFound where there is no such connection.
-
-        DependencyUnavailable where the database is away, and it is not known or for too long.
-        """
-        if (known := self.known(key)) is not None:
-            return known
-        now_s = self._clock.monotonic()
-        try:
-            found = await self._read(key)
-        except DependencyUnavailable:
-            self._away_until_s = self._clock.monotonic() + KNOWN_S  # until then nobody asks it again
-            if (known := self.known(key)) is None:
-                raise
-            age_s = self._clock.monotonic() - self._known[key][0]
-            self._emit(ServedFromMemory(key.tenant, key.provider, "connection", age_s))
-            return known
-        self._away_until_s = -math.inf
-        if found is None:
-            self._known.pop(key, None)
-            raise NotFound(
-                f"there is no connection {key.bucket!r}",
-                tenant=key.tenant,
-                provider=key.provider,
-                hint="connect the account with `fairlead connections add`",
-            )
-        if len(self._known) >= _MOST_KNOWN:
-            self._known.clear()
-        self._known[key] = (now_s, found)
-        return found
-
-    def _existed_s(self, key: ConnectionKey) -> float:
-        """For how long anybody can have spent from its buckets; infinite where that is not known any more."""
-        read_s, connection = self._known[key]
-        return connection.existed_s + self._clock.monotonic() - read_s
 
 
 def _operation(wish: CallWish) -> Hashable:

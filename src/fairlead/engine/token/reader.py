@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from fairlead.engine.events import ServedFromMemory
 from fairlead.engine.ports import ConnectionKey, Credential
+from fairlead.engine.timing import PATIENCE_S, in_time
 from fairlead.engine.token.coordinator import Coordinator
 from fairlead.engine.token.parts import Fresh, Rooms, profile_of
 from fairlead.engine.token.settle import Settler
@@ -53,7 +54,7 @@ class TokenReader:
         if (served := self.served(key)) is not None:
             return served
         try:
-            credential = await self._rooms.store.read(key)
+            credential = await self._asked(key)
         except DependencyUnavailable:
             if (token := self._while_away(key)) is None:
                 raise
@@ -91,10 +92,23 @@ class TokenReader:
         """Drop what this process remembers of *key*."""
         self._cache.pop(key, None)
 
-    def _while_away(self, key: ConnectionKey) -> PublicToken | None:
+    async def _asked(self, key: ConnectionKey) -> Credential | None:
+        """As the database has it; one that hangs counts as away where there is a token to go on with."""
+        asked, clock = self._rooms.store.read(key), self._rooms.clock
+        if self._remembered(key, clock.monotonic() + PATIENCE_S) is None:
+            return await asked
+        late = DependencyUnavailable(f"the database has not answered for {PATIENCE_S:g} s")
+        return await in_time(asked, clock, PATIENCE_S, late)
+
+    def _remembered(self, key: ConnectionKey, at_s: float) -> _Cached | None:
         """What was read last, as long as it lasts, and for five minutes at most: it may have been revoked."""
-        cached, now_s = self._cache.get(key), self._rooms.clock.monotonic()
-        if cached is None or now_s >= min(cached.ends_s, cached.read_s + AWAY_S):
+        cached = self._cache.get(key)
+        return None if cached is None or at_s >= min(cached.ends_s, cached.read_s + AWAY_S) else cached
+
+    def _while_away(self, key: ConnectionKey) -> PublicToken | None:
+        now_s = self._rooms.clock.monotonic()
+        cached = self._remembered(key, now_s)
+        if cached is None:
             return None
         cached.good_until_s = min(now_s + self._cache_s, cached.ends_s, cached.read_s + AWAY_S)
         self._rooms.emit(ServedFromMemory(key.tenant, key.provider, "token", now_s - cached.read_s))

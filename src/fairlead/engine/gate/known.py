@@ -1,0 +1,85 @@
+"""What this process knows of connections: read anew each few seconds, and kept while the database is away."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+
+from fairlead.clock import Clock
+from fairlead.engine.events import ServedFromMemory
+from fairlead.engine.ports import Connection, ConnectionKey
+from fairlead.engine.timing import PATIENCE_S, in_time
+from fairlead.errors import DependencyUnavailable, NotFound
+from fairlead.events import Emit
+
+KNOWN_S = 5.0
+"""How long this process goes by what it knows of a connection."""
+AWAY_S = 300.0
+"""The same while the database is away. Then nobody can change a connection, nor see it changed."""
+_MOST_KNOWN = 50_000
+
+ReadConnection = Callable[[ConnectionKey], Awaitable[Connection | None]]
+
+
+class KnownConnections:
+    """One per process."""
+
+    def __init__(self, read: ReadConnection, *, clock: Clock, emit: Emit) -> None:
+        self._read = read
+        self._clock = clock
+        self._emit = emit
+        self._known: dict[ConnectionKey, tuple[float, Connection]] = {}
+        self._away_until_s = -math.inf
+
+    def known(self, key: ConnectionKey) -> Connection | None:
+        """What is known of it without asking, at most *KNOWN_S* old; *AWAY_S* while the database is away."""
+        known = self._known.get(key)
+        if known is None:
+            return None
+        now_s = self._clock.monotonic()
+        most_s = AWAY_S if now_s < self._away_until_s else KNOWN_S
+        return known[1] if now_s < known[0] + most_s else None
+
+    async def connection(self, key: ConnectionKey) -> Connection:
+        """What is known of it, as old as `known` says. NotFound where there is no such connection.
+
+        DependencyUnavailable where the database is away, and it is not known or for too long. One that hangs
+        is away for whoever is known: nobody whose call could go on waits for it longer than *PATIENCE_S*.
+        """
+        if (known := self.known(key)) is not None:
+            return known
+        now_s = self._clock.monotonic()
+        try:
+            found = await self._asked(key, now_s)
+        except DependencyUnavailable:
+            self._away_until_s = self._clock.monotonic() + KNOWN_S  # until then nobody asks it again
+            if (known := self.known(key)) is None:
+                raise
+            age_s = self._clock.monotonic() - self._known[key][0]
+            self._emit(ServedFromMemory(key.tenant, key.provider, "connection", age_s))
+            return known
+        self._away_until_s = -math.inf
+        if found is None:
+            self._known.pop(key, None)
+            raise NotFound(
+                f"there is no connection {key.bucket!r}",
+                tenant=key.tenant,
+                provider=key.provider,
+                hint="connect the account with `fairlead connections add`",
+            )
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[key] = (now_s, found)
+        return found
+
+    async def _asked(self, key: ConnectionKey, now_s: float) -> Connection | None:
+        known = self._known.get(key)
+        if known is None or now_s + PATIENCE_S >= known[0] + AWAY_S:
+            return await self._read(key)
+        late = DependencyUnavailable(f"the database has not answered for {PATIENCE_S:g} s")
+        return await in_time(self._read(key), self._clock, PATIENCE_S, late)
+
+    def existed_s(self, key: ConnectionKey) -> float:
+        """For how long anybody can have spent from its buckets; infinite where that is not known any more."""
+        read_s, connection = self._known[key]
+        return connection.existed_s + self._clock.monotonic() - read_s

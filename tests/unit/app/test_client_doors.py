@@ -1,0 +1,103 @@
+"""By whatever door: a database that hangs does not hold a caller beyond his deadline (C6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fairlead.app.client.client import Client
+from fairlead.app.client.response import Response
+from fairlead.engine.ports import Connection, ConnectionKey
+from fairlead.errors import DeadlineTooShort, InputInvalid
+from fairlead.policy.profile_load import load_profiles
+from tests.unit.engine.test_pipeline import KEY, World, answer
+
+PROFILES = load_profiles([])
+BY_CURSOR = {"kind": "link", "items": "data"}
+NONE: Any = None
+DOORS = ("get", "graphql", "soap", "stream", "paginate", "bulk")
+
+
+class Asked(World):
+    """Its database takes *reads_s* to tell of a connection, of which nothing is remembered."""
+
+    reads_s = 90.0
+
+    async def connection(self, key: ConnectionKey) -> Connection:
+        await self.clock.sleep(self.reads_s)
+        return await super().connection(key)
+
+
+def client(world: World) -> Client:
+    return Client(KEY, world.pipeline(), lambda provider, _variant: PROFILES[provider], NONE)
+
+
+async def through(door: str, api: Any, deadline_s: float) -> None:
+    url = "https://api.stripe.com/v1/items"
+    match door:
+        case "stream":
+            async with api.stream("GET", url, deadline_s=deadline_s):
+                pytest.fail("it was begun")
+        case "bulk":
+            async with api.bulk("{ a }", deadline_s=deadline_s):
+                pytest.fail("it was begun")
+        case "paginate":
+            listing = api.paginate(url, pages=BY_CURSOR, deadline_s=deadline_s)
+            assert [item async for item in listing] == []
+            if listing.error is not None:
+                raise listing.error
+        case "get":
+            await api.get(url, deadline_s=deadline_s)
+        case "graphql":
+            await api.graphql("{ a }", api=None, deadline_s=deadline_s)
+        case "soap":
+            await api.soap("get", "<a/>", path=url, deadline_s=deadline_s)
+
+
+@pytest.mark.parametrize("door", DOORS)
+async def test_no_door_waits_for_the_connection_past_the_deadline(door: str) -> None:
+    world = Asked([answer(200)])
+    with pytest.raises(DeadlineTooShort, match="connection"):
+        await through(door, client(world), 4.0)
+    assert (world.clock.monotonic(), world.sent) == (4.0, [])
+
+
+@pytest.mark.parametrize("door", [door for door in DOORS if door != "bulk"])
+async def test_what_was_waited_at_the_door_is_a_part_of_the_deadline(door: str) -> None:
+    """Read twice, 3 s each: the second read has but a second left."""
+    world = Asked([answer(200)])
+    world.reads_s = 3.0
+    with pytest.raises(DeadlineTooShort, match="connection"):
+        await through(door, client(world), 4.0)
+    assert (world.clock.monotonic(), world.sent) == (4.0, [])
+
+
+async def test_who_says_nothing_waits_for_a_minute() -> None:
+    world = Asked([])
+    with pytest.raises(DeadlineTooShort, match="connection"):
+        async with client(world):
+            pytest.fail("it was entered")
+    assert world.clock.monotonic() == 60.0
+
+
+def test_a_deadline_that_is_none_is_no_deadline_of_a_list() -> None:
+    with pytest.raises(InputInvalid, match="deadline_s"):
+        client(Asked([])).paginate("/items", deadline_s=0.0)
+
+
+async def test_what_a_batch_has_done_is_told_also_where_the_database_hangs_before_its_next_call() -> None:
+    told = b'{"items": [{"status": 200}, {"status": 503}]}'
+    world = Asked([answer(207, told)])
+    world.reads_s = 0.0
+    api = client(world)
+
+    async def send(_chosen: list[str]) -> Response:
+        response = await api.post("https://api.stripe.com/v1/items", json=[])
+        world.reads_s = 90.0
+        return response
+
+    result = await api.batch(["a", "b"], send, named=str)
+    assert [each.item for each in result.failed] == ["b"]
+    assert isinstance(result.error, DeadlineTooShort)
+    assert (len(result.responses), world.clock.monotonic()) == (1, 60.0)
