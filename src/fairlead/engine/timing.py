@@ -9,9 +9,6 @@ from typing import Protocol, TypeVar
 
 from fairlead.clock import Clock
 
-PATIENCE_S = 2.0
-"""How long a caller waits for a database that hangs where it can go on without: then it counts as away."""
-
 T = TypeVar("T")
 
 

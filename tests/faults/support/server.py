@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Literal
 
 from fairlead.adapters.embedded import EmbeddedPostgres
@@ -40,9 +41,31 @@ class OwnServer:
         while self._postgres.alive():
             await asyncio.sleep(LOOK_S)
 
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Within the block it stands still: whoever is connected, or wants to be, hears nothing."""
+        pid = self._postgres.pid()
+        assert pid is not None
+        _signal_all(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            _signal_all(pid, signal.SIGCONT)
+
     async def start(self) -> None:
         """Return when it answers."""
         await asyncio.to_thread(self._postgres.start)
+
+
+def _signal_all(postmaster: int, number: signal.Signals) -> None:
+    """To the postmaster first: what is stopped then begins no more processes."""
+    os.kill(postmaster, number)
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True)
+    for line in listed.stdout.splitlines():
+        pid, parent = map(int, line.split())
+        if parent == postmaster:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
 
 
 @contextmanager

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from fairlead.engine.absence import AGAIN_S, PATIENCE_S, SLOW_S
 from fairlead.engine.events import ServedFromMemory
+from fairlead.engine.gate.entrance import CallWish
 from fairlead.engine.ports import Connection, ConnectionKey
-from fairlead.engine.timing import PATIENCE_S
 from fairlead.engine.token.reader import TokenReader
 from fairlead.errors import DeadlineTooShort, DependencyUnavailable, NotFound
 from fairlead.policy.token import TokenSet
@@ -100,6 +101,42 @@ async def test_a_database_that_hangs_is_away_for_whoever_is_known() -> None:
     assert way.asked == 3
 
 
+async def test_while_it_hangs_one_call_asks_it_and_no_other_waits() -> None:
+    way, other = WayOfAnAbsentStore(), ConnectionKey("beta", "stripe")
+    for key in (way.key, other):
+        async with way.entrance.enter(CallWish(key)):
+            pass
+    way.hangs = True
+    await way.clock.advance(6.0)
+    waits = begun(way.call())
+    await way.clock.advance(PATIENCE_S)
+    assert waits.done()
+    await way.clock.advance(AGAIN_S)
+    asks = begun(way.call())
+    await way.clock.advance(0.0)
+    assert not asks.done()
+    for _ in range(3):
+        await way.call()
+        async with way.entrance.enter(CallWish(other)):
+            pass
+    assert way.asked == 4
+    await way.clock.advance(PATIENCE_S)
+    assert asks.done()
+
+
+async def test_calls_whose_time_is_short_find_out_too() -> None:
+    way = WayOfAnAbsentStore()
+    await way.call()
+    way.hangs = True
+    await way.clock.advance(6.0)
+    for call_s, away in ((SLOW_S - 0.1, False), (SLOW_S, True)):
+        waits = begun(way.call(call_s=call_s))
+        await way.clock.advance(call_s)
+        with pytest.raises(DeadlineTooShort):
+            await waits
+        assert (way.entrance.known(way.key) is not None) is away
+
+
 async def test_what_is_not_known_is_waited_for_until_the_deadline() -> None:
     way = WayOfAnAbsentStore()
     way.hangs = True
@@ -176,7 +213,8 @@ async def test_a_token_that_is_at_hand_is_served_where_the_database_hangs() -> N
     await vault.clock.advance(0.1)
     assert waits.done()
     assert waits.result() == first
-    assert await vault.reader.token(KEY) == first, "it is at hand for a while"
+    await vault.clock.advance(AGAIN_S - 0.1)
+    assert await vault.reader.token(KEY) == first, "nobody asks it again so soon"
 
 
 async def test_a_token_that_was_seen_to_need_its_customer_is_not_kept() -> None:

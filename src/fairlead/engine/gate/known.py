@@ -6,9 +6,9 @@ import math
 from collections.abc import Awaitable, Callable
 
 from fairlead.clock import Clock
+from fairlead.engine.absence import PATIENCE_S, Absence
 from fairlead.engine.events import ServedFromMemory
 from fairlead.engine.ports import Connection, ConnectionKey
-from fairlead.engine.timing import PATIENCE_S, in_time
 from fairlead.errors import DependencyUnavailable, NotFound
 from fairlead.events import Emit
 
@@ -29,36 +29,33 @@ class KnownConnections:
         self._clock = clock
         self._emit = emit
         self._known: dict[ConnectionKey, tuple[float, Connection]] = {}
-        self._away_until_s = -math.inf
+        self._absence = Absence(clock)
 
     def known(self, key: ConnectionKey) -> Connection | None:
         """What is known of it without asking, at most *KNOWN_S* old; *AWAY_S* while the database is away."""
         known = self._known.get(key)
         if known is None:
             return None
-        now_s = self._clock.monotonic()
-        most_s = AWAY_S if now_s < self._away_until_s else KNOWN_S
-        return known[1] if now_s < known[0] + most_s else None
+        age_s = self._clock.monotonic() - known[0]
+        return known[1] if age_s < KNOWN_S or (age_s < AWAY_S and self._absence.known()) else None
 
     async def connection(self, key: ConnectionKey) -> Connection:
         """What is known of it, as old as `known` says. NotFound where there is no such connection.
 
         DependencyUnavailable where the database is away, and it is not known or for too long. One that hangs
-        is away for whoever is known: nobody whose call could go on waits for it longer than *PATIENCE_S*.
+        is away for whoever is known; see Absence.
         """
         if (known := self.known(key)) is not None:
             return known
         now_s = self._clock.monotonic()
         try:
-            found = await self._asked(key, now_s)
+            needed = self._age_s(key) + PATIENCE_S >= AWAY_S
+            found = await self._absence.ask(self._read(key), needed=needed)
         except DependencyUnavailable:
-            self._away_until_s = self._clock.monotonic() + KNOWN_S  # until then nobody asks it again
             if (known := self.known(key)) is None:
                 raise
-            age_s = self._clock.monotonic() - self._known[key][0]
-            self._emit(ServedFromMemory(key.tenant, key.provider, "connection", age_s))
+            self._emit(ServedFromMemory(key.tenant, key.provider, "connection", self._age_s(key)))
             return known
-        self._away_until_s = -math.inf
         if found is None:
             self._known.pop(key, None)
             raise NotFound(
@@ -72,12 +69,9 @@ class KnownConnections:
         self._known[key] = (now_s, found)
         return found
 
-    async def _asked(self, key: ConnectionKey, now_s: float) -> Connection | None:
+    def _age_s(self, key: ConnectionKey) -> float:
         known = self._known.get(key)
-        if known is None or now_s + PATIENCE_S >= known[0] + AWAY_S:
-            return await self._read(key)
-        late = DependencyUnavailable(f"the database has not answered for {PATIENCE_S:g} s")
-        return await in_time(self._read(key), self._clock, PATIENCE_S, late)
+        return math.inf if known is None else self._clock.monotonic() - known[0]
 
     def existed_s(self, key: ConnectionKey) -> float:
         """For how long anybody can have spent from its buckets; infinite where that is not known any more."""

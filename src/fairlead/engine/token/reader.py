@@ -14,9 +14,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from fairlead.engine.absence import PATIENCE_S, Absence
 from fairlead.engine.events import ServedFromMemory
 from fairlead.engine.ports import ConnectionKey, Credential
-from fairlead.engine.timing import PATIENCE_S, in_time
 from fairlead.engine.token.coordinator import Coordinator
 from fairlead.engine.token.parts import Fresh, Rooms, profile_of
 from fairlead.engine.token.settle import Settler
@@ -47,12 +47,15 @@ class TokenReader:
         self._coordinator = coordinator
         self._settler = settler
         self._cache_s = cache_s
+        self._absence = Absence(rooms.clock)
         self._cache: dict[ConnectionKey, _Cached] = {}
 
     async def token(self, key: ConnectionKey) -> PublicToken:
         """A token that is valid now. Raises NotFound, ReauthRequired, or what a refresh raises."""
         if (served := self.served(key)) is not None:
             return served
+        if self._absence.known() and (known := self._while_away(key)) is not None:
+            return known
         try:
             credential = await self._asked(key)
         except DependencyUnavailable:
@@ -94,11 +97,8 @@ class TokenReader:
 
     async def _asked(self, key: ConnectionKey) -> Credential | None:
         """As the database has it; one that hangs counts as away where there is a token to go on with."""
-        asked, clock = self._rooms.store.read(key), self._rooms.clock
-        if self._remembered(key, clock.monotonic() + PATIENCE_S) is None:
-            return await asked
-        late = DependencyUnavailable(f"the database has not answered for {PATIENCE_S:g} s")
-        return await in_time(asked, clock, PATIENCE_S, late)
+        needed = self._remembered(key, self._rooms.clock.monotonic() + PATIENCE_S) is None
+        return await self._absence.ask(self._rooms.store.read(key), needed=needed)
 
     def _remembered(self, key: ConnectionKey, at_s: float) -> _Cached | None:
         """What was read last, as long as it lasts, and for five minutes at most: it may have been revoked."""
