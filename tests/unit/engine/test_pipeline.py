@@ -25,6 +25,7 @@ from fairlead.errors import (
     GateClosed,
     GateUnavailable,
     InputInvalid,
+    NoRefreshToken,
     ReauthRequired,
     RefreshInProgress,
     Refused,
@@ -297,6 +298,28 @@ async def test_no_newer_token_is_told_as_it_is_unless_something_may_have_been_do
         with pytest.raises(CallFailed) as failed:
             await world.call(GET)
         assert (failed.value.category, failed.value.__cause__) == (refusal.category, refusal)
+
+
+@pytest.mark.parametrize(
+    ("provider", "what", "way_out"),
+    [("stripe", "API key", "connections add --replace"), ("shopify", "access token, which", "the link of")],
+)
+async def test_a_401_to_what_cannot_be_renewed_says_that_the_vendor_refused_it(
+    provider: str, what: str, way_out: str
+) -> None:
+    none = NoRefreshToken("there is no refresh token", reason="no_refresh_token")
+    for answers in ([answer(401)], [answer(502), answer(401)]):
+        world = World(list(answers), no_newer=none)
+        manners = replace(world.manners(CONNECTION), profile=load_profiles()[provider])
+        world.manners = lambda _connection, manners=manners: manners  # type: ignore[method-assign]
+        with pytest.raises((NoRefreshToken, CallFailed)) as refused:
+            await world.call(GET)
+        assert f"the provider refused the connection's {what}" in str(refused.value)
+        assert refused.value.category == "permanent_auth"
+        told = refused.value.__cause__ or refused.value
+        assert isinstance(told, NoRefreshToken)
+        assert (told.code, told.reason, told.tenant) == ("no_refresh_token", "no_refresh_token", "acme")
+        assert way_out in told.way_out
 
 
 async def test_the_credential_goes_to_the_provider_and_where_it_is_allowed() -> None:

@@ -376,10 +376,9 @@ class Pipeline:
             left_s = on_way.ends_s - self._clock.monotonic()
             on_way.token = await self._within(left_s, asked, key, "a newer credential")
         except Refused as refused:
-            self._records.refused(on_way, refused)
-            if not on_way.may_have_acted:
-                raise
-            raise on_way.refused(refused)  # noqa: B904 (it says itself what caused it)
+            told = on_way.turned_away(refused)
+            self._records.refused(on_way, told)
+            raise (on_way.refused(told) if on_way.may_have_acted else told)  # noqa: B904 (it says itself why)
         on_way.refreshed = True
 
 

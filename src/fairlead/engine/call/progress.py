@@ -11,7 +11,7 @@ from fairlead.engine.events import CallAttempted
 from fairlead.engine.ports import Connection
 from fairlead.engine.ports.gate import Admitted
 from fairlead.engine.ports.http import HttpAnswer, NoAnswer
-from fairlead.errors import CallFailed, FairleadError, InputInvalid, NotSent, Refused
+from fairlead.errors import CallFailed, FairleadError, InputInvalid, NoRefreshToken, NotSent, Refused
 from fairlead.policy.call import MAX_RETRYING_S, Attempt, Follow, Then, repeatable
 from fairlead.policy.call_settings import CallSettings
 from fairlead.policy.classify.rules import Rules
@@ -22,6 +22,7 @@ from fairlead.policy.origin import Origins
 from fairlead.policy.profile import Profile
 from fairlead.policy.token import PublicToken
 
+_NEW_KEY_HINT = "give it a new one: `fairlead connections add --replace`"
 _NOT_SENT_HINT = "check that this host can reach the provider's API; nothing was sent"
 
 
@@ -203,6 +204,21 @@ class Progress:
         failed.retry_after_s = max(failed.retry_after_s or 0.0, refused.retry_after_s or 0.0) or None
         failed.__cause__ = refused
         return failed
+
+    def turned_away(self, refused: Refused) -> Refused:
+        """Why there is no newer token after a 401. Where none can be had it is the vendor who refused the one
+        that there is, and only another one helps."""
+        if not isinstance(refused, NoRefreshToken):
+            return refused
+        keys_only = self.manners.profile.endpoints.authorize is None
+        credential = "API key" if keys_only else "access token, which cannot be renewed"
+        return NoRefreshToken(
+            f"the provider refused the connection's {credential} (401)",
+            tenant=self.call.key.tenant,
+            provider=self.call.key.provider,
+            reason=refused.reason,
+            hint=_NEW_KEY_HINT if keys_only else None,
+        )
 
     def failed(self, tried: Tried, after: Follow) -> CallFailed | NotSent:
         """Why it is over."""
