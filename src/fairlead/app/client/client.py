@@ -20,6 +20,7 @@ from fairlead.app.client.request import (
     check_options,
     class_of,
     full_url,
+    graphql_options,
     plain_params,
 )
 from fairlead.app.client.response import Response
@@ -124,7 +125,7 @@ class Client:
         A query that changes nothing may be sent again; a mutation only where it surely was not run.
         """
         check_no_body(options, self._key, "graphql")
-        return await self.request("POST", "", **_graphql(query, variables or {}, options))
+        return await self.request("POST", "", **graphql_options(query, variables or {}, options))
 
     async def soap(
         self,
@@ -250,7 +251,7 @@ class Client:
             if query is None:
                 call = await self._made("GET", asked.url, {**rest, "params": asked.params}, began_s=began_s)
             else:
-                told = _graphql(query, asked.variables, {**rest, "params": asked.params})
+                told = graphql_options(query, asked.variables, {**rest, "params": asked.params})
                 call = await self._made("POST", asked.url, told, began_s=began_s)
             return await self._pipeline.send(call)
 
@@ -390,13 +391,3 @@ class Client:
 
     def _wrong(self, what: str, hint: str) -> InputInvalid:
         return InputInvalid(what, tenant=self._key.tenant, provider=self._key.provider, hint=hint)
-
-
-def _graphql(query: str, variables: Mapping[str, Any], options: CallOptions) -> CallOptions:
-    body = {"query": query, "variables": dict(variables)}
-    return {"api": "graphql", "repeatable": _is_query(query), **options, "json": body}
-
-
-def _is_query(text: str) -> bool:
-    """Whether a GraphQL document holds no mutation; a comment or an odd form counts as one."""
-    return "mutation" not in text and "subscription" not in text

@@ -108,6 +108,17 @@ def _wrong(what: str, hint: str, key: ConnectionKey) -> InputInvalid:
     return InputInvalid(what, tenant=key.tenant, provider=key.provider, hint=hint)
 
 
+def graphql_options(query: str, variables: Mapping[str, Any], options: CallOptions) -> CallOptions:
+    """*options* for a call of GraphQL; one that changes nothing may be repeated."""
+    body = {"query": query, "variables": dict(variables)}
+    return {"api": "graphql", "repeatable": _is_query(query), **options, "json": body}
+
+
+def _is_query(text: str) -> bool:
+    """Whether a GraphQL document holds no mutation; a comment or an odd form counts as one."""
+    return "mutation" not in text and "subscription" not in text
+
+
 def full_url(base: str | None, path: str, params: Params | None) -> str:
     """*path* behind *base*, or a whole address of its own, with *params*. InputInvalid for what is none.
 
