@@ -247,13 +247,11 @@ class Client:
         began: list[float] = []  # of the first page: what is read for the list is a part of its time
 
         async def fetch(asked: Asked) -> Came:
-            began_s = began.pop() if began else None
-            if query is None:
-                call = await self._made("GET", asked.url, {**rest, "params": asked.params}, began_s=began_s)
-            else:
-                told = graphql_options(query, asked.variables, {**rest, "params": asked.params})
-                call = await self._made("POST", asked.url, told, began_s=began_s)
-            return await self._pipeline.send(call)
+            told: CallOptions = {**rest, "params": asked.params}
+            if query is not None:
+                told = graphql_options(query, asked.variables, told)
+            began_s, method = began.pop() if began else None, "GET" if query is None else "POST"
+            return await self._pipeline.send(await self._made(method, asked.url, told, began_s=began_s))
 
         async def begin(told: Resume | None) -> tuple[AsyncIterator[Page], Asked]:
             began.append(self._pipeline.now_s())
