@@ -198,6 +198,20 @@ async def test_a_reconnect_wins_over_a_late_answer(store, database) -> None:
     assert not await store.replace(replace(again, audit_id=uuid4())), "a second writer of generation 2 loses"
 
 
+async def test_the_version_moves_on_where_the_clock_does_not(store, database) -> None:
+    """Two transactions may begin at one moment, and end in either order: the gate goes by the newest."""
+    credential, owner = await connected(store), await session(database)
+    await run(database, "UPDATE connection SET updated_at = now() + interval '1 hour'")
+    before = (await store.read(KEY)).connection.version
+    await store.replace(replace(new(generation=2), connection_id=credential.connection.connection_id))
+    given = await store.read(KEY)
+    wish = intent(given, owner)
+    granted = await store.claim(wish)
+    assert await store.settle(await answer(store, wish, granted.epoch)) == "settled"
+    named = await store.read(KEY)
+    assert before < given.connection.version < named.connection.version
+
+
 async def test_a_released_intent_leaves_nothing(store, database) -> None:
     credential, owner = await connected(store), await session(database)
     wish = intent(credential, owner)

@@ -15,7 +15,7 @@ from fairlead.adapters.postgres.pool import Database
 from fairlead.engine.ports import ClaimFilter, Credential, NewJob
 from fairlead.policy.lane import Scope, ScopeKind, connection_group
 from fairlead.testing.ids import CountedIds
-from tests.sql.test_credentials import KEY, condemnation, connected, new
+from tests.sql.test_credentials import KEY, answer, condemnation, connected, intent, new
 from tests.support.rows import rows
 from tests.support.seeds import a_session
 
@@ -86,6 +86,21 @@ async def test_it_goes_on_where_the_connection_is_removed(stage: Stage) -> None:
     assert await stage.claimed() == set()
     assert await stage.credentials.remove(credential.connection.connection_id, actor="ada", audit_id=uuid4())
     assert await stage.claimed() == {job_id}  # its handler says what is wrong
+
+
+async def test_it_goes_on_with_an_answer_that_comes_late(stage: Stage) -> None:
+    """The grant was taken for dead, and the first sender woke with a token: nobody else lifts the pause."""
+    credential = await stage.begin()
+    wish = intent(credential, stage.session_id)
+    granted = await stage.credentials.claim(wish)
+    assert granted is not None
+    settlement = await answer(stage.credentials, wish, granted.epoch)
+    job_id = await stage.enqueued()
+    assert await stage.credentials.condemn(condemnation(credential, wish.rotation_id))
+    assert await stage.claimed() == set()
+    assert await stage.credentials.settle(settlement) == "settled"
+    assert await stage.lanes.pauses(10) == []
+    assert await stage.claimed() == {job_id}
 
 
 async def test_a_persons_pause_stays_a_persons(stage: Stage) -> None:

@@ -3,7 +3,8 @@
 -- Gives   the connection_id; no row if another writer was faster
 -- Locks   the credential's row; whatever refresh was in flight has lost (its settle finds a newer generation). And the
 --         lanes that waited for the grant
--- Needs   the primary keys; grant_given
+-- Needs   the primary keys; grant_given. The version moves on even where the clock does not, as in
+--         connection_configure
 WITH moved AS (
     UPDATE credential SET
         generation = :generation, settled_epoch = 0, state = 'active', state_reason = NULL,
@@ -19,7 +20,8 @@ WITH moved AS (
 described AS (
     UPDATE connection SET
         variant = :variant, account_id = coalesce(:account_id, connection.account_id),
-        client_id = :client_id, endpoint = :endpoint, settings = :settings, updated_at = now()
+        client_id = :client_id, endpoint = :endpoint, settings = :settings,
+        updated_at = greatest(now(), connection.updated_at + interval '1 microsecond')
     FROM moved WHERE connection.connection_id = moved.connection_id
     RETURNING connection.provider, connection.bucket
 ),

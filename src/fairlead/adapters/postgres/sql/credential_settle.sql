@@ -3,9 +3,10 @@
 --         refreshables, sent_ats, expires/urgent/critical/due offsets in seconds after sent_at,
 --         account_ids (NULL: as it was), actors, audit_ids
 -- Gives   connection_id, epoch of those that settled; who is missing was superseded
--- Locks   the credential rows, in key order of the batch
+-- Locks   the credential rows, in key order of the batch, and the lanes of those that had waited for a grant
 -- Needs   the spent generation still stands: a reconnect or a faster answer wins. A late answer may heal
---         needs_reauth (the generation was not replaced), never revoked.
+--         needs_reauth (the generation was not replaced), never revoked; then the work that waited for a grant goes
+--         on. grant_given
 WITH answer AS (
     SELECT * FROM unnest(
         :connection_ids::uuid[], :generations::bigint[], :epochs::bigint[], :sealeds::bytea[],
@@ -28,15 +29,17 @@ settled AS (
     FROM answer
     WHERE cr.connection_id = answer.connection_id AND cr.generation = answer.generation
         AND cr.state <> 'revoked'
-    RETURNING cr.connection_id, cr.tenant_id, cr.generation, answer.epoch, answer.account_id,
-              answer.actor, answer.audit_id
+    RETURNING cr.connection_id, cr.tenant_id, cr.provider, cr.bucket, cr.generation, cr.state_at, answer.epoch,
+              answer.account_id, answer.actor, answer.audit_id
 ),
 ended AS (
     DELETE FROM rotation USING settled
     WHERE rotation.connection_id = settled.connection_id AND rotation.from_generation < settled.generation
 ),
 named AS (
-    UPDATE connection SET account_id = settled.account_id, updated_at = now()
+    UPDATE connection SET
+        account_id = settled.account_id,
+        updated_at = greatest(now(), connection.updated_at + interval '1 microsecond')
     FROM settled
     WHERE connection.connection_id = settled.connection_id AND settled.account_id IS NOT NULL
 ),
@@ -53,5 +56,8 @@ told AS (
     SELECT settled.audit_id, settled.tenant_id, settled.actor, 'token.refreshed', connection.provider,
            settled.connection_id, jsonb_build_object('generation', settled.generation, 'epoch', settled.epoch)
     FROM settled JOIN connection USING (connection_id)
+),
+goes_on AS MATERIALIZED (  -- of those that were not active just now
+    SELECT grant_given(tenant_id, provider, bucket) FROM settled WHERE state_at = now()
 )
-SELECT connection_id, epoch FROM settled;
+SELECT connection_id, epoch FROM settled CROSS JOIN (SELECT count(*) FROM goes_on) AS done;
