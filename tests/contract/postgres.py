@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from uuid import UUID
 
+from fairlead.adapters.postgres.audit import PostgresAuditStore
+from fairlead.adapters.postgres.credentials import PostgresCredentialStore
 from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
 from fairlead.adapters.postgres.duties import PostgresDutyStore
+from fairlead.adapters.postgres.endpoints import PostgresEndpointGate
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sessions import PostgresSessionStore
+from fairlead.engine.ports import AuditRecord
 from tests.support.engine import IDS
 from tests.support.passing_time import pass_time
+from tests.support.rows import rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +30,23 @@ class PostgresStores:
     duties: PostgresDutyStore
     dead_letters: PostgresDeadLetterStore
     lanes: PostgresLaneStore
+    credentials: PostgresCredentialStore
+    endpoints: PostgresEndpointGate
+
+    def peer(self) -> PostgresCredentialStore:
+        return PostgresCredentialStore(self.database)
+
+    async def trail(self) -> list[AuditRecord]:
+        newest_first = await PostgresAuditStore(self.database).search(tenant=None, limit=100_000)
+        return [record for _, record in reversed(newest_first)]
+
+    async def withheld(self) -> list[tuple[UUID, int, int, str, bytes]]:
+        kept = await rows(
+            self.database,
+            "SELECT connection_id, from_generation, epoch, reason, sealed FROM withheld_answer"
+            " ORDER BY connection_id, from_generation, epoch",
+        )
+        return [tuple(row.values()) for row in kept]
 
     async def pass_time(self, delay_s: float) -> None:
         await pass_time(self.database, delay_s)
@@ -37,4 +60,6 @@ def postgres_stores(database: Database) -> PostgresStores:
         PostgresDutyStore(database),
         PostgresDeadLetterStore(database),
         PostgresLaneStore(database),
+        PostgresCredentialStore(database),
+        PostgresEndpointGate(database),
     )

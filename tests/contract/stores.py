@@ -7,10 +7,13 @@ from typing import Protocol
 from uuid import UUID
 
 from fairlead.engine.ports import (
+    AuditRecord,
     ClaimFilter,
+    CredentialStore,
     DeadLetterStore,
     Discarded,
     DutyStore,
+    EndpointGate,
     FailureRecord,
     Job,
     JobStore,
@@ -23,9 +26,11 @@ from fairlead.engine.ports.lanes import LaneStore
 from fairlead.testing.clock import ManualClock
 from fairlead.testing.ids import CountedIds
 from fairlead.testing.memory import (
+    MemoryCredentialStore,
     MemoryDatabase,
     MemoryDeadLetterStore,
     MemoryDutyStore,
+    MemoryEndpointGate,
     MemoryJobStore,
     MemoryLaneStore,
     MemorySessionStore,
@@ -49,6 +54,22 @@ class Stores(Protocol):
     def dead_letters(self) -> DeadLetterStore: ...
     @property
     def lanes(self) -> LaneStore: ...
+    @property
+    def credentials(self) -> CredentialStore: ...
+    @property
+    def endpoints(self) -> EndpointGate: ...
+
+    def peer(self) -> CredentialStore:
+        """The credentials as another process has them."""
+        ...
+
+    async def trail(self) -> list[AuditRecord]:
+        """All acts so far, the oldest first."""
+        ...
+
+    async def withheld(self) -> list[tuple[UUID, int, int, str, bytes]]:
+        """Connection, generation, epoch, reason and text of the answers that were kept, in this order."""
+        ...
 
     async def pass_time(self, delay_s: float) -> None:
         """Let the database's clock move by *delay_s*, as seen from everything that is stored."""
@@ -65,13 +86,25 @@ class MemoryStores:
     duties: MemoryDutyStore
     dead_letters: MemoryDeadLetterStore
     lanes: MemoryLaneStore
+    credentials: MemoryCredentialStore
+    endpoints: MemoryEndpointGate
+
+    def peer(self) -> MemoryCredentialStore:
+        return MemoryCredentialStore(self.credentials.database.link())
+
+    async def trail(self) -> list[AuditRecord]:
+        return [row.record for row in self.credentials.database.tokens.audit]
+
+    async def withheld(self) -> list[tuple[UUID, int, int, str, bytes]]:
+        kept = self.credentials.database.tokens.withheld
+        return sorted((*key, answer.reason, answer.sealed.blob) for key, answer in kept.items())
 
     async def pass_time(self, delay_s: float) -> None:
         await self.clock.advance(delay_s)
 
 
-def memory_stores() -> MemoryStores:
-    clock = ManualClock()
+def memory_stores(clock: ManualClock | None = None) -> MemoryStores:
+    clock = clock or ManualClock()
     link = MemoryDatabase(clock, CountedIds()).link()
     return MemoryStores(
         clock,
@@ -80,6 +113,8 @@ def memory_stores() -> MemoryStores:
         MemoryDutyStore(link),
         MemoryDeadLetterStore(link),
         MemoryLaneStore(link),
+        MemoryCredentialStore(link),
+        MemoryEndpointGate(link),
     )
 
 

@@ -13,6 +13,7 @@ from fairlead.errors import DependencyUnavailable
 from fairlead.ids import Ids
 from fairlead.testing.memory.lane_rows import LaneTables
 from fairlead.testing.memory.rows import DeadLetterRow, DutyRow, JobRow, ScheduleRow, SessionRow
+from fairlead.testing.memory.token_rows import TokenTables
 
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -34,6 +35,7 @@ class MemoryDatabase:
         self.duties: dict[tuple[str, datetime], DutyRow] = {}
         self.dead_letters: dict[UUID, DeadLetterRow] = {}
         self.fair = LaneTables()
+        self.tokens = TokenTables()
         self.listeners: list[Callable[[str], None]] = []
         self.rescued_at: datetime | None = None
         self.uninterrupted_since: datetime | None = None

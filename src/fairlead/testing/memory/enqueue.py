@@ -16,6 +16,14 @@ def insert(database: MemoryDatabase, job: NewJob) -> Enqueued:
             holder.priority = min(holder.priority, job.priority)
             note_work(database, holder)
         return Enqueued(holder.job_id, inserted=False)
+    store(database, job)
+    if job.delay_s <= 0:
+        database.notify(job.queue)
+    return Enqueued(job.job_id, inserted=True)
+
+
+def store(database: MemoryDatabase, job: NewJob) -> None:
+    """Store *job*, whose unique key nobody holds; nobody is woken."""
     now = database.now
     row = database.jobs[job.job_id] = JobRow(
         job_id=job.job_id,
@@ -35,9 +43,6 @@ def insert(database: MemoryDatabase, job: NewJob) -> Enqueued:
         tags=job.tags,
     )
     note_work(database, row)
-    if job.delay_s <= 0:
-        database.notify(job.queue)
-    return Enqueued(job.job_id, inserted=True)
 
 
 def holder_of(database: MemoryDatabase, job: NewJob) -> JobRow | None:

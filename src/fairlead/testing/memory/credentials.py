@@ -1,0 +1,208 @@
+"""Connections and credentials in memory; see ``fairlead.engine.ports.CredentialStore``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from fairlead.engine.ports import (
+    ConnectionKey,
+    Credential,
+    DueConnection,
+    DuePage,
+    Json,
+    NewCredential,
+    SettingsChange,
+)
+from fairlead.errors import InputInvalid
+from fairlead.policy.states import Resolution
+from fairlead.testing.memory.database import seconds, statement
+from fairlead.testing.memory.grants import (
+    REFRESH,
+    audit,
+    credential_view,
+    due_view,
+    grant_given,
+    heal,
+)
+from fairlead.testing.memory.rotations import Rotations
+from fairlead.testing.memory.token_rows import ConnectionRow, CredentialRow, after
+
+
+class MemoryCredentialStore(Rotations):
+    """Connections, credentials and rotations of a `MemoryDatabase`.
+
+    A lost answer (`MemoryLink.after`) comes out as it is: nothing is asked again here.
+    """
+
+    # ---- connections ---------------------------------------------------------------------------
+
+    @statement
+    def create(self, new: NewCredential) -> bool:
+        tokens, now = self.database.tokens, self.database.now
+        if any(row.key == new.key for row in tokens.connections.values()):
+            return False
+        if new.connection_id in tokens.connections:
+            raise InputInvalid(f"there is a connection {new.connection_id}", tenant=new.key.tenant)
+        tokens.connections[new.connection_id] = ConnectionRow(
+            connection_id=new.connection_id,
+            key=new.key,
+            variant=new.variant,
+            account_id=new.account_id,
+            client_id=new.client_id,
+            endpoint=dict(new.endpoint),
+            settings=dict(new.settings),
+            created_at=now,
+            updated_at=now,
+        )
+        row = CredentialRow(new.connection_id, new.key, new.sealed, new.refreshable, state_at=now)
+        row.live(new.lifetime, now)
+        tokens.credentials[new.connection_id] = row
+        audit(self.database, new.audit_id, "connection.created", new.actor, new.connection_id)
+        return True
+
+    @statement
+    def replace(self, new: NewCredential) -> bool:
+        row, now = self.database.tokens.credentials.get(new.connection_id), self.database.now
+        if row is None or row.generation != new.generation - 1:
+            return False
+        row.generation, row.settled_epoch, row.refreshed_at = new.generation, 0, None
+        row.sealed, row.refreshable = new.sealed, new.refreshable
+        row.become("active", None, now)
+        row.live(new.lifetime, now)
+        connection = self.database.tokens.connections[new.connection_id]
+        connection.variant, connection.client_id = new.variant, new.client_id
+        connection.account_id = new.account_id if new.account_id is not None else connection.account_id
+        connection.endpoint, connection.settings = dict(new.endpoint), dict(new.settings)
+        connection.change(now)
+        self.database.tokens.rotations.pop(new.connection_id, None)
+        why = "the connection was given a new grant"
+        heal(self.database, new.connection_id, Resolution.REAUTHORIZE, by=new.actor, why=why)
+        grant_given(self.database, connection)
+        details: dict[str, Json] = {"generation": new.generation}
+        audit(self.database, new.audit_id, "connection.reauthorised", new.actor, new.connection_id, details)
+        return True
+
+    @statement
+    def configure(self, change: SettingsChange, *, actor: str, audit_id: UUID) -> bool:
+        connection_id = change.connection.connection_id
+        row = self.database.tokens.connections.get(connection_id)
+        if row is None or row.version != change.connection.version:
+            return False
+        row.settings = dict(change.after)
+        row.change(self.database.now)
+        details: dict[str, Json] = {"set": dict(change.new), "unset": list(change.gone)}
+        audit(self.database, audit_id, "connection.configured", actor, connection_id, details)
+        return True
+
+    @statement
+    def revoke(self, connection_id: UUID, *, actor: str, reason: str, audit_id: UUID) -> bool:
+        row = self.database.tokens.credentials.get(connection_id)
+        if row is None or row.state == "revoked":
+            return False
+        row.become("revoked", reason, self.database.now)
+        row.due_at = None
+        self.database.tokens.rotations.pop(connection_id, None)
+        audit(self.database, audit_id, "connection.revoked", actor, connection_id, {"reason": reason})
+        return True
+
+    @statement
+    def remove(self, connection_id: UUID, *, actor: str, audit_id: UUID) -> bool:
+        tokens = self.database.tokens
+        connection = tokens.connections.get(connection_id)
+        if connection is None:
+            return False
+        audit(self.database, audit_id, "connection.removed", actor, connection_id)
+        del tokens.connections[connection_id]
+        del tokens.credentials[connection_id]
+        tokens.rotations.pop(connection_id, None)
+        for key in [key for key in tokens.withheld if key[0] == connection_id]:
+            del tokens.withheld[key]
+        grant_given(self.database, connection)
+        return True
+
+    # ---- reading -------------------------------------------------------------------------------
+
+    @statement
+    def read(self, key: ConnectionKey) -> Credential | None:
+        rows = self.database.tokens.credentials.values()
+        return next((credential_view(self.database, row) for row in rows if row.key == key), None)
+
+    @statement
+    def read_id(self, connection_id: UUID) -> Credential | None:
+        row = self.database.tokens.credentials.get(connection_id)
+        return None if row is None else credential_view(self.database, row)
+
+    @statement
+    def search(
+        self, *, tenant: str | None, provider: str | None, state: str | None, limit: int
+    ) -> list[Credential]:
+        found = [
+            row
+            for row in sorted(self.database.tokens.credentials.values(), key=lambda row: row.key)
+            if tenant in (None, row.key.tenant)
+            and provider in (None, row.key.provider)
+            and state in (None, row.state)
+        ]
+        return [credential_view(self.database, row) for row in found[:limit]]
+
+    @statement
+    def counts(self) -> Mapping[str, int]:
+        return Counter(row.state for row in self.database.tokens.credentials.values())
+
+    @statement
+    def timeline(self) -> str:
+        return self.database.tokens.timeline
+
+    # ---- scans ---------------------------------------------------------------------------------
+
+    @statement
+    def due(
+        self, *, urgent_only: bool, cool_down_s: float, after: tuple[datetime, UUID] | None, limit: int
+    ) -> DuePage:
+        now, cooling = self.database.now, self._cooling(cool_down_s)
+        due = [
+            (row.due_at, row.connection_id, row)
+            for row in self.database.tokens.credentials.values()
+            if row.due_at is not None
+            and row.due_at <= now
+            and (after is None or (row.due_at, row.connection_id) > after)
+            and (not urgent_only or (row.urgent_at is not None and row.urgent_at <= now))
+            and row.connection_id not in cooling
+        ]
+        page = sorted(due)[:limit]
+        next_after = page[-1][:2] if len(page) == limit else None
+        return DuePage([due_view(row, now) for _, _, row in page], next_after)
+
+    def _cooling(self, cool_down_s: float) -> set[UUID | None]:
+        """The connections whose refresh died of late (R14)."""
+        since = self.database.now - seconds(cool_down_s)
+        entries = self.database.dead_letters.values()
+        return {
+            entry.connection_id
+            for entry in entries
+            if entry.open and entry.kind == REFRESH and entry.last_at > since
+        }
+
+    @statement
+    def left_behind(self, limit: int) -> Sequence[DueConnection]:
+        now, connections = self.database.now, self.database.tokens.connections
+        left = [
+            row
+            for row in self.database.tokens.rotations.values()
+            if row.phase == "sent" and (row.lease_until < now or not self.database.is_open(row.session_id))
+        ]
+        return [
+            DueConnection(
+                row.connection_id, connections[row.connection_id].key, row.from_generation, 1, True, False
+            )
+            for row in sorted(left, key=lambda row: row.started_at)[:limit]
+        ]
+
+    @statement
+    def postpone(self, connection_id: UUID, generation: int, due_in_s: float | None) -> None:
+        row = self.database.tokens.credentials.get(connection_id)
+        if row is not None and row.generation == generation:
+            row.due_at = after(self.database.now, due_in_s)

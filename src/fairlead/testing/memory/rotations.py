@@ -1,0 +1,191 @@
+"""Refreshes in flight in memory: the row that is mutex, intent and SENT mark, and what ends it (R5-R8)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from fairlead.engine.ports import (
+    Condemnation,
+    Intent,
+    IntentGranted,
+    Json,
+    Settlement,
+    SettleVerdict,
+    Unknown,
+    Withheld,
+)
+from fairlead.errors import InputInvalid
+from fairlead.policy.states import Resolution
+from fairlead.testing.memory.database import MemoryStore, seconds, statement
+from fairlead.testing.memory.grants import (
+    REFRESH,
+    audit,
+    await_grant,
+    bury_refresh,
+    grant_given,
+    heal,
+    tell_needs_reauth,
+)
+from fairlead.testing.memory.token_rows import RotationRow, after
+
+
+class Rotations(MemoryStore):
+    """The part of a credential store that is about refreshes in flight."""
+
+    @statement
+    def claim(self, intent: Intent) -> IntentGranted | None:
+        credential = self.database.tokens.credentials.get(intent.connection_id)
+        if credential is None or credential.generation != intent.from_generation or not credential.usable:
+            return None
+        epoch = self.database.tokens.next_epoch()  # drawn before anybody knows whether it is needed
+        held = self.database.tokens.rotations.get(intent.connection_id)
+        if held is not None and not self._gives_way(held, intent):
+            return None
+        now = self.database.now
+        self.database.tokens.rotations[intent.connection_id] = RotationRow(
+            connection_id=intent.connection_id,
+            rotation_id=intent.rotation_id,
+            from_generation=intent.from_generation,
+            epoch=epoch,
+            session_id=intent.session_id,
+            lease_until=now + seconds(intent.lease_s),
+            started_at=now,
+        )
+        return IntentGranted(epoch)
+
+    def _gives_way(self, held: RotationRow, intent: Intent) -> bool:
+        """Time, or the end of an owner, takes over only what was never sent (R7)."""
+        if held.from_generation < intent.from_generation:
+            return True
+        if held.phase != "intent":
+            return False
+        unsent = held.sent_at is None
+        return held.rotation_id == intent.rotation_id or (unsent and self._is_free(held, intent.session_id))
+
+    def _is_free(self, held: RotationRow, session_id: UUID) -> bool:
+        """True where its owner has had his time, is gone, or is the one who asks."""
+        ran_out = held.lease_until < self.database.now
+        return ran_out or held.session_id == session_id or not self.database.is_open(held.session_id)
+
+    @statement
+    def claim_replay(self, intent: Intent) -> IntentGranted | None:
+        held, now = self.database.tokens.rotations.get(intent.connection_id), self.database.now
+        if held is None or held.from_generation != intent.from_generation:
+            return None
+        replaying = held.phase == "intent" and held.sent_at is not None
+        if held.phase != "unknown" and not (replaying and self._is_free(held, intent.session_id)):
+            return None
+        held.rotation_id, held.session_id = intent.rotation_id, intent.session_id
+        held.epoch, held.phase = self.database.tokens.next_epoch(), "intent"
+        held.lease_until, held.started_at = now + seconds(intent.lease_s), now
+        return IntentGranted(held.epoch)
+
+    @statement
+    def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> datetime | None:
+        held = self._held(connection_id, rotation_id)
+        credential = self.database.tokens.credentials.get(connection_id)
+        if held is None or held.phase != "intent" or credential is None:
+            return None
+        if credential.generation != held.from_generation or not credential.usable:
+            return None
+        held.replays += held.sent_at is not None
+        held.phase, held.sent_at = "sent", held.sent_at or self.database.now
+        return held.sent_at
+
+    @statement
+    def release(self, connection_id: UUID, rotation_id: UUID) -> bool:
+        held, now = self._held(connection_id, rotation_id), self.database.now
+        if held is None:
+            return False
+        first = held.phase in ("sent", "unknown") and held.replays == 0
+        if held.sent_at is None or first:
+            del self.database.tokens.rotations[connection_id]
+            credential = self.database.tokens.credentials[connection_id]
+            same = credential.generation == held.from_generation and credential.state == "unknown"
+            if held.phase == "unknown" and same:
+                credential.become("active", None, now)
+                credential.due_at = now
+            return True
+        if held.phase == "unknown":
+            return False
+        held.replays -= held.phase == "sent"
+        held.phase, held.rotation_id = "unknown", self.database.ids.uuid7()
+        return True
+
+    @statement
+    def settle(self, settlement: Settlement) -> SettleVerdict:
+        row, now = self.database.tokens.credentials.get(settlement.connection_id), self.database.now
+        if row is None or row.generation != settlement.from_generation or row.state == "revoked":
+            return "superseded"
+        state_at, was = row.state_at, row.state
+        row.become("active", None, state_at if was == "active" else now)
+        row.generation, row.settled_epoch = row.generation + 1, settlement.epoch
+        row.sealed, row.refreshable = settlement.sealed, settlement.refreshable
+        row.live(settlement.lifetime, settlement.sent_at)
+        row.refreshed_at = settlement.sent_at
+        held = self.database.tokens.rotations.get(row.connection_id)
+        if held is not None and held.from_generation < row.generation:
+            del self.database.tokens.rotations[row.connection_id]
+        connection = self.database.tokens.connections[row.connection_id]
+        if settlement.account_id is not None:
+            connection.account_id = settlement.account_id
+            connection.change(now)
+        if was != "active":
+            grant_given(self.database, connection)
+        resolution, why = Resolution.MANUAL_REFRESH, "the token was refreshed"
+        heal(self.database, row.connection_id, resolution, by="fairlead", why=why, kind=REFRESH)
+        details: dict[str, Json] = {"generation": row.generation, "epoch": settlement.epoch}
+        audit_id, actor = settlement.audit_id, settlement.actor
+        audit(self.database, audit_id, "token.refreshed", actor, row.connection_id, details)
+        return "settled"
+
+    @statement
+    def mark_unknown(self, unknown: Unknown) -> bool:
+        held, now = self._held(unknown.connection_id, unknown.rotation_id), self.database.now
+        if held is None or held.phase != "sent":
+            return False
+        held.phase, held.reason = "unknown", unknown.reason
+        row = self.database.tokens.credentials[unknown.connection_id]
+        if row.generation == held.from_generation and row.usable:
+            row.become("unknown", unknown.reason, now)
+            row.due_at = after(now, unknown.due_in_s)
+        details: dict[str, Json] = {"generation": held.from_generation, "reason": unknown.reason}
+        audit_id, act = unknown.audit_id, "token.outcome_unknown"
+        audit(self.database, audit_id, act, "fairlead", row.connection_id, details)
+        return True
+
+    @statement
+    def condemn(self, condemnation: Condemnation) -> bool:
+        connection_id, rotation_id = condemnation.connection_id, condemnation.rotation_id
+        if rotation_id is None:
+            may = connection_id not in self.database.tokens.rotations
+        else:  # it ends the rotation even where the credential has moved on
+            may = self._held(connection_id, rotation_id) is not None
+            if may:
+                del self.database.tokens.rotations[connection_id]
+        row = self.database.tokens.credentials.get(connection_id)
+        if not may or row is None or row.generation != condemnation.from_generation or not row.usable:
+            return False
+        row.become("needs_reauth", condemnation.reason, self.database.now)
+        row.due_at = None
+        connection = self.database.tokens.connections[connection_id]
+        bury_refresh(self.database, row, condemnation)
+        tell_needs_reauth(self.database, connection, condemnation)
+        await_grant(self.database, connection)
+        details: dict[str, Json] = {"generation": row.generation, "reason": condemnation.reason}
+        audit_id, act = condemnation.audit_id, "connection.needs_reauth"
+        audit(self.database, audit_id, act, "fairlead", connection_id, details)
+        return True
+
+    @statement
+    def withhold(self, withheld: Withheld) -> None:
+        if withheld.connection_id not in self.database.tokens.connections:
+            raise InputInvalid(f"connection {withheld.connection_id} is gone", tenant=withheld.tenant)
+        key = (withheld.connection_id, withheld.from_generation, withheld.epoch)
+        self.database.tokens.withheld.setdefault(key, withheld)
+
+    def _held(self, connection_id: UUID, rotation_id: UUID) -> RotationRow | None:
+        """The refresh in flight, if it is this one."""
+        held = self.database.tokens.rotations.get(connection_id)
+        return held if held is not None and held.rotation_id == rotation_id else None

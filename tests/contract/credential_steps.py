@@ -1,0 +1,153 @@
+"""The few steps that all suites about credentials share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+from fairlead.engine.ports import (
+    Condemnation,
+    ConnectionKey,
+    Credential,
+    Intent,
+    IntentGranted,
+    Lifetime,
+    NewCredential,
+    Sealed,
+    Settlement,
+    Unknown,
+    Withheld,
+)
+from tests.contract.stores import Stores, a_session
+from tests.support.engine import IDS
+
+KEY = ConnectionKey("acme", "mercadolibre")
+HOUR = Lifetime(expires_in_s=3600.0, urgent_in_s=3000.0, critical_in_s=3500.0, due_in_s=2900.0)
+FOR_EVER = Lifetime(None, None, None, None)
+LEASE_S = 60.0
+
+
+def new_credential(key: ConnectionKey = KEY, lifetime: Lifetime = HOUR, **fields: Any) -> NewCredential:
+    """A first grant."""
+    given = NewCredential(
+        connection_id=IDS.uuid7(),
+        key=key,
+        variant="eu",
+        account_id=None,
+        client_id="app",
+        endpoint={"shop": "x"},
+        settings={"calls": 2},
+        sealed=Sealed(IDS.uuid7(), b"secret 1"),
+        generation=1,
+        refreshable=True,
+        lifetime=lifetime,
+        actor="test",
+        audit_id=IDS.uuid7(),
+    )
+    return replace(given, **fields)
+
+
+async def connected(
+    stores: Stores, key: ConnectionKey = KEY, lifetime: Lifetime = HOUR, **fields: Any
+) -> Credential:
+    """A new connection, as it is read."""
+    assert await stores.credentials.create(new_credential(key, lifetime, **fields))
+    return await found(stores, key)
+
+
+async def found(stores: Stores, key: ConnectionKey = KEY) -> Credential:
+    """A connection that is there."""
+    credential = await stores.credentials.read(key)
+    assert credential is not None
+    return credential
+
+
+def again(credential: Credential, **fields: Any) -> NewCredential:
+    """A new grant for it."""
+    connection = credential.connection
+    given: dict[str, Any] = {
+        "connection_id": connection.connection_id,
+        "generation": credential.generation + 1,
+        "sealed": Sealed(IDS.uuid7(), b"granted"),
+    }
+    return new_credential(connection.key, **(given | fields))
+
+
+def intent(credential: Credential, session_id: UUID, lease_s: float = LEASE_S) -> Intent:
+    """To refresh it."""
+    connection_id = credential.connection.connection_id
+    return Intent(connection_id, IDS.uuid7(), credential.generation, session_id, lease_s)
+
+
+async def claimed(stores: Stores, wish: Intent) -> IntentGranted:
+    """It is granted."""
+    granted = await stores.credentials.claim(wish)
+    assert granted is not None
+    return granted
+
+
+async def sent(stores: Stores, wish: Intent) -> Settlement:
+    """It is granted and sent; its answer, that nobody has stored yet."""
+    granted = await claimed(stores, wish)
+    return await marked(stores, wish, granted)
+
+
+async def marked(stores: Stores, wish: Intent, granted: IntentGranted) -> Settlement:
+    """What was granted is sent; its answer."""
+    sent_at = await stores.credentials.mark_sent(wish.connection_id, wish.rotation_id)
+    assert sent_at is not None
+    return Settlement(
+        connection_id=wish.connection_id,
+        rotation_id=wish.rotation_id,
+        from_generation=wish.from_generation,
+        epoch=granted.epoch,
+        sealed=Sealed(IDS.uuid7(), b"refreshed"),
+        refreshable=True,
+        account_id=None,
+        sent_at=sent_at,
+        lifetime=HOUR,
+        actor="fairlead",
+        audit_id=IDS.uuid7(),
+    )
+
+
+def unknown(wish: Intent, due_in_s: float | None = 0.0, reason: str = "cut") -> Unknown:
+    """Its outcome is not known."""
+    return Unknown(wish.connection_id, wish.rotation_id, reason, due_in_s, IDS.uuid7())
+
+
+async def unknown_rotation(stores: Stores) -> tuple[Credential, Intent]:
+    """A connection whose refresh was sent, and nobody knows what came of it."""
+    credential = await connected(stores)
+    wish = intent(credential, await a_session(stores))
+    await sent(stores, wish)
+    assert await stores.credentials.mark_unknown(unknown(wish))
+    return credential, wish
+
+
+def condemnation(credential: Credential, rotation_id: UUID | None = None) -> Condemnation:
+    """The grant is dead."""
+    return Condemnation(
+        connection_id=credential.connection.connection_id,
+        from_generation=credential.generation,
+        rotation_id=rotation_id,
+        reason="invalid_grant",
+        notice_id=IDS.uuid7(),
+        notice_args={"why": "invalid_grant"},
+        audit_id=IDS.uuid7(),
+    )
+
+
+def withheld(credential: Credential, epoch: int = 5, blob: bytes = b"raw") -> Withheld:
+    """An answer for somebody else."""
+    connection = credential.connection
+    return Withheld(
+        withheld_id=IDS.uuid7(),
+        connection_id=connection.connection_id,
+        tenant=connection.key.tenant,
+        from_generation=credential.generation,
+        epoch=epoch,
+        reason="account_mismatch",
+        sealed=Sealed(IDS.uuid7(), blob),
+    )

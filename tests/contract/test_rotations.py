@@ -1,0 +1,281 @@
+"""CredentialStore: one refresh per generation, whoever asks, dies, or never hears the answer (R5-R8)."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from fairlead.engine.ports import IntentGranted
+from fairlead.errors import DependencyUnavailable
+from tests.contract.credential_steps import (
+    KEY,
+    again,
+    claimed,
+    connected,
+    found,
+    intent,
+    marked,
+    sent,
+    unknown,
+    unknown_rotation,
+)
+from tests.contract.stores import Stores, a_session, memory_stores
+from tests.support.engine import IDS, NOBODY
+
+# ---- INTENT ----------------------------------------------------------------------------------------
+
+
+async def test_one_intent_at_a_time_whoever_asks(stores: Stores) -> None:
+    credential, processes = await connected(stores), [stores.credentials, stores.peer(), stores.peer()]
+    wishes = [intent(credential, await a_session(stores, pid)) for pid in range(3) for _ in range(4)]
+    granted = await asyncio.gather(*(processes[number % 3].claim(wish) for number, wish in enumerate(wishes)))
+    assert sum(one is not None for one in granted) == 1
+    rotation = (await found(stores)).rotation
+    assert rotation is not None
+    [(winner, answer)] = [(wish, one) for wish, one in zip(wishes, granted, strict=True) if one is not None]
+    assert (rotation.rotation_id, rotation.epoch) == (winner.rotation_id, answer.epoch)
+
+
+async def test_an_intent_is_shown_with_its_owner(stores: Stores) -> None:
+    credential, owner = await connected(stores), await a_session(stores)
+    wish = intent(credential, owner)
+    granted = await claimed(stores, wish)
+    rotation = (await found(stores)).rotation
+    assert rotation is not None
+    assert (rotation.rotation_id, rotation.session_id) == (wish.rotation_id, owner)
+    assert (rotation.from_generation, rotation.epoch, rotation.phase) == (1, granted.epoch, "intent")
+    assert (rotation.owner_lost, rotation.expired) == (False, False)
+    assert (rotation.age_sent_s, rotation.replays) == (None, 0)
+    await stores.pass_time(70)
+    await stores.sessions.bury([owner])
+    rotation = (await found(stores)).rotation
+    assert rotation is not None
+    assert (rotation.owner_lost, rotation.expired) == (True, True)
+
+
+@pytest.mark.parametrize("end", ["lost", "stopped", "unknown"])
+async def test_who_is_gone_is_told_as_lost(stores: Stores, end: str) -> None:
+    credential, owner = await connected(stores), await a_session(stores)
+    await claimed(stores, intent(credential, NOBODY if end == "unknown" else owner))
+    if end == "lost":
+        await stores.sessions.bury([owner])
+    if end == "stopped":
+        await stores.sessions.close(owner)
+    rotation = (await found(stores)).rotation
+    assert rotation is not None
+    assert rotation.owner_lost
+    assert await stores.credentials.claim(intent(credential, await a_session(stores, 2))) is not None
+
+
+async def test_epochs_rise_over_the_whole_database(stores: Stores) -> None:
+    owner, epochs = await a_session(stores), []
+    for bucket in ("a", "b", "c"):
+        credential = await connected(stores, KEY._replace(bucket=bucket))
+        wish = intent(credential, owner)
+        epochs.append((await claimed(stores, wish)).epoch)
+        assert await stores.credentials.release(wish.connection_id, wish.rotation_id)
+        epochs.append((await claimed(stores, intent(credential, owner))).epoch)
+    assert epochs == sorted(set(epochs))
+
+
+async def test_asked_again_after_a_lost_answer_it_is_granted_again(stores: Stores) -> None:
+    credential, owner = await connected(stores), await a_session(stores)
+    wish = intent(credential, owner)
+    first, second = await claimed(stores, wish), await claimed(stores, wish)
+    assert second.epoch > first.epoch
+    assert await stores.credentials.mark_sent(wish.connection_id, wish.rotation_id) is not None
+    assert await stores.credentials.claim(wish) is None, "it was sent meanwhile"
+
+
+async def test_a_stale_generation_gets_no_intent_and_no_mark(stores: Stores) -> None:
+    credential, owner = await connected(stores), await a_session(stores)
+    wish = intent(credential, owner)
+    await claimed(stores, wish)
+    assert await stores.credentials.replace(again(credential))
+    assert await stores.credentials.mark_sent(wish.connection_id, wish.rotation_id) is None
+    assert await stores.credentials.claim(intent(credential, owner)) is None
+    ahead = replace(intent(credential, owner), from_generation=3)
+    assert await stores.credentials.claim(ahead) is None
+    assert await stores.credentials.claim(replace(wish, connection_id=NOBODY)) is None
+    await claimed(stores, intent(await found(stores), owner))
+
+
+# ---- takeover (R7) ---------------------------------------------------------------------------------
+
+
+async def test_time_takes_over_what_was_never_sent(stores: Stores) -> None:
+    credential, owner, peer = await connected(stores), await a_session(stores), await a_session(stores, 2)
+    first = intent(credential, owner, lease_s=60)
+    await claimed(stores, first)
+    await stores.pass_time(50)
+    assert await stores.credentials.claim(intent(credential, peer)) is None
+    await stores.pass_time(20)
+    second = intent(credential, peer)
+    await claimed(stores, second)
+    assert await stores.credentials.mark_sent(first.connection_id, first.rotation_id) is None
+    assert not await stores.credentials.release(first.connection_id, first.rotation_id)
+    assert await stores.credentials.mark_sent(second.connection_id, second.rotation_id) is not None
+
+
+async def test_a_lost_owner_makes_room_before_it_sent(stores: Stores) -> None:
+    credential, owner, peer = await connected(stores), await a_session(stores), await a_session(stores, 2)
+    await claimed(stores, intent(credential, owner))
+    assert await stores.credentials.claim(intent(credential, peer)) is None
+    await stores.sessions.bury([owner])
+    assert await stores.credentials.claim(intent(credential, peer)) is not None
+
+
+async def test_a_process_takes_over_its_own_intent(stores: Stores) -> None:
+    credential, owner = await connected(stores), await a_session(stores)
+    first, second = intent(credential, owner), intent(credential, owner)
+    await claimed(stores, first)
+    await claimed(stores, second)
+    assert await stores.credentials.mark_sent(first.connection_id, first.rotation_id) is None
+
+
+@pytest.mark.parametrize("phase", ["sent", "unknown"])
+async def test_nothing_takes_over_what_was_sent(stores: Stores, phase: str) -> None:
+    credential, owner, peer = await connected(stores), await a_session(stores), await a_session(stores, 2)
+    first = intent(credential, owner)
+    answer = await sent(stores, first)
+    if phase == "unknown":
+        assert await stores.credentials.mark_unknown(unknown(first))
+    await stores.pass_time(1e6)
+    await stores.sessions.bury([owner])
+    for session_id in (owner, peer):
+        assert await stores.credentials.claim(intent(credential, session_id)) is None
+    assert await stores.credentials.settle(answer) == "settled", "however late"
+
+
+@pytest.mark.parametrize("phase", ["intent", "sent"])
+async def test_a_replay_follows_an_unknown_outcome_alone(stores: Stores, phase: str) -> None:
+    credential, owner = await connected(stores), await a_session(stores)
+    await (claimed if phase == "intent" else sent)(stores, intent(credential, owner))
+    await stores.pass_time(1e6)
+    assert await stores.credentials.claim_replay(intent(credential, owner)) is None
+    assert (
+        await stores.credentials.claim_replay(replace(intent(credential, owner), connection_id=NOBODY))
+        is None
+    )
+
+
+async def test_an_intent_to_replay_is_no_unsent_one(stores: Stores) -> None:
+    """Time gives it to another replay, never to a claim: the first send is still unknown."""
+    credential, first = await unknown_rotation(stores)
+    peer, replay = await a_session(stores, 2), intent(credential, first.session_id)
+    assert await stores.credentials.claim_replay(replay) is not None
+    assert await stores.credentials.claim_replay(intent(credential, peer)) is None
+    await stores.pass_time(100)
+    assert await stores.credentials.claim(intent(credential, peer)) is None
+    over = intent(credential, peer)
+    assert await stores.credentials.claim_replay(over) is not None
+    assert await stores.credentials.mark_sent(replay.connection_id, replay.rotation_id) is None
+    assert await stores.credentials.mark_sent(over.connection_id, over.rotation_id) is not None
+    assert await stores.credentials.claim_replay(intent(credential, first.session_id)) is None
+
+
+async def test_of_two_that_replay_one_does(stores: Stores) -> None:
+    credential, _first = await unknown_rotation(stores)
+    replays = [intent(credential, await a_session(stores, pid)) for pid in (2, 3)]
+    granted = await asyncio.gather(
+        stores.credentials.claim_replay(replays[0]), stores.peer().claim_replay(replays[1])
+    )
+    assert sum(one is not None for one in granted) == 1
+
+
+async def test_a_lost_replayer_makes_room_for_another(stores: Stores) -> None:
+    credential, _first = await unknown_rotation(stores)
+    lost, peer = await a_session(stores, 2), await a_session(stores, 3)
+    assert await stores.credentials.claim_replay(intent(credential, lost)) is not None
+    await stores.sessions.close(lost)
+    assert await stores.credentials.claim_replay(intent(credential, peer)) is not None
+
+
+# ---- SENT ------------------------------------------------------------------------------------------
+
+
+async def test_what_is_sent_is_marked_once(stores: Stores) -> None:
+    credential, owner = await connected(stores), await a_session(stores)
+    wish = intent(credential, owner)
+    assert await stores.credentials.mark_sent(wish.connection_id, wish.rotation_id) is None
+    await claimed(stores, wish)
+    assert await stores.credentials.mark_sent(wish.connection_id, IDS.uuid7()) is None
+    assert await stores.credentials.mark_sent(NOBODY, wish.rotation_id) is None
+    marks = await asyncio.gather(
+        stores.credentials.mark_sent(wish.connection_id, wish.rotation_id),
+        stores.peer().mark_sent(wish.connection_id, wish.rotation_id),
+    )
+    assert sum(mark is not None for mark in marks) == 1
+    await stores.pass_time(20)
+    rotation = (await found(stores)).rotation
+    assert rotation is not None
+    assert (rotation.phase, rotation.replays) == ("sent", 0)
+    assert rotation.age_sent_s == pytest.approx(20, abs=5)
+
+
+async def test_a_replay_keeps_the_time_of_the_first_send(stores: Stores) -> None:
+    credential, first = await unknown_rotation(stores)
+    await stores.pass_time(40)
+    replay = intent(credential, first.session_id)
+    granted = await stores.credentials.claim_replay(replay)
+    assert granted is not None
+    await marked(stores, replay, granted)
+    rotation = (await found(stores)).rotation
+    assert rotation is not None
+    assert (rotation.phase, rotation.replays, rotation.epoch) == ("sent", 1, granted.epoch)
+    assert rotation.age_sent_s == pytest.approx(40, abs=5)
+
+
+# ---- left behind -----------------------------------------------------------------------------------
+
+
+async def test_a_refresh_is_left_behind_when_its_owner_is_gone_or_its_time_is_up(stores: Stores) -> None:
+    made = {}
+    for bucket in ("dead", "slow", "fine", "unsent", "unknown"):
+        credential = await connected(stores, KEY._replace(bucket=bucket))
+        lease_s = 60.0 if bucket == "slow" else 10_000.0
+        made[bucket] = intent(credential, await a_session(stores, len(made) + 1), lease_s)
+        if bucket == "unsent":
+            await claimed(stores, made[bucket])
+        else:
+            await sent(stores, made[bucket])
+    assert await stores.credentials.mark_unknown(unknown(made["unknown"]))
+    assert await stores.credentials.left_behind(10) == []
+    await stores.sessions.bury([made[bucket].session_id for bucket in ("dead", "unsent", "unknown")])
+    left = await stores.credentials.left_behind(10)
+    assert [(due.key.bucket, due.generation, due.priority) for due in left] == [("dead", 1, 1)]
+    await stores.pass_time(100)
+    left = await stores.credentials.left_behind(10)
+    assert [due.key.bucket for due in left] == ["dead", "slow"]
+    assert [(due.refreshable, due.expired) for due in left] == [(True, False)] * 2
+    assert [due.key.bucket for due in await stores.credentials.left_behind(1)] == ["dead"]
+
+
+# ---- in memory alone -------------------------------------------------------------------------------
+
+
+async def test_an_answer_may_be_lost_on_its_way() -> None:
+    stores = memory_stores()
+    credential, owner = await connected(stores), await a_session(stores)
+
+    async def lose(operation: str) -> None:
+        raise DependencyUnavailable(f"the answer to {operation} is lost")
+
+    wish = intent(credential, owner)
+    stores.credentials.link.after = lose
+    with pytest.raises(DependencyUnavailable):
+        await stores.credentials.claim(wish)
+    stores.credentials.link.after = None
+    rotation = (await found(stores)).rotation
+    assert rotation is not None
+    assert rotation.rotation_id == wish.rotation_id, "it had been done"
+    assert isinstance(await stores.credentials.claim(wish), IntentGranted)
+    stores.credentials.link.away = True
+    with pytest.raises(DependencyUnavailable):
+        await stores.credentials.mark_sent(wish.connection_id, wish.rotation_id)
+    stores.credentials.link.away = False
+    rotation = (await found(stores)).rotation
+    assert rotation is not None
+    assert rotation.phase == "intent", "it had not arrived"
