@@ -1,0 +1,192 @@
+"""Random histories: credentials and token endpoints in memory answer as those of PostgreSQL do.
+
+More of them: ``python -m tests.contract.token_histories 10000``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from fairlead.adapters.embedded import Endpoints
+from fairlead.adapters.postgres.pool import Database
+from fairlead.engine.ports import (
+    Condemnation,
+    DueConnection,
+    EndpointKey,
+    EndpointLimits,
+    EndpointPermit,
+    EndpointRefusal,
+    Intent,
+    Settlement,
+    SettleVerdict,
+)
+from fairlead.testing.memory import MemoryCredentialStore, MemoryEndpointGate
+from fairlead.testing.memory.database import statement
+from fairlead.testing.memory.token_rows import RotationRow
+from tests.contract.token_histories import Pair, still
+
+HISTORIES = 200
+ENOUGH = 60
+"""Of so many histories one at least finds each of the mistakes below."""
+
+
+@pytest.fixture
+async def still_one(servers: Endpoints) -> AsyncIterator[Database]:
+    async with still(servers.database_url) as database:
+        yield database
+
+
+@pytest.mark.slow
+async def test_random_histories_are_the_same_in_memory(still_one: Database) -> None:
+    pair = Pair(still_one)
+    found = await pair.first_difference(range(HISTORIES))
+    if found is not None:
+        pytest.fail(await pair.told(*found))
+
+
+# ---- with one safeguard taken out ------------------------------------------------------------------
+
+
+def plain(method: Any) -> Any:
+    """A store's operation without its link."""
+    return method.__wrapped__
+
+
+class SettlesWhateverStands(MemoryCredentialStore):
+    """No compare-and-set: an answer is stored though the generation has moved."""
+
+    @statement
+    def settle(self, settlement: Settlement) -> SettleVerdict:
+        row = self.database.tokens.credentials.get(settlement.connection_id)
+        if row is not None:
+            settlement = replace(settlement, from_generation=row.generation)
+        verdict: SettleVerdict = plain(MemoryCredentialStore.settle)(self, settlement)
+        return verdict
+
+
+class SendsAgainByTime(MemoryCredentialStore):
+    """What was sent is claimed once its lease has run out (against R7)."""
+
+    def _gives_way(self, held: RotationRow, intent: Intent) -> bool:
+        ran_out = held.lease_until < self.database.now
+        return super()._gives_way(held, intent) or (held.phase == "sent" and ran_out)
+
+
+class ClaimsAReplay(MemoryCredentialStore):
+    """An intent to replay passes for one that was never sent."""
+
+    def _gives_way(self, held: RotationRow, intent: Intent) -> bool:
+        return super()._gives_way(held, intent) or (
+            held.phase == "intent" and self._is_free(held, intent.session_id)
+        )
+
+
+class ForgetsTheFirstSend(MemoryCredentialStore):
+    """A replay that changed nothing ends the rotation, though the first send may have spent the token."""
+
+    @statement
+    def release(self, connection_id: UUID, rotation_id: UUID) -> bool:
+        return (
+            self._held(connection_id, rotation_id) is not None
+            and self.database.tokens.rotations.pop(connection_id, None) is not None
+        )
+
+
+class CondemnsWithoutProof(MemoryCredentialStore):
+    """A loser disables the winner: whoever holds the refresh is not asked."""
+
+    @statement
+    def condemn(self, condemnation: Condemnation) -> bool:
+        held = self.database.tokens.rotations.get(condemnation.connection_id)
+        proof = replace(condemnation, rotation_id=None if held is None else held.rotation_id)
+        done: bool = plain(MemoryCredentialStore.condemn)(self, proof)
+        return done
+
+
+class LeavesTheDeadAlone(MemoryCredentialStore):
+    """A refresh whose owner is gone is found only when its lease has run out."""
+
+    @statement
+    def left_behind(self, limit: int) -> Sequence[DueConnection]:
+        found: Sequence[DueConnection] = plain(MemoryCredentialStore.left_behind)(self, limit)
+        rotations = self.database.tokens.rotations
+        return [due for due in found if rotations[due.connection_id].lease_until < self.database.now]
+
+
+class CountsEpochsByConnection(MemoryCredentialStore):
+    """Epochs rise for each connection alone."""
+
+    @statement
+    def claim(self, intent: Intent) -> object:
+        held = self.database.tokens.rotations.get(intent.connection_id)
+        self.database.tokens.sends = 0 if held is None else held.epoch
+        granted: object = plain(MemoryCredentialStore.claim)(self, intent)
+        return granted
+
+
+MISTAKES = [
+    SettlesWhateverStands,
+    SendsAgainByTime,
+    ClaimsAReplay,
+    ForgetsTheFirstSend,
+    CondemnsWithoutProof,
+    LeavesTheDeadAlone,
+    CountsEpochsByConnection,
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mistake", MISTAKES)
+async def test_a_mistake_is_found(still_one: Database, mistake: type[MemoryCredentialStore]) -> None:
+    assert await Pair(still_one, credentials=mistake).first_difference(range(ENOUGH)) is not None
+
+
+class ProbesAtWill(MemoryEndpointGate):
+    """Everybody probes a breaker whose time is up."""
+
+    @statement
+    def admit(
+        self, key: EndpointKey, limits: EndpointLimits, secret_fingerprint: str
+    ) -> EndpointPermit | EndpointRefusal:
+        row = self.database.tokens.endpoints.get(key)
+        if row is not None:
+            row.probe_until = None
+        answer: EndpointPermit | EndpointRefusal = plain(MemoryEndpointGate.admit)(
+            self, key, limits, secret_fingerprint
+        )
+        return answer
+
+
+class FillsBeyondTheBurst(MemoryEndpointGate):
+    """A bucket that nobody asked for long holds more than its burst."""
+
+    @statement
+    def admit(
+        self, key: EndpointKey, limits: EndpointLimits, secret_fingerprint: str
+    ) -> EndpointPermit | EndpointRefusal:
+        answer: EndpointPermit | EndpointRefusal = plain(MemoryEndpointGate.admit)(
+            self, key, replace(limits, burst=1e9), secret_fingerprint
+        )
+        return answer
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mistake", [ProbesAtWill, FillsBeyondTheBurst])
+async def test_a_mistake_about_endpoints_is_found(
+    still_one: Database, mistake: type[MemoryEndpointGate]
+) -> None:
+    assert await Pair(still_one, endpoints=mistake).first_difference(range(ENOUGH)) is not None
+
+
+async def test_a_difference_is_told_by_the_fewest_steps(still_one: Database) -> None:
+    pair = Pair(still_one, credentials=SendsAgainByTime)
+    found = await pair.first_difference(range(ENOUGH))
+    assert found is not None
+    told = await pair.told(*found)
+    assert told.count("Do(act='claim'") == 2, "one that is sent and one that takes it over"
+    assert len(told.splitlines()) < 15

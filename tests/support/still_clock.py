@@ -1,0 +1,50 @@
+"""A database whose clock a test sets: the same moments as in memory, to the microsecond.
+
+Its schema has a ``now()`` of its own, which comes before the server's on the search path. Whatever names the
+time by a schema, or runs on a search path of its own, still asks the server's clock; statements do not.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import asyncpg
+
+from fairlead.adapters.postgres.migrate import Migrator
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.testing.memory.database import STARTED
+from tests.support.databases import without_public
+from tests.support.rows import run
+from tests.support.servers import database_name, fresh_database
+
+_SCHEMA = "still"
+_CLOCK = f"""
+CREATE SCHEMA {_SCHEMA};
+CREATE TABLE {_SCHEMA}.clock (at timestamptz NOT NULL);
+CREATE FUNCTION {_SCHEMA}.now() RETURNS timestamptz LANGUAGE sql STABLE AS 'SELECT at FROM {_SCHEMA}.clock';
+CREATE FUNCTION {_SCHEMA}.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE
+    AS 'SELECT at FROM {_SCHEMA}.clock';
+"""
+
+
+async def still_database(admin_url: str) -> DatabaseSettings:
+    """A migrated database whose clock stands at `STARTED`."""
+    url = await fresh_database(admin_url)
+    await without_public(url)
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(_CLOCK)
+        await connection.execute(f"INSERT INTO {_SCHEMA}.clock VALUES ($1)", STARTED)
+        name = database_name(url)
+        await connection.execute(f'ALTER DATABASE "{name}" SET search_path = {_SCHEMA}, pg_catalog')
+    finally:
+        await connection.close()
+    settings = DatabaseSettings(dsn=url, application_name="fairlead-test")
+    await Migrator(settings).apply()
+    return settings
+
+
+async def set_clock(database: Database, at: datetime) -> None:
+    """From now on it is *at*."""
+    await run(database, f"UPDATE {_SCHEMA}.clock SET at = $1", at)
