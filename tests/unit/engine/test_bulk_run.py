@@ -120,11 +120,15 @@ class Vendor:
 
 
 @asynccontextmanager
-async def in_a_job(before: JobContext | None = None) -> AsyncIterator[JobContext]:
-    """What is done in the block is done by a run of a job, the one after *before*."""
+async def in_a_job(
+    before: JobContext | None = None, clock: ManualClock | None = None
+) -> AsyncIterator[JobContext]:
+    """What is done in the block is done by a run of a job, the one after *before*; with *clock* for 60 s."""
     args = (before.args_after or before.job.args) if before else {}
     job: Any = SimpleNamespace(attempt=1, job_id="job-1", tenant_id="acme", args=args)
-    running = current_job.set(context := JobContext(job, lambda: 300.0))
+    ends_s = 60.0 + clock.monotonic() if clock else 0.0
+    context = JobContext(job, lambda: ends_s - clock.monotonic() if clock else 300.0)
+    running = current_job.set(context)
     try:
         yield context
     finally:
@@ -260,6 +264,26 @@ async def test_a_job_does_not_stay_with_it_and_keeps_its_place() -> None:
             await vendor.ids()
         assert vendor.clock.monotonic() - began_s < 4
     assert (unfinished.value.retry_after_s, vendor.left_running) == (30.0, True)
+
+
+async def test_a_job_that_may_wait_long_leaves_while_it_has_time() -> None:
+    """`inline_wait_s` may be 60, and no wait for a look is longer than 30: they would take all its time."""
+    vendor = Vendor(["RUNNING"])
+    async with in_a_job(clock=vendor.clock) as job:
+        with pytest.raises(BulkUnfinished) as unfinished:
+            await vendor.ids(inline_wait_s=60.0)
+        assert 20 <= job.remaining_s < 45, "what it needs to end, and an attempt before"
+    assert (unfinished.value.retry_after_s, vendor.left_running) == (30.0, True)
+
+
+async def test_a_job_fetches_its_rows_again_only_while_it_has_time() -> None:
+    vendor = Vendor(files=[NoAnswer(False, "connect", "refused")] * 4)
+    async with in_a_job(clock=vendor.clock) as job:
+        await vendor.clock.sleep(39.0)
+        with pytest.raises(CallFailed):
+            await vendor.ids(inline_wait_s=60.0)
+        assert job.remaining_s >= 20
+    assert len(vendor.fetched) == 2, "after 0.75 s, and not after 1.5 s more"
 
 
 @pytest.mark.parametrize("place_kept", [True, False])

@@ -30,7 +30,7 @@ from fairlead.policy.bulk.way import BulkAsk, BulkDenied, BulkSeen, BulkState, B
 from fairlead.policy.call_settings import INLINE_WAIT_S
 from fairlead.policy.category import Category
 from fairlead.policy.classify.meaning import is_success, meaning_of
-from fairlead.policy.deadline import buffer_s
+from fairlead.policy.deadline import buffer_s, has_time
 from fairlead.policy.feedback.reply import Reply
 from fairlead.policy.gate.bulk_token import BulkToken, parse_token
 from fairlead.policy.gate.key import digest
@@ -119,14 +119,15 @@ class BulkRun:
 
         Raises CallFailed where it has failed or was cancelled (`reason` is the vendor's word), BulkUnfinished
         where it runs on after `deadline_s`; in a job as soon as a wait would be longer than its connection's
-        `inline_wait_s`, 2 s: the job comes back, and its next run finds it.
+        `inline_wait_s`, 2 s, or leave no time for a look after it: the job comes back, and its next run finds
+        it.
         """
         looks = 0
         while not self.ended:
             delay_s = backoff_s(
                 looks, base_s=_LOOK_BASE_S, cap_s=_LOOK_CAP_S, jitter=Jitter.EQUAL, draw=self._runs.draw()
             )
-            if current_job.get() is not None and delay_s > self._order.inline_wait_s:
+            if not self._may_wait(delay_s):
                 raise self._unfinished(self._order.again_s)
             if self._runs.clock.monotonic() + delay_s > self._ends_s:
                 raise self._unfinished(delay_s)
@@ -168,11 +169,18 @@ class BulkRun:
                             yield self._value(line, given)
                 return
             except _FetchFailed as error:
-                too_long = current_job.get() is not None and wait_s > self._order.inline_wait_s
-                if attempt >= _RETRIES or too_long or not error.category.transient:
+                again = attempt < _RETRIES and error.category.transient and self._may_wait(wait_s)
+                if not again:
                     raise self._not_had(error) from None
             attempt += 1
             await self._runs.clock.sleep(wait_s)
+
+    def _may_wait(self, wait_s: float) -> bool:
+        """Whether so long a wait is spent here; in a job it may be neither long nor the end of its time."""
+        job = current_job.get()
+        if job is None:
+            return True
+        return wait_s <= self._order.inline_wait_s and has_time(self._left_s(), wait_s, job.timeout_s)
 
     # ---- the rows ------------------------------------------------------------------------------
 
