@@ -160,7 +160,28 @@ async def test_a_list_that_goes_on_where_nobody_may_ask_is_partial_and_says_so(a
     assert listing.partial
     assert isinstance(listing.error, CallFailed)
     assert (listing.error.reason, listing.error.category) == ("leads_elsewhere", "permanent_request")
-    assert listing.resume is None, "there is no request to go on with"
+    assert listing.resume == {"url": URL, "params": {"limit": "2"}, "variables": {}}, "the page that said it"
+
+
+async def test_a_list_that_leads_elsewhere_is_not_noted_as_ended() -> None:
+    vendor = Vendor(
+        [{"items": [1], "next": f"{URL}?page=2"}, {"items": [2], "next": "https://evil.example/"}]
+    )
+    way = ByLink(items="items", next="next")
+    vendor.job = run_of(a_job("sync"))
+    seen: list[int] = []
+
+    async def work() -> None:
+        async for items in vendor.listing(way).pages():
+            seen.extend(items)
+
+    with pytest.raises(CallFailed, match="another host"):
+        await work()
+    assert seen == [1, 2]
+    again = Vendor([{"items": [2], "next": f"{URL}?page=3"}, {"items": [3]}])
+    again.job = run_of(a_job("sync", args=dict(vendor.job.args_after or {})))
+    assert [item async for item in again.listing(way)] == [2, 3], "its vendor has been mended"
+    assert [asked.url for asked in again.asked] == [f"{URL}?page=2", f"{URL}?page=3"]
 
 
 def run_of(job: Any) -> JobContext:

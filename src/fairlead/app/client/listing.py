@@ -72,6 +72,9 @@ class Listing:
     (a lack of time burns no attempt, if a page was worked off in this run), and the list goes on behind the
     last page that was worked off: what came before is not given again, and `resumed` is true. Whoever
     collects items to use them at the end would have a part of them, so it has to be asked for by the call.
+
+    A list that the vendor says goes on at another host ends so, too, with the page that says it. It has not
+    ended, and no request leads on: whoever goes on asks for that page again.
     """
 
     def __init__(
@@ -92,7 +95,8 @@ class Listing:
 
     @property
     def resume(self) -> Resume | None:
-        """The request for the first page that was not given; None where all were."""
+        """The request for the first page that was not given, or for the last where nobody may ask for the one
+        behind it; None where all were given."""
         if self._at is None:
             return None
         return {"url": self._at.url, "params": dict(self._at.params), "variables": dict(self._at.variables)}

@@ -36,17 +36,20 @@ Fetch = Callable[[Asked], Awaitable[Came]]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The items of one page, and the request for the next one (None: it was the last)."""
+    """The items of one page, and the request that goes on from there (None: it was the last).
+
+    That is the one for the next page; or, where the list is said to go on where nobody may ask, for this page
+    once more: there is no other, and the list has not ended.
+    """
 
     items: Sequence[Any]
     following: Asked | None
 
 
 class PageFailed(Exception):
-    """A page could not be had; *at* is the request that would go on from there (None: there is none to be
-    made), *cause* why."""
+    """A page could not be had; *at* is the request that would go on from there, *cause* why."""
 
-    def __init__(self, at: Asked | None, cause: FairleadError) -> None:
+    def __init__(self, at: Asked, cause: FairleadError) -> None:
         super().__init__(str(cause))
         self.at = at
         self.cause = cause
@@ -80,11 +83,12 @@ async def pages(
             raise PageFailed(asked, _no_time(key))
         came = await _fetched(fetch, asked, clock, draw, may_wait)
         try:
-            asked = way.following(asked, came.reply)
+            following = way.following(asked, came.reply)
         except LeadsElsewhere as elsewhere:
-            yield Page(way.found(came.reply), None)
-            raise PageFailed(None, _foreign(key, elsewhere, came)) from None
-        yield Page(way.found(came.reply), asked)
+            yield Page(way.found(came.reply), asked)
+            raise PageFailed(asked, _foreign(key, elsewhere, came)) from None
+        yield Page(way.found(came.reply), following)
+        asked = following
 
 
 async def _fetched(
