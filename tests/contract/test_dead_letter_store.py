@@ -7,7 +7,16 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.ports import Cancelled, Completed, DeadLetter, DeadLetterFilter, Discarded
+from fairlead.engine.dead_letter import replay_of
+from fairlead.engine.ports import (
+    Cancelled,
+    Completed,
+    DeadLetter,
+    DeadLetterFilter,
+    Discarded,
+    Job,
+    Rescheduled,
+)
 from tests.contract.stores import ANY, Stores, a_session, claimed, discarded, failure
 from tests.support.engine import IDS, NOBODY, new_job
 
@@ -96,6 +105,48 @@ async def test_a_replay_that_fails_reopens_its_entry_and_makes_no_second(stores:
         assert await stores.dead_letters.get(again.dead_letter_id) is None
     assert await stores.dead_letters.due(9) == []
     assert await stores.dead_letters.open_count("default") == 1
+
+
+async def test_a_replay_begins_where_the_last_run_came_to(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    job = await claimed(stores, session_id, args={"of": "orders"})
+    dead = replace(discarded(job), args={"of": "orders", "page": 1})
+    assert await stores.jobs.acknowledge([dead])
+    entry_id = dead.dead_letter_id
+
+    async def replay() -> Job:
+        entry = await shown(stores, entry_id)
+        assert await stores.dead_letters.redrive(entry_id, replay_of(entry, IDS))
+        (claimed_job,) = await stores.jobs.claim(ANY, 9, session_id)
+        return claimed_job
+
+    first = await replay()
+    assert first.args == {"of": "orders", "page": 1}
+    left = Rescheduled(first.job_id, first.lease_id, 0.0, args={"of": "orders", "page": 2})
+    assert await stores.jobs.acknowledge([left])
+    (first,) = await stores.jobs.claim(ANY, 9, session_id)
+    assert await stores.jobs.acknowledge([discarded(first)]), "it saved nothing more"
+    second = await replay()
+    assert second.args == {"of": "orders", "page": 2}
+    died = replace(discarded(second), args={"of": "orders", "page": 3})
+    stranger = await claimed(stores, session_id, args={"page": 9})
+    assert len(await stores.jobs.acknowledge([discarded(stranger), died])) == 2
+    entry = await shown(stores, entry_id)
+    assert (entry.args, entry.replay_job_id) == ({"of": "orders", "page": 3}, None)
+    assert len(entry.history) == 3, "it was reopened, too"
+
+
+async def test_a_replay_whose_entry_was_closed_leaves_its_args_alone(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    entry_id = await an_entry(stores, session_id, args={"page": 1})
+    assert await stores.dead_letters.redrive(entry_id, new_job(replay_of=entry_id, args={"page": 1}))
+    (replay,) = await stores.jobs.claim(ANY, 9, session_id)
+    resolve = stores.dead_letters.resolve
+    assert await resolve(entry_id, status="abandoned", resolution="abandoned", by="ann", why="enough")
+    died = replace(discarded(replay), args={"page": 2})
+    assert await stores.jobs.acknowledge([died])
+    assert (await shown(stores, entry_id)).args == {"page": 1}
+    assert (await shown(stores, died.dead_letter_id)).args == {"page": 2}
 
 
 async def test_work_that_is_open_already_needs_no_replay(stores: Stores) -> None:

@@ -188,6 +188,7 @@ async def test_outcomes_are_written_by_the_primary_key(full: Database) -> None:
             "connection_ids": nothing,
             "token_expires_ats": nothing,
             "actions_in_s": nothing,
+            "args": nothing,
         },
         "job_settled": {},
     }.items():
@@ -197,6 +198,7 @@ async def test_outcomes_are_written_by_the_primary_key(full: Database) -> None:
             # one more: the first job of the lane that is made for those that come back
             most = BATCH + (name == "job_reschedule")
             assert (BATCH <= count <= most, whole_scans) == (True, 0), (name, generic)
+            assert read.get("dead_letter", (0, 0))[1] == 0, (name, generic)
 
 
 async def settled_buffers(database: Database, name: str, **values: object) -> int:

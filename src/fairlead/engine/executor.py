@@ -112,7 +112,7 @@ class Executor:
         outcome = self._decide(job, handler, answer, ran_s)
         if isinstance(outcome, Rescheduled) and context.call_waits_since_s is not None:
             outcome = replace(outcome, call_waited_s=started + ran_s - context.call_waits_since_s)
-        if isinstance(outcome, Rescheduled) and context.args_after is not None:
+        if isinstance(outcome, Rescheduled | Discarded) and context.args_after is not None:
             outcome = replace(outcome, args=context.args_after)
         self._emit(_finished(job, outcome, ran_s))
         return outcome

@@ -110,9 +110,9 @@ class JobContext:
     def save(self, name: str, value: Json) -> None:
         """Keep *value* as `saved` for the next run of this job, should there be one: how far it has come.
 
-        It is written with the outcome of the run, a snooze or a failure that is tried again. A run whose
-        worker is lost writes none, so the next one begins where the last that ended had come to. InputInvalid
-        where it cannot be stored: together with the args 64 KiB of JSON at most.
+        It is written with the outcome of the run, a snooze or a failure, and the redrive of a dead letter has
+        it, too. A run whose worker is lost writes none, so the next one begins where the last that ended had
+        come to. InputInvalid where it cannot be stored: together with the args 64 KiB of JSON at most.
         """
         saved = {**self.saved, name: value}
         encode_args({**self.job.args, SAVED: saved}, tenant=self.tenant)

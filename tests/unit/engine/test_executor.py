@@ -116,14 +116,14 @@ async def test_what_a_run_saved_is_there_for_the_next_one_however_it_ended() -> 
         raise ConnectionResetError
 
     job = a_job(args={"of": "orders", SAVED: {"page": 6}})
-    for end in (lambda: Snooze(5.0), fails):
+    for end in (lambda: Snooze(5.0), fails, lambda: NeedsReauth("revoked")):
 
         async def run(context: JobContext, end: Callable[[], object] = end) -> object:
             assert (dict(context.args), dict(context.saved)) == ({"of": "orders"}, {"page": 6})
             return await saves(context, end)
 
         outcome = await outcome_of(run, job)
-        assert isinstance(outcome, Rescheduled)
+        assert isinstance(outcome, Rescheduled | Discarded)
         assert outcome.args == {"of": "orders", SAVED: {"page": 7, "more": {"a": 1}}}
     untouched = await outcome_of(returning(Snooze(5.0)), job)
     assert isinstance(untouched, Rescheduled)

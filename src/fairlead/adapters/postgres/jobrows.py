@@ -150,6 +150,7 @@ def discarded_columns(outcomes: Sequence[Discarded]) -> dict[str, list[Any]]:
         "connection_ids": [outcome.connection_id for outcome in outcomes],
         "token_expires_ats": [outcome.token_expires_at for outcome in outcomes],
         "actions_in_s": [outcome.action_in_s for outcome in outcomes],
+        "args": [None if outcome.args is None else encoded(outcome.args) for outcome in outcomes],
     }
 
 

@@ -125,7 +125,11 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Discarded:
-    """Ended for good; a dead letter is written with it in one transaction (Q9, R19)."""
+    """Ended for good; a dead letter is written with it in one transaction (Q9, R19).
+
+    *args*: those that its replay has, acceptable to ``encode_args``; None: the same. The entry that a replay
+    goes back to has the replay's.
+    """
 
     job_id: UUID
     lease_id: int
@@ -134,6 +138,7 @@ class Discarded:
     connection_id: UUID | None = None
     token_expires_at: datetime | None = None
     action_in_s: float | None = None  # when the processor has something to do; None: only a person
+    args: Mapping[str, Json] | None = None
 
 
 Outcome = Completed | Rescheduled | Cancelled | Discarded

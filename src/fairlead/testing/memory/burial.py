@@ -63,6 +63,13 @@ def bury(
     )
 
 
+def come_on(database: MemoryDatabase, row: JobRow) -> None:
+    """The entry of a replay has its args, with what it saved, before it is reopened."""
+    entry = database.dead_letters.get(row.replay_of) if row.replay_of else None
+    if entry is not None and entry.open and entry.replay_job_id == row.job_id:
+        entry.args = dict(row.args)
+
+
 def _entry_of_same_work(
     database: MemoryDatabase, row: JobRow, replayed: DeadLetterRow | None
 ) -> DeadLetterRow | None:

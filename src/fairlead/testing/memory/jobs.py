@@ -20,7 +20,7 @@ from fairlead.engine.ports import (
 )
 from fairlead.policy.category import Category
 from fairlead.policy.states import JobState
-from fairlead.testing.memory.burial import bury, bury_unrun, failure_json, replay_ended
+from fairlead.testing.memory.burial import bury, bury_unrun, come_on, failure_json, replay_ended
 from fairlead.testing.memory.database import MemoryLink, MemoryStore, seconds, statement
 from fairlead.testing.memory.enqueue import holds_key, insert
 from fairlead.testing.memory.holds import CAP_LOOK_S, Room, last_end, pauses_of
@@ -164,7 +164,8 @@ class MemoryJobStore(MemoryStore):
         if isinstance(outcome, Rescheduled):
             waited_s = outcome.call_waited_s
             row.call_waits_since = None if waited_s is None else now - seconds(waited_s)
-            row.args = row.args if outcome.args is None else dict(outcome.args)
+        if isinstance(outcome, Rescheduled | Discarded) and outcome.args is not None:
+            row.args = dict(outcome.args)
         match outcome:
             case Completed():
                 row.result = outcome.result
@@ -185,6 +186,7 @@ class MemoryJobStore(MemoryStore):
                 row.streaks = dict(outcome.streaks)
                 row.give_back(now + seconds(outcome.delay_s))
             case Discarded():
+                come_on(self.database, row)
                 bury(
                     self.database,
                     row,
