@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -109,7 +109,7 @@ class Executor:
         if type(answer) is asked.Snooze and answer.in_place:  # type: what a handler gave may lie
             answer = await self._holds.held(job, answer)
         ran_s = self._clock.monotonic() - started
-        outcome = self._decide(job, handler, answer, ran_s)
+        outcome = self._decide(_counted(context), handler, answer, ran_s)
         if isinstance(outcome, Rescheduled) and context.call_waits_since_s is not None:
             outcome = replace(outcome, call_waited_s=started + ran_s - context.call_waits_since_s)
         if isinstance(outcome, Rescheduled | Discarded) and context.args_after is not None:
@@ -146,13 +146,13 @@ class Executor:
         except asyncio.CancelledError as error:
             if _cancelled_from_outside():
                 raise
-            return self._failed(context.job, error)  # the handler awaited something that somebody cancelled
+            return self._failed(context, error)  # the handler awaited something that somebody cancelled
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 (SystemExit too: a handler does not end its worker)
             if limit.expired:  # whatever the cut-off handler made of it
                 return asked.Retry(job_timeout(self._now() - started, handler.timeout_s))
-            return self._failed(context.job, error)
+            return self._failed(context, error)
         finally:
             current_job.reset(running)
 
@@ -180,10 +180,11 @@ class Executor:
             return safe_text(error)
         return None
 
-    def _failed(self, job: Job, error: BaseException) -> asked.Outcome:
+    def _failed(self, context: JobContext, error: BaseException) -> asked.Outcome:
         try:
             if isinstance(error, Exception):
-                return outcome_of_exception(error, draw=self._draw(), waits=job.streaks.get(asked.WAITS, 0))
+                waits = _counted(context).streaks.get(asked.WAITS, 0)
+                return outcome_of_exception(error, draw=self._draw(), waits=waits)
         except KeyboardInterrupt:
             raise
         except BaseException:  # noqa: BLE001, S110 (an error may be hostile in any of its attributes, E08)
@@ -206,8 +207,8 @@ class Executor:
                 return Completed(job.job_id, job.lease_id, _storable(result))
             case asked.Snooze(delay_s, in_place=in_place, counted=counted):
                 after_s = float(check_delay("snooze", delay_s))
-                waits = {**job.streaks, asked.WAITS: job.streaks.get(asked.WAITS, 0) + 1} if counted else {}
-                return Rescheduled(job.job_id, job.lease_id, None if in_place else after_s, streaks=waits)
+                wait_s = None if in_place else after_s
+                return Rescheduled(job.job_id, job.lease_id, wait_s, streaks=_waited(job, counted))
             case asked.Cancel(reason):
                 return Cancelled(job.job_id, job.lease_id, safe_text(reason))
             case asked.Discard(reason, category):
@@ -251,6 +252,22 @@ def _remaining(clock: Clock, handler: Handler | None, end_by: EndBy) -> Callable
         return (timed_out if ended is None else min(timed_out, ended)) - clock.monotonic()
 
     return remaining_s
+
+
+def _counted(context: JobContext) -> Job:
+    """The job with the waits that count: none of those from before its work came on."""
+    job = context.job
+    if not (context.came_on and job.streaks.get(asked.WAITS)):
+        return job
+    return replace(job, streaks={**job.streaks, asked.WAITS: 0})
+
+
+def _waited(job: Job, counted: bool) -> Mapping[str, int]:
+    """The streaks after a wait; empty: as they were."""
+    waits = job.streaks.get(asked.WAITS)
+    if counted:
+        return {**job.streaks, asked.WAITS: (waits or 0) + 1}
+    return job.streaks if waits == 0 else {}
 
 
 def _cancelled_from_outside() -> bool:

@@ -51,6 +51,7 @@ class JobContext:
         "_remaining_s",
         "_saved",
         "call_waits_since_s",
+        "came_on",
         "job",
         "lists_begun",
         "timeout_s",
@@ -71,6 +72,8 @@ class JobContext:
         """Since when a call of the job waits for a slot, over all its runs, on the monotonic clock (R26)."""
         self.lists_begun: dict[str, int] = {}
         """How often this run has begun to read a list, by what it saves of it."""
+        self.came_on = False
+        """Whether this run saved anything but what there was: so much of the work is behind the job."""
         self._remaining_s = remaining_s
         self._asked: Snooze | Cancel | None = None
         self._pauses: dict[Scope | None, AskedPause] = {}
@@ -116,6 +119,7 @@ class JobContext:
         """
         saved = {**self.saved, name: value}
         encode_args({**self.job.args, SAVED: saved}, tenant=self.tenant)
+        self.came_on = saved != self.job.args.get(SAVED, {})
         self._saved = saved
 
     @property

@@ -30,7 +30,8 @@ MAX_TAGS = 16
 MAX_TAG_BYTES = 64
 
 MOST_WAITS = 60
-"""So often a job waits for a limit that its vendor told of; then such refusals are failures as any other."""
+"""So often a job that does not come on waits for a limit that its vendor told of; then such refusals are
+failures as any other."""
 WAITS = "waits"
 """Under this word a job's streaks count them."""
 
@@ -149,7 +150,8 @@ def outcome_of_exception(error: Exception, *, draw: float, waits: int = 0) -> Re
     A refusal of ours that names a time (cooldown, a refresh in progress, an open breaker) sent nothing and is
     a wait, not a failure: it burns no attempt. It is spread by up to 10 %, so that not all come back at once;
     but the gate gave each a turn of its own. So is a vendor's refusal for a limit before it acted (C7), as
-    long as the job has had fewer than *MOST_WAITS* of those (*waits*): a vendor that always says so is down.
+    long as the job has had fewer than *MOST_WAITS* of those (*waits*) since it last saved how far it came: a
+    vendor that always says so is down.
     """
     if isinstance(error, CallFailed) and waits < MOST_WAITS:
         wait = _vendors_wait(error, waits, draw)

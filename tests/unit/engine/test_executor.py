@@ -11,10 +11,9 @@ from uuid import UUID
 import pytest
 
 from fairlead.engine.executor import UNKNOWN_KIND_SNOOZE_S, Executor
-from fairlead.engine.handler import SAVED, Handler, JobContext
+from fairlead.engine.handler import Handler, JobContext
 from fairlead.engine.ports import Cancelled, Completed, Discarded, Job, Outcome, Rescheduled
 from fairlead.errors import (
-    CallFailed,
     ConfigInvalid,
     InputInvalid,
     NotSent,
@@ -25,8 +24,7 @@ from fairlead.errors import (
 )
 from fairlead.events import JobFinished
 from fairlead.policy.category import TRANSIENT, Category, Failure
-from fairlead.policy.classify.verdict import Result, Step, Verdict
-from fairlead.policy.job import MOST_WAITS, Cancel, Discard, Done, NeedsReauth, Snooze
+from fairlead.policy.job import Cancel, Discard, Done, NeedsReauth, Snooze
 from fairlead.policy.retry import DEFAULT_RULES, RetryPolicy
 from fairlead.testing.clock import ManualClock
 from fairlead.testing.ids import CountedIds
@@ -81,61 +79,6 @@ async def test_a_result_that_json_cannot_say_is_still_done(result: object) -> No
 async def test_a_snooze_burns_no_attempt() -> None:
     job = a_job(streaks={"transient_server": 2})
     assert await outcome_of(returning(Snooze(12)), job) == Rescheduled(job.job_id, job.lease_id, 12.0)
-
-
-async def test_a_wait_for_a_vendors_limit_is_counted_beside_the_failures() -> None:
-    job = a_job(streaks={"transient_server": 2, "waits": 4})
-    outcome = await outcome_of(returning(Snooze(12, counted=True)), job)
-    assert outcome == Rescheduled(job.job_id, job.lease_id, 12.0, streaks={"transient_server": 2, "waits": 5})
-    plain = await outcome_of(returning(Snooze(12)), job)
-    assert isinstance(plain, Rescheduled)
-    assert not plain.streaks
-
-
-async def test_a_vendor_that_always_refuses_for_a_limit_fails_its_job_in_the_end() -> None:
-    rate = Category.TRANSIENT_RATE_LIMIT
-    verdict = Verdict(Result.FAILED, "429", Step.STATUS, "w", rate, refused_before_acting=True)
-    failed = CallFailed("429", category=rate, verdict=verdict, retry_after_s=5.0, reason="http_429")
-    waits = await outcome_of(raising(failed), a_job(streaks={"waits": MOST_WAITS - 1}))
-    assert isinstance(waits, Rescheduled)
-    assert (waits.failure, waits.streaks) == (None, {"waits": MOST_WAITS})
-    burns = await outcome_of(raising(failed), a_job(streaks=dict(waits.streaks)))
-    assert isinstance(burns, Rescheduled)
-    assert burns.failure is not None
-    assert (burns.failure.code, burns.streaks) == ("http_429", {**waits.streaks, str(rate): 1})
-
-
-async def test_what_a_run_saved_is_there_for_the_next_one_however_it_ended() -> None:
-    async def saves(context: JobContext, end: Callable[[], object]) -> object:
-        context.save("page", 7)
-        context.save("more", {"a": 1})
-        assert dict(context.saved) == {"page": 7, "more": {"a": 1}}
-        return end()
-
-    def fails() -> object:
-        raise ConnectionResetError
-
-    job = a_job(args={"of": "orders", SAVED: {"page": 6}})
-    for end in (lambda: Snooze(5.0), fails, lambda: NeedsReauth("revoked")):
-
-        async def run(context: JobContext, end: Callable[[], object] = end) -> object:
-            assert (dict(context.args), dict(context.saved)) == ({"of": "orders"}, {"page": 6})
-            return await saves(context, end)
-
-        outcome = await outcome_of(run, job)
-        assert isinstance(outcome, Rescheduled | Discarded)
-        assert outcome.args == {"of": "orders", SAVED: {"page": 7, "more": {"a": 1}}}
-    untouched = await outcome_of(returning(Snooze(5.0)), job)
-    assert isinstance(untouched, Rescheduled)
-    assert untouched.args is None
-
-
-async def test_what_cannot_be_stored_cannot_be_saved() -> None:
-    context = JobContext(a_job(), lambda: 60.0)
-    for value in (float("nan"), "x" * 70_000, object()):
-        with pytest.raises(InputInvalid):
-            context.save("page", value)
-    assert context.args_after is None
 
 
 async def test_what_the_context_was_asked_counts_without_being_returned() -> None:
