@@ -325,6 +325,31 @@ async def test_after_a_failure_the_next_run_begins_anew() -> None:
         assert not run.adopted
 
 
+async def test_after_rows_that_will_never_be_had_the_next_run_begins_anew() -> None:
+    """A file is kept for some days: the redrive of a dead letter that is older finds it gone."""
+    vendor = Vendor(files=[File(status=403), File()])
+    async with in_a_job() as first:
+        with pytest.raises(CallFailed, match="cannot be had"):
+            await vendor.ids()
+    assert vendor.left_running is False
+    async with in_a_job(first), vendor.run() as run:
+        assert not run.adopted
+        assert [row["id"] async for row in run.rows()] == [1, 2, 3]
+    assert vendor.begun == 2
+
+
+async def test_after_rows_that_were_not_to_be_had_just_then_it_reads_the_same_ones() -> None:
+    away = NoAnswer(False, "connect", "refused")
+    vendor = Vendor(files=[away, away, away, File()])
+    async with in_a_job() as first:
+        with pytest.raises(CallFailed, match="cannot be had"):
+            await vendor.ids(inline_wait_s=1.5)
+    async with in_a_job(first), vendor.run() as run:
+        assert run.adopted
+        assert [row["id"] async for row in run.rows()] == [1, 2, 3]
+    assert vendor.begun == 1
+
+
 @pytest.mark.parametrize("job", [True, False])
 async def test_a_job_that_fails_over_its_rows_keeps_its_place_for_the_next_run(job: bool) -> None:
     async def falls(vendor: Vendor) -> None:

@@ -83,6 +83,7 @@ class BulkRun:
         self._ends_s = runs.clock.monotonic() + order.deadline_s
         self.adopted = False
         """Whether it ran already when its block was entered."""
+        self._rows_lost = False
 
     @property
     def id(self) -> str:
@@ -108,6 +109,11 @@ class BulkRun:
     def failed(self) -> bool:
         """Whether it ended without a result, as was told last."""
         return self._seen.state is BulkState.ENDED
+
+    @property
+    def of_no_more_use(self) -> bool:
+        """Whether whoever wants its rows has to begin another one."""
+        return self.failed or self._rows_lost
 
     @property
     def token(self) -> str:
@@ -237,6 +243,7 @@ class BulkRun:
         )
 
     def _not_had(self, error: _FetchFailed) -> CallFailed:
+        self._rows_lost = not error.category.transient
         what = f"the rows of the bulk operation cannot be had: {error}"
         return self._call_failed(
             what, error.category, error.code, "its file is kept for some days: try again"
@@ -270,9 +277,9 @@ class BulkRuns:
                 yield run
             except BaseException:
                 # A job's next run reads the rows again; so long they need no second operation.
-                if run.ended and current_job.get() is None:
+                if run.of_no_more_use or (run.ended and current_job.get() is None):
                     place.done()
-                if run.failed:
+                if run.of_no_more_use:
                     note.keep(None)
                 raise
             if run.ended:
