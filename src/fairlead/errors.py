@@ -231,7 +231,8 @@ class CallFailed(Failed):
     """A call through a connection was sent and failed, after all that was to be tried.
 
     ``verdict`` says what the answer meant and by which rule, ``answer`` and ``reply`` hold it (None: there
-    was none), ``attempts`` how often it was sent; ``reason`` is the stable word, mostly the provider's own.
+    was none), ``attempts`` how often it was sent, ``may_have_acted`` whether the provider may have done, at
+    any of them, what was asked; ``reason`` is the stable word, mostly the provider's own.
     """
 
     code = "call_failed"
@@ -245,6 +246,7 @@ class CallFailed(Failed):
         answer: Any = None,
         reply: Any = None,
         attempts: int = 0,
+        may_have_acted: bool = True,
         **rest: Any,
     ) -> None:
         super().__init__(what, **rest)
@@ -252,6 +254,7 @@ class CallFailed(Failed):
         self.answer = answer
         self.reply = reply
         self.attempts = attempts
+        self.may_have_acted = may_have_acted
 
 
 class AnswerUnreadable(CallFailed):
@@ -389,10 +392,7 @@ class MigrationNeeded(SetupError):
 
 def all_errors() -> list[type[FairleadError]]:
     """Every error class of ours, parents first: the source of docs/reference/errors.md."""
-    found: list[type[FairleadError]] = []
-    todo: list[type[FairleadError]] = [FairleadError]
-    while todo:
-        cls = todo.pop(0)
-        found.append(cls)
-        todo.extend(sub for sub in cls.__subclasses__() if sub.__module__.startswith("fairlead."))
+    found: list[type[FairleadError]] = [FairleadError]
+    for cls in found:  # which grows meanwhile
+        found.extend(sub for sub in cls.__subclasses__() if sub.__module__.startswith("fairlead."))
     return found

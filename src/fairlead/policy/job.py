@@ -167,7 +167,7 @@ def outcome_of_exception(error: Exception, *, draw: float, waits: int = 0) -> Re
 
 
 def _vendors_wait(error: CallFailed, waits: int, draw: float) -> Snooze | None:
-    """The wait that a vendor's limit asks for; None where it is none, or something may have been done.
+    """The wait that a vendor's limit asks for; None where it is none, or any attempt may have done something.
 
     Never less than it asked for. What it did not ask for grows as between attempts (SPEC T). The group waits
     with its job, unless it is the limit of one endpoint or object: the rest of the connection goes on.
@@ -175,7 +175,7 @@ def _vendors_wait(error: CallFailed, waits: int, draw: float) -> Snooze | None:
     verdict, asked_s = error.verdict, error.retry_after_s
     if error.category != Category.TRANSIENT_RATE_LIMIT or not isinstance(verdict, Verdict):
         return None
-    if not verdict.refused_before_acting or asked_s is None or not math.isfinite(asked_s):
+    if error.may_have_acted or asked_s is None or not math.isfinite(asked_s):
         return None
     rule = DEFAULT_RULES[Category.TRANSIENT_RATE_LIMIT]
     nominal_s = nominal_delay_s(waits, base_s=rule.base_s, cap_s=rule.cap_s)

@@ -24,7 +24,9 @@ Run = Callable[[JobContext], Awaitable[object]]
 def refused() -> CallFailed:
     """By a vendor, for a limit, before it acted."""
     verdict = Verdict(Result.FAILED, "429", Step.STATUS, "w", RATE, refused_before_acting=True)
-    return CallFailed("429", category=RATE, verdict=verdict, retry_after_s=5.0, reason="http_429")
+    failed = CallFailed("429", category=RATE, verdict=verdict, retry_after_s=5.0, reason="http_429")
+    failed.may_have_acted = False
+    return failed
 
 
 async def outcome_of(run: Run, job: Job) -> Outcome:

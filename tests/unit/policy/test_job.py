@@ -129,6 +129,7 @@ def limited(scope: Scope | None = None, *, refused: bool = True, **more: Any) ->
         Result.FAILED, "429", Step.STATUS, "w", rate, scope=scope, refused_before_acting=refused
     )
     told: dict[str, Any] = {"category": rate, "retry_after_s": 7.0, "verdict": verdict, "reason": "http_429"}
+    told["may_have_acted"] = not refused
     return errors.CallFailed("status 429", **{**told, **more})
 
 
@@ -156,11 +157,12 @@ def test_waits_for_a_vendors_limit_grow_and_end() -> None:
     "error",
     [
         limited(refused=False),
+        limited(may_have_acted=True),
         limited(retry_after_s=None),
         limited(category=Category.TRANSIENT_SERVER),
         limited(verdict=None),
     ],
-    ids=["may have acted", "no time", "no limit", "not judged"],
+    ids=["may have acted", "an earlier attempt may have", "no time", "no limit", "not judged"],
 )
 def test_what_is_no_refusal_for_a_limit_is_a_failure(error: errors.CallFailed) -> None:
     assert isinstance(outcome_of_exception(error, draw=0.0), Retry)

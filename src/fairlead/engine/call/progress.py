@@ -248,6 +248,7 @@ class Progress:
             answer=tried.came if isinstance(tried.came, HttpAnswer) else None,
             reply=tried.reply,
             attempts=self.sends,
+            may_have_acted=self.may_have_acted or not verdict.refused_before_acting,
         )
 
 
