@@ -182,6 +182,8 @@ class GateSlow(Event):
 class CallAttempted(Event):
     """A call was sent once more, or refused: *status* None without an answer, *rule* what judged it.
 
+    *rule* is `refused` where it was not sent, `slot lost` where that ended it, and `cancelled` where its
+    caller was cancelled while it was under way: what became of it is not known.
     *then*: what follows, in *delay_s*. *attempt*: how often it was sent; 0 for one that never was.
     *waited_s*: for credentials, limits and retries so far, *sent_s*: under way. *code*: the stable word for
     what happened, mostly the provider's own. *gate*: which let it through, `fleet`, `local` (Redis was away)
@@ -215,7 +217,8 @@ class CallAttempted(Event):
 class CallsFailed(Event):
     """Calls that were sent failed for good: *failed* by *rule* since it was told last, at most each 10 s.
 
-    *code*, *category* and *unclassified* are those of the last one.
+    *code*, *category* and *unclassified* are those of the last one. A call whose caller was cancelled is none
+    of them, nor is one that its job comes back for, as after a vendor's limit.
     """
 
     name = "calls_failed"

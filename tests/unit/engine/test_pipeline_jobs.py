@@ -2,16 +2,46 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from fairlead.engine.events import CallsFailed
 from fairlead.engine.handler import JobContext, current_job
-from fairlead.errors import CallFailed, DeadlineTooShort
+from fairlead.errors import CallFailed, DeadlineTooShort, GateClosed, RefreshInProgress, Refused
+from fairlead.policy.job import Retry, Snooze, outcome_of_exception
 from tests.unit.engine.test_pipeline import GET, World, answer
+
+CLOSED = GateClosed("no room", retry_after_s=40.0, reason="rate")
+BUSY = RefreshInProgress("another asks", retry_after_s=1.0)
+PUT = replace(GET, method="PUT", body=b"{}")
+
+
+@contextmanager
+def a_job() -> Iterator[None]:
+    """The block runs in one that has 60 s left."""
+    job: Any = SimpleNamespace(attempt=1, job_id=UUID(int=9))
+    running = current_job.set(JobContext(job, lambda: 60.0))
+    try:
+        yield
+    finally:
+        current_job.reset(running)
+
+
+async def failed_of(world: World) -> CallFailed | Refused:
+    """What a PUT of *world* ends in."""
+    with pytest.raises((CallFailed, Refused)) as failed:
+        await world.call(PUT)
+    return failed.value
+
+
+def loud(world: World) -> int:
+    return len([event for event in world.events if isinstance(event, CallsFailed)])
 
 
 async def test_in_a_job_a_long_wait_is_the_jobs() -> None:
@@ -41,3 +71,39 @@ async def test_how_long_a_wait_is_spent_in_a_job_is_a_setting(inline_wait_s: flo
         current_job.reset(running)
     assert len(world.sent) == sends
     assert {wish.wait_s for wish in world.wishes} == {inline_wait_s}
+
+
+WAITS: list[World] = [
+    World([answer(429, retry_after="30")]),
+    World([answer(429, retry_after="1"), CLOSED]),
+    World([answer(401), CLOSED]),
+    World([answer(401)], no_newer=BUSY),
+]
+
+
+@pytest.mark.parametrize("played", WAITS, ids=["429", "429, closed", "401, closed", "401, busy"])
+async def test_what_its_job_waits_for_is_no_failure_and_nobody_is_called(played: World) -> None:
+    """It is every day's news that a limit is reached; a warning of it hides the others."""
+    world = World([*played.answers], no_newer=played.no_newer, settings={"inline_wait_s": 10.0})
+    with a_job():
+        assert isinstance(outcome_of_exception(await failed_of(world), draw=0.5), Snooze)
+    assert loud(world) == 0
+    assert world.events[-1].then == "fail", "its record is there"
+    alone = World([*played.answers], no_newer=played.no_newer, settings={"deadline_s": 20.0})
+    await failed_of(alone)
+    assert loud(alone) == 1, "nobody comes back for it"
+
+
+async def test_a_limit_after_an_attempt_that_may_have_acted_is_a_failure_and_burns_an_attempt() -> None:
+    world = World([answer(500), answer(429, retry_after="30")], settings={"inline_wait_s": 10.0})
+    with a_job():
+        failed = await failed_of(world)
+    assert isinstance(failed, CallFailed)
+    assert (failed.answer.status, failed.may_have_acted) == (429, True)
+    assert isinstance(outcome_of_exception(failed, draw=0.5), Retry)
+    assert loud(world) == 1
+    world = World([answer(429, retry_after="1"), answer(429, retry_after="30")])
+    with a_job():
+        failed = await failed_of(world)
+    assert isinstance(failed, CallFailed)
+    assert not failed.may_have_acted

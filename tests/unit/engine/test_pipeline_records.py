@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -18,9 +19,12 @@ from fairlead.engine.events import AnswersUnclassified, CallAttempted, CallsFail
 from fairlead.engine.gate.admission import Passage
 from fairlead.engine.gate.entrance import CallWish
 from fairlead.engine.handler import JobContext, current_job
+from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.http import HttpAnswer, HttpRequest, NoAnswer
 from fairlead.errors import CallFailed, GateClosed, GateUnavailable, ReauthRequired, SlotLost
-from tests.unit.engine.test_pipeline import GET, World, answer
+from fairlead.policy.token import PublicToken
+from fairlead.testing import ManualClock
+from tests.unit.engine.test_pipeline import GET, POST, World, answer
 
 CLOSED = GateClosed("no room", retry_after_s=40.0, reason="rate")
 
@@ -142,6 +146,75 @@ async def test_a_refusal_after_an_attempt_is_how_the_call_failed() -> None:
             await world.call(GET)
         assert attempts(world)[-1].then == "fail"
         assert len(failures(world)) == 1
+
+
+async def test_what_never_left_and_is_refused_then_has_not_failed() -> None:
+    world = World([NoAnswer(False, "connect", "refused"), CLOSED])
+    with pytest.raises(GateClosed):
+        await world.call(GET)
+    assert [(record.then, record.gate) for record in attempts(world)] == [
+        ("again", "off"),
+        ("refused", "rate"),
+    ]
+    assert failures(world) == []
+
+
+@dataclass
+class Cut(World):
+    """Its caller is cancelled 3 s after *hangs* has begun."""
+
+    clock: ManualClock = field(default_factory=ManualClock)
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def hangs(self) -> Any:
+        self.begun.set()
+        await asyncio.Event().wait()
+
+    async def read(self) -> None:
+        async with self.pipeline().stream(POST):
+            await self.hangs()
+
+    async def cancelled(self, *, streamed: bool) -> None:
+        task = asyncio.create_task(self.read() if streamed else self.call(POST))
+        await self.begun.wait()
+        await self.clock.advance(3.0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+class CutUnderWay(Cut):
+    async def send(self, request: HttpRequest) -> HttpAnswer | NoAnswer:
+        await super().send(request)
+        return await self.hangs()  # type: ignore[no-any-return]
+
+
+class CutBefore(Cut):
+    async def token(self, key: ConnectionKey) -> PublicToken:
+        return await self.hangs()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_call_that_is_cancelled_under_way_leaves_a_record(streamed: bool) -> None:
+    """What became of it nobody knows, so somebody may want to look; nothing need be told loud."""
+    world = CutUnderWay([answer(200)])
+    await world.cancelled(streamed=streamed)
+    (record,) = attempts(world)
+    assert (record.then, record.rule, record.code, record.attempt) == ("fail", "cancelled", "cancelled", 1)
+    assert (record.sent_s, record.status, record.category, failures(world)) == (3.0, None, None, [])
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_call_that_is_cancelled_before_it_is_sent_leaves_none(streamed: bool) -> None:
+    world = CutBefore([answer(200)])
+    await world.cancelled(streamed=streamed)
+    assert world.events == []
+
+
+async def test_who_stops_reading_has_an_answer_all_the_same() -> None:
+    world = Cut([answer(200)])
+    await world.cancelled(streamed=True)
+    assert [record.then for record in attempts(world)] == ["give"]
 
 
 async def test_under_load_successes_and_refusals_are_sampled_and_failures_are_not() -> None:

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 import pytest
 
-from fairlead.engine.ports.http import NoAnswer, NoAnswerKind
-from fairlead.errors import CallFailed, GateClosed, NotSent
+from fairlead.engine.ports import ConnectionKey
+from fairlead.engine.ports.http import HttpAnswer, HttpRequest, NoAnswer, NoAnswerKind
+from fairlead.errors import (
+    CallFailed,
+    ConfigInvalid,
+    DependencyUnavailable,
+    FairleadError,
+    GateClosed,
+    InputInvalid,
+    NotFound,
+    NotSent,
+)
 from fairlead.policy.gate.breaker import Health
 from fairlead.policy.job import Retry, outcome_of_exception
+from fairlead.policy.token import PublicToken
 from tests.unit.engine.test_pipeline import GET, POST, World, answer
 
 NEVER_LEFT: list[tuple[NoAnswerKind, str]] = [
@@ -54,3 +66,65 @@ async def test_a_full_pool_of_ours_is_no_fault_and_gives_back_what_was_taken() -
     world = World([NoAnswer(False, "pool", "no free connection in time"), answer(200)])
     assert (await world.call(POST)).attempts == 2
     assert world.passages[0].health is Health.NEUTRAL
+
+
+AWAY = DependencyUnavailable("the database is away")
+PUT = replace(GET, method="PUT", body=b"{}")
+
+
+async def streamed(world: World) -> None:
+    async with world.pipeline().stream(PUT):
+        pytest.fail("it failed")
+
+
+@pytest.mark.parametrize(
+    "error", [AWAY, NotFound("it is gone"), ConfigInvalid("two limits of a name")], ids=repr
+)
+async def test_whatever_keeps_a_sent_call_from_another_try_it_was_sent(error: FairleadError) -> None:
+    """A gate that closes with its process, a database that goes away, a connection that is removed."""
+    for world in (World([answer(500), error]), World([answer(500), answer(401)], no_newer=error)):
+        answers = [*world.answers]
+        for way in (world.call(PUT), streamed(world)):
+            world.answers[:] = answers
+            with pytest.raises(CallFailed, match=error.what) as failed:
+                await way
+            assert (failed.value.sent, failed.value.__cause__) == (True, error)
+            assert failed.value.may_have_acted
+            assert world.events[-2].then == "fail"
+            world.events.clear()
+
+
+async def test_what_keeps_a_replay_out_is_why_its_call_failed() -> None:
+    for error, category in ((AWAY, "transient_network"), (NotFound("it is gone"), "permanent_request")):
+        with pytest.raises(CallFailed) as failed:
+            await World([answer(401), error]).call(POST)
+        assert (failed.value.category, failed.value.may_have_acted) == (category, False)
+
+
+async def test_what_keeps_a_call_from_its_first_try_is_told_as_it_is_and_leaves_a_record() -> None:
+    class NoToken(World):
+        async def token(self, key: ConnectionKey) -> PublicToken:
+            raise AWAY
+
+    for world in (NoToken([answer(200)]), World([AWAY]), World([AWAY])):
+        with pytest.raises(DependencyUnavailable) as refused:
+            await (streamed(world) if world.answers == [AWAY] else world.call(PUT))
+        assert refused.value is AWAY
+        (record,) = world.events
+        told = (record.then, record.attempt, record.code, record.category)
+        assert told == ("refused", 0, "dependency_unavailable", "transient_network")
+
+
+async def test_a_second_try_that_cannot_be_put_into_http_is_the_failure_of_the_first() -> None:
+    class OddToken(World):
+        async def send(self, request: HttpRequest) -> HttpAnswer | NoAnswer:
+            if self.sent:
+                raise InputInvalid("a header of a call has a character that HTTP does not allow")
+            return await super().send(request)
+
+    for way in (lambda world: world.call(PUT), streamed):
+        world = OddToken([answer(500), answer(200)])
+        with pytest.raises(CallFailed, match="character") as failed:
+            await way(world)
+        assert isinstance(failed.value.__cause__, InputInvalid)
+        assert world.passages[1].actual == {0: 0.0}, "it was not sent again"

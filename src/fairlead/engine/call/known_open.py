@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from fairlead.clock import Clock
 from fairlead.engine.ports import ConnectionKey
-from fairlead.errors import GateClosed
+from fairlead.errors import FairleadError, GateClosed
 
 KNOWN_S = 1.0
 """How long a refusal is gone by: what people reset or switch by hand holds within 2 s everywhere (G12)."""
@@ -20,13 +20,13 @@ class KnownOpen:
         self._clock = clock
         self._known: dict[tuple[ConnectionKey, str], tuple[float, float]] = {}
 
-    def note(self, key: ConnectionKey, host: str, closed: GateClosed) -> None:
-        """The gate has refused a call; only a breaker that is open is remembered."""
-        if closed.reason == "breaker" and closed.retry_after_s is not None:
+    def note(self, key: ConnectionKey, host: str, error: FairleadError) -> None:
+        """A call was not let in; only a breaker that is open is remembered."""
+        if isinstance(error, GateClosed) and error.reason == "breaker" and error.retry_after_s is not None:
             if len(self._known) >= _MOST:
                 self._known.clear()
             now_s = self._clock.monotonic()
-            until_s = now_s + closed.retry_after_s
+            until_s = now_s + error.retry_after_s
             self._known[key, host] = until_s, min(until_s, now_s + KNOWN_S)
 
     def check(self, key: ConnectionKey, host: str, is_limited: Callable[[], bool]) -> None:

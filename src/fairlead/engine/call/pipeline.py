@@ -7,13 +7,14 @@
 
 Nothing is held while a token is refreshed or a delay is slept: admission covers the sending and no more. A
 refusal before the send costs nothing at the provider, and says so by its type (Refused); what was sent and
-failed is a CallFailed, also where a refusal stands against another try: it is its cause. After a 401, which
-acted on nothing, a grant that is found to be gone is told as what it is (ReauthRequired), and so is every
-other reason why there is no newer token.
+failed is a CallFailed, also where a refusal, or a database that is away, stands against another try: that is
+its cause. After a 401, which acted on nothing, a grant that is found to be gone is told as what it is
+(ReauthRequired), and so is every other reason why there is no newer token.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -39,7 +40,7 @@ from fairlead.engine.ports.http import (
     Transport,
 )
 from fairlead.engine.timing import in_time
-from fairlead.errors import DeadlineTooShort, FairleadError, GateClosed, InputInvalid, Refused, SlotLost
+from fairlead.errors import DeadlineTooShort, FairleadError, InputInvalid, SlotLost
 from fairlead.events import Emit
 from fairlead.policy.call import GIVE, MAX_RETRYING_S, Attempt, Follow, Then, follow, follow_items
 from fairlead.policy.call_settings import DEADLINE_S
@@ -86,7 +87,7 @@ class Pipeline:
         """The answer to *call*, whole or in part done.
 
         Raises CallFailed for what was sent and failed; a Refused (GateClosed, ReauthRequired,
-        NotSent, DeadlineTooShort...) for what never left; NotFound where there is no such connection.
+        NotSent, DeadlineTooShort...) for what never left, or NotFound, DependencyUnavailable, InputInvalid.
         """
         on_way = await self._begin(call)
         while True:
@@ -103,11 +104,15 @@ class Pipeline:
                     finally:
                         on_way.ended(self._clock.monotonic())
                     tried = self._judged(came, on_way, passage)
-            except Refused as refused:
-                raise self._refused(on_way, refused, entered=began_s is not None)  # noqa: B904 (see there)
+            except asyncio.CancelledError:
+                if began_s is not None:
+                    self._records.cancelled(on_way)
+                raise
             except SlotLost as lost:
                 self._records.slot_lost(on_way, lost)
                 raise
+            except FairleadError as error:
+                raise self._kept_out(on_way, error)  # noqa: B904 (see there)
             if await self._is_over(on_way, tried):
                 assert isinstance(came, HttpAnswer)
                 assert tried.reply is not None
@@ -126,10 +131,7 @@ class Pipeline:
         on_way = await self._begin(call)
         while True:
             await self._make_ready(on_way)
-            async with (
-                self._admitted(on_way) as passage,
-                self._streamed(self._request(on_way, self._clock.monotonic()), passage) as came,
-            ):
+            async with self._admitted(on_way) as passage, self._streamed(on_way, passage) as came:
                 whole = not isinstance(came, NoAnswer) and read_whole(came)
                 if not isinstance(came, NoAnswer) and is_success(came.status) and not whole:
                     self._note_head(came, on_way, passage)
@@ -140,8 +142,9 @@ class Pipeline:
                             raise
                         tried = self._judged(broken.no_answer, on_way, passage, head_given=True)
                         after = Follow(Then.FAIL, why="its head was given")
-                        self._records.attempt(on_way, tried, after)
-                        raise on_way.failed(tried, after) from None
+                        failed = on_way.failed(tried, after)
+                        self._records.attempt(on_way, tried, after, failed)
+                        raise failed from None
                     return
                 answer = came if isinstance(came, NoAnswer) else await read(came, whole=whole)
                 tried = self._judged(answer, on_way, passage)
@@ -229,24 +232,20 @@ class Pipeline:
 
     async def _make_ready(self, on_way: Progress) -> None:
         """All that can be refused before a place is held."""
-        try:
-            await self._check_ready(on_way)
-        except Refused as refused:
-            self._records.refused(on_way, refused)
-            raise on_way.refused(refused)  # noqa: B904 (it says itself what caused it)
-
-    async def _check_ready(self, on_way: Progress) -> None:
         call, host = on_way.call, on_way.host
-        self._open.check(call.key, host, lambda: self._entrance.is_limited(call.key, call.api, host))
-        if on_way.token is None and (served := self._tokens.served(call.key)) is not None:
-            on_way.token = served
-        on_way.left_s = on_way.ends_s - self._clock.monotonic()
-        if on_way.token is None and on_way.left_s > 0:
-            asked = self._tokens.token(call.key)
-            on_way.token = await self._within(on_way.left_s, asked, call.key, "its credential")
+        try:
+            self._open.check(call.key, host, lambda: self._entrance.is_limited(call.key, call.api, host))
+            if on_way.token is None and (served := self._tokens.served(call.key)) is not None:
+                on_way.token = served
             on_way.left_s = on_way.ends_s - self._clock.monotonic()
-        if on_way.left_s <= 0:
-            raise _no_time(call.key, "there is no time left to begin the call")
+            if on_way.token is None and on_way.left_s > 0:
+                asked = self._tokens.token(call.key)
+                on_way.token = await self._within(on_way.left_s, asked, call.key, "its credential")
+                on_way.left_s = on_way.ends_s - self._clock.monotonic()
+            if on_way.left_s <= 0:
+                raise _no_time(call.key, "there is no time left to begin the call")
+        except FairleadError as error:
+            raise self._refused(on_way, error)  # noqa: B904 (see there)
 
     def _wish(self, on_way: Progress) -> CallWish:
         call, left_s = on_way.call, on_way.left_s
@@ -278,33 +277,41 @@ class Pipeline:
                     raise
                 finally:
                     on_way.ended(self._clock.monotonic())
-        except Refused as refused:
-            raise self._refused(on_way, refused, entered=began_s is not None)  # noqa: B904 (see there)
+        except asyncio.CancelledError:
+            if began_s is not None and not on_way.head_given:  # else it was told, and came
+                self._records.cancelled(on_way)
+            raise
         except SlotLost as lost:
             if not foreign:
                 self._records.slot_lost(on_way, lost)
             raise
+        except FairleadError as error:
+            if began_s is not None:  # the caller's own, of another call, or told already
+                raise
+            raise self._kept_out(on_way, error)  # noqa: B904 (see there)
 
     @asynccontextmanager
-    async def _streamed(self, request: HttpRequest, passage: Passage) -> AsyncIterator[HttpStream | NoAnswer]:
+    async def _streamed(self, on_way: Progress, passage: Passage) -> AsyncIterator[HttpStream | NoAnswer]:
         begun = False
         try:
-            async with self._transport.stream(request) as came:
+            async with self._transport.stream(self._request(on_way, self._clock.monotonic())) as came:
                 begun = True
                 yield came
-        except InputInvalid:
-            if not begun:  # it cannot be put into HTTP
-                passage.unsent()
-            raise
+        except InputInvalid as invalid:
+            if begun:
+                raise
+            passage.unsent()  # it cannot be put into HTTP
+            raise self._refused(on_way, invalid)  # noqa: B904 (see there)
 
-    def _refused(self, on_way: Progress, refused: Refused, *, entered: bool) -> FairleadError:
-        """What to raise for it. It says itself what caused it."""
-        if entered:  # the caller's own, of another call
-            return refused
-        if isinstance(refused, GateClosed):
-            self._open.note(on_way.call.key, on_way.host, refused)
-        self._records.refused(on_way, refused)
-        return on_way.refused(refused)
+    def _kept_out(self, on_way: Progress, error: FairleadError) -> FairleadError:
+        self._open.note(on_way.call.key, on_way.host, error)
+        return self._refused(on_way, error)
+
+    def _refused(self, on_way: Progress, error: FairleadError) -> FairleadError:
+        """What to raise where *error* kept it from being sent (again). It says itself what caused it."""
+        raised = on_way.refused(error)
+        self._records.refused(on_way, error, raised)
+        return raised
 
     def _request(self, on_way: Progress, now_s: float) -> HttpRequest:
         call, carried = on_way.call, on_way.manners.profile.credential_header
@@ -338,12 +345,14 @@ class Pipeline:
     def _note_head(self, came: HttpStream, on_way: Progress, passage: Passage) -> None:
         reply = Reply(came.status, came.headers)
         passage.learnt(heard(passage.dialect, reply, now_epoch_s=self._epoch_s()), DONE.health)
+        on_way.head_given = True
         head = Tried(HttpAnswer(came.status, came.headers, b"", 0.0), reply, DONE)
         self._records.attempt(on_way, head, GIVE)
 
     async def _is_over(self, on_way: Progress, tried: Tried) -> bool:
         """Whether its answer is to be given; else it may be sent once more. Raises what it failed of."""
         now_s, after = self._clock.monotonic(), GIVE
+        failed: FairleadError | None = None
         if tried.verdict.result is Result.FAILED:
             after = follow(
                 on_way.attempt(now_s),
@@ -352,12 +361,13 @@ class Pipeline:
                 draw=self._draw(),
                 factor=on_way.manners.profile.backoff_factor,
             )
-        self._records.attempt(on_way, tried, after)
+            failed = on_way.failed(tried, after) if after.then is Then.FAIL else None
+        self._records.attempt(on_way, tried, after, failed)
+        if failed is not None:
+            raise failed
         match after.then:
             case Then.GIVE:
                 return True
-            case Then.FAIL:
-                raise on_way.failed(tried, after)
             case Then.REFRESH:
                 on_way.note_failed(tried)
                 await self._refresh(on_way)
@@ -375,10 +385,11 @@ class Pipeline:
             asked = self._tokens.newer(key, on_way.token.generation)
             left_s = on_way.ends_s - self._clock.monotonic()
             on_way.token = await self._within(left_s, asked, key, "a newer credential")
-        except Refused as refused:
-            told = on_way.turned_away(refused)
-            self._records.refused(on_way, told)
-            raise (on_way.refused(told) if on_way.may_have_acted else told)  # noqa: B904 (it says itself why)
+        except FairleadError as error:
+            told = on_way.turned_away(error)
+            raised = on_way.refused(told) if on_way.may_have_acted else told
+            self._records.refused(on_way, told, raised)
+            raise raised  # noqa: B904 (it says itself what caused it)
         on_way.refreshed = True
 
 

@@ -11,9 +11,10 @@ from fairlead.engine.events import CallAttempted
 from fairlead.engine.ports import Connection
 from fairlead.engine.ports.gate import Admitted
 from fairlead.engine.ports.http import HttpAnswer, NoAnswer
-from fairlead.errors import CallFailed, FairleadError, InputInvalid, NoRefreshToken, NotSent, Refused
+from fairlead.errors import CallFailed, FairleadError, InputInvalid, NoRefreshToken, NotSent
 from fairlead.policy.call import MAX_RETRYING_S, Attempt, Follow, Then, repeatable
 from fairlead.policy.call_settings import CallSettings
+from fairlead.policy.category import classify_exception
 from fairlead.policy.classify.rules import Rules
 from fairlead.policy.classify.verdict import Verdict
 from fairlead.policy.feedback.reply import Reply
@@ -102,6 +103,8 @@ class Progress:
     """The provider may have done, at some attempt, what was asked of it."""
     may_have_left: bool = False
     """At some attempt that failed something may have been sent."""
+    head_given: bool = False
+    """Its caller has the head of a success, and reads."""
     last: Tried | None = None
     """The last attempt that failed."""
     retries: int = 0
@@ -188,35 +191,33 @@ class Progress:
             stands_for,
         )
 
-    def refused(self, refused: Refused) -> FairleadError:
-        """What *refused* means for the call: after an attempt that left nobody may say that nothing was sent.
+    def refused(self, error: FairleadError) -> FairleadError:
+        """What *error* means for the call: after an attempt that left nobody may say that nothing was sent.
 
-        It is the failure of that attempt then, caused by the refusal. After a 401, which is no reason to
-        give up by itself, its category is that of the refusal.
+        It is the failure of that attempt then, caused by *error*. After a 401, which is no reason to give up
+        by itself, its category is that of *error*.
         """
         if self.last is None or not self.may_have_left:
-            return refused
-        failed = self._failed(
-            self.last, Follow(Then.FAIL, why=f"it could not be tried again: {refused.what}")
-        )
+            return error
+        failed = self._failed(self.last, Follow(Then.FAIL, why=f"it could not be tried again: {error.what}"))
         if not (failed.category or "").startswith("transient"):
-            failed.category = refused.category
-        failed.retry_after_s = max(failed.retry_after_s or 0.0, refused.retry_after_s or 0.0) or None
-        failed.__cause__ = refused
+            failed.category = classify_exception(error).category
+        failed.retry_after_s = max(failed.retry_after_s or 0.0, error.retry_after_s or 0.0) or None
+        failed.__cause__ = error
         return failed
 
-    def turned_away(self, refused: Refused) -> Refused:
+    def turned_away(self, error: FairleadError) -> FairleadError:
         """Why there is no newer token after a 401. Where none can be had it is the vendor who refused the one
         that there is, and only another one helps."""
-        if not isinstance(refused, NoRefreshToken):
-            return refused
+        if not isinstance(error, NoRefreshToken):
+            return error
         keys_only = self.manners.profile.endpoints.authorize is None
         credential = "API key" if keys_only else "access token, which cannot be renewed"
         return NoRefreshToken(
             f"the provider refused the connection's {credential} (401)",
             tenant=self.call.key.tenant,
             provider=self.call.key.provider,
-            reason=refused.reason,
+            reason=error.reason,
             hint=_NEW_KEY_HINT if keys_only else None,
         )
 

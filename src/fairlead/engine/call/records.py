@@ -13,9 +13,10 @@ from fairlead.clock import Clock
 from fairlead.engine.call.progress import Progress, Tried
 from fairlead.engine.call.unclassified import Unclassified
 from fairlead.engine.events import CallAttempted, CallsFailed
-from fairlead.errors import Refused, SlotLost
+from fairlead.errors import FairleadError, SlotLost
 from fairlead.events import Emit
 from fairlead.policy.call import Follow, Then
+from fairlead.policy.job import Snooze, outcome_of_exception
 
 ALL_PER_S = 100
 """Of so many in a second each is told; of those above it one of SAMPLE."""
@@ -36,8 +37,10 @@ class Records:
         self._seen = 0
         self._failed: dict[Hashable, tuple[float, int]] = {}
 
-    def attempt(self, on_way: Progress, tried: Tried, after: Follow) -> None:
-        """It was sent; what came was judged."""
+    def attempt(
+        self, on_way: Progress, tried: Tried, after: Follow, failed: FairleadError | None = None
+    ) -> None:
+        """It was sent; what came was judged. *failed*: what is raised for it."""
         now_s = self._clock.monotonic()
         on_way.look(now_s)
         verdict = tried.verdict
@@ -58,30 +61,41 @@ class Records:
             stands_for=stands_for,
         )
         self._emit(event)
-        self._tell_failed(event, now_s)
+        if failed is not None and not _is_wait(on_way, failed):
+            self._tell_failed(event, now_s)
 
     def slot_lost(self, on_way: Progress, lost: SlotLost) -> None:
         """It was sent, and ended because its slot was lost."""
-        now_s = self._clock.monotonic()
-        on_way.look(now_s)
-        event = on_way.event(None, "slot lost", lost.category, lost.code, Follow(Then.FAIL))
-        self._emit(event)
-        self._tell_failed(event, now_s)
+        self._tell_failed(self._ended(on_way, "slot lost", lost.category, lost.code), self._clock.monotonic())
 
-    def refused(self, on_way: Progress, refused: Refused) -> None:
-        """It was not sent. Where it was before, the call has failed with that."""
+    def cancelled(self, on_way: Progress) -> None:
+        """It was sent, and its caller waits no more: what became of it nobody knows."""
+        self._ended(on_way, "cancelled", None, "cancelled")
+
+    def _ended(self, on_way: Progress, rule: str, category: str | None, code: str) -> CallAttempted:
+        on_way.look(self._clock.monotonic())
+        event = on_way.event(None, rule, category, code, Follow(Then.FAIL))
+        self._emit(event)
+        return event
+
+    def refused(self, on_way: Progress, error: FairleadError, raised: FairleadError) -> None:
+        """It was not sent, because of *error*; *raised*: what its caller is told.
+
+        Where it may have been sent before, the call has failed with that.
+        """
         now_s = self._clock.monotonic()
         on_way.look(now_s)
-        then = Then.REFUSED if on_way.last is None else Then.FAIL
+        then = Then.FAIL if on_way.may_have_left else Then.REFUSED
         stands_for = self._stands_for(now_s) if then is Then.REFUSED else 1
         if not stands_for:
             return
-        code = refused.reason or refused.code
-        on_way.gate = code if refused.code == "gate_closed" else ""
-        after = Follow(then, refused.retry_after_s or 0.0)
-        event = on_way.event(None, "refused", refused.category, code, after, stands_for=stands_for)
+        code = error.reason or error.code
+        on_way.gate = code if error.code == "gate_closed" else ""
+        after = Follow(then, error.retry_after_s or 0.0)
+        event = on_way.event(None, "refused", error.category, code, after, stands_for=stands_for)
         self._emit(event)
-        self._tell_failed(event, now_s)
+        if then is Then.FAIL and not _is_wait(on_way, raised):
+            self._tell_failed(event, now_s)
 
     def _stands_for(self, now_s: float) -> int:
         """For how many the next record is to stand; 0: there is to be none."""
@@ -93,8 +107,6 @@ class Records:
         return 0 if (self._seen - ALL_PER_S) % SAMPLE else SAMPLE
 
     def _tell_failed(self, event: CallAttempted, now_s: float) -> None:
-        if event.then != Then.FAIL.value:
-            return
         what = (event.tenant, event.provider, event.bucket, event.host, event.rule)
         again_s, silent = self._failed.get(what, (now_s, 0))
         if now_s < again_s:
@@ -104,3 +116,8 @@ class Records:
             self._failed.clear()
         self._failed[what] = now_s + FAILED_EACH_S, 0
         self._emit(CallsFailed(*what, event.code, event.category, silent + 1, event.unclassified))
+
+
+def _is_wait(on_way: Progress, raised: FairleadError) -> bool:
+    """In a job it is no failure, but a wait: the job comes back, and nobody need look."""
+    return on_way.job_id is not None and isinstance(outcome_of_exception(raised, draw=0.0), Snooze)
