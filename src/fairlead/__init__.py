@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fairlead.app.client import Client
     from fairlead.app.client.batch import BatchResult, NotDone
     from fairlead.app.client.listing import Listing
-    from fairlead.app.client.request import CallOptions
+    from fairlead.app.client.options import CallOptions
     from fairlead.app.client.response import Response
     from fairlead.app.client.streaming import StreamedResponse
     from fairlead.engine.handler import JobContext
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "BatchResult": "fairlead.app.client.batch",
-    "CallOptions": "fairlead.app.client.request",
+    "CallOptions": "fairlead.app.client.options",
     "Cancel": "fairlead.policy.job",
     "Client": "fairlead.app.client",
     "Discard": "fairlead.policy.job",

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from fairlead.app.client.request import CLASSES, CallOptions
+from fairlead.app.client.options import CLASSES, CallOptions
 from fairlead.policy.call import IDEMPOTENT
 from fairlead.policy.call_settings import CallSettings
 from fairlead.policy.classify.rules import shipped

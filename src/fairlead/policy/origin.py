@@ -39,12 +39,15 @@ def origin_of(url: str) -> Origin | None:
 def is_address(url: str) -> bool:
     """Whether a request can be sent to *url*: it has a host, and neither a fragment nor a space.
 
+    Nor half of a surrogate pair, which yarl would leave out: another resource would be called.
+
     >>> is_address("https://api.example.com/items?x=1"), is_address("https://api.example.com/items#x")
     (True, False)
     """
     if _PLAIN.fullmatch(url):  # as most are
         return True
     try:
+        url.encode()
         return bool(urlsplit(url).hostname) and "#" not in url and not any(ord(char) <= 32 for char in url)
     except ValueError:
         return False

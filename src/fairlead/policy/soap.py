@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from decimal import Decimal
+from enum import Enum
 from typing import Any, Literal
 from xml.sax.saxutils import escape, quoteattr
 
 from fairlead.errors import InputInvalid
+from fairlead.policy.names import shown
 from fairlead.policy.safe_xml import XmlRefused, read_xml
 
 SoapVersion = Literal["1.1", "1.2"]
@@ -47,6 +51,8 @@ def envelope(
     >>> envelope({"get": {"@id": "1", "name": ["a & b", "c"]}}).partition(b"Body>")[2][:58]
     b'<get id="1"><name>a &amp; b</name><name>c</name></get></so'
     """
+    if version not in _ENVELOPES:
+        raise _wrong(f"{shown(version)} is no version of SOAP", f"take one of {', '.join(_ENVELOPES)}")
     declared = _declared(namespaces or {})
     above = "" if header is None else f"<{_OURS}:Header>{_checked(header, declared)}</{_OURS}:Header>"
     text = (
@@ -63,15 +69,20 @@ def soap_headers(action: str, version: SoapVersion = "1.1") -> dict[str, str]:
     >>> soap_headers("get")["soapaction"], soap_headers("get", "1.2")
     ('"get"', {'content-type': 'application/soap+xml; charset=utf-8; action="get"'})
     """
-    if not _ACTION.fullmatch(action):
+    told: object = action
+    if not isinstance(told, str) or not _ACTION.fullmatch(told):
         raise _wrong("the action of a SOAP call is none", "give it as the WSDL has it: soapAction")
     if version == "1.2":
-        told = f'; action="{action}"' if action else ""
-        return {"content-type": f"application/soap+xml; charset=utf-8{told}"}
+        behind = f'; action="{action}"' if action else ""
+        return {"content-type": f"application/soap+xml; charset=utf-8{behind}"}
     return {"content-type": "text/xml; charset=utf-8", "soapaction": f'"{action}"'}
 
 
 def _declared(namespaces: Mapping[str, str]) -> str:
+    if not isinstance(namespaces, Mapping):
+        raise _wrong("the namespaces of a SOAP message are no mapping", "give addresses by prefix")
+    if not all(isinstance(text, str) for text in (*namespaces, *namespaces.values())):
+        raise _wrong("a namespace of a SOAP message is no text", "give addresses by prefix")
     for prefix in namespaces:
         if not _PREFIX.fullmatch(prefix) or prefix == _OURS or prefix.lower().startswith("xml"):
             raise _wrong(f"{prefix!r} is no prefix of a namespace", "take letters and digits")
@@ -94,7 +105,11 @@ def _checked(given: Xml, declared: str) -> str:
 def _elements(given: Mapping[str, Any], depth: int) -> Iterator[str]:
     if depth > _DEEPEST:
         raise _wrong("a SOAP message nests too deep", f"keep to {_DEEPEST} levels")
+    if not isinstance(given, Mapping):
+        raise _wrong(f"{type(given).__name__} is no element of XML", "give XML, or a mapping")
     for name, value in given.items():
+        if not isinstance(name, str):
+            raise _wrong(f"{type(name).__name__} is no name of an XML element", "give names as texts")
         if name.startswith("@") or name == "#text":
             continue
         many = value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else (value,)
@@ -106,10 +121,10 @@ def _element(name: str, value: Any, depth: int) -> str:
     if not isinstance(value, Mapping):
         inside = _text(value)
         return f"<{name}>{inside}</{name}>" if inside else f"<{name}/>"
+    inside = _text(value.get("#text")) + "".join(_elements(value, depth + 1))
     attributes = "".join(
         f" {_name(key[1:])}={quoteattr(_plain(told))}" for key, told in value.items() if key.startswith("@")
     )
-    inside = _text(value.get("#text")) + "".join(_elements(value, depth + 1))
     return f"<{name}{attributes}>{inside}</{name}>" if inside else f"<{name}{attributes}/>"
 
 
@@ -126,9 +141,12 @@ def _text(value: Any) -> str:
 def _plain(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, bytes | bytearray | set | frozenset):
-        raise _wrong(f"a {type(value).__name__} is no value of XML", "give texts and numbers")
-    return str(value)
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int | float | Decimal) and not isinstance(value, Enum):
+        with suppress(ValueError):  # Python writes no numbers of thousands of digits
+            return str(value)
+    raise _wrong(f"a {type(value).__name__} is no value of XML", "give texts and numbers")
 
 
 def _wrong(what: str, hint: str) -> InputInvalid:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from fairlead.app.client.request import check_bounds, class_of
+from fairlead.app.client.options import check_bounds, class_of
 from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import InputInvalid
 from fairlead.policy.gate.limit import MAX_CLASSES, MAX_LEASE_S

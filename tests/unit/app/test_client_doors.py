@@ -50,7 +50,7 @@ async def through(door: str, api: Any, deadline_s: float) -> None:
         case "get":
             await api.get(url, deadline_s=deadline_s)
         case "graphql":
-            await api.graphql("{ a }", api=None, deadline_s=deadline_s)
+            await api.graphql("{ a }", api="rest", deadline_s=deadline_s)
         case "soap":
             await api.soap("get", "<a/>", path=url, deadline_s=deadline_s)
 

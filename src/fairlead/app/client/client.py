@@ -6,32 +6,33 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, Unpack
 
-from pydantic import TypeAdapter, ValidationError
-
 from fairlead.app.client.batch import BatchResult, retry_failed
 from fairlead.app.client.bulk import bulk_order
 from fairlead.app.client.foreign import ForeignRequest, Forwarded, foreign_call
 from fairlead.app.client.listing import Bookmark, Listing, Pagination, Resume, bookmark_in, list_name
-from fairlead.app.client.request import (
+from fairlead.app.client.options import (
+    TEXT,
     CallOptions,
-    body_of,
+    asked_again,
     check_bounds,
+    check_graphql,
+    check_kind,
+    check_list,
     check_no_body,
     check_options,
     class_of,
-    full_url,
     graphql_options,
-    plain_params,
 )
+from fairlead.app.client.request import body_of, full_url, headers_of, plain_params
 from fairlead.app.client.response import Response
 from fairlead.app.client.streaming import STREAM_BYTES, StreamedResponse
+from fairlead.app.client.ways import way_of
 from fairlead.engine.call.bulk import FOLLOW_S, BulkRun, BulkRuns
 from fairlead.engine.call.pages import Page
 from fairlead.engine.call.pipeline import Pipeline
 from fairlead.engine.call.wish import MAX_BODY_BYTES, Call, Came
 from fairlead.engine.handler import current_job
 from fairlead.engine.ports import Connection, ConnectionKey
-from fairlead.errors import InputInvalid
 from fairlead.policy.bulk.way import BulkAsk
 from fairlead.policy.call_settings import DEADLINE_S
 from fairlead.policy.classify.verdict import Verdict
@@ -41,9 +42,6 @@ from fairlead.policy.profile import Profile
 from fairlead.policy.soap import SoapVersion, Xml, envelope, soap_headers
 
 T = TypeVar("T")
-
-_WAYS: TypeAdapter[Pages] = TypeAdapter(Pages)
-_NONE: Mapping[str, str] = {}
 
 
 def _id_of(item: object) -> str | None:
@@ -89,7 +87,7 @@ class Client:
 
     async def request(self, method: str, path: str, **options: Unpack[CallOptions]) -> Response:
         """Call *path* (behind the provider's API, or a whole address) with *method*; see CallOptions."""
-        call = await self._made(method.upper(), path, options)
+        call = await self._made(method, path, options)
         came = await self._pipeline.send(call)
         return Response(came, tenant=self._key.tenant, provider=self._key.provider)
 
@@ -124,6 +122,7 @@ class Client:
 
         A query that changes nothing may be sent again; a mutation only where it surely was not run.
         """
+        check_graphql(query, variables, self._key)
         check_no_body(options, self._key, "graphql")
         return await self.request("POST", "", **graphql_options(query, variables or {}, options))
 
@@ -147,9 +146,10 @@ class Client:
         CallFailed with the vendor's code as ``reason``. As POST it is sent again only where that is safe. The
         credential goes as a header of HTTP. InputInvalid for what is no XML.
         """
+        check_options(options, self._key)
         check_no_body(options, self._key, "soap")
         content = envelope(body, header=header, namespaces=namespaces, version=version)
-        headers = {**soap_headers(action, version), **options.get("headers", {})}
+        headers = {**soap_headers(action, version), **(options.get("headers") or {})}
         options["headers"], options["content"] = headers, content
         call = await self._made("POST", path, options, api="soap")
         return Response(await self._pipeline.send(call), tenant=self._key.tenant, provider=self._key.provider)
@@ -169,7 +169,7 @@ class Client:
         breaks off raises CallFailed from the block.
         """
         told: CallOptions = {"max_body_bytes": STREAM_BYTES, **options}
-        call = await self._made(method.upper(), path, told)
+        call = await self._made(method, path, told)
         async with self._pipeline.stream(call) as came:
             yield StreamedResponse(came, tenant=self._key.tenant, provider=self._key.provider)
 
@@ -198,6 +198,7 @@ class Client:
         same place, and burns no attempt; so it does after BulkBusy, where there is no place. CallFailed where
         it was not begun or has failed, InputInvalid where the provider has none that are known here.
         """
+        check_graphql(text, variables, self._key)
         connection = await self._pipeline.connection(self._key, min(deadline_s, DEADLINE_S))
         profile = self._profile(connection.key.provider, connection.variant)
         order = bulk_order(connection, profile, text, variables or {}, token, wait_s, deadline_s)
@@ -234,12 +235,14 @@ class Client:
 
         *pagination*: what becomes of it when a page cannot be had: ``graceful_termination`` (default), or
         ``requeue_job`` for a loop that works off each page before the next: a later run of the job is given
-        none of them again. See Listing. Outside of a job there is nothing to come back, and it ends
-        gracefully.
+        none of them again. See Listing. Outside of a job, which alone comes back, it ends gracefully.
         """
         check_options(options, self._key)
+        check_list(path, pages, resume, pagination, self._key)
+        check_graphql(query or "", variables, self._key)
         if query is not None:
             check_no_body(options, self._key, "paginate with a query")
+            body_of({"json": variables})
         check_bounds(options.get("deadline_s"), options.get("max_body_bytes", MAX_BODY_BYTES), self._key)
         params = plain_params(options.get("params") or {})
         rest: CallOptions = {**options, "params": {}}
@@ -258,15 +261,13 @@ class Client:
             connection = await self._pipeline.connection(self._key, options.get("deadline_s"))
             profile = self._profile(connection.key.provider, connection.variant)
             url = full_url(self._base(connection, path, api), path, None)
-            first = Asked(url, params, dict(variables or {}))
-            if told is not None:
-                first = Asked(told["url"], told.get("params", {}), told.get("variables", {}))
-            way = self._way(connection, profile, api or profile.limits.api, pages, items)
+            first = asked_again(told, self._key) if told else Asked(url, params, dict(variables or {}))
+            own = self._pipeline.manners(connection).settings.pages
+            way = way_of(pages, own, profile, api or profile.limits.api, items, self._key)
             return self._pipeline.pages(self._key, fetch, way, first), first
 
         def bookmark() -> Bookmark | None:
-            job = current_job.get()
-            if job is None or pagination != "requeue_job":
+            if (job := current_job.get()) is None or pagination != "requeue_job":
                 return None
             return bookmark_in(job, list_name(self._key, path, params, query, variables, api, items, pages))
 
@@ -309,6 +310,7 @@ class Client:
 
         Its answer, whatever its status. InputInvalid where it goes elsewhere than to the provider's APIs.
         """
+        check_options({"repeatable": request.repeatable}, self._key)
         class_number, began_s = class_of(request.priority, self._key), self._pipeline.now_s()
         check_bounds(request.deadline_s, request.max_body_bytes, self._key)
         connection = await self._pipeline.connection(self._key, request.deadline_s)
@@ -327,25 +329,25 @@ class Client:
         *api*: which to take where the options name none, if the provider has it.
         """
         began_s = self._pipeline.now_s() if began_s is None else began_s
+        if type(method) is not str or type(path) is not str:
+            check_kind("method", method, TEXT, self._key)
+            check_kind("path", path, TEXT, self._key)
         check_options(options, self._key)
         class_number = class_of(options.get("priority"), self._key)
         most = options.get("max_body_bytes", MAX_BODY_BYTES)
         check_bounds(options.get("deadline_s"), most, self._key)
         connection = await self._pipeline.connection(self._key, options.get("deadline_s"), began_s)
         profile = self._profile(connection.key.provider, connection.variant)
-        named = options.get("api", api if api in profile.apis else None)
+        named = options.get("api") or (api if api in profile.apis else None)
         body, told = body_of(options)
-        headers = {**told, **{name.lower(): value for name, value in options.get("headers", _NONE).items()}}
-        if profile.credential_header.name.lower() in headers:
-            raise self._wrong("the credential is added here", "leave it out of the headers")
         return Call(
             self._key,
-            method,
+            method.upper(),
             full_url(self._base(connection, path, named), path, options.get("params")),
-            headers,
+            headers_of(options.get("headers"), told, profile.credential_header),
             body,
             api=named,
-            operation=options.get("operation", ""),
+            operation=options.get("operation") or "",
             cost=options.get("cost"),
             class_number=class_number,
             wait_s=options.get("wait_s"),
@@ -359,33 +361,3 @@ class Client:
         if path.startswith(("https://", "http://")):
             return None
         return self._pipeline.manners(connection).base(connection, api)
-
-    def _way(
-        self,
-        connection: Connection,
-        profile: Profile,
-        api: str,
-        pages: Pages | Mapping[str, Any] | None,
-        items: str | None,
-    ) -> Pages:
-        """How the list is handed out; InputInvalid where nobody says it."""
-        known = profile.apis.get(api)
-        way = pages or self._pipeline.manners(connection).settings.pages.get(api)
-        if way is None and known is not None:
-            way = known.pages
-        if way is None:
-            hint = "give `pages`, in the call or in the settings of the connection"
-            raise self._wrong("it is not known how this API hands out lists", hint)
-        try:
-            if isinstance(way, Mapping):
-                told = dict(way)
-            else:
-                told = {"kind": way.kind, **way.model_dump(exclude_unset=True)}
-            return _WAYS.validate_python({**told, **({} if items is None else {"items": items})})
-        except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(part) for part in first["loc"]) or "pages"
-            raise self._wrong(f"pages are not acceptable: {place}: {first['msg']}", "correct it") from None
-
-    def _wrong(self, what: str, hint: str) -> InputInvalid:
-        return InputInvalid(what, tenant=self._key.tenant, provider=self._key.provider, hint=hint)

@@ -3,120 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
-from typing import Any, TypedDict
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn
 from urllib.parse import quote, urlencode
 
-from fairlead.engine.ports import ConnectionKey
+from fairlead.app.client.options import CallOptions, Params, bodies_in
 from fairlead.errors import InputInvalid
-from fairlead.policy.gate.limit import MAX_CLASSES, MAX_LEASE_S
 from fairlead.policy.names import shown
 from fairlead.policy.origin import is_address
-
-CLASSES: Mapping[str, int] = {"real-time": 1, "scheduled": 2, "batch": 3}
-_BODIES = ("json", "data", "content")
-
-Param = str | int | float | bool | None
-Params = Mapping[str, Param | Sequence[Param]]
-"""Names and values of a query or a form: None is left out, a list is repeated, True is true."""
-
-
-class CallOptions(TypedDict, total=False):
-    """What a call may be told besides its path.
-
-    *params*: of the query; None is left out, a list is repeated. One of *json*, *data* (a form, written as
-    params are) and *content* (bytes, or a text) is its body. *headers*: none that carries the credential.
-    *api*: which of the provider's APIs. *cost*, *operation*: for its limits. *priority*: a class, 1 first, or
-    a name: real-time, scheduled, batch. *wait_s*: how long it may wait for its limits, default till its
-    deadline, in a job 2 (`inline_wait_s`). *deadline_s*: for all of it, default as its connection has it, or
-    60. *repeatable*: it may be sent twice though its method says no. *max_body_bytes* of the answer, default
-    16 MiB. Any other is refused: InputInvalid.
-    """
-
-    params: Params
-    json: Any
-    data: Params
-    content: bytes | str
-    headers: Mapping[str, str]
-    api: str
-    cost: float
-    operation: str
-    priority: str | int
-    wait_s: float
-    deadline_s: float
-    repeatable: bool
-    max_body_bytes: int
-
-
-_KNOWN = CallOptions.__optional_keys__
-_ELSEWHERE = {
-    "timeout": "give `deadline_s`: it is for all of the call, token, waits and retries",
-    "files": "give the body as `content`, with its Content-Type among the headers",
-    "auth": "leave it out: the credential of the connection is added",
-    "cookies": "give them in the headers, as Cookie",
-    "follow_redirects": "leave it out: redirects are not followed; call the address that answers",
-    "extensions": "leave it out: calls have none",
-}
-"""What other libraries call by a name of theirs, and what is there instead."""
-
-
-def check_options(options: Mapping[str, object], key: ConnectionKey) -> None:
-    """InputInvalid for an option that calls do not have: it would be left out in silence."""
-    unknown = options.keys() - _KNOWN
-    if unknown:
-        name = min(unknown)
-        alike = get_close_matches(name, sorted(_KNOWN), n=1)
-        other = f"{alike[0]} is one" if alike else f"there are {', '.join(sorted(_KNOWN))}"
-        raise _wrong(f"calls have no option {shown(name)}", _ELSEWHERE.get(name, other), key)
-
-
-def check_no_body(options: Mapping[str, object], key: ConnectionKey, what: str) -> None:
-    """InputInvalid for a body where *what* makes it: one of the two would be left out in silence."""
-    given = [name for name in _BODIES if name in options]
-    if given:
-        hint = f"leave {given[0]} out, or send the call with post()"
-        raise _wrong(f"{what} makes the body itself, and {given[0]} is another", hint, key)
-
-
-def class_of(priority: str | int | None, key: ConnectionKey) -> int | None:
-    """The number of a class of calls. InputInvalid for what is none."""
-    if priority is None:
-        return None
-    if isinstance(priority, str) and priority in CLASSES:
-        return CLASSES[priority]
-    if isinstance(priority, int) and not isinstance(priority, bool) and 1 <= priority <= MAX_CLASSES:
-        return priority
-    hint = f"use one of {', '.join(CLASSES)}, or a number from 1 to {MAX_CLASSES}"
-    raise _wrong(f"{priority!r} is no priority", hint, key)
-
-
-def check_bounds(deadline_s: object, max_body_bytes: object, key: ConnectionKey) -> None:
-    """InputInvalid for a deadline that is none, or has no end, and for a size that is none."""
-    if deadline_s is not None and not (
-        isinstance(deadline_s, int | float)
-        and not isinstance(deadline_s, bool)
-        and 0 < deadline_s <= MAX_LEASE_S  # NaN fails it, too
-    ):
-        hint = f"give seconds: above 0, and {MAX_LEASE_S:g} at most"
-        raise _wrong(f"deadline_s is {deadline_s!r}", hint, key)
-    if not isinstance(max_body_bytes, int) or isinstance(max_body_bytes, bool) or max_body_bytes < 0:
-        raise _wrong(f"max_body_bytes is {max_body_bytes!r}", "give a number of bytes, 0 or more", key)
-
-
-def _wrong(what: str, hint: str, key: ConnectionKey) -> InputInvalid:
-    return InputInvalid(what, tenant=key.tenant, provider=key.provider, hint=hint)
-
-
-def graphql_options(query: str, variables: Mapping[str, Any], options: CallOptions) -> CallOptions:
-    """*options* for a call of GraphQL; one that changes nothing may be repeated."""
-    body = {"query": query, "variables": dict(variables)}
-    return {"api": "graphql", "repeatable": _is_query(query), **options, "json": body}
-
-
-def _is_query(text: str) -> bool:
-    """Whether a GraphQL document holds no mutation; a comment or an odd form counts as one."""
-    return "mutation" not in text and "subscription" not in text
+from fairlead.policy.profile_parts import CredentialHeader
 
 
 def full_url(base: str | None, path: str, params: Params | None) -> str:
@@ -134,33 +29,72 @@ def full_url(base: str | None, path: str, params: Params | None) -> str:
         url = f"{base.rstrip('/')}/{path.lstrip('/')}" if path else base
     if not is_address(url):
         raise InputInvalid("the address of the call is none", hint="give a path such as /items")
-    pairs = _pairs(params, "params") if params else ()
-    query = "&".join(f"{_quoted(name)}={_quoted(value)}" for name, value in pairs)
+    if not params:
+        return url
+    try:
+        query = "&".join(f"{_quoted(name)}={_quoted(value)}" for name, value in _pairs(params, "params"))
+    except UnicodeEncodeError:
+        _raise_no_text("params")
     if not query:
         return url
     return f"{url}{'&' if url.partition('?')[2] else '?'}{query}"
 
 
 def body_of(options: CallOptions) -> tuple[bytes | None, dict[str, str]]:
-    """The body of a call and the headers that tell what it is. InputInvalid where more than one is given."""
-    given = [name for name in _BODIES if name in options]
+    """The body of a call and the headers that tell what it is; None is no body.
+
+    InputInvalid where more than one is given, and for what cannot be sent.
+    """
+    given = bodies_in(options)
     if not given:
         return None, {}
     if len(given) > 1:
         raise InputInvalid(f"{' and '.join(given)} are two bodies", hint="give one of json, data and content")
-    if "json" in options:
-        try:
-            text = json.dumps(options["json"], ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-            return text.encode(), {"content-type": "application/json"}
-        except (TypeError, ValueError) as error:
-            raise InputInvalid(
-                f"the body is no JSON: {error}", hint="give numbers, texts, lists, dicts"
-            ) from None
-    if "data" in options:
-        form = urlencode(list(_pairs(options["data"], "data"))).encode()
-        return form, {"content-type": "application/x-www-form-urlencoded"}
-    content = options.get("content")
-    return (content.encode() if isinstance(content, str) else content), {}
+    try:
+        if given == ["json"]:
+            return _json(options["json"]), {"content-type": "application/json"}
+        if given == ["data"]:
+            form = urlencode(list(_pairs(options["data"], "data"))).encode()
+            return form, {"content-type": "application/x-www-form-urlencoded"}
+        content = options["content"]
+        return (content.encode() if isinstance(content, str) else bytes(content)), {}
+    except UnicodeEncodeError:
+        _raise_no_text(given[0])
+
+
+def _json(value: object) -> bytes:
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        why = "it is nested too deep" if isinstance(error, RecursionError) else error
+        raise InputInvalid(f"the body is no JSON: {why}", hint="give numbers, texts, lists, dicts") from None
+    return text.encode()
+
+
+def _raise_no_text(option: str) -> NoReturn:
+    what = f"a text in {option} holds half of a surrogate pair, which cannot be sent"
+    raise InputInvalid(what, hint="decode what it came from with errors='replace'") from None
+
+
+def headers_of(
+    given: Mapping[Any, Any] | None, told: Mapping[str, str], carried: CredentialHeader
+) -> dict[str, str]:
+    """What is *given* over what is *told*, by names in lower case, or spelled as the profile has them.
+
+    So each is sent once. InputInvalid for what is no text, and for the credential's own.
+    """
+    headers = dict(told)
+    for name, value in given.items() if given else ():
+        if not (isinstance(name, str) and isinstance(value, str)):
+            what = f"a header must be a text by a name, not {type(value).__name__} by {shown(name)}"
+            raise InputInvalid(what, hint="give str(value)")
+        headers[name.lower()] = str.__str__(value)
+    if carried.name.lower() in headers:
+        raise InputInvalid("the credential is added here", hint="leave it out of the headers")
+    for name in carried.fixed:
+        if (own := headers.pop(name.lower(), None)) is not None:
+            headers[name] = own
+    return headers
 
 
 def _quoted(text: str) -> str:
@@ -171,7 +105,7 @@ def _quoted(text: str) -> str:
 def plain_params(params: Params, option: str = "params") -> dict[str, str | list[str]]:
     """*params* as texts, and lists of texts: what a page or a bookmark of one keeps, and what is sent.
 
-    InputInvalid for what is no mapping; *option* says where it was given.
+    InputInvalid for what is no mapping of texts, numbers and lists of them; *option* says where it was given.
 
     >>> plain_params({"ids": [1, 2], "deep": False, "page": None})
     {'ids': ['1', '2'], 'deep': 'false'}
@@ -181,17 +115,30 @@ def plain_params(params: Params, option: str = "params") -> dict[str, str | list
         raise InputInvalid(what, hint="give values by name; a list as a value is repeated")
     found: dict[str, str | list[str]] = {}
     for name, value in params.items():
-        if isinstance(value, str):
+        if type(name) is not str and not isinstance(name, str):
+            raise InputInvalid(f"a name in {option} is of type {type(name).__name__}", hint="give str(name)")
+        if type(value) is str:  # as most are
             found[name] = value
-        elif isinstance(value, Sequence):
-            found[name] = [_text(one) for one in value if one is not None]
+        elif isinstance(value, list | tuple):
+            found[name] = [_text(one, name, option) for one in value if one is not None]
         elif value is not None:
-            found[name] = _text(value)
+            found[name] = _text(value, name, option)
     return found
 
 
-def _text(value: str | int | float | bool) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _text(value: object, name: str, option: str) -> str:
+    """Of an Enum that is a text or a number what it stands for, and not its name in the program."""
+    try:
+        if isinstance(value, int):
+            return int.__repr__(value) if not isinstance(value, bool) else "true" if value else "false"
+        if isinstance(value, str):
+            return str.__str__(value)
+        if isinstance(value, float):
+            return float.__repr__(value)
+    except ValueError:  # Python writes no numbers of thousands of digits
+        pass
+    what = f"{shown(name)} in {option} is of type {type(value).__name__}"
+    raise InputInvalid(what, hint="give a text, a number, True, False, or a list of these")
 
 
 def _pairs(params: Params, option: str) -> Iterator[tuple[str, str]]:
