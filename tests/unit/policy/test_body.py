@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from fairlead.policy.classify.judge import judge
 from fairlead.policy.classify.rules import rules_of
 from fairlead.policy.classify.verdict import Result, Verdict
 from fairlead.policy.feedback.dialect import heard
+from fairlead.policy.feedback.reply import MOST_PLACES, stands_in
 from fairlead.policy.profile_load import load_profiles
 
 PROFILES = load_profiles()
@@ -125,3 +128,62 @@ def test_a_large_answer_stops_nobody(raw: bytes, monkeypatch: pytest.MonkeyPatch
         judged(raw, "shopify", status)
         assert len(decoded) <= body_module._MOST_MEMBERS * (body_module._MOST_TRIES + 1)
         assert max(decoded, default=0) <= body_module.OUTER_BYTES
+
+
+# ---- what stands in the rest of a large answer
+
+
+class Counting:
+    """An expression that is never met, and counts how often it was looked for."""
+
+    looked = 0
+
+    def match(self, _raw: bytes, _at: int) -> None:
+        self.looked += 1
+
+
+def test_a_word_is_found_with_what_stands_behind_it() -> None:
+    false = re.compile(rb"\s*+:\s*+false\b")
+    assert stands_in(b'{"success" : true, "success"\n:\tfalse}', b'"success"', false)
+    assert not stands_in(b'{"success": true, "x": false, "success": falsely}', b'"success"', false)
+    assert not stands_in(b"", b'"success"', false)
+
+
+def test_what_stands_too_often_to_be_looked_at_may_be_there() -> None:
+    for times in (MOST_PLACES - 1, MOST_PLACES, MOST_PLACES + 1, 10 * MOST_PLACES):
+        counting = Counting()
+        assert stands_in(b'"success"' * times, b'"success"', counting) == (times > MOST_PLACES)  # type: ignore[arg-type]
+        assert counting.looked == min(times, MOST_PLACES)
+
+
+ROW = b'{"success":true,"created":true,"id":"0030000000000%05dAAA","errors":[],"fill":"' + b"x" * 40 + b'"},'
+
+
+def test_the_largest_batch_that_was_done_is_done() -> None:
+    rows = b"".join(ROW % number for number in range(10_000))[:-1]
+    assert len(rows) > LARGEST_JUDGED
+    assert judged(b"[" + rows + b"]", "salesforce").result is Result.OK
+    assert judged(b"[" + rows.replace(b"true", b"false", 1) + b"]", "salesforce").result is Result.PARTIAL
+
+
+@pytest.mark.parametrize(
+    ("provider", "head", "part"),
+    [
+        ("salesforce", b"[", b'"success":false,'),
+        ("salesforce", b"[", b'"success":true,'),
+        ("salesforce", b'{"compositeResponse":', b'"httpStatusCode":500,'),
+        ("salesforce", b'{"compositeResponse":', b'"httpStatusCode":200,'),
+        ("shopify", b'{"data":', b'"userErrors":[1],'),
+        ("shopify", b'{"data":', b'"userErrors":[],'),
+        ("netsuite", b"<e>", b' isSuccess="false"'),
+    ],
+)
+def test_what_a_large_answer_says_too_often_is_not_gathered(provider: str, head: bytes, part: bytes) -> None:
+    """P11: to know that it is there takes none of the memory that a list of all of it would, 50 MiB here."""
+    reply, rules = Unread(200, {}, head + part * ((15 << 20) // len(part))), rules_of(PROFILES[provider])
+    tracemalloc.start()
+    try:
+        assert judge(rules, reply.judged(), now_epoch_s=None).result is Result.PARTIAL
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()

@@ -13,6 +13,7 @@ resources_composite_graph.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -26,10 +27,13 @@ from fairlead.policy.feedback.reply import Reply
 _LISTS = ("items", "results", "responses")
 _STATUS = ("status", "statusCode", "httpStatusCode", "code")
 _MOST_ITEMS = 10_000
-_FAILED_ROW = rb'"success"\s*:\s*false\b'
+_FALSE, _TRUE = re.compile(rb"\s*+:\s*+false\b"), re.compile(rb"\s*+:\s*+true\b")
+_NO_SUCCESS = re.compile(rb"\s*+:\s*+[13-5][0-9]{2}\b")
 _FAILED_PART = (
-    rb'"(?:hasErrors"\s*:\s*true|isSuccessful"\s*:\s*false'
-    rb'|(?:httpStatusCode|statusCode)"\s*:\s*[13-5][0-9]{2})\b'
+    (b'"hasErrors"', _TRUE),
+    (b'"isSuccessful"', _FALSE),
+    (b'"httpStatusCode"', _NO_SUCCESS),
+    (b'"statusCode"', _NO_SUCCESS),
 )
 _ROLLED_BACK = "PROCESSING_HALTED"  # said of the parts of a graph that failed for another one's sake
 
@@ -93,9 +97,9 @@ def _unread(reply: Reply) -> bool:
     """Whether it tells of a failure, and its JSON was not read: it is large, or none."""
     text = (reply.text or "").lstrip("\ufeff \t\r\n")
     if text.startswith("["):
-        return reply.times(_FAILED_ROW) > 0
+        return reply.holds(b'"success"', _FALSE)
     is_composite = any(map(reply.mentions, ("compositeResponse", "hasErrors", "isSuccessful")))
-    return text.startswith("{") and is_composite and reply.times(_FAILED_PART) > 0
+    return text.startswith("{") and is_composite and any(reply.holds(*part) for part in _FAILED_PART)
 
 
 def _salesforce(body: object, by_code: Mapping[str, Category]) -> list[FailedItem]:

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from fairlead.policy.feedback.reply import Reply
+from fairlead.policy.feedback.reply import Reply, stands_in
 
 LONGEST_TEXT = 256 * 1024
 """Characters that are kept of a body that is no JSON."""
@@ -75,9 +75,13 @@ class Unread(Reply):
         """Whether *word* stands in its body as it came."""
         return word.encode() in self._raw
 
-    def times(self, pattern: bytes) -> int:
-        """How often *pattern* stands in its body as it came, where that is no JSON."""
-        return 0 if self.body is not None else len(re.findall(pattern, self._raw))
+    def holds(self, word: bytes, behind: re.Pattern[bytes]) -> bool:
+        """Whether *word* with *behind* right after it stands in its body as it came, if that is no JSON."""
+        return self.body is None and stands_in(self._raw, word, behind)
+
+    def count(self, word: str) -> int:
+        """How often *word* stands in its body as it came, where that is no JSON."""
+        return 0 if self.body is not None else self._raw.count(word.encode())
 
     def judged(self) -> Reply:
         """What it is judged by: itself, or of a large one its beginning and what its ends tell.
@@ -110,9 +114,13 @@ class Outline(Reply):
         """Whether *word* stands in its body as it came."""
         return self._whole.mentions(word)
 
-    def times(self, pattern: bytes) -> int:
-        """How often *pattern* stands in its body as it came."""
-        return len(re.findall(pattern, self._whole._raw))
+    def holds(self, word: bytes, behind: re.Pattern[bytes]) -> bool:
+        """Whether *word* with *behind* right after it stands in its body as it came."""
+        return stands_in(self._whole._raw, word, behind)
+
+    def count(self, word: str) -> int:
+        """How often *word* stands in its body as it came."""
+        return self._whole._raw.count(word.encode())
 
     _whole: Unread
 

@@ -68,7 +68,7 @@ def _blame(codes: list[str]) -> Category | None:
 
 def _unread(reply: Reply, text: str, word: str) -> bool:
     """Whether *word* stands in the answer beyond *text*, its beginning."""
-    return reply.times(word.encode()) > text.count(word)
+    return reply.count(word) > text.count(word)
 
 
 def _operation(text: str, reply: Reply, unread: bool) -> Said:

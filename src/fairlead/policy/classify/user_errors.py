@@ -9,6 +9,7 @@ Source: shopify.dev docs/api/admin-graphql/latest/interfaces/DisplayableError; d
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
@@ -19,7 +20,8 @@ from fairlead.policy.feedback.read import entries, member, word
 from fairlead.policy.feedback.reply import Reply
 
 _MOST_ITEMS = 10_000  # as of a batch
-_TOLD = rb'serErrors"\s*:\s*\[\s*[^\]\s]'  # a list of them that is not empty
+_TOLD = b'serErrors"'
+_NOT_EMPTY = re.compile(rb"\s*+:\s*+\[\s*+[^\]]")
 _LONGEST_REF = 200
 
 
@@ -31,7 +33,7 @@ def user_errors(reply: Reply, by_code: Mapping[str, Category]) -> Said | None:
     if reply.status != 200 or not reply.mentions("serErrors"):
         return None
     errors = tuple(islice(_errors(member(reply.body, "data")), _MOST_ITEMS + 1))
-    if len(errors) > _MOST_ITEMS or (not errors and reply.times(_TOLD)):
+    if len(errors) > _MOST_ITEMS or (not errors and reply.holds(_TOLD, _NOT_EMPTY)):
         return Said("user errors", partial=True, readable=False)
     if not errors:
         return None

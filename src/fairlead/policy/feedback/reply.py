@@ -33,6 +33,8 @@ OBJECT = "object"
 """The object that was called is locked or worn out. It must not slow the connection."""
 
 DAY_S = 86_400.0
+MOST_PLACES = 20_000
+"""Twice as many as the largest batch has rows (Bulk API 1.0 of Salesforce: 10,000)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +72,33 @@ class Reply:
         """Whether *word* may stand in its body: asked before a body is read that nobody else may want."""
         return self.body is not None or self.text is not None
 
-    def times(self, pattern: bytes) -> int:
-        """How often the expression *pattern* stands in its body as it came; 0 where its JSON was read."""
-        return len(re.findall(pattern, (self.text or "").encode("utf-8", "replace")))
+    def holds(self, word: bytes, behind: re.Pattern[bytes]) -> bool:
+        """Whether *word* with *behind* right after it stands in its body as it came; see `stands_in`.
+
+        False where its JSON was read.
+        """
+        return stands_in((self.text or "").encode("utf-8", "replace"), word, behind)
+
+    def count(self, word: str) -> int:
+        """How often *word* stands in its body as it came; 0 where its JSON was read."""
+        return (self.text or "").count(word)
+
+
+def stands_in(raw: bytes, word: bytes, behind: re.Pattern[bytes]) -> bool:
+    """Whether *word* stands in *raw* with *behind* right after it, or too often to look at each of them.
+
+    One expression for both would be tried at each of them, however many a hostile answer has, and nobody else
+    has his turn meanwhile.
+    """
+    at = raw.find(word)
+    for _ in range(MOST_PLACES):
+        if at < 0:
+            return False
+        at += len(word)
+        if behind.match(raw, at):
+            return True
+        at = raw.find(word, at)
+    return at >= 0
 
 
 @dataclass(frozen=True, slots=True)
