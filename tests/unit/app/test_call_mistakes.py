@@ -9,11 +9,15 @@ from uuid import UUID
 
 import pytest
 
+from fairlead import Client
 from fairlead.app.client.foreign import ForeignRequest
 from fairlead.app.client.request import headers_of, plain_params
 from fairlead.errors import InputInvalid
+from fairlead.policy.profile_load import load_profiles
 from fairlead.policy.profile_parts import CredentialHeader
-from tests.unit.app.test_client_request import Wire, client
+from tests.unit.app.test_client_request import KEY, Wire, client
+
+PROFILES = load_profiles()
 
 HALF = "\ud800"  # of a surrogate pair: JSON of strangers may hold it, UTF-8 may not
 DEEP: list[Any] = []
@@ -146,6 +150,12 @@ async def test_a_call_that_is_none_is_told(
     assert wire.sent == []
 
 
+def test_a_list_that_is_none_is_told_where_it_is_written() -> None:
+    for options in ({"resume": {"x": 1}}, {"pages": "link"}, {"pagination": "requeue"}):
+        with pytest.raises(InputInvalid):
+            client(Wire()).paginate("/a", **options)  # type: ignore[arg-type]
+
+
 async def test_another_library_says_truly_whether_it_may_be_sent_twice() -> None:
     request = ForeignRequest("POST", URL, (), b"", repeatable="no")  # type: ignore[arg-type]
     with pytest.raises(InputInvalid, match="repeatable must be True or False"):
@@ -178,6 +188,9 @@ async def test_none_is_as_if_it_were_not_said() -> None:
     assert wire.sent[0] == wire.sent[1]
     assert (wire.sent[0].api, wire.sent[0].repeatable) == ("graphql", True)
     assert wire.sent[2] == wire.sent[3]
+    netsuite: Any = Client(KEY, wire, lambda _name, _variant: PROFILES["netsuite"], None)  # type: ignore[arg-type]
+    await netsuite.soap("get", "<a/>", api=None)
+    assert wire.sent[4].api == "soap"
 
 
 async def test_an_enum_of_texts_or_numbers_is_what_it_stands_for() -> None:
