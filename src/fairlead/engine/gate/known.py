@@ -1,4 +1,7 @@
-"""What this process knows of connections: read anew each few seconds, and kept while the database is away."""
+"""What this process knows of connections: read anew each few seconds, and kept while the database is away.
+
+One that is in use is read a second before it must be, and nobody waits for that.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from fairlead.clock import Clock
 from fairlead.engine.absence import PATIENCE_S, Absence
+from fairlead.engine.ahead import LooksAhead
 from fairlead.engine.events import ServedFromMemory
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.errors import DependencyUnavailable, NotFound
@@ -14,6 +18,8 @@ from fairlead.events import Emit
 
 KNOWN_S = 5.0
 """How long this process goes by what it knows of a connection."""
+AHEAD_S = 1.0
+"""So long before that it is read again behind whoever asks for it."""
 AWAY_S = 300.0
 """The same while the database is away. Then nobody can change a connection, nor see it changed."""
 _MOST_KNOWN = 50_000
@@ -30,6 +36,7 @@ class KnownConnections:
         self._emit = emit
         self._known: dict[ConnectionKey, tuple[float, Connection]] = {}
         self._absence = Absence(clock)
+        self._ahead = LooksAhead()
 
     def known(self, key: ConnectionKey) -> Connection | None:
         """What is known of it without asking, at most *KNOWN_S* old; *AWAY_S* while the database is away."""
@@ -37,7 +44,12 @@ class KnownConnections:
         if known is None:
             return None
         age_s = self._clock.monotonic() - known[0]
-        return known[1] if age_s < KNOWN_S or (age_s < AWAY_S and self._absence.known()) else None
+        if age_s < KNOWN_S - AHEAD_S:
+            return known[1]
+        away = self._absence.known()
+        if age_s < KNOWN_S and not away:
+            self._ahead.look(key, lambda: self._read_anew(key))
+        return known[1] if age_s < KNOWN_S or (age_s < AWAY_S and away) else None
 
     async def connection(self, key: ConnectionKey) -> Connection:
         """What is known of it, as old as `known` says. NotFound where there is no such connection.
@@ -47,15 +59,18 @@ class KnownConnections:
         """
         if (known := self.known(key)) is not None:
             return known
-        now_s = self._clock.monotonic()
         try:
-            needed = self._age_s(key) + PATIENCE_S >= AWAY_S
-            found = await self._absence.ask(self._read(key), needed=needed)
+            return await self._read_anew(key)
         except DependencyUnavailable:
             if (known := self.known(key)) is None:
                 raise
             self._emit(ServedFromMemory(key.tenant, key.provider, "connection", self._age_s(key)))
             return known
+
+    async def _read_anew(self, key: ConnectionKey) -> Connection:
+        now_s = self._clock.monotonic()
+        needed = self._age_s(key) + PATIENCE_S >= AWAY_S
+        found = await self._absence.ask(self._read(key), needed=needed)
         if found is None:
             self._known.pop(key, None)
             raise NotFound(

@@ -1,6 +1,6 @@
 """A caller asks for a token: serve it, refresh it behind the caller's back, or wait for a fresh one (T2, T6).
 
-    valid, outside the buffer    served, from memory for a few seconds
+    valid, outside the buffer    served, from memory for a few seconds; in use, it is read again before that
     valid, inside the buffer     served, and a refresh starts that nobody waits for
     expired                      refreshed first
     valid, database away         served from memory for five minutes
@@ -15,6 +15,7 @@ import math
 from dataclasses import dataclass
 
 from fairlead.engine.absence import PATIENCE_S, Absence
+from fairlead.engine.ahead import LooksAhead
 from fairlead.engine.events import ServedFromMemory
 from fairlead.engine.ports import ConnectionKey, Credential
 from fairlead.engine.token.coordinator import Coordinator
@@ -27,6 +28,8 @@ from fairlead.policy.window import buffer_s
 SERVE_MARGIN_S = 1.0
 """A token with less than this left counts as expired: it would die on its way. TTL/10 for short ones."""
 CACHE_SIZE = 100_000
+AHEAD_SHARE = 0.2
+"""Of the time for which a token is served from memory: in the last of it the next look is under way."""
 AWAY_S = 300.0
 """How long a token is served that the database cannot be asked about."""
 
@@ -34,7 +37,8 @@ AWAY_S = 300.0
 @dataclass(slots=True)
 class _Cached:
     token: PublicToken
-    good_until_s: float  # monotonic; past it the store is asked again
+    ahead_s: float  # monotonic; past it the store is asked again, and nobody waits for that
+    good_until_s: float  # past it whoever asks waits for the store
     read_s: float
     ends_s: float  # past it the token is not served at all
 
@@ -48,12 +52,16 @@ class TokenReader:
         self._settler = settler
         self._cache_s = cache_s
         self._absence = Absence(rooms.clock)
+        self._ahead = LooksAhead()
         self._cache: dict[ConnectionKey, _Cached] = {}
 
     async def token(self, key: ConnectionKey) -> PublicToken:
         """A token that is valid now. Raises NotFound, ReauthRequired, or what a refresh raises."""
         if (served := self.served(key)) is not None:
             return served
+        return await self._looked_up(key)
+
+    async def _looked_up(self, key: ConnectionKey) -> PublicToken:
         if self._absence.known() and (known := self._while_away(key)) is not None:
             return known
         try:
@@ -62,10 +70,11 @@ class TokenReader:
             if (token := self._while_away(key)) is None:
                 raise
             return token
-        self._cache.pop(key, None)
         if credential is None:
+            self._cache.pop(key, None)
             raise _not_found(key)
         if credential.state == "revoked":
+            self._cache.pop(key, None)
             raise ReauthRequired("the grant was revoked", tenant=key.tenant, provider=key.provider)
         left_s = credential.expires_in_s
         if left_s is not None and left_s <= self._margin_s(credential):
@@ -79,8 +88,11 @@ class TokenReader:
     def served(self, key: ConnectionKey) -> PublicToken | None:
         """A token that is valid now, where nobody need be asked for it."""
         cached = self._cache.get(key)
-        known = cached is not None and self._rooms.clock.monotonic() < cached.good_until_s
-        return cached.token if cached is not None and known else None
+        if cached is None or (now_s := self._rooms.clock.monotonic()) >= cached.good_until_s:
+            return None
+        if now_s >= cached.ahead_s and not self._absence.known():
+            self._ahead.look(key, lambda: self._looked_up(key))
+        return cached.token
 
     async def newer(self, key: ConnectionKey, than: int | None, *, actor: str = "caller") -> PublicToken:
         """A token newer than generation *than*; None: one that lasts for more than a minute will do (T6)."""
@@ -88,11 +100,12 @@ class TokenReader:
         if credential is None:
             raise _not_found(key)
         fresh = await self._coordinator.refresh(credential.connection.connection_id, than, actor=actor)
-        self._cache.pop(key, None)
+        self.forget(key)
         return sanitise(fresh.tokens, fresh.generation)
 
     def forget(self, key: ConnectionKey) -> None:
         """Drop what this process remembers of *key*."""
+        self._ahead.drop(key)
         self._cache.pop(key, None)
 
     async def _asked(self, key: ConnectionKey) -> Credential | None:
@@ -136,13 +149,17 @@ class TokenReader:
             left_s = fresh.expires_in_s - self._margin_s(credential)
         if min(self._cache_s, left_s) > 0 and credential.state == "active":
             self._remember(fresh, token, left_s)
+        else:
+            self._cache.pop(fresh.key, None)
         return token
 
     def _remember(self, fresh: Fresh, token: PublicToken, left_s: float) -> None:
         if len(self._cache) >= CACHE_SIZE:
             self._cache.pop(next(iter(self._cache)))
         now_s = self._rooms.clock.monotonic()
-        self._cache[fresh.key] = _Cached(token, now_s + min(self._cache_s, left_s), now_s, now_s + left_s)
+        good_s = min(self._cache_s, left_s)
+        ahead_s = now_s + good_s * (1 - AHEAD_SHARE)
+        self._cache[fresh.key] = _Cached(token, ahead_s, now_s + good_s, now_s, now_s + left_s)
 
 
 def _lead_s(credential: Credential) -> float | None:

@@ -1,0 +1,211 @@
+"""What is in use is read again before it is too old, and none of its callers waits for that."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fairlead.engine.ahead import LooksAhead
+from fairlead.engine.gate.known import AHEAD_S, KNOWN_S, KnownConnections
+from fairlead.engine.ports import Connection, ConnectionKey
+from fairlead.engine.token.reader import AHEAD_SHARE, TokenReader
+from fairlead.errors import DependencyUnavailable, ReauthRequired
+from fairlead.policy.token import TokenSet
+from fairlead.secret import Secret
+from fairlead.testing.clock import ManualClock
+from tests.support.engine import Recorder
+from tests.support.entrances import settled
+
+KEY = ConnectionKey("acme", "stripe")
+CACHE_S = 5.0
+
+
+class Slow:
+    """A store whose reads are answered when ``answer`` is set, with what it is by then."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.asked = 0
+        self.answer = asyncio.Event()
+        self.answer.set()
+        self.away = self.gone = False
+        self.generation = 1
+        self.state = "active"
+
+    async def _answered(self) -> None:
+        self.asked += 1
+        await self.answer.wait()
+        if self.away:
+            raise DependencyUnavailable("PostgreSQL does not answer")
+
+
+class Connections(Slow):
+    """Connections of which the version tells when they were read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known = KnownConnections(self._read, clock=self.clock, emit=Recorder())
+
+    async def _read(self, key: ConnectionKey) -> Connection | None:
+        await self._answered()
+        if self.gone:
+            return None
+        connection: Any = SimpleNamespace(version=self.generation)
+        return connection  # type: ignore[no-any-return]
+
+
+async def test_a_connection_in_use_is_read_behind_its_callers() -> None:
+    store = Connections()
+    first = await store.known.connection(KEY)
+    await store.clock.advance(KNOWN_S - AHEAD_S)
+    store.answer.clear()
+    for _ in range(3):
+        assert store.known.known(KEY) is first
+        await settled()
+    assert store.asked == 2, "one look is under way, and nobody begins another"
+    store.generation = 2
+    store.answer.set()
+    await settled()
+    await store.clock.advance(AHEAD_S)
+    again = store.known.known(KEY)
+    assert again is not None
+    assert again.version == 2, "its age counts from the look"
+
+
+async def test_one_that_nobody_uses_is_not_read() -> None:
+    store = Connections()
+    await store.known.connection(KEY)
+    await store.clock.advance(KNOWN_S - AHEAD_S - 0.1)
+    assert store.known.known(KEY) is not None
+    await store.clock.advance(10 * KNOWN_S)
+    assert store.asked == 1
+
+
+async def test_a_look_that_fails_has_found_the_database_away() -> None:
+    store = Connections()
+    first = await store.known.connection(KEY)
+    await store.clock.advance(KNOWN_S - AHEAD_S)
+    store.away = True
+    assert store.known.known(KEY) is first
+    await settled()
+    await store.clock.advance(AHEAD_S + 0.1)
+    assert store.known.known(KEY) is first, "nobody had to find that out by waiting"
+    assert store.asked == 2
+
+
+async def test_one_that_is_gone_is_known_no_more_once_it_was_looked_for() -> None:
+    store = Connections()
+    await store.known.connection(KEY)
+    await store.clock.advance(KNOWN_S - AHEAD_S)
+    store.gone = True
+    assert store.known.known(KEY) is not None
+    await settled()
+    assert store.known.known(KEY) is None
+
+
+class Tokens(Slow):
+    """A credential of which the token tells when it was read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        known: Any = self
+        rooms: Any = SimpleNamespace(store=known, clock=self.clock, emit=Recorder())
+        self.reader = TokenReader(rooms, known, known, CACHE_S)
+
+    async def read(self, key: ConnectionKey) -> Any:
+        read = SimpleNamespace(
+            state=self.state,
+            refreshable=False,
+            expires_in_s=None,
+            urgent_in_s=None,
+            generation=self.generation,
+            connection=SimpleNamespace(connection_id=1),
+        )
+        await self._answered()
+        return None if self.gone else read
+
+    async def open(self, credential: Any) -> Any:
+        return self._fresh(credential.generation)
+
+    async def refresh(self, connection_id: object, newer_than: int, actor: str) -> Any:
+        self.generation = newer_than + 1
+        return self._fresh(self.generation)
+
+    def _fresh(self, generation: int) -> Any:
+        tokens = TokenSet(Secret(f"t{generation}"))
+        return SimpleNamespace(key=KEY, tokens=tokens, generation=generation, expires_in_s=None)
+
+
+async def test_a_token_in_use_is_looked_up_behind_its_callers() -> None:
+    store = Tokens()
+    first = await store.reader.token(KEY)
+    await store.clock.advance(CACHE_S * (1 - AHEAD_SHARE))
+    store.answer.clear()
+    store.generation = 2
+    for _ in range(3):
+        assert store.reader.served(KEY) == first
+        await settled()
+    assert store.asked == 2
+    store.answer.set()
+    await settled()
+    await store.clock.advance(CACHE_S * AHEAD_SHARE)
+    served = store.reader.served(KEY)
+    assert served is not None
+    assert served.generation == 2
+
+
+async def test_a_look_that_began_before_a_refresh_brings_no_old_token_back() -> None:
+    store = Tokens()
+    await store.reader.token(KEY)
+    await store.clock.advance(CACHE_S * (1 - AHEAD_SHARE))
+    store.answer.clear()
+    store.reader.served(KEY)
+    await settled()
+    late, store.answer = store.answer, asyncio.Event()
+    store.answer.set()
+    assert (await store.reader.newer(KEY, 1)).generation == 2
+    late.set()
+    await settled()
+    assert store.reader.served(KEY) is None
+    assert (await store.reader.token(KEY)).generation == 2
+
+
+@pytest.mark.parametrize("state", ["revoked", "needs_reauth"])
+async def test_what_a_look_finds_is_heeded(state: str) -> None:
+    store = Tokens()
+    await store.reader.token(KEY)
+    await store.clock.advance(CACHE_S * (1 - AHEAD_SHARE))
+    store.state = state
+    assert store.reader.served(KEY) is not None
+    await settled()
+    assert store.reader.served(KEY) is None
+    if state == "revoked":
+        with pytest.raises(ReauthRequired):
+            await store.reader.token(KEY)
+
+
+async def test_of_one_key_one_look_is_under_way() -> None:
+    looks, began, go_on = LooksAhead(), 0, asyncio.Event()
+
+    async def read() -> None:
+        nonlocal began
+        began += 1
+        await go_on.wait()
+
+    looks.look("a", read)
+    looks.look("a", read)
+    looks.look("b", read)
+    await settled()
+    assert began == 2
+    looks.drop("a")
+    looks.look("a", read)
+    await settled()
+    assert began == 3, "what was dropped is not waited for"
+    go_on.set()
+    await settled()
+    looks.look("a", read)
+    await settled()
+    assert began == 4
