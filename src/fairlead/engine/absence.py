@@ -11,6 +11,8 @@ from fairlead.clock import Clock
 from fairlead.engine.timing import in_time
 from fairlead.errors import DependencyUnavailable
 
+AWAY_S = 300.0
+"""How long callers go on, while it is away, by what was read before."""
 PATIENCE_S = 2.0
 """How long who can go on without waits for a database that does not answer: then it counts as away."""
 SLOW_S = 0.5

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
 
@@ -29,22 +28,7 @@ from fairlead.policy.retry import DEFAULT_RULES, RetryPolicy
 from fairlead.testing.clock import ManualClock
 from fairlead.testing.ids import CountedIds
 from tests.support.engine import Recorder, a_job, half
-
-Run = Callable[[JobContext], Awaitable[object]]
-
-
-def returning(value: object) -> Run:
-    async def run(context: JobContext) -> object:
-        return value
-
-    return run
-
-
-def raising(error: BaseException) -> Run:
-    async def run(context: JobContext) -> object:
-        raise error
-
-    return run
+from tests.support.runs import Run, raising, returning
 
 
 def executor(*handlers: Handler, clock: ManualClock | None = None, **more: Any) -> Executor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import pytest
 
@@ -16,9 +16,9 @@ from fairlead.policy.job import MOST_WAITS, NeedsReauth, Snooze
 from fairlead.testing.clock import ManualClock
 from fairlead.testing.ids import CountedIds
 from tests.support.engine import Recorder, a_job, half
+from tests.support.runs import Run, raising, returning
 
 RATE = Category.TRANSIENT_RATE_LIMIT
-Run = Callable[[JobContext], Awaitable[object]]
 
 
 def refused() -> CallFailed:
@@ -32,20 +32,6 @@ def refused() -> CallFailed:
 async def outcome_of(run: Run, job: Job) -> Outcome:
     doer = Executor([Handler("work", run)], clock=ManualClock(), draw=half, ids=CountedIds(), emit=Recorder())
     return await doer.run(job)
-
-
-def returning(value: object) -> Run:
-    async def run(context: JobContext) -> object:
-        return value
-
-    return run
-
-
-def raising(error: BaseException) -> Run:
-    async def run(context: JobContext) -> object:
-        raise error
-
-    return run
 
 
 # ---- waits for a vendor's limit --------------------------------------------------------------------

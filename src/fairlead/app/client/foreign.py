@@ -16,6 +16,7 @@ from fairlead.engine.call.whole import WholeStream
 from fairlead.engine.call.wish import Call
 from fairlead.engine.ports import TRANSPORT_HEADERS, Connection, HttpStream
 from fairlead.errors import CallFailed, InputInvalid
+from fairlead.policy.call_settings import DEADLINE_S
 from fairlead.policy.category import Category
 from fairlead.policy.classify.meaning import is_success
 from fairlead.policy.origin import origin_of
@@ -23,7 +24,6 @@ from fairlead.policy.profile import Profile
 
 FOREIGN_BYTES = 64 << 20
 _FRAMING = frozenset({"connection", "content-encoding", "content-length", "keep-alive", "transfer-encoding"})
-DEADLINE_S = 60.0
 _GRACE_S = 1.0  # the call's own deadline comes first, and tells more
 
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Awaitable, Callable
 
 from fairlead.clock import Clock
-from fairlead.engine.absence import PATIENCE_S, Absence
+from fairlead.engine.absence import AWAY_S, PATIENCE_S, Absence
 from fairlead.engine.ahead import LooksAhead
 from fairlead.engine.events import ServedFromMemory
 from fairlead.engine.ports import Connection, ConnectionKey
@@ -20,8 +20,6 @@ KNOWN_S = 5.0
 """How long this process goes by what it knows of a connection."""
 AHEAD_S = 1.0
 """So long before that it is read again behind whoever asks for it."""
-AWAY_S = 300.0
-"""The same while the database is away. Then nobody can change a connection, nor see it changed."""
 _MOST_KNOWN = 50_000
 
 ReadConnection = Callable[[ConnectionKey], Awaitable[Connection | None]]

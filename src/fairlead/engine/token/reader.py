@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fairlead.engine.absence import PATIENCE_S, Absence
+from fairlead.engine.absence import AWAY_S, PATIENCE_S, Absence
 from fairlead.engine.ahead import LooksAhead
 from fairlead.engine.events import ServedFromMemory
 from fairlead.engine.ports import ConnectionKey, Credential
@@ -30,8 +30,6 @@ SERVE_MARGIN_S = 1.0
 CACHE_SIZE = 100_000
 AHEAD_SHARE = 0.2
 """Of the time for which a token is served from memory: in the last of it the next look is under way."""
-AWAY_S = 300.0
-"""How long a token is served that the database cannot be asked about."""
 
 
 @dataclass(slots=True)
