@@ -112,10 +112,10 @@ class Acknowledger:
         if len(batch) > 1:  # something in it cannot be stored: find it, and write the others
             return max([await self._write([replace(finished, in_doubt=True)]) for finished in batch])
         (finished,) = batch
-        released = Rescheduled(finished.outcome.job_id, finished.outcome.lease_id, UNWRITABLE_DELAY_S)
-        if finished.outcome == released:  # nothing simpler can be said, so it is no fault of what we said
+        simpler = _simpler(finished.outcome)
+        if simpler == finished.outcome:  # nothing simpler can be said, so it is no fault of what we said
             return self._keep(batch, error)
-        return await self._write([Finished(finished.job, released)])
+        return await self._write([Finished(finished.job, simpler)])
 
     def _keep(self, batch: Sequence[Finished], error: Exception) -> float:
         self._waiting.extendleft(reversed(batch))
@@ -146,3 +146,12 @@ class Acknowledger:
                     reason=failure.reason,
                 )
             )
+
+
+def _simpler(outcome: Outcome) -> Rescheduled:
+    """Its job goes back to the queue, with what the run saved; without, where that was all that was said."""
+    bare = Rescheduled(outcome.job_id, outcome.lease_id, UNWRITABLE_DELAY_S)
+    if not isinstance(outcome, Rescheduled | Discarded) or outcome.args is None:
+        return bare
+    with_saved = replace(bare, args=outcome.args)
+    return bare if outcome == with_saved else with_saved

@@ -93,13 +93,22 @@ class Executor:
         """The kinds that can be run here."""
         return tuple(self._handlers)
 
-    async def run(self, job: Job, end_by: EndBy = _never) -> Outcome:
-        """What to write for *job* after running it once. Raises nothing but cancellation from outside."""
+    def begin(self, job: Job, end_by: EndBy = _never) -> JobContext:
+        """What one run of *job* has to go by, and where it leaves what it saves; its time begins now."""
         started = self._clock.monotonic()
         handler = self._handlers.get(job.kind)
         waiting_s = None if job.call_waited_s is None else started - job.call_waited_s
         timeout_s = handler.timeout_s if handler else 0.0
-        context = JobContext(job, _remaining(self._clock, handler, end_by), waiting_s, timeout_s=timeout_s)
+        return JobContext(job, _remaining(self._clock, handler, end_by), waiting_s, timeout_s=timeout_s)
+
+    async def run(self, job: Job, end_by: EndBy = _never) -> Outcome:
+        """What to write for *job* after running it once. Raises nothing but cancellation from outside."""
+        return await self.carry_out(self.begin(job, end_by), end_by)
+
+    async def carry_out(self, context: JobContext, end_by: EndBy) -> Outcome:
+        """`run` for what `begin` gave, which tells whoever ends the run what it had saved until then."""
+        job, started = context.job, self._clock.monotonic()
+        handler = self._handlers.get(job.kind)
         if handler is None:  # another version of the program knows it: give it back, and burn nothing
             answer: asked.Outcome = asked.Snooze(UNKNOWN_KIND_SNOOZE_S, f"no handler for kind {job.kind!r}")
         else:
@@ -109,19 +118,21 @@ class Executor:
         if type(answer) is asked.Snooze and answer.in_place:  # type: what a handler gave may lie
             answer = await self._holds.held(job, answer)
         ran_s = self._clock.monotonic() - started
-        outcome = self._decide(_counted(context), handler, answer, ran_s)
+        outcome = _with_saved(self._decide(_counted(context), handler, answer, ran_s), context)
         if isinstance(outcome, Rescheduled) and context.call_waits_since_s is not None:
             outcome = replace(outcome, call_waited_s=started + ran_s - context.call_waits_since_s)
-        if isinstance(outcome, Rescheduled | Discarded) and context.args_after is not None:
-            outcome = replace(outcome, args=context.args_after)
         self._emit(_finished(job, outcome, ran_s))
         return outcome
 
-    def cancelled_itself(self, job: Job) -> Outcome:
-        """What to write for *job* whose run ended as cancelled though nobody outside had cancelled it."""
+    def cancelled_itself(self, context: JobContext) -> Outcome:
+        """What to write for a run that ended as cancelled though nobody outside had cancelled it."""
+        job = context.job
         reason = "its handler cancelled its own task"
         failure = Failure(Category.TRANSIENT_NETWORK, "unclassified", reason, unclassified=True)
-        outcome = self._decide(job, self._handlers.get(job.kind), asked.Retry(failure), 0.0)
+        answer = asked.Retry(failure)
+        outcome = _with_saved(
+            self._decide(_counted(context), self._handlers.get(job.kind), answer, 0.0), context
+        )
         self._emit(_finished(job, outcome, 0.0))
         return outcome
 
@@ -252,6 +263,13 @@ def _remaining(clock: Clock, handler: Handler | None, end_by: EndBy) -> Callable
         return (timed_out if ended is None else min(timed_out, ended)) - clock.monotonic()
 
     return remaining_s
+
+
+def _with_saved(outcome: Outcome, context: JobContext) -> Outcome:
+    """*outcome* with what the run saved, for the run that comes after it."""
+    if context.args_after is None or not isinstance(outcome, Rescheduled | Discarded):
+        return outcome
+    return replace(outcome, args=context.args_after)
 
 
 def _counted(context: JobContext) -> Job:

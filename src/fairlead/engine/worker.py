@@ -14,7 +14,7 @@ run is an outcome, written under the lease id of its claim.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
@@ -23,8 +23,9 @@ from fairlead.clock import Clock, Draw
 from fairlead.engine.acknowledger import Acknowledger
 from fairlead.engine.events import HandlersStuck, JobsHandedBack, WorkerDraining
 from fairlead.engine.executor import Executor
+from fairlead.engine.handler import JobContext
 from fairlead.engine.memory import MemoryGuard
-from fairlead.engine.ports import Job, JobStore, MemoryGauge, Outcome, Rescheduled
+from fairlead.engine.ports import Job, JobStore, Json, MemoryGauge, Outcome, Rescheduled
 from fairlead.engine.services.heartbeat import Heartbeat
 from fairlead.engine.services.service import Health
 from fairlead.engine.timing import heard
@@ -56,9 +57,13 @@ class _Claim:
 
 @dataclass(slots=True)
 class _Run:
-    job: Job
+    context: JobContext
     session_id: UUID
     task: asyncio.Task[Outcome]
+
+    @property
+    def job(self) -> Job:
+        return self.context.job
 
 
 class Worker:
@@ -229,13 +234,15 @@ class Worker:
         if session_id != self._heartbeat.session_id:  # lost while the claim was under way
             self._acks.put(job, _handed_back(job))
             return
-        task = asyncio.create_task(self._executor.run(job, self._end_by))
-        self._running[job.lease_id] = _Run(job, session_id, task)
-        task.add_done_callback(partial(self._ended, job))  # not in the task: it may be cancelled unstarted
+        context = self._executor.begin(job, self._end_by)
+        task = asyncio.create_task(self._executor.carry_out(context, self._end_by))
+        self._running[job.lease_id] = _Run(context, session_id, task)
+        task.add_done_callback(partial(self._ended, context))  # not in it: it may be cancelled unstarted
 
-    def _ended(self, job: Job, task: asyncio.Task[Outcome]) -> None:
+    def _ended(self, context: JobContext, task: asyncio.Task[Outcome]) -> None:
+        job = context.job
         del self._running[job.lease_id]
-        outcome = self._outcome(job, task)
+        outcome = self._outcome(context, task)
         if job.lease_id in self._handed_back:
             self._handed_back.discard(job.lease_id)
         else:
@@ -245,16 +252,18 @@ class Worker:
         if self._more or self._suspect is not None or self._stopped_at is not None:
             self._woken.set()
 
-    def _outcome(self, job: Job, task: asyncio.Task[Outcome]) -> Outcome:
+    def _outcome(self, context: JobContext, task: asyncio.Task[Outcome]) -> Outcome:
         """What to write for a run that has ended, however it has."""
-        cut = job.lease_id in self._cut
-        self._cut.discard(job.lease_id)
+        cut = context.job.lease_id in self._cut
+        self._cut.discard(context.job.lease_id)
         if task.cancelled() and not cut:  # by itself: handed back it would do so again, for ever
-            return self._executor.cancelled_itself(job)
+            return self._executor.cancelled_itself(context)
         error = None if task.cancelled() else task.exception()
         if error is not None and self._failure is not None and not self._failure.done():
             self._failure.set_exception(error)  # it goes up the task group of `run`
-        return _handed_back(job) if task.cancelled() or error is not None else task.result()
+        if task.cancelled() or error is not None:
+            return _handed_back(context.job, context.args_after)
+        return task.result()
 
     def _flushed(self) -> None:
         if self._suspect is not None or self._stopped_at is not None:
@@ -359,7 +368,7 @@ class Worker:
         """Handlers that ignore their cancellation: their leases are freed, whatever they still do."""
         for run in self._running.values():
             self._handed_back.add(run.job.lease_id)
-            self._acks.put(run.job, _handed_back(run.job))
+            self._acks.put(run.job, _handed_back(run.job, run.context.args_after))
         if self._running:
             self._emit(HandlersStuck(tuple(sorted({run.job.kind for run in self._running.values()}))))
 
@@ -368,6 +377,6 @@ async def _raised(failure: asyncio.Future[None]) -> None:
     await failure
 
 
-def _handed_back(job: Job) -> Rescheduled:
-    """Available again at once, as if it had not been claimed."""
-    return Rescheduled(job.job_id, job.lease_id, 0.0, call_waited_s=job.call_waited_s)
+def _handed_back(job: Job, args: Mapping[str, Json] | None = None) -> Rescheduled:
+    """Available again at once, as if it had not been claimed, but for what its run saved (*args*)."""
+    return Rescheduled(job.job_id, job.lease_id, 0.0, call_waited_s=job.call_waited_s, args=args)

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from uuid import UUID
 
+import pytest
+
 from fairlead.engine.acknowledger import BOUND, UNWRITABLE_DELAY_S, Acknowledger
 from fairlead.engine.ports import ClaimFilter, Completed, Discarded, FailureRecord, Job, Outcome, Rescheduled
 from fairlead.errors import DependencyUnavailable, InputInvalid, MigrationNeeded
@@ -126,6 +128,28 @@ async def test_an_outcome_that_cannot_be_stored_holds_up_no_other() -> None:
     row = desk.store.database.jobs[bad.job_id]
     assert (row.run_at - desk.store.database.now).total_seconds() == UNWRITABLE_DELAY_S
     assert row.attempt == 0
+
+
+@pytest.mark.parametrize("args_are_bad", [False, True])
+async def test_what_a_run_saved_outlives_an_outcome_that_cannot_be_stored(args_are_bad: bool) -> None:
+    """Its next run begins where it had come to, unless what it saved is what cannot be stored."""
+    desk = Desk()
+    (job,) = await desk.running(1)
+    failure = FailureRecord("transient_server", "bad", "its text cannot be stored", 0.1, 1)
+    saved = {"saved": {"page": 7}}
+
+    def refuse(outcomes: Sequence[Outcome]) -> Exception | None:
+        (outcome,) = outcomes
+        assert isinstance(outcome, Rescheduled)
+        broken = outcome.failure is not None or (args_are_bad and outcome.args is not None)
+        return InputInvalid("the database refuses these values") if broken else None
+
+    desk.refuse = refuse
+    async with desk.acknowledger() as acks:
+        acks.put(job, Rescheduled(job.job_id, job.lease_id, 5.0, failure, args=saved))
+        await acks.flushed()
+    row = desk.store.database.jobs[job.job_id]
+    assert (row.state, row.args) == ("available", job.args if args_are_bad else saved)
 
 
 async def test_a_store_that_takes_nothing_is_asked_again_and_again_and_told_once() -> None:
