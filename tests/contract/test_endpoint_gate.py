@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -98,6 +99,19 @@ async def test_enough_failures_open_the_breaker_once(stores: Stores) -> None:
     row = await seen(stores)
     assert (row["state"], row["reason"], row["failures"]) == ("open", "http_500", 5)
     assert row["open_for_s"] == pytest.approx(60, abs=2)
+
+
+async def test_an_opening_is_told_though_the_threshold_was_lowered_meanwhile(stores: Stores) -> None:
+    """By the settings of a process that counts fewer, more failures than these are there already."""
+    await admitted(stores)
+    assert await fail(stores, 2) == [None, None]
+    strict = replace(UNLIMITED, breaker_failures=1)
+    opened_s = await stores.endpoints.record(KEY, strict, EndpointPermit(), False, "http_500")
+    assert opened_s == pytest.approx(60)
+    assert (await seen(stores))["state"] == "open"
+    assert await stores.endpoints.record(KEY, strict, EndpointPermit(), False, "http_500") is None, (
+        "told once"
+    )
 
 
 async def test_a_success_forgets_failures(stores: Stores) -> None:

@@ -59,6 +59,7 @@ class Vendor:
     others: list[dict[str, Any]] = field(default_factory=list)
     refused: str | None = None
     url: str | None = URL
+    objects: str | None = None
     error_code: str | None = None
     clock: ManualClock = field(default_factory=lambda: ManualClock(autojump_s=0.0))
     begun: int = 0
@@ -80,7 +81,8 @@ class Vendor:
 
     def shown(self) -> dict[str, Any]:
         status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
-        return {"id": ID, "status": status, "query": TEXT, "url": self.url, "errorCode": self.error_code}
+        told = {"url": self.url, "errorCode": self.error_code, "objectCount": self.objects}
+        return {"id": ID, "status": status, "query": TEXT, **told}
 
     async def ask(self, ask: BulkAsk) -> Reply:
         if ask.changes:
@@ -179,6 +181,13 @@ async def test_rows_that_cannot_be_had_are_told_of_at_once(file: File, reason: s
 
 async def test_without_a_file_there_are_no_rows() -> None:
     assert await Vendor(url=None, files=[]).ids() == []
+
+
+async def test_objects_without_a_file_are_no_empty_result() -> None:
+    """Some days after its end the vendor has no file of it; an empty list would say that it found nothing."""
+    with pytest.raises(CallFailed, match="no file for its 3 objects") as failed:
+        await Vendor(url=None, files=[], objects="3").ids()
+    assert (failed.value.reason, failed.value.category) == ("no_file", "permanent_request")
 
 
 @pytest.mark.parametrize(

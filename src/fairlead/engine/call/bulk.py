@@ -162,6 +162,9 @@ class BulkRun:
         than *longest_bytes* (default 16 MiB).
         """
         await self.wait()
+        if self._seen.url is None and self.count:
+            gone = f"the vendor names no file for its {self.count} objects"
+            raise self._not_had(_FetchFailed(Category.PERMANENT_REQUEST, "no_file", gone))
         given = attempt = 0
         while self._seen.url is not None:
             wait_s = backoff_s(

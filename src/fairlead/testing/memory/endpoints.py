@@ -72,15 +72,15 @@ class MemoryEndpointGate(MemoryStore):
         row.failures += 1
         row.reason, row.changed_at = reason, now
         enough = row.failures >= limits.breaker_failures
-        if row.state != "paused" and (probe or (row.state == "closed" and enough)):
+        opens = row.state != "paused" and (probe or (row.state == "closed" and enough))
+        if opens:
             open_s = limits.open_s * 2 ** min(row.openings, _MOST_DOUBLINGS)
             row.open_until = now + seconds(min(open_s, limits.open_max_s))
             row.openings += 1
             row.state = "open"
         if probe:
             row.probe_until = None
-        opened = row.state == "open" and (probe or row.failures == limits.breaker_failures)
-        return until_s(row.open_until, now) if opened else None
+        return until_s(row.open_until, now) if opens else None
 
     @statement
     def penalise(self, key: EndpointKey, limits: EndpointLimits, hint_s: float) -> None:
