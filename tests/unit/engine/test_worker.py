@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.engine.events import HandlersStuck, JobsHandedBack, MemoryPressure, WorkerDraining
 from fairlead.engine.executor import Executor
-from fairlead.engine.handler import SAVED, Handler, JobContext
+from fairlead.engine.handler import Handler, JobContext
 from fairlead.engine.ports import ClaimFilter, MemoryUsage
 from fairlead.engine.worker_settings import WorkerSettings
 from fairlead.errors import ConfigInvalid, ReauthRequired, TransientFailure
@@ -55,29 +55,6 @@ async def test_a_handler_that_cancels_its_own_task_has_failed(fleet: Fleet, awai
     view = await fleet.view(job)
     assert (view.state, view.attempt) == ("discarded", 2)
     assert len(view.failures) == 2
-
-
-@pytest.mark.parametrize("by_itself", [True, False])
-async def test_a_run_that_is_cancelled_leaves_what_it_saved(fleet: Fleet, by_itself: bool) -> None:
-    """By its own hand or by the end of its worker: the next run begins where this one had come to."""
-    saved = asyncio.Event()
-
-    async def saves(context: JobContext) -> None:
-        context.save("page", 7)
-        saved.set()
-        if by_itself:
-            task = asyncio.current_task()
-            assert task is not None
-            task.cancel()
-        await fleet.clock.sleep(1000)
-
-    (job,) = await fleet.enqueue()
-    process = await fleet.start(Handler("work", saves))
-    await saved.wait()
-    if not by_itself:
-        process.stop()
-    await fleet.advance(45)
-    assert fleet.database.jobs[job.job_id].args[SAVED] == {"page": 7}
 
 
 async def test_only_free_places_are_filled(fleet: Fleet) -> None:

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from fairlead.engine.events import StoreReachable
-from fairlead.engine.handler import Handler, JobContext
+from fairlead.engine.handler import SAVED, Handler, JobContext
 from fairlead.engine.ports import NewJob
 from fairlead.errors import DependencyUnavailable, TransientFailure
 from fairlead.events import JobFinished, JobsRescued, LeaseLost, StaleWriteRefused, StoreUnreachable
@@ -317,3 +317,29 @@ async def test_all_die_at_once_while_jobs_fail(fleet: Fleet) -> None:
     await fleet.enqueue(*(new_job() for _ in range(3)))
     await fleet.advance(5)
     assert (await fleet.jobs.counts())["completed"] == 7
+
+
+# ---- cut off ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by_itself", [True, False])
+async def test_a_run_that_is_cancelled_leaves_what_it_saved(fleet: Fleet, by_itself: bool) -> None:
+    """By its own hand or by the end of its worker: the next run begins where this one had come to."""
+    saved = asyncio.Event()
+
+    async def saves(context: JobContext) -> None:
+        context.save("page", 7)
+        saved.set()
+        if by_itself:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+        await fleet.clock.sleep(1000)
+
+    (job,) = await fleet.enqueue()
+    process = await fleet.start(Handler("work", saves))
+    await saved.wait()
+    if not by_itself:
+        process.stop()
+    await fleet.advance(45)
+    assert fleet.database.jobs[job.job_id].args[SAVED] == {"page": 7}
