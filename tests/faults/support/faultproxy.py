@@ -137,22 +137,35 @@ class FaultProxy:
                 await end.wait_closed()
 
     async def _both_ways(self, wire: _Wire) -> None:
-        pumps = [asyncio.ensure_future(self._ask(wire)), asyncio.ensure_future(self._answer(wire))]
+        """Until a side breaks or is cut; one that has only said its last word still hears the other out."""
+        pumps = {
+            asyncio.ensure_future(self._ask(wire)): wire.server[1],
+            asyncio.ensure_future(self._answer(wire)): wire.client[1],
+        }
+        waiting = set(pumps)
         try:
-            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+            while waiting:
+                ended, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for pump in ended:
+                    if pump.exception() is not None or not pump.result():
+                        return
+                    with suppress(OSError):
+                        pumps[pump].write_eof()
         finally:
             for pump in pumps:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
 
-    async def _ask(self, wire: _Wire) -> None:
+    async def _ask(self, wire: _Wire) -> bool:
+        """Forward what the client says; True at its end, False where the wire ends with a cut."""
         reader, writer = wire.client[0], wire.server[1]
         while data := await reader.read(CHUNK):
             await self._hold_up()
             for message, text in wire.requests.split(data) if self._sql else [(data, "")]:
                 if not self._passes(wire, message, text):
-                    return
+                    return False
             await writer.drain()
+        return True
 
     def _passes(self, wire: _Wire, message: bytes, text: str) -> bool:
         """Forward *message*; False where the wire ends with it."""
@@ -177,7 +190,8 @@ class FaultProxy:
             self.replayed_commits += word.startswith("COMMIT") and not wire.open_transaction
             wire.open_transaction = False
 
-    async def _answer(self, wire: _Wire) -> None:
+    async def _answer(self, wire: _Wire) -> bool:
+        """Forward what the server says; as `_ask`."""
         reader, writer = wire.server[0], wire.client[1]
         while data := await reader.read(CHUNK):
             await self._hold_up()
@@ -187,7 +201,7 @@ class FaultProxy:
                     writer.write(data[:FIRST_BYTES])
                     await writer.drain()
                 if wire.answers.done(data):
-                    return
+                    return False
                 continue
             if self.cut_after_bytes is not None:
                 data = data[: self.cut_after_bytes - wire.answered_bytes]
@@ -195,7 +209,8 @@ class FaultProxy:
             writer.write(data)
             await writer.drain()
             if self.cut_after_bytes is not None and wire.answered_bytes >= self.cut_after_bytes:
-                return
+                return False
+        return True
 
     async def _hold_up(self) -> None:
         delay_s = self.delay_s()
