@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from fairlead.adapters.postgres.failures import CommitInDoubt
+from fairlead.adapters.postgres.failures import CommitInDoubt, ReadOnlyServer
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.errors import DependencyUnavailable
@@ -188,6 +188,40 @@ async def test_behind_a_transaction_pooler_nothing_is_left_in_a_session(
     stop = await database.listen("anything", heard.append)
     await stop()
     assert heard == []
+    await database.close()
+
+
+# ---- a former primary (E15) ------------------------------------------------------------------------
+
+READ_ONLY = sql("SELECT set_config('default_transaction_read_only', 'on', false)")
+"""As a session finds its server after a fail-over that left it running."""
+
+
+async def test_connections_to_a_server_that_takes_no_writes_are_given_up(
+    notes: Database, database_settings: DatabaseSettings
+) -> None:
+    both = await Database.open(replace(database_settings, min_size=2, max_size=2))
+    async with both.transaction() as one, both.transaction() as other:
+        await one.fetch(READ_ONLY)
+        await other.fetch(READ_ONLY)
+    with pytest.raises(ReadOnlyServer, match="hint: DATABASE_URL points at a replica or at a former primary"):
+        await both.fetch(INSERT, id=1)
+    async with both.transaction() as one, both.transaction() as other:
+        await one.fetch(INSERT, id=1)
+        await other.fetch(INSERT, id=2)
+    assert await count(both) == 2
+    await both.close()
+
+
+async def test_whoever_listens_to_a_former_primary_listens_anew(database_settings: DatabaseSettings) -> None:
+    database = await Database.open(replace(database_settings, max_size=1))
+    ear = Ear()
+    await database.listen("one", ear)
+    await ear.hears("")
+    await database.fetch(READ_ONLY)
+    with pytest.raises(ReadOnlyServer):
+        await database.fetch(sql("CREATE TABLE more (id integer)"))
+    await ear.hears("", "")
     await database.close()
 
 

@@ -52,6 +52,10 @@ class Undone(DependencyUnavailable):
     """The server rolled the transaction back for a passing reason: doing it again is the cure."""
 
 
+class ReadOnlyServer(DependencyUnavailable):
+    """The server takes no writes: a replica, or a former primary that was left running after a fail-over."""
+
+
 def not_done(error: BaseException) -> FairleadError:
     """For a failure before or outside of any statement: nothing was sent."""
     state = _state(error)
@@ -73,7 +77,7 @@ def not_done(error: BaseException) -> FairleadError:
         return ConfigInvalid(_told("the server refuses how we connect", error), hint=hint)
     if state == "25006":
         hint = "DATABASE_URL points at a replica or at a former primary: point it at the primary"
-        return DependencyUnavailable(_told("this database server is read-only", error), hint=hint)
+        return ReadOnlyServer(_told("this database server is read-only", error), hint=hint)
     return DependencyUnavailable(_told("the database is not available", error))
 
 

@@ -28,6 +28,7 @@ class Listener:
         self._connect = connect
         self._heard: dict[str, list[OnPayload]] = {}
         self._task: asyncio.Task[None] | None = None
+        self._connection: Connection | None = None
         self._changed = asyncio.Event()  # a channel was added, or the connection is gone
 
     async def add(self, channel: str, on_payload: OnPayload) -> Callable[[], Awaitable[None]]:
@@ -41,6 +42,11 @@ class Listener:
             self._heard[channel].remove(on_payload)
 
         return stop
+
+    def renew(self) -> None:
+        """Give the connection up for a new one: it leads to a server that nobody writes to any more."""
+        if self._connection is not None:
+            self._connection.terminate()
 
     async def close(self) -> None:
         """End the connection."""
@@ -60,9 +66,11 @@ class Listener:
                 tries += 1
                 continue
             tries = 0
+            self._connection = connection
             try:
                 await self._serve(connection)
             finally:
+                self._connection = None
                 connection.terminate()
 
     async def _serve(self, connection: Connection) -> None:

@@ -19,6 +19,7 @@ from fairlead.adapters.postgres.failures import (
     CONNECT_ERRORS,
     DRIVER_ERRORS,
     CommitInDoubt,
+    ReadOnlyServer,
     Undone,
     not_done,
     of_statement,
@@ -207,6 +208,9 @@ class Database:
                 connection.terminate()
             if isinstance(error, TimeoutError):  # the peer is silent: so are the other connections to it
                 await self._pool.expire_connections()
+        elif isinstance(judged, ReadOnlyServer):  # the primary is elsewhere by now: look for it anew (E15)
+            await self._pool.expire_connections()
+            self._listener.renew()
         return judged
 
     async def _dedicated(self) -> Connection:
