@@ -23,7 +23,9 @@ from fairlead.adapters.postgres.migrate import (
 )
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.sqlfiles import Statement
 from fairlead.errors import ConfigInvalid, DependencyUnavailable, MigrationNeeded
+from fairlead.ground import check_schema
 from tests.support.databases import settings_of, without_public
 from tests.support.rows import rows, run
 from tests.support.servers import drop_database, fresh_database
@@ -113,6 +115,26 @@ async def test_a_failed_migration_leaves_the_whole_ones_before_it(empty: Databas
     assert await rows(database, "SELECT FROM pg_class WHERE relname = 'half'") == []
     await database.close()
     assert await Migrator(empty, [A, B]).apply() == [B]
+
+
+async def test_a_migration_that_gets_no_lock_lets_the_others_pass_and_tries_again(
+    empty: DatabaseSettings,
+) -> None:
+    """Who waits for a table's lock keeps all waiting that come after it: no longer than half a second (E10)."""
+    await Migrator(empty, [A]).apply()
+    reader, other = await Database.open(empty), await Database.open(empty)
+    more = migration(2, "ALTER TABLE a ADD COLUMN y integer;")
+    async with reader.transaction() as reading:
+        await reading.fetch(Statement("test", "SELECT x FROM a", ()))
+        migrating = asyncio.create_task(Migrator(empty, [A, more]).apply())
+        while not await rows(other, "SELECT FROM pg_locks WHERE NOT granted"):
+            await asyncio.sleep(0.005)
+        async with asyncio.timeout(1.0):
+            assert await rows(other, "SELECT x FROM a") == [{"x": 1}]
+        assert not migrating.done()
+    assert await migrating == [more]
+    await reader.close()
+    await other.close()
 
 
 async def test_an_index_is_built_outside_of_a_transaction(empty: DatabaseSettings) -> None:

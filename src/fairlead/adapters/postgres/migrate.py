@@ -34,7 +34,10 @@ _NO_TRANSACTION = re.compile(r"^-- transaction: none$", re.MULTILINE)
 _LOCK_EVERY_S = 0.1
 _LOCK_WITHIN_S = 120.0
 _APPLY_TIMEOUT_S = 3600.0
-_LOCK_TIMEOUT = "3s"  # who waits for a table's lock makes everybody behind it wait (E10)
+_PATIENCE_MS = 500
+"""Of a migration for a table's lock: whoever waits for it makes everybody behind it wait (E10)."""
+_PATIENCE_PAUSE_S = 1.0  # then those behind it go first
+_LOCK_TIMEOUT = "3s"  # of what cannot be undone: an index that is built beside the work keeps nobody waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,20 +190,33 @@ async def _applied(connection: Connection) -> list[_Applied]:
 
 
 async def _apply_one(connection: Connection, migration: Migration) -> None:
+    """Raises MigrationNeeded where it fails. One that gets no lock is undone and tried again, for 120 s."""
+    deadline = asyncio.get_running_loop().time() + _LOCK_WITHIN_S
+    while not await _applied_now(connection, migration, last=asyncio.get_running_loop().time() > deadline):
+        await asyncio.sleep(_PATIENCE_PAUSE_S)
+
+
+async def _applied_now(connection: Connection, migration: Migration, *, last: bool) -> bool:
+    """False: it got no lock in time, and nothing was done; on the *last* try that is a failure, too."""
     try:
         if migration.transactional:
             async with connection.transaction(isolation=ISOLATION):
+                patience = statement("migration_patience")
+                await connection.fetch(patience.text, *patience.args(patience_ms=str(_PATIENCE_MS)))
                 await connection.execute(migration.text)
                 await _record(connection, migration)
         else:
             await connection.execute(migration.text)
             await _record(connection, migration)
     except asyncpg.PostgresError as error:
+        if isinstance(error, asyncpg.LockNotAvailableError) and migration.transactional and not last:
+            return False
         left = "nothing of it was kept" if migration.transactional else "drop what it left (an INVALID index)"
         hint = f"{left}; run `fairlead migrate` again once the reason is gone"
         raise MigrationNeeded(f"migration {migration.title} failed: {error}", hint=hint) from error
     except DRIVER_ERRORS as error:
         raise of_statement(error, connected=not connection.is_closed()) from error
+    return True
 
 
 async def _record(connection: Connection, migration: Migration) -> None:
