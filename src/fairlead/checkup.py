@@ -81,10 +81,10 @@ async def _database(settings: Settings, found: Places) -> AsyncIterator[Check]:
     yield version_check(facts)
     yield durability_check(facts)
     yield clock_check(facts)
-    yield migrations_check(
-        [migration.title for migration in pending], by_itself=bool(found.embedded_postgres)
-    )
-    if not pending:
+    lacking = [migration.title for migration in pending if migration.phase == "pre"]
+    later = [migration.title for migration in pending if migration.phase == "post"]
+    yield migrations_check(lacking, later, by_itself=bool(found.embedded_postgres))
+    if not lacking:
         yield role_check(facts)
         yield await _judged("sealed data", _sealed_data(settings, reach))
 
@@ -222,11 +222,17 @@ def clock_check(facts: ServerFacts) -> Check:
     return Check("clock", "fail" if certain_s >= SKEW_FAIL_S else "warn", told, hint)
 
 
-def migrations_check(pending: Sequence[str], *, by_itself: bool) -> Check:
-    """Whether the tables are this version's; *by_itself*: the next start migrates (embedded servers)."""
-    if not pending:
+def migrations_check(lacking: Sequence[str], later: Sequence[str] = (), *, by_itself: bool) -> Check:
+    """Whether the tables are this version's; *by_itself*: the next start migrates (embedded servers).
+
+    *later* may come once no older version is left: without these this version works, too.
+    """
+    if not lacking and not later:
         return Check("migrations", "ok", "none is missing")
-    told = f"the database lacks {', '.join(pending)}"
+    if not lacking and not by_itself:
+        hint = "run `fairlead migrate` once no older version is left"
+        return Check("migrations", "warn", f"still to come: {', '.join(later)}", hint)
+    told = f"the database lacks {', '.join([*lacking, *later])}"
     if by_itself:
         return Check(
             "migrations", "warn", told, "the next start applies them; `fairlead migrate` does it now"

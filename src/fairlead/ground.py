@@ -19,7 +19,6 @@ from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.adapters.redis import redis_facts
 from fairlead.adapters.vault import MasterRing, generate, load_ring
 from fairlead.engine.reseal import Resealer
-from fairlead.errors import MigrationNeeded
 from fairlead.secret import Secret
 from fairlead.settings import Settings
 
@@ -130,12 +129,13 @@ async def migrator(settings: Settings) -> AsyncIterator[Migrator]:
 
 
 async def check_schema(migrator: Migrator, *, apply: bool) -> None:
-    """MigrationNeeded where the database lacks migrations, or with *apply* give it these."""
-    pending = await migrator.plan()
-    if pending and not apply:
-        names = ", ".join(migration.name for migration in pending)
-        raise MigrationNeeded(f"the database lacks {len(pending)} migration(s): {names}")
-    if pending:
+    """MigrationNeeded where this version cannot work on the database yet, or with *apply* migrate it.
+
+    In a rolling upgrade its ``post`` migrations are still to come, and it works without them (R38).
+    """
+    if not apply:
+        await migrator.check()
+    elif await migrator.plan():
         await migrator.apply()
 
 

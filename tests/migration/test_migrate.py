@@ -106,6 +106,18 @@ async def test_pre_stops_before_post_and_both_versions_can_start_in_between(empt
         await old.check()
 
 
+async def test_a_version_starts_while_its_post_migrations_are_to_come(empty: DatabaseSettings) -> None:
+    """Else no process of it could start before the last older one is gone (E10)."""
+    new = Migrator(empty, [A, B, C_POST])
+    with pytest.raises(MigrationNeeded, match="0001_step"):
+        await check_schema(new, apply=False)
+    await new.apply(upto="pre")
+    await check_schema(new, apply=False)
+    assert await applied(empty) == [1, 2]
+    await check_schema(new, apply=True)
+    assert await applied(empty) == [1, 2, 3]
+
+
 async def test_a_failed_migration_leaves_the_whole_ones_before_it(empty: DatabaseSettings) -> None:
     broken = migration(2, "CREATE TABLE half (x integer); SELECT 1 / 0;")
     with pytest.raises(MigrationNeeded, match=r"0002_step.*division by zero.*nothing of it was kept"):

@@ -69,6 +69,13 @@ def test_missing_migrations_stop_a_server_of_yours_only() -> None:
     assert migrations_check(["0002_x"], by_itself=True).status == "warn"
 
 
+def test_what_may_come_later_stops_nobody() -> None:
+    waits = migrations_check([], ["0003_y"], by_itself=False)
+    assert (waits.status, "0003_y" in waits.detail) == ("warn", True)
+    assert migrations_check(["0002_x"], ["0003_y"], by_itself=False).status == "fail"
+    assert "0003_y" in migrations_check([], ["0003_y"], by_itself=True).detail
+
+
 @pytest.mark.parametrize(
     ("version", "status"), [("18.4", "warn"), ("18.5", "ok"), ("18.7", "ok"), ("19.0", "ok")]
 )
