@@ -36,6 +36,8 @@ SKEW_FAIL_S = 30.0
 """Tokens are timed by the database's clock, files of the journal are kept by this host's."""
 SPACE_WARN_BYTES = 256 << 20
 SPACE_FAIL_BYTES = 16 << 20
+SNAPSHOT_WARN_S = 300.0
+"""A snapshot that is held for so long makes each look for work walk over the jobs that ended since (E18)."""
 NEWEST_MINOR = {18: 6}
 """Newest minor release of PostgreSQL that was known when this version of fairlead was made, by major."""
 MINORS_BEHIND = 1
@@ -81,6 +83,7 @@ async def _database(settings: Settings, found: Places) -> AsyncIterator[Check]:
     yield version_check(facts)
     yield durability_check(facts)
     yield clock_check(facts)
+    yield snapshot_check(facts)
     lacking = [migration.title for migration in pending if migration.phase == "pre"]
     later = [migration.title for migration in pending if migration.phase == "post"]
     yield migrations_check(lacking, later, by_itself=bool(found.embedded_postgres))
@@ -220,6 +223,15 @@ def clock_check(facts: ServerFacts) -> Check:
         return Check("clock", "ok", told)
     hint = "have NTP set both: tokens are timed by the database's clock, the journal by this host's"
     return Check("clock", "fail" if certain_s >= SKEW_FAIL_S else "warn", told, hint)
+
+
+def snapshot_check(facts: ServerFacts, warn_s: float = SNAPSHOT_WARN_S) -> Check:
+    """Whether somebody keeps the server from removing the rows of jobs that ended."""
+    if facts.snapshot_s < warn_s:
+        return Check("old snapshots", "ok", f"the oldest is held for {facts.snapshot_s:.0f} s")
+    told = f"{facts.snapshot_of} holds a snapshot for {facts.snapshot_s:.0f} s"
+    hint = "end that transaction: until then no row of an ended job is removed, and claims grow slower"
+    return Check("old snapshots", "warn", told, hint)
 
 
 def migrations_check(lacking: Sequence[str], later: Sequence[str] = (), *, by_itself: bool) -> Check:

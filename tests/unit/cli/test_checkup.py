@@ -7,7 +7,10 @@ from dataclasses import replace
 import pytest
 
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.postgres.facts import ServerFacts
+from fairlead.adapters.postgres.facts import ServerFacts, server_facts
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.sqlfiles import Statement
 from fairlead.adapters.redis import RedisFacts, redis_facts
 from fairlead.checkup import (
     clock_check,
@@ -16,6 +19,7 @@ from fairlead.checkup import (
     migrations_check,
     redis_check,
     role_check,
+    snapshot_check,
     version_check,
 )
 from fairlead.errors import ConfigInvalid, DependencyUnavailable
@@ -61,6 +65,23 @@ def test_servers_that_lose_data_or_are_too_old() -> None:
     }
     assert states == {"on": "ok", "local": "warn", "off": "fail"}
     assert role_check(replace(SERVER, is_engine=False)).status == "fail"
+
+
+def test_a_snapshot_that_is_held_for_long_is_told_with_its_holder() -> None:
+    assert snapshot_check(SERVER).status == "ok"
+    assert snapshot_check(replace(SERVER, snapshot_s=299.0, snapshot_of="session 7")).status == "ok"
+    check = snapshot_check(replace(SERVER, snapshot_s=301.0, snapshot_of="session 7"))
+    assert (check.status, "session 7" in check.detail) == ("warn", True)
+
+
+async def test_a_real_server_tells_who_holds_the_oldest_snapshot(
+    database: Database, database_settings: DatabaseSettings
+) -> None:
+    async with database.transaction() as holding:
+        await holding.fetch(Statement("test", "SELECT pg_current_xact_id()", ()))
+        facts = await server_facts(database_settings)
+        assert facts.snapshot_s > 0.0
+        assert "session" in facts.snapshot_of
 
 
 def test_missing_migrations_stop_a_server_of_yours_only() -> None:

@@ -32,6 +32,10 @@ class ServerFacts:
     """How far this host's clock is behind the server's; negative: ahead."""
     doubt_s: float
     """The skew may be off by this much: half of the round trip it was measured over."""
+    snapshot_s: float = 0.0
+    """How long the oldest snapshot is held that keeps dead rows from being removed; 0.0 without one."""
+    snapshot_of: str = ""
+    """Who holds it."""
 
     @property
     def major(self) -> int:
@@ -46,6 +50,7 @@ async def server_facts(settings: DatabaseSettings) -> ServerFacts:
         try:
             found = (await connection.fetch(statement("server_check").text))[0]
             skew_s, doubt_s = min([await _skew(connection) for _ in range(_TRIES)], key=lambda seen: seen[1])
+            held = await connection.fetch(statement("snapshot_oldest").text)
         finally:
             connection.terminate()
     except DRIVER_ERRORS as error:
@@ -57,6 +62,8 @@ async def server_facts(settings: DatabaseSettings) -> ServerFacts:
         is_engine=found["engine"],
         skew_s=skew_s,
         doubt_s=doubt_s,
+        snapshot_s=held[0]["held_s"] if held else 0.0,
+        snapshot_of=held[0]["what"] if held else "",
     )
 
 
