@@ -132,7 +132,7 @@ async def test_a_failed_migration_leaves_the_whole_ones_before_it(empty: Databas
 async def test_a_migration_that_gets_no_lock_lets_the_others_pass_and_tries_again(
     empty: DatabaseSettings,
 ) -> None:
-    """Who waits for a table's lock keeps all waiting that come after it: no longer than half a second (E10)."""
+    """Whoever waits for a table's lock keeps all waiting behind it: for half a second at most (E10)."""
     await Migrator(empty, [A]).apply()
     reader, other = await Database.open(empty), await Database.open(empty)
     more = migration(2, "ALTER TABLE a ADD COLUMN y integer;")

@@ -191,8 +191,11 @@ async def _applied(connection: Connection) -> list[_Applied]:
 
 async def _apply_one(connection: Connection, migration: Migration) -> None:
     """Raises MigrationNeeded where it fails. One that gets no lock is undone and tried again, for 120 s."""
-    deadline = asyncio.get_running_loop().time() + _LOCK_WITHIN_S
-    while not await _applied_now(connection, migration, last=asyncio.get_running_loop().time() > deadline):
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _LOCK_WITHIN_S
+    while True:
+        if await _applied_now(connection, migration, last=loop.time() > deadline):
+            return
         await asyncio.sleep(_PATIENCE_PAUSE_S)
 
 
