@@ -6,6 +6,7 @@ no_journal      answers are not written down before they are settled
 settle_once     an answer that the database does not take is given up
 no_proof        death is never proven, only presumed when the lease has passed
 no_rescue       nobody looks for the dead
+no_meter        nobody measures how long the event loop stood still
 no_lease_check  an outcome is written whoever holds the job by now
 naive_retry     what is in doubt is done again, without looking what was done
 ...             support/careless.py has those of an outage
@@ -47,6 +48,7 @@ from tests.support.rows import rows, run
 
 TTL_LOCK_TABLE = "CREATE TABLE unsafe_lock (connection_id uuid PRIMARY KEY, owner uuid, until timestamptz)"
 _PAUSE_S = 0.01
+_SERVICES = {"no_rescue": "rescuer", "no_meter": "loop_meter"}
 
 
 # ---- refreshing
@@ -264,6 +266,6 @@ class FaultRuntime(Runtime):
         if "no_proof" in self.unsafe:
             self.processes = _NoProof(self.processes)  # type: ignore[assignment]
         services = super()._make_services(roles)
-        gone = "rescuer" if "no_rescue" in self.unsafe else ""
-        kept = [service for service in services if service.name != gone]
+        gone = {name for sign, name in _SERVICES.items() if sign in self.unsafe}
+        kept = [service for service in services if service.name not in gone]
         return [*kept, cast(Service, self.begun)]

@@ -24,6 +24,7 @@ from uuid import UUID
 from fairlead import faultpoint
 from fairlead.config import Config
 from fairlead.engine.connections import Grant
+from fairlead.engine.events import LoopStalled
 from fairlead.engine.handler import Handler, JobContext
 from fairlead.engine.ports import ConnectionKey, NewJob
 from fairlead.errors import FairleadError
@@ -75,6 +76,7 @@ class _Worker:
     def __init__(self, order: dict[str, Any]) -> None:
         self._order = order
         self._stale = 0
+        self._stalls_s: list[float] = []
         self._sink = Sink(Path(order["sink"])) if order.get("sink") else None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -107,6 +109,8 @@ class _Worker:
     def _hear(self, event: Event) -> None:
         if isinstance(event, StaleWriteRefused):
             self._stale += event.count
+        elif isinstance(event, LoopStalled):
+            self._stalls_s.append(event.stall_s)
 
     async def _carry_out(self, asked: dict[str, Any]) -> None:
         try:
@@ -192,8 +196,8 @@ class _Worker:
         return {}
 
     async def do_told(self) -> dict[str, Any]:
-        """Its events by name, and how many late writes were refused."""
-        return {"events": self.runtime.bus.counts, "stale": self._stale}
+        """Its events by name, how many late writes were refused, and which stalls of its loop it told of."""
+        return {"events": self.runtime.bus.counts, "stale": self._stale, "stalls_s": self._stalls_s}
 
     async def do_idle(self) -> dict[str, Any]:
         """Return once nothing runs here and all that ended is written."""
@@ -208,7 +212,7 @@ class _Worker:
     def handlers(self) -> list[Handler]:
         """What is run here."""
         jobs = {"work": self._work, "deaf": self._deaf, "fail": self._fail}
-        jobs |= {"stuck": self._stuck, "thread": self._thread}
+        jobs |= {"stuck": self._stuck, "thread": self._thread, "block": self._block}
         timeout_s = self._order.get("timeout_s", 60.0)
         return [Handler(f"fault.{name}", run, timeout_s=timeout_s) for name, run in jobs.items()]
 
@@ -239,6 +243,15 @@ class _Worker:
         while (left_s := until_s - time.monotonic()) > 0:
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(left_s)
+        return self._effect(fields)
+
+    async def _block(self, context: JobContext) -> object:
+        """As `_work`, but its first run blocks the process for all of its time."""
+        fields = self._began(context)
+        if context.job.crash_count:
+            await self._pass_gate(context)
+        else:
+            time.sleep(context.args["work_s"])
         return self._effect(fields)
 
     async def _thread(self, context: JobContext) -> object:
