@@ -32,7 +32,7 @@ from fairlead.events import Event, StaleWriteRefused
 from fairlead.runtime import Roles
 from fairlead.secret import Secret
 from fairlead.settings import Settings
-from tests.faults.support import roads
+from tests.faults.support import roads, versions
 from tests.faults.support.sink import Sink
 from tests.faults.support.unsafe import FaultRuntime
 
@@ -51,6 +51,8 @@ def main(channel: socket.socket, order: dict[str, Any]) -> None:
         _limit_files(order["file_bytes"])
     _arm(order.get("fault", ""))
     roads.prepare(order)
+    if order.get("newer"):
+        versions.be_newer()
     asyncio.run(_Worker(order).live(channel))
 
 
