@@ -35,7 +35,10 @@ ROUNDS_APART_S = sized(0.3, 5.0)  # of work between two steps
 READER_S = sized(1.5, 10.0)
 LOCK_BOUND_S = 1.0
 LOOK_S = 0.005
-WAITED = "SELECT extract(epoch FROM max(clock_timestamp() - waitstart))::float8 AS s FROM pg_locks WHERE NOT granted"
+WAITED = (
+    "SELECT extract(epoch FROM max(clock_timestamp() - waitstart))::float8 AS s"
+    " FROM pg_locks WHERE NOT granted"
+)
 SETTLED_S = 1.0  # a job that is done is written long before
 COMPLETED_BY = "SELECT completed_by, count(*) AS jobs FROM job WHERE state = 'completed' GROUP BY 1"
 

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -112,6 +113,10 @@ class FaultProxy:
         self._cuts.clear()
         self._refusing = False
         self._flow.set()
+
+    def lead_to(self, url: str) -> None:
+        """New connections go to the PostgreSQL of *url* from now on; those that there are stay."""
+        self._connect = partial(asyncio.open_unix_connection, str(_socket(url)))
 
     # ---- the wire
 
@@ -226,18 +231,23 @@ class FaultProxy:
             await asyncio.sleep(0)  # for `serve` to close both ends
 
 
+def _socket(url: str) -> Path:
+    """Where the PostgreSQL of *url* listens."""
+    where = parse_qs(urlsplit(url).query)
+    return Path(where["host"][0]) / f".s.PGSQL.{where['port'][0]}"
+
+
 @asynccontextmanager
 async def postgres_proxy(url: str) -> AsyncIterator[tuple[FaultProxy, str]]:
     """A proxy before the server of *url* (on a Unix socket), and the URL that goes through it."""
     parts = urlsplit(url)
-    where = {name: values[0] for name, values in parse_qs(parts.query).items()}
-    name = f".s.PGSQL.{where['port']}"
-    upstream = str(Path(where["host"]) / name)
+    upstream = _socket(url)
     folder = Path(tempfile.mkdtemp(prefix="fault-", dir="/tmp"))  # short: socket paths end at 107 bytes
-    proxy = FaultProxy(lambda: asyncio.open_unix_connection(upstream), sql=True)
-    server = await asyncio.start_unix_server(proxy.serve, str(folder / name))
+    proxy = FaultProxy(partial(asyncio.open_unix_connection, str(upstream)), sql=True)
+    server = await asyncio.start_unix_server(proxy.serve, str(folder / upstream.name))
+    port = upstream.name.rpartition(".")[2]
     try:
-        yield proxy, parts._replace(query=urlencode(where | {"host": str(folder)})).geturl()
+        yield proxy, parts._replace(query=urlencode({"host": str(folder), "port": port})).geturl()
     finally:
         server.close()
         await proxy.close()

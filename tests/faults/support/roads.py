@@ -6,7 +6,8 @@ probe_s    how often the connection that only listens asks whether the other end
 tcp        when the system gives a silent peer up: user_timeout_ms, idle_s, every_s
 resolver   {"name": ..., "stalled": path, "fails": ...}: the database's host name, which resolves to this
            host; as long as the file is there it does not, or fails at once
-unsafe     "no_guard": the system is left to wait for a silent peer as it likes
+unsafe     "no_guard": the system is left to wait for a silent peer as it likes; "keeps_read_only": a
+           connection to a server that takes no writes is kept
 """
 
 from __future__ import annotations
@@ -37,8 +38,14 @@ def prepare(order: dict[str, Any]) -> None:
         _quick(order["tcp"])
     if "no_guard" in order.get("unsafe", ()):
         pool.guard_socket = _left_alone  # type: ignore[assignment]
+    if "keeps_read_only" in order.get("unsafe", ()):
+        pool.ReadOnlyServer = _NeverRaised  # type: ignore[misc]
     if "resolver" in order:
         socket.getaddrinfo = _resolver(order["resolver"])  # type: ignore[assignment]
+
+
+class _NeverRaised(pool.ReadOnlyServer):
+    """In the place of what would be seen."""
 
 
 def _quick(tcp: dict[str, int]) -> None:

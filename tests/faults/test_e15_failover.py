@@ -1,0 +1,155 @@
+"""E15: the primary dies, or is left running read-only, and a streaming stand-by takes its place.
+
+With a synchronous stand-by nothing that was acknowledged is lost (P1). With an asynchronous one what it had
+not been sent is lost, and that is counted: here the sending stops a moment before the death. A former primary
+that goes on answers every write with 25006; whoever is connected to it must look for the other one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from fairlead.adapters.postgres.pool import Database
+from tests.faults.support.faultproxy import FaultProxy, postgres_proxy
+from tests.faults.support.load import Load, all_begin
+from tests.faults.support.nursery import Nursery
+from tests.faults.support.pgpair import Cluster, Pair, migrated_cluster, pair_of
+from tests.faults.support.report import Figures, quantiles, sized
+from tests.faults.support.stage import Stage, staged
+from tests.support.databases import settings_of
+
+pytestmark = pytest.mark.slow
+
+PROCESSES, SLOTS = 2, 8
+ROUNDS = sized(1, 10)
+PEAK_S = sized(0.3, 2.0)
+UNSENT_S = sized(0.2, 0.5)
+RESUME_BOUND_S = 5.0
+ABLATION_S = sized(2.0, RESUME_BOUND_S)
+NUMBERS = {"concurrency": SLOTS, "poll_s": 0.2, "lease_s": 30.0}
+STORED = "SELECT (args->>'n')::int AS n FROM job WHERE kind = 'fault.work'"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with migrated_cluster() as cluster:
+        yield cluster
+
+
+@dataclass
+class _Ground:
+    """A stage before a pair, and the road to it."""
+
+    stage: Stage
+    pair: Pair
+    proxy: FaultProxy
+    sink: Path
+    load: Load
+
+    async def at_work(self, *unsafe: str) -> None:
+        """Every process works, and jobs come; to be called within ``load.coming()``."""
+        order = {"child": "command", "sink": str(self.sink), "worker": NUMBERS}
+        workers = await self.stage.all_born(PROCESSES, **order, unsafe=unsafe)
+        await all_begin(self.sink, workers)
+        await asyncio.sleep(PEAK_S)
+
+    async def killed(self) -> float:
+        """Some of the last moments is not sent, then the primary dies; when the other one takes its place."""
+        sender = await self.pair.stop_sending()
+        await asyncio.sleep(UNSENT_S)
+        await self.pair.kill_primary(sender)
+        self.proxy.away()
+        await self.pair.promote()
+        self.proxy.lead_to(self.pair.standby.url)
+        self.proxy.heal()
+        return time.monotonic()
+
+    async def demoted(self) -> float:
+        """The primary takes no more writes, and those who are connected stay so; when the other one does."""
+        await self.pair.demote()
+        await self.pair.in_step()
+        await self.pair.promote()
+        self.proxy.lead_to(self.pair.standby.url)
+        return time.monotonic()
+
+    async def resumed_s(self, back_s: float, within_s: float = 2 * RESUME_BOUND_S) -> list[float]:
+        """How long after *back_s* each process, and whoever stores jobs, was at work again."""
+        async with asyncio.timeout(within_s):
+            began_s = await all_begin(self.sink, self.stage.children[1:], back_s)
+            await self.load.acknowledged_after(back_s)
+        await self.stage.look_again()
+        return [moment_s - back_s for moment_s in (*began_s.values(), self.load.acknowledged_at_s)]
+
+    async def lost(self) -> int:
+        """Acknowledged jobs that are not there."""
+        return len(self.load.acknowledged.keys() - {row["n"] for row in await self.stage.rows(STORED)})
+
+
+@asynccontextmanager
+async def _ground(
+    nursery: Nursery, cluster: Cluster, folder: Path, figures: Figures, *, synchronous: bool
+) -> AsyncIterator[_Ground]:
+    folder.mkdir()
+    async with pair_of(cluster, synchronous=synchronous) as pair, postgres_proxy(pair.primary.url) as road:
+        proxy, url = road
+        async with staged(nursery, await Database.open(settings_of(url)), folder) as stage:
+            load = Load(await stage.born(), figures, batch=10, every_s=0.02)
+            yield _Ground(stage, pair, proxy, folder / "sink.ndjson", load)
+            for child in stage.children:
+                await child.kill()
+            await stage.database.close()
+
+
+@pytest.mark.parametrize("way", ["killed", "demoted"])
+async def test_E15_failover(nursery: Nursery, cluster: Cluster, tmp_path: Path, way: str) -> None:
+    figures, resumed_s, stored = Figures("E15"), list[float](), 0
+    figures.note(what=f"synchronous, {way}")
+    for number in range(ROUNDS):
+        folder = tmp_path / str(number)
+        async with _ground(nursery, cluster, folder, figures, synchronous=True) as ground:
+            async with ground.load.coming():
+                await ground.at_work()
+                back_s = await getattr(ground, way)()
+                resumed_s += await ground.resumed_s(back_s)
+            await ground.load.all_ended(ground.stage, 60.0)
+            await ground.load.judge(ground.stage, ground.sink)
+            stored += len(ground.load.acknowledged)
+    figures.note(n=stored, failovers=ROUNDS, resume_s=quantiles(resumed_s))
+    figures.holds(max(resumed_s) <= RESUME_BOUND_S, f"resumed after {max(resumed_s):.1f} s")
+    figures.conclude()
+
+
+async def test_E15_ablation_asynchronous(nursery: Nursery, cluster: Cluster, tmp_path: Path) -> None:
+    """It acknowledges before the stand-by has it; what is lost then is counted."""
+    figures, lost, stored = Figures("E15", ablation="asynchronous stand-by"), 0, 0
+    for number in range(ROUNDS):
+        folder = tmp_path / str(number)
+        async with _ground(nursery, cluster, folder, figures, synchronous=False) as ground:
+            async with ground.load.coming():
+                await ground.at_work()
+                await ground.resumed_s(await ground.killed())
+            lost += await ground.lost()
+            stored += len(ground.load.acknowledged)
+    figures.note(n=stored, failovers=ROUNDS, unsent_s=UNSENT_S)
+    figures.zero(lost=lost)
+    figures.conclude()
+
+
+async def test_E15_ablation_connections_are_kept(nursery: Nursery, cluster: Cluster, tmp_path: Path) -> None:
+    figures = Figures("E15", ablation="keeps_read_only")
+    there = _ground(nursery, cluster, tmp_path / "0", figures, synchronous=True)
+    async with there as ground, ground.load.coming():
+        await ground.at_work("keeps_read_only")
+        back_s = await ground.demoted()
+        try:
+            await ground.resumed_s(back_s, ABLATION_S)
+        except (TimeoutError, AssertionError):
+            figures.holds(False, f"not at work again within {ABLATION_S:g} s")
+    figures.conclude()
