@@ -34,8 +34,8 @@ check: $(READY) ## format, lint, types, floors and our own lint tests
 	@$(BIN)/python -m pytest -q tests/lint
 
 .PHONY: faults
-faults: $(READY) ## the fault experiments in full size (smoke size runs in `make test`)
-	@FAIRLEAD_FAULTS=full $(BIN)/python -m pytest -s -o faulthandler_timeout=3600 tests/faults $(ARGS)
+faults: $(READY) ## the fault experiments in full size, and a verdict on each (ARGS="-k E42")
+	@$(BIN)/python -m tests.faults $(ARGS)
 
 .PHONY: bench
 bench: $(READY) ## one benchmark (NAME=refresh ARGS=--json)

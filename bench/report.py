@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+_TOLD = (":(exclude,top)results", ":(exclude,top)README.md")
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -74,11 +76,11 @@ def print_rows(rows: Sequence[Row], *, as_json: bool) -> None:
 
 
 def commit() -> str:
-    """The commit that is measured, with ``+`` if the tree differs from it."""
+    """The commit that is measured, with ``+`` if the tree differs from it, but for figures told."""
     folder = Path(__file__).parent
     try:
         name = _git(folder, "rev-parse", "--short=12", "HEAD")
-        return name + ("+" if _git(folder, "status", "--porcelain") else "")
+        return name + ("+" if _git(folder, "status", "--porcelain", "--", ":/", *_TOLD) else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 

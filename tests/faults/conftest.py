@@ -1,14 +1,15 @@
-"""One nursery for all experiments, a stage for each."""
+"""One nursery for all experiments, a stage for each, and a line for each that fails."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 
 import pytest
 
 from fairlead.adapters.postgres.pool import Database
 from tests.faults.support.nursery import Nursery
+from tests.faults.support.report import end_of_test
 from tests.faults.support.server import OwnServer, own_server
 from tests.faults.support.stage import Stage, staged
 from tests.support.databases import settings_of
@@ -40,3 +41,15 @@ async def shaky(nursery: Nursery, server: OwnServer, tmp_path: Path) -> AsyncIte
     async with staged(nursery, database, tmp_path) as stage:
         yield stage
         await stage.database.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    call: pytest.CallInfo[None],
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Of an experiment that failed before it could conclude there is a line too."""
+    report = yield
+    if call.when == "call":
+        failure = call.excinfo.exconly(tryshort=True).partition("\n")[0] if call.excinfo else ""
+        end_of_test(failure if report.failed else None)
+    return report

@@ -1,6 +1,7 @@
-"""One JSON line per experiment: what was done, what the ledgers say, and whether it holds.
+"""One JSON line per test of an experiment: what was done, what the ledgers say, and whether it holds.
 
-The line goes to stdout; a full run (FAIRLEAD_FAULTS=full) also adds it to results/<id>.json.
+The line goes to stdout, and to the folder that FAIRLEAD_RESULTS names (tools/results.py). Of a test that
+fails before it could conclude, the line says so.
 """
 
 from __future__ import annotations
@@ -8,20 +9,16 @@ from __future__ import annotations
 import json
 import math
 import os
-import platform
 import secrets
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.faults.support.nursery import ROOT
+from tests.faults.catalogue import experiment
+from tools import results
 
 FULL = os.environ.get("FAIRLEAD_FAULTS", "smoke") == "full"
-RESULTS = ROOT / "results"
 
 
 def sized(smoke: Any, full: Any) -> Any:
@@ -50,9 +47,12 @@ class Figures:
     seed: int = field(default_factory=lambda: int(os.environ.get("FAIRLEAD_SEED") or secrets.randbits(32)))
     counters: dict[str, Any] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
+    zeros: list[str] = field(default_factory=list)
+    ended_early: bool = False
 
     def __post_init__(self) -> None:
         self.draw = Random(self.seed)
+        _unconcluded.append(self)
 
     def note(self, **counters: Any) -> None:
         """Add to the line."""
@@ -66,55 +66,64 @@ class Figures:
     def zero(self, **counters: int) -> None:
         """Add counters that must be 0."""
         self.note(**counters)
+        self.zeros += [name for name in counters if name not in self.zeros]
         for name, count in counters.items():
             self.holds(count == 0, f"{name} = {count}")
 
     @property
+    def verdict(self) -> str:
+        """``holds`` or ``broken``; of an ablation whether it showed that the check sees."""
+        if self.ablation and not self.ended_early:
+            return "violation seen" if self.broken else "no violation seen"
+        return "broken" if self.broken else "holds"
+
+    @property
     def line(self) -> Mapping[str, Any]:
-        """As it is printed."""
-        seen = "violation seen" if self.broken else "no violation seen"
-        verdict = seen if self.ablation else "fails" if self.broken else "holds"
-        told: dict[str, Any] = (
-            {"id": self.id, "ablation": self.ablation} if self.ablation else {"id": self.id}
-        )
-        told |= {"size": "full" if FULL else "smoke", "commit": _commit(), "seed": self.seed}
-        told |= {"versions": _versions()} | self.counters
+        """As it is printed and kept."""
+        told: dict[str, Any] = {"id": self.id, "test": _test()}
+        told |= {"ablation": self.ablation} if self.ablation else {}
+        told |= {"size": "full" if FULL else "smoke", "seed": self.seed} | results.circumstances()
+        told |= self.counters | {"zeros": self.zeros}
         n = self.counters.get("n")
         if n and not self.ablation:  # what was 0 is below this, at 95 %
             told["3/n"] = round(3 / n, 6)
-        return told | {"verdict": verdict, "broken": self.broken}
+        known = experiment(results.base(self.id))
+        about = {"promises": known.promises, "limit": known.limit} if known else {}
+        return told | about | {"verdict": self.verdict, "broken": self.broken}
 
     def conclude(self) -> None:
-        """Print, and fail unless it holds (for an ablation: unless a violation was seen)."""
-        line = json.dumps(self.line)
-        print(f"\n{line}", flush=True)
-        if FULL:
-            RESULTS.mkdir(exist_ok=True)
-            with (RESULTS / f"{self.id}.json").open("a") as file:
-                file.write(line + "\n")
+        """Tell, and fail unless it holds (for an ablation: unless a violation was seen)."""
+        line = self.tell()
         if self.ablation:
             assert self.broken, f"without its safeguard the check must fail: {line}"
         else:
             assert not self.broken, line
 
+    def tell(self) -> str:
+        """Print the line and keep it."""
+        _unconcluded.remove(self)
+        line = self.line
+        results.keep(line)
+        told = json.dumps(line)
+        print(f"\n{told}", flush=True)
+        return told
 
-@cache
-def _commit() -> str:
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
-    done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
+
+_unconcluded: list[Figures] = []
 
 
-@cache
-def _versions() -> dict[str, str]:
-    import aiohttp
-    import asyncpg
+def end_of_test(failure: str | None) -> None:
+    """A test is over. If it failed before it had concluded, what it had is told as broken."""
+    for figures in list(_unconcluded):
+        if failure is None:
+            _unconcluded.remove(figures)
+        else:
+            figures.ended_early = True
+            figures.broken.append(failure)
+            figures.tell()
 
-    from fairlead import __version__
 
-    return {
-        "fairlead": __version__,
-        "python": platform.python_version(),
-        "aiohttp": aiohttp.__version__,
-        "asyncpg": asyncpg.__version__,
-    }
+def _test() -> str:
+    """The test that runs, as its file names it."""
+    named = os.environ.get("PYTEST_CURRENT_TEST", "")
+    return named.rpartition("::")[2].rpartition(" (")[0]

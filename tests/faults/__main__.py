@@ -1,0 +1,34 @@
+"""``python -m tests.faults [options of pytest]``: the experiments in full size, and the verdict on each.
+
+What they find goes to results/, or where FAIRLEAD_RESULTS says. With options like ``-k E42`` some run; the
+table then says of the others what is kept of them. Ends with 1 where one is broken, now or as it is kept.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tools import results
+
+
+def main(options: Sequence[str]) -> int:
+    """Run, print the table, and give the exit code."""
+    os.environ.setdefault("FAIRLEAD_FAULTS", "full")
+    folder = os.environ.setdefault("FAIRLEAD_RESULTS", str(results.KEPT))
+    from tests.faults.support.verdicts import BROKEN, Witness, summary, table
+
+    witness = Witness()
+    patience = ["-o", "faulthandler_timeout=3600"]
+    code = pytest.main(["-s", *patience, "tests/faults", *options], plugins=[witness])
+    told = list(table(witness, results.read(Path(folder))))
+    print("\n".join(["", *told, summary(told)]), flush=True)
+    return 1 if code or any(f"  {BROKEN}" in line for line in told) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,89 @@
+"""How each experiment of the catalogue did: a line of words for people, from a run and from what is kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.faults.catalogue import CATALOGUE, Experiment
+from tools.results import Line, base
+
+BROKEN = "BROKEN"
+GOOD = ("holds", "violation seen")
+
+
+@dataclass
+class Witness:
+    """A plugin of pytest that keeps how each test ended, and why it was skipped."""
+
+    outcomes: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if self.outcomes.get(report.nodeid, "passed") == "passed":  # the worst of setup, call and teardown
+            self.outcomes[report.nodeid] = report.outcome
+        if report.skipped:
+            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+            self.skipped[report.nodeid] = reason.removeprefix("Skipped: ")
+
+    def of(self, files: Sequence[str]) -> dict[str, str]:
+        """How the tests of *files* ended, by the id of the test."""
+        paths = {f"tests/faults/{name}" for name in files}
+        return {test: how for test, how in self.outcomes.items() if test.partition("::")[0] in paths}
+
+
+def table(witness: Witness, lines: Sequence[Line]) -> Iterator[str]:
+    """One line an experiment: id, what, n, verdict, figures or why there are none."""
+    for each in CATALOGUE:
+        ours = [line for line in lines if base(line["id"]) == each.id]
+        n = sum(line.get("n") or 0 for line in ours if "ablation" not in line)
+        told = f"{_verdict(each, witness, ours)}  {_figures(ours)}".rstrip()
+        yield f"{each.id}  {each.what:<26} {n or '-':>9}  {told}"
+
+
+def _verdict(each: Experiment, witness: Witness, ours: Sequence[Line]) -> str:
+    if not each.files:
+        return f"not run: {each.absent}"
+    ran = witness.of(each.files)
+    how = Counter(ran.values())
+    bad = [f"{line['test']}: {'; '.join(line['broken'])}" for line in ours if line["verdict"] not in GOOD]
+    failed = [test.rpartition("::")[2] for test, outcome in ran.items() if outcome == "failed"]
+    if failed or bad:
+        return f"{BROKEN}: {' | '.join(bad or failed)}"
+    if not ran:
+        return f"not run this time; kept: {_kept(ours)}"
+    reasons = "; ".join(sorted({witness.skipped[test] for test in ran if test in witness.skipped}))
+    if not how["passed"]:
+        return f"not run: {reasons}"
+    return "holds" + (f" ({how['skipped']} of {how.total()} tests not run: {reasons})" if reasons else "")
+
+
+def _kept(ours: Sequence[Line]) -> str:
+    if not ours:
+        return "nothing"
+    commits = sorted({line["commit"] for line in ours})
+    return f"holds at {', '.join(commits)} ({', '.join(sorted({line['size'] for line in ours}))})"
+
+
+def _figures(ours: Sequence[Line]) -> str:
+    """What must be 0, added up over all tests, and the worst of each p99."""
+    zeros, worst = Counter[str](), dict[str, float]()
+    for line in ours:
+        if "ablation" in line:
+            continue
+        zeros.update({name: line[name] for name in line.get("zeros", ())})
+        for name, value in line.items():
+            if isinstance(value, dict) and "p99" in value:
+                worst[name] = max(worst.get(name, value["p99"]), value["p99"])
+    told = [f"{name} {count}" for name, count in zeros.items()]
+    return ", ".join(told + [f"{name} p99 {value:g}" for name, value in worst.items()])
+
+
+def summary(told: Sequence[str]) -> str:
+    """The last line: how many of each."""
+    broken = sum(f"  {BROKEN}" in line for line in told)
+    held = sum("  holds" in line for line in told)
+    return f"{held} held, {broken} broken, {len(told) - held - broken} not run"

@@ -1,0 +1,61 @@
+"""The catalogue of experiments is whole: each has its tests or a reason, each test its experiment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from tests.faults.catalogue import CATALOGUE, Experiment
+from tests.lint.tree import ROOT
+from tools import results
+
+FOLDER = ROOT / "tests/faults"
+PROMISES = {f"P{number}" for number in range(1, 16)}
+_TEST = re.compile(r"^(?:async )?def (test_\w+)", re.MULTILINE)
+
+
+def by_file() -> dict[str, list[str]]:
+    """The test functions of each file of experiments."""
+    files = sorted(FOLDER.glob("test_*.py"))
+    return {path.name: _TEST.findall(path.read_text("utf-8")) for path in files}
+
+
+def gaps(catalogue: Iterable[Experiment], tests: dict[str, list[str]]) -> Iterator[str]:
+    """What is named and is not there, or is there and not named."""
+    named = set()
+    for each in catalogue:
+        if bool(each.files) == bool(each.absent):
+            yield f"{each.id} has either files or a reason why it has none"
+        for file in each.files:
+            ours = [test for test in tests.get(file, ()) if test.startswith(f"test_{each.id}_")]
+            named |= set(ours)
+            if not ours:
+                yield f"{each.id}: {file} has no test_{each.id}_..."
+    everything = {test for found in tests.values() for test in found if re.match(r"test_E\d", test)}
+    yield from (f"{test} is in no file that its experiment names" for test in sorted(everything - named))
+
+
+def test_each_experiment_has_a_row() -> None:
+    assert [each.id for each in CATALOGUE] == [f"E{number:02}" for number in range(1, 53)]
+
+
+def test_each_row_has_its_tests_and_each_test_its_row() -> None:
+    assert list(gaps(CATALOGUE, by_file())) == []
+
+
+def test_rows_name_promises_that_there_are() -> None:
+    assert {promise for each in CATALOGUE for promise in each.promises} <= PROMISES
+    assert all(each.promises and each.limit for each in CATALOGUE)
+
+
+def test_what_is_kept_was_found_by_tests_that_there_are() -> None:
+    there = {test for found in by_file().values() for test in found}
+    lines = [line for line in results.read() if "test" in line]
+    assert [line for line in lines if line["test"].partition("[")[0] not in there] == []
+
+
+def test_gaps_are_found() -> None:
+    row = Experiment("E01", "a", ["P1"], "0", ["test_e01.py"])
+    assert list(gaps([row], {"test_e01.py": ["test_E01_a"]})) == []
+    assert len(list(gaps([row], {"test_e01.py": ["test_E02_a"]}))) == 2
+    assert len(list(gaps([Experiment("E01", "a", ["P1"], "0")], {}))) == 1

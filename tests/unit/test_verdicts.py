@@ -1,0 +1,64 @@
+"""The table of verdicts says what ran, what is kept, what was not run, and above all what is broken."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.faults.support import report, verdicts
+from tests.faults.support.verdicts import Witness
+
+E01, E03 = ("tests/faults/test_e01_kill_storm.py::test_E01_x", "tests/faults/test_e03_zombie.py::test_E03_x")
+KEPT = {"id": "E01", "test": "test_E01_x", "commit": "abc", "size": "full", "verdict": "holds", "broken": []}
+
+
+def row(witness: Witness, *lines: dict[str, object], id: str = "E01") -> str:
+    return next(line for line in verdicts.table(witness, lines) if line.startswith(id))
+
+
+def test_what_ran_is_told_with_its_figures() -> None:
+    line = KEPT | {"n": 7, "lost": 0, "zeros": ["lost"], "recovery_s": {"p50": 1, "p99": 2.5, "max": 3}}
+    told = row(Witness({E01: "passed"}), line, line | {"recovery_s": {"p99": 1.5}})
+    assert told.split("storm")[1].split() == ["14", "holds", "lost", "0,", "recovery_s", "p99", "2.5"]
+
+
+def test_what_did_not_run_is_told_as_it_is_kept() -> None:
+    assert "not run this time; kept: holds at abc (full)" in row(Witness(), KEPT)
+    assert "not run this time; kept: nothing" in row(Witness())
+    assert "not run: its part does not exist yet: mail" in row(Witness(), id="E49")
+
+
+def test_a_skipped_one_says_why() -> None:
+    assert "not run: no compiler" in row(Witness({E01: "skipped"}, {E01: "no compiler"}))
+    some = Witness({E01: "passed", f"{E01}[2]": "skipped"}, {f"{E01}[2]": "no compiler"})
+    assert "holds (1 of 2 tests not run: no compiler)" in row(some)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "line"),
+    [
+        ("failed", KEPT),
+        ("passed", KEPT | {"verdict": "broken", "broken": ["lost = 1"]}),
+        ("passed", KEPT | {"ablation": "x", "verdict": "no violation seen"}),
+    ],
+)
+def test_what_is_broken_is_told_as_broken(outcome: str, line: dict[str, object]) -> None:
+    told = list(verdicts.table(Witness({E01: outcome, E03: "passed"}), [line]))
+    assert "  BROKEN: test_E01_x" in told[0]
+    assert verdicts.summary(told) == "1 held, 1 broken, 50 not run"
+
+
+def test_the_line_of_a_test_that_ends_before_it_concludes(capsys: pytest.CaptureFixture[str]) -> None:
+    figures = report.Figures("E01", ablation="no_rescue")
+    figures.note(kills=3)
+    report.end_of_test("TimeoutError: late")
+    line = json.loads(capsys.readouterr().out)
+    assert (line["kills"], line["verdict"], line["broken"]) == (3, "broken", ["TimeoutError: late"])
+
+
+def test_a_test_that_is_skipped_half_way_tells_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    report.Figures("E01")
+    report.end_of_test(None)
+    report.end_of_test("of another test")
+    assert capsys.readouterr().out == ""

@@ -1,0 +1,116 @@
+"""What experiments found, as it is kept and published: results/<id>.json, one JSON line a test.
+
+A line takes the place of the earlier one of the same test; one of a smoke run never that of a full run.
+FAIRLEAD_RESULTS names the folder to write to; without it nothing is written. README's tables are made from
+the folder that is kept in git (tools/promises.py).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from bench.report import commit
+from fairlead.adapters.embedded.wheels import postgres_wheel, valkey_wheel
+
+ROOT = Path(__file__).parents[1]
+KEPT = ROOT / "results"
+KEY = ("id", "test", "ablation", "on")
+"""What tells lines apart: an experiment, its test, the safeguard it lacks, the server it ran on."""
+
+Line = Mapping[str, Any]
+
+
+def keep(line: Line) -> None:
+    """Write *line* where FAIRLEAD_RESULTS says, in place of the earlier one."""
+    named = os.environ.get("FAIRLEAD_RESULTS")
+    if not named:
+        return
+    folder = Path(named)
+    folder.mkdir(parents=True, exist_ok=True)
+    with _alone(folder):
+        path = folder / f"{base(line['id'])}.json"
+        lines = {_key(each): each for each in _lines(path)}
+        before = lines.get(_key(line))
+        if before is not None and before["size"] == "full" and line["size"] != "full":
+            return
+        lines[_key(line)] = line
+        text = "".join(json.dumps(lines[key]) + "\n" for key in sorted(lines))
+        fresh = path.with_suffix(".new")
+        fresh.write_text(text, "utf-8")
+        fresh.replace(path)
+
+
+def read(folder: Path = KEPT) -> list[dict[str, Any]]:
+    """Every line that is kept."""
+    return [line for path in sorted(folder.glob("*.json")) for line in _lines(path)]
+
+
+def base(name: str) -> str:
+    """The experiment of a part of one: ``E38`` of ``E38-queues``."""
+    return name.replace("_", "-").partition("-")[0]
+
+
+def proofs(lines: Iterable[Line], name: str) -> list[Line]:
+    """The lines of experiment *name* in full size, without those in which a safeguard is missing."""
+    return [
+        line
+        for line in lines
+        if base(line["id"]) == name and line["size"] == "full" and "ablation" not in line
+    ]
+
+
+def circumstances() -> dict[str, Any]:
+    """Where and on what a line was found."""
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "commit": commit(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": _versions(),
+        "machine": {
+            "system": platform.system(),
+            "cores": os.cpu_count(),
+            "memory_gib": round(memory_bytes / (1 << 30)),
+        },
+    }
+
+
+@cache
+def _versions() -> dict[str, str]:
+    elsewhere = "FAIRLEAD_TEST_DATABASE_URL" in os.environ
+    return {
+        "python": platform.python_version(),
+        "postgresql": "as FAIRLEAD_TEST_DATABASE_URL" if elsewhere else postgres_wheel().version("postgres"),
+        "valkey": valkey_wheel().version("valkey-server"),
+        "aiohttp": metadata.version("aiohttp"),
+        "asyncpg": metadata.version("asyncpg"),
+    }
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    if path.exists():
+        yield from map(json.loads, path.read_text("utf-8").splitlines())
+
+
+def _key(line: Line) -> tuple[str, ...]:
+    return tuple(str(line.get(name, "")) for name in KEY)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Nobody else writes in *folder* for as long as the block lasts."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
