@@ -41,7 +41,7 @@ def keep(line: Line) -> None:
         path = folder / f"{base(line['id'])}.json"
         lines = {_key(each): each for each in _lines(path)}
         before = lines.get(_key(line))
-        if before is not None and before["size"] == "full" and line["size"] != "full":
+        if before is not None and before.get("size") == "full" and line.get("size") != "full":
             return
         lines[_key(line)] = line
         text = "".join(json.dumps(lines[key]) + "\n" for key in sorted(lines))
@@ -65,7 +65,7 @@ def proofs(lines: Iterable[Line], name: str) -> list[Line]:
     return [
         line
         for line in lines
-        if base(line["id"]) == name and line["size"] == "full" and "ablation" not in line
+        if base(line["id"]) == name and line.get("size", "full") == "full" and "ablation" not in line
     ]
 
 

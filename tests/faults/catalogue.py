@@ -70,7 +70,7 @@ CATALOGUE = (
         "false successes 0, duplicates 0, COMMITs sent again 0",
         "test_e12_commit_in_doubt.py",
     ),
-    _one("E13", "database crash", "P1 P14", "acknowledged and lost 0", "test_e13_database_crash.py"),
+    _one("E13", "database crash", "P1 P2 P14", "acknowledged and lost 0", "test_e13_database_crash.py"),
     _one(
         "E14",
         "database away for 60 s",
