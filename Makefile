@@ -37,6 +37,10 @@ check: $(READY) ## format, lint, types, floors and our own lint tests
 faults: $(READY) ## the fault experiments in full size, and a verdict on each (ARGS="-k E42")
 	@$(BIN)/python -m tests.faults $(ARGS)
 
+.PHONY: models
+models: $(READY) ## every state of the protocols, with and without each safeguard (needs spin and gcc)
+	@$(BIN)/python -m pytest -q -rs -s -n 0 -p no:randomly tests/models $(ARGS)
+
 .PHONY: bench
 bench: $(READY) ## one benchmark (NAME=refresh ARGS=--json)
 	@$(BIN)/python -m bench $(NAME) $(ARGS)
