@@ -144,7 +144,7 @@ async def test_a_refresh_closes_what_was_open_about_refreshes_alone(stores: Stor
 async def test_each_act_leaves_one_line(stores: Stores) -> None:
     credential, first = await unknown_rotation(stores)
     replay = intent(credential, first.session_id)
-    granted = await stores.credentials.claim_replay(replay)
+    granted = await stores.credentials.claim_replay(replay, 0)
     assert granted is not None
     sent_at = await stores.credentials.mark_sent(replay.connection_id, replay.rotation_id)
     assert sent_at is not None

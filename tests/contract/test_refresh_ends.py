@@ -151,7 +151,7 @@ async def test_the_sender_knows_better_than_who_found_it_unknown(stores: Stores)
 async def test_a_replay_that_changed_nothing_stays_unknown(stores: Stores, phase: str) -> None:
     credential, first = await unknown_rotation(stores)
     replay = intent(credential, first.session_id)
-    granted = await stores.credentials.claim_replay(replay)
+    granted = await stores.credentials.claim_replay(replay, 0)
     assert granted is not None
     if phase == "sent":
         await marked(stores, replay, granted)
@@ -163,13 +163,13 @@ async def test_a_replay_that_changed_nothing_stays_unknown(stores: Stores, phase
     assert (now.state, now.rotation.phase, now.rotation.replays) == ("unknown", "unknown", 0)
     assert now.rotation.rotation_id not in (first.rotation_id, replay.rotation_id)
     assert await stores.credentials.claim(intent(credential, first.session_id)) is None
-    assert await stores.credentials.claim_replay(intent(credential, first.session_id)) is not None
+    assert await stores.credentials.claim_replay(intent(credential, first.session_id), 0) is not None
 
 
 async def test_a_replay_of_unknown_outcome_stays_so(stores: Stores) -> None:
     credential, first = await unknown_rotation(stores)
     replay = intent(credential, first.session_id)
-    granted = await stores.credentials.claim_replay(replay)
+    granted = await stores.credentials.claim_replay(replay, 0)
     assert granted is not None
     await marked(stores, replay, granted)
     assert await stores.credentials.mark_unknown(unknown(replay, reason="cut again"))

@@ -154,9 +154,9 @@ async def test_a_replay_follows_an_unknown_outcome_alone(stores: Stores, phase: 
     credential, owner = await connected(stores), await a_session(stores)
     await (claimed if phase == "intent" else sent)(stores, intent(credential, owner))
     await stores.pass_time(1e6)
-    assert await stores.credentials.claim_replay(intent(credential, owner)) is None
+    assert await stores.credentials.claim_replay(intent(credential, owner), 0) is None
     assert (
-        await stores.credentials.claim_replay(replace(intent(credential, owner), connection_id=NOBODY))
+        await stores.credentials.claim_replay(replace(intent(credential, owner), connection_id=NOBODY), 0)
         is None
     )
 
@@ -165,32 +165,45 @@ async def test_an_intent_to_replay_is_no_unsent_one(stores: Stores) -> None:
     """Time gives it to another replay, never to a claim: the first send is still unknown."""
     credential, first = await unknown_rotation(stores)
     peer, replay = await a_session(stores, 2), intent(credential, first.session_id)
-    assert await stores.credentials.claim_replay(replay) is not None
-    assert await stores.credentials.claim_replay(intent(credential, peer)) is None
+    assert await stores.credentials.claim_replay(replay, 0) is not None
+    assert await stores.credentials.claim_replay(intent(credential, peer), 0) is None
     await stores.pass_time(100)
     assert await stores.credentials.claim(intent(credential, peer)) is None
     over = intent(credential, peer)
-    assert await stores.credentials.claim_replay(over) is not None
+    assert await stores.credentials.claim_replay(over, 0) is not None
     assert await stores.credentials.mark_sent(replay.connection_id, replay.rotation_id) is None
     assert await stores.credentials.mark_sent(over.connection_id, over.rotation_id) is not None
-    assert await stores.credentials.claim_replay(intent(credential, first.session_id)) is None
+    assert await stores.credentials.claim_replay(intent(credential, first.session_id), 0) is None
 
 
 async def test_of_two_that_replay_one_does(stores: Stores) -> None:
     credential, _first = await unknown_rotation(stores)
     replays = [intent(credential, await a_session(stores, pid)) for pid in (2, 3)]
     granted = await asyncio.gather(
-        stores.credentials.claim_replay(replays[0]), stores.peer().claim_replay(replays[1])
+        stores.credentials.claim_replay(replays[0], 0), stores.peer().claim_replay(replays[1], 0)
     )
     assert sum(one is not None for one in granted) == 1
+
+
+async def test_of_two_that_judged_the_same_the_second_judges_again(stores: Stores) -> None:
+    """One after the other: what both had read is no longer so when the second asks."""
+    credential, first = await unknown_rotation(stores)
+    replay, other = intent(credential, first.session_id), intent(credential, await a_session(stores, 2))
+    granted = await stores.credentials.claim_replay(replay, 0)
+    assert granted is not None
+    await marked(stores, replay, granted)
+    assert await stores.credentials.mark_unknown(unknown(replay))
+    assert await stores.credentials.claim_replay(other, 0) is None
+    assert await stores.credentials.claim_replay(other, 2) is None
+    assert await stores.credentials.claim_replay(other, 1) is not None
 
 
 async def test_a_lost_replayer_makes_room_for_another(stores: Stores) -> None:
     credential, _first = await unknown_rotation(stores)
     lost, peer = await a_session(stores, 2), await a_session(stores, 3)
-    assert await stores.credentials.claim_replay(intent(credential, lost)) is not None
+    assert await stores.credentials.claim_replay(intent(credential, lost), 0) is not None
     await stores.sessions.close(lost)
-    assert await stores.credentials.claim_replay(intent(credential, peer)) is not None
+    assert await stores.credentials.claim_replay(intent(credential, peer), 0) is not None
 
 
 # ---- SENT ------------------------------------------------------------------------------------------
@@ -219,7 +232,7 @@ async def test_a_replay_keeps_the_time_of_the_first_send(stores: Stores) -> None
     credential, first = await unknown_rotation(stores)
     await stores.pass_time(40)
     replay = intent(credential, first.session_id)
-    granted = await stores.credentials.claim_replay(replay)
+    granted = await stores.credentials.claim_replay(replay, 0)
     assert granted is not None
     await marked(stores, replay, granted)
     rotation = (await found(stores)).rotation

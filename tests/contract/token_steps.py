@@ -216,7 +216,8 @@ class Side(Names):
         connection_id, rotation_id = known.connection.connection_id, self.id("rotation")
         intent = Intent(connection_id, rotation_id, known.generation, self._session(process), lease_s)
         self._wishes[refresh] = (intent, known)
-        granted = await (self._store.claim_replay if again else self._store.claim)(intent)
+        replays = known.rotation.replays if known.rotation else 0
+        granted = await (self._store.claim_replay(intent, replays) if again else self._store.claim(intent))
         if granted is not None:
             self._granted[refresh] = granted.epoch
         return granted

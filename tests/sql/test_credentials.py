@@ -245,14 +245,14 @@ async def test_an_unknown_outcome_keeps_the_token_and_one_may_replay(store, data
         "an ordinary claim never sends again"
     )
     replays = [intent(credential, await session(database)) for _ in range(5)]
-    granted = await asyncio.gather(*(store.claim_replay(one) for one in replays))
+    granted = await asyncio.gather(*(store.claim_replay(one, 0) for one in replays))
     assert sum(one is not None for one in granted) == 1
 
 
 async def test_a_replay_that_was_not_processed_stays_unknown(store, database) -> None:
     credential, first = await unknown_rotation(store, database)
     again = intent(credential, first.session_id)
-    assert await store.claim_replay(again) is not None
+    assert await store.claim_replay(again, 0) is not None
     assert await store.mark_sent(again.connection_id, again.rotation_id) is not None
     sent = await store.read(KEY)
     assert sent is not None

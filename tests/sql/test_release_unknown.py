@@ -42,7 +42,7 @@ async def test_nobody_else_can_say_so(store, database) -> None:
 async def test_released_twice_a_replay_still_leaves_the_first_send_unknown(store, database) -> None:
     credential, first = await unknown_rotation(store, database)
     replay = intent(credential, first.session_id)
-    assert await store.claim_replay(replay) is not None
+    assert await store.claim_replay(replay, 0) is not None
     assert await store.release(replay.connection_id, replay.rotation_id)
     assert not await store.release(replay.connection_id, replay.rotation_id), "a commit had been in doubt"
     assert not await store.release(first.connection_id, first.rotation_id), "its sender is long gone"
@@ -57,7 +57,7 @@ async def test_a_replay_of_unknown_outcome_stays_so(store, database) -> None:
     await store.claim(first)
     await store.mark_sent(first.connection_id, first.rotation_id)
     await store.mark_unknown(Unknown(first.connection_id, first.rotation_id, "cut", 0.0, uuid4()))
-    await store.claim_replay(replay)
+    await store.claim_replay(replay, 0)
     await store.mark_sent(replay.connection_id, replay.rotation_id)
     await store.mark_unknown(Unknown(replay.connection_id, replay.rotation_id, "cut", 0.0, uuid4()))
     assert not await store.release(replay.connection_id, replay.rotation_id)

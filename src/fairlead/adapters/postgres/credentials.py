@@ -172,12 +172,13 @@ class PostgresCredentialStore:
         )
         return row is not None
 
-    async def claim_replay(self, intent: Intent) -> IntentGranted | None:
+    async def claim_replay(self, intent: Intent, replays: int) -> IntentGranted | None:
         row = await self._database.first(
             statement("rotation_replay"),
             connection_id=intent.connection_id,
             rotation_id=intent.rotation_id,
             generation=intent.from_generation,
+            replays=replays,
             session_id=intent.session_id,
             lease_s=intent.lease_s,
         )

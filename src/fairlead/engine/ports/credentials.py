@@ -266,8 +266,11 @@ class CredentialStore(Protocol):
         """Batched. INTENT. None when the generation moved, or the rotation is held or was sent."""
         ...
 
-    async def claim_replay(self, intent: Intent) -> IntentGranted | None:
-        """INTENT to send again what was sent with unknown outcome; None if somebody else is at it."""
+    async def claim_replay(self, intent: Intent, replays: int) -> IntentGranted | None:
+        """INTENT to send again what was sent with unknown outcome, judged after *replays* of them.
+
+        None if somebody else is at it, or has replayed it since: then there is something new to judge.
+        """
         ...
 
     async def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> datetime | None:

@@ -150,8 +150,11 @@ class Exchange:
             session_id=self._rooms.session_id(),
             lease_s=self._settings.lease_s,
         )
-        store = self._rooms.store
-        granted = await (store.claim_replay(intent) if replay else store.claim(intent))
+        store, rotation = self._rooms.store, credential.rotation
+        if replay and rotation is not None:
+            granted = await store.claim_replay(intent, rotation.replays)
+        else:
+            granted = await store.claim(intent)
         return None if granted is None else granted.epoch
 
     async def _send(self, step: _Try, call: TokenCall) -> Fresh | None:

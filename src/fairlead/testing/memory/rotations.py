@@ -69,9 +69,11 @@ class Rotations(MemoryStore):
         return ran_out or held.session_id == session_id or not self.database.is_open(held.session_id)
 
     @statement
-    def claim_replay(self, intent: Intent) -> IntentGranted | None:
+    def claim_replay(self, intent: Intent, replays: int) -> IntentGranted | None:
         held, now = self.database.tokens.rotations.get(intent.connection_id), self.database.now
         if held is None or held.from_generation != intent.from_generation:
+            return None
+        if held.replays != replays:
             return None
         replaying = held.phase == "intent" and held.sent_at is not None
         if held.phase != "unknown" and not (replaying and self._is_free(held, intent.session_id)):

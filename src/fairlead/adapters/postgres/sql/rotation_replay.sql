@@ -1,15 +1,17 @@
 -- rotation_replay: INTENT to send once more what was sent with unknown outcome, as the replay policy allows.
--- Takes   connection_id, rotation_id (the new one), generation, session_id, lease_s
--- Gives   epoch, replays; no row if the outcome is known by now, or another live owner is at it
+-- Takes   connection_id, rotation_id (the new one), generation, replays (as many as its caller has read), session_id,
+--         lease_s
+-- Gives   epoch; no row if the outcome is known by now, another live owner is at it, or it was replayed since
 -- Locks   the rotation's row
--- Needs   sent_at stays: it tells that this intent, too, follows a send of unknown outcome
+-- Needs   sent_at stays: it tells that this intent, too, follows a send of unknown outcome. Of two who read that
+--         the one replay allowed is still to be had, the second comes after the first has used it up
 UPDATE rotation SET
     rotation_id = :rotation_id, epoch = nextval('send_epoch'), phase = 'intent',
     session_id = :session_id, lease_until = now() + :lease_s::float8 * interval '1 second', started_at = now()
-WHERE connection_id = :connection_id AND from_generation = :generation
+WHERE connection_id = :connection_id AND from_generation = :generation AND replays = :replays::integer
     AND (phase = 'unknown'
         OR (phase = 'intent' AND sent_at IS NOT NULL
             AND (lease_until < now() OR session_id = :session_id OR NOT EXISTS (
                 SELECT FROM worker_session s
                 WHERE s.session_id = rotation.session_id AND s.lost_at IS NULL AND s.stopped_at IS NULL))))
-RETURNING epoch, replays;
+RETURNING epoch;

@@ -1,0 +1,37 @@
+"""What is sent once more after an unknown outcome: as often, and as late, as the policy allows (R7)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fairlead.errors import OutcomeUnknown, ReauthRequired, TransientFailure
+from fairlead.testing.ledger import judge
+from tests.support.rows import run
+
+STRICT = "strict"
+
+
+async def expire(database: Any) -> None:
+    await run(database, "UPDATE credential SET expires_at = now() - interval '1 s'")
+
+
+async def test_of_two_that_judged_the_same_one_replays(fl, peer, issuer, database, monkeypatch) -> None:
+    """The second claims when the first has had its replay, and an answer that tells as little as before."""
+    connection_id = await fl.connect(issuer, STRICT)
+    issuer.be_rude({"status": 502}, times=2)
+    with pytest.raises(OutcomeUnknown):
+        await fl.coordinator.refresh(connection_id, 1)
+    await expire(database)
+    claim_replay = fl.rooms.store.claim_replay
+
+    async def late(*which: Any) -> Any:
+        with pytest.raises(TransientFailure):
+            await peer.coordinator.refresh(connection_id, 1)
+        return await claim_replay(*which)
+
+    monkeypatch.setattr(fl.rooms.store, "claim_replay", late)
+    with pytest.raises(ReauthRequired):
+        await fl.coordinator.refresh(connection_id, 1)
+    assert judge(issuer.ledger()).provider_posts == 2, "one replay is allowed under strict"
