@@ -10,7 +10,7 @@ from fairlead.errors import OutcomeUnknown, ReauthRequired, TransientFailure
 from fairlead.testing.ledger import judge
 from tests.support.rows import run
 
-STRICT = "strict"
+STRICT, GRACE = "strict", "grace"
 
 
 async def expire(database: Any) -> None:
@@ -35,3 +35,27 @@ async def test_of_two_that_judged_the_same_one_replays(fl, peer, issuer, databas
     with pytest.raises(ReauthRequired):
         await fl.coordinator.refresh(connection_id, 1)
     assert judge(issuer.ledger()).provider_posts == 2, "one replay is allowed under strict"
+
+
+@pytest.mark.parametrize("slow", ["claim_replay", "mark_sent"])
+async def test_a_replay_that_was_held_up_does_not_leave_after_the_grace(
+    fl, issuer, database, monkeypatch, slow
+) -> None:
+    """Whatever it waited for, the database or a connection: 110 of 120 s are too many for one more request."""
+    connection_id = await fl.connect(issuer, GRACE)
+    issuer.be_rude({"status": 502}, times=1)
+    with pytest.raises(TransientFailure):
+        await fl.coordinator.refresh(connection_id, 1)
+    step, monotonic = getattr(fl.rooms.store, slow), fl.rooms.clock.monotonic
+
+    async def held_up(*which: Any) -> Any:
+        done = await step(*which)
+        await run(database, "UPDATE rotation SET sent_at = sent_at - interval '110 s'")
+        monkeypatch.setattr(fl.rooms.clock, "monotonic", lambda: monotonic() + 110.0)
+        return done
+
+    monkeypatch.setattr(fl.rooms.store, slow, held_up)
+    with pytest.raises(ReauthRequired) as gone:
+        await fl.coordinator.refresh(connection_id, 1)
+    assert gone.value.reason == "lost_rotation"
+    assert judge(issuer.ledger()).provider_posts == 1

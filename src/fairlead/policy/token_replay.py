@@ -24,7 +24,9 @@ _LARGEST_MARGIN_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class ReplayNow:
-    """Send the same token again now."""
+    """Send the same token again now; it has to leave in *within_s* (None: whenever it can)."""
+
+    within_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,10 @@ def replay_decision(
     if policy in {"stable", "assertion"}:
         return ReplayNow()
     if policy in {"until_successor_used", "grace"}:
-        return ReplayNow() if grace_s is None or age_since_sent_s <= replayable_s(grace_s) else GiveUp()
+        if grace_s is None:
+            return ReplayNow()
+        within_s = replayable_s(grace_s) - age_since_sent_s
+        return ReplayNow(within_s) if within_s >= 0 else GiveUp()
     if access_expires_in_s is not None and access_expires_in_s > 0:
         return Wait(access_expires_in_s)
     if replay_at_expiry and replays_done == 0:
@@ -68,5 +73,5 @@ def replay_decision(
 
 
 def replayable_s(grace_s: float) -> float:
-    """How long after the send a replay may start so that it arrives inside *grace_s*."""
+    """How long after the send a replay may leave so that it arrives inside *grace_s*."""
     return grace_s - min(_LARGEST_MARGIN_S, grace_s / 10)

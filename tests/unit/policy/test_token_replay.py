@@ -20,13 +20,13 @@ STRICT = ["strict", "strict_family_revoke"]
         ("stable", None, False, 90 * DAY, -5, 7, ReplayNow()),
         ("assertion", None, False, 5, 600, 3, ReplayNow()),
         ("until_successor_used", None, False, 90 * DAY, -5, 2, ReplayNow()),
-        ("until_successor_used", 30 * DAY, False, 29 * DAY, 600, 2, ReplayNow()),
+        ("until_successor_used", 30 * DAY, False, 29 * DAY, 600, 2, ReplayNow(DAY - 15)),
         ("until_successor_used", 30 * DAY, False, 31 * DAY, 600, 0, GiveUp()),
-        ("grace", 1800, False, 0, 600, 0, ReplayNow()),
-        ("grace", 1800, False, 1785, 600, 1, ReplayNow()),
+        ("grace", 1800, False, 0, 600, 0, ReplayNow(1785)),
+        ("grace", 1800, False, 1785, 600, 1, ReplayNow(0)),
         ("grace", 1800, False, 1786, 600, 0, GiveUp()),  # it could arrive after the grace
         ("grace", 1800, False, 1801, -5, 0, GiveUp()),
-        ("grace", 2, False, 1.8, 5, 0, ReplayNow()),
+        ("grace", 2, False, 1.8, 5, 0, ReplayNow(0)),
         ("grace", 2, False, 1.9, 5, 0, GiveUp()),
         ("strict", None, True, 5, 600, 0, Wait(600)),
         ("strict", None, True, 700, 0, 0, ReplayNow()),
@@ -95,6 +95,22 @@ def test_a_replay_starts_early_enough_to_arrive_inside_the_grace(grace_s: float)
     assert grace_s - replayable_s(grace_s) <= 15.001
 
 
+@given(st.floats(0.01, 90 * DAY), st.floats(0, 1))
+def test_a_replay_leaves_no_later_than_it_might_have_been_judged(grace_s: float, share: float) -> None:
+    age_s = replayable_s(grace_s) * share
+    decision = replay_decision(
+        "grace",
+        grace_s=grace_s,
+        replay_at_expiry=False,
+        age_since_sent_s=age_s,
+        access_expires_in_s=600,
+        replays_done=0,
+    )
+    assert isinstance(decision, ReplayNow)
+    assert decision.within_s is not None
+    assert age_s + decision.within_s == pytest.approx(replayable_s(grace_s))
+
+
 def test_every_profile_that_refreshes_gets_a_decision() -> None:
     for base in load_profiles().values():
         for profile in (base, *(base.variant(name) for name in base.variants)):
@@ -109,5 +125,7 @@ def test_every_profile_that_refreshes_gets_a_decision() -> None:
                 access_expires_in_s=600,
                 replays_done=0,
             )
-            strict = profile.replay.policy in STRICT
-            assert decision == (Wait(600) if strict else ReplayNow()), profile.label
+            if profile.replay.policy in STRICT:
+                assert decision == Wait(600), profile.label
+            else:
+                assert isinstance(decision, ReplayNow), profile.label

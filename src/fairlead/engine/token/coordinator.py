@@ -130,6 +130,7 @@ class Coordinator:
         started_s = self._rooms.clock.monotonic()
         pause_s = 0.02
         for _ in range(MAX_STEPS):
+            read_s = self._rooms.clock.monotonic()
             credential = await self._rooms.store.read_id(connection_id)
             if credential is None:
                 raise NotFound(f"there is no connection {connection_id}")
@@ -140,7 +141,7 @@ class Coordinator:
                 await self._rooms.clock.sleep(pause_s)
                 pause_s = min(pause_s * 1.6, 0.5)
                 continue
-            fresh = await self._step(plan, credential, actor)
+            fresh = await self._step(plan, credential, read_s, actor)
             if fresh is not None:
                 return fresh
             await self._rooms.clock.sleep(LOOK_AGAIN_S)  # a lost race must not become a spin
@@ -173,8 +174,10 @@ class Coordinator:
             in_flight=in_flight,
         )
 
-    async def _step(self, plan: policy.Plan, credential: Credential, actor: str) -> Fresh | None:
-        """Do what the plan says; None means: look again."""
+    async def _step(
+        self, plan: policy.Plan, credential: Credential, read_s: float, actor: str
+    ) -> Fresh | None:
+        """Do what the plan says of what was read at *read_s*; None means: look again."""
         match plan:
             case policy.Serve():
                 return await self._settler.open(credential)
@@ -184,9 +187,10 @@ class Coordinator:
                 await self._unknown.recover(credential)
                 return None
             case policy.Judge():
-                if await self._unknown.may_replay(credential):
-                    return await self._exchange.run(credential, replay=True, actor=actor)
-                return None
+                replay = await self._unknown.may_replay(credential, read_s)
+                if replay is None:
+                    return None
+                return await self._exchange.run(credential, replay=replay, actor=actor)
             case policy.CoolDown(retry_after_s=retry_after_s):
                 raise self._error(
                     RateLimited,
@@ -208,7 +212,7 @@ class Coordinator:
                 raise refusal
             del self._refused[connection_id]
         try:
-            return await self._exchange.run(credential, replay=False, actor=actor)
+            return await self._exchange.run(credential, replay=None, actor=actor)
         except RequestRejected as rejected:
             if len(self._refused) >= MOST_REFUSED:
                 self._refused.pop(next(iter(self._refused)))

@@ -25,7 +25,7 @@ from fairlead.engine.ports import (
     TokenCall,
 )
 from fairlead.engine.token.grants import Grants
-from fairlead.engine.token.parts import AppCredential, Fresh, RefreshSettings, Rooms, profile_of
+from fairlead.engine.token.parts import AppCredential, Fresh, RefreshSettings, Replay, Rooms, profile_of
 from fairlead.engine.token.settle import Send, Settler
 from fairlead.engine.token.stored import Stored
 from fairlead.engine.token.unknown import UnknownOutcomes
@@ -58,8 +58,8 @@ JITTER_SHARE = 0.1
 """Waits of many connections for one endpoint are spread by this share, so that they do not return at once."""
 
 
-class _ClaimLost(Exception):
-    """Raised inside the SENT hook: somebody else owns the rotation, so nothing may leave."""
+class _MayNotLeave(Exception):
+    """Raised inside the SENT hook: somebody else owns the rotation, or the time to replay it is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class _Try:
     permit: EndpointPermit
     rotation_id: UUID
     epoch: int
-    replay: bool
+    replay: Replay | None
     asked_s: float
     actor: str
 
@@ -97,7 +97,7 @@ class Exchange:
         self._settler = settler
         self._unknown = unknown
 
-    async def run(self, credential: Credential, *, replay: bool, actor: str) -> Fresh | None:
+    async def run(self, credential: Credential, *, replay: Replay | None, actor: str) -> Fresh | None:
         """Send once; the fresh token, or None where another owner or a newer generation came first."""
         asked_s = self._rooms.clock.monotonic()
         profile = profile_of(self._rooms, credential)
@@ -142,7 +142,7 @@ class Exchange:
         spread_s = leave.retry_after_s * JITTER_SHARE * self._rooms.draw()
         raise _error(kind, credential, leave.reason, retry_after_s=leave.retry_after_s + spread_s)
 
-    async def _claim(self, credential: Credential, rotation_id: UUID, replay: bool) -> int | None:
+    async def _claim(self, credential: Credential, rotation_id: UUID, replay: Replay | None) -> int | None:
         intent = Intent(
             connection_id=credential.connection.connection_id,
             rotation_id=rotation_id,
@@ -150,11 +150,10 @@ class Exchange:
             session_id=self._rooms.session_id(),
             lease_s=self._settings.lease_s,
         )
-        store, rotation = self._rooms.store, credential.rotation
-        if replay and rotation is not None:
-            granted = await store.claim_replay(intent, rotation.replays)
-        else:
-            granted = await store.claim(intent)
+        store = self._rooms.store
+        granted = await (
+            store.claim(intent) if replay is None else store.claim_replay(intent, replay.replays)
+        )
         return None if granted is None else granted.epoch
 
     async def _send(self, step: _Try, call: TokenCall) -> Fresh | None:
@@ -162,14 +161,14 @@ class Exchange:
 
         async def before_sent() -> None:
             at = await self._rooms.store.mark_sent(step.credential.connection.connection_id, step.rotation_id)
-            if at is None:
-                raise _ClaimLost
+            if at is None or self._is_late(step.replay):
+                raise _MayNotLeave
             sent_at.append(at)
             faultpoint("token.after_sent")
 
         try:
             answer = await self._post(call, before_sent)
-        except _ClaimLost:
+        except _MayNotLeave:
             await self._release(step)
             return None
         except FairleadError:
@@ -180,6 +179,11 @@ class Exchange:
             raise await self._not_sent(step, answer)
         send = Send(step.credential, step.rotation_id, step.epoch, sent_at[0], step.asked_s, step.actor)
         return await self._conclude(step, send, answer)
+
+    def _is_late(self, replay: Replay | None) -> bool:
+        """Looked at last of all: whatever came before may have taken long, even the mark."""
+        leave_by_s = None if replay is None else replay.leave_by_s
+        return leave_by_s is not None and self._rooms.clock.monotonic() > leave_by_s
 
     async def _post(self, call: TokenCall, before_sent: BeforeSent) -> HttpAnswer | NoAnswer:
         """POST; what provably never left is tried again after 1 s and 3 s, inside the same lease."""
@@ -232,9 +236,9 @@ class Exchange:
             await self._unknown.condemn(step.credential, "account_mismatch", rotation_id=step.rotation_id)
             await self._note_health(step, granted)
             raise self._failed(step, AccountMismatch, "account_mismatch", "permanent_auth")
-        published = await self._settler.publish(send, step.stored, granted, recovered=step.replay)
+        published = await self._settler.publish(send, step.stored, granted, recovered=step.replay is not None)
         await self._note_health(step, granted)
-        if published is None or step.replay:
+        if published is None or step.replay is not None:
             return None  # a repeated answer may be as old as the first send: look at what is left of it
         return self._settler.fresh(send, published, granted.expires_in_s)
 
@@ -270,7 +274,7 @@ class Exchange:
             return None
         if await self._unknown.from_journal(now):
             return None
-        reason = "lost_rotation" if step.replay else outcome.code
+        reason = outcome.code if step.replay is None else "lost_rotation"
         if not await self._unknown.condemn(step.credential, reason, rotation_id=step.rotation_id):
             return None
         raise self._failed(step, ReauthRequired, outcome.code, "permanent_auth", reason=reason)

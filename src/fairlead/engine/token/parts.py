@@ -118,6 +118,17 @@ class Fresh:
     refreshed: bool = False  # by this very flight
 
 
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Leave to send again what was sent with unknown outcome, judged after *replays* of them.
+
+    *leave_by_s*: the monotonic clock's time after which it may not leave any more (None: it always may).
+    """
+
+    replays: int
+    leave_by_s: float | None
+
+
 def payload_context(credential: Credential, generation: int) -> SealContext:
     """What the stored secrets of *generation* are bound to."""
     return _context(credential, PAYLOAD_FIELD, generation)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from fairlead.engine.ports import Condemnation, Credential, JournalEntry, Rotation, Unknown
-from fairlead.engine.token.parts import Rooms, answer_context, profile_of
+from fairlead.engine.token.parts import Replay, Rooms, answer_context, profile_of
 from fairlead.engine.token.settle import Send, Settler
 from fairlead.engine.token.stored import decode_answer
 from fairlead.errors import DependencyUnavailable, FairleadError, OutcomeUnknown, ReauthRequired
@@ -65,14 +65,18 @@ class UnknownOutcomes:
             )
         return due_in_s if due_in_s > 0 else None
 
-    async def may_replay(self, credential: Credential) -> bool:
-        """True: send once more. False: look again. Raises OutcomeUnknown (wait) or ReauthRequired (gone)."""
+    async def may_replay(self, credential: Credential, read_s: float) -> Replay | None:
+        """Leave to send once more what was read at *read_s* (monotonic). None: look again.
+
+        Raises OutcomeUnknown (wait) or ReauthRequired (gone).
+        """
         if await self.from_journal(credential):
-            return False
+            return None
         rotation = _rotation(credential)
         decision = self._decide(credential, rotation.age_sent_s or 0.0, rotation.replays)
         if isinstance(decision, ReplayNow):
-            return True
+            within_s = decision.within_s
+            return Replay(rotation.replays, None if within_s is None else read_s + within_s)
         key = credential.connection.key
         if isinstance(decision, WaitUntil):
             raise OutcomeUnknown(
@@ -82,7 +86,7 @@ class UnknownOutcomes:
                 retry_after_s=decision.delay_s,
             )
         if not await self.condemn(credential, decision.reason, rotation_id=rotation.rotation_id):
-            return False
+            return None
         raise ReauthRequired(
             "the answer of a refresh was lost and the provider does not repeat it",
             tenant=key.tenant,
