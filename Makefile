@@ -41,6 +41,10 @@ faults: $(READY) ## the fault experiments in full size, and a verdict on each (A
 models: $(READY) ## every state of the protocols, with and without each safeguard (needs spin and gcc)
 	@$(BIN)/python -m pytest -q -rs -s -n 0 -p no:randomly tests/models $(ARGS)
 
+.PHONY: security
+security: $(READY) ## the security checklist S01-S36: every test that it names, and a table of verdicts
+	@$(BIN)/python -m tests.security -o faulthandler_timeout=600 $(ARGS)
+
 .PHONY: bench
 bench: $(READY) ## one benchmark (NAME=refresh ARGS=--json)
 	@$(BIN)/python -m bench $(NAME) $(ARGS)

@@ -1,0 +1,108 @@
+"""The checklist is whole: every id has a row, what it names exists, and every test here is named."""
+
+from __future__ import annotations
+
+import ast
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.lint.tree import ROOT
+from tests.security.checklist import CHECKLIST, Control, page
+from tests.security.figures import RESULTS, tell, told
+from tests.security.verdicts import verdict
+
+HERE = Path(__file__).parent
+
+
+@cache
+def functions(file: str) -> frozenset[str]:
+    """The tests in *file*; none where there is no such file."""
+    path = ROOT / file
+    if not path.is_file():
+        return frozenset()
+    tree = ast.parse(path.read_text("utf-8"))
+    defined = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return frozenset(node.name for node in defined if node.name.startswith("test_"))
+
+
+def lost(tests: tuple[str, ...]) -> list[str]:
+    """Those of *tests* that do not exist."""
+    named = [(test, *test.partition("::")[::2]) for test in tests]
+    return [
+        test for test, file, name in named if not (name in functions(file) if name else functions(file))
+    ]
+
+
+def test_every_id_has_its_row() -> None:
+    assert [control.id for control in CHECKLIST] == [f"S{number:02}" for number in range(1, 37)]
+
+
+def test_every_control_is_shown_or_says_what_is_not_there() -> None:
+    assert [control.id for control in CHECKLIST if not control.tests and not control.absent] == []
+
+
+def test_every_test_that_is_named_exists() -> None:
+    assert [test for control in CHECKLIST for test in lost(control.node_ids)] == []
+
+
+def test_every_test_of_this_folder_is_named() -> None:
+    named = {test.partition("::")[0] for control in CHECKLIST for test in control.node_ids}
+    ours = {path.relative_to(ROOT).as_posix() for path in HERE.glob("test_S*.py")}
+    assert ours <= named
+
+
+def test_a_file_stands_in_the_row_whose_id_it_bears() -> None:
+    for control in CHECKLIST:
+        for test in control.tests:
+            name = Path(test.partition("::")[0]).name
+            if name.startswith("test_S"):
+                assert name.startswith(f"test_{control.id}_"), f"{control.id} names {test}"
+
+
+def test_the_page_is_what_the_table_says() -> None:
+    kept = (ROOT / "docs/security.md").read_text("utf-8")
+    assert kept == page().rstrip("\n") + "\n", "run: python -m tests.security.checklist > docs/security.md"
+
+
+def test_it_bites() -> None:
+    assert lost(("tests/security/test_checklist.py::test_it_bites", "tests/security/test_checklist.py")) == []
+    assert lost(("tests/gone.py", "tests/security/test_checklist.py::test_gone")) == [
+        "tests/gone.py",
+        "tests/security/test_checklist.py::test_gone",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "expected"),
+    [
+        ({"tests/a.py::test_x": "passed", "tests/a.py::test_y[1]": "passed"}, "holds (2 tests)"),
+        ({"tests/a.py::test_x": "passed", "tests/a.py::test_y[1]": "failed"}, "BROKEN: 1 of 2 tests failed"),
+        ({"tests/a.py::test_x": "passed", "tests/a.py::test_y[1]": "skipped"}, "holds (1 test, 1 skipped)"),
+        ({"tests/a.py::test_y[1]": "skipped"}, "NOT SHOWN: every test was skipped"),
+        ({"tests/b.py::test_x": "passed"}, "NOT SHOWN: no test was run"),
+    ],
+)
+def test_a_verdict_rests_on_the_tests_that_are_named(outcomes: dict[str, str], expected: str) -> None:
+    assert verdict(Control("S00", "", (), ("a.py",)), outcomes) == expected
+
+
+def test_a_function_that_is_named_stands_for_its_parameters_alone() -> None:
+    control = Control("S00", "", (), ("a.py::test_x",))
+    outcomes = {"tests/a.py::test_x[1]": "passed", "tests/a.py::test_xy": "failed"}
+    assert verdict(control, outcomes) == "holds (1 test)"
+
+
+def test_what_is_not_there_is_said() -> None:
+    assert verdict(Control("S00", "", (), absent="no part"), {}) == "absent: no part"
+
+
+def test_a_figure_is_a_line_and_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(RESULTS, str(tmp_path / "results"))
+    tell("S13", n=3, canary_found=0)
+    assert json.loads(capsys.readouterr().out) == {"id": "S13", "n": 3, "canary_found": 0}
+    assert told(tmp_path / "results") == {"S13": {"id": "S13", "n": 3, "canary_found": 0}}
