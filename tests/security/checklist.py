@@ -205,9 +205,7 @@ CHECKLIST: tuple[Control, ...] = (
     Control("S22", "every route asks who calls", ("8.1.1", "8.2.1", "4.1.4"), absent=ABSENT_WEB),
     Control("S23", "sessions of people", ("7.2.3", "7.2.4", "7.4.1", "3.3.1"), absent=ABSENT_WEB),
     Control("S24", "no request forged by another site", ("3.5.1", "3.5.2", "3.5.3"), absent=ABSENT_WEB),
-    Control(
-        "S25", "no script in a page", ("1.2.1", "3.2.2", "3.4.3", "3.4.6", "14.3.2"), absent=ABSENT_WEB
-    ),
+    Control("S25", "no script in a page", ("1.2.1", "3.2.2", "3.4.3", "3.4.6", "14.3.2"), absent=ABSENT_WEB),
     Control("S26", "log-in and keys of administrators", ("6.3.1", "6.3.2", "11.4.2"), absent=ABSENT_WEB),
     Control(
         "S27",

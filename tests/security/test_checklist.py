@@ -31,9 +31,7 @@ def functions(file: str) -> frozenset[str]:
 def lost(tests: tuple[str, ...]) -> list[str]:
     """Those of *tests* that do not exist."""
     named = [(test, *test.partition("::")[::2]) for test in tests]
-    return [
-        test for test, file, name in named if not (name in functions(file) if name else functions(file))
-    ]
+    return [test for test, file, name in named if not (name in functions(file) if name else functions(file))]
 
 
 def test_every_id_has_its_row() -> None:
