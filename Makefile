@@ -45,6 +45,10 @@ models: $(READY) ## every state of the protocols, with and without each safeguar
 security: $(READY) ## the security checklist S01-S36: every test that it names, and a table of verdicts
 	@$(BIN)/python -m tests.security -o faulthandler_timeout=600 $(ARGS)
 
+.PHONY: sbom
+sbom: $(READY) ## the bill of materials of this environment, as CycloneDX (stdout)
+	@$(BIN)/python -m tools.sbom
+
 .PHONY: bench
 bench: $(READY) ## one benchmark (NAME=refresh ARGS=--json)
 	@$(BIN)/python -m bench $(NAME) $(ARGS)

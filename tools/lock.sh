@@ -1,6 +1,8 @@
 #!/bin/sh
 # lock: resolve pyproject.toml (with every extra that tests and demo need) into requirements/dev.txt.
 # Takes   UPGRADE=1 to take newer versions; else pinned versions stay while they still fit
+#         COOL_DOWN how old a newer version has to be (7 days): most that were tampered with are found by then;
+#         "0 days" for a mend that cannot wait
 # Gives   one file for Linux and macOS and all our versions of Python: exact versions, hashes of every
 #         wheel, markers, and no address of a package index
 # Why uv and not pip-compile: a dependency that only Python 3.11.0-3.11.2 needs (async-timeout) must be in
@@ -13,4 +15,4 @@ trap 'rm -rf "$tools"' EXIT
 "$tools/venv/bin/pip" install -qq --disable-pip-version-check 'uv>=0.13,<0.14'
 "$tools/venv/bin/uv" pip compile pyproject.toml --extra dev -o requirements/dev.txt \
     --universal --python-version 3.11 --fork-strategy fewest --generate-hashes --no-annotate \
-    --custom-compile-command "make lock" --quiet ${UPGRADE:+--upgrade}
+    --custom-compile-command "make lock" --quiet ${UPGRADE:+--upgrade "--exclude-newer=${COOL_DOWN:-7 days}"}

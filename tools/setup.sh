@@ -43,7 +43,8 @@ if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
 fi
 
 echo "installing the locked versions into $venv with $("$venv/bin/python" -V) (once; about a minute)" >&2
-if ! "$venv/bin/python" -m pip install -qq --disable-pip-version-check --require-hashes -r "$lock"; then
+if ! "$venv/bin/python" -m pip install -qq --disable-pip-version-check \
+    --require-hashes --only-binary :all: -r "$lock"; then
     echo "the locked versions could not be installed" >&2
     echo "hint: check the network and pip's settings; 3.11 to 3.14 are the tested versions of Python" >&2
     exit 1

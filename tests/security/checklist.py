@@ -272,9 +272,13 @@ CHECKLIST: tuple[Control, ...] = (
     ),
     Control(
         "S35",
-        "few dependencies, locked by their hashes",
+        "few dependencies, locked by their hashes, wheels only, on a list with their licences",
         ("15.1.1", "15.1.2", "15.2.1", "15.2.4"),
-        ("lint/test_dependencies.py", "lint/test_no_local_traces.py"),
+        (
+            "security/test_S35_supply_chain.py",
+            "lint/test_dependencies.py",
+            "lint/test_no_local_traces.py",
+        ),
     ),
     Control(
         "S36",
