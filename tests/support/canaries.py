@@ -1,0 +1,111 @@
+"""Canaries: unique secrets that are put in everywhere, and a search that knows them in every disguise (S13).
+
+canaries = Canaries()
+secret = canaries.random("refresh_token")       # use it as one
+assert canaries.found_in(output) == []
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import secrets
+import string
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from urllib.parse import quote, quote_plus
+
+ALPHABET = string.ascii_letters + string.digits + "-_"
+SHORTEST_HALF = 10
+"""Halves that are shorter would be found by accident."""
+
+
+@dataclass
+class Canaries:
+    """The secrets of a run, by the place they were put into. *chance* None: other ones each time."""
+
+    chance: random.Random = field(default_factory=lambda: random.Random(secrets.randbits(64)))
+    by_place: dict[str, str] = field(default_factory=dict)
+
+    def random(self, place: str = "", length: int = 43) -> str:
+        """As ``token_urlsafe`` makes them: known by their shape."""
+        return self.keep(place, "".join(self.chance.choices(ALPHABET, k=length)))
+
+    def word(self, place: str = "") -> str:
+        """As people make them: known only by the name beside it."""
+        letters = "".join(self.chance.choices(string.ascii_lowercase, k=20))
+        return self.keep(place, f"pass{letters}")
+
+    def of(self, prefix: str, place: str = "") -> str:
+        """As vendors make them: known by their beginning."""
+        return self.keep(place, prefix + "".join(self.chance.choices(string.ascii_lowercase, k=20)))
+
+    def keep(self, place: str, secret: str) -> str:
+        """*secret*, which somebody else made, is a canary from now on."""
+        place = place or f"canary {len(self.by_place)}"
+        if secret not in self.by_place.values():
+            self.by_place[place if place not in self.by_place else f"{place} {len(self.by_place)}"] = secret
+        return secret
+
+    @property
+    def all(self) -> list[str]:
+        """Every secret."""
+        return list(self.by_place.values())
+
+    def found_in(self, said: str | bytes) -> list[str]:
+        """The secrets that *said* holds in any form."""
+        return sorted({self.by_place[place] for place, _ in self.traces_in(said)})
+
+    def traces_in(self, said: str | bytes) -> list[tuple[str, str]]:
+        """Place and form of each secret in *said*; but for base64 the case of letters does not count."""
+        raw = said.encode("utf-8", "surrogateescape") if isinstance(said, str) else said
+        lowered, unified = raw.lower(), raw.translate(_ONE_BASE64)
+        return [
+            (place, form)
+            for place, secret in self.by_place.items()
+            for form, sought in forms(secret)
+            if (sought.encode() in unified if form in _BASE64 else sought.lower().encode() in lowered)
+        ]
+
+
+_BASE64 = frozenset({"base64 at 0", "base64 at 1", "base64 at 2"})
+_ONE_BASE64 = bytes.maketrans(b"-_", b"+/")
+"""Both alphabets of base64 as one."""
+
+
+def forms(secret: str) -> Iterator[tuple[str, str]]:
+    """Each disguise by its name, as it would stand in a text."""
+    raw, half = secret.encode(), len(secret) // 2
+    yield "raw", secret
+    if half >= SHORTEST_HALF:
+        yield "first half", secret[:half]
+        yield "second half", secret[half:]
+    for offset in range(3):
+        yield f"base64 at {offset}", _base64_at(offset, raw)
+    yield "percent", quote(secret, safe="")
+    yield "percent plus", quote_plus(secret)
+    yield "percent all", "".join(f"%{byte:02x}" for byte in raw)
+    yield "hex", raw.hex()
+    yield "json", json.dumps(secret)[1:-1]
+    yield "json escapes", "".join(f"\\u{ord(letter):04x}" for letter in secret)
+    yield "reversed", secret[::-1]
+
+
+def _base64_at(offset: int, raw: bytes) -> str:
+    """Those characters that *raw* alone decides where it begins *offset* bytes into a group of three."""
+    coded = base64.b64encode(bytes(offset) + raw).translate(_ONE_BASE64).decode()
+    return coded[-(-offset * 8 // 6) : (offset + len(raw)) * 8 // 6]
+
+
+def planted(secret: str) -> Iterator[tuple[str, bytes]]:
+    """*secret* in each disguise within something else: what a search has to find."""
+    raw = secret.encode()
+    for offset in range(3):
+        for alphabet in (base64.b64encode, base64.urlsafe_b64encode):
+            yield f"base64 at {offset}", b"{" + alphabet(b"abc"[:offset] + raw + b"and more") + b"}"
+    for form, text in forms(secret):
+        if not form.startswith("base64"):
+            yield form, f'<"{text}">'.encode()
+    yield "raw", secret.encode().upper()
+    yield "raw", secret.encode() + b"\x00\xff"
