@@ -28,7 +28,9 @@ STANDARD = {
     "FAIRLEAD_MASTER_KEY": ("vault", "master_key"),
     "FAIRLEAD_MASTER_KEY_FILE": ("vault", "master_key_file"),
 }
-SECRETS_FROM_FILES = frozenset({("database", "url"), ("redis", "url"), ("notices", "webhook_secret")})
+SECRETS_FROM_FILES = frozenset(
+    {("database", "url"), ("redis", "url"), ("notices", "webhook_secret"), ("notices", "webhook_url")}
+)
 MAX_FILE_BYTES = 1 << 20
 
 Path_ = tuple[str, ...]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fairlead.adapters.embedded import EmbeddedServers
+from fairlead.adapters.local.dumps import forbid_dumps
 from fairlead.adapters.postgres.data_keys import sealed_tables
 from fairlead.adapters.postgres.migrate import Migration, Migrator
 from fairlead.adapters.postgres.session import DatabaseSettings
@@ -31,6 +32,7 @@ __all__ = [
     "RedisPlace",
     "check_schema",
     "database_settings",
+    "forbid_dumps",
     "master_ring",
     "migrator",
     "new_master_key",

@@ -193,7 +193,9 @@ class ProviderApp(Table):
 class Notices(Table):
     """Who is told that a connection needs its customer."""
 
-    webhook_url: str | None = Field(None, description="POST target of signed events. Default none.")
+    webhook_url: SecretStr | None = Field(
+        None, description="POST target of signed events; secret, as receivers put keys into it. Default none."
+    )
     webhook_secret: SecretStr | None = Field(
         None, description="Signs them (HMAC-SHA256); required with a URL."
     )

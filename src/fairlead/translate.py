@@ -134,7 +134,7 @@ def webhook(settings: Settings) -> tuple[str, Secret] | None:
             "notices.webhook_url and notices.webhook_secret go together",
             hint="set both: a receiver cannot trust what is not signed",
         )
-    return url, Secret(secret.get_secret_value())
+    return url.get_secret_value(), Secret(secret.get_secret_value())
 
 
 def reauth_link(settings: Settings, key: ConnectionKey, connection_id: UUID) -> str | None:

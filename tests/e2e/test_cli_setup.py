@@ -25,7 +25,8 @@ async def test_init_makes_what_is_missing_and_never_writes_over_a_key(bare: Shel
     key = bare.folder / ".fairlead" / "master.key"
     written = key.read_text()
     bare.canaries.add(written.strip().partition(":")[2])
-    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    for made in (key, bare.folder / "fairlead.toml"):
+        assert stat.S_IMODE(made.stat().st_mode) == 0o600
     bare.settings("[worker]\nconcurrency = 3\n")
     again = await bare("init", "--json")
     assert [row["done"] for row in again.rows] == ["kept", "kept"]
@@ -48,7 +49,10 @@ async def test_the_settings_file_says_every_setting_and_its_default(bare: Shell)
 
 async def test_config_show_masks_secrets_and_names_origins(bare: Shell) -> None:
     secret = bare.secret("client")
-    bare.settings(f'[worker]\nconcurrency = 4\n[providers.hubspot]\nclient_secret = "{secret}"\n')
+    bare.settings(
+        f'[worker]\nconcurrency = 4\n[providers.hubspot]\nclient_secret = "{secret}"\n'
+        f'[notices]\nwebhook_url = "https://hooks.example/{bare.secret("hook")}"\n'
+    )
     shown = await bare("config", "show", "--origin", "--json", env={"FAIRLEAD_WORKER__GRACE_S": "7"})
     rows = {row["setting"]: row for row in shown.rows}
     assert rows["worker.concurrency"] == {
@@ -60,6 +64,7 @@ async def test_config_show_masks_secrets_and_names_origins(bare: Shell) -> None:
     assert rows["worker.lease_s"]["origin"] == "default"
     assert (rows["database.url"]["value"], rows["vault.master_key"]["value"]) == ("***", "***")
     assert rows["providers.hubspot.client_secret"]["value"] == "***"
+    assert rows["notices.webhook_url"]["value"] == "***"
     wrong = await bare("config", "show", "--json", env={"FAIRLEAD_WORKER__SIZE": "1"})
     assert (wrong.code, wrong.error["code"]) == (78, "config_invalid")
     assert "worker.size" in wrong.error["message"]

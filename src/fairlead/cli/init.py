@@ -1,4 +1,4 @@
-"""``fairlead init``: a settings file that explains itself, and a master key that only its owner can read."""
+"""``fairlead init``: a settings file that explains itself, and a master key, for their owner alone."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def init(
     ] = False,
     dry_run: DryRun = False,
 ) -> Exit | None:
-    """Make a settings file with comments, and a master key that only you can read (mode 0600).
+    """Make a settings file with comments, and a master key, which only you can read (mode 0600).
 
     What is there already is kept and said so; a master key is never written over.
     """
@@ -67,7 +67,10 @@ def _settings(file: Path, *, force: bool, dry_run: bool) -> str:
     if not dry_run:
         with _reasons(file):
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(settings_text(), encoding="utf-8")
+            # People write secrets into it. Who opened an existing one to a group meant it.
+            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as written:
+                written.write(settings_text())
     return ("would be " if dry_run else "") + ("replaced" if there else "created")
 
 

@@ -90,6 +90,9 @@ class Invocation:
     def with_fairlead(self, work: Callable[[Fairlead], Awaitable[T]]) -> T:
         """Open fairlead by the settings, do *work*, and let go again."""
         from fairlead.app import Fairlead
+        from fairlead.ground import forbid_dumps
+
+        forbid_dumps()
 
         async def opened() -> T:
             async with Fairlead(self.config()) as fairlead:

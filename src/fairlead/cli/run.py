@@ -66,6 +66,9 @@ def run(
 
     Start as many as you like, on as many hosts as you like. SIGTERM ends one without a loss.
     """
+    from fairlead.ground import forbid_dumps
+
+    forbid_dumps()
     roles = _roles(role)
     if concurrency is not None:
         call = call.with_flags({("worker", "concurrency"): concurrency})
