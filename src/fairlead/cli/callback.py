@@ -15,7 +15,6 @@ from urllib.parse import parse_qsl, urlsplit
 from fairlead.errors import ConfigInvalid, InputInvalid, Refused
 from fairlead.secret import Secret
 
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 MAX_REQUEST_BYTES = 16 << 10
 MAX_FIELDS = 32
 READ_TIMEOUT_S = 10.0
@@ -32,12 +31,6 @@ _HEADERS = (
     "Referrer-Policy: no-referrer",
     "Connection: close",
 )
-
-
-def is_loopback(redirect_uri: str) -> bool:
-    """Whether a browser sent to *redirect_uri* comes to this very host."""
-    parts = urlsplit(redirect_uri)
-    return parts.scheme == "http" and parts.hostname in LOOPBACK
 
 
 def answer_of(address: str) -> dict[str, str]:

@@ -9,12 +9,13 @@ from uuid import UUID
 
 import typer
 
-from fairlead.cli.callback import Callback, answer_of, is_loopback
+from fairlead.cli.callback import Callback, answer_of
 from fairlead.cli.exits import Exit
 from fairlead.cli.invocation import Invocation
 from fairlead.cli.names import Bucket, Endpoint, Provider, Tenant, Variant, key_of, pairs
 from fairlead.cli.views import as_record
 from fairlead.errors import ConfigInvalid, InputInvalid, NotFound
+from fairlead.policy.consent import is_loopback
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead

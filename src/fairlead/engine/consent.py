@@ -1,9 +1,10 @@
 """Connecting an account by the customer's consent: authorization code with PKCE (T12).
 
-Sources: RFC 6749 §4.1, RFC 7636, RFC 9700.
+Sources: RFC 6749 §4.1, RFC 7636, RFC 9207, RFC 9700.
 
 ``begin`` gives the address to send the customer to and a Consent to keep; ``finish`` takes what came back.
 A Consent is good once, for the process or session that holds it: state, verifier and redirect stay in it.
+What comes with another state changes nothing; the first that comes with its own ends it, whatever it says.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from weakref import WeakSet
 
 from fairlead.engine.connections import Connections, ConnectionView, Grant
 from fairlead.engine.ports import ConnectionKey, HttpAnswer, NoAnswer, TokenCall
@@ -27,6 +29,7 @@ from fairlead.errors import (
     TransientFailure,
 )
 from fairlead.policy import token_outcome as outcomes
+from fairlead.policy.consent import answered_by_another, is_redirect
 from fairlead.policy.profile import Profile
 from fairlead.policy.token_parse import parse_answer
 from fairlead.policy.token_request import Client, authorize_url, code_request
@@ -37,7 +40,7 @@ STORE_FOR_S = 60.0
 STORE_PAUSE_S = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Consent:
     """A consent under way. Keep it where only the person who began it can reach it."""
 
@@ -56,6 +59,7 @@ class Consents:
     def __init__(self, rooms: Rooms, connections: Connections) -> None:
         self._rooms = rooms
         self._connections = connections
+        self._answered: WeakSet[Consent] = WeakSet()
 
     def begin(
         self,
@@ -66,7 +70,15 @@ class Consents:
         endpoint: Mapping[str, str] | None = None,
         scopes: Sequence[str] = (),
     ) -> tuple[str, Consent]:
-        """The consent page's address and what to keep; InputInvalid where the provider has no such page."""
+        """The consent page's address and what to keep; InputInvalid where the provider has no such page, and
+        for a *redirect_uri* that a code must not travel to."""
+        if not is_redirect(redirect_uri):
+            raise InputInvalid(
+                "the redirect URI is neither https nor http on this very host",
+                tenant=key.tenant,
+                provider=key.provider,
+                hint="give one without user and fragment, exactly as it is registered at the provider",
+            )
         profile = self._rooms.profiles.profile(key.provider, variant)
         app = self._rooms.apps.app(key.provider, "")
         if not app.client_id:
@@ -99,7 +111,7 @@ class Consents:
     async def finish(self, consent: Consent, answer: Mapping[str, str], *, actor: str) -> ConnectionView:
         """Exchange the code of the callback's query *answer* and store the grant (reconnects in place)."""
         profile = self._rooms.profiles.profile(consent.key.provider, consent.variant)
-        code = self._checked_code(consent, answer)
+        code = self._checked_code(consent, profile, answer)
         await self._rooms.vault.preflight(consent.key.tenant)  # what can fail, fails before the code is spent
         await self._rooms.store.read(consent.key)
         app = self._rooms.apps.app(consent.key.provider, consent.client_id)
@@ -138,21 +150,19 @@ class Consents:
                     raise
                 await self._rooms.clock.sleep(STORE_PAUSE_S)
 
-    def _checked_code(self, consent: Consent, answer: Mapping[str, str]) -> Secret:
-        key = consent.key
-        if not hmac.compare_digest(answer.get("state", "").encode(), consent.state.reveal().encode()):
-            raise InputInvalid(
-                "the answer's state is not the one that was sent: it belongs to another consent",
-                tenant=key.tenant,
-                provider=key.provider,
-                hint="begin again",
-            )
+    def _checked_code(self, consent: Consent, profile: Profile, answer: Mapping[str, str]) -> Secret:
+        key, state = consent.key, answer.get("state", "").encode("utf-8", "replace")
+        if not hmac.compare_digest(state, consent.state.reveal().encode()):
+            raise _input(key, "the answer's state is not that which was sent: it belongs to another consent")
+        if consent in self._answered:
+            raise _input(key, "this consent was answered before")
+        self._answered.add(consent)
+        if answered_by_another(profile, consent.endpoint, answer.get("iss")):
+            raise _input(key, "the answer is not of the provider that was asked (iss)")
         if "error" in answer:
-            raise InputInvalid(
-                "the customer or the provider declined", tenant=key.tenant, provider=key.provider
-            )
+            raise _input(key, "the customer or the provider declined")
         if not answer.get("code"):
-            raise InputInvalid("the answer holds no code", tenant=key.tenant, provider=key.provider)
+            raise _input(key, "the answer holds no code")
         return Secret(answer["code"])
 
     def _granted(self, consent: Consent, profile: Profile, got: HttpAnswer | NoAnswer) -> outcomes.Granted:

@@ -26,7 +26,7 @@ from fairlead.policy.profile_problem import Problem, problems_of, told
 NAME = r"\A[a-z0-9][a-z0-9_.-]{0,63}\z"
 """Form of provider and variant names (R36)."""
 
-Place = Literal["token", "authorize", "revoke", "test"]
+Place = Literal["token", "authorize", "issuer", "revoke", "test"]
 _API = "apis."
 _HOST = "hosts."
 _BELOW = "*."
@@ -178,7 +178,8 @@ class Profile(parts.Table):
     @property
     def places(self) -> tuple[str, ...]:
         """What `place_url` knows the address of, and calls with the credential may go to."""
-        return tuple(place for place in self._templates() if not place.startswith((_HOST, "authorize")))
+        others = (_HOST, "authorize", "issuer")
+        return tuple(place for place in self._templates() if not place.startswith(others))
 
     def place_url(self, place: str, values: Mapping[str, str]) -> str:
         """The address of one of `places`; InputInvalid where *values* lack what it needs."""
@@ -250,6 +251,7 @@ class Profile(parts.Table):
         found = {
             "token": self.endpoints.token,
             "authorize": self.endpoints.authorize,
+            "issuer": self.endpoints.issuer,
             "revoke": self.revoke.url if self.revoke else None,
             "test": self.test.url if self.test else None,
             **{_API + name: api.url for name, api in self.apis.items()},

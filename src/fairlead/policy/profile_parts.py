@@ -97,6 +97,11 @@ class Endpoints(Table):
 
     token: Text | None = Field(default=None, description="Token endpoint. Required unless static_key.")
     authorize: Text | None = Field(default=None, description="Where the customer consents. Default none.")
+    issuer: Text | None = Field(
+        default=None,
+        description="What it calls itself in every answer to a consent (iss, RFC 9207). "
+        "Default not stated: an iss must stand at the host of authorize or token.",
+    )
     params: dict[Key, EndpointParam] = Field(
         default_factory=dict, description="The parameters of the addresses. Default none."
     )

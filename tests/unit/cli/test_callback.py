@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from fairlead.cli.callback import Callback, answer_of, is_loopback
+from fairlead.cli.callback import Callback, answer_of
 from fairlead.errors import ConfigInvalid, InputInvalid, Refused
+from fairlead.policy.consent import is_loopback
 from fairlead.secret import Secret
 from tests.support.issuer import begin, fetch
 

@@ -1,0 +1,199 @@
+"""S28: a consent is answered once, by the one who began it, and by the provider that was asked.
+
+Replayed, swapped between sessions, brought from another provider, or led astray: nothing of it is accepted,
+and the ledgers of the token endpoints show that no code was told to anybody.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from urllib.parse import parse_qs, parse_qsl, urlsplit
+
+import pytest
+
+from fairlead.engine.consent import Consent, Consents
+from fairlead.engine.ports import ConnectionKey
+from fairlead.errors import FairleadError, InputInvalid
+from fairlead.policy.consent import answered_by_another, is_redirect
+from fairlead.policy.profile import Profile
+from fairlead.policy.profile_load import load_profiles
+from fairlead.testing.issuer import Issuer
+from tests.security.conftest import PROVIDERS
+from tests.security.figures import tell
+from tests.support.issuer import fetch
+from tests.support.refresher import Refresher
+
+HERE = "http://127.0.0.1:8931/callback"
+BUILT_IN = load_profiles()
+
+
+@pytest.fixture
+def consents(fl: Refresher) -> Consents:
+    return Consents(fl.rooms, fl.connections)
+
+
+def begin(consents: Consents, tenant: str = "acme", provider: str = PROVIDERS[0]) -> tuple[str, Consent]:
+    return consents.begin(ConnectionKey(tenant, provider), redirect_uri=HERE)
+
+
+async def consented(page: str) -> dict[str, str]:
+    """What the browser brings back from *page*."""
+    reply = await fetch(page)
+    return dict(parse_qsl(urlsplit(reply.headers["location"]).query))
+
+
+def told(*issuers: Issuer) -> int:
+    """Requests that came to their token endpoints."""
+    return sum(1 for issuer in issuers for _ in issuer.ledger().of("arrived"))
+
+
+async def refused(consents: Consents, consent: Consent, answer: Mapping[str, str]) -> int:
+    with pytest.raises(InputInvalid) as raised:
+        await consents.finish(consent, answer, actor="test")
+    assert not {value for value in answer.values() if len(value) > 8 and value in str(raised.value)}
+    return 1
+
+
+async def test_S28_what_is_not_the_answer_is_not_accepted(
+    consents: Consents, honest: Issuer, other: Issuer
+) -> None:
+    """Each attack is refused, and no code leaves. Then each consent is still good for its own answer."""
+    (page_a, mine), (page_b, theirs) = begin(consents), begin(consents, tenant="bolt")
+    page_c, elsewhere = begin(consents, provider=PROVIDERS[1])
+    answers = [await consented(page) for page in (page_a, page_b, page_c)]
+    state = answers[0]["state"]
+    wrong = [None, "", state[:-1], state + "x", state.swapcase(), state.upper(), "\x00", "\ud800", "ä" * 43]
+    bent = [{**answers[0], "state": value} if value is not None else {"code": "c"} for value in wrong]
+    tried = 0
+    for consent, own in zip((mine, theirs, elsewhere), answers, strict=True):
+        foreign = [answer for answer in answers if answer is not own]
+        for answer in [*foreign, *(one for one in bent if one.get("state") != consent.state.reveal())]:
+            tried += await refused(consents, consent, answer)
+    assert told(honest, other) == 0
+    for consent, own in zip((mine, theirs, elsewhere), answers, strict=True):
+        await consents.finish(consent, own, actor="test")
+        tried += await refused(consents, consent, own)  # a replay
+    page, again = begin(consents)
+    for answer in (answers[0], {**await consented(page), "state": state}):
+        tried += await refused(consents, again, answer)
+    assert told(honest, other) == 3
+    tell("S28", n=tried, accepted=0)
+
+
+async def test_S28_an_answer_is_counted_once_however_it_ends(consents: Consents, honest: Issuer) -> None:
+    page, consent = begin(consents)
+    answer = await consented(page)
+    await refused(consents, consent, {"state": answer["state"], "error": "access_denied"})
+    with pytest.raises(InputInvalid, match="answered before"):
+        await consents.finish(consent, answer, actor="test")
+    assert told(honest) == 0
+
+
+async def test_S28_a_code_of_one_provider_is_not_told_to_another(
+    consents: Consents, honest: Issuer, other: Issuer
+) -> None:
+    """Mix-up (RFC 9700 §4.4): the bad provider sends the browser on to the honest one, state and all."""
+    page, consent = begin(consents, provider=PROVIDERS[1])
+    astray = page.replace(f"{other.url}/two/", f"{honest.url}/one/")
+    answer = await consented(astray)
+    assert answer["iss"] == honest.url
+    with pytest.raises(InputInvalid, match="not of the provider that was asked"):
+        await consents.finish(consent, answer, actor="test")
+    assert told(honest, other) == 0
+
+
+async def test_S28_the_code_is_bound_to_the_one_who_asked(
+    consents: Consents, fl: Refresher, honest: Issuer
+) -> None:
+    """PKCE: whoever injects a code of another consent into their own gets nothing for it."""
+    (page, _), (_, theirs) = begin(consents), begin(consents, tenant="bolt")
+    stolen = await consented(page)
+    with pytest.raises(FairleadError, match="refused"):
+        await consents.finish(theirs, {**stolen, "state": theirs.state.reveal()}, actor="test")
+    assert await fl.rooms.store.read(theirs.key) is None
+
+
+async def test_S28_state_verifier_and_challenge(consents: Consents) -> None:
+    begun = [begin(consents) for _ in range(1000)]
+    assert len({consent.state.reveal() for _, consent in begun}) == len(begun)
+    assert len({consent.verifier.reveal() for _, consent in begun}) == len(begun)
+    for page, consent in begun:
+        query = parse_qs(urlsplit(page).query)
+        digest = hashlib.sha256(consent.verifier.reveal().encode()).digest()
+        assert query["code_challenge_method"] == ["S256"]
+        assert query["code_challenge"] == [base64.urlsafe_b64encode(digest).rstrip(b"=").decode()]
+        assert query["redirect_uri"] == [HERE]
+        assert min(len(consent.state.reveal()), len(consent.verifier.reveal())) >= 43  # RFC 7636 §4.1
+        assert consent.verifier.reveal() not in page
+        assert consent.verifier.reveal() not in repr(consent)
+
+
+@pytest.mark.parametrize(
+    "redirect",
+    ["http://app.example/callback", "http://127.0.0.1.evil.example/", "https://app.example/cb#part", "",
+     "https://user@app.example/cb", "https:///cb", "javascript:alert(1)", "ftp://app.example/cb", "/callback",
+     "https://app.example/a b", "https://app.example/\r\nX: y", "https://[::1/cb", "HTTP://evil.example/"],
+)  # fmt: skip
+async def test_S28_a_code_travels_by_https_or_within_this_host(consents: Consents, redirect: str) -> None:
+    with pytest.raises(InputInvalid, match="redirect"):
+        consents.begin(ConnectionKey("acme", PROVIDERS[0]), redirect_uri=redirect)
+
+
+@pytest.mark.parametrize(
+    "redirect",
+    [
+        HERE,
+        "http://localhost/cb",
+        "http://[::1]:9/cb",
+        "https://app.example/cb?x=1",
+        "https://app.example:8443/",
+    ],
+)
+def test_S28_these_are_redirects(redirect: str) -> None:
+    assert is_redirect(redirect)
+
+
+# ---- whose answer it is (RFC 9207)
+
+
+def values_of(profile: Profile) -> dict[str, str]:
+    """The parameters of its addresses, as its own examples have them."""
+    params = profile.endpoints.params.items()
+    return profile.endpoint_values({name: param.default or str(param.example) for name, param in params})
+
+
+def asking() -> list[Profile]:
+    """The built-in providers with a page of consent."""
+    return [profile for profile in BUILT_IN.values() if profile.endpoints.authorize]
+
+
+@pytest.mark.parametrize("profile", asking(), ids=lambda profile: profile.name)
+def test_S28_no_provider_takes_the_answer_of_another(profile: Profile) -> None:
+    values = values_of(profile)
+    hosts = {urlsplit(profile.url(place, values)).hostname for place in ("authorize", "token")}
+    for host in hosts:
+        assert not answered_by_another(profile, values, f"https://{host}")
+        assert not answered_by_another(profile, values, f"https://{host}/realm")
+        for bent in (
+            f"http://{host}", f"https://{host}:8443", f"https://{host}.evil.example", f"//{host}", "",
+            str(host), f"https://evil.example/{host}", f"https://{host}@evil.example", f"https://{host}?x",
+            f"https://{host}#x", f"https://x.{host}", f"https://{host}\\@evil.example", f" https://{host}",
+        ):  # fmt: skip
+            assert answered_by_another(profile, values, bent), bent
+    assert not answered_by_another(profile, values, None)
+    for another in asking():
+        issuer = another.url("authorize", values_of(another))
+        known = urlsplit(issuer).hostname in hosts
+        assert answered_by_another(profile, values, issuer) is not known
+
+
+def test_S28_an_issuer_that_is_stated_is_taken_to_the_letter_and_must_be_there() -> None:
+    stated = BUILT_IN["generic_oauth2"].overlay({"endpoints": {"issuer": "https://{host}/realms/one"}})
+    values = values_of(stated)
+    assert not answered_by_another(stated, values, "https://login.example.com/realms/one")
+    host = "https://login.example.com"
+    for said in (None, "", host, f"{host}/realms/two", f"{host}/realms/one/", f"{host.upper()}/realms/one"):
+        assert answered_by_another(stated, values, said)
+    assert "issuer" not in stated.places  # no credential is sent there
