@@ -185,6 +185,7 @@ CHECKLIST: tuple[Control, ...] = (
         "a token that is handed out is built new from five fields",
         ("10.1.1", "15.3.1"),
         (
+            "security/test_S18_prints.py",
             "unit/policy/test_token_parse.py::test_whatever_the_answer_holds_only_five_names_come_out",
             "unit/policy/test_token_parse.py::test_no_secret_shows_when_a_token_set_is_printed",
         ),
@@ -218,6 +219,7 @@ CHECKLIST: tuple[Control, ...] = (
         "a consent is answered once, by the one who began it, and by the issuer that was asked",
         ("10.1.2", "10.2.1", "10.2.2", "10.2.3"),
         (
+            "security/test_S28_consent.py",
             "unit/cli/test_callback.py",
             "unit/policy/test_token_request.py::test_the_consent_page",
             "unit/policy/test_token_request.py::test_the_exchange_of_a_code",
@@ -265,6 +267,8 @@ CHECKLIST: tuple[Control, ...] = (
         "settings: unknown keys refused, secrets from files or the environment, files for their owner alone",
         ("13.4.2", "13.3.1", "1.5.2"),
         (
+            "security/test_S34_memory.py",
+            "e2e/test_cli_setup.py::test_init_makes_what_is_missing_and_never_writes_over_a_key",
             "e2e/test_cli_setup.py::test_config_show_masks_secrets_and_names_origins",
             "unit/adapters/test_vault_master.py::test_a_file_that_others_can_read_is_refused",
             "e2e/test_cli_connections.py::test_secrets_come_from_anywhere_but_the_command_line",

@@ -27,11 +27,11 @@ ParamName = Annotated[str, Field(strict=True, pattern=r"\A[A-Za-z_][A-Za-z0-9_.$
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The request that a page is the answer to. *variables*: of a GraphQL query."""
+    """The request that a page is the answer to, not shown. *variables*: of a GraphQL query."""
 
-    url: str
-    params: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
-    variables: Mapping[str, Any] = field(default_factory=dict)
+    url: str = field(repr=False)
+    params: Mapping[str, str | Sequence[str]] = field(default_factory=dict, repr=False)
+    variables: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
 class LeadsElsewhere(ValueError):

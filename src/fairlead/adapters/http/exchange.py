@@ -35,12 +35,15 @@ class Ground(NamedTuple):
 
 
 class Outgoing(NamedTuple):
-    """A request, checked. *fields*: its header lines, without those that frame it."""
+    """A request, checked and never shown. *fields*: its header lines, without those that frame it."""
 
     method: str
     target: str
     fields: str
     body: bytes | None
+
+    def __repr__(self) -> str:
+        return f"Outgoing({self.method})"
 
 
 class Origin(ClientRequest):

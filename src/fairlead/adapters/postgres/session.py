@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fairlead.adapters.postgres.driver import Connection
@@ -23,7 +23,7 @@ _USER_TIMEOUT_MS = 20_000
 class DatabaseSettings:
     """How to reach the database. Times in seconds."""
 
-    dsn: str
+    dsn: str = field(repr=False)
     """``postgresql://user@host:port/database``; a secret where it holds a password."""
     schema: str | None = None
     """The one schema of all tables; default: what the server's search_path says."""

@@ -55,13 +55,14 @@ class HttpRequest:
 
 @dataclass(slots=True)  # not to be changed; frozen, each field would cost a call 0.1 us
 class HttpAnswer:
-    """A complete answer, whatever its status. Header names are lower case; *body* is decoded.
+    """A complete answer, whatever its status. Header names are lower case; *body* is decoded. What it says is
+    never shown.
 
     *took_s* counts from the moment the request left.
     """
 
     status: int
-    headers: Mapping[str, Sequence[str]]
+    headers: Mapping[str, Sequence[str]] = field(repr=False)
     body: bytes = field(repr=False)
     took_s: float
 

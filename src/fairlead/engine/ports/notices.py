@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
@@ -13,7 +13,7 @@ class Webhook:
     event_id: str
     tenant: str
     provider: str | None
-    body: bytes
+    body: bytes = field(repr=False)
 
 
 class WebhookSender(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from fairlead.engine.ports.http import HttpAnswer, NoAnswer
@@ -21,7 +21,7 @@ class TokenCall:
     deadline_s: float
     reuse_connection: bool
     method: Literal["POST", "GET", "DELETE"] = "POST"
-    json_body: str | None = None  # in place of the form
+    json_body: str | None = field(default=None, repr=False)  # in place of the form
 
 
 class TokenTransport(Protocol):

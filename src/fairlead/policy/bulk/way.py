@@ -24,8 +24,8 @@ class BulkState(Enum):
 class BulkAsk:
     """A question of GraphQL. *changes*: it begins something, and is not to be asked twice."""
 
-    query: str
-    variables: Mapping[str, Any] = field(default_factory=dict)
+    query: str = field(repr=False)
+    variables: Mapping[str, Any] = field(default_factory=dict, repr=False)
     changes: bool = False
 
 
@@ -39,7 +39,7 @@ class BulkSeen:
     id: str
     state: BulkState
     status: str
-    text: str = ""
+    text: str = field(default="", repr=False)
     code: str = ""
     count: int | None = None
     url: str | None = field(default=None, repr=False)

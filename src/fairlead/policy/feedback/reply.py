@@ -39,14 +39,14 @@ MOST_PLACES = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer of a provider, as received; nothing in it is trusted."""
+    """One answer of a provider, as received; nothing in it is trusted, and nothing of it shown."""
 
     status: int
-    headers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    headers: Mapping[str, Sequence[str]] = field(default_factory=dict, repr=False)
     """All values of each name, in order. Given in any case, or as a text for one value, they become that."""
-    body: object = None
+    body: object = field(default=None, repr=False)
     """The parsed JSON value; None where the body is no JSON."""
-    text: str | None = None
+    text: str | None = field(default=None, repr=False)
     """The body where it is no JSON: XML of a SOAP service, or plain text."""
 
     def __post_init__(self) -> None:
