@@ -41,7 +41,13 @@ CATALOGUE = (
     ),
     _one("E02", "crash-point sweep", "P1 P2 P3 P6", "illegal end states 0", absent=YET),
     _one("E03", "zombie", "P2", "stale writes accepted 0", "test_e03_zombie.py"),
-    _one("E04", "blocked loop", "P2 P3", "both runs accepted 0, stall told within 10 %", absent=YET),
+    _one(
+        "E04",
+        "blocked loop",
+        "P2 P3",
+        "both runs accepted 0, stall told within 10 %",
+        "test_e04_blocked_loop.py",
+    ),
     _one(
         "E05",
         "drain",
@@ -61,7 +67,7 @@ CATALOGUE = (
     ),
     _one("E08", "poison", "P1", "jobs that go round for ever 0", "test_e08_poison.py"),
     _one("E09", "false rescue", "P2 P3", "living jobs rescued 0", "test_e09_false_rescue.py"),
-    _one("E10", "mixed versions", "P1", "failed jobs 0, no lock over 1 s", absent=YET),
+    _one("E10", "mixed versions", "P1", "failed jobs 0, no lock over 1 s", "test_e10_mixed_versions.py"),
     _one("E11", "backend kills", "P1 P2", "lost 0, stale writes accepted 0", "test_e11_backend_kills.py"),
     _one(
         "E12",
@@ -78,7 +84,13 @@ CATALOGUE = (
         "finished results lost 0, works again <= 5 s, <= 1 line/s",
         "test_e14_database_away.py",
     ),
-    _one("E15", "failover of the database", "P1 P14", "lost 0 with synchronous replication", absent=YET),
+    _one(
+        "E15",
+        "failover of the database",
+        "P1 P14",
+        "lost 0 with synchronous replication",
+        "test_e15_failover.py",
+    ),
     _one("E16", "black hole", "P14", "longest wait <= 30 s", "test_e16_black_hole.py"),
     _one("E17", "disk full", "P1", "acknowledged and lost 0", absent=YET),
     _one("E18", "old snapshot", "P9", "claim p99 bounded, the snapshot's age alarms", absent=YET),

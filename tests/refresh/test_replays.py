@@ -41,7 +41,7 @@ async def test_of_two_that_judged_the_same_one_replays(fl, peer, issuer, databas
 async def test_a_replay_that_was_held_up_does_not_leave_after_the_grace(
     fl, issuer, database, monkeypatch, slow
 ) -> None:
-    """Whatever it waited for, the database or a connection: 110 of 120 s are too many for one more request."""
+    """Whatever it waited for, database or connection: 110 of 120 s are too many for one more request."""
     connection_id = await fl.connect(issuer, GRACE)
     issuer.be_rude({"status": 502}, times=1)
     with pytest.raises(TransientFailure):
