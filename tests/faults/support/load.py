@@ -37,6 +37,7 @@ class Load:
     batch: int = 5
     every_s: float = 0.01
     queue: str = "default"
+    more: dict[str, Any] = field(default_factory=dict)  # args of the jobs that keep coming
     acknowledged: dict[int, str] = field(default_factory=dict)
     doubtful: set[int] = field(default_factory=set)
     told: Counter[str] = field(default_factory=Counter)
@@ -79,7 +80,7 @@ class Load:
 
         async def feed() -> None:
             while not over.is_set():
-                await self.ask(self.batch)
+                await self.ask(self.batch, **self.more)
                 await asyncio.sleep(self.every_s)
 
         feeding = asyncio.create_task(feed())

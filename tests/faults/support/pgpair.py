@@ -37,6 +37,14 @@ class Cluster(EmbeddedPostgres):
         for path in (self._data, *self._data.rglob("*")):
             self.home.account.own(path)
 
+    def keep_wal_in(self, folder: Path) -> None:
+        """Keep what is written ahead in *folder*, on a disk of its own perhaps."""
+        shutil.copytree(self._data / "pg_wal", folder)
+        shutil.rmtree(self._data / "pg_wal")
+        (self._data / "pg_wal").symlink_to(folder)
+        for path in (folder, *folder.rglob("*"), self._data / "pg_wal"):
+            self.home.account.own(path)
+
     def follow(self) -> None:
         """Be a stand-by from the next start on."""
         sign = self._data / "standby.signal"

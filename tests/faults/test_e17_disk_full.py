@@ -1,0 +1,139 @@
+"""E17: the disk of the database is full: that of the data, that of the log written ahead, or one for both.
+
+An enqueue then fails and says so; what was acknowledged is there when there is room again (P1), what ended
+meanwhile is written then (P14), and work goes on. Where the log has no room the server goes down, and whoever
+tends it starts it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from fairlead.adapters.postgres.pool import Database
+from tests.faults.support.load import Load, all_begin
+from tests.faults.support.nursery import Nursery
+from tests.faults.support.pgpair import Cluster, migrated_cluster
+from tests.faults.support.report import Figures, quantiles, sized
+from tests.faults.support.smalldisk import Disk, small_disk, why_not
+from tests.faults.support.stage import Stage, staged, until
+from tests.support.databases import settings_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+
+SIZE_MIB = 256
+PROCESSES, SLOTS = 2, 8
+ROUNDS = sized(1, 5)
+FULL_S = sized(0.5, 15.0)
+REFUSED = 3  # asks, before it counts as full
+PAD_BITS = 128_000
+HANG_BOUND_S = 30.0
+RESUME_BOUND_S = 5.0
+NUMBERS = {"concurrency": SLOTS, "poll_s": 0.2, "lease_s": 60.0}
+PATIENCE = sized({"within_s": 0.5}, {})
+"""A write in doubt is looked for, for 5 s; here that ends while the disk is full, as it does there."""
+STORED = "SELECT (args->>'n')::int AS n FROM job WHERE kind = 'fault.work'"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with migrated_cluster() as cluster:
+        yield cluster
+
+
+@dataclass
+class _Ground:
+    """A stage on a server whose disk can be filled: *disk* is the one that will be."""
+
+    stage: Stage
+    server: Cluster
+    disk: Disk
+    load: Load
+    sink: Path
+
+    async def full(self) -> float:
+        """Until enqueues are refused and *FULL_S* longer; when there is room and the server answers."""
+        self.disk.fill()
+        before = self._refused()
+
+        async def is_refused() -> bool:
+            return self._refused() >= before + REFUSED
+
+        await until(is_refused, "an enqueue is refused")
+        await asyncio.sleep(FULL_S)
+        self.disk.free()
+        await asyncio.to_thread(self.server.start)
+        back_s = time.monotonic()
+        await self.stage.look_again()
+        return back_s
+
+    def _refused(self) -> int:
+        return sum(count for told, count in self.load.told.items() if told != "stored")
+
+    async def lost(self) -> int:
+        """Acknowledged jobs that are not there."""
+        return len(self.load.acknowledged.keys() - {row["n"] for row in await self.stage.rows(STORED)})
+
+
+@asynccontextmanager
+async def _ground(
+    nursery: Nursery, cluster: Cluster, folder: Path, figures: Figures, way: str, *unsafe: str
+) -> AsyncIterator[_Ground]:
+    async with AsyncExitStack() as stack:
+        disk, wal = (stack.enter_context(small_disk(SIZE_MIB)) for _ in range(2))
+        server = Cluster(disk.folder / "root", settings={"max_wal_size": "64MB"})
+        server.take(cluster)
+        if way != "together":
+            server.keep_wal_in(wal.folder / "wal")
+        await asyncio.to_thread(server.start)
+        stack.callback(server.stop)
+        database = await Database.open(settings_of(server.url))
+        stage = await stack.enter_async_context(staged(nursery, database, folder))
+        pad = f"{figures.draw.getrandbits(PAD_BITS):x}"  # of chance: it cannot be pressed together
+        desk = await stage.born(unsafe=unsafe, **PATIENCE)
+        load = Load(desk, figures, batch=20, every_s=0.02, more={"pad": pad})
+        try:
+            yield _Ground(stage, server, wal if way == "log" else disk, load, folder / "sink.ndjson")
+        finally:
+            await stage.database.close()
+
+
+@pytest.mark.parametrize("way", ["together", "data", "log"])
+async def test_E17_disk_full(nursery: Nursery, cluster: Cluster, tmp_path: Path, way: str) -> None:
+    figures, resumed_s = Figures("E17"), list[float]()
+    figures.note(what=f"full: {way}", rounds=ROUNDS)
+    async with _ground(nursery, cluster, tmp_path, figures, way) as ground:
+        order = {"child": "command", "sink": str(ground.sink), "worker": NUMBERS, **PATIENCE}
+        workers = await ground.stage.all_born(PROCESSES, **order)
+        async with ground.load.coming():
+            for _ in range(ROUNDS):
+                await all_begin(ground.sink, workers)
+                back_s = await ground.full()
+                began_s = await all_begin(ground.sink, workers, back_s)
+                await ground.load.acknowledged_after(back_s)
+                moments_s = (*began_s.values(), ground.load.acknowledged_at_s)
+                resumed_s += [moment_s - back_s for moment_s in moments_s]
+        await ground.load.all_ended(ground.stage, 60.0)
+        await ground.load.judge(ground.stage, ground.sink)
+    figures.note(resume_s=quantiles(resumed_s))
+    figures.holds(max(resumed_s) <= RESUME_BOUND_S, f"resumed after {max(resumed_s):.1f} s")
+    longest_s = max(ground.load.took_s)
+    figures.holds(longest_s <= HANG_BOUND_S, f"an enqueue took {longest_s:.1f} s")
+    figures.conclude()
+
+
+async def test_E17_ablation_believes(nursery: Nursery, cluster: Cluster, tmp_path: Path) -> None:
+    """Whoever takes what is in doubt for stored loses it with the server."""
+    figures = Figures("E17", ablation="believes")
+    async with _ground(nursery, cluster, tmp_path, figures, "log", "believes") as ground:
+        async with ground.load.coming():
+            await ground.full()
+        figures.note(n=len(ground.load.acknowledged))
+        figures.zero(lost=await ground.lost())
+    figures.conclude()
