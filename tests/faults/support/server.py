@@ -9,7 +9,7 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Literal
 
@@ -69,10 +69,10 @@ def _signal_all(postmaster: int, number: signal.Signals) -> None:
 
 
 @contextmanager
-def own_server() -> Iterator[OwnServer]:
-    """One for several experiments; each has its own database on it."""
+def own_server(settings: Mapping[str, str] | None = None) -> Iterator[OwnServer]:
+    """One for several experiments, each has its own database on it; *settings* win over the product's."""
     with temporary_root() as root:
-        postgres = EmbeddedPostgres(root)
+        postgres = EmbeddedPostgres(root, settings=settings)
         url = postgres.start()
         try:
             yield OwnServer(postgres, database_name(asyncio.run(migrated_database(url))))
