@@ -15,6 +15,7 @@ naive_retry     what is in doubt is done again, without looking what was done
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -181,6 +182,20 @@ class _NaiveJobs(_Around):
                 jobs = [replace(job, job_id=self._ids.uuid7()) for job in jobs]
 
 
+class _TimedClaims(_Around):
+    """Tells a ledger of the test how long each look for work took."""
+
+    def __init__(self, inner: Any, ledger: Sink) -> None:
+        super().__init__(inner)
+        self._ledger = ledger
+
+    async def claim(self, *given: Any) -> list[Any]:
+        began_s = time.monotonic()
+        jobs: list[Any] = await self._inner.claim(*given)
+        self._ledger.write(took_s=time.monotonic() - began_s, jobs=len(jobs))
+        return jobs
+
+
 class _NoProof(_Around):
     def is_dead(self, identity: object) -> bool:
         return False
@@ -260,6 +275,8 @@ class FaultRuntime(Runtime):
         if "naive_retry" in self.unsafe:
             self.jobs = _NaiveJobs(self.jobs, self.ids)  # type: ignore[assignment]
         self.jobs = careless(self.jobs, self.unsafe)
+        if "claims" in self.order:
+            self.jobs = _TimedClaims(self.jobs, Sink(Path(self.order["claims"])))  # type: ignore[assignment]
         super()._wire_jobs(*given)
 
     def _make_services(self, roles: Roles) -> list[Service]:

@@ -1,0 +1,141 @@
+"""E18: one transaction stays open, so no row of an ended job is removed, while 300 jobs a second come and go.
+
+A look for work does not walk over the jobs that ended: each lane has a mark behind which it begins. What it
+reads of indexes is counted by the server. `fairlead doctor` tells of the transaction and of its holder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from fairlead.adapters.postgres.facts import ServerFacts, server_facts
+from fairlead.adapters.postgres.session import quoted
+from fairlead.checkup import SNAPSHOT_WARN_S, snapshot_check
+from tests.faults.support.load import Load, all_begin
+from tests.faults.support.report import Figures, quantiles, sized
+from tests.faults.support.stage import Stage
+from tests.support.databases import SCHEMA
+
+pytestmark = pytest.mark.slow
+
+PROCESSES, SLOTS = 2, 16
+JOBS_PER_S, BATCH = 300, 30
+BEFORE_S = sized(1.5, 30.0)
+HELD_S = sized(6.0, 320.0)
+LATE_S = sized(1.5, 30.0)
+"""What is judged is the end of the time held, when the most rows are dead."""
+WARN_S = sized(2.0, SNAPSHOT_WARN_S)
+CLAIM_BOUND_S = sized(2.0, 0.5)  # few looks, on a busy machine: the count of entries judges there
+ENTRIES_BOUND = 1.5 * JOBS_PER_S
+"""Of the index of jobs, that one look may read: a mark is a second behind, however many have ended."""
+NUMBERS = {"concurrency": SLOTS, "poll_s": 0.1}
+READ = (
+    "SELECT indexrelname AS name, idx_tup_read AS entries FROM pg_stat_user_indexes"
+    " WHERE indexrelname IN ('job_lane_idx', 'lane_ready_idx', 'lane_find_idx', 'lane_sibling_idx')"
+)
+NAIVE_ROWS = 10_000
+NAIVE_CLAIM = "SELECT id FROM naive WHERE state = 'available' ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED"
+NAIVE_READ = "SELECT idx_tup_read AS entries FROM pg_stat_user_indexes WHERE indexrelname = 'naive_idx'"
+DEAD = "SELECT n_dead_tup AS n FROM pg_stat_user_tables WHERE relname = 'job'"
+
+
+@asynccontextmanager
+async def _held(stage: Stage) -> AsyncIterator[None]:
+    """A transaction that has a snapshot and does nothing for as long as the block lasts."""
+    connection = await asyncpg.connect(stage.database.settings.dsn)
+    try:
+        async with connection.transaction(isolation="repeatable_read"):
+            await connection.fetchval("SELECT pg_current_snapshot()::text")
+            yield
+    finally:
+        await connection.close()
+
+
+@dataclass
+class _Looks:
+    """What looks for work cost from one moment to another: seconds each, entries of indexes all together."""
+
+    stage: Stage
+    ledger: Path
+
+    async def cost(self, for_s: float) -> tuple[list[float], dict[str, float]]:
+        """Those of the next *for_s* that find something: seconds of each, and entries read on average."""
+        before, began_s = await self._read(), time.monotonic()
+        await asyncio.sleep(for_s)
+        after, over_s = await self._read(), time.monotonic()
+        lines = [json.loads(line) for line in self.ledger.read_text().splitlines()]
+        took_s = [line["took_s"] for line in lines if began_s <= line["t"] <= over_s and line["jobs"]]
+        each = {name: round((after[name] - before[name]) / max(1, len(took_s)), 1) for name in after}
+        return took_s, each
+
+    async def _read(self) -> dict[str, int]:
+        return {row["name"]: row["entries"] for row in await self.stage.rows(READ)}
+
+
+async def _churn(stage: Stage, figures: Figures, folder: Path) -> tuple[Load, ServerFacts]:
+    """Jobs come and end, then a snapshot is held meanwhile; what the server said of it at the end."""
+    sink, looks = folder / "sink.ndjson", _Looks(stage, folder / "claims.ndjson")
+    order = {"sink": str(sink), "claims": str(looks.ledger), "worker": NUMBERS}
+    workers = await stage.all_born(PROCESSES, **order)
+    load = Load(await stage.born(), figures, (0.0, 0.0), batch=BATCH, every_s=BATCH / JOBS_PER_S)
+    async with load.coming():
+        await all_begin(sink, workers)
+        took_s, entries = await looks.cost(BEFORE_S)
+        figures.note(before_ms=quantiles(took_s, 1000, 2), entries_before=entries)
+        async with _held(stage):
+            await asyncio.sleep(HELD_S - LATE_S)
+            took_s, entries = await looks.cost(LATE_S)
+            facts = await server_facts(stage.database.settings)
+            dead = (await stage.rows(DEAD))[0]["n"]
+    figures.note(held_s=HELD_S, dead_rows=dead, claims=len(took_s))
+    figures.note(claim_ms=quantiles(took_s, 1000, 2), entries_a_claim=entries)
+    p99_s, walked = quantiles(took_s)["p99"], entries["job_lane_idx"]
+    figures.holds(p99_s <= CLAIM_BOUND_S, f"p99 of a claim is {p99_s:.3f} s")
+    figures.holds(walked <= ENTRIES_BOUND, f"a claim reads {walked:.0f} entries of jobs")
+    return load, facts
+
+
+async def test_E18_old_snapshot(stage: Stage, tmp_path: Path) -> None:
+    figures = Figures("E18")
+    assert snapshot_check(await server_facts(stage.database.settings), WARN_S).status == "ok"
+    load, facts = await _churn(stage, figures, tmp_path)
+    await load.all_ended(stage)
+    await load.judge(stage, tmp_path / "sink.ndjson")
+    check = snapshot_check(facts, WARN_S)
+    figures.note(doctor=check.detail)
+    figures.holds(check.status == "warn", f"doctor says {check.status}: {check.detail}")
+    figures.holds(facts.snapshot_s >= HELD_S, "doctor knows how long it is held")
+    figures.conclude()
+
+
+async def test_E18_ablation_a_queue_that_begins_at_its_head(stage: Stage) -> None:
+    """A table of jobs without marks: each look walks over all that ended."""
+    figures = Figures("E18", ablation="a queue that begins at its head")
+    await stage.run("CREATE TABLE naive (id integer PRIMARY KEY, state text NOT NULL)")
+    await stage.run("CREATE INDEX naive_idx ON naive (id) WHERE state = 'available'")
+    async with _held(stage):
+        await stage.run(
+            "INSERT INTO naive SELECT n, 'available' FROM generate_series(1, $1::int) n", NAIVE_ROWS
+        )
+        await stage.run("UPDATE naive SET state = 'completed'")
+        worker = await asyncpg.connect(stage.database.settings.dsn)
+        try:
+            await worker.fetch("SELECT set_config('search_path', $1, false)", quoted(SCHEMA))
+            before = (await stage.rows(NAIVE_READ))[0]["entries"]
+            await worker.fetch(NAIVE_CLAIM)
+            await worker.execute("SELECT pg_stat_force_next_flush()")
+        finally:
+            await worker.close()
+        walked = (await stage.rows(NAIVE_READ))[0]["entries"] - before
+    figures.note(dead_rows=NAIVE_ROWS, entries_a_claim=walked)
+    figures.holds(walked <= ENTRIES_BOUND, f"a claim reads {walked:.0f} entries of jobs")
+    figures.conclude()
