@@ -215,6 +215,10 @@ class Logs:
         """Lines lost because nobody read, or the disk was full."""
         return self._writer.dropped
 
+    def say(self, words: str) -> None:
+        """Words for people, in their turn among the lines. Waits for nobody."""
+        self._writer.put(f"{words}\n".encode())
+
     def flush(self, timeout_s: float = 1.0) -> bool:
         """Wait until all is written; not for the event loop's thread while it has work."""
         return self._writer.flush(timeout_s)

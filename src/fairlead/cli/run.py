@@ -140,6 +140,7 @@ class _Process:
         self._roles = roles
         self._signals: list[int] = []
         self._is_open = False
+        self._logs: Logs | None = None
         self._leaving: threading.Timer | None = None
 
     async def work(self) -> Exit:
@@ -147,9 +148,9 @@ class _Process:
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
             loop.add_signal_handler(number, self._asked, number)
-        loop.add_signal_handler(signal.SIGUSR1, _tell_tasks)
+        loop.add_signal_handler(signal.SIGUSR1, lambda: self._say(_tasks_told()))
         async with self._fairlead:
-            logs = self._open_logs()
+            logs = self._logs = self._open_logs()
             try:
                 self._is_open = True
                 if not self._signals:  # somebody may have thought better of it while we started
@@ -157,6 +158,7 @@ class _Process:
                     await self._fairlead.run(self._roles)
             finally:
                 self._is_open = False
+                self._logs = None
                 logs.close()
         self._leave()
         return self._exit
@@ -184,12 +186,21 @@ class _Process:
             self._fairlead.stop()
         if len(self._signals) == 1:
             _notify_supervisor("STOPPING=1")
-            self._call.out.say("draining; a second signal stops at once")
+            if not self._call.out.quiet:
+                self._say("draining; a second signal stops at once")
         else:
             loop = asyncio.get_running_loop()
             loop.call_later(AT_ONCE_S, os._exit, int(self._exit))
             for each in SIGNALS:  # a third one ends the process by the system's own hand
                 loop.remove_signal_handler(each)
+
+    def _say(self, words: str) -> None:
+        """On stderr, in line with the logs: the loop waits for no reader, who may have stopped (E50)."""
+        if self._logs is not None:
+            self._logs.say(words)
+        else:
+            sys.stderr.write(f"{words}\n")
+            sys.stderr.flush()
 
     def _open_logs(self) -> Logs:
         from fairlead.logs import configure, log_event
@@ -236,7 +247,7 @@ def _notify_supervisor(state: str) -> None:
         pass  # a supervisor that does not listen is no reason to stop
 
 
-def _tell_tasks() -> None:
+def _tasks_told() -> str:
     """Where every task stands, outermost call first: files and lines, no values."""
     lines = []
     for task in sorted(asyncio.all_tasks(), key=lambda each: each.get_name()):
@@ -244,8 +255,7 @@ def _tell_tasks() -> None:
         lines += [
             f"  {frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}" for frame in _frames(task)
         ]
-    sys.stderr.write("\n".join([*lines, ""]))
-    sys.stderr.flush()
+    return "\n".join(lines)
 
 
 def _frames(task: asyncio.Task[Any]) -> Iterator[FrameType]:
