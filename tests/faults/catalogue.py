@@ -92,9 +92,15 @@ CATALOGUE = (
         "test_e15_failover.py",
     ),
     _one("E16", "black hole", "P14", "longest wait <= 30 s", "test_e16_black_hole.py"),
-    _one("E17", "disk full", "P1", "acknowledged and lost 0", absent=YET),
-    _one("E18", "old snapshot", "P9", "claim p99 bounded, the snapshot's age alarms", absent=YET),
-    _one("E19", "connections gone", "P14", "waits without end 0", absent=YET),
+    _one("E17", "disk full", "P1", "acknowledged and lost 0", "test_e17_disk_full.py"),
+    _one(
+        "E18",
+        "old snapshot",
+        "P9",
+        "claim p99 bounded, the snapshot's age alarms",
+        "test_e18_old_snapshot.py",
+    ),
+    _one("E19", "connections gone", "P14", "waits without end 0", "test_e19_connections_gone.py"),
     _one(
         "E20",
         "clocks",
@@ -175,7 +181,7 @@ CATALOGUE = (
     ),
     _one("E48", "proxy abuse", "P13", "others are served", absent=PROXY),
     _one("E49", "mail in doubt", "P3", "lost 0, duplicates <= 1 a cut", absent=MAIL),
-    _one("E50", "stuck log sink", "P14", "loop still <= 50 ms, drops counted", absent=YET),
+    _one("E50", "stuck log sink", "P14", "loop still <= 50 ms, drops counted", "test_e50_stuck_log_sink.py"),
     _one("E51", "dashboard pressure", "P9", "claim p99 + 10 % at most", absent=DASHBOARD),
     _one("E52", "soak", "P1 P2 P3 P6 P7 P8", "all of these at the end, slopes flat", absent=YET),
 )
