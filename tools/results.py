@@ -24,8 +24,8 @@ from fairlead.adapters.embedded.wheels import postgres_wheel, valkey_wheel
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "results"
-KEY = ("id", "test", "ablation", "on")
-"""What tells lines apart: an experiment, its test, the safeguard it lacks, the server it ran on."""
+KEY = ("id", "test", "what", "ablation", "on")
+"""What tells lines apart: an experiment, its test and which part of it, a safeguard it lacks, its server."""
 
 Line = Mapping[str, Any]
 

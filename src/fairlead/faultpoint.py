@@ -13,7 +13,10 @@ import signal
 POINTS = frozenset(
     {
         "job.after_claim",
+        "job.before_run",
+        "job.after_run",
         "job.before_ack",
+        "job.within_ack",
         "job.after_ack",
         "token.after_intent",
         "token.after_sent",

@@ -39,7 +39,7 @@ CATALOGUE = (
         "lost 0, stale writes 0, extra runs <= in flight at kills, 99 % run again within lease + 6 s",
         "test_e01_kill_storm.py",
     ),
-    _one("E02", "crash-point sweep", "P1 P2 P3 P6", "illegal end states 0", absent=YET),
+    _one("E02", "crash-point sweep", "P1 P2 P3 P6", "illegal end states 0", "test_e02_crash_points.py"),
     _one("E03", "zombie", "P2", "stale writes accepted 0", "test_e03_zombie.py"),
     _one(
         "E04",

@@ -126,7 +126,7 @@ async def _judge(duty: _Duty, missed: str, began: datetime, folder: Path) -> Non
     last = await _last_tick(stage)
     expected = ticks_between(EVERY, "UTC", began, last, 10**6)
     taken, made = await stage.rows(DUTIES, NAME), await stage.rows(JOBS)
-    judged = _coalesced if missed == "coalesce" else _caught_up
+    judged = _coalesced if missed == "coalesce" else caught_up
     lost, doubled = judged(expected, taken, made)
     runs = Counter(run.job_id for run in Runs(folder / "sink.ndjson").by_lease.values())
     figures.note(ticks=len(expected), taken=len(taken), jobs=len(made))
@@ -145,7 +145,7 @@ async def _last_tick(stage: Stage) -> datetime:
     return last
 
 
-def _caught_up(
+def caught_up(
     expected: list[datetime], taken: list[dict[str, Any]], made: list[dict[str, Any]]
 ) -> tuple[int, int]:
     """A record and a job for each tick; (missed, doubled)."""

@@ -16,8 +16,9 @@ import pytest
 
 from fairlead.testing import Quirk
 from fairlead.testing.ledger import posts_of
-from tests.faults.support.child import Asked, Child, Gone
+from tests.faults.support.child import Child, Gone
 from tests.faults.support.faultproxy import FaultProxy, tcp_proxy
+from tests.faults.support.refreshes import STRICT, asked, die_at, expected, proven, recover
 from tests.faults.support.report import FULL, Figures, quantiles, sized
 from tests.faults.support.stage import FAMILY, POLICIES, Stage, until
 from tests.support.issuer import fetch, refresh_form
@@ -25,7 +26,6 @@ from tests.support.issuer import fetch, refresh_form
 pytestmark = pytest.mark.slow
 
 POINTS = ("after_intent", "after_sent", "after_answer", "after_journal", "after_settle")
-STRICT = ("strict", FAMILY)
 KILLED_UNDER = [
     policy for policy in POLICIES if policy != "grace-short"
 ]  # its time may be over by the heir's
@@ -37,14 +37,6 @@ WIRE_BYTES, WIRE_CUTS = 250, sized(4, 100)  # any answer is longer
 REPEATS = sized(1, 8)
 STORM_ROUNDS, STORM_CONNECTIONS = sized(8, 300), 6
 QUIET_REFRESHES = sized(60, 1000)
-
-
-async def _ask(child: Child, connection: str, newer_than: int) -> dict[str, Any] | str:
-    """The answer, or the name of the error."""
-    try:
-        return await child.ask("refresh", connection=connection, newer_than=newer_than)
-    except Asked as refused:
-        return refused.error
 
 
 # ---- the answer is cut
@@ -74,43 +66,34 @@ async def _lose(
     first = stage.live_token(policy, name)
     if wire is None:
         stage.issuer.be_rude(Quirk(cut=cut), provider=policy, connection=name, times=1)
-        lost = await _ask(child, connection, 1)
+        lost = await asked(child, connection, 1)
     else:
         wire.cut_after_bytes = cut
-        lost = await _ask(child, connection, 1)
+        lost = await asked(child, connection, 1)
         wire.cut_after_bytes = None
     if not isinstance(lost, str) and _delivered(stage, policy, name):
         return  # its answer ends before this byte
     told = "OutcomeUnknown" if policy in STRICT else "TransientFailure"
     figures.holds(lost == told, f"{policy} cut at {cut}: {lost}")
-    again = await _ask(child, connection, 1)
+    again = await asked(child, connection, 1)
     if policy not in STRICT:
         figures.holds(again != lost and again["generation"] == 2, f"{policy} cut at {cut}: {again}")
-        await _proven(stage, child, connection, policy, name, 2, figures)
+        await proven(stage, child, connection, policy, name, 2, figures)
         return
     served = (await child.ask("token", tenant=name, provider=policy))["token"]
     figures.holds((again, served) == (lost, first), f"{policy} cut at {cut}: not served meanwhile ({again})")
     await stage.expire([connection])
-    ended = await _ask(child, connection, 1)
+    ended = await asked(child, connection, 1)
     figures.holds(ended == "ReauthRequired", f"{policy} cut at {cut}: ended {ended}")
-
-
-async def _proven(
-    stage: Stage, child: Child, connection: str, policy: str, name: str, generation: int, figures: Figures
-) -> None:
-    """What is stored is alive at the issuer: it can be refreshed once more."""
-    fresh = await _ask(child, connection, generation)
-    alive = not isinstance(fresh, str) and fresh["token"] == stage.live_token(policy, name)
-    figures.holds(alive, f"{policy} {name}: generation {generation} is no good: {fresh}")
 
 
 async def _grace_is_over(stage: Stage, child: Child, figures: Figures) -> None:
     """A replay that would come too late is not made."""
     (connection,) = await stage.connect(child, "grace-short", ["late"])
     stage.issuer.be_rude(Quirk(cut="after"), provider="grace-short", connection="late", times=1)
-    await _ask(child, connection, 1)
+    await asked(child, connection, 1)
     await stage.run("UPDATE rotation SET sent_at = sent_at - interval '10 seconds'")
-    ended = await _ask(child, connection, 1)
+    ended = await asked(child, connection, 1)
     posts = [post for post in posts_of(stage.issuer.ledger()) if post.connection == "late"]
     figures.holds(
         (ended, len(posts)) == ("ReauthRequired", 1), f"after its grace: {ended}, {len(posts)} posts"
@@ -161,36 +144,6 @@ async def test_E43_lost_answer_cut_on_the_wire(stage: Stage) -> None:
 # ---- the process is killed at a point
 
 
-def _expected(point: str, policy: str) -> tuple[str, int]:
-    """Where it ends, and after how many posts."""
-    if point == "after_sent":  # marked and never left
-        return ("needs_reauth", 0) if policy == FAMILY else ("active", 1)
-    if point == "after_answer":  # the window
-        return ("active", 2) if policy not in STRICT else ("needs_reauth", 2 if policy == "strict" else 1)
-    return "active", 1
-
-
-async def _die_at(stage: Stage, point: str, policy: str, name: str, **order: Any) -> tuple[str, float]:
-    """Refresh and be killed on the way: the connection, and when the process was dead."""
-    child = await stage.born(**order)  # at its birth it may settle what the dead before it left
-    (connection,) = await stage.connect(child, policy, [name])
-    await child.ask("arm", plan=f"token.{point}:1:kill")
-    with pytest.raises(Gone):
-        await child.ask("refresh", connection=connection, newer_than=1)
-    dead_s = time.monotonic()
-    await child.died()
-    return connection, dead_s
-
-
-async def _recover(stage: Stage, child: Child, connection: str, policy: str, figures: Figures) -> None:
-    """What the next process does with what was left, up to the end of the access token's life."""
-    first = await _ask(child, connection, 1)
-    if first == "OutcomeUnknown":
-        await stage.expire([connection])
-        first = await _ask(child, connection, 1)
-    figures.holds(first == "ReauthRequired" or not isinstance(first, str), f"{policy}: {first}")
-
-
 async def _kill_everywhere(stage: Stage, figures: Figures, **order: Any) -> dict[tuple[str, str, str], float]:
     """Every point under every policy; what died, and when."""
     cells = [
@@ -201,16 +154,16 @@ async def _kill_everywhere(stage: Stage, figures: Figures, **order: Any) -> dict
 
     async def one(cell: tuple[str, str, str]) -> tuple[str, float]:
         async with lanes:
-            return await _die_at(stage, *cell, **order)
+            return await die_at(stage, *cell, **order)
 
     died = dict(zip(cells, await asyncio.gather(*map(one, cells)), strict=True))
     began_s = time.monotonic()
     heir = await stage.born(**order)  # on the same host, with the same journal folder
-    await asyncio.gather(*(_recover(stage, heir, died[cell][0], cell[1], figures) for cell in cells))
+    await asyncio.gather(*(recover(stage, heir, died[cell][0], cell[1], figures) for cell in cells))
     figures.note(recovered_by_the_next_process_s=round(time.monotonic() - began_s, 3))
     for point, policy, name in cells:
-        if _expected(point, policy)[0] == "active":
-            await _proven(stage, heir, died[point, policy, name][0], policy, name, 2, figures)
+        if expected(point, policy)[0] == "active":
+            await proven(stage, heir, died[point, policy, name][0], policy, name, 2, figures)
     return {cell: dead_s for cell, (_, dead_s) in died.items()}
 
 
@@ -225,7 +178,7 @@ async def test_E43_lost_answer_killed_at_a_point(stage: Stage, tmp_path: Path) -
         sent = [post for post in posts if (post.provider, post.connection) == (policy, name)]
         proof = int(state == "active")
         where = f"{policy} killed {point}: {state} after {len(sent) - proof} posts"
-        figures.holds((state, len(sent) - proof) == _expected(point, policy), where)
+        figures.holds((state, len(sent) - proof) == expected(point, policy), where)
         if state != "active" and sent:
             burnt[point] = burnt.get(point, 0) + 1
             window_s.append(dead_s - (sent[0].t_processed or 0.0))
@@ -239,9 +192,9 @@ async def test_E43_lost_answer_killed_at_a_point(stage: Stage, tmp_path: Path) -
 
 async def test_E43_ablation_no_journal(stage: Stage) -> None:
     figures = Figures("E43", ablation="no_journal")
-    connection, _ = await _die_at(stage, "after_journal", "strict", "acme", unsafe=["no_journal"])
+    connection, _ = await die_at(stage, "after_journal", "strict", "acme", unsafe=["no_journal"])
     heir = await stage.born(unsafe=["no_journal"])
-    await _recover(stage, heir, connection, "strict", figures)
+    await recover(stage, heir, connection, "strict", figures)
     figures.zero(burnt_outside_window=stage.verdict().burnt)
     figures.conclude()
 
@@ -258,7 +211,7 @@ async def test_E43_lost_answer_found_by_a_scan(stage: Stage, tmp_path: Path, dea
     order = {"sink": str(tmp_path / "sink"), "scheduler": True, "unsafe": unsafe}
     await stage.born(worker=numbers, **order)
     cells = [(*cell, f"{cell[0]}-{i}") for cell in LEFT_BEHIND for i in range(REPEATS)]
-    died = await asyncio.gather(*(_die_at(stage, *cell, worker=numbers, unsafe=unsafe) for cell in cells))
+    died = await asyncio.gather(*(die_at(stage, *cell, worker=numbers, unsafe=unsafe) for cell in cells))
     recovered_s = await asyncio.gather(*(_found(stage, *one) for one in died))
     figures.note(
         what=f"found by a scan, death is {death}", n=len(cells), lease_s=SCAN_LEASE_S, scan_every_s=1.0
@@ -299,7 +252,7 @@ async def _settle_all(stage: Stage, connections: list[str]) -> None:
     heir = await stage.born()
     ages = {connection: await stage.generation(connection) for connection in connections}
     await stage.expire(connections)
-    await asyncio.gather(*(_ask(heir, connection, age) for connection, age in ages.items()))
+    await asyncio.gather(*(asked(heir, connection, age) for connection, age in ages.items()))
 
 
 async def test_E43_lost_answer_killed_at_any_moment(stage: Stage, tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from fairlead.engine.ports import (
 )
 from fairlead.engine.timing import TimeLimit
 from fairlead.events import Emit, JobFinished
+from fairlead.faultpoint import faultpoint
 from fairlead.ids import Ids
 from fairlead.policy import job as asked
 from fairlead.policy.category import Category, Failure, job_timeout
@@ -141,7 +142,9 @@ class Executor:
     async def _attempt(self, handler: Handler, context: JobContext) -> asked.Outcome:
         started = self._clock.monotonic()
         limit = TimeLimit(self._clock, handler.timeout_s)
+        faultpoint("job.before_run")
         answer = await self._tried(handler, context, limit, started)
+        faultpoint("job.after_run")
         for asked_pause in context.pauses:  # before the outcome: what comes next of the group meets the pause
             await self._hold_back(context.job, asked_pause)
         return answer

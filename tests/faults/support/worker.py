@@ -29,6 +29,7 @@ from fairlead.engine.handler import Handler, JobContext
 from fairlead.engine.ports import ConnectionKey, NewJob
 from fairlead.errors import FairleadError
 from fairlead.events import Event, StaleWriteRefused
+from fairlead.policy.job import Discard
 from fairlead.runtime import Roles
 from fairlead.secret import Secret
 from fairlead.settings import Settings
@@ -215,6 +216,7 @@ class _Worker:
         """What is run here."""
         jobs = {"work": self._work, "deaf": self._deaf, "fail": self._fail}
         jobs |= {"stuck": self._stuck, "thread": self._thread, "block": self._block}
+        jobs |= {"die": self._die, "snooze": self._snooze}
         timeout_s = self._order.get("timeout_s", 60.0)
         return [Handler(f"fault.{name}", run, timeout_s=timeout_s) for name, run in jobs.items()]
 
@@ -268,6 +270,19 @@ class _Worker:
         await self._pass_gate(context)
         if context.attempt == 1:
             raise ConnectionResetError("as it was ordered")
+        return self._effect(fields)
+
+    async def _die(self, context: JobContext) -> object:
+        """As `_work`, and it is a dead letter then."""
+        self._effect(self._began(context))
+        return Discard("as it was ordered")
+
+    async def _snooze(self, context: JobContext) -> object:
+        """As `_work`, but its first run puts it off."""
+        fields = self._began(context)
+        if not context.saved:
+            context.save("snoozed", True)
+            return context.snooze(0.0)
         return self._effect(fields)
 
     def _began(self, context: JobContext) -> dict[str, Any]:

@@ -39,6 +39,7 @@ from fairlead.engine.ports import (
     Outcome,
     Rescheduled,
 )
+from fairlead.faultpoint import faultpoint
 from fairlead.ids import Ids
 from fairlead.policy.lane import spread
 
@@ -157,6 +158,7 @@ class PostgresJobStore:
         async with self._database.transaction() as transaction:
             for write, columns in writes:
                 accepted |= _ids(await transaction.fetch(write, **columns))
+                faultpoint("job.within_ack")
         return accepted
 
     async def _write_or_settled(self, outcomes: Sequence[Outcome]) -> set[UUID]:
