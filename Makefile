@@ -37,6 +37,10 @@ check: $(READY) ## format, lint, types, floors and our own lint tests
 faults: $(READY) ## the fault experiments in full size, and a verdict on each (ARGS="-k E42")
 	@$(BIN)/python -m tests.faults $(ARGS)
 
+.PHONY: soak
+soak: $(READY) ## half an hour of everything at once, with a fault a minute (FAIRLEAD_SOAK_S=600)
+	@FAIRLEAD_SOAK_S=$${FAIRLEAD_SOAK_S:-1800} $(BIN)/python -m tests.faults -k E52 $(ARGS)
+
 .PHONY: models
 models: $(READY) ## every state of the protocols, with and without each safeguard (needs spin and gcc)
 	@$(BIN)/python -m pytest -q -rs -s -n 0 -p no:randomly tests/models $(ARGS)

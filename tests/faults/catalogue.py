@@ -183,7 +183,7 @@ CATALOGUE = (
     _one("E49", "mail in doubt", "P3", "lost 0, duplicates <= 1 a cut", absent=MAIL),
     _one("E50", "stuck log sink", "P14", "loop still <= 50 ms, drops counted", "test_e50_stuck_log_sink.py"),
     _one("E51", "dashboard pressure", "P9", "claim p99 + 10 % at most", absent=DASHBOARD),
-    _one("E52", "soak", "P1 P2 P3 P6 P7 P8", "all of these at the end, slopes flat", absent=YET),
+    _one("E52", "soak", "P1 P2 P3 P6 P7 P8", "all of these at the end, slopes flat", "test_e52_soak.py"),
 )
 
 

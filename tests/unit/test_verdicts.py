@@ -30,7 +30,7 @@ def test_what_did_not_run_is_told_as_it_is_kept() -> None:
 
 
 def test_a_skipped_one_says_why() -> None:
-    assert "not run: no compiler" in row(Witness({E01: "skipped"}, {E01: "no compiler"}))
+    assert "not run: no compiler; kept: nothing" in row(Witness({E01: "skipped"}, {E01: "no compiler"}))
     some = Witness({E01: "passed", f"{E01}[2]": "skipped"}, {f"{E01}[2]": "no compiler"})
     assert "holds (1 of 2 tests not run: no compiler)" in row(some)
 

@@ -65,7 +65,11 @@ class _Program:
         reader, self._writer = await asyncio.open_connection(sock=channel, limit=1 << 22)
         async with self._fl as fl:
             fl.runtime.bus.subscribe(self._hear)
-            working = asyncio.create_task(fl.run(Roles(worker=bool(self._order.get("works")))))
+            working = asyncio.create_task(
+                fl.run(
+                    Roles(worker=bool(self._order.get("works")), scheduler=self._order.get("scheduler", True))
+                )
+            )
             self._reply({"number": 0, "session_id": self._order["redis"]["prefix"]})
             while line := await reader.readline():
                 asked = json.loads(line)

@@ -107,6 +107,11 @@ class Load:
         await until(none_open, "every job has ended", within_s)
 
     async def judge(self, stage: Stage, sink: Path) -> None:
+        """As `judge_kept`; and where nobody was killed at work, what had its effect did not run again."""
+        runs = await self.judge_kept(stage, sink)
+        self.figures.zero(finished_run_again=finished_run_again(runs))
+
+    async def judge_kept(self, stage: Stage, sink: Path) -> Runs:
         """P1 and P2: what was acknowledged is there, and what is done had its effect in its newest run."""
         runs, figures = Runs(sink), self.figures
         newest, effects = runs.newest(), runs.effects
@@ -120,8 +125,8 @@ class Load:
             unfinished=len(rows) - len(done),
             stale_accepted=sum(row["lease"] != newest[row["id"]].lease for row in done),
             duplicates=len(rows) - len(stored),
-            finished_run_again=finished_run_again(runs),
         )
+        return runs
 
     def _done_s(self, runs: Runs) -> list[float]:
         """From the ask for a job to its effect."""

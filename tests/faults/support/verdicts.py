@@ -57,7 +57,7 @@ def _verdict(each: Experiment, witness: Witness, ours: Sequence[Line]) -> str:
         return f"not run this time; kept: {_kept(ours)}"
     reasons = "; ".join(sorted({witness.skipped[test] for test in ran if test in witness.skipped}))
     if not how["passed"]:
-        return f"not run: {reasons}"
+        return f"not run: {reasons}; kept: {_kept(ours)}"
     return "holds" + (f" ({how['skipped']} of {how.total()} tests not run: {reasons})" if reasons else "")
 
 

@@ -1,0 +1,160 @@
+"""Everything that may break, one thing after the other, drawn by chance: what the soak lives through.
+
+Each fault ends by itself. What it excuses is kept: runs of jobs that may happen again, and calls that may be
+served while their slot is another's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairlead.testing import Quirk
+from fairlead.testing.api.stripe import StripeApi
+from tests.faults.support.child import Child
+from tests.faults.support.faultproxy import FaultProxy
+from tests.faults.support.report import Figures
+from tests.faults.support.stage import Stage
+from tests.faults.support.valkey import OwnValkey
+
+RUNNING = "SELECT count(*)::int AS jobs FROM job WHERE state = 'running'"
+BACKENDS = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+    " AND backend_type = 'client backend' AND pid <> pg_backend_pid() AND application_name = 'fairlead'"
+    " AND random() < 0.5"
+)
+
+
+@dataclass
+class Weather:
+    """Over *workers*, of which the first is never killed: it is the one whose growth is measured.
+
+    *lasts_s*: how long a fault lasts that has a length. *born* makes a worker.
+    """
+
+    stage: Stage
+    figures: Figures
+    workers: list[Child]
+    wire: FaultProxy
+    valkey: OwnValkey
+    api: StripeApi
+    born: Callable[[], Awaitable[Child]]
+    lasts_s: float
+    lease_s: float
+    came: Counter[str] = field(default_factory=Counter)
+    may_run_again: int = 0
+    excused: list[tuple[float, float, int]] = field(default_factory=list)
+    """From when to when how many calls more than the limit may be served."""
+
+    async def one(self, name: str) -> None:
+        """Have the fault *name*, and heal it."""
+        self.came[name] += 1
+        await self._count_running()
+        await getattr(self, f"_{name}")()
+        await self._count_running()
+
+    async def _count_running(self) -> None:
+        (row,) = await self.stage.rows(RUNNING)
+        self.may_run_again += row["jobs"]
+
+    def _excuse(self, for_s: float) -> None:
+        """Calls that are being served now may be served beside those that get their slots."""
+        now_s = time.monotonic()
+        self.excused.append((now_s, now_s + for_s + self.lease_s, self.api.ledger.in_flight()))
+
+    # ---- processes
+
+    async def _kill(self) -> None:
+        victim = self.workers.pop(self.figures.draw.randrange(1, len(self.workers)))
+        self._excuse(0.0)
+        await victim.kill()
+        self.stage.children.remove(victim)
+        self.workers.append(await self.born())
+
+    async def _freeze(self) -> None:
+        worker = self.figures.draw.choice(self.workers)
+        for_s = 1.5 * self.lease_s
+        await worker.freeze()
+        self._excuse(for_s)
+        await asyncio.sleep(for_s)
+        worker.thaw()
+
+    # ---- PostgreSQL
+
+    async def _database_stalls(self) -> None:
+        self.wire.stall()
+        await asyncio.sleep(self.lasts_s)
+        self.wire.heal()
+
+    async def _database_cut(self) -> None:
+        self.wire.away()
+        await asyncio.sleep(self.lasts_s / 2)
+        self.wire.heal()
+
+    async def _backends_killed(self) -> None:
+        await self.stage.run(BACKENDS)
+
+    # ---- Redis
+
+    async def _redis_emptied(self) -> None:
+        await self.valkey.tell("FLUSHALL")
+        await self.valkey.tell("SCRIPT", "FLUSH")
+
+    async def _redis_killed(self) -> None:
+        self.valkey.kill()
+        await asyncio.sleep(self.lasts_s)
+        await asyncio.to_thread(self.valkey.start)
+
+    async def _redis_stalls(self) -> None:
+        self.valkey.freeze()
+        await asyncio.sleep(self.lasts_s)
+        self.valkey.thaw()
+
+    # ---- vendors
+
+    async def _issuer_fails(self) -> None:
+        self.stage.issuer.be_rude(Quirk(status=503), times=10)
+        await asyncio.sleep(self.lasts_s)
+
+    async def _api_storm(self) -> None:
+        self.api.switch(failing=0.8, how=503)
+        await asyncio.sleep(self.lasts_s)
+        self.api.calm()
+
+
+FAULTS = (
+    "kill",
+    "freeze",
+    "database_stalls",
+    "database_cut",
+    "backends_killed",
+    "redis_emptied",
+    "redis_killed",
+    "redis_stalls",
+    "issuer_fails",
+    "api_storm",
+)
+CUTS_REDIS = ("redis_emptied", "redis_killed", "redis_stalls")
+
+
+def over_excused(served: list[tuple[float, int]], limit: int, excused: list[tuple[float, float, int]]) -> int:
+    """How often more than *limit* were served that nothing excuses; *served*: (time, +1 or -1)."""
+    over = now = 0
+    for at_s, step in sorted(served):
+        now += step
+        allowed = limit + sum(calls for begun_s, ended_s, calls in excused if begun_s <= at_s <= ended_s)
+        over += step > 0 and now > allowed
+    return over
+
+
+def served_times(api: StripeApi, account: str) -> list[tuple[float, int]]:
+    """When each request of *account* began and ended to be served."""
+    ended: list[tuple[float, int]] = []
+    for one in api.ledger.of(account):
+        begun_s: Any = one.begun_s
+        ended += [(begun_s, 1), (one.ended_s if one.ended_s is not None else float("inf"), -1)]
+    return ended
