@@ -106,7 +106,7 @@ def _items(codec: Codec, plan: str, number: int, lease_id: int) -> list[Item]:
         return [codec.admit(Ask(bucket_plan(number)))]
     made = full_plan(number)
     holder = holder_of(made, lease_id)
-    admitted = Admitted(made, holder, 0, False, (0, 0), (1.0, 1.0))
+    admitted = Admitted(made, holder, 0, 0, (0, 0), (1.0, 1.0))
     return [codec.admit(Ask(made, holder=holder)), codec.finish(Finish(admitted, Health.HEALTHY))]
 
 

@@ -106,6 +106,26 @@ async def test_a_probe_that_dies_is_followed_by_another_at_its_deadline(timed: T
     assert (await timed.admitted(Ask(PLAN, call_s=7))).probe
 
 
+@pytest.mark.parametrize("health", [GOOD, BAD, NEUTRAL])
+async def test_a_probe_that_comes_back_when_another_has_begun_decides_nothing(
+    timed: Timed, health: Health
+) -> None:
+    """Its process stood still for longer than the probe had: what it says is of then."""
+    await opened(timed)
+    timed.tick(60)
+    late = await timed.admitted(Ask(PLAN, call_s=7))
+    timed.tick(7)
+    probe = await timed.admitted(Ask(PLAN, call_s=7))
+    told = await timed.gate.finish(Finish(late, health))
+    assert (told.opened_s, told.closed) == (None, False)
+    assert await timed.admit(Ask(PLAN)) == GateRefusal(RefusedBy.BREAKER, 1.0)
+    told = await timed.gate.finish(Finish(probe, GOOD))
+    assert (told.opened_s, told.closed) == (None, True)
+    told = await timed.gate.finish(Finish(late, health))
+    assert (told.opened_s, told.closed) == (None, False)
+    assert not (await timed.admitted(Ask(PLAN))).probe
+
+
 async def test_a_cancelled_probe_lets_the_next_one_try(timed: Timed) -> None:
     await opened(timed)
     timed.tick(60)

@@ -93,7 +93,7 @@ class World:
         self.wishes.append(wish)
         if isinstance(self.answers[0], Exception):
             raise self.answers.pop(0)  # type: ignore[misc]
-        passage = Passage(Admitted(Plan(Domain(("tenant", "acme"))), None, 0, False, (), (3.0,)), 0.0)
+        passage = Passage(Admitted(Plan(Domain(("tenant", "acme"))), None, 0, 0, (), (3.0,)), 0.0)
         self.passages.append(passage)
         self.inside += 1
         try:

@@ -71,12 +71,12 @@ class LocalGate:
         plan, now_us = finish.admitted.plan, self._now_us()
         for index in sorted({*finish.actual, *finish.observed}):
             self._settle(plan, index, finish, now_us)
-        opened_s = self._record(plan, finish, now_us)
+        opened_s, closed = self._record(plan, finish, now_us)
         kept = True
         holder = finish.admitted.holder
         if holder is not None and plan.leases:
             kept = self._give_back(plan, holder)
-        return Finished(kept, opened_s)
+        return Finished(kept, opened_s, closed)
 
     async def cancel(self, ask: Ask) -> None:
         """Leave the line, give back a grant or turns that are no longer wanted. Idempotent."""
@@ -126,7 +126,7 @@ class LocalGate:
         if passed is not None:
             assert plan.breaker is not None
             self._breakers[plan.domain, plan.breaker.key] = passed.after
-        return self._spend(ask, costs, fence, redeemed=redeemed, probe=bool(passed and passed.probe))
+        return self._spend(ask, costs, fence, redeemed=redeemed, probe=passed.probe if passed else 0)
 
     def _judge_breaker(self, ask: Ask, now_us: int) -> breakers.Pass | GateRefusal | None:
         rule = ask.plan.breaker
@@ -206,7 +206,7 @@ class LocalGate:
             return Queued(RefusedBy.SLOT, min(end_s, 1.0))
         return GateRefusal(by, end_s)
 
-    def _spend(self, ask: Ask, costs: Sequence[int], fence: int, *, redeemed: bool, probe: bool) -> Admitted:
+    def _spend(self, ask: Ask, costs: Sequence[int], fence: int, *, redeemed: bool, probe: int) -> Admitted:
         act = buckets.redeemed if redeemed else buckets.spent
         sent = []
         for index, cost in enumerate(costs):
@@ -235,16 +235,18 @@ class LocalGate:
                 bucket = buckets.penalised(bucket, now_us + round(seen.wait_s * MICRO))
         self._buckets[plan.domain, plan.buckets[index].key] = bucket
 
-    def _record(self, plan: Plan, finish: Finish, now_us: int) -> float | None:
+    def _record(self, plan: Plan, finish: Finish, now_us: int) -> tuple[float | None, bool]:
+        """For how long the breaker opened by this end, and whether it closed."""
         rule = plan.breaker
         if rule is None:
-            return None
+            return None, False
         key = (plan.domain, rule.key)
         before = self._breakers.get(key, Breaker())
         after = breakers.recorded(before, rule, finish.health, now_us, probe=finish.admitted.probe)
         self._breakers[key] = after
         opened = after.times_opened > before.times_opened and after.mode is breakers.Mode.OPEN
-        return (after.until_us - now_us) / MICRO if opened else None
+        closed = after.mode is breakers.Mode.CLOSED and before.mode is not after.mode
+        return (after.until_us - now_us) / MICRO if opened else None, closed
 
     def _give_back(self, plan: Plan, holder: Holder) -> bool:
         if plan.pool is None:

@@ -47,10 +47,11 @@ _DONE = Struct("<Bd")
 _STAMP = Struct("<dd")
 
 ADMIT, FINISH, CANCEL, RENEW = 1, 2, 3, 4
-_PLAIN_ENDS = [[_FINISH.pack(FINISH, probe, health, 0) for health in Health] for probe in (False, True)]
-"""Ends that tell nothing about buckets, by probe and health."""
+_PLAIN_ENDS = [_FINISH.pack(FINISH, 0, health, 0) for health in Health]
+"""Ends of calls that are no probe, and tell nothing about buckets, by health."""
 _ADMITTED, _BOOKED, _QUEUED = 0, 1, 2
 _LEFT, _CAPACITY, _RATE, _REFUSED = 1, 2, 4, 8
+_KEPT, _CLOSED = 1, 2
 
 
 class Item(NamedTuple):
@@ -148,7 +149,8 @@ class Codec:
         number, opened_us = _DONE.unpack(told)
         if isinstance(request, Renewal):
             return Lease(number)
-        return Finished(bool(number), opened_us / MICRO if opened_us else None)
+        opened_s = opened_us / MICRO if opened_us else None
+        return Finished(number & _KEPT > 0, opened_s, number & _CLOSED > 0)
 
     def admit(self, ask: Ask) -> Item:
         """The item of one admission."""
@@ -172,7 +174,7 @@ class Codec:
         if verdict == _ADMITTED:
             sent = self._of(ask.plan).sent.unpack_from(told, _ANSWER.size)
             costs = ask.costs or self._of(ask.plan).spent
-            return Admitted(ask.plan, ask.holder, int(fence), bool(probe), sent, costs)
+            return Admitted(ask.plan, ask.holder, int(fence), int(wait_us) if probe else 0, sent, costs)
         wait_s = wait_us / MICRO
         if verdict == _BOOKED:
             return Booked(wait_s)
@@ -189,11 +191,13 @@ class Codec:
         admitted = finish.admitted
         packed = self._of(admitted.plan)
         holder = packed.holder(admitted.holder)
-        if not finish.actual and not finish.observed:
-            blob = _PLAIN_ENDS[admitted.probe][finish.health]
+        if not finish.actual and not finish.observed and not admitted.probe:
+            blob = _PLAIN_ENDS[finish.health]
             return Item(packed.keys, packed.blob, packed.names, blob, holder)
         told = sorted({*finish.actual, *finish.observed})
-        blob = _FINISH.pack(FINISH, admitted.probe, finish.health, len(told))
+        blob = _FINISH.pack(FINISH, admitted.probe > 0, finish.health, len(told))
+        if admitted.probe:
+            blob += _NUMBER.pack(admitted.probe)
         for index in told:
             blob += _observed(finish, index)
         return Item(packed.keys, packed.blob, packed.names, blob, holder)

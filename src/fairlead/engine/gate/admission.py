@@ -228,11 +228,11 @@ class Admissions:
 
     def _tell(self, inside: Inside, finished: Finished) -> None:
         """Of a breaker that this call opened or closed."""
-        entry, passage = inside.entry, inside.passage
+        entry = inside.entry
         named = (entry.tenant, entry.provider, entry.bucket, entry.host)
         if finished.opened_s is not None:
             self._emit(GateBreakerOpened(*named, finished.opened_s))
-        elif passage.admitted.probe and passage.health is Health.HEALTHY:
+        elif finished.closed:
             self._emit(GateBreakerClosed(*named))
 
     async def admitted(self, entry: Entry) -> Passage:

@@ -91,7 +91,7 @@ class Alone:
                 return GateRefusal(RefusedBy.OUTAGE, CLOSED_FOR_S)
             case Degraded.OPEN:
                 spent = ask.costs or (1.0,) * len(ask.plan.buckets)
-                return Admitted(ask.plan, ask.holder, 0, False, (), spent, local=True)
+                return Admitted(ask.plan, ask.holder, 0, 0, (), spent, local=True)
         alone = self._plan(ask.plan)
         for bucket in ask.plan.buckets:
             self._limits[ask.plan.domain, bucket.key] = bucket
@@ -220,5 +220,5 @@ class Alone:
             owed = min(bucket.sent, bucket.capacity - bucket.level - bucket.booked)
             limit = self._limits.get((domain, key))
             if owed > 0 and limit is not None:
-                nothing = Admitted(Plan(domain, buckets=(limit,)), None, 0, False, (0,), (0.0,))
+                nothing = Admitted(Plan(domain, buckets=(limit,)), None, 0, 0, (0,), (0.0,))
                 yield Finish(nothing, actual={0: owed / MICRO})

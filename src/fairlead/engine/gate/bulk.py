@@ -209,7 +209,7 @@ class Bulks:
             if not bulk.observe:
                 raise _busy(wish, bulk, refused) from None
             self._would_refuse(wish, refused.reason or "outage")
-            admitted = Admitted(Plan(bulk.plan.domain), self._admissions.holder(entry), 0, False, (), ())
+            admitted = Admitted(Plan(bulk.plan.domain), self._admissions.holder(entry), 0, 0, (), ())
         holder = admitted.holder
         assert holder is not None
         return admitted, BulkToken(holder.lease_id, admitted.fence, holder.process, holder.job)
@@ -244,7 +244,7 @@ class Bulks:
         if state is not Lease.HELD and await self._lost_lately(bulk):
             state = await self._gate.take_up(replace(renewal, adopt=True))
         if state is Lease.HELD:
-            return Admitted(bulk.plan, holder, token.fence, False, (), ()), token
+            return Admitted(bulk.plan, holder, token.fence, 0, (), ()), token
         if not bulk.observe:
             raise SlotLost(
                 "the place of the bulk operation was not renewed in time, or given back",
@@ -253,7 +253,7 @@ class Bulks:
                 hint="take a place anew without the token, and adopt the operation if it still runs",
             )
         self._would_refuse(wish, "slot")
-        return Admitted(Plan(bulk.plan.domain), holder, token.fence, False, (), ()), token
+        return Admitted(Plan(bulk.plan.domain), holder, token.fence, 0, (), ()), token
 
     async def _left(self, admitted: Admitted, operation: BulkOperation) -> None:
         pool, holder = admitted.plan.pool, admitted.holder

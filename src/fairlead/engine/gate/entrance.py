@@ -339,7 +339,7 @@ def _note_wait(began_s: float | None) -> None:
 
 def _unlimited(entry: Entry, call: CallPlan) -> Passage:
     """A passage that holds nothing."""
-    nothing = Admitted(Plan(entry.plan.domain), None, 0, False, (), ())
+    nothing = Admitted(Plan(entry.plan.domain), None, 0, 0, (), ())
     return Passage(nothing, 0.0, dialect=call.dialect)
 
 

@@ -65,8 +65,8 @@ class Admitted(NamedTuple):
     holder: Holder | None
     fence: int
     """Grows with each lease of a pool; 0 without a slot."""
-    probe: bool
-    """This call decides the breaker."""
+    probe: int
+    """Not 0: this call decides the breaker, and its end is known by this number."""
     sent: tuple[int, ...]
     spent: tuple[float, ...]
     """Units taken of each bucket."""
@@ -132,10 +132,12 @@ class Finish(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """*kept*: the lease was ours to the end. *opened_s*: this call opened the breaker for so long."""
+    """*kept*: the lease was ours to the end. *opened_s*: this call opened the breaker for so long; *closed*:
+    this call closed it."""
 
     kept: bool
     opened_s: float | None = None
+    closed: bool = False
 
 
 class Lease(IntEnum):

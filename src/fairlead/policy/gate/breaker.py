@@ -5,7 +5,9 @@
 
 Only the health of the destination counts: an answer that refuses a request is a healthy one, a 429 feeds
 the bucket. What was sent before the breaker opened, and answers while it is not closed, decide nothing;
-only the probe does.
+only the probe does, and only until another begins: who was frozen for so long has nothing to say. A probe is
+known by the end of its time. A clock that is set back by more than *open_max_s* moves that end (`in_time`):
+then nobody decides until it has passed.
 """
 
 from __future__ import annotations
@@ -60,10 +62,10 @@ class Breaker:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A call may go on; *after* is the state once it is sent, *probe* that it decides for all."""
+    """A call may go on; *after* is the state once it is sent. *probe*: its name if it decides, or 0."""
 
     after: Breaker
-    probe: bool = False
+    probe: int = 0
 
 
 def judge(breaker: Breaker, rule: BreakerRule, now_us: int, probe_us: int) -> Pass | int:
@@ -77,7 +79,8 @@ def judge(breaker: Breaker, rule: BreakerRule, now_us: int, probe_us: int) -> Pa
     if now_us < breaker.until_us:
         left_us = breaker.until_us - now_us
         return left_us if breaker.mode is Mode.OPEN else min(left_us, MICRO)
-    return Pass(replace(breaker, mode=Mode.HALF_OPEN, until_us=now_us + probe_us), probe=True)
+    until_us = now_us + probe_us
+    return Pass(replace(breaker, mode=Mode.HALF_OPEN, until_us=until_us), probe=until_us)
 
 
 def in_time(breaker: Breaker, rule: BreakerRule, now_us: int) -> Breaker:
@@ -102,19 +105,22 @@ def _ramped(breaker: Breaker, rule: BreakerRule, now_us: int) -> Pass | int:
     return Pass(replace(breaker, ramp_second=second, ramp_used=used + 1))
 
 
-def recorded(breaker: Breaker, rule: BreakerRule, health: Health, now_us: int, *, probe: bool) -> Breaker:
-    """The state after a call ended. Neutral ones count for nothing; a neutral probe lets the next one try."""
+def recorded(breaker: Breaker, rule: BreakerRule, health: Health, now_us: int, *, probe: int) -> Breaker:
+    """The state after a call ended. Neutral ones count for nothing; a neutral probe lets the next one try.
+
+    *probe*: the name under which it was let through (`Pass`), 0: as one of many.
+    """
     if probe:
-        return _probed(breaker, rule, health, now_us)
+        return _probed(breaker, rule, health, now_us, probe)
     if breaker.mode is not Mode.CLOSED or health is Health.NEUTRAL:
         return breaker
     counted = _counted(breaker, health, now_us)
     return _opened(counted, rule, now_us) if _is_down(counted, rule) else counted
 
 
-def _probed(breaker: Breaker, rule: BreakerRule, health: Health, now_us: int) -> Breaker:
-    if breaker.mode is not Mode.HALF_OPEN:
-        return breaker  # somebody reset it meanwhile
+def _probed(breaker: Breaker, rule: BreakerRule, health: Health, now_us: int, probe: int) -> Breaker:
+    if breaker.mode is not Mode.HALF_OPEN or breaker.until_us != probe:
+        return breaker  # somebody reset it meanwhile, or another probe has begun
     if health is Health.HEALTHY:
         return Breaker(closed_at_us=now_us, times_opened=breaker.times_opened)
     if health is Health.NEUTRAL:

@@ -190,7 +190,7 @@ local function admit(blob, ask, holder)
     if breaker then
         breaker_pass(breaker, probe, call_us)
     end
-    local answer = struct.pack('<BBBBdd', ADMITTED, 0, 0, probe and 1 or 0, 0, fence)
+    local answer = struct.pack('<BBBBdd', ADMITTED, 0, 0, probe and 1 or 0, probe and breaker.until_us or 0, fence)
     for i, bucket in ipairs(buckets) do
         if redeemed then
             bucket.booked = bucket.booked - costs[i]
@@ -210,6 +210,9 @@ end
 local function finish(blob, ask, holder)
     local plan = plan_of(blob)
     local probe, health, count, at = struct.unpack('<BBB', ask, 2)
+    if probe > 0 then
+        probe, at = struct.unpack('<d', ask, at)
+    end
     for _ = 1, count do
         local index, told, refund, left, sent, capacity, rate, wait_us
         index, told, refund, left, sent, capacity, rate, wait_us, at = struct.unpack('<BBdddddd', ask, at)
@@ -222,10 +225,10 @@ local function finish(blob, ask, holder)
             rare().penalise(bucket, now + wait_us)
         end
     end
-    local opened_us = 0
+    local opened_us, closed = 0, false
     if plan.breaker then
         local breaker = breaker_at(plan)
-        opened_us = breaker_record(breaker, plan.breaker, health, probe == 1)
+        opened_us, closed = breaker_record(breaker, plan.breaker, health, probe)
         if health == UNHEALTHY then
             log_failure(breaker, holder, opened_us)
         end
@@ -235,7 +238,7 @@ local function finish(blob, ask, holder)
         local pool, quota = slots_at(plan)
         kept = give_back(pool, quota, holder)
     end
-    return struct.pack('<Bd', kept and 1 or 0, opened_us)
+    return struct.pack('<Bd', (kept and 1 or 0) + (closed and 2 or 0), opened_us)
 end
 
 local function cancel(blob, ask, holder)

@@ -73,10 +73,11 @@ local function breaker_open(breaker, rule)
     return open_us
 end
 
--- Counts a call that ended; gives for how long the breaker opened by it, or 0.
+-- Counts a call that ended; gives for how long the breaker opened by it, or 0, and whether it closed.
+-- probe: the end of its time, by which one is known; 0: it was none.
 local function breaker_record(breaker, rule, health, probe)
-    if probe then
-        if breaker.mode ~= HALF_OPEN then
+    if probe > 0 then
+        if breaker.mode ~= HALF_OPEN or breaker.until_us ~= probe then
             return 0
         end
         breaker.dirty = true
@@ -84,7 +85,7 @@ local function breaker_record(breaker, rule, health, probe)
             local times = breaker.times
             breaker_close(breaker)
             breaker.closed_at, breaker.times = now, times
-            return 0
+            return 0, true
         elseif health == UNHEALTHY then
             return breaker_open(breaker, rule)
         end
