@@ -102,7 +102,7 @@ async def test_a_proxy_is_used_only_when_asked_for(monkeypatch: pytest.MonkeyPat
         async with AiohttpTokenTransport(policy=PRIVATE) as plain:
             assert isinstance(await plain.send(call_of(server.url), let_it_go), HttpAnswer)
             assert proxy.connections == []
-        async with AiohttpTokenTransport(trust_env=True) as proxied:
+        async with AiohttpTokenTransport(policy=PRIVATE, trust_env=True) as proxied:
             assert isinstance(await proxied.send(call_of("http://token.example/t"), let_it_go), HttpAnswer)
         assert proxy.arrivals[0].startswith(b"POST http://token.example/t HTTP/1.1")
         assert b"authorization" not in proxy.arrivals[0].lower()

@@ -39,13 +39,14 @@ CHECKLIST: tuple[Control, ...] = (
         "S01",
         "a configured value of an address stays within its place: the host that is called is the template's",
         ("1.3.6", "1.2.2", "1.5.3"),
-        ("unit/policy/test_endpoint.py", "unit/policy/test_origin.py"),
+        ("security/test_S01_hosts.py", "unit/policy/test_endpoint.py", "unit/policy/test_origin.py"),
     ),
     Control(
         "S02",
         "the address that is connected to is checked, all of a name's at once, on every way out",
         ("1.3.6", "13.2.4", "15.3.2"),
         (
+            "security/test_S02_addresses.py",
             "unit/adapters/test_http_addresses.py",
             "contract/test_transport_calls.py::test_no_spelling_of_an_inner_address_is_dialled",
             "contract/test_transport_calls.py::test_a_name_that_rebinds_gains_nothing",
@@ -60,6 +61,7 @@ CHECKLIST: tuple[Control, ...] = (
         "public hosts are called by https at port 443, with TLS verified",
         ("12.2.1", "12.3.2"),
         (
+            "security/test_S03_https.py",
             "contract/test_transport_calls.py::test_public_hosts_are_called_by_https_at_its_port",
             "contract/test_transport_calls.py::test_another_port_has_to_be_named",
             "contract/test_transport.py::test_a_certificate_that_is_not_right_gets_nothing",

@@ -76,22 +76,28 @@ class AddressPolicy:
             return
         self.check(host, host)
 
+    def scheme_refusal(self, scheme: str, host: str) -> str | None:
+        """Why nothing may be sent to *host* by *scheme*: secrets cross no public network in clear."""
+        return None if scheme == "https" or self._may_be_private(host) else "it is not https"
+
     def origin_refusal(self, scheme: str, host: str, port: int | None) -> str | None:
         """Why no call may go there, whatever the host leads to; None: it may as far as this tells."""
-        if not (self.allow_private or host in self.private_hosts):
-            if scheme != "https":
-                return "it is not https"
-            if port != _HTTPS_PORT and port not in self.extra_ports:
-                return "its port is neither 443 nor one of http.extra_ports"
+        if (refusal := self.scheme_refusal(scheme, host)) is not None:
+            return refusal
+        if port != _HTTPS_PORT and port not in self.extra_ports and not self._may_be_private(host):
+            return "its port is neither 443 nor one of http.extra_ports"
         try:
             self.check_literal(host)
         except AddressRefused as refused:
             return str(refused)
         return None
 
+    def _may_be_private(self, host: str) -> bool:
+        return self.allow_private or host in self.private_hosts
+
     def _refused_kind(self, host: str, address: Address) -> str | None:
         kind = _kind(_PRIVATE_TABLE, address)
-        may = self.allow_private or host in self.private_hosts
+        may = self._may_be_private(host)
         if address == _LOOPBACK_V6:  # it lies in ::/96, which is refused as a whole
             return None if may else kind
         never = _kind(_NEVER_TABLE, address)
@@ -121,9 +127,12 @@ class CheckedResolver(AbstractResolver):
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
         """All addresses of *host*. Raises OSError, AddressRefused if one of them is refused."""
-        found = await asyncio.get_running_loop().run_in_executor(
-            self._threads, lambda: socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)
-        )
+        try:
+            found = await asyncio.get_running_loop().run_in_executor(
+                self._threads, lambda: socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)
+            )
+        except UnicodeError:  # a label that is empty or too long: no name of anything
+            raise OSError(None, "no name") from None
         results: list[ResolveResult] = []
         for family_found, _, protocol, _, address in found:
             if host not in self._exempt:

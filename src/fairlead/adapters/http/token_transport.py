@@ -22,7 +22,7 @@ from fairlead.adapters.http.body import BodyTooLarge, decoded
 from fairlead.adapters.http.connector import Flight, TooLate, current_flight
 from fairlead.adapters.http.deadline import Deadline
 from fairlead.adapters.http.failures import no_answer
-from fairlead.adapters.http.resolver import AddressPolicy, CheckedResolver
+from fairlead.adapters.http.resolver import AddressPolicy, AddressRefused, CheckedResolver
 from fairlead.adapters.http.session import Proxies, TransportSettings, open_session
 from fairlead.adapters.http.wire import check_header, checked_url, lower
 from fairlead.engine.ports import HttpAnswer, NoAnswer, TokenCall
@@ -68,9 +68,9 @@ async def _let_go(_session: aiohttp.ClientSession, context: Any, _params: object
 class AiohttpTokenTransport:
     """See ``fairlead.engine.ports.TokenTransport``.
 
-    *policy* tells which addresses may be called (default: public ones). *tls* replaces the verified default
-    context, for a private certificate authority. *trust_env* has HTTPS_PROXY and NO_PROXY obeyed (default
-    off); behind a proxy only it can check what a name leads to. Made and used in one event loop.
+    *policy* tells which addresses may be called (default: public ones, by https). *tls* replaces the verified
+    default context, for a private certificate authority. *trust_env* has HTTPS_PROXY and NO_PROXY obeyed
+    (default off); behind a proxy only it can check what a name leads to. Made and used in one event loop.
     """
 
     def __init__(
@@ -133,6 +133,8 @@ class AiohttpTokenTransport:
         self, call: TokenCall, url: URL, headers: dict[str, str], flight: Flight
     ) -> HttpAnswer:
         self._policy.check_literal(url.host or "")
+        if (refusal := self._policy.scheme_refusal(url.scheme, url.host or "")) is not None:
+            raise AddressRefused(refusal)
         session = self._session(call.reuse_connection)
         async with session.request(
             call.method,

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from urllib.parse import SplitResult, urlsplit
 
 import aiohttp
+from yarl import URL
 
 from fairlead.adapters.http.failures import never_left
 from fairlead.adapters.http.resolver import AddressPolicy, AddressRefused, CheckedResolver
@@ -52,7 +52,7 @@ class AiohttpWebhookSender:
         self._deadline_s = deadline_s
         self._now = now
         proxies = Proxies(trust_env)
-        self._proxy = proxies.proxy_of(urlsplit(url).scheme, self._host)
+        self._proxy = proxies.proxy_of(self._url.scheme, self._host)
         self._resolver = CheckedResolver(policy, exempt=proxies.hosts, threads=1)
         connector = aiohttp.TCPConnector(resolver=self._resolver, force_close=True, limit=_AT_ONCE)
         self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
@@ -99,8 +99,9 @@ class AiohttpWebhookSender:
     def _unanswered(self, error: Exception, webhook: Webhook) -> FairleadError:
         tenant, provider, name = webhook.tenant, webhook.provider, type(error).__name__
         cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-        if isinstance(cause, AddressRefused):
-            what = f"the webhook's receiver may not be called: {cause}"
+        if isinstance(cause, AddressRefused | aiohttp.InvalidURL):
+            why = cause if isinstance(cause, AddressRefused) else "its address is none"
+            what = f"the webhook's receiver may not be called: {why}"
             return ConfigInvalid(what, tenant=tenant, provider=provider, hint=_PRIVATE_HINT)
         if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ClientConnectorCertificateError):
             hint = "check notices.webhook_url, and that this host reaches it"
@@ -116,23 +117,18 @@ class AiohttpWebhookSender:
 _PRIVATE_HINT = "use a public https address, or set http.allow_private_addresses"
 
 
-def _checked(url: str, policy: AddressPolicy) -> tuple[str, str]:
-    """*url* and its host."""
-    parts = _parsed(url)
-    host = parts.hostname if parts else None
-    if parts is None or not host or parts.scheme not in ("http", "https"):
+def _checked(url: str, policy: AddressPolicy) -> tuple[URL, str]:
+    """*url* and its host, as the session sees them: it reads `127\uff0e0\uff0e0\uff0e1` as an address."""
+    try:
+        parsed = URL(url)
+        host = parsed.host
+    except ValueError:
+        parsed, host = URL(), None
+    if not host or parsed.scheme not in ("http", "https") or parsed.port == 0:
         raise ConfigInvalid("notices.webhook_url is no http or https address", hint=_PRIVATE_HINT)
-    if "@" in parts.netloc:
+    if parsed.user is not None or parsed.password is not None or "@" in parsed.authority:
         hint = "the signature shows who sends; leave them out"
         raise ConfigInvalid("notices.webhook_url holds a user or password", hint=hint)
-    if parts.scheme == "http" and not (policy.allow_private or host in policy.private_hosts):
+    if policy.scheme_refusal(parsed.scheme, host) is not None:
         raise ConfigInvalid("notices.webhook_url is not https", hint=_PRIVATE_HINT)
-    return url, host
-
-
-def _parsed(url: str) -> SplitResult | None:
-    try:
-        parts = urlsplit(url)
-        return None if parts.port == 0 else parts  # a port that is none raises
-    except ValueError:
-        return None
+    return parsed, host

@@ -1,0 +1,100 @@
+"""S02: on every way out the address itself is checked, once, all of them, and at each hop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fairlead.adapters.http import AddressPolicy
+from fairlead.engine.ports import NoAnswer
+from fairlead.errors import ConfigInvalid, InputInvalid, RequestRejected
+from tests.contract.raw_server import RawServer, say_once
+from tests.security.figures import tell
+from tests.security.vectors import INNER, V9
+from tests.security.ways_out import WAYS, resolving, way_out
+
+LOCAL = AddressPolicy(allow_private=True)
+PUBLIC = "8.8.8.8"
+
+
+def is_refusal(told: object) -> bool:
+    return isinstance(told, ConfigInvalid | InputInvalid) or (
+        isinstance(told, NoAnswer) and not told.sent and told.kind in ("refused_address", "dns")
+    )
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_S02_no_inner_address_is_dialled(
+    way: str,
+    dialled: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither as itself, nor behind a name, nor as one of several that a name leads to."""
+    tried = 0
+    async with way_out(way) as ask:
+        for address in INNER:
+            assert is_refusal(await ask(f"https://{f'[{address}]' if ':' in address else address}/x"))
+            for found in ([address], [PUBLIC, address], [address, PUBLIC]):
+                resolving(monkeypatch, found)
+                told = await ask(f"https://name-{tried}.example.com/x")
+                assert is_refusal(told), (address, told)
+                assert address not in str(told)
+                tried += 1
+    assert dialled == []
+    tell(f"S02-{way}", n=tried + len(INNER), dialled=0)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_S02_no_spelling_of_an_inner_address_is_dialled(
+    way: str, dialled: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wide digits and ideographic full stops make an address of what looks like none, and nobody is asked."""
+    resolving(monkeypatch, ["127.0.0.1"])
+    async with way_out(way) as ask:
+        for host in filter(is_inner, V9):
+            assert is_refusal(await ask(f"https://{host}/x")), host
+    assert dialled == []
+
+
+def is_inner(host: str) -> bool:
+    """Whether *host* leads inside, or nowhere: without a label of somebody else's."""
+    others = ("evil", "myshopify", "1.2.3.4", "1.0x7f")  # the last is 1.0.0.127
+    return 0 < len(host) < 300 and not any(word in host for word in others)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_S02_a_name_is_looked_up_once(
+    way: str,
+    dialled: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rebinding: public when it is checked, inner when it is asked for again."""
+    asked = resolving(monkeypatch, [PUBLIC], ["127.0.0.1"])
+    async with way_out(way) as ask:
+        await ask("https://rebind.example.com/x")
+        assert asked == ["rebind.example.com"]
+        assert dialled == [(PUBLIC, 443)]
+        await ask("https://rebind.example.com/x")  # asked for again, or by what was found before
+    assert {address for address, _ in dialled} == {PUBLIC}
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("way", WAYS)
+async def test_S02_no_redirect_is_followed(way: str, status: int) -> None:
+    async with RawServer() as inner:
+        for target in ("http://169.254.169.254/latest/meta-data/", inner.url):
+            redirect = f"HTTP/1.1 {status} Found\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n".encode()
+            async with RawServer(say_once(redirect)) as server, way_out(way, LOCAL) as ask:
+                told = await ask(server.url)
+                assert told == status or isinstance(told, RequestRejected)
+                assert len(server.connections) == 1
+        assert inner.connections == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_S02_the_switch_for_tests_opens_no_metadata_service(way: str, dialled: list[Any]) -> None:
+    async with way_out(way, LOCAL) as ask:
+        for host in ("169.254.169.254", "[fd00:ec2::254]", "100.100.100.200", "[64:ff9b::169.254.169.254]"):
+            assert is_refusal(await ask(f"http://{host}/x"))
+    assert dialled == []

@@ -1,0 +1,82 @@
+"""The three ways out: calls, token endpoints, webhooks; and a loop that notes who is dialled."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+
+from fairlead.adapters.http import AddressPolicy, AiohttpTokenTransport, AiohttpTransport
+from fairlead.adapters.http.webhook import AiohttpWebhookSender
+from fairlead.engine.ports import NoAnswer
+from fairlead.engine.ports.notices import Webhook
+from fairlead.errors import FairleadError
+from fairlead.secret import Secret
+from tests.contract.calls import request_of
+from tests.contract.token_calls import call_of, let_it_go
+
+WAYS = ("call", "token", "webhook")
+EVENT = Webhook("1", "acme", None, b"{}")
+Ask = Callable[[str], Awaitable[object]]
+"""Sends one request to an address; gives its status, or why there is none."""
+
+
+@asynccontextmanager
+async def way_out(way: str, policy: AddressPolicy = AddressPolicy()) -> AsyncIterator[Ask]:  # noqa: B008
+    """One of WAYS, as the product opens it."""
+    async with AsyncExitStack() as stack:
+        if way == "call":
+            calls = await stack.enter_async_context(AiohttpTransport(policy=policy))
+            yield lambda url: _told(calls.send(request_of(url)))
+        elif way == "token":
+            tokens = await stack.enter_async_context(AiohttpTokenTransport(policy=policy))
+            yield lambda url: _told(tokens.send(call_of(url), let_it_go))
+        else:
+            yield lambda url: _told(_posted(url, policy))
+
+
+async def _posted(url: str, policy: AddressPolicy) -> None:
+    sender = AiohttpWebhookSender(url, Secret("s" * 32), policy=policy)
+    try:
+        await sender.send(EVENT)
+    finally:
+        await sender.close()
+
+
+async def _told(sending: Awaitable[Any]) -> object:
+    try:
+        answer = await sending
+    except FairleadError as error:
+        return error
+    return answer if isinstance(answer, NoAnswer) or answer is None else answer.status
+
+
+@pytest.fixture
+def dialled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """Every address that the loop was asked to connect to; none is reached."""
+    asked: list[tuple[Any, ...]] = []
+
+    async def connect(_loop: object, _sock: object, address: tuple[Any, ...]) -> None:
+        asked.append(address)
+        raise ConnectionRefusedError(111, "refused by the test")
+
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_connect", connect)
+    return asked
+
+
+def resolving(monkeypatch: pytest.MonkeyPatch, *answers: Sequence[str]) -> list[str]:
+    """Have each look-up give the next of *answers*, the last for ever; the names that were asked for."""
+    asked: list[str] = []
+
+    def getaddrinfo(host: str, port: int, *_args: object) -> list[tuple[Any, ...]]:
+        asked.append(host)
+        found = answers[min(len(asked), len(answers)) - 1]
+        kinds = [(socket.AF_INET6 if ":" in each else socket.AF_INET, each) for each in found]
+        return [(family, socket.SOCK_STREAM, 6, "", (each, port)) for family, each in kinds]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    return asked
