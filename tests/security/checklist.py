@@ -75,6 +75,7 @@ CHECKLIST: tuple[Control, ...] = (
         "no value ends a header or adds one: the upstream sees one request",
         ("4.2.5", "1.2.1"),
         (
+            "security/test_S04_headers.py",
             "contract/test_transport_calls.py::test_a_header_that_would_break_the_request_is_a_wrong_call",
             "contract/test_transport_calls.py::test_a_name_in_the_path_is_one_request",
             "contract/test_token_transport_calls.py::test_what_cannot_be_put_into_http_is_a_wrong_call",
@@ -86,6 +87,7 @@ CHECKLIST: tuple[Control, ...] = (
         "SQL has parameters only; names of tables, columns and sort orders are constants",
         ("1.2.4",),
         (
+            "security/test_S05_sql.py",
             "lint/test_sql_in_files.py",
             "lint/test_sql_headers.py",
             "sql/test_hostile.py::test_names_come_back_as_they_went",
@@ -95,7 +97,7 @@ CHECKLIST: tuple[Control, ...] = (
         "S06",
         "keys in Redis do not collide whatever a tenant is called; the hash tag is ours",
         ("1.3.3",),
-        ("unit/policy/test_gate_key.py", "contract/test_gate_keys.py"),
+        ("security/test_S06_keys.py", "unit/policy/test_gate_key.py", "contract/test_gate_keys.py"),
     ),
     Control(
         "S07",
@@ -111,6 +113,7 @@ CHECKLIST: tuple[Control, ...] = (
         "configured patterns take linear time, are bounded, and are refused where they cannot be",
         ("1.3.12",),
         (
+            "security/test_S08_patterns.py",
             "contract/test_dialect_hostile.py::test_a_pattern_is_loaded_and_matched_within_50_ms",
             "contract/test_dialect_hostile.py::test_a_pattern_that_cannot_be_fast_is_refused_at_load",
             "contract/test_dialect_hostile.py::test_many_rules_of_many_patterns_hold_nobody_up",
@@ -121,7 +124,10 @@ CHECKLIST: tuple[Control, ...] = (
         "S09",
         "a template is filled in by name alone: nothing is evaluated, no attribute is reached",
         ("1.3.2", "1.3.7"),
-        ("unit/policy/test_endpoint.py::test_a_template_is_checked_when_it_is_loaded",),
+        (
+            "security/test_S09_templates.py",
+            "unit/policy/test_endpoint.py::test_a_template_is_checked_when_it_is_loaded",
+        ),
     ),
     Control(
         "S10",

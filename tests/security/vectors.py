@@ -20,3 +20,5 @@ EXPRESSIONS = ("{0.__class__}", "{token.__class__.__mro__}", "{tenant!r}", "{ten
                "%(token)s", "%s", "${jndi:ldap://x}", "{{7*7}}", "{% for x in y %}", "{tenant[0]}",
                "__import__('os').system('id')", "{self}", "{connection.__init__.__globals__}")  # fmt: skip
 """What template languages would evaluate."""
+ATTACKED_NAMES = tuple(name for name in V8 if 0 < len(name) < 1000 and name.isprintable())
+"""Those that a tenant may bear, or that come close."""

@@ -1,0 +1,109 @@
+"""S04: no value ends a header, adds one, or makes two requests of one; the upstream's own record says so."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from fairlead.adapters.http import AddressPolicy, AiohttpTokenTransport, AiohttpTransport
+from fairlead.engine.ports import HttpAnswer, TokenCall
+from fairlead.errors import FairleadError, InputInvalid
+from fairlead.policy.profile import Profile
+from fairlead.policy.profile_load import load_profiles
+from fairlead.policy.soap import soap_headers
+from fairlead.policy.token_request import Client, TokenRequest, api_headers, token_request
+from fairlead.secret import Secret
+from tests.contract.calls import request_of
+from tests.contract.raw_server import RawServer
+from tests.contract.token_calls import let_it_go
+from tests.security.figures import tell
+from tests.security.vectors import ENDERS, V8
+
+LOCAL = AddressPolicy(allow_private=True)
+VALUES = tuple(dict.fromkeys([*V8, *ENDERS, *(f"ok{ender}x" for ender in ENDERS)]))
+PROFILES = load_profiles()
+USUAL = {"host", "accept", "accept-encoding", "user-agent", "content-length", "connection"}
+
+
+def places(value: str) -> Iterator[Mapping[str, str | Secret]]:
+    """Headers of a call that *value* may come into."""
+    yield {"x-tenant": value}
+    yield {"authorization": Secret(f"Bearer {value}")}
+    yield {value: "x"}
+    for profile in PROFILES.values():
+        try:
+            yield api_headers(profile, Secret(value))
+        except InputInvalid:
+            continue
+    try:
+        yield soap_headers(value)
+        yield soap_headers(value, "1.2")
+    except FairleadError:
+        return
+
+
+def is_one(arrival: bytes, names: set[str]) -> bool:
+    """Whether a request is one, with no header but those that are known."""
+    head = arrival.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")
+    found = {line.partition(":")[0].lower() for line in head[1:]}
+    return head[0].count("HTTP/1.1") == 1 and found <= names
+
+
+async def test_S04_a_call_is_one_request() -> None:
+    tried, sent = 0, 0
+    async with RawServer() as server, AiohttpTransport(policy=LOCAL) as transport:
+        for value in VALUES:
+            for headers in places(value):
+                tried += 1
+                before = len(server.arrivals)
+                try:
+                    answer = await transport.send(request_of(server.url, headers=headers))
+                except InputInvalid:
+                    assert len(server.arrivals) == before
+                    continue
+                sent += 1
+                assert isinstance(answer, HttpAnswer)
+                (arrival,) = server.arrivals[before:]
+                assert is_one(arrival, USUAL | {name.lower() for name in headers}), arrival
+        assert len(server.arrivals) == sent
+    assert tried > sent > 0
+    tell("S04", n=tried, requests_too_many=len(server.arrivals) - sent)
+
+
+@pytest.mark.parametrize("profile", [p for p in PROFILES.values() if p.strategy == "refresh_token"], ids=str)
+async def test_S04_a_token_request_is_one_request(profile: Profile) -> None:
+    """The app's id and secret, and the refresh token: in the header Authorization, or in the form."""
+    endpoint = {name: param.default or str(param.example) for name, param in profile.endpoints.params.items()}
+    async with RawServer() as server, AiohttpTokenTransport(policy=LOCAL) as transport:
+        for value in VALUES:
+            for client, token in (
+                (Client(value, Secret("s")), Secret("rt")),
+                (Client("id", Secret(value)), Secret("rt")),
+                (Client("id", Secret("s")), Secret(value)),
+            ):
+                before = len(server.arrivals)
+                try:
+                    request = token_request(profile, endpoint, client, refresh_token=token)
+                except InputInvalid:
+                    continue
+                await transport.send(call_of(request, server.url), let_it_go)
+                (arrival,) = server.arrivals[before:]
+                assert arrival.count(b"HTTP/1.1\r\n") == 1
+                assert is_one(arrival, USUAL | set(request.headers))
+
+
+def call_of(request: TokenRequest, url: str) -> TokenCall:
+    return TokenCall(url, request.headers, request.form, 5.0, reuse_connection=True)
+
+
+def test_S04_basic_credentials_keep_their_colon() -> None:
+    """An id with a colon must not move the border between id and secret (RFC 6749 §2.3.1)."""
+    basic = next(p for p in PROFILES.values() if p.client_auth == "basic" and not p.endpoints.params)
+    heads = set()
+    for client in (Client("a:b", Secret("c")), Client("a", Secret("b:c"))):
+        request = token_request(basic, {}, client, refresh_token=Secret("rt"))
+        told = request.headers["authorization"].reveal().removeprefix("Basic ")
+        heads.add(base64.b64decode(told))
+    assert len(heads) == 2
