@@ -28,6 +28,12 @@ from fairlead.secret import Secret
 from fairlead.settings import Settings
 
 OLDEST_REDIS = (6, 2)
+_ESCAPE = "CVE-2025-49844"
+_ESCAPE_MENDED: Mapping[str, Mapping[tuple[int, int], int]] = {
+    "Redis": {(6, 2): 20, (7, 2): 11, (7, 4): 6, (8, 0): 4, (8, 2): 2},
+    "Valkey": {(7, 2): 11, (8, 0): 6, (8, 1): 4},
+}
+"""From which patch of each branch on a script cannot leave its sandbox; branches between are not mended."""
 TIMES = 100
 """Pings, and calls through the gate's script, that are timed."""
 SLOW_S, TOO_SLOW_S = 0.1, 0.8
@@ -85,12 +91,24 @@ def of_each(checks: Mapping[str, Check]) -> Check:
 
 
 def version_check(facts: RedisFacts) -> Check:
-    """Whether it is new enough: Redis 6.2, or any Valkey."""
+    """Whether it is new enough: Redis 6.2, or any Valkey, without a flaw that scripts can use (S07)."""
     told = f"{facts.product} {facts.version}"
-    numbers = tuple(int(part) for part in re.findall(r"\d+", facts.version)[:2])
+    numbers = tuple(int(part) for part in re.findall(r"\d+", facts.version)[:3])
     if facts.product == "Redis" and numbers < OLDEST_REDIS:
         return Check("version", "fail", told, "the gate needs Redis 6.2 or later, or Valkey")
+    if _lets_scripts_out(facts.product, numbers):
+        hint = "update it; until then let nobody else use scripts there (docs/reference/redis-user.md)"
+        return Check("version", "warn", f"{told}: a script can take over its host ({_ESCAPE})", hint)
     return Check("version", "ok", told)
+
+
+def _lets_scripts_out(product: str, numbers: tuple[int, ...]) -> bool:
+    mended = _ESCAPE_MENDED.get(product, {})
+    major, minor, patch = (*numbers, 0, 0, 0)[:3]
+    branch = major, minor
+    if branch in mended:
+        return patch < mended[branch]
+    return bool(mended) and branch < max(mended)
 
 
 def role_check(facts: Mapping[str, RedisFacts], probes: Mapping[str, RedisProbe]) -> Check:

@@ -104,6 +104,7 @@ CHECKLIST: tuple[Control, ...] = (
         "scripts take values as arguments only; a user of Redis with the least rights suffices",
         ("13.2.2", "15.2.1"),
         (
+            "security/test_S07_redis_acl.py",
             "unit/cli/test_gatecheck.py::test_versions",
             "unit/cli/test_checkup.py::test_servers_that_lose_data_or_are_too_old",
         ),

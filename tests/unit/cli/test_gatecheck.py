@@ -40,11 +40,21 @@ def in_cluster(state: ClusterState) -> Check:
 @pytest.mark.parametrize(
     ("product", "version", "status"),
     [
-        ("Redis", "6.2.0", "ok"),
+        ("Redis", "6.2.20", "ok"),
         ("Redis", "6.0.16", "fail"),
         ("Redis", "10.0", "ok"),
         ("Redis", "5.0.7", "fail"),
-        ("Valkey", "7.2.5", "ok"),
+        ("Redis", "6.2.0", "warn"),  # from here on: scripts that leave their sandbox
+        ("Redis", "6.2.19", "warn"),
+        ("Redis", "7.0.15", "warn"),
+        ("Redis", "7.2.11", "ok"),
+        ("Redis", "8.2.1", "warn"),
+        ("Redis", "8.2.2", "ok"),
+        ("Redis", "8.4.0", "ok"),
+        ("Valkey", "7.2.5", "warn"),
+        ("Valkey", "7.2.11", "ok"),
+        ("Valkey", "8.1.3", "warn"),
+        ("Valkey", "9.1.2", "ok"),
     ],
 )
 def test_versions(product: str, version: str, status: str) -> None:
