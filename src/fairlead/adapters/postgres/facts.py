@@ -9,7 +9,7 @@ from typing import cast
 import asyncpg
 
 from fairlead.adapters.postgres.driver import Connection
-from fairlead.adapters.postgres.failures import DRIVER_ERRORS, not_done
+from fairlead.adapters.postgres.failures import CONNECT_ERRORS, no_connection
 from fairlead.adapters.postgres.session import MIN_VERSION, DatabaseSettings, connect_options
 from fairlead.adapters.postgres.sqlfiles import statement
 
@@ -53,8 +53,8 @@ async def server_facts(settings: DatabaseSettings) -> ServerFacts:
             held = await connection.fetch(statement("snapshot_oldest").text)
         finally:
             connection.terminate()
-    except DRIVER_ERRORS as error:
-        raise not_done(error) from error
+    except CONNECT_ERRORS as error:
+        no_connection(error)
     return ServerFacts(
         version=found["version"],
         synchronous_commit=found["synchronous_commit"],

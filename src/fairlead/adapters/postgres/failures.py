@@ -8,6 +8,8 @@ committed (CommitInDoubt): whoever asked reads back what stands, and nobody repl
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import asyncpg
 
 from fairlead.errors import (
@@ -54,6 +56,11 @@ class Undone(DependencyUnavailable):
 
 class ReadOnlyServer(DependencyUnavailable):
     """The server takes no writes: a replica, or a former primary that was left running after a fail-over."""
+
+
+def no_connection(error: BaseException) -> NoReturn:
+    """Raise what *error*, of a try to connect, means (`not_done`), without a cause that repeats the DSN."""
+    raise not_done(error) from (None if isinstance(error, ValueError) else error)
 
 
 def not_done(error: BaseException) -> FairleadError:

@@ -21,7 +21,7 @@ from typing import Literal, cast
 import asyncpg
 
 from fairlead.adapters.postgres.driver import Connection, Row
-from fairlead.adapters.postgres.failures import CONNECT_ERRORS, DRIVER_ERRORS, not_done, of_statement
+from fairlead.adapters.postgres.failures import CONNECT_ERRORS, DRIVER_ERRORS, no_connection, of_statement
 from fairlead.adapters.postgres.session import ISOLATION, DatabaseSettings, connect_options
 from fairlead.adapters.postgres.sqlfiles import Statement, statement
 from fairlead.errors import ConfigInvalid, DependencyUnavailable, MigrationNeeded
@@ -173,7 +173,7 @@ class Migrator:
         try:
             connection = cast(Connection, await asyncpg.connect(**options))
         except CONNECT_ERRORS as error:
-            raise not_done(error) from error
+            no_connection(error)
         try:
             yield connection
         finally:

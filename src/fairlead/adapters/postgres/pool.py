@@ -21,6 +21,7 @@ from fairlead.adapters.postgres.failures import (
     CommitInDoubt,
     ReadOnlyServer,
     Undone,
+    no_connection,
     not_done,
     of_statement,
 )
@@ -78,7 +79,7 @@ class Database:
                 reset=_as_it_is,
             )
         except CONNECT_ERRORS as error:
-            raise not_done(error) from error
+            no_connection(error)
         database = cls(cast(Pool, pool), settings)
         try:
             async with database._lent() as connection:
@@ -219,7 +220,7 @@ class Database:
             connection = cast(Connection, await asyncpg.connect(**connect_options(self.settings)))
             await guard_socket(connection)
         except CONNECT_ERRORS as error:
-            raise not_done(error) from error
+            no_connection(error)
         return connection
 
 

@@ -1,0 +1,36 @@
+"""A DSN that cannot be read is told as one; the password in it is not, in no part and no traceback (S13)."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from fairlead.adapters.postgres.facts import server_facts
+from fairlead.adapters.postgres.migrate import Migrator
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.errors import ConfigInvalid
+
+UNREADABLE = (
+    "postgresql://shop:sesame/andmore@127.0.0.1/x",  # the address ends at the slash, the port is "sesame"
+    "postgresql://shop:andmore@127.0.0.1:sesame/x",
+    "sesame andmore",
+)
+WAYS: dict[str, Callable[[DatabaseSettings], Awaitable[object]]] = {
+    "work": Database.open,
+    "migrate": lambda settings: Migrator(settings).plan(),
+    "doctor": server_facts,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dsn", UNREADABLE)
+async def test_a_dsn_that_cannot_be_read_is_told_without_it(dsn: str, way: str) -> None:
+    with pytest.raises(ConfigInvalid, match="DATABASE_URL cannot be read") as refused:
+        await WAYS[way](DatabaseSettings(dsn))
+    told = "".join(traceback.format_exception(refused.value, chain=True))
+    said = [line for line in told.splitlines() if not line.startswith("    ")]  # our own source stands there
+    assert "postgresql://user@host" in refused.value.way_out
+    assert [word for word in ("sesame", "andmore") if word in "\n".join(said)] == []
