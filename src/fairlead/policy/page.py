@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
-from urllib.parse import urljoin
+from urllib.parse import unquote, urljoin, urlsplit
 
 from pydantic import Field
 
@@ -69,7 +69,7 @@ class ByLink(_Paged):
             raise LeadsElsewhere("the next page is said to be on another host")
         if not is_address(url):
             raise LeadsElsewhere("the address of the next page is none that can be called")
-        return Asked(url)
+        return Asked(_without_token(url))
 
 
 class ByCursor(_Paged):
@@ -182,6 +182,19 @@ def _address(value: object) -> str | None:
         links = [each for each in value[:32] if isinstance(each, dict) and each.get("rel") == "next"]
         value = links[0].get("href") if links else None
     return value if isinstance(value, str) else None
+
+
+def _without_token(url: str) -> str:
+    """*url* without a token in its query, where some vendors repeat the caller's: the header has it already
+    (RFC 6750 §2: one of both), and the address of a next page is stored and told.
+
+    >>> _without_token("https://x.example/a?access_token=abc&after=1#b")
+    'https://x.example/a?after=1#b'
+    """
+    parts = urlsplit(url)
+    pairs = parts.query.split("&")
+    kept = [pair for pair in pairs if unquote(pair.partition("=")[0]).lower() != "access_token"]
+    return url if len(kept) == len(pairs) else parts._replace(query="&".join(kept)).geturl()
 
 
 def _joined(url: str, told: str) -> str:
