@@ -98,7 +98,14 @@ class Gatehouse:
             emit=emit,
             storeless=url is None,
         )
-        self.keeper = Keeper(self.gate, clock=clock, draw=draw, emit=emit, beat_s=settings.beat_s)
+        self.keeper = Keeper(
+            self.gate,
+            clock=clock,
+            draw=draw,
+            emit=emit,
+            beat_s=settings.beat_s,
+            alone=lambda: self.gate.is_alone,
+        )
 
         def admissions(process: str) -> Admissions:
             return Admissions(

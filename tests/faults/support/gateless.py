@@ -5,7 +5,7 @@ no_run_id        a server with another run id is taken for the same one
 clock_unwatched  the server's clock may jump, and nobody minds
 no_reaping       a lease never ends by itself
 swift_uncounted  the common path takes no notice of how many slots are taken
-no_renewals      slots under running calls are not renewed
+no_renewals      slots under running calls are not renewed, and who holds one does not stop when it ends
 no_debts         what was spent without the store is not told to it
 no_share_on_return  who is back first takes what slots there seem to be
 no_undo          what nobody waits for any more is not given back
@@ -96,6 +96,7 @@ def _no_renewals() -> None:
         return None
 
     Keeper.beat = beat  # type: ignore[method-assign]
+    Keeper._look = lambda _keeper: None  # type: ignore[method-assign]
 
 
 def _no_debts() -> None:

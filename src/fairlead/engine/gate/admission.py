@@ -100,6 +100,8 @@ class Passage:
     slots: int | None = None
     """How many calls may be in flight, where the answer told it."""
     dialect: str = "standard"
+    asked_s: float = 0.0
+    """When it asked for what it was granted, by this process's clock; told where it has a slot."""
 
     @property
     def fence(self) -> int:
@@ -201,7 +203,7 @@ class Admissions:
     async def begin(self, entry: Entry) -> Inside:
         """The same without a block: what is given back is to `let_go`, and then to end."""
         passage = await self.admitted(entry)
-        return Inside(self, entry, passage, self._keeper.hold(passage.admitted))
+        return Inside(self, entry, passage, self._keeper.hold(passage.admitted, passage.asked_s))
 
     def let_go(self, inside: Inside, error: BaseException | None) -> SlotLost | None:
         """See Inside."""
@@ -251,7 +253,7 @@ class Admissions:
                 line.clear()
                 answer = await self._gate.admit(ask)
                 if isinstance(answer, Admitted):
-                    return Passage(answer, waited_s)
+                    return Passage(answer, waited_s, asked_s=began_s + waited_s)
                 await self._wait(entry, answer, line, left_s)
         except BaseException:
             if ask is not None and self._leaves_something(entry, answer):

@@ -1,9 +1,10 @@
 """One time without Redis: what this process lets through by itself, and what it owes afterwards (R23, R27).
 
 Buckets begin empty and fill at this process's share of the rate. Slots: those it held when the store went
-away are its own to use again, until the store, were it there, would give them to somebody else; from then on
-it keeps to its share of them, and whoever is beyond that share is ended. So while the store is away from all,
-the fleet never holds more than the limit; while it is away from one, at most that one's share more.
+away are its own to use again, until soon before the store, were it there, would give them to somebody else;
+from then on it keeps to its share of them, and whoever is beyond that share is ended. So while the store is
+away from all, the fleet never holds more than the limit; while it is away from one, at most that one's share
+more.
 
 Where there is no store at all, nobody can hold anything but other processes, and those count how many they
 are: a process without others begins with its share, one among others once they have heard of it.
@@ -38,8 +39,9 @@ from fairlead.policy.gate.share import Share, pool_share, share_of
 
 CLOSED_FOR_S = 5.0
 """When to ask again where nothing is sent without the store."""
-RENEWED_BY = 1 / 3
-"""Of a lease: how long ago it may have been renewed for the last time."""
+OWN_SHARE = 1 / 2
+"""Of a lease: how long it goes on with what was its own. The last renewal may be older by a third of a lease
+and by the silence in which the outage was noticed; the rest is for the beat that ends what is beyond it."""
 _KEPT = Finished(kept=True)
 HEARD_S = 15.0
 """By then the others have counted a new process (FleetSize) and keep to the smaller share (Keeper)."""
@@ -140,14 +142,15 @@ class Alone:
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
         """Slots are kept as far as our own, later our share, goes."""
-        return [await self._renewed(renewal) for renewal in renewals]
+        beyond = self._beyond()
+        return [await self._renewed(renewal, beyond) for renewal in renewals]
 
     def put_down(self, lease_id: int) -> None:
         """A slot that this process keeps no longer: nothing of it is to be told when the store is back."""
         self._running.pop(lease_id, None)
 
-    async def _renewed(self, renewal: Renewal) -> Lease:
-        if self._is_beyond(renewal):
+    async def _renewed(self, renewal: Renewal, beyond: set[int]) -> Lease:
+        if renewal.holder.lease_id in beyond:
             await self.gate.cancel(
                 Ask(self._plan(Plan(renewal.domain, pool=renewal.pool)), holder=renewal.holder)
             )
@@ -155,16 +158,16 @@ class Alone:
             return Lease.LOST
         return await self._renew(renewal, adopt=False)
 
-    def _is_beyond(self, renewal: Renewal) -> bool:
-        """Whether earlier holders of this process fill all that it may hold."""
-        capacity = self._capacity(renewal.domain, renewal.pool)
-        same = [
-            lease_id
-            for lease_id, running in self._running.items()
-            if running.domain == renewal.domain and running.pool.key == renewal.pool.key
-        ]
-        lease_id = renewal.holder.lease_id
-        return lease_id in same and same.index(lease_id) >= capacity
+    def _beyond(self) -> set[int]:
+        """The leases of which earlier holders of this process fill all that it may hold."""
+        beyond: set[int] = set()
+        left: dict[tuple[Domain, str], int] = {}
+        for lease_id, running in self._running.items():
+            key = (running.domain, running.pool.key)
+            left[key] = left.get(key, self._capacity(running.domain, running.pool)) - 1
+            if left[key] < 0:
+                beyond.add(lease_id)
+        return beyond
 
     async def _renew(self, renewal: Renewal, *, adopt: bool) -> Lease:
         capacity = self._capacity(renewal.domain, renewal.pool)
@@ -187,7 +190,7 @@ class Alone:
         return replace(alone, pool=self._alone(plan.pool, self._capacity(plan.domain, plan.pool)))
 
     def _capacity(self, domain: Domain, pool: PoolLimit) -> int:
-        """Our own as long as the store counts them for us, which is from the last renewal on; then our share.
+        """Our own while the store surely counts them for us, as since the last renewal; then our share.
 
         Before every lease of that time has ended, a share larger than what was ours may be another's still.
         """
@@ -196,7 +199,7 @@ class Alone:
         age_s = self.now_s() - self.since_s
         if self.storeless:
             return share if ours.processes == 1 or age_s >= HEARD_S else 0
-        if age_s < pool.lease_s * (1 - RENEWED_BY):
+        if age_s < pool.lease_s * OWN_SHARE:
             return own
         return min(own, share) if age_s < pool.lease_s else share
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from fairlead.engine.events import BulkAdopted, GateWouldRefuse
 from fairlead.engine.gate.admission import Admissions, Entry
@@ -113,6 +114,15 @@ class BulkOperation:
         self._token = replace(self._token, running_id="")
 
 
+class _Place(NamedTuple):
+    """Where a block may run. *resumed*: an earlier block took it; *asked_s*: when this one asked for it."""
+
+    resumed: bool
+    admitted: Admitted
+    token: BulkToken
+    asked_s: float
+
+
 class Bulks:
     """One per process."""
 
@@ -158,11 +168,11 @@ class Bulks:
         bulk = self._plans.bulk(await self._connection(wish.key), wish.kind.lower(), wish.api_version)
         if self._switches.lets_by(wish.key):
             bulk = replace(bulk, observe=True)
-        resumed, admitted, token = await self._place(wish, bulk)
+        resumed, admitted, token, asked_s = await self._place(wish, bulk)
         operation = BulkOperation(wish.key, token, bulk.dialect, self._emit, resumed=resumed)
         self._inside.add(token.lease_id)
         try:
-            with self._keeper.keep(admitted):
+            with self._keeper.keep(admitted, asked_s):
                 yield operation
         except SlotLost as lost:
             raise SlotLost(str(lost), tenant=wish.key.tenant, provider=wish.key.provider) from None
@@ -170,17 +180,17 @@ class Bulks:
             self._inside.discard(token.lease_id)
             await self._keeper.through(self._left(admitted, operation))
 
-    async def _place(self, wish: BulkWish, bulk: BulkPlan) -> tuple[bool, Admitted, BulkToken]:
+    async def _place(self, wish: BulkWish, bulk: BulkPlan) -> _Place:
         """A place: the one of its token, that of an earlier run of this job, or a new one."""
         if not wish.own:
             if wish.token is not None:
-                return True, *await self._resumed(wish, bulk)
-            return False, *await self._taken(wish, bulk)
+                return await self._resumed(wish, bulk)
+            return await self._taken(wish, bulk)
         token = wish.token or await self._left_by_this_job(wish, bulk)
         if token is not None:
             with suppress(SlotLost):
-                return True, *await self._resumed(replace(wish, token=token), bulk)
-        return False, *await self._taken(wish, bulk)
+                return await self._resumed(replace(wish, token=token), bulk)
+        return await self._taken(wish, bulk)
 
     async def _left_by_this_job(self, wish: BulkWish, bulk: BulkPlan) -> str | None:
         """The token of a place that a run of this job took and that nobody is in here."""
@@ -198,27 +208,30 @@ class Bulks:
                 return str(BulkToken(one.lease_id, 0, one.process, one.job))
         return None
 
-    async def _taken(self, wish: BulkWish, bulk: BulkPlan) -> tuple[Admitted, BulkToken]:
+    async def _taken(self, wish: BulkWish, bulk: BulkPlan) -> _Place:
         context = current_job.get()
         wait_s = wish.wait_s if context is None else min(wish.wait_s, context.remaining_s)
         job = "" if context is None else str(context.job.job_id)
         entry = Entry(bulk.plan, wish.key.tenant, wish.key.provider, job=job, wait_s=wait_s)
         try:
-            admitted = await self._admitted(entry, bulk)
+            admitted, asked_s = await self._admitted(entry, bulk)
         except (GateClosed, GateUnavailable) as refused:
             if not bulk.observe:
                 raise _busy(wish, bulk, refused) from None
             self._would_refuse(wish, refused.reason or "outage")
             admitted = Admitted(Plan(bulk.plan.domain), self._admissions.holder(entry), 0, 0, (), ())
+            asked_s = 0.0
         holder = admitted.holder
         assert holder is not None
-        return admitted, BulkToken(holder.lease_id, admitted.fence, holder.process, holder.job)
+        token = BulkToken(holder.lease_id, admitted.fence, holder.process, holder.job)
+        return _Place(False, admitted, token, asked_s)
 
-    async def _admitted(self, entry: Entry, bulk: BulkPlan) -> Admitted:
-        admitted = (await self._admissions.admitted(entry)).admitted
+    async def _admitted(self, entry: Entry, bulk: BulkPlan) -> tuple[Admitted, float]:
+        passage = await self._admissions.admitted(entry)
+        admitted = passage.admitted
         try:
             if admitted.local or not await self._lost_lately(bulk):
-                return admitted
+                return admitted, passage.asked_s
         except BaseException:
             await self._keeper.through(self._gate.finish(Finish(admitted)))
             raise
@@ -229,7 +242,7 @@ class Bulks:
         """Whether a lease from before a loss of the store may last still."""
         return await self._granting_s(bulk.plan.domain) < bulk.pool.lease_s
 
-    async def _resumed(self, wish: BulkWish, bulk: BulkPlan) -> tuple[Admitted, BulkToken]:
+    async def _resumed(self, wish: BulkWish, bulk: BulkPlan) -> _Place:
         token = parse_token(wish.token or "")
         if token is None:
             raise InputInvalid(
@@ -240,11 +253,12 @@ class Bulks:
             )
         holder = token.holder(wish.key.tenant)
         renewal = Renewal(bulk.plan.domain, bulk.pool, holder, held=True)
+        asked_s = self._keeper.now_s()
         state = await self._gate.take_up(renewal)
         if state is not Lease.HELD and await self._lost_lately(bulk):
             state = await self._gate.take_up(replace(renewal, adopt=True))
         if state is Lease.HELD:
-            return Admitted(bulk.plan, holder, token.fence, 0, (), ()), token
+            return _Place(True, Admitted(bulk.plan, holder, token.fence, 0, (), ()), token, asked_s)
         if not bulk.observe:
             raise SlotLost(
                 "the place of the bulk operation was not renewed in time, or given back",
@@ -253,7 +267,8 @@ class Bulks:
                 hint="take a place anew without the token, and adopt the operation if it still runs",
             )
         self._would_refuse(wish, "slot")
-        return Admitted(Plan(bulk.plan.domain), holder, token.fence, 0, (), ()), token
+        admitted = Admitted(Plan(bulk.plan.domain), holder, token.fence, 0, (), ())
+        return _Place(True, admitted, token, asked_s)
 
     async def _left(self, admitted: Admitted, operation: BulkOperation) -> None:
         pool, holder = admitted.plan.pool, admitted.holder
