@@ -15,7 +15,7 @@ from fairlead.engine.gate.guarded import ANSWER_S, LOOK_S
 from fairlead.engine.gate.keeper import BEAT_SPREAD, Keeper
 from fairlead.engine.ports.gate import Answer, Ask, Lease, Renewal
 from fairlead.errors import GateUnavailable, SlotLost
-from fairlead.policy.gate.limit import MICRO, Domain, Plan, PoolLimit
+from fairlead.policy.gate.limit import MICRO, Degraded, Domain, Plan, PoolLimit
 from fairlead.testing.clock import ManualClock
 from tests.support.engine import IDS, Recorder, half
 from tests.support.entrances import settled
@@ -86,6 +86,19 @@ def calls_of(clock: ManualClock, **pool: Any) -> tuple[FarGate, Calls]:
     gate = FarGate(clock)
     keeper = Keeper(gate, clock=clock, draw=half, emit=Recorder(), beat_s=BEAT_S)
     return gate, Calls(gate, clock, keeper, Plan(DOMAIN, pool=PoolLimit("p", 1, **pool)))
+
+
+def calls_over(process: Process, plan: Plan) -> Calls:
+    clock = process.way.store.clock
+    keeper = Keeper(
+        process.gate,
+        clock=clock,
+        draw=half,
+        emit=Recorder(),
+        beat_s=BEAT_S,
+        alone=lambda: process.gate.is_alone,
+    )
+    return Calls(process.gate, clock, keeper, plan)
 
 
 @pytest.fixture
@@ -181,15 +194,7 @@ async def test_alone_it_keeps_to_its_share_before_the_store_gives_its_slots_away
     """Whenever it is cut off: no later than a lease after the last renewal that the store had of it."""
     store = Store(clock)
     process, others = Process(store, 1, 4), Process(store, 0, 4)
-    keeper = Keeper(
-        process.gate,
-        clock=clock,
-        draw=half,
-        emit=Recorder(),
-        beat_s=BEAT_S,
-        alone=lambda: process.gate.is_alone,
-    )
-    calls = Calls(process.gate, clock, keeper, Plan(DOMAIN, pool=PoolLimit("p", 5)))
+    calls = calls_over(process, Plan(DOMAIN, pool=PoolLimit("p", 5)))
     for _ in range(5):
         await calls.begin()
     given, next_beat_s = 0, beats_from_s
@@ -200,7 +205,7 @@ async def test_alone_it_keeps_to_its_share_before_the_store_gives_its_slots_away
         if noticed:
             await process.gate.look()
         if now_s >= next_beat_s and (noticed or not process.way.cut):
-            await keeper.beat()
+            await calls.keeper.beat()
             await settled()
             next_beat_s = now_s + BEAT_S * BEAT_SPREAD
         if len(calls.running) == 5 and now_s >= cut_at_s + 6.0:  # a slot of its own, used again
@@ -211,4 +216,22 @@ async def test_alone_it_keeps_to_its_share_before_the_store_gives_its_slots_away
         assert calls.left + given <= 5 + 1, "one is its share"
         await clock.advance(LOOK_S)
     assert (calls.left, given) == (1, 5)
+    await calls.end()
+
+
+async def test_what_is_sent_without_limits_has_no_slot_to_lose(clock: ManualClock) -> None:
+    """A connection that is open while the store is away: its long calls outlast the outage, too."""
+    process = Process(Store(clock), 0, 1)
+    process.way.cut = True
+    await process.gate.look()
+    calls = calls_over(process, Plan(DOMAIN, pool=PoolLimit("p", 1), degraded=Degraded.OPEN))
+    for _ in range(3):
+        await calls.begin()
+    for second in range(120):
+        process.way.cut = second < 60
+        await process.gate.look()
+        await calls.keeper.beat()
+        await clock.advance(1)
+    assert not process.gate.is_alone
+    assert calls.left == 3
     await calls.end()

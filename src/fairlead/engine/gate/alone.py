@@ -93,7 +93,7 @@ class Alone:
                 return GateRefusal(RefusedBy.OUTAGE, CLOSED_FOR_S)
             case Degraded.OPEN:
                 spent = ask.costs or (1.0,) * len(ask.plan.buckets)
-                return Admitted(ask.plan, ask.holder, 0, 0, (), spent, local=True)
+                return Admitted(ask.plan, None, 0, 0, (), spent, local=True)  # nothing to lose, now or later
         alone = self._plan(ask.plan)
         for bucket in ask.plan.buckets:
             self._limits[ask.plan.domain, bucket.key] = bucket

@@ -221,8 +221,7 @@ class Bulks:
             self._would_refuse(wish, refused.reason or "outage")
             admitted = Admitted(Plan(bulk.plan.domain), self._admissions.holder(entry), 0, 0, (), ())
             asked_s = 0.0
-        holder = admitted.holder
-        assert holder is not None
+        holder = admitted.holder or self._admissions.holder(entry)  # without a store, and open: nobody's
         token = BulkToken(holder.lease_id, admitted.fence, holder.process, holder.job)
         return _Place(False, admitted, token, asked_s)
 

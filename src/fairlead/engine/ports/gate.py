@@ -63,6 +63,7 @@ class Admitted(NamedTuple):
 
     plan: Plan
     holder: Holder | None
+    """Of the slot; None without one."""
     fence: int
     """Grows with each lease of a pool; 0 without a slot."""
     probe: int
