@@ -26,6 +26,7 @@ from tests.faults.support.load import ENDED, Load, all_begin
 from tests.faults.support.report import Figures, sized
 from tests.faults.support.stage import Stage
 from tests.faults.support.versions import newer_migrations
+from tests.support.notes import sql
 from tests.support.rows import rows
 
 pytestmark = pytest.mark.slow
@@ -70,7 +71,7 @@ async def _a_long_report(stage: Stage) -> AsyncIterator[None]:
 
     async def read() -> None:
         async with eyes.transaction() as reading:
-            await reading._connection.fetch("SELECT count(*) FROM job")
+            await reading.fetch(sql("SELECT count(*) FROM job"))
             begun.set()
             await asyncio.sleep(READER_S)
 

@@ -127,9 +127,9 @@ def pipe(tmp_path: Path) -> Iterator[_Pipe]:
 
 
 async def test_E50_nobody_reads(stage: Stage, pipe: _Pipe) -> None:
-    figures, load = Figures("E50"), Load(await stage.born(), Figures("E50"))
+    figures = Figures("E50")
     figures.note(what="a pipe whose reader stopped", stuck_s=STUCK_S)
-    load.figures = figures
+    load = Load(await stage.born(), figures)
     async with _talking(stage, load, pipe.path) as child:
         talk = _Talk(child, stage.folder / "ledger.ndjson", pipe.look)
         since_s = time.monotonic()

@@ -45,6 +45,8 @@ class _Waits(_Counted):
 
 
 class _Watched(command._Program):
+    ledger = ""
+
     async def run(self, roles: Roles | None = None) -> None:
         async with watched() as watch:
             telling = asyncio.create_task(_tell(watch, Sink(Path(self.ledger))))
@@ -52,8 +54,6 @@ class _Watched(command._Program):
                 await super().run(roles)
             finally:
                 telling.cancel()
-
-    ledger: str
 
 
 async def _tell(watch: Watch, ledger: Sink) -> None:
