@@ -26,6 +26,8 @@ ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "results"
 KEY = ("id", "test", "what", "ablation", "on")
 """What tells lines apart: an experiment, its test and which part of it, a safeguard it lacks, its server."""
+AROUND = ("commit", "date", "versions", "machine")
+"""What `circumstances` tells."""
 
 Line = Mapping[str, Any]
 

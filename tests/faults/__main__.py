@@ -1,7 +1,8 @@
 """``python -m tests.faults [options of pytest]``: the experiments in full size, and the verdict on each.
 
-What they find goes to results/, or where FAIRLEAD_RESULTS says. With options like ``-k E42`` some run; the
-table then says of the others what is kept of them. Ends with 1 where one is broken, now or as it is kept.
+What they find goes to results/ and from there into README, or where FAIRLEAD_RESULTS says. With options like
+``-k E42`` some run; the table then says of the others what is kept of them. Ends with 1 where one is broken,
+now or as it is kept.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import results
+from tools import promises, results
 
 
 def main(options: Sequence[str]) -> int:
@@ -27,6 +28,8 @@ def main(options: Sequence[str]) -> int:
     code = pytest.main(["-s", *patience, "tests/faults", *options], plugins=[witness])
     told = list(table(witness, results.read(Path(folder))))
     print("\n".join(["", *told, summary(told)]), flush=True)
+    if Path(folder) == results.KEPT:
+        promises.main()
     return 1 if code or any(f"  {BROKEN}" in line for line in told) else 0
 
 
