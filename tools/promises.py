@@ -89,6 +89,7 @@ PROMISES = (
         (
             Zero("accepted jobs lost", ("E01", "E11", "E13"), ("lost",)),
             Zero("commits in doubt that were told wrongly", ("E12",), ("false_success",)),
+            Zero("illegal states after a death at a named point", ("E02",), ("illegal_states",)),
         ),
         "PostgreSQL with synchronous_commit on, and its disk survives.",
     ),

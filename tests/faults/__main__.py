@@ -24,8 +24,10 @@ def main(options: Sequence[str]) -> int:
     from tests.faults.support.verdicts import BROKEN, Witness, summary, table
 
     witness = Witness()
-    patience = ["-o", "faulthandler_timeout=3600"]
-    code = pytest.main(["-s", *patience, "tests/faults", *options], plugins=[witness])
+    patience_s = 3600.0 + float(os.environ.get("FAIRLEAD_SOAK_S", "0"))  # for one test
+    code = pytest.main(
+        ["-s", "-o", f"faulthandler_timeout={patience_s:g}", "tests/faults", *options], plugins=[witness]
+    )
     told = list(table(witness, results.read(Path(folder))))
     print("\n".join(["", *told, summary(told)]), flush=True)
     if Path(folder) == results.KEPT:

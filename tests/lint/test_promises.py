@@ -43,7 +43,7 @@ def test_zeros_are_added_up_with_the_most_they_may_be() -> None:
     lines = (line("E01", lost=0, n=900), line("E13", lost=0, n=600), line("E12", false_success=0, n=84))
     _, figure, n, most, _, _ = row("P1", *lines)
     assert figure.startswith("accepted jobs lost 0; commits in doubt that were told wrongly 0 (commit abc")
-    assert figure.endswith("; E11 not run yet at this commit)")
+    assert figure.endswith("; E11, E02 not run yet at this commit)")
     assert (n, most) == ("1,500; 84", "0.2 %; 3.6 %")
 
 
