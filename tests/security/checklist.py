@@ -150,6 +150,7 @@ CHECKLIST: tuple[Control, ...] = (
         "tokens are sealed with AES-256-GCM and bound to tenant, connection, provider, field and generation",
         ("11.3.2", "11.3.3", "11.3.4", "11.2.5"),
         (
+            "security/test_S11_sealed_rows.py",
             "contract/test_vault.py::test_a_record_that_was_moved_does_not_open",
             "contract/test_vault.py::test_two_swapped_rows_both_refuse",
             "contract/test_vault.py::test_no_flipped_bit_opens",
@@ -206,6 +207,7 @@ CHECKLIST: tuple[Control, ...] = (
         "names are plain, and none of them reaches the path of a file",
         ("5.3.2",),
         (
+            "security/test_S21_files.py",
             "unit/policy/test_names.py::test_v8",
             "unit/policy/test_profile.py::test_provider_names_are_one_plain_word",
             "contract/test_journal.py::test_files_are_for_their_owner_alone",
@@ -239,6 +241,7 @@ CHECKLIST: tuple[Control, ...] = (
         "secrets go to a token endpoint in a header or the body; redirects are refused",
         ("14.2.1",),
         (
+            "security/test_S29_token_endpoint.py",
             "unit/policy/test_token_request.py::test_no_secret_stands_in_an_address_or_shows_when_printed",
             "contract/test_token_transport.py::test_an_error_is_an_answer_and_a_redirect_is_not_followed",
             "unit/policy/test_token_classify.py",
@@ -249,6 +252,7 @@ CHECKLIST: tuple[Control, ...] = (
         "errors tell what to do and nothing of what is inside",
         ("16.5.1", "16.5.4"),
         (
+            "security/test_S30_errors.py",
             "unit/cli/test_entry.py",
             "contract/test_token_transport_calls.py::test_no_verdict_tells_a_secret_or_an_address",
             "unit/adapters/test_webhook.py::test_nothing_that_goes_wrong_repeats_the_secret_or_the_address",
@@ -259,7 +263,11 @@ CHECKLIST: tuple[Control, ...] = (
         "S31",
         "a check that fails says no",
         ("16.5.3",),
-        ("contract/test_vault.py::test_a_kms_that_is_away_is_told_without_its_words",),
+        (
+            "security/test_S31_fail_closed.py",
+            "contract/test_vault.py::test_a_kms_that_is_away_is_told_without_its_words",
+            "contract/test_token_transport.py::test_what_the_hook_raises_comes_out_and_nothing_is_sent",
+        ),
     ),
     Control(
         "S32",
