@@ -174,7 +174,7 @@ CHECKLIST: tuple[Control, ...] = (
         "S13",
         "no secret comes out: logs, errors, dead letters, dumps, command lines, keys of Redis",
         ("16.2.5", "16.5.1", "14.2.1"),
-        ("unit/test_logs_canary.py", "unit/policy/test_redact.py"),
+        ("security/test_S13_search.py", "unit/test_logs_canary.py", "unit/policy/test_redact.py"),
     ),
     Control(
         "S14",
