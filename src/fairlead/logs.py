@@ -50,7 +50,7 @@ writes a traceback for each try to reach a database that is away; ``store_unreac
 
 _LOGGER = logging.getLogger("fairlead")
 _LEVEL_OF = {"completed": "debug", "retried": "warning", "discarded": "error"}
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 Line = dict[str, Any]
 Render = Callable[[Line], str]

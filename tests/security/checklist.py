@@ -174,13 +174,20 @@ CHECKLIST: tuple[Control, ...] = (
         "S13",
         "no secret comes out: logs, errors, dead letters, dumps, command lines, keys of Redis",
         ("16.2.5", "16.5.1", "14.2.1"),
-        ("security/test_S13_search.py", "unit/test_logs_canary.py", "unit/policy/test_redact.py"),
+        (
+            "security/test_S13_search.py",
+            "security/test_S13_canary_run.py",
+            "unit/test_logs_canary.py",
+            "unit/policy/test_redact.py",
+            "unit/postgres/test_dsn.py",
+        ),
     ),
     Control(
         "S14",
         "no name or error forges a line of a log or obeys in a terminal",
         ("16.4.1",),
         (
+            "security/test_S14_log_forging.py",
             "unit/test_logs.py::test_json_has_one_valid_line_for_each_whatever_the_names_hold",
             "unit/test_logs.py::test_columns_cannot_be_forged_either",
             "unit/cli/test_output.py::test_what_is_printed_is_one_line_that_no_terminal_obeys",
