@@ -41,14 +41,14 @@ ACTS: tuple[tuple[str, Words], ...] = (
     ("tenant.share_set", ("tenants", "tiers", "unassign", "acme")),
     ("tier.removed", ("tenants", "tiers", "remove", "gold")),
     ("gate.isolated", ("gate", "isolate", *ACME, *WHY)),
-    ("gate.enabled", ("gate", "enable", *ACME)),
     ("gate.disabled", ("gate", "disable", *ACME, *WHY)),
+    ("gate.enabled", ("gate", "enable", *ACME)),
     ("gate.degraded", ("gate", "degrade", "--all", *WHY)),
     ("gate.restored", ("gate", "restore", "--all")),
-    ("breaker.reset", ("gate", "breaker", "reset", *ACME, "--host", "api.example")),
+    ("gate.reset", ("gate", "breaker", "reset", *ACME, "--host", "api.example")),
     ("gate.cleared", ("gate", "clear", "--confirm")),
     ("dead_letter.redriven", ("dlq", "redrive", "{first}")),
-    ("dead_letter.resolved", ("dlq", "resolve", "{second}", "--why", "mended")),
+    ("dead_letter.manual_resolved", ("dlq", "resolve", "{second}", "--why", "mended")),
     ("dead_letter.abandoned", ("dlq", "abandon", "{third}", "--why", "too late")),
     ("dead_letters.pruned", ("dlq", "prune", "--older-than", "1h")),
     ("vault.rotated", ("vault", "rotate-key", "--rewrap-only")),
@@ -117,7 +117,7 @@ async def test_each_act_leaves_one_record(cli: Shell, issuer: Issuer, database: 
         if done.code or added != [act] or after[: len(before)] != before:
             wrong.append(f"{' '.join(words)}: {done.code} {added} {done.err}")
         before = after
-    assert wrong == []
+    assert wrong == [], "\n".join(wrong)
     assert all(record["actor"].partition(":")[0] in ("cli", "fairlead") for record in before)
     told = json.dumps(before, default=str)
     assert [canary for canary in cli.canaries if canary in told] == []

@@ -1,0 +1,72 @@
+"""S36: everything that can be filled has a bound; who fills theirs leaves the others theirs."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from fairlead.adapters.postgres.jobs import PostgresJobStore
+from fairlead.adapters.postgres.pool import Database
+from fairlead.config import MAX_FILE_BYTES, load
+from fairlead.engine.ports import ClaimFilter, Discarded, FailureRecord
+from fairlead.errors import ConfigInvalid, Refused
+from tests.lint.tree import ROOT
+from tests.security.figures import tell
+from tests.support.engine import IDS, new_job
+from tests.support.seeds import a_session
+from tools.bounds import BOUNDS, page
+
+FAILURE = FailureRecord("transient_server", "boom", "it failed", 0.5, 1)
+BOUND = 4
+
+
+def test_the_page_says_what_the_code_does() -> None:
+    kept = (ROOT / "docs/reference/bounds.md").read_text("utf-8")
+    assert kept == page(), "run: python -m tools.bounds > docs/reference/bounds.md"
+
+
+def test_each_bound_is_shown_by_a_test() -> None:
+    missing = [bound.proof for bound in BOUNDS if not is_there(bound.proof)]
+    assert missing == []
+    assert not is_there("unit/policy/test_job.py::test_gone")
+    tell("S36", n=len(BOUNDS), without_proof=len(missing))
+
+
+def is_there(proof: str) -> bool:
+    file, _, name = proof.partition("::")
+    tree = ast.parse((ROOT / "tests" / file).read_text("utf-8"))
+    return any(
+        isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name for node in tree.body
+    )
+
+
+async def test_full_dead_letters_stop_their_kind_in_their_queue_and_nothing_else(database: Database) -> None:
+    store = PostgresJobStore(database, IDS, bound=BOUND)
+    await store.enqueue([new_job("sync", tenant_id="loud") for _ in range(BOUND)])
+    claimed = await store.claim(ClaimFilter(), 100, await a_session(database))
+    await store.acknowledge([Discarded(job.job_id, job.lease_id, IDS.uuid7(), FAILURE) for job in claimed])
+    fresh = PostgresJobStore(database, IDS, bound=BOUND)  # what the first knows is a few seconds old
+    for tenant in ("loud", "quiet"):
+        with pytest.raises(Refused) as refused:
+            await fresh.enqueue([new_job("sync", tenant_id=tenant)])
+        assert (refused.value.reason, refused.value.retry_after_s) == ("dead_letters_full", 60.0)
+    others = [
+        new_job("mail", tenant_id="quiet"),
+        new_job("mail", tenant_id="loud"),
+        new_job("sync", tenant_id="quiet", queue="another"),
+    ]
+    for job in others:
+        await fresh.enqueue([job])
+    ran = await fresh.claim(ClaimFilter(queues=("default", "another")), 100, await a_session(database))
+    assert {job.job_id for job in ran} == {job.job_id for job in others}
+
+
+def test_a_settings_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "fairlead.toml"
+    file.write_text("#" * MAX_FILE_BYTES)
+    assert load({}, file).settings is not None
+    file.write_text("#" * (MAX_FILE_BYTES + 1))
+    with pytest.raises(ConfigInvalid, match="larger than 1 MiB"):
+        load({}, file)

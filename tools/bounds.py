@@ -1,0 +1,166 @@
+"""Writes docs/reference/bounds.md: what is bounded, by how much, and what happens there.
+
+``python -m tools.bounds > docs/reference/bounds.md``. Each row names the test that fills the bound; a test
+compares the page with the code.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from fairlead.app.requests import MOST_BYTES, MOST_JOBS
+from fairlead.config import MAX_FILE_BYTES
+from fairlead.engine.call.pages import MOST_PAGES
+from fairlead.engine.call.wish import MAX_BODY_BYTES
+from fairlead.engine.executor import MAX_RESULT_BYTES
+from fairlead.policy.gate.limit import MAX_BUCKETS, MAX_SLOTS, PoolLimit
+from fairlead.policy.job import MAX_TAGS, MAX_UNIQUE_KEY_BYTES, MOST_WAITS
+from fairlead.policy.names import MAX_TENANT_BYTES
+from fairlead.policy.payload import MAX_ARGS_BYTES, MAX_ARGS_DEPTH
+from fairlead.policy.safe import MAX_SAFE_BYTES
+from fairlead.policy.token_parse import LARGEST_BODY, LARGEST_TOKEN
+from fairlead.settings import Http, Retention, Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One row. *of*: who has so much each. *proof*: the test that fills it, below ``tests/``."""
+
+    what: str
+    of: str
+    most: str
+    there: str
+    proof: str
+
+
+def _size(count: int) -> str:
+    return (
+        f"{count >> 20} MiB"
+        if count >= 1 << 20
+        else f"{count >> 10} KiB"
+        if count >= 1 << 10
+        else f"{count} B"
+    )
+
+
+BOUNDS = (
+    Bound(
+        "jobs that run", "tenant, tier or group", "`fairlead tenants caps set`; default none",
+        "the others' jobs run; its own wait, and `fairlead jobs explain` says so",
+        "contract/test_caps.py::test_no_more_than_the_cap_and_others_run",
+    ),
+    Bound(
+        "jobs that wait", "tenant", "none",
+        "they are rows; a claim takes turns by tenant, so a backlog delays its own tenant",
+        "faults/test_e46_noisy_neighbour.py::test_E46_quiet_tenants_hardly_notice",
+    ),
+    Bound(
+        "jobs that run", "process", f"`worker.concurrency`, {Worker.model_fields['concurrency'].default}",
+        "nothing more is claimed",
+        "e2e/test_cli_run.py::test_sigterm_lets_jobs_end_and_exits_with_0",
+    ),
+    Bound(
+        "jobs stored by one call", "call", f"{MOST_JOBS:,} jobs, {_size(MOST_BYTES)} of args",
+        "`input_invalid`, nothing is stored",
+        "unit/app/test_functions.py::test_many_are_stored_in_order_or_not_at_all",
+    ),
+    Bound(
+        "args of a job", "job", f"{_size(MAX_ARGS_BYTES)}, {MAX_ARGS_DEPTH} levels",
+        "`input_invalid`, nothing is stored",
+        "unit/policy/test_payload.py::test_v7_what_cannot_be_stored_is_refused_with_its_place",
+    ),
+    Bound(
+        "names of a job", "job",
+        f"{MAX_TENANT_BYTES} B of a tenant's id, {MAX_UNIQUE_KEY_BYTES} B of a unique key, {MAX_TAGS} tags",
+        "`input_invalid`, nothing is stored",
+        "unit/policy/test_names.py::test_v8",
+    ),
+    Bound(
+        "result of a job", "job", _size(MAX_RESULT_BYTES), "its beginning is kept, and that it was cut",
+        "unit/policy/test_safe.py::test_v7_what_is_too_large_or_too_deep_is_cut_and_says_so",
+    ),
+    Bound(
+        "text of an error", "run", _size(MAX_SAFE_BYTES), "its beginning is kept",
+        "unit/policy/test_safe.py::test_ten_megabytes_of_error_are_cut",
+    ),
+    Bound(
+        "waits of a job for a vendor's limit", "job", f"{MOST_WAITS}",
+        "the next one is a failure, retried as such",
+        "unit/policy/test_job.py::test_waits_for_a_vendors_limit_grow_and_end",
+    ),
+    Bound(
+        "dead letters that are open", "queue",
+        f"`retention.dead_letter_bound`, {Retention.model_fields['dead_letter_bound'].default:,}",
+        "new jobs of those kinds that have at least their share of them are refused, of every tenant; other "
+        "kinds and queues go on",
+        "security/test_S36_bounds.py::test_full_dead_letters_stop_their_kind_in_their_queue_and_nothing_else",
+    ),
+    Bound(
+        "calls in flight", "connection", f"the profile's or the connection's limit, at most {MAX_SLOTS:,}",
+        "the next one waits in line, first come first served",
+        "contract/test_gate_slots.py::test_a_tenant_at_its_quota_does_not_hold_up_the_others",
+    ),
+    Bound(
+        "calls that wait in line", "connection", f"{PoolLimit.__dataclass_fields__['max_waiters'].default:,}",
+        "`gate_closed` with the time to come back",
+        "contract/test_gate_slots.py::test_too_many_do_not_wait",
+    ),
+    Bound(
+        "rates of a connection", "connection", f"{MAX_BUCKETS} buckets, each of its tenant alone",
+        "a call waits for its turn or is told when",
+        "contract/test_gate_buckets.py::test_tenants_do_not_share",
+    ),
+    Bound(
+        "connections to vendors", "process",
+        f"`http.max_connections`, {Http.model_fields['max_connections'].default}; to one host "
+        f"{Http.model_fields['max_connections_per_host'].default}",
+        "`not_sent`, nothing that was taken is kept",
+        "unit/engine/test_pipeline_unsent.py::test_a_full_pool_of_ours_is_no_fault_and_gives_back_what_was_taken",
+    ),
+    Bound(
+        "body of an answer", "call", f"`max_body_bytes`, {_size(MAX_BODY_BYTES)} decoded",
+        "the call fails, the connection is closed",
+        "contract/test_transport_bodies.py::test_the_bound_is_exact",
+    ),
+    Bound(
+        "answer of a token endpoint", "refresh", f"{_size(LARGEST_BODY)}; {_size(LARGEST_TOKEN)} of a token",
+        "the outcome is unknown, the answer is kept sealed",
+        "unit/policy/test_token_parse.py::test_unreadable_answers_are_refused_without_raising",
+    ),
+    Bound(
+        "pages of a list", "list", f"{MOST_PAGES:,}", "`input_invalid`",
+        "unit/engine/test_pages.py::test_a_circle_is_told",
+    ),
+    Bound(
+        "settings file", "file", _size(MAX_FILE_BYTES), "`config_invalid`",
+        "security/test_S36_bounds.py::test_a_settings_file_that_is_too_large_is_refused",
+    ),
+)  # fmt: skip
+
+_HEAD = """\
+# Bounds
+
+<!-- Written by `python -m tools.bounds`. Do not edit. -->
+
+Everything that somebody can fill has a bound. What stands at *of* has so much each, so that one who fills
+theirs leaves the others theirs. Each row is shown by the test that it names.
+
+| what | of | at most | what happens there | shown by |
+| --- | --- | --- | --- | --- |
+"""
+
+
+def page() -> str:
+    """docs/reference/bounds.md."""
+    return _HEAD + "".join(map(_row, BOUNDS))
+
+
+def _row(bound: Bound) -> str:
+    file, _, name = bound.proof.partition("::")
+    shown = f"[`{name}`](../../tests/{file})"
+    return f"| {bound.what} | {bound.of} | {bound.most} | {bound.there} | {shown} |\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())
