@@ -16,7 +16,7 @@ from typing import Literal
 
 from fairlead.adapters.local.system import SystemClock, SystemIds
 from fairlead.adapters.postgres.data_keys import PostgresKeyStore
-from fairlead.adapters.postgres.facts import MIN_VERSION, ServerFacts, server_facts
+from fairlead.adapters.postgres.facts import MIN_VERSION, ServerFacts, WallState, server_facts
 from fairlead.adapters.postgres.migrate import Migrator
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.session import DatabaseSettings
@@ -89,6 +89,7 @@ async def _database(settings: Settings, found: Places) -> AsyncIterator[Check]:
     yield migrations_check(lacking, later, by_itself=bool(found.embedded_postgres))
     if not lacking:
         yield role_check(facts)
+        yield wall_check(facts.wall)
         yield await _judged("sealed data", _sealed_data(settings, reach))
 
 
@@ -212,6 +213,25 @@ def role_check(facts: ServerFacts) -> Check:
         told = "this user lacks fairlead_engine: row-level security would show it empty tables"
         return Check("database role", "fail", told, hint)
     return Check("database role", "ok", "has the rights of fairlead_engine")
+
+
+def wall_check(wall: WallState) -> Check:
+    """Whether the database itself keeps tenants apart, beside the statements that name them."""
+    if wall.stands:
+        return Check("tenant wall", "ok", "statements made for a tenant reach no row of another")
+    if not wall.role:
+        told = "there is no role fairlead_tenant"
+        hint = "have CREATE ROLE fairlead_tenant NOLOGIN run; then SELECT tenant_wall() as the tables' owner"
+    elif not wall.guarded:
+        told = "its policies are missing"
+        hint = "as the owner of the tables run SELECT tenant_wall()"
+    elif not wall.bound:
+        told = "the role fairlead_tenant may pass row-level security"
+        hint = "run ALTER ROLE fairlead_tenant NOSUPERUSER NOBYPASSRLS"
+    else:
+        told = "this user may not take the role fairlead_tenant"
+        hint = "run GRANT fairlead_tenant TO fairlead_engine"
+    return Check("tenant wall", "warn", f"{told}: only the statements keep tenants apart", hint)
 
 
 def clock_check(facts: ServerFacts) -> Check:

@@ -149,9 +149,9 @@ async def test_revoked_stays_revoked(stores: Stores) -> None:
     connection_id, owner = credential.connection.connection_id, await a_session(stores)
     answer = await sent(stores, intent(credential, owner))
     revoke = {"actor": "ann", "reason": "left"}
-    assert await stores.credentials.revoke(connection_id, audit_id=IDS.uuid7(), **revoke)
-    assert not await stores.credentials.revoke(connection_id, audit_id=IDS.uuid7(), **revoke)
-    assert not await stores.credentials.revoke(NOBODY, audit_id=IDS.uuid7(), **revoke)
+    assert await stores.credentials.revoke(connection_id, KEY.tenant, audit_id=IDS.uuid7(), **revoke)
+    assert not await stores.credentials.revoke(connection_id, KEY.tenant, audit_id=IDS.uuid7(), **revoke)
+    assert not await stores.credentials.revoke(NOBODY, KEY.tenant, audit_id=IDS.uuid7(), **revoke)
     assert await stores.credentials.settle(answer) == "superseded"
     assert await stores.credentials.claim(intent(credential, owner)) is None
     assert not await stores.credentials.condemn(condemnation(credential))
@@ -167,8 +167,8 @@ async def test_removed_is_gone_with_all_that_hung_on_it(stores: Stores) -> None:
     wish = intent(credential, owner)
     answer = await sent(stores, wish)
     await stores.credentials.withhold(withheld(credential))
-    assert await stores.credentials.remove(connection_id, actor="ann", audit_id=IDS.uuid7())
-    assert not await stores.credentials.remove(connection_id, actor="ann", audit_id=IDS.uuid7())
+    assert await stores.credentials.remove(connection_id, KEY.tenant, actor="ann", audit_id=IDS.uuid7())
+    assert not await stores.credentials.remove(connection_id, KEY.tenant, actor="ann", audit_id=IDS.uuid7())
     assert await stores.credentials.read(KEY) is None
     assert await stores.credentials.read_id(connection_id) is None
     assert await stores.credentials.settle(answer) == "superseded"
@@ -200,7 +200,7 @@ async def test_connections_are_searched_and_counted(stores: Stores) -> None:
     names = [("b", "xero", "2"), ("b", "xero", "1"), ("a", "xero", "1"), ("b", "shopify", "1")]
     made = {name: await connected(stores, ConnectionKey(*name)) for name in names}
     revoked = made["b", "xero", "2"].connection.connection_id
-    await stores.credentials.revoke(revoked, actor="ann", reason="left", audit_id=IDS.uuid7())
+    await stores.credentials.revoke(revoked, "b", actor="ann", reason="left", audit_id=IDS.uuid7())
 
     async def search(**wanted: str) -> list[tuple[str, ...]]:
         asked = {"tenant": None, "provider": None, "state": None, "limit": 10} | wanted

@@ -60,7 +60,12 @@ async def test_work_goes_on_with_an_answer_that_comes_late(stores: Stores) -> No
 async def test_work_goes_on_where_the_connection_is_no_more(stores: Stores) -> None:
     credential = await connected(stores)
     assert await stores.credentials.condemn(condemnation(credential))
-    await stores.credentials.remove(credential.connection.connection_id, actor="ann", audit_id=IDS.uuid7())
+    await stores.credentials.remove(
+        credential.connection.connection_id,
+        credential.connection.key.tenant,
+        actor="ann",
+        audit_id=IDS.uuid7(),
+    )
     assert await stores.lanes.pauses(10) == []
 
 

@@ -190,15 +190,19 @@ class Side(Names):
         known = self._read.get((process, connection))
         if known is None:
             return None
-        connection_id = known.connection.connection_id
-        return await self._store.revoke(connection_id, actor="ann", reason="left", audit_id=self.id("audit"))
+        of = known.connection
+        return await self._store.revoke(
+            of.connection_id, of.key.tenant, actor="ann", reason="left", audit_id=self.id("audit")
+        )
 
     async def remove(self, process: int, connection: int) -> object:
         known = self._read.get((process, connection))
         if known is None:
             return None
-        connection_id = known.connection.connection_id
-        return await self._store.remove(connection_id, actor="ann", audit_id=self.id("audit"))
+        of = known.connection
+        return await self._store.remove(
+            of.connection_id, of.key.tenant, actor="ann", audit_id=self.id("audit")
+        )
 
     async def postpone(self, process: int, connection: int, due_in_s: float | None) -> object:
         known = self._read.get((process, connection))

@@ -217,7 +217,7 @@ async def test_a_verdict_about_something_else_is_told_even_while_a_connection_is
 async def test_nobody_is_asked_to_reconnect_what_was_revoked_on_purpose(desk: Desk, issuer: Any) -> None:
     connection_id = await desk.fl.connect(issuer, STRICT)
     await desk.fl.rooms.store.revoke(
-        connection_id, actor="test", reason="contract ended", audit_id=SystemIds().uuid7()
+        connection_id, "acme", actor="test", reason="contract ended", audit_id=SystemIds().uuid7()
     )
     await desk.enqueue("orders.sync", args={"connection_id": str(connection_id)})
     await desk.work()

@@ -371,10 +371,12 @@ async def test_revoked_stays_revoked(store, database) -> None:
     granted = await store.claim(wish)
     assert granted is not None
     settlement = await answer(store, wish, granted.epoch)
-    assert await store.revoke(wish.connection_id, actor="test", reason="left", audit_id=uuid4())
-    assert not await store.revoke(wish.connection_id, actor="test", reason="left", audit_id=uuid4())
+    assert await store.revoke(wish.connection_id, KEY.tenant, actor="test", reason="left", audit_id=uuid4())
+    assert not await store.revoke(
+        wish.connection_id, KEY.tenant, actor="test", reason="left", audit_id=uuid4()
+    )
     assert await store.settle(settlement) == "superseded"
-    assert await store.remove(wish.connection_id, actor="test", audit_id=uuid4())
+    assert await store.remove(wish.connection_id, KEY.tenant, actor="test", audit_id=uuid4())
     assert await store.read(KEY) is None
 
 

@@ -56,7 +56,7 @@ class Careless(PostgresLaneStore):
         return await self._lanes(about)
 
     async def _apply_to(self, tenant_ids: list[str], group_key: str | None) -> None:
-        await self._locked("lane_apply", tenant_ids=tenant_ids, group_key=group_key)
+        await self._locked(None, "lane_apply", tenant_ids=tenant_ids, group_key=group_key)
 
 
 async def taken(jobs: PostgresJobStore, session_id: UUID) -> list[Job]:

@@ -13,12 +13,14 @@ from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.local.system import SystemIds
 from fairlead.adapters.postgres.audit import PostgresAuditStore
 from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
+from fairlead.adapters.postgres.facts import server_facts
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
 from fairlead.adapters.postgres.migrate import Migrator
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.adapters.postgres.sessions import PostgresSessionStore
+from fairlead.checkup import wall_check
 from fairlead.engine.ports import AuditRecord, ClaimFilter, Completed, Discarded, FailureRecord
 from fairlead.engine.ports.lanes import GroupCap, TenantShare, Tier
 from fairlead.ids import uuid7_from
@@ -276,8 +278,40 @@ async def test_an_owner_may_make_the_roles_itself(new_cluster: Endpoints) -> Non
     await database.close()
 
 
+@pytest.mark.slow
+async def test_where_the_role_of_the_wall_cannot_be_made_it_is_told(new_cluster: Endpoints) -> None:
+    """All goes on with the first wall alone; once a DBA has made the role, the owner raises the second."""
+    admin = await asyncpg.connect(new_cluster.database_url)
+    await admin.execute("CREATE ROLE fairlead_engine NOLOGIN")
+    await admin.execute("CREATE ROLE fairlead_door NOLOGIN")
+    await admin.execute("CREATE ROLE shopkeeper LOGIN CREATEDB IN ROLE fairlead_engine, fairlead_door")
+    settings = settings_of(await fresh_database(login(new_cluster.database_url, "shopkeeper")))
+    await Migrator(settings).apply()
+    assert wall_check((await server_facts(settings)).wall).detail.startswith("there is no role")
+    database = await Database.open(settings)
+    assert not database.walled
+    await a_day_of_work(database)
+
+    await admin.execute("CREATE ROLE fairlead_tenant NOLOGIN")
+    assert not (await server_facts(settings)).wall.guarded
+    await run(database, "SELECT tenant_wall()")
+    told = wall_check((await server_facts(settings)).wall)
+    assert told.hint == "run GRANT fairlead_tenant TO fairlead_engine"
+    await admin.execute(told.hint.removeprefix("run "))
+    assert wall_check((await server_facts(settings)).wall).status == "ok"
+    await database.close()
+    database = await Database.open(settings)
+    assert database.walled
+    assert len(await PostgresAuditStore(database).search(tenant="acme", limit=9)) == 1
+    await admin.execute("ALTER ROLE fairlead_tenant BYPASSRLS")
+    assert wall_check((await server_facts(settings)).wall).status == "warn"
+    await admin.close()
+    await database.close()
+
+
 async def test_an_owner_that_is_no_superuser_can_work(owner: DatabaseSettings) -> None:
     database = await Database.open(owner)
+    assert database.walled
     (row,) = await rows(database, "SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
     assert not row["rolsuper"]
     await a_day_of_work(database)
@@ -291,6 +325,7 @@ async def test_a_member_of_the_engine_role_can_work_and_alter_nothing(
     await admin.execute("CREATE ROLE clerk LOGIN IN ROLE fairlead_engine")
     await admin.close()
     database = await Database.open(replace(owner, dsn=login(owner.dsn, "clerk")))
+    assert database.walled
     await a_day_of_work(database)
     await Migrator(database.settings).check()
     for sql in ("DROP TABLE job", "ALTER TABLE job DISABLE ROW LEVEL SECURITY", "DELETE FROM audit"):

@@ -84,7 +84,9 @@ async def test_it_goes_on_where_the_connection_is_removed(stage: Stage) -> None:
     job_id = await stage.enqueued()
     assert await stage.credentials.condemn(condemnation(credential, None))
     assert await stage.claimed() == set()
-    assert await stage.credentials.remove(credential.connection.connection_id, actor="ada", audit_id=uuid4())
+    assert await stage.credentials.remove(
+        credential.connection.connection_id, credential.connection.key.tenant, actor="ada", audit_id=uuid4()
+    )
     assert await stage.claimed() == {job_id}  # its handler says what is wrong
 
 

@@ -136,7 +136,12 @@ def _closing(call: Invocation, status: DeadLetterStatus, resolution: Resolution,
 
     async def act(runtime: Runtime, entry: DeadLetter, place: float) -> str:
         closed = await runtime.dead_letters.resolve(
-            entry.dead_letter_id, status=status.value, resolution=resolution.value, by=call.actor, why=why
+            entry.dead_letter_id,
+            status=status.value,
+            resolution=resolution.value,
+            by=call.actor,
+            why=why,
+            tenant_id=entry.tenant_id,
         )
         if not closed:
             return "closed meanwhile"

@@ -103,7 +103,7 @@ def retry(
             raise InputInvalid(f"the job is {job.state}, not waiting", tenant=job.tenant_id, hint=hint)
         if dry_run:
             return "would be retried"
-        if not await runtime.jobs.retry_now(job.job_id):
+        if not await runtime.jobs.retry_now(job.job_id, tenant_id=job.tenant_id):
             return "started meanwhile"
         await _record(call, runtime, "job.retried", job)
         return "due now"
@@ -141,7 +141,7 @@ def cancel(
             raise InputInvalid(f"the job is {job.state} already", tenant=job.tenant_id, hint="leave it")
         if dry_run:
             return "would be cancelled"
-        if not await runtime.jobs.cancel(job.job_id, reason):
+        if not await runtime.jobs.cancel(job.job_id, reason, tenant_id=job.tenant_id):
             return "ended meanwhile"
         await _record(call, runtime, "job.cancelled", job, reason=reason)
         return "cancelled"

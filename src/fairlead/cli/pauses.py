@@ -145,9 +145,7 @@ def as_record(pause: PauseView) -> Record:
 
 def _is_wide(scope: Scope) -> bool:
     """True for what concerns more than one tenant."""
-    from fairlead.policy.lane import ScopeKind
-
-    return scope.kind is not ScopeKind.TENANT and scope.tenant is None
+    return scope.whose is None
 
 
 def _named(scope: Scope) -> Record:
@@ -157,7 +155,6 @@ def _named(scope: Scope) -> Record:
 async def _record(call: Invocation, runtime: Runtime, act: str, scope: Scope, **details: Any) -> None:
     from fairlead.policy.lane import ScopeKind
 
-    tenant = scope.key if scope.kind is ScopeKind.TENANT else scope.tenant
     provider = scope.key if scope.kind is ScopeKind.PROVIDER else None
     told = {"scope": scope.kind.value, "key": scope.key, **details}
-    await record_act(runtime, act, call.actor, told, tenant=tenant, provider=provider)
+    await record_act(runtime, act, call.actor, told, tenant=scope.whose, provider=provider)

@@ -289,14 +289,18 @@ class Connections:
         """Never refresh or serve it again; the row stays. False if it was revoked before."""
         credential = await self._read(key)
         return await self._rooms.store.revoke(
-            credential.connection.connection_id, actor=actor, reason=reason, audit_id=self._rooms.ids.uuid7()
+            credential.connection.connection_id,
+            key.tenant,
+            actor=actor,
+            reason=reason,
+            audit_id=self._rooms.ids.uuid7(),
         )
 
     async def remove(self, key: ConnectionKey, *, actor: str) -> bool:
         """Delete the connection and its secrets."""
         credential = await self._read(key)
         return await self._rooms.store.remove(
-            credential.connection.connection_id, actor=actor, audit_id=self._rooms.ids.uuid7()
+            credential.connection.connection_id, key.tenant, actor=actor, audit_id=self._rooms.ids.uuid7()
         )
 
     async def _read(self, key: ConnectionKey) -> Credential:

@@ -65,6 +65,11 @@ class Scope:
                 hint = "leave the tenant out, or pause the tenant, or one of its groups"
                 raise InputInvalid(f"a {self.kind} is no tenant's own", tenant=self.tenant, hint=hint)
 
+    @property
+    def whose(self) -> str | None:
+        """The tenant all of whose work it is, or part of it; None: that of more than one."""
+        return self.key if self.kind is ScopeKind.TENANT else self.tenant
+
     def __str__(self) -> str:
         of = f" of tenant {shown(self.tenant)}" if self.tenant is not None else ""
         return f"{self.kind} {shown(self.key)}{of}"

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.postgres.facts import ServerFacts, server_facts
+from fairlead.adapters.postgres.facts import ServerFacts, WallState, server_facts
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.adapters.postgres.sqlfiles import Statement
@@ -21,11 +21,13 @@ from fairlead.checkup import (
     role_check,
     snapshot_check,
     version_check,
+    wall_check,
 )
 from fairlead.errors import ConfigInvalid, DependencyUnavailable
 from fairlead.secret import Secret
 
-SERVER = ServerFacts(180004, "on", "read committed", is_engine=True, skew_s=0.0, doubt_s=0.001)
+WALL = WallState(role=True, bound=True, member=True, guarded=True)
+SERVER = ServerFacts(180004, "on", "read committed", True, WALL, skew_s=0.0, doubt_s=0.001)
 REDIS = RedisFacts("Valkey", "9.1.2", "noeviction", 0, appends=True, read_only=False)
 
 
@@ -65,6 +67,24 @@ def test_servers_that_lose_data_or_are_too_old() -> None:
     }
     assert states == {"on": "ok", "local": "warn", "off": "fail"}
     assert role_check(replace(SERVER, is_engine=False)).status == "fail"
+    assert wall_check(WALL).status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("missing", "way_out"),
+    [
+        ("role", "CREATE ROLE"),
+        ("guarded", "tenant_wall()"),
+        ("bound", "NOBYPASSRLS"),
+        ("member", "GRANT fairlead_tenant"),
+    ],
+)
+def test_what_is_missing_of_the_wall_is_told_with_a_way_out(missing: str, way_out: str) -> None:
+    """Not a failure: the statements go on saying whose rows they mean."""
+    check = wall_check(replace(WALL, **{missing: False}))
+    assert check.status == "warn"
+    assert check.hint is not None
+    assert way_out in check.hint
 
 
 def test_a_snapshot_that_is_held_for_long_is_told_with_its_holder() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.adapters.postgres.facts import ServerFacts
+from fairlead.adapters.postgres.facts import ServerFacts, WallState
 from fairlead.adapters.redis import RedisFacts
 from fairlead.adapters.redis.probe import ClusterState, RedisProbe
 from fairlead.checkup import Check
@@ -27,7 +27,8 @@ from fairlead.gatecheck import (
 FACTS = RedisFacts("Valkey", "9.1.2", "noeviction", 0, appends=True, read_only=False)
 PROBE = RedisProbe(None, {"gate": True, "hello": True}, True, 100, 0, (0.001,), 1000.0, 1000.0, 0.001)
 WHOLE = ClusterState("ok", 16_384)
-DATABASE = ServerFacts(180004, "on", "read committed", is_engine=True, skew_s=0.0, doubt_s=0.001)
+WALL = WallState(role=True, bound=True, member=True, guarded=True)
+DATABASE = ServerFacts(180004, "on", "read committed", True, WALL, skew_s=0.0, doubt_s=0.001)
 SURVEY = KeySurvey((KindUse("cells", 3, 90, 0),), 10, True, 10, 1000, 0, ())
 
 

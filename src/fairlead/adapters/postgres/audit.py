@@ -38,7 +38,8 @@ class PostgresAuditStore:
         if tenant is None:
             rows = await self._database.fetch(statement("audit_search"), limit=limit)
         else:
-            rows = await self._database.fetch(statement("audit_search_tenant"), tenant_id=tenant, limit=limit)
+            search = statement("audit_search_tenant")
+            rows = await self._database.of(tenant).fetch(search, tenant_id=tenant, limit=limit)
         return [(row["at"], _record(row)) for row in rows]
 
 

@@ -4,11 +4,30 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from fairlead.adapters.postgres.driver import Row
 from fairlead.engine.ports import Connection, ConnectionKey, Credential, DueConnection, Rotation, Sealed
 from fairlead.engine.ports.credentials import LearntSlots
+
+
+def named_columns(keys: Sequence[ConnectionKey]) -> dict[str, object]:
+    """*keys* as statements take them that read connections by name."""
+    return {
+        "tenants": [key.tenant for key in keys],
+        "providers": [key.provider for key in keys],
+        "buckets": [key.bucket for key in keys],
+    }
+
+
+def is_asked_for(row: Row, keys: Sequence[ConnectionKey]) -> bool:
+    """Whether *row* is of the connection that stands at its place in *keys*.
+
+    A batch may name several tenants, whom the wall does not keep from each other: nobody gets an answer about
+    another connection than was asked for.
+    """
+    asked: ConnectionKey = keys[row["ord"] - 1]
+    return asked == (row["tenant_id"], row["provider"], row["bucket"])
 
 
 def connection_of(

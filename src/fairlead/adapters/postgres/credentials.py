@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 from uuid import UUID
 
-from fairlead.adapters.postgres.credential_rows import credential_of, due_of
+from fairlead.adapters.postgres.credential_rows import credential_of, due_of, is_asked_for, named_columns
 from fairlead.adapters.postgres.driver import Row
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sqlfiles import statement
@@ -65,13 +65,10 @@ class PostgresCredentialStore:
         return await self._reads(key)
 
     async def _read_many(self, keys: Sequence[ConnectionKey]) -> list[Credential | None]:
-        rows = await self._database.fetch(
-            statement("credential_read"),
-            tenants=[key.tenant for key in keys],
-            providers=[key.provider for key in keys],
-            buckets=[key.bucket for key in keys],
+        rows = await self._database.of(*{key.tenant for key in keys}).fetch(
+            statement("credential_read"), **named_columns(keys)
         )
-        return _in_order(rows, len(keys))
+        return _in_order([row for row in rows if is_asked_for(row, keys)], len(keys))
 
     async def read_id(self, connection_id: UUID) -> Credential | None:
         return await self._id_reads(connection_id)
@@ -156,7 +153,7 @@ class PostgresCredentialStore:
     # ---- one at a time -------------------------------------------------------------------------
 
     async def create(self, new: NewCredential) -> bool:
-        row = await self._database.first(
+        row = await self._database.of(new.key.tenant).first(
             statement("connection_insert"),
             tenant_id=new.key.tenant,
             provider=new.key.provider,
@@ -166,10 +163,8 @@ class PostgresCredentialStore:
         return row is not None
 
     async def replace(self, new: NewCredential) -> bool:
-        columns = _grant_columns(new)
-        row = await self._database.first(
-            statement("credential_replace"), generation=new.generation, **columns
-        )
+        columns = {"tenant_id": new.key.tenant, "generation": new.generation, **_grant_columns(new)}
+        row = await self._database.of(new.key.tenant).first(statement("credential_replace"), **columns)
         return row is not None
 
     async def claim_replay(self, intent: Intent, replays: int) -> IntentGranted | None:
@@ -255,15 +250,18 @@ class PostgresCredentialStore:
     async def search(
         self, *, tenant: str | None, provider: str | None, state: str | None, limit: int
     ) -> list[Credential]:
-        rows = await self._database.fetch(
+        rows = await self._database.of(tenant).fetch(
             statement("credential_search"), tenant_id=tenant, provider=provider, state=state, limit=limit
         )
         return [credential_of(row) for row in rows]
 
-    async def revoke(self, connection_id: UUID, *, actor: str, reason: str, audit_id: UUID) -> bool:
-        row = await self._database.first(
+    async def revoke(
+        self, connection_id: UUID, tenant: str, *, actor: str, reason: str, audit_id: UUID
+    ) -> bool:
+        row = await self._database.of(tenant).first(
             statement("credential_revoke"),
             connection_id=connection_id,
+            tenant_id=tenant,
             actor=actor,
             reason=reason,
             audit_id=audit_id,
@@ -271,9 +269,10 @@ class PostgresCredentialStore:
         return row is not None
 
     async def configure(self, change: SettingsChange, *, actor: str, audit_id: UUID) -> bool:
-        row = await self._database.first(
+        row = await self._database.of(change.connection.key.tenant).first(
             statement("connection_configure"),
             connection_id=change.connection.connection_id,
+            tenant_id=change.connection.key.tenant,
             version=change.connection.version,
             settings=json.dumps(dict(change.after)),
             set=json.dumps(dict(change.new)),
@@ -283,10 +282,9 @@ class PostgresCredentialStore:
         )
         return row is not None
 
-    async def remove(self, connection_id: UUID, *, actor: str, audit_id: UUID) -> bool:
-        row = await self._database.first(
-            statement("connection_remove"), connection_id=connection_id, actor=actor, audit_id=audit_id
-        )
+    async def remove(self, connection_id: UUID, tenant: str, *, actor: str, audit_id: UUID) -> bool:
+        values = {"connection_id": connection_id, "tenant_id": tenant, "actor": actor, "audit_id": audit_id}
+        row = await self._database.of(tenant).first(statement("connection_remove"), **values)
         return row is not None
 
     async def counts(self) -> Mapping[str, int]:

@@ -21,7 +21,7 @@ class PostgresKeyStore:
 
     async def current(self, tenant: str) -> DataKey | None:
         """The key that seals new records of *tenant*."""
-        row = await self._database.first(statement("data_key_current"), tenant_id=tenant)
+        row = await self._database.of(tenant).first(statement("data_key_current"), tenant_id=tenant)
         return _key(row) if row else None
 
     async def get(self, key_id: UUID) -> DataKey | None:
@@ -33,7 +33,7 @@ class PostgresKeyStore:
         """Insert *key* as its tenant's first, and give whichever is current then."""
 
         async def work() -> DataKey:
-            await self._database.fetch(
+            await self._database.of(key.tenant).fetch(
                 statement("data_key_insert"),
                 key_id=key.key_id,
                 tenant_id=key.tenant,

@@ -78,7 +78,7 @@ class PostgresDeadLetterStore:
     ) -> list[DeadLetter]:
         """See the port."""
         return _entries(
-            await self._database.fetch(
+            await self._database.of(tenant_id).fetch(
                 statement("dead_letter_search"),
                 status=status,
                 category=category,
@@ -98,14 +98,14 @@ class PostgresDeadLetterStore:
     ) -> list[DeadLetter]:
         """See the port."""
         page = {"after": after, "oldest_first": oldest_first, "limit": limit}
-        rows = await self._database.fetch(statement("dead_letter_find"), **asdict(wanted), **page)
+        find = statement("dead_letter_find")
+        rows = await self._database.of(wanted.tenant_id).fetch(find, **asdict(wanted), **page)
         return _entries(rows)
 
     async def group(self, wanted: DeadLetterFilter, by: str, limit: int) -> list[DeadLetterGroup]:
         """See the port."""
-        rows = await self._database.fetch(
-            statement("dead_letter_group"), **asdict(wanted), by=by, limit=limit
-        )
+        group = statement("dead_letter_group")
+        rows = await self._database.of(wanted.tenant_id).fetch(group, **asdict(wanted), by=by, limit=limit)
         return [DeadLetterGroup(**dict(row.items())) for row in rows]
 
     async def closed_count(self, older_than_s: float) -> int:
@@ -127,7 +127,7 @@ class PostgresDeadLetterStore:
         return entry is not None and entry.replay_job_id == job.job_id
 
     async def _redrive(self, dead_letter_id: UUID, job: NewJob) -> bool:
-        row = await self._database.first(
+        row = await self._database.of(job.tenant_id).first(
             statement("dead_letter_redrive"),
             dead_letter_id=dead_letter_id,
             job_id=job.job_id,
@@ -146,11 +146,21 @@ class PostgresDeadLetterStore:
         )
         return row is not None
 
-    async def resolve(self, dead_letter_id: UUID, *, status: str, resolution: str, by: str, why: str) -> bool:
+    async def resolve(
+        self,
+        dead_letter_id: UUID,
+        *,
+        status: str,
+        resolution: str,
+        by: str,
+        why: str,
+        tenant_id: str | None = None,
+    ) -> bool:
         """See the port."""
-        row = await self._database.first(
+        row = await self._database.of(tenant_id).first(
             statement("dead_letter_resolve"),
             dead_letter_id=dead_letter_id,
+            tenant_id=tenant_id,
             status=status,
             resolution=resolution,
             by=by,

@@ -12,8 +12,9 @@ from fairlead.adapters.postgres.driver import Connection
 from fairlead.adapters.postgres.failures import CONNECT_ERRORS, no_connection
 from fairlead.adapters.postgres.session import MIN_VERSION, DatabaseSettings, connect_options
 from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.adapters.postgres.wall import WallState, wall_state
 
-__all__ = ["MIN_VERSION", "ServerFacts", "server_facts"]
+__all__ = ["MIN_VERSION", "ServerFacts", "WallState", "server_facts"]
 
 _TRIES = 3
 
@@ -28,6 +29,8 @@ class ServerFacts:
     isolation: str
     is_engine: bool | None
     """Whether this user has the rights of fairlead_engine; None: there is no such role yet."""
+    wall: WallState
+    """What is there of the second wall between tenants, for this user."""
     skew_s: float
     """How far this host's clock is behind the server's; negative: ahead."""
     doubt_s: float
@@ -49,6 +52,7 @@ async def server_facts(settings: DatabaseSettings) -> ServerFacts:
         connection = cast(Connection, await asyncpg.connect(**connect_options(settings)))
         try:
             found = (await connection.fetch(statement("server_check").text))[0]
+            wall = await wall_state(connection)
             skew_s, doubt_s = min([await _skew(connection) for _ in range(_TRIES)], key=lambda seen: seen[1])
             held = await connection.fetch(statement("snapshot_oldest").text)
         finally:
@@ -60,6 +64,7 @@ async def server_facts(settings: DatabaseSettings) -> ServerFacts:
         synchronous_commit=found["synchronous_commit"],
         isolation=found["isolation"],
         is_engine=found["engine"],
+        wall=wall,
         skew_s=skew_s,
         doubt_s=doubt_s,
         snapshot_s=held[0]["held_s"] if held else 0.0,

@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Sequence
 
-from fairlead.adapters.postgres.credential_rows import connection_of
+from fairlead.adapters.postgres.credential_rows import connection_of, is_asked_for, named_columns
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sqlfiles import statement
 from fairlead.engine.batch import Batcher
@@ -35,14 +35,11 @@ class PostgresGateNotes:
         return await self._reads(key)
 
     async def _read_many(self, keys: Sequence[ConnectionKey]) -> list[Connection | None]:
-        rows = await self._database.fetch(
-            statement("gate_connection"),
-            tenants=[key.tenant for key in keys],
-            providers=[key.provider for key in keys],
-            buckets=[key.bucket for key in keys],
+        rows = await self._database.of(*{key.tenant for key in keys}).fetch(
+            statement("gate_connection"), **named_columns(keys)
         )
         found: list[Connection | None] = [None] * len(keys)
-        for row in rows:
+        for row in (row for row in rows if is_asked_for(row, keys)):
             told = {name: (float(of), float(at)) for name, (of, at) in json.loads(row["learnt"]).items()}
             existed_s = math.inf if row["existed_s"] is None else row["existed_s"]
             slots = None if row["slots"] is None else LearntSlots(int(row["slots"]), row["slots_version"])

@@ -211,18 +211,23 @@ class PostgresJobStore:
         self, *, state: str | None, kind: str | None, tenant_id: str | None, queue: str | None, limit: int
     ) -> list[JobView]:
         """See the port."""
-        rows = await self._database.fetch(
+        rows = await self._database.of(tenant_id).fetch(
             statement("job_search"), state=state, kind=kind, tenant_id=tenant_id, queue=queue, limit=limit
         )
         return [job_view(row) for row in rows]
 
-    async def retry_now(self, job_id: UUID) -> bool:
+    async def retry_now(self, job_id: UUID, *, tenant_id: str | None = None) -> bool:
         """See the port."""
-        return await self._changed("job_retry_now", job_id=job_id)
+        due = statement("job_retry_now")
+        row = await self._database.of(tenant_id).first(due, job_id=job_id, tenant_id=tenant_id)
+        return row is not None
 
-    async def cancel(self, job_id: UUID, reason: str) -> bool:
+    async def cancel(self, job_id: UUID, reason: str, *, tenant_id: str | None = None) -> bool:
         """See the port."""
-        return await self._changed("job_cancel", job_id=job_id, result=cancel_text(reason))
+        row = await self._database.of(tenant_id).first(
+            statement("job_cancel"), job_id=job_id, tenant_id=tenant_id, result=cancel_text(reason)
+        )
+        return row is not None
 
     async def counts(self) -> Mapping[str, int]:
         """See the port. Beyond 100,000 rows of a kind no more are counted."""

@@ -55,7 +55,8 @@ class PostgresLaneStore:
         """See the port."""
         about = _columns(scope)
         values = {**about, "for_s": for_s, "reason": reason, "by": by}
-        await self._database.again(lambda: self._database.fetch(statement("pause_set"), **values))
+        of = self._database.of(scope.whose)
+        await self._database.again(lambda: of.fetch(statement("pause_set"), **values))
         lane_ids = await self._settled_lanes(about)
         await self._database.again(
             lambda: self._database.fetch(statement("lane_pause"), lane_ids=lane_ids, **about)
@@ -75,7 +76,8 @@ class PostgresLaneStore:
     async def resume(self, scope: Scope) -> bool:
         """See the port. Its lanes are ready again when this ends, as far as nothing else holds them."""
         about = _columns(scope)
-        row = await self._database.again(lambda: self._database.first(statement("pause_end"), **about))
+        of = self._database.of(scope.whose)
+        row = await self._database.again(lambda: of.first(statement("pause_end"), **about))
         lane_ids = await self._lanes(
             about
         )  # whoever parked one had locked the pause, so now it is to be seen
@@ -144,7 +146,8 @@ class PostgresLaneStore:
         self, name: str, values: dict[str, object], tenant_ids: list[str] | None
     ) -> list[str]:
         """Write settings and the caps that follow of them; whose: *tenant_ids*, or with None a tier's."""
-        async with self._database.transaction() as transaction:
+        of = self._database.of(*([None] if tenant_ids is None else tenant_ids))
+        async with of.transaction() as transaction:
             await transaction.fetch(statement("tenant_lock"))
             await transaction.fetch(statement(name), **values)
             if tenant_ids is None:
@@ -155,7 +158,7 @@ class PostgresLaneStore:
 
     async def remove_tier(self, name: str) -> bool:
         """See the port."""
-        row = await self._database.again(lambda: self._locked("tier_remove", name=name))
+        row = await self._database.again(lambda: self._locked(None, "tier_remove", name=name))
         assert row is not None
         if row["tenants"]:
             hint = "give them another tier first: `fairlead tenants tiers assign`"
@@ -166,14 +169,14 @@ class PostgresLaneStore:
         """See the port."""
         values = {"group_key": cap.group_key, "tenant_id": cap.tenant_id or ""}
         await self._database.again(
-            lambda: self._locked("group_cap_set", **values, max_running=cap.max_running)
+            lambda: self._locked(cap.tenant_id, "group_cap_set", **values, max_running=cap.max_running)
         )
         await self._apply_group(cap.group_key, cap.tenant_id)
 
     async def clear_group_cap(self, group_key: str, tenant_id: str | None) -> bool:
         """See the port."""
         values = {"group_key": group_key, "tenant_id": tenant_id or ""}
-        row = await self._database.again(lambda: self._locked("group_cap_clear", **values))
+        row = await self._database.again(lambda: self._locked(tenant_id, "group_cap_clear", **values))
         await self._apply_group(group_key, tenant_id)
         return row is not None
 
@@ -189,7 +192,7 @@ class PostgresLaneStore:
         """Bring lanes in step with what was set."""
         await self._database.again(lambda: self._database.fetch(statement("lane_barrier")))
         await self._database.again(
-            lambda: self._locked("lane_apply", tenant_ids=tenant_ids, group_key=group_key)
+            lambda: self._locked(None, "lane_apply", tenant_ids=tenant_ids, group_key=group_key)
         )
 
     async def _uncap(self, tenant_ids: list[str], group_keys: list[str]) -> None:
@@ -197,16 +200,16 @@ class PostgresLaneStore:
         values = {"tenant_ids": tenant_ids, "group_keys": group_keys, "notify": self._notify}
         await self._database.again(lambda: self._database.fetch(statement("lane_uncap"), **values))
 
-    async def _locked(self, name: str, /, **values: object) -> Row | None:
-        """A statement that nobody who changes settings is beside."""
-        async with self._database.transaction() as transaction:
+    async def _locked(self, tenant: str | None, name: str, /, **values: object) -> Row | None:
+        """A statement, of one tenant or of all, that nobody who changes settings is beside."""
+        async with self._database.of(tenant).transaction() as transaction:
             await transaction.fetch(statement("tenant_lock"))
             rows = await transaction.fetch(statement(name), **values)
         return rows[0] if rows else None
 
     async def tenant(self, tenant_id: str) -> TenantShare | None:
         """See the port."""
-        row = await self._database.first(statement("tenant_list"), tenant_id=tenant_id, limit=1)
+        row = await self._database.of(tenant_id).first(statement("tenant_list"), tenant_id=tenant_id, limit=1)
         return TenantShare(**dict(row.items())) if row else None
 
     async def tenants(self, limit: int) -> list[TenantShare]:

@@ -27,20 +27,21 @@ class PostgresSwitchStore:
     async def put(self, act: Act, reach: Reach, *, reason: str, actor: str) -> None:
         """See the port."""
         values = {"act": act.value, **_columns(reach), "reason": reason, "actor": actor}
-        await self._database.again(lambda: self._database.fetch(statement("gate_switch_set"), **values))
+        of = self._database.of(reach.tenant)
+        await self._database.again(lambda: of.fetch(statement("gate_switch_set"), **values))
 
     async def end(self, act: Act, reach: Reach) -> bool:
         """See the port."""
         values = {"act": act.value, **_columns(reach), "steps": len(STEPS)}
-        row = await self._database.again(lambda: self._database.first(statement("gate_switch_end"), **values))
+        of = self._database.of(reach.tenant)
+        row = await self._database.again(lambda: of.first(statement("gate_switch_end"), **values))
         return row is not None and bool(row["in_force"])
 
     async def fade(self, reach: Reach, step_s: float) -> bool:
         """See the port."""
         values = {**_columns(reach), "step_s": step_s}
-        row = await self._database.again(
-            lambda: self._database.first(statement("gate_switch_fade"), **values)
-        )
+        of = self._database.of(reach.tenant)
+        row = await self._database.again(lambda: of.first(statement("gate_switch_fade"), **values))
         return row is not None
 
 

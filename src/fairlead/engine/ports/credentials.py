@@ -315,9 +315,15 @@ class CredentialStore(Protocol):
         self, *, tenant: str | None, provider: str | None, state: str | None, limit: int
     ) -> list[Credential]: ...
 
-    async def revoke(self, connection_id: UUID, *, actor: str, reason: str, audit_id: UUID) -> bool: ...
+    async def revoke(
+        self, connection_id: UUID, tenant: str, *, actor: str, reason: str, audit_id: UUID
+    ) -> bool:
+        """The grant was given up. False if it was before, or *tenant* has no such connection."""
+        ...
 
-    async def remove(self, connection_id: UUID, *, actor: str, audit_id: UUID) -> bool: ...
+    async def remove(self, connection_id: UUID, tenant: str, *, actor: str, audit_id: UUID) -> bool:
+        """Delete it with its secrets. False if *tenant* has no such connection."""
+        ...
 
     async def configure(self, change: SettingsChange, *, actor: str, audit_id: UUID) -> bool:
         """Other settings for a connection. False if another writer was faster, or it is gone."""

@@ -107,12 +107,24 @@ class DeadLetterStore(Protocol):
         ...
 
     async def redrive(self, dead_letter_id: UUID, job: NewJob) -> bool:
-        """Enqueue *job* as the entry's replay and count it; False if it is closed or already replaying."""
+        """Enqueue *job* as the entry's replay and count it.
+
+        False if the entry is closed, already replaying, or of another tenant than *job*.
+        """
         ...
 
     async def resolve(
-        self, dead_letter_id: UUID, *, status: str, resolution: str, by: str, why: str
-    ) -> bool: ...
+        self,
+        dead_letter_id: UUID,
+        *,
+        status: str,
+        resolution: str,
+        by: str,
+        why: str,
+        tenant_id: str | None = None,
+    ) -> bool:
+        """Close an open entry. *tenant_id*: whose it must be; None: anybody's."""
+        ...
 
     async def resolve_connection(self, connection_id: UUID, *, resolution: str, by: str, why: str) -> int:
         """Close all open entries of a connection that came good (R14: auto_resolved)."""

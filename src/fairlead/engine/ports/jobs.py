@@ -237,12 +237,15 @@ class JobStore(Protocol):
         self, *, state: str | None, kind: str | None, tenant_id: str | None, queue: str | None, limit: int
     ) -> list[JobView]: ...
 
-    async def retry_now(self, job_id: UUID) -> bool:
-        """Make an available job due now."""
+    async def retry_now(self, job_id: UUID, *, tenant_id: str | None = None) -> bool:
+        """Make an available job due now. *tenant_id*: whose it must be; None: anybody's."""
         ...
 
-    async def cancel(self, job_id: UUID, reason: str) -> bool:
-        """Cancel an available job, or a running one (its worker's write is then refused)."""
+    async def cancel(self, job_id: UUID, reason: str, *, tenant_id: str | None = None) -> bool:
+        """Cancel an available job, or a running one (its worker's write is then refused).
+
+        *tenant_id*: whose it must be; None: anybody's.
+        """
         ...
 
     async def counts(self) -> Mapping[str, int]:

@@ -66,7 +66,7 @@ class MemoryCredentialStore(Rotations):
     @statement
     def replace(self, new: NewCredential) -> bool:
         row, now = self.database.tokens.credentials.get(new.connection_id), self.database.now
-        if row is None or row.generation != new.generation - 1:
+        if row is None or row.key.tenant != new.key.tenant or row.generation != new.generation - 1:
             return False
         row.generation, row.settled_epoch, row.refreshed_at = new.generation, 0, None
         row.sealed, row.refreshable = new.sealed, new.refreshable
@@ -89,7 +89,8 @@ class MemoryCredentialStore(Rotations):
     def configure(self, change: SettingsChange, *, actor: str, audit_id: UUID) -> bool:
         connection_id = change.connection.connection_id
         row = self.database.tokens.connections.get(connection_id)
-        if row is None or row.version != change.connection.version:
+        of = change.connection.key.tenant
+        if row is None or row.key.tenant != of or row.version != change.connection.version:
             return False
         row.settings = dict(change.after)
         row.change(self.database.now)
@@ -98,9 +99,9 @@ class MemoryCredentialStore(Rotations):
         return True
 
     @statement
-    def revoke(self, connection_id: UUID, *, actor: str, reason: str, audit_id: UUID) -> bool:
+    def revoke(self, connection_id: UUID, tenant: str, *, actor: str, reason: str, audit_id: UUID) -> bool:
         row = self.database.tokens.credentials.get(connection_id)
-        if row is None or row.state == "revoked":
+        if row is None or row.key.tenant != tenant or row.state == "revoked":
             return False
         row.become("revoked", reason, self.database.now)
         row.due_at = None
@@ -109,10 +110,10 @@ class MemoryCredentialStore(Rotations):
         return True
 
     @statement
-    def remove(self, connection_id: UUID, *, actor: str, audit_id: UUID) -> bool:
+    def remove(self, connection_id: UUID, tenant: str, *, actor: str, audit_id: UUID) -> bool:
         tokens = self.database.tokens
         connection = tokens.connections.get(connection_id)
-        if connection is None:
+        if connection is None or connection.key.tenant != tenant:
             return False
         audit(self.database, audit_id, "connection.removed", actor, connection_id)
         del tokens.connections[connection_id]

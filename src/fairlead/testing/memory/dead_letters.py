@@ -86,7 +86,7 @@ class MemoryDeadLetterStore(MemoryStore):
     @statement
     def redrive(self, dead_letter_id: UUID, job: NewJob) -> bool:
         row = self._open_one(dead_letter_id)
-        if row is None or row.replay_job_id is not None:
+        if row is None or row.replay_job_id is not None or row.tenant_id != job.tenant_id:
             return False
         dead = self.database.jobs.get(row.job_id)
         if dead is not None and dead.state is JobState.DISCARDED:
@@ -99,9 +99,18 @@ class MemoryDeadLetterStore(MemoryStore):
         return True
 
     @statement
-    def resolve(self, dead_letter_id: UUID, *, status: str, resolution: str, by: str, why: str) -> bool:
+    def resolve(
+        self,
+        dead_letter_id: UUID,
+        *,
+        status: str,
+        resolution: str,
+        by: str,
+        why: str,
+        tenant_id: str | None = None,
+    ) -> bool:
         row = self._open_one(dead_letter_id)
-        if row is None:
+        if row is None or tenant_id not in (None, row.tenant_id):
             return False
         row.close(DeadLetterStatus(status), resolution, by, why, self.database.now)
         return True

@@ -270,22 +270,26 @@ class MemoryJobStore(MemoryStore):
         return [view for view in views if state is None or state in (view.state, view.label)][:limit]
 
     @statement
-    def retry_now(self, job_id: UUID) -> bool:
-        row = self.database.jobs.get(job_id)
+    def retry_now(self, job_id: UUID, *, tenant_id: str | None = None) -> bool:
+        row = self._one_of(tenant_id, job_id)
         if row is None or row.state is not JobState.AVAILABLE:
             return False
         row.run_at = min(row.run_at, self.database.now)
         return True
 
     @statement
-    def cancel(self, job_id: UUID, reason: str) -> bool:
-        row = self.database.jobs.get(job_id)
+    def cancel(self, job_id: UUID, reason: str, *, tenant_id: str | None = None) -> bool:
+        row = self._one_of(tenant_id, job_id)
         if row is None or row.state not in OPEN:
             return False
         row.result = {"cancelled": reason}
         row.end(JobState.CANCELLED, self.database.now)
         replay_ended(self.database, row)
         return True
+
+    def _one_of(self, tenant_id: str | None, job_id: UUID) -> JobRow | None:
+        row = self.database.jobs.get(job_id)
+        return row if row is not None and tenant_id in (None, row.tenant_id) else None
 
     @statement
     def counts(self) -> Mapping[str, int]:

@@ -1,5 +1,5 @@
 -- connection_configure: other settings for a connection; its grant, its tokens and their refresh are not touched.
--- Takes   connection_id, version (that the settings were read at), settings (all of them), set (those that are new or
+-- Takes   connection_id, tenant_id (whose it must be), version (that the settings were read at), settings (all of them), set (those that are new or
 --         other, for the audit), unset (names), actor, audit_id
 -- Gives   the connection_id; no row if there is none, or another writer was faster
 -- Locks   the connection's row
@@ -7,7 +7,7 @@
 WITH changed AS (
     UPDATE connection SET
         settings = :settings, updated_at = greatest(now(), updated_at + interval '1 microsecond')
-    WHERE connection_id = :connection_id
+    WHERE connection_id = :connection_id AND tenant_id = :tenant_id
         AND (extract(epoch FROM updated_at) * 1000000)::bigint = :version::bigint
     RETURNING connection_id, tenant_id, provider
 )

@@ -1,5 +1,5 @@
 -- credential_replace: a new grant for a connection that is there (reconnect in place keeps its id).
--- Takes   connection_id, generation (the new one), the grant's columns, offsets in seconds, actor, audit_id
+-- Takes   connection_id, tenant_id (whose it must be), generation (the new one), the grant's columns, offsets in seconds, actor, audit_id
 -- Gives   the connection_id; no row if another writer was faster
 -- Locks   the credential's row; whatever refresh was in flight has lost (its settle finds a newer generation). And the
 --         lanes that waited for the grant
@@ -14,7 +14,7 @@ WITH moved AS (
         critical_at = now() + :critical_in_s::float8 * interval '1 second',
         due_at = now() + :due_in_s::float8 * interval '1 second',
         refreshed_at = NULL
-    WHERE connection_id = :connection_id AND generation = :generation::bigint - 1
+    WHERE connection_id = :connection_id AND tenant_id = :tenant_id AND generation = :generation::bigint - 1
     RETURNING connection_id, tenant_id
 ),
 described AS (

@@ -1,12 +1,12 @@
 -- credential_revoke: the grant was given up on purpose; nothing refreshes it again.
--- Takes   connection_id, actor, reason, audit_id
+-- Takes   connection_id, tenant_id (whose it must be), actor, reason, audit_id
 -- Gives   connection_id; no row if there is none or it is revoked already
 -- Locks   the credential's row
 -- Needs   the primary keys
 WITH ended AS (
     UPDATE credential SET
         state = 'revoked', state_reason = :reason, state_at = now(), due_at = NULL
-    WHERE connection_id = :connection_id AND state <> 'revoked'
+    WHERE connection_id = :connection_id AND tenant_id = :tenant_id AND state <> 'revoked'
     RETURNING connection_id, tenant_id
 ),
 freed AS (

@@ -1,13 +1,14 @@
 -- dead_letter_redrive: enqueue a replay of an open entry and count it; the entry closes when that job succeeds (R19).
 -- Takes   dead_letter_id, job_id, kind, tenant_id, queue, provider, group_key, priority, delay_s, args, unique_key,
 --         expires_in_s, tags, notify
--- Gives   dead_letter_id, or no row if the entry is closed, is being replayed, or its unique key is held by another
+-- Gives   dead_letter_id, or no row if the entry is another tenant's than the job, is closed, is being replayed, or its unique key is held by another
 --         open job
 -- Locks   the entry's row, and the job's lane if that is not ready
--- Needs   the primary key; job_unique_idx
+-- Needs   the primary key; job_unique_idx; lane_touch_for_tenant
 WITH entry AS MATERIALIZED (
     SELECT dead_letter_id, job_id FROM dead_letter
-    WHERE dead_letter_id = :dead_letter_id AND status = 'pending_review' AND replay_job_id IS NULL
+    WHERE dead_letter_id = :dead_letter_id AND tenant_id = :tenant_id AND status = 'pending_review'
+        AND replay_job_id IS NULL
     FOR UPDATE
 ),
 freed AS (  -- a unique key that outlives its job must not keep out the job's own replay, which inherits it
@@ -27,7 +28,7 @@ stored AS (
     RETURNING job_id, queue, run_at, lane_id
 ),
 lanes AS MATERIALIZED (
-    SELECT lane_touch(array_agg(lane_id), array_agg(run_at)) FROM stored HAVING count(*) > 0
+    SELECT lane_touch_for_tenant(array_agg(lane_id), array_agg(run_at)) FROM stored HAVING count(*) > 0
 ),
 told AS MATERIALIZED (
     SELECT count(pg_notify('fairlead_job', queue)) FROM stored WHERE :notify::boolean AND run_at <= now()

@@ -1,5 +1,5 @@
 -- job_cancel: a person ends a job; the write of a worker that runs it is refused from now on.
--- Takes   job_id, result (why)
+-- Takes   job_id, tenant_id (whose it must be; NULL: anybody's), result (why)
 -- Gives   job_id, or no row if it is finished already or not there
 -- Locks   its row, and that of the dead letter whose replay it was: the processor looks at it again
 -- Needs   the primary keys
@@ -7,7 +7,8 @@ WITH done AS (
     UPDATE job SET
         state = 'cancelled', finished_at = now(), crash_count = 0, lease_id = NULL, session_id = NULL,
         unique_live = coalesce(unique_until > now(), false), result = :result::jsonb
-    WHERE job_id = :job_id AND state IN ('available', 'running')
+    WHERE job_id = :job_id AND (:tenant_id::text IS NULL OR tenant_id = :tenant_id)
+        AND state IN ('available', 'running')
     RETURNING job_id, replay_of
 ),
 freed AS (

@@ -1,0 +1,73 @@
+"""The second wall between tenants: row-level security under a role that cannot pass it (R35, ADR 36).
+
+The first wall is the statement itself, which says whose rows it means. A statement of `Database.of` runs as
+fairlead_tenant besides, in a transaction that names the tenants: what it says wrongly the database does not
+do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fairlead.adapters.postgres.driver import Connection, Row
+from fairlead.adapters.postgres.sqlfiles import Statement, statement
+
+if TYPE_CHECKING:
+    from fairlead.adapters.postgres.pool import Database, Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class WallState:
+    """What is there of the wall, for the user that asks."""
+
+    role: bool
+    """The role fairlead_tenant exists."""
+    bound: bool
+    """Row-level security binds it: it is no superuser and has not BYPASSRLS."""
+    member: bool
+    """This user may take it."""
+    guarded: bool
+    """The policies of migration 0013 are there."""
+
+    @property
+    def stands(self) -> bool:
+        """Nothing is missing."""
+        return self.role and self.bound and self.member and self.guarded
+
+
+async def wall_state(connection: Connection) -> WallState:
+    """Ask the server of *connection*."""
+    found = (await connection.fetch(statement("tenant_wall_state").text))[0]
+    return WallState(**dict(found.items()))
+
+
+async def raise_wall(connection: Connection, tenants: tuple[str, ...]) -> None:
+    """Until its transaction ends *connection* sees and writes rows of *tenants* only."""
+    wall = statement("tenant_wall")
+    await connection.fetch(wall.text, *wall.args(tenants=tenants))
+
+
+class Walled:
+    """A database as some tenants have it; where the wall does not stand, the whole one. See `Database.of`."""
+
+    def __init__(self, database: Database, tenants: tuple[str, ...] | None) -> None:
+        self._database = database
+        self._tenants = tenants if database.walled else None
+
+    async def fetch(self, statement: Statement, /, **values: object) -> list[Row]:
+        """As `Database.fetch`."""
+        return await self._database.run(statement, values, self._tenants)
+
+    async def first(self, statement: Statement, /, **values: object) -> Row | None:
+        """As `Database.first`."""
+        rows = await self.fetch(statement, **values)
+        return rows[0] if rows else None
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        """As `Database.transaction`."""
+        async with self._database.transaction(self._tenants) as transaction:
+            yield transaction

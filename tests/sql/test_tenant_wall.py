@@ -1,0 +1,295 @@
+"""Two walls between tenants: a statement says whose rows it means, and the database holds it to that (S27).
+
+Each condition about the tenant is taken out of each statement in turn, and each value of a tenant that is
+written is made another one's. With the second wall nothing comes of it; without, each mutant does harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+import asyncpg
+import pytest
+
+from fairlead.adapters.embedded import Endpoints
+from fairlead.adapters.postgres import credentials, gate_notes
+from fairlead.adapters.postgres.jobs import PostgresJobStore
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.sqlfiles import Statement, statement
+from fairlead.errors import FairleadError
+from tests.faults.support.report import Figures, sized
+from tests.support.databases import settings_of
+from tests.support.engine import IDS, new_job
+from tests.support.notes import sql
+from tests.support.rows import rows
+from tests.support.servers import database_name, drop_database, fresh_database
+from tests.support.two_tenants import (
+    ACTS,
+    HERE,
+    OURS,
+    TABLES,
+    THEIRS,
+    THERE,
+    DoneAct,
+    World,
+    others,
+    two_tenants,
+)
+
+SEEN = sorted(set(TABLES) - {"withheld_answer"})
+"""What the role may read at all."""
+
+ANYBODY = r"(\1::text IS NOT DISTINCT FROM \1)"
+CONDITIONS = (
+    # what is said of the tenant, and what takes its place: true, with the same parameters in the same order
+    (re.compile(r"\((\$\d+)::text IS NULL OR (?:\w+\.)?tenant_id = \1\)"), ANYBODY),
+    (re.compile(r"(\$\d+)::text IS NULL OR (?:\w+\.)?tenant_id = \1(?!\))"), ANYBODY),
+    (re.compile(r"(?<!OR )(?<![\w.])tenant_id = (\$\d+)(?!\))"), ANYBODY),
+    (re.compile(r"\w+\.tenant_id = \w+\.tenant_id"), "true"),
+    (re.compile(r"USING \(tenant_id, "), "USING ("),
+)
+OF_A_PAUSE = (re.compile(r"(?<=AND )key = (\$\d+)"), ANYBODY)
+"""Of a whole tenant the key is the tenant."""
+WRITTEN = re.compile(r"(?<=[ (])(\$\d+)(::text)?(?=,)")
+
+
+@dataclass
+class Wire:
+    """Every statement on its way to the server: one may be altered, and those behind the wall are noted."""
+
+    altered: dict[str, str] = field(default_factory=dict)
+    walled: set[str] = field(default_factory=set)
+    _behind: set[int] = field(default_factory=set)
+
+    def note(self, connection: asyncpg.Connection, query: str) -> str:
+        name = query.partition(" */")[0].removeprefix("/* ")
+        if name == "tenant_wall":
+            self._behind.add(id(connection))
+        elif not connection.is_in_transaction():
+            self._behind.discard(id(connection))
+        elif id(connection) in self._behind:
+            self.walled.add(name)
+        return self.altered.get(query, query)
+
+
+@pytest.fixture
+def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
+    made, fetch = Wire(), asyncpg.Connection.fetch
+
+    async def noted(self: asyncpg.Connection, query: str, *args: object, **options: object) -> object:
+        return await fetch(self, made.note(self, query), *args, **options)
+
+    monkeypatch.setattr(asyncpg.Connection, "fetch", noted)
+    return made
+
+
+def mutants(made: Statement) -> Iterator[str]:
+    """*made* with one thing that it says of the tenant left out, or the tenant that it writes another."""
+    for condition, instead in (*CONDITIONS, *([OF_A_PAUSE] if made.name == "pause_end" else [])):
+        for found in condition.finditer(made.text):
+            yield made.text[: found.start()] + found.expand(instead) + made.text[found.end() :]
+    if "INSERT INTO" not in made.text:
+        return
+    whose = {f"${made.params.index(name) + 1}" for name in ("tenant_id", "key") if name in made.params}
+    for found in WRITTEN.finditer(made.text):
+        if found[1] in whose:
+            yield made.text[: found.start()] + f"({found[1]}::text || 'x')" + made.text[found.end() :]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of an act: its answer, or that it was refused; and tables where rows of others changed."""
+
+    told: object
+    harmed: tuple[str, ...]
+
+
+@asynccontextmanager
+async def a_world(admin_url: str, migrated_url: str, *, walled: bool) -> AsyncIterator[World]:
+    url = await fresh_database(admin_url, template=database_name(migrated_url))
+    database = await Database.open(settings_of(url))
+    assert database.walled
+    world = await two_tenants(database)
+    database.walled = walled
+    try:
+        yield world
+    finally:
+        await world.close()
+        await database.close()
+        await drop_database(admin_url, url)
+
+
+async def done(world: World, act: DoneAct) -> Done:
+    before = await others(world.database)
+    try:
+        told = await act(world)
+    except (FairleadError, asyncpg.PostgresError) as error:
+        told = f"refused: {error}"
+    after = await others(world.database)
+    return Done(told, tuple(table for table in before if before[table] != after[table]))
+
+
+@dataclass
+class Lab:
+    """Acts, each in a world of its own, while one statement reads otherwise."""
+
+    admin_url: str
+    migrated_url: str
+    wire: Wire
+
+    async def done(self, act: DoneAct, altered: dict[str, str], *, walled: bool = True) -> Done:
+        async with a_world(self.admin_url, self.migrated_url, walled=walled) as world:
+            self.wire.altered = altered
+            try:
+                return await done(world, act)
+            finally:
+                self.wire.altered = {}
+
+    async def done_without(self, act: DoneAct, altered: dict[str, str]) -> Done:
+        """Without the second wall, in the database and in the batches of reads."""
+        with pytest.MonkeyPatch.context() as patch:
+            for module in (credentials, gate_notes):
+                patch.setattr(module, "is_asked_for", lambda row, keys: True)
+            return await self.done(act, altered, walled=False)
+
+
+@pytest.mark.slow
+async def test_a_statement_that_forgets_the_tenant_does_no_harm(
+    servers: Endpoints, migrated_url: str, wire: Wire
+) -> None:
+    """And would without the second wall: so each of these mutants is one."""
+    lab, figures = Lab(servers.database_url, migrated_url, wire), Figures("S27")
+    count = read = written = harmless = 0
+    for name, acts in ACTS.items():
+        made = statement(name)
+        sound = {act: await lab.done(act, {}) for act in acts}
+        assert not any(one.harmed for one in sound.values()), (name, sound)
+        texts = list(mutants(made))
+        assert texts, f"{name} says nothing of tenants"
+        for text in texts:
+            kept = {act: await lab.done(act, {made.text: text}) for act in acts}
+            loose = {act: await lab.done_without(act, {made.text: text}) for act in acts}
+            count += 1
+            written += any(one.harmed for one in kept.values())
+            read += any(
+                one.told != sound[act].told and not str(one.told).startswith("refused")
+                for act, one in kept.items()
+            )
+            harmless += loose == sound
+            figures.holds(loose != sound, f"{name}: this mutant does nothing even without the wall: {text}")
+            figures.holds(all(not one.harmed for one in kept.values()), f"{name} wrote: {kept} {text}")
+    figures.note(n=count, statements=len(ACTS))
+    figures.zero(cross_tenant_reads=read, cross_tenant_writes=written, mutants_unseen=harmless)
+    figures.conclude()
+    assert wire.walled == {*ACTS, "tenant_lock"}, "what runs behind the wall has its mutants here"
+
+
+async def test_nobody_gets_the_answer_of_another_in_the_same_batch(database: Database, wire: Wire) -> None:
+    """The wall is one of the batch, so what was asked for is compared with what came."""
+    world = await two_tenants(database)
+    made = [statement(name) for name in ("credential_read", "gate_connection")]
+    wire.altered = {one.text: one.text.replace("USING (tenant_id, ", "USING (") for one in made}
+    nothing = HERE._replace(provider="xero")
+    for read in (world.credentials.read, world.notes.connection):
+        ours, theirs = await asyncio.gather(read(nothing), read(THERE._replace(provider="xero")))
+        assert ours is None
+        assert theirs is not None
+    await world.close()
+
+
+# ---- the pool --------------------------------------------------------------------------------------
+
+LEFT = "SELECT current_setting('role'), coalesce(current_setting('fairlead.tenants', true), '')"
+
+
+async def test_connections_that_tenants_share_keep_nothing_of_them(
+    database_settings: DatabaseSettings,
+) -> None:
+    """Two tenants by turns over few connections, with statements that fail and callers that go away."""
+    size = sized(500, 10_000)
+    database = await Database.open(replace(database_settings, max_size=3))
+    world, figures = await two_tenants(database), Figures("S27-pool")
+    foreign = failed = gone = 0
+
+    async def ask(tenant: str) -> None:
+        nonlocal foreign, failed, gone
+        for number in range(size // 10):
+            found = await world.jobs.search(state=None, kind=None, tenant_id=tenant, queue=None, limit=9)
+            foreign += sum(job.tenant_id != tenant for job in found)
+            foreign += len(found) != 2  # a job that waits, and one that died
+            if number % 10 == 1:
+                with pytest.raises(FairleadError):
+                    await database.of(tenant).fetch(sql("SELECT 1 / 0"))
+                failed += 1
+            if number % 10 == 2:
+                asking = asyncio.create_task(world.audit.search(tenant=tenant, limit=9))
+                await asyncio.sleep(0)
+                asking.cancel()
+                gone += (await asyncio.gather(asking, return_exceptions=True))[0] is not None
+
+    await asyncio.gather(*(ask(tenant) for tenant in (OURS, THEIRS) for _ in range(10)))
+    async with AsyncExitStack() as stack:
+        lent = [await stack.enter_async_context(database._lent()) for _ in range(3)]
+        left = [tuple((await one.fetch(LEFT))[0].values()) for one in lent]
+    figures.note(n=2 * size, failed=failed, cancelled=gone, connections=len(left))
+    figures.zero(foreign_rows=foreign, settings_left=sum(one != ("none", "") for one in left))
+    figures.conclude()
+    await world.close()
+    await database.close()
+
+
+# ---- what the wall is made of ----------------------------------------------------------------------
+
+
+async def test_the_role_is_nobody(database: Database) -> None:
+    [role] = await rows(
+        database,
+        "SELECT rolsuper, rolbypassrls, rolcanlogin, rolcreaterole, rolcreatedb FROM pg_roles"
+        " WHERE rolname = 'fairlead_tenant'",
+    )
+    assert not any(role.values())
+    owned = "SELECT FROM pg_class JOIN pg_roles r ON r.oid = relowner WHERE rolname = 'fairlead_tenant'"
+    assert await rows(database, owned) == []
+
+
+@pytest.mark.parametrize("table", TABLES)
+async def test_every_table_of_tenants_has_the_wall(database: Database, table: str) -> None:
+    [policy] = await rows(
+        database,
+        "SELECT polcmd::text, polpermissive, pg_get_expr(polqual, polrelid) AS seen,"
+        " pg_get_expr(polwithcheck, polrelid) AS written, polroles[1]::regrole::text AS of_role"
+        " FROM pg_policy WHERE polrelid = to_regclass($1) AND polname = 'tenants_see_theirs'",
+        table,
+    )
+    assert (policy["polcmd"], policy["of_role"]) == ("*", "fairlead_tenant")
+    assert policy["seen"] == policy["written"]
+    assert "fairlead.tenants" in policy["seen"]
+
+
+@pytest.mark.parametrize("tenants", [[], ["nobody"], ["%"], ['a"b\\,{}'], ["ACME"], ["acme "]])
+async def test_who_is_nobody_sees_nothing(database: Database, tenants: list[str]) -> None:
+    await (await two_tenants(database)).close()
+    for table in SEEN:
+        assert await database.of(*tenants).fetch(sql(f"SELECT FROM {table}")) == []
+
+
+@pytest.mark.parametrize("tenant", ['a"b', "a,b", "{a}", "a\\b", "NULL", "''", "ü 💎"])
+async def test_any_name_is_a_name(database: Database, tenant: str) -> None:
+    jobs = PostgresJobStore(database, IDS, notify=False)
+    await jobs.enqueue([new_job(tenant_id=name) for name in (tenant, "acme", "a", "b")])
+    assert await database.of(tenant).fetch(sql("SELECT tenant_id FROM job")) == [(tenant,)]
+    assert len(await database.of(tenant, "acme").fetch(sql("SELECT FROM job"))) == 2
+
+
+async def test_a_statement_that_says_nothing_of_tenants_is_held_back(database: Database) -> None:
+    """No transaction without its tenants: the role alone shows nothing."""
+    await (await two_tenants(database)).close()
+    async with database._lent() as connection, connection.transaction(isolation="read_committed"):
+        await connection.execute("SET LOCAL ROLE fairlead_tenant")
+        assert await connection.fetch("SELECT FROM job") == []
+        assert await connection.execute("UPDATE job SET priority = 0") == "UPDATE 0"

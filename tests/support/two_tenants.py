@@ -1,0 +1,335 @@
+"""Two tenants who have one of everything, and what either may ask of the stores about itself.
+
+OURS asks, THEIRS is there to be seen by mistake. An act gives what differs where a row of another tenant was
+taken for its own; what stands in the database of other tenants is told by `others`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from fairlead.adapters.local.system import SystemIds
+from fairlead.adapters.postgres.audit import PostgresAuditStore
+from fairlead.adapters.postgres.credentials import PostgresCredentialStore
+from fairlead.adapters.postgres.data_keys import PostgresKeyStore
+from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
+from fairlead.adapters.postgres.gate_notes import PostgresGateNotes
+from fairlead.adapters.postgres.jobs import PostgresJobStore
+from fairlead.adapters.postgres.lanes import PostgresLaneStore
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.switches import PostgresSwitchStore
+from fairlead.engine.ports import (
+    AuditRecord,
+    ClaimFilter,
+    Connection,
+    ConnectionKey,
+    Credential,
+    DataKey,
+    DeadLetterFilter,
+    Discarded,
+    FailureRecord,
+    SettingsChange,
+)
+from fairlead.engine.ports.lanes import GroupCap, TenantShare
+from fairlead.policy.gate.switch import Act, Reach
+from fairlead.policy.lane import Scope, ScopeKind
+from tests.contract.credential_steps import new_credential
+from tests.support.engine import NOBODY, new_job
+from tests.support.rows import rows, run
+from tests.support.seeds import a_session
+
+OURS, THEIRS, NEW = "acme", "globex", "initech"
+"""NEW has nothing yet."""
+HERE, THERE = ConnectionKey(OURS, "shopify"), ConnectionKey(THEIRS, "shopify")
+FAILURE = FailureRecord("transient_server", "boom", "it failed", 0.5, 1)
+TABLES = (
+    "audit",
+    "connection",
+    "credential",
+    "data_key",
+    "dead_letter",
+    "gate_switch",
+    "job",
+    "lane",
+    "lane_name",
+    "learnt_limit",
+    "pause",
+    "rotation",
+    "running_cap",
+    "tenant_share",
+    "withheld_answer",
+)
+_IDS = SystemIds()
+_WHOSE = {"pause": "CASE scope WHEN 'tenant' THEN key ELSE tenant_id END"}
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The stores over one database, and the ids of what THEIRS has there."""
+
+    database: Database
+    credentials: PostgresCredentialStore
+    notes: PostgresGateNotes
+    jobs: PostgresJobStore
+    dead_letters: PostgresDeadLetterStore
+    lanes: PostgresLaneStore
+    audit: PostgresAuditStore
+    keys: PostgresKeyStore
+    switches: PostgresSwitchStore
+    connection: Connection
+    waiting: UUID
+    dead: UUID
+    our_dead: UUID
+
+    async def close(self) -> None:
+        """Let go of the batches."""
+        await self.credentials.close()
+        await self.notes.close()
+        await self.jobs.close()
+
+
+async def two_tenants(database: Database) -> World:
+    """Everything there is of tenants, once for each of the two; a data key for THEIRS alone."""
+    stores = (
+        PostgresCredentialStore(database),
+        PostgresGateNotes(database),
+        PostgresJobStore(database, _IDS, notify=False),
+        PostgresDeadLetterStore(database, notify=False),
+        PostgresLaneStore(database, notify=False),
+        PostgresAuditStore(database),
+        PostgresKeyStore(database),
+        PostgresSwitchStore(database),
+    )
+    nothing = Connection(NOBODY, THERE, None, None, "", {}, {})
+    made = World(database, *stores, nothing, waiting=NOBODY, dead=NOBODY, our_dead=NOBODY)
+    session_id = await a_session(database)
+    dead, waiting = {}, NOBODY
+    for tenant in (OURS, THEIRS):
+        dead[tenant] = await _died(made, tenant, session_id)
+        [stored] = await made.jobs.enqueue([new_job(tenant_id=tenant, group_key="g", delay_s=3600.0)])
+        waiting = stored.job_id
+        await made.credentials.create(new_credential(ConnectionKey(tenant, "shopify")))
+        await made.audit.append([AuditRecord(_IDS.uuid7(), "act", "ann", tenant)])
+        await made.switches.put(Act.DISABLED, Reach(tenant, "shopify", "default"), reason="r", actor="ann")
+        for scope in (Scope(ScopeKind.TENANT, tenant), Scope(ScopeKind.GROUP, "g", tenant)):
+            await made.lanes.pause(scope, None, reason="r", by="ann")
+        await made.lanes.set_tenant(TenantShare(tenant, max_running=5))
+        await made.lanes.set_group_cap(GroupCap("g", tenant, 3))
+    await made.credentials.create(new_credential(THERE._replace(provider="xero")))
+    await made.keys.adopt(DataKey(_IDS.uuid7(), THEIRS, "m", b"wrapped"))
+    await run(
+        database, "UPDATE connection SET created_at = now() - interval '30 min' WHERE tenant_id = $1", THEIRS
+    )
+    found = await made.credentials.read(THERE)
+    assert found is not None
+    return replace(made, connection=found.connection, waiting=waiting, dead=dead[THEIRS], our_dead=dead[OURS])
+
+
+async def _died(world: World, tenant: str, session_id: UUID) -> UUID:
+    await world.jobs.enqueue([new_job(tenant_id=tenant)])
+    [job] = await world.jobs.claim(ClaimFilter(), 1, session_id)
+    dead_letter_id = _IDS.uuid7()
+    await world.jobs.acknowledge([Discarded(job.job_id, job.lease_id, dead_letter_id, FAILURE)])
+    return dead_letter_id
+
+
+async def others(database: Database) -> dict[str, list[str]]:
+    """All rows of tables of tenants that are neither OURS nor NEW's, as text."""
+    found = {}
+    for table in TABLES:
+        whose = _WHOSE.get(table, "tenant_id")
+        theirs = f"SELECT t::text AS text FROM {table} t WHERE {whose} <> ALL ($1) ORDER BY 1"
+        found[table] = [row["text"] for row in await rows(database, theirs, [OURS, NEW])]
+    return found
+
+
+# ---- acts ------------------------------------------------------------------------------------------
+
+DoneAct = Callable[[World], Awaitable[object]]
+
+
+def _names(found: list[Credential]) -> list[tuple[str, ...]]:
+    return [tuple(one.connection.key) for one in found]
+
+
+async def _search_connections(world: World) -> object:
+    return _names(await world.credentials.search(tenant=OURS, provider=None, state=None, limit=9))
+
+
+async def _read_connection(world: World) -> object:
+    found = await world.credentials.read(HERE._replace(provider="xero"))
+    return found and tuple(found.connection.key)
+
+
+async def _read_for_the_gate(world: World) -> object:
+    found = await world.notes.connection(HERE._replace(provider="xero"))
+    return found and tuple(found.key)
+
+
+async def _age_for_the_gate(world: World) -> object:
+    found = await world.notes.connection(HERE)
+    return found is not None and found.existed_s > 900.0
+
+
+async def _connect(world: World) -> object:
+    return await world.credentials.create(new_credential(ConnectionKey(NEW, "shopify")))
+
+
+async def _reconnect(world: World) -> object:
+    new = new_credential(HERE, connection_id=world.connection.connection_id, generation=2)
+    return await world.credentials.replace(new)
+
+
+async def _configure(world: World) -> object:
+    change = SettingsChange(replace(world.connection, key=HERE), {"calls": 9})
+    return await world.credentials.configure(change, actor="ann", audit_id=_IDS.uuid7())
+
+
+async def _revoke(world: World) -> object:
+    who = {"actor": "ann", "reason": "left", "audit_id": _IDS.uuid7()}
+    return await world.credentials.revoke(world.connection.connection_id, OURS, **who)  # type: ignore[arg-type]
+
+
+async def _remove(world: World) -> object:
+    connection_id = world.connection.connection_id
+    return await world.credentials.remove(connection_id, OURS, actor="ann", audit_id=_IDS.uuid7())
+
+
+async def _current_key(world: World) -> object:
+    found = await world.keys.current(OURS)
+    return found and found.tenant
+
+
+async def _first_key(world: World) -> object:
+    return (await world.keys.adopt(DataKey(_IDS.uuid7(), OURS, "m", b"wrapped"))).tenant
+
+
+async def _trail(world: World) -> object:
+    return {record.tenant for _, record in await world.audit.search(tenant=OURS, limit=99)}
+
+
+async def _search_jobs(world: World) -> object:
+    found = await world.jobs.search(state=None, kind=None, tenant_id=OURS, queue=None, limit=99)
+    return {job.tenant_id for job in found}
+
+
+async def _cancel(world: World) -> object:
+    return await world.jobs.cancel(world.waiting, "why", tenant_id=OURS)
+
+
+async def _retry(world: World) -> object:
+    return await world.jobs.retry_now(world.waiting, tenant_id=OURS)
+
+
+async def _search_dead(world: World) -> object:
+    found = await world.dead_letters.search(status=None, category=None, tenant_id=OURS, kind=None, limit=99)
+    return {entry.tenant_id for entry in found}
+
+
+async def _find_dead(world: World) -> object:
+    found = await world.dead_letters.find(DeadLetterFilter(tenant_id=OURS), limit=99)
+    return {entry.tenant_id for entry in found}
+
+
+async def _group_dead(world: World) -> object:
+    groups = await world.dead_letters.group(DeadLetterFilter(tenant_id=OURS), "tenant_id", 99)
+    return {(group.value, group.entries) for group in groups}
+
+
+async def _redrive(world: World) -> object:
+    return await world.dead_letters.redrive(world.dead, new_job(tenant_id=OURS))
+
+
+async def _redrive_ours(world: World) -> object:
+    return await world.dead_letters.redrive(world.our_dead, new_job(tenant_id=OURS))
+
+
+async def _resolve(world: World) -> object:
+    closing = {"status": "abandoned", "resolution": "abandoned", "by": "ann", "why": "old"}
+    return await world.dead_letters.resolve(world.dead, tenant_id=OURS, **closing)
+
+
+async def _switch(world: World) -> object:
+    return await world.switches.put(Act.ISOLATED, Reach(*HERE), reason="r", actor="ann")
+
+
+async def _end_switch(world: World) -> object:
+    return await world.switches.end(Act.DISABLED, Reach(*HERE))
+
+
+async def _fade(world: World) -> object:
+    return await world.switches.fade(Reach(*HERE), 60.0)
+
+
+async def _share(world: World) -> object:
+    return await world.lanes.tenant(NEW)
+
+
+async def _set_share(world: World) -> object:
+    await world.lanes.set_tenant(TenantShare(NEW, weight=2.0))
+    return await rows(world.database, "SELECT max_running FROM running_cap WHERE tenant_id = $1", NEW)
+
+
+async def _forget_share(world: World) -> object:
+    return await world.lanes.set_tenant(TenantShare(OURS))
+
+
+async def _cap_group(world: World) -> object:
+    return await world.lanes.set_group_cap(GroupCap("h", OURS, 2))
+
+
+async def _uncap_group(world: World) -> object:
+    return await world.lanes.clear_group_cap("g", OURS)
+
+
+async def _pause(world: World) -> object:
+    return await world.lanes.pause(Scope(ScopeKind.GROUP, "h", OURS), None, reason="r", by="ann")
+
+
+async def _pause_all(world: World) -> object:
+    return await world.lanes.pause(Scope(ScopeKind.TENANT, NEW), None, reason="r", by="ann")
+
+
+async def _resume(world: World) -> object:
+    return await world.lanes.resume(Scope(ScopeKind.GROUP, "g", OURS))
+
+
+async def _resume_all(world: World) -> object:
+    return await world.lanes.resume(Scope(ScopeKind.TENANT, OURS))
+
+
+ACTS: dict[str, tuple[DoneAct, ...]] = {
+    "audit_search_tenant": (_trail,),
+    "connection_configure": (_configure,),
+    "connection_insert": (_connect,),
+    "connection_remove": (_remove,),
+    "credential_read": (_read_connection,),
+    "credential_replace": (_reconnect,),
+    "credential_revoke": (_revoke,),
+    "credential_search": (_search_connections,),
+    "data_key_current": (_current_key,),
+    "data_key_insert": (_first_key,),
+    "dead_letter_find": (_find_dead,),
+    "dead_letter_group": (_group_dead,),
+    "dead_letter_redrive": (_redrive, _redrive_ours),
+    "dead_letter_resolve": (_resolve,),
+    "dead_letter_search": (_search_dead,),
+    "gate_connection": (_read_for_the_gate, _age_for_the_gate),
+    "gate_switch_end": (_end_switch,),
+    "gate_switch_fade": (_fade,),
+    "gate_switch_set": (_switch,),
+    "group_cap_clear": (_uncap_group,),
+    "group_cap_set": (_cap_group,),
+    "job_cancel": (_cancel,),
+    "job_retry_now": (_retry,),
+    "job_search": (_search_jobs,),
+    "pause_end": (_resume, _resume_all),
+    "pause_set": (_pause, _pause_all),
+    "running_cap_apply": (_set_share, _forget_share),
+    "tenant_forget": (_forget_share,),
+    "tenant_list": (_share,),
+    "tenant_set": (_set_share,),
+}
+"""Each statement that runs behind the wall, and what makes it run."""
