@@ -221,10 +221,10 @@ def wall_check(wall: WallState) -> Check:
         return Check("tenant wall", "ok", "statements made for a tenant reach no row of another")
     if not wall.role:
         told = "there is no role fairlead_tenant"
-        hint = "have CREATE ROLE fairlead_tenant NOLOGIN run; then SELECT tenant_wall() as the tables' owner"
+        hint = "have CREATE ROLE fairlead_tenant NOLOGIN run; then CALL tenant_wall() as the tables' owner"
     elif not wall.guarded:
         told = "its policies are missing"
-        hint = "as the owner of the tables run SELECT tenant_wall()"
+        hint = "as the owner of the tables run CALL tenant_wall()"
     elif not wall.bound:
         told = "the role fairlead_tenant may pass row-level security"
         hint = "run ALTER ROLE fairlead_tenant NOSUPERUSER NOBYPASSRLS"

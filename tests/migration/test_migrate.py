@@ -13,6 +13,7 @@ import pytest
 
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.embedded.wheels import postgres_wheel
+from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.migrate import (
     Migration,
     Migrator,
@@ -24,10 +25,13 @@ from fairlead.adapters.postgres.migrate import (
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.adapters.postgres.sqlfiles import Statement
+from fairlead.engine.ports import ClaimFilter, Completed
 from fairlead.errors import ConfigInvalid, DependencyUnavailable, MigrationNeeded
 from fairlead.ground import check_schema
 from tests.support.databases import settings_of, without_public
+from tests.support.engine import IDS, new_job
 from tests.support.rows import rows, run
+from tests.support.seeds import a_session
 from tests.support.servers import drop_database, fresh_database
 
 
@@ -240,6 +244,37 @@ async def test_two_processes_at_once_apply_each_migration_once(empty: DatabaseSe
     outputs = [await process.communicate() for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
     assert sorted(int(out) for out, _ in outputs) == [0, len(shipped_migrations())]
+
+
+async def test_the_wall_between_tenants_is_raised_beside_work(empty: DatabaseSettings) -> None:
+    """It takes a moment's lock of each table, one at a time: nobody at work meets a deadlock or a timeout."""
+    before = [migration for migration in shipped_migrations() if migration.number < 13]
+    await Migrator(empty, before).apply()
+    database = await Database.open(empty)
+    assert not database.walled
+    jobs, session_id = PostgresJobStore(database, IDS, notify=False), await a_session(database)
+    done, applied = 0, False
+
+    async def work(tenant: str) -> None:
+        nonlocal done
+        while not applied or not done:
+            await jobs.enqueue([new_job(tenant_id=tenant) for _ in range(5)])
+            taken = await jobs.claim(ClaimFilter(), 5, session_id)
+            accepted = await jobs.acknowledge([Completed(job.job_id, job.lease_id) for job in taken])
+            done += len(accepted)
+            await jobs.search(state=None, kind=None, tenant_id=tenant, queue=None, limit=3)
+
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        for tenant in ("acme", "globex", "initech"):
+            group.create_task(work(tenant))
+        await Migrator(empty).apply()
+        applied = True
+    left = await jobs.counts()
+    assert left["completed"] == done > 0
+    await database.close()
+    again = await Database.open(empty)
+    assert again.walled
+    await again.close()
 
 
 async def test_many_runs_at_once_with_an_index_among_them(empty: DatabaseSettings) -> None:

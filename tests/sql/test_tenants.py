@@ -294,7 +294,7 @@ async def test_where_the_role_of_the_wall_cannot_be_made_it_is_told(new_cluster:
 
     await admin.execute("CREATE ROLE fairlead_tenant NOLOGIN")
     assert not (await server_facts(settings)).wall.guarded
-    await run(database, "SELECT tenant_wall()")
+    await run(database, "CALL tenant_wall()")
     told = wall_check((await server_facts(settings)).wall)
     assert told.hint == "run GRANT fairlead_tenant TO fairlead_engine"
     await admin.execute(told.hint.removeprefix("run "))

@@ -30,7 +30,7 @@ class WallState:
     member: bool
     """This user may take it."""
     guarded: bool
-    """The policies of migration 0013 are there."""
+    """The policies of migration 0014 are there."""
 
     @property
     def stands(self) -> bool:

@@ -2,5 +2,5 @@
 -- Takes   tenants (none: no rows)
 -- Gives   nothing of use
 -- Locks   nothing
--- Needs   a transaction; membership in fairlead_tenant; the policies of migration 0013
+-- Needs   a transaction; membership in fairlead_tenant; the policies of migration 0014
 SELECT set_config('role', 'fairlead_tenant', true), set_config('fairlead.tenants', (:tenants::text[])::text, true)

@@ -1,7 +1,7 @@
 -- tenant_wall_state: whether statements made for tenants can be kept to the rows of these (R35).
 -- Takes   nothing
 -- Gives   one row: role (there is fairlead_tenant), bound (row-level security binds it: no superuser, no BYPASSRLS),
---         member (this user may take it), guarded (the policies of migration 0013 are there)
+--         member (this user may take it), guarded (the policies of migration 0014 are there)
 -- Locks   nothing
 -- Needs   nothing. In PostgreSQL 16 and newer a member may be kept from taking its role
 SELECT r.oid IS NOT NULL AS role,

@@ -1,0 +1,239 @@
+"""Every door that takes a tenant, asked by one for what is another's: as for what nobody has (S27).
+
+Each is asked twice, for a bucket that only the other tenant has and for one that nobody has; or for a list,
+which names nobody else. No row of the other tenant changes. Whatever takes a tenant must stand here.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from secrets import token_hex
+
+import pytest
+
+from fairlead import Fairlead
+from fairlead.adapters.embedded import Endpoints
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.app.connections import ConnectionsDoor
+from fairlead.cli.entry import root
+from fairlead.config import load
+from fairlead.errors import FairleadError
+from tests.contract.credential_steps import new_credential
+from tests.faults.support.report import Figures
+from tests.support.cli import MASTER_KEY, Shell
+from tests.support.rows import rows, run
+from tests.support.two_tenants import OURS, THEIRS, THERE, World, others, two_tenants
+from tools.cli_reference import _commands
+
+pytestmark = pytest.mark.slow
+
+ONLY_THEIRS, NOBODYS = "eu", "xx"
+"""Buckets at shopify, where both have one called default."""
+KEY = "order/7"
+"""A unique key that both use."""
+
+
+@pytest.fixture
+async def world(database: Database) -> AsyncIterator[World]:
+    made = await two_tenants(database)
+    await made.credentials.create(new_credential(THERE._replace(bucket=ONLY_THEIRS)))
+    await run(database, "DELETE FROM data_key")  # no master key of this process wrapped it
+    await run(database, "UPDATE connection SET variant = NULL, settings = '{}'")
+    yield made
+    await made.close()
+
+
+# ---- the command line ------------------------------------------------------------------------------
+
+NAMED = ("-t", OURS, "-p", "shopify", "-b", "{bucket}")
+BY_NAME: dict[str, tuple[str, ...]] = {
+    "connections show": (),
+    "connections set": ("--setting", "priority=high"),
+    "connections test": (),
+    "connections refresh": (),
+    "connections reauthorize": ("--link",),
+    "connections revoke": ("--yes",),
+    "connections remove": ("--yes",),
+    "gate promote": ("0000000000000001",),
+    "gate status": (),
+    "gate isolate": ("--reason", "test", "--yes"),
+    "gate disable": ("--reason", "test", "--yes"),
+    "gate enable": (),
+    "gate breaker reset": (),
+}
+OF_A_TENANT: dict[str, tuple[str, ...]] = {
+    "connections list": (),
+    "connections export": (),
+    "jobs list": (),
+    "jobs retry": ("--yes",),
+    "jobs cancel": ("--yes",),
+    "jobs pause": ("--reason", "test", "--yes"),
+    "jobs resume": (),
+    "tenants turns": (),
+    "dlq list": (),
+    "dlq stats": ("--by", "tenant"),
+    "dlq export": (),
+    "dlq redrive": ("--yes",),
+    "dlq resolve": ("--why", "test", "--yes"),
+    "dlq abandon": ("--why", "test", "--yes"),
+}
+BEGIN_THEIRS = {"connections add", "connections authorize"}
+"""They make a connection of the tenant they name, as `fl.connections.upsert` does."""
+
+
+def test_every_command_that_takes_a_tenant_is_asked() -> None:
+    takes = {
+        " ".join(path[1:])
+        for path, command in _commands(root(), ("fairlead",))
+        if any("--tenant" in getattr(parameter, "opts", ()) for parameter in command.params)
+    }
+    assert takes == BY_NAME.keys() | OF_A_TENANT.keys() | BEGIN_THEIRS
+
+
+async def test_commands_find_nothing_of_others(shell: Shell, servers: Endpoints, world: World) -> None:
+    shell.environ |= {"REDIS_URL": servers.redis_url, "FAIRLEAD_REDIS__PREFIX": f"e2e-{token_hex(6)}"}
+    figures = Figures("S27-commands")
+    before, told, asked = await others(world.database), 0, 0
+    for path, more in BY_NAME.items():
+        answers = []
+        for bucket in (ONLY_THEIRS, NOBODYS):
+            names = [word.format(bucket=bucket) for word in NAMED]
+            done = await shell(*path.split(), *more, *names, "--json")
+            answers.append((done.code, *(text.replace(bucket, "*") for text in (done.out, done.err))))
+        asked += 1
+        told += answers[0] != answers[1]
+        figures.holds(answers[0] == answers[1], f"{path}: {answers}")
+    for path, more in OF_A_TENANT.items():
+        done = await shell(*path.split(), *more, "-t", OURS, "--json")
+        asked += 1
+        told += THEIRS in done.out + done.err
+        figures.holds(done.code == 0, f"{path}: {done}")
+        figures.holds(THEIRS not in done.out + done.err, f"{path}: {done}")
+    after = await others(world.database)
+    changed = [table for table in before if before[table] != after[table]]
+    figures.note(n=asked, changed=changed)
+    figures.zero(cross_tenant_reads=told, cross_tenant_writes=len(changed))
+    figures.conclude()
+
+
+# ---- the library -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def made(servers: Endpoints, database_settings: DatabaseSettings, tmp_path: Path) -> Fairlead:
+    file = tmp_path / "fairlead.toml"
+    file.write_text(f'home = "{tmp_path / "home"}"\nredis.prefix = "e2e-{token_hex(6)}"\n')
+    known = {
+        "DATABASE_URL": database_settings.dsn,
+        "REDIS_URL": servers.redis_url,
+        "FAIRLEAD_MASTER_KEY": MASTER_KEY,
+        "FAIRLEAD_DATABASE__SCHEMA_NAME": database_settings.schema or "",
+    }
+    return Fairlead(load(known, file))
+
+
+Ask = Callable[[Fairlead, str], Awaitable[object]]
+
+
+async def _call(fl: Fairlead, bucket: str) -> object:
+    async with fl.client(OURS, "shopify", bucket) as api:
+        return await api.get("/orders.json")
+
+
+async def _admission(fl: Fairlead, bucket: str) -> object:
+    async with fl.admission(OURS, "shopify", bucket):
+        return "in"
+
+
+async def _bulk(fl: Fairlead, bucket: str) -> object:
+    async with fl.bulk(OURS, "shopify", bucket):
+        return "in"
+
+
+async def _enqueue(fl: Fairlead, bucket: str) -> object:
+    """Stored for whoever is named: a new job of ours, though theirs has the key."""
+    job_id = await fl.enqueue("work", tenant=OURS, provider="shopify", bucket=bucket, unique_key=KEY + bucket)
+    [job] = await rows(fl.runtime.database, "SELECT tenant_id FROM job WHERE job_id = $1", job_id)
+    return job["tenant_id"]
+
+
+async def _found(fl: Fairlead, bucket: str) -> object:
+    found = await fl.connections.search(tenant=OURS)
+    return {(one.tenant, one.bucket) for one in found}
+
+
+DOORS: dict[str, Ask] = {
+    "token": lambda fl, bucket: fl.token(OURS, "shopify", bucket),
+    "refresh": lambda fl, bucket: fl.refresh(OURS, "shopify", bucket),
+    "client": _call,
+    "admission": _admission,
+    "bulk": _bulk,
+    "enqueue": _enqueue,
+    "connections.get": lambda fl, bucket: fl.connections.get(OURS, "shopify", bucket),
+    "connections.configure": lambda fl, bucket: fl.connections.configure(
+        OURS, "shopify", bucket, settings={"priority": "high"}
+    ),
+    "connections.search": _found,
+    "connections.revoke": lambda fl, bucket: fl.connections.revoke(OURS, "shopify", bucket),
+    "connections.remove": lambda fl, bucket: fl.connections.remove(OURS, "shopify", bucket),
+}
+DECLARE = {"cron", "schedule"}
+"""They declare schedules of the program: no answer tells of any tenant."""
+BEGIN = {"connections.upsert"}
+
+
+def test_every_door_that_takes_a_tenant_is_asked() -> None:
+    def takes(door: type, prefix: str) -> set[str]:
+        found = inspect.getmembers(door, inspect.isfunction)
+        return {
+            prefix + name
+            for name, function in found
+            if "tenant" in inspect.signature(function).parameters and not name.startswith("_")
+        }
+
+    assert takes(Fairlead, "") | takes(ConnectionsDoor, "connections.") == DOORS.keys() | DECLARE | BEGIN
+
+
+async def answer(asked: Awaitable[object], bucket: str) -> str:
+    try:
+        return repr(await asked).replace(bucket, "*")
+    except FairleadError as error:
+        return repr((type(error).__name__, str(error))).replace(bucket, "*")
+
+
+async def test_doors_find_nothing_of_others(made: Fairlead, world: World) -> None:
+    figures, told = Figures("S27-doors"), 0
+    async with made as fl:
+        for bucket in (ONLY_THEIRS, NOBODYS):
+            await fl.enqueue("work", tenant=THEIRS, unique_key=KEY + bucket)
+        before = await others(world.database)
+        for name, ask in DOORS.items():
+            theirs, nobodys = [await answer(ask(fl, bucket), bucket) for bucket in (ONLY_THEIRS, NOBODYS)]
+            told += theirs != nobodys or THEIRS in theirs
+            figures.holds(theirs == nobodys, f"{name}: {theirs} where nobody's is {nobodys}")
+        after = await others(world.database)
+    changed = [table for table in before if before[table] != after[table]]
+    figures.note(n=len(DOORS), changed=changed)
+    figures.zero(cross_tenant_reads=told, cross_tenant_writes=len(changed))
+    figures.conclude()
+
+
+async def test_a_place_of_others_is_taken_over_by_nobody(made: Fairlead, world: World) -> None:
+    """A token of theirs is worth to us what one is that names no place; it says itself what runs."""
+    async with made as fl:
+        async with fl.bulk(THEIRS, "shopify") as operation:
+            operation.began("gid://1")
+
+        async def go_on(tenant: str, token: str) -> object:
+            async with fl.bulk(tenant, "shopify", token=token) as again:
+                told = again.running_id
+                again.done()
+                return told
+
+        never = "0" * 16 + operation.token[16:]
+        theirs, nobodys = [await answer(go_on(OURS, token), token) for token in (operation.token, never)]
+        assert theirs == nobodys
+        assert await go_on(THEIRS, operation.token) == "gid://1", "it is still theirs"
