@@ -83,6 +83,17 @@ class World:
     dead: UUID
     our_dead: UUID
 
+    def over(self, database: Database) -> World:
+        """The same over a copy of the database."""
+        copied = _world(database)
+        return replace(
+            copied,
+            connection=self.connection,
+            waiting=self.waiting,
+            dead=self.dead,
+            our_dead=self.our_dead,
+        )
+
     async def close(self) -> None:
         """Let go of the batches."""
         await self.credentials.close()
@@ -90,9 +101,9 @@ class World:
         await self.jobs.close()
 
 
-async def two_tenants(database: Database) -> World:
-    """Everything there is of tenants, once for each of the two; a data key for THEIRS alone."""
-    stores = (
+def _world(database: Database) -> World:
+    return World(
+        database,
         PostgresCredentialStore(database),
         PostgresGateNotes(database),
         PostgresJobStore(database, _IDS, notify=False),
@@ -101,9 +112,16 @@ async def two_tenants(database: Database) -> World:
         PostgresAuditStore(database),
         PostgresKeyStore(database),
         PostgresSwitchStore(database),
+        Connection(NOBODY, THERE, None, None, "", {}, {}),
+        waiting=NOBODY,
+        dead=NOBODY,
+        our_dead=NOBODY,
     )
-    nothing = Connection(NOBODY, THERE, None, None, "", {}, {})
-    made = World(database, *stores, nothing, waiting=NOBODY, dead=NOBODY, our_dead=NOBODY)
+
+
+async def two_tenants(database: Database) -> World:
+    """Everything there is of tenants, once for each of the two; a data key for THEIRS alone."""
+    made = _world(database)
     session_id = await a_session(database)
     dead, waiting = {}, NOBODY
     for tenant in (OURS, THEIRS):
