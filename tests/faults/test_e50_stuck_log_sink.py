@@ -29,6 +29,7 @@ pytestmark = pytest.mark.slow
 
 STUCK_S = sized(2.0, 60.0)
 QUEUED_BYTES = sized(32 << 10, 4 << 20)
+FULL_WITHIN_S = sized(30.0, 300.0)
 STALL_BOUND_S = 0.05
 EXIT_BOUND_S = 5.0
 SLOTS = 8
@@ -89,7 +90,7 @@ class _Talk:
         async def are_dropped() -> bool:
             return bool(self.told()[-1]["dropped"] > 0)
 
-        await until(are_dropped, "lines are dropped")
+        await until(are_dropped, "lines are dropped", FULL_WITHIN_S)
 
     def lines(self) -> list[dict[str, Any]]:
         """Of its log, those that came whole: the last one before a disk was full is cut off."""
