@@ -32,10 +32,12 @@ PROCESSES, SLOTS = 2, 8
 ROUNDS = sized(1, 5)
 FULL_S = sized(0.5, 15.0)
 REFUSED = 3  # asks, before it counts as full
+REFUSED_WITHIN_S = sized(30.0, 180.0)  # what was set aside for the log is used up first
 PAD_BITS = 128_000
 HANG_BOUND_S = 30.0
 RESUME_BOUND_S = 5.0
 NUMBERS = {"concurrency": SLOTS, "poll_s": 0.2, "lease_s": 60.0}
+SMALL_LOG = {"min_wal_size": "32MB", "max_wal_size": "64MB"}
 PATIENCE = sized({"within_s": 0.5}, {})
 """A write in doubt is looked for, for 5 s; here that ends while the disk is full, as it does there."""
 STORED = "SELECT (args->>'n')::int AS n FROM job WHERE kind = 'fault.work'"
@@ -65,7 +67,7 @@ class _Ground:
         async def is_refused() -> bool:
             return self._refused() >= before + REFUSED
 
-        await until(is_refused, "an enqueue is refused")
+        await until(is_refused, "an enqueue is refused", REFUSED_WITHIN_S)
         await asyncio.sleep(FULL_S)
         self.disk.free()
         await asyncio.to_thread(self.server.start)
@@ -87,7 +89,7 @@ async def _ground(
 ) -> AsyncIterator[_Ground]:
     async with AsyncExitStack() as stack:
         disk, wal = (stack.enter_context(small_disk(SIZE_MIB)) for _ in range(2))
-        server = Cluster(disk.folder / "root", settings={"max_wal_size": "64MB"})
+        server = Cluster(disk.folder / "root", settings=SMALL_LOG)
         server.take(cluster)
         if way != "together":
             server.keep_wal_in(wal.folder / "wal")
