@@ -350,4 +350,4 @@ ACTS: dict[str, tuple[DoneAct, ...]] = {
     "tenant_list": (_share,),
     "tenant_set": (_set_share,),
 }
-"""Each statement that runs behind the wall, and what makes it run."""
+"""Each statement that the second wall is for, and what makes it run."""

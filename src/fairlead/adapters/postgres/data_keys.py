@@ -8,6 +8,7 @@ from uuid import UUID
 from fairlead.adapters.postgres.driver import Row
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.adapters.postgres.wall import is_of
 from fairlead.engine.ports import DataKey, SealContext, Sealed, StoredRecord
 from fairlead.engine.token.parts import ANSWER_FIELD, PAYLOAD_FIELD
 from fairlead.errors import DependencyUnavailable
@@ -21,8 +22,8 @@ class PostgresKeyStore:
 
     async def current(self, tenant: str) -> DataKey | None:
         """The key that seals new records of *tenant*."""
-        row = await self._database.of(tenant).first(statement("data_key_current"), tenant_id=tenant)
-        return _key(row) if row else None
+        row = await self._database.first(statement("data_key_current"), tenant_id=tenant)
+        return _key(row) if row and is_of(row, tenant) else None
 
     async def get(self, key_id: UUID) -> DataKey | None:
         """Any key, current or retired."""
