@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -109,9 +110,11 @@ class _Talk:
 
 
 @asynccontextmanager
-async def _talking(stage: Stage, load: Load, outputs: Path, **order: Any) -> AsyncIterator[Child]:
+async def _talking(
+    stage: Stage, load: Load, ledgers: Path, outputs: Path, **order: Any
+) -> AsyncIterator[Child]:
     """A process at work, to which jobs come for as long as the block lasts."""
-    sink, ledger = stage.folder / "sink.ndjson", stage.folder / "ledger.ndjson"
+    sink, ledger = ledgers / "sink.ndjson", ledgers / "ledger.ndjson"
     numbers = {"concurrency": SLOTS, "poll_s": 0.2, "lease_s": 30.0}
     order |= {"outputs": str(outputs), "ledger": str(ledger), "queued_bytes": QUEUED_BYTES}
     child = await stage.born(child="talker", sink=str(sink), worker=numbers, **order)
@@ -121,26 +124,34 @@ async def _talking(stage: Stage, load: Load, outputs: Path, **order: Any) -> Asy
 
 
 @pytest.fixture
+def ledgers() -> Iterator[Path]:
+    """A folder in memory: a disk that others keep busy holds up whoever writes a ledger."""
+    memory = "/dev/shm"
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
 def pipe(tmp_path: Path) -> Iterator[_Pipe]:
     pipe = _Pipe(tmp_path)
     yield pipe
     pipe.close()
 
 
-async def test_E50_nobody_reads(stage: Stage, pipe: _Pipe) -> None:
+async def test_E50_nobody_reads(stage: Stage, ledgers: Path, pipe: _Pipe) -> None:
     figures = Figures("E50")
     figures.note(what="a pipe whose reader stopped", stuck_s=STUCK_S)
     load = Load(await stage.born(), figures)
-    async with _talking(stage, load, pipe.path) as child:
-        talk = _Talk(child, stage.folder / "ledger.ndjson", pipe.look)
+    async with _talking(stage, load, ledgers, pipe.path) as child:
+        talk = _Talk(child, ledgers / "ledger.ndjson", pipe.look)
         since_s = time.monotonic()
         await talk.dropped()
         await asyncio.sleep(STUCK_S)
-        await all_begin(stage.folder / "sink.ndjson", [child])
+        await all_begin(ledgers / "sink.ndjson", [child])
         stall_s = talk.stall_s(since_s, time.monotonic())
         pipe.look()
     await load.all_ended(stage)
-    await load.judge(stage, stage.folder / "sink.ndjson")
+    await load.judge(stage, ledgers / "sink.ndjson")
     await _ended(child, pipe)
     talk.judge(figures)
     _judge_stall(figures, stall_s)
@@ -163,12 +174,12 @@ def _judge_stall(figures: Figures, stall_s: float) -> None:
     figures.holds(stall_s <= STALL_BOUND_S, f"the loop stood still for {stall_s * 1000:.0f} ms")
 
 
-async def test_E50_it_ends_although_nobody_reads(stage: Stage, pipe: _Pipe) -> None:
+async def test_E50_it_ends_although_nobody_reads(stage: Stage, ledgers: Path, pipe: _Pipe) -> None:
     figures = Figures("E50")
     figures.note(what="told to end while nobody reads")
     load = Load(await stage.born(), figures)
-    async with _talking(stage, load, pipe.path) as child:
-        await _Talk(child, stage.folder / "ledger.ndjson", pipe.look).dropped()
+    async with _talking(stage, load, ledgers, pipe.path) as child:
+        await _Talk(child, ledgers / "ledger.ndjson", pipe.look).dropped()
     pipe.fill()
     await load.all_ended(stage)
     began_s = time.monotonic()
@@ -192,22 +203,22 @@ def _log_disk() -> Iterator[tuple[Any, Path]]:
 
 
 @pytest.mark.skipif(bool(why_not()), reason=why_not())
-async def test_E50_the_disk_of_the_log_is_full(stage: Stage) -> None:
+async def test_E50_the_disk_of_the_log_is_full(stage: Stage, ledgers: Path) -> None:
     figures = Figures("E50")
     figures.note(what="a full disk", stuck_s=STUCK_S)
     load = Load(await stage.born(), figures)
     with _log_disk() as (disk, log):
-        async with _talking(stage, load, log) as child:
-            talk = _Talk(child, stage.folder / "ledger.ndjson", log.read_bytes)
+        async with _talking(stage, load, ledgers, log) as child:
+            talk = _Talk(child, ledgers / "ledger.ndjson", log.read_bytes)
             disk.fill()
             since_s = time.monotonic()
             await talk.dropped()
             await asyncio.sleep(STUCK_S)
-            await all_begin(stage.folder / "sink.ndjson", [child])
+            await all_begin(ledgers / "sink.ndjson", [child])
             stall_s = talk.stall_s(since_s, time.monotonic())
             disk.free()
         await load.all_ended(stage)
-        await load.judge(stage, stage.folder / "sink.ndjson")
+        await load.judge(stage, ledgers / "sink.ndjson")
         child.terminate()
         await child.died()
         talk.judge(figures)
@@ -215,11 +226,11 @@ async def test_E50_the_disk_of_the_log_is_full(stage: Stage) -> None:
     figures.conclude()
 
 
-async def test_E50_ablation_waits_for_the_reader(stage: Stage, pipe: _Pipe) -> None:
+async def test_E50_ablation_waits_for_the_reader(stage: Stage, ledgers: Path, pipe: _Pipe) -> None:
     figures = Figures("E50", ablation="waits_for_the_reader")
     load = Load(await stage.born(), figures)
-    async with _talking(stage, load, pipe.path, unsafe=["waits_for_the_reader"]) as child:
-        talk, since_s = _Talk(child, stage.folder / "ledger.ndjson", pipe.look), time.monotonic()
+    async with _talking(stage, load, ledgers, pipe.path, unsafe=["waits_for_the_reader"]) as child:
+        talk, since_s = _Talk(child, ledgers / "ledger.ndjson", pipe.look), time.monotonic()
         await asyncio.sleep(STUCK_S + 2.0)
         _judge_stall(figures, talk.stall_s(since_s, time.monotonic()))
     await child.kill()
