@@ -28,7 +28,7 @@ from fairlead.testing.api.stripe import StripeApi
 from tests.faults.support.child import Child
 from tests.faults.support.faultproxy import postgres_proxy
 from tests.faults.support.growth import Growth
-from tests.faults.support.load import Load
+from tests.faults.support.load import Load, all_begin
 from tests.faults.support.refreshes import proven
 from tests.faults.support.report import FULL, Figures
 from tests.faults.support.stage import Stage, until
@@ -71,6 +71,10 @@ UNVACUUMED_S = 300.0
 UNSETTLED = (
     "SELECT FROM job WHERE kind = 'soak.call'"
     " AND (state = 'running' OR state = 'available' AND run_at <= now())"
+)
+GONE = (
+    "SELECT count(*)::int AS jobs FROM job JOIN worker_session USING (session_id)"
+    " WHERE state = 'running' AND worker_session.lease + worker_session.heartbeat_at < now()"
 )
 CALL_JOBS = "SELECT state, count(*)::int AS jobs FROM job WHERE kind = 'soak.call' GROUP BY 1"
 
@@ -295,8 +299,13 @@ async def test_E52_soak(stage: Stage, tmp_path: Path) -> None:
 async def test_E52_ablation_nobody_looks_for_the_dead(stage: Stage, tmp_path: Path) -> None:
     figures = Figures("E52", ablation="no_rescue")
     async with _ground(stage, figures, tmp_path, "no_rescue") as soak:
-        await soak.load.ask(200, work_s=0.2)
-        await _live_through(soak, 4.0, ("kill",))
+        assert soak.weather is not None
+        await soak.load.ask(100 * PROCESSES, work_s=2.0)
+        await all_begin(soak.sink, soak.workers)
+        await soak.weather.one("kill")
         await asyncio.sleep(2 * LEASE_S)
-        await _judge_jobs(soak)
+        await soak.load.judge_kept(stage, soak.sink)
+        (row,) = await stage.rows(GONE)
+        figures.broken.clear()  # what counts is what nobody took from the dead
+        figures.zero(held_by_the_dead=row["jobs"])
     figures.conclude()
