@@ -230,7 +230,12 @@ CHECKLIST: tuple[Control, ...] = (
         "S27",
         "one tenant sees nothing of another, by row-level security too",
         ("8.4.1", "8.2.2"),
-        ("sql/test_tenants.py",),
+        (
+            "sql/test_tenants.py",
+            "sql/test_tenant_wall.py",
+            "contract/test_tenants_apart.py",
+            "e2e/test_tenant_matrix.py",
+        ),
     ),
     Control(
         "S28",
