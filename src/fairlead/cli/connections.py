@@ -117,7 +117,7 @@ def refresh(call: Invocation, tenant: Tenant, provider: Provider, bucket: Bucket
 
     async def work(fairlead: Fairlead) -> dict[str, Any]:
         before = await fairlead.runtime.connections.get(key)
-        await fairlead.refresh(tenant, provider, bucket, newer_than=before.generation)
+        await fairlead.runtime.reader.newer(key, before.generation, actor=call.actor)
         after = await fairlead.runtime.connections.get(key)
         return {**as_record(after), "generation_before": before.generation}
 

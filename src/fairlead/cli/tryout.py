@@ -62,7 +62,10 @@ def try_out(
     key = key_of(connection, provider, bucket)
 
     async def work(fairlead: Fairlead) -> dict[str, Any]:
-        return {**await _of_connection(fairlead, key), **(await _sent(fairlead, key) if send else {})}
+        return {
+            **await _of_connection(fairlead, key),
+            **(await _sent(fairlead, key, call.actor) if send else {}),
+        }
 
     call.out.record(call.with_fairlead(work))
     return None
@@ -92,10 +95,10 @@ async def _of_connection(fairlead: Fairlead, key: ConnectionKey) -> dict[str, An
     return _shown(profile, connection.endpoint, app_of.client_id or connection.client_id, scopes)
 
 
-async def _sent(fairlead: Fairlead, key: ConnectionKey) -> dict[str, Any]:
+async def _sent(fairlead: Fairlead, key: ConnectionKey, actor: str) -> dict[str, Any]:
     """What came of it, without the token."""
     before = await fairlead.connections.get(key.tenant, key.provider, key.bucket)
-    await fairlead.refresh(key.tenant, key.provider, key.bucket, newer_than=before.generation)
+    await fairlead.runtime.reader.newer(key, before.generation, actor=actor)
     after = await fairlead.connections.get(key.tenant, key.provider, key.bucket)
     return {
         "sent": {

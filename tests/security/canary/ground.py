@@ -69,6 +69,10 @@ endpoints.token = "{tattler}/token"
 endpoints.authorize = "{issuer}/mercadolibre/authorize"
 apis.rest.url = "{tattler}/api"
 
+[providers.google.overlay]
+allow_http = true
+endpoints.token = "{tattler}/token"
+
 [providers.stripe.overlay]
 allow_http = true
 apis.rest.url = "{tattler}/api"
