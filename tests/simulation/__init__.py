@@ -1,0 +1,1 @@
+"""Deterministic simulation: the real engine on a virtual clock, a seed decides all that is chance."""

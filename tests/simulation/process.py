@@ -1,0 +1,82 @@
+"""Processes of the simulated fleet: each callback knows whose it is, so a process can be killed or frozen whole.
+
+A callback carries its process in a ContextVar of its context. What has none belongs to the world, which never dies:
+what a process has sent is on its way there, whatever becomes of the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextvars import Context, ContextVar
+from typing import Literal
+
+from fairlead.engine.ports import ProcessIdentity
+
+BOOT, NAMESPACE = "boot-1", "pid:[1]"
+
+
+class ProcessKilled(BaseException):
+    """Raised in a process that was just killed, to leave its code where it stands."""
+
+
+class SimProcess:
+    """One life of a process. *name* is its place in the fleet, *number* counts the lives of that place."""
+
+    def __init__(self, name: str, host: str, number: int = 1) -> None:
+        self.name = name
+        self.host = host
+        self.number = number
+        self.label = f"{name}#{number}"
+        self.state: Literal["running", "frozen", "dead"] = "running"
+        self.held: list[asyncio.Handle] = []
+        """Callbacks that were due while it was frozen."""
+        self.remains: list[asyncio.Task[object]] = []
+        """Tasks that it had when it died: kept until the seed ends, or their ``finally`` blocks would run now."""
+        self._on_death: list[Callable[[], None]] = []
+
+    @property
+    def dead(self) -> bool:
+        """True once it was killed, or has ended."""
+        return self.state == "dead"
+
+    def context(self) -> Context:
+        """A new context for code of this process."""
+        context = Context()
+        context.run(_current.set, self)
+        return context
+
+    def identity(self) -> ProcessIdentity:
+        """As the others of its host see it."""
+        pid = 100 * int(self.name.lstrip("abcdefghijklmnopqrstuvwxyz") or 0) + self.number
+        return ProcessIdentity(self.host, f"{BOOT}-{self.host}", NAMESPACE, pid, str(self.number))
+
+    def on_death(self, told: Callable[[], None]) -> Callable[[], None]:
+        """Have *told* called, in the world, when it dies; what is given back prevents it."""
+        self._on_death.append(told)
+        return lambda: self._on_death.remove(told) if told in self._on_death else None
+
+    def die(self) -> None:
+        """Run nothing of it ever again. Those who wait for news of it are told."""
+        self.state, self.held = "dead", []
+        told, self._on_death = self._on_death, []
+        for tell in told:
+            Context().run(tell)
+
+
+_current: ContextVar[SimProcess | None] = ContextVar("fairlead_simulated_process", default=None)
+
+
+def current() -> SimProcess | None:
+    """Whose code runs now; None: the world's."""
+    return _current.get()
+
+
+def of_context(context: Context) -> SimProcess | None:
+    """Whose code runs in *context*."""
+    return context.get(_current)
+
+
+async def never() -> None:
+    """Where the code of a dead process waits: for nothing."""
+    await asyncio.get_running_loop().create_future()
