@@ -1,7 +1,7 @@
-"""The event loop of the simulation: which ready callback runs next is a draw, and time jumps to what is due next.
+"""The loop of the simulation: which ready callback runs next is a draw, and time jumps to what is due next.
 
-All chance comes from one `Random`; the hash over (time, pick, whose, what) of each step tells whether two runs of a seed
-were the same. What asks the machine for anything (sockets, threads, signals, other processes) is an error.
+All chance comes from one `Random`; the hash over (time, pick, whose, what) of each step tells whether two
+runs of a seed were the same. What asks the machine for anything (sockets, threads, signals) is an error.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class SimTask(asyncio.Task[T]):
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """See the module. *sched* picks; in the steps numbered by *fifo* (from, to) the oldest is taken all the same."""
+    """See the module. *sched* picks; in steps of the ranges *fifo* (from, to) it is the oldest all the same."""
 
     def __init__(self, sched: Random, fifo: Sequence[tuple[int, int]] = ()) -> None:
         super().__init__()
@@ -222,7 +222,7 @@ def _run_inline(done: asyncio.Future[Any], func: Callable[..., Any], args: tuple
         return
     try:
         done.set_result(func(*args))
-    except Exception as error:  # noqa: BLE001 (it is told to whoever waits)
+    except Exception as error:  # told to whoever waits
         done.set_exception(error)
 
 

@@ -1,7 +1,7 @@
-"""Processes of the simulated fleet: each callback knows whose it is, so a process can be killed or frozen whole.
+"""Processes of the simulated fleet: a callback knows whose it is, so a process is killed or frozen whole.
 
-A callback carries its process in a ContextVar of its context. What has none belongs to the world, which never dies:
-what a process has sent is on its way there, whatever becomes of the process.
+A callback carries its process in a ContextVar of its context. What has none belongs to the world, which never
+dies: what a process has sent is on its way there, whatever becomes of the process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SimProcess:
         self.held: list[asyncio.Handle] = []
         """Callbacks that were due while it was frozen."""
         self.remains: list[asyncio.Task[object]] = []
-        """Tasks that it had when it died: kept until the seed ends, or their ``finally`` blocks would run now."""
+        """Tasks that it had when it died: kept until the seed ends, or their ``finally`` would run now."""
         self._on_death: list[Callable[[], None]] = []
 
     @property

@@ -1,0 +1,24 @@
+"""Many seeds over several processes of this machine, in the order of the seeds."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterable, Iterator
+
+from tests.simulation.run import Options, Outcome, run_seed
+
+CHUNK = 4
+"""Seeds handed out at once."""
+LIVES = 50
+"""Seeds that one process runs before a fresh one takes its place: nothing is collected while a seed runs."""
+
+
+def run_many(options: Iterable[Options], processes: int | None = None) -> Iterator[Outcome]:
+    """The outcome of each, as they come, in order. *processes*: default one for each core, at most 8."""
+    count = processes or min(8, os.cpu_count() or 1)
+    if count == 1:
+        yield from map(run_seed, options)
+        return
+    with multiprocessing.get_context("fork").Pool(count, maxtasksperchild=LIVES) as pool:
+        yield from pool.imap(run_seed, options, chunksize=CHUNK)

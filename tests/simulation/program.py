@@ -1,0 +1,350 @@
+"""One life of a process: the real engine, put together as fairlead.runtime does it, over simulated roads.
+
+What the runtime takes from the machine comes from the world: stores behind a road, a vault that hides
+nothing, a journal on a simulated disk, transports to simulated servers. Two services look less often than in
+production, for they would take most of the steps; no other number is one that a user could not set.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
+
+from fairlead.adapters.local.gate import LocalGate
+from fairlead.callhouse import CallRooms
+from fairlead.engine.connections import Connections
+from fairlead.engine.dead_letter import DeadLetterProcessor
+from fairlead.engine.executor import Executor
+from fairlead.engine.gate.admission import Admissions
+from fairlead.engine.gate.entrance import Entrance
+from fairlead.engine.gate.first_use import FirstUse
+from fairlead.engine.gate.fleet import FleetSize
+from fairlead.engine.gate.guarded import GuardedGate
+from fairlead.engine.gate.keeper import Keeper
+from fairlead.engine.gate.notebook import Notebook
+from fairlead.engine.gate.plans import Plans
+from fairlead.engine.gate.switches import Switches
+from fairlead.engine.handler import Handler
+from fairlead.engine.notices import Notices
+from fairlead.engine.ports import Schedule
+from fairlead.engine.schedules import Schedules
+from fairlead.engine.services.heartbeat import Heartbeat
+from fairlead.engine.services.lanes import LaneKeeper
+from fairlead.engine.services.rescuer import Rescuer
+from fairlead.engine.services.scheduler import Scheduler
+from fairlead.engine.services.service import Service
+from fairlead.engine.services.timeline import TimelineWatch
+from fairlead.engine.token.coordinator import Coordinator
+from fairlead.engine.token.exchange import Exchange
+from fairlead.engine.token.grants import Grants
+from fairlead.engine.token.handlers import TokenJobs
+from fairlead.engine.token.parts import RefreshSettings, Rooms, Signer
+from fairlead.engine.token.reader import TokenReader
+from fairlead.engine.token.settle import Settler
+from fairlead.engine.token.unknown import UnknownOutcomes
+from fairlead.engine.worker import Worker
+from fairlead.engine.worker_settings import WorkerSettings
+from fairlead.errors import Refused
+from fairlead.events import Event
+from fairlead.gatehouse import GateRooms
+from fairlead.policy.gate.limit import MICRO
+from fairlead.testing.ids import CountedIds
+from fairlead.testing.memory import (
+    MemoryDeadLetterStore,
+    MemoryDutyStore,
+    MemoryEndpointGate,
+    MemoryLaneStore,
+)
+from tests.simulation.machine import WRONG, NoSwitches, OneApp, SimClock, SimNotes, SimProbe, SimProfiles
+from tests.simulation.process import SimProcess
+from tests.simulation.roads import JobsRoad, Road
+from tests.simulation.sealing import SimJournal, SimVault
+from tests.simulation.stores import Parts
+from tests.simulation.workload import Desk
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+LEASE_S = 15.0
+CONCURRENCY = 8
+POLL_S = 2.0
+GRACE_S = 20.0
+REFRESH = RefreshSettings(dead_cool_down_s=60.0)
+GUARD_LOOK_S = 2.0
+"""Between two looks at Redis; in production 0.2 s."""
+LANES_LOOK_S = 5.0
+"""Between two looks after the lanes; in production 1 s."""
+IDS_APART = 10**6
+"""Ids of one life are counted from a number of its own."""
+EACH_MINUTE = "* * * * *"
+SCHEDULES = (
+    Schedule("token.scan", EACH_MINUTE, "token.scan", "fairlead", priority=1),
+    Schedule("dead_letter.process", EACH_MINUTE, "dead_letter.process", "fairlead"),
+)
+
+
+class Program:
+    """See the module. Rooms are attributes, named as the runtime names them."""
+
+    def __init__(self, world: World, process: SimProcess, parts: Parts, life: int) -> None:
+        self.world = world
+        self.process = process
+        self.name = process.name
+        self.told: list[Event] = []
+        """The latest events that it emitted."""
+        random = world.chance.product(process.label)
+        self.draw = random.random
+        pace = 1 + (2 * random.random() - 1) * WRONG
+        self.clock = SimClock(world.loop, 1000.0 * (life + 1), pace)
+        self.ids = CountedIds(start=life * IDS_APART)
+        self._stopping = asyncio.Event()
+        self._make_stores(parts)
+        self._make_session()
+        self._make_tokens()
+        self._make_gate(parts)
+        self._make_jobs()
+        parts.alter(self)
+
+    def emit(self, event: Event) -> None:
+        """What the engine tells."""
+        if not self.process.dead:
+            self.told.append(event)
+            self.world.note_event(self, event)
+
+    # ---- wired ---------------------------------------------------------------------------------
+
+    def _make_stores(self, parts: Parts) -> None:
+        world = self.world
+        link, watch = world.carriers.link(), world.watch
+        self.jobs: Any = JobsRoad(world.carriers, self.process, parts.jobs(link, watch))
+        self.sessions = self._road(parts.sessions(link, watch))
+        self.credentials = self._road(parts.credentials(link))
+        self.lanes = self._road(MemoryLaneStore(link))
+        self.duties = self._road(MemoryDutyStore(link))
+        self.dead_letters = self._road(MemoryDeadLetterStore(link))
+        self.endpoints = self._road(MemoryEndpointGate(link))
+        self.notes = self._road(SimNotes(link, world.gate_started))
+
+    def _road(self, store: object) -> Any:
+        return Road(self.world.carriers, self.process, store)
+
+    def _make_session(self) -> None:
+        self.probe = SimProbe(self.process, lambda: self.world.lives)
+        self.heartbeat = Heartbeat(
+            self.sessions,
+            self.probe.identity(),
+            version="simulated",
+            clock=self.clock,
+            draw=self.draw,
+            ids=self.ids,
+            emit=self.emit,
+            lease_s=LEASE_S,
+        )
+
+    def _session_id(self) -> UUID:
+        session_id = self.heartbeat.session_id
+        if session_id is None:
+            raise Refused("this process has lost its lease", hint="it asks for a new one by itself")
+        return session_id
+
+    def _make_tokens(self) -> None:
+        world, process = self.world, self.process
+        disk = world.disks[process.host]
+        self.rooms = Rooms(
+            store=self.credentials,
+            vault=SimVault(),
+            journal=SimJournal(disk, process, world.loop, world.carriers.between),
+            transport=world.issuer.transport(process, world.latency_s),
+            gate=self.endpoints,
+            apps=OneApp(),
+            profiles=SimProfiles(),
+            signer=cast(Signer, None),
+            clock=self.clock,
+            draw=self.draw,
+            ids=self.ids,
+            emit=self.emit,
+            session_id=self._session_id,
+            reauth_link=lambda key, connection_id: None,
+        )
+        settler = Settler(self.rooms, REFRESH.settle_retry_s)
+        grants = Grants(self.rooms, REFRESH)
+        self.unknown = UnknownOutcomes(self.rooms, settler)
+        exchange = Exchange(self.rooms, REFRESH, grants, settler, self.unknown)
+        self.coordinator = Coordinator(self.rooms, REFRESH, exchange, settler, self.unknown)
+        self.reader = TokenReader(self.rooms, self.coordinator, settler, 5.0)
+        self.connections = Connections(self.rooms)
+
+    def _make_gate(self, parts: Parts) -> None:
+        clock, draw, emit = self.clock, self.draw, self.emit
+
+        def alone() -> LocalGate:
+            def now_us() -> int:
+                return round(clock.monotonic() * MICRO)
+
+            return LocalGate(now_us, birth_us=now_us())
+
+        self.fleet = FleetSize(self.sessions, lambda: self.heartbeat.session_id, clock=clock)
+        self.redis = self.world.redis.gate(self.process, self.world.latency_s)
+        self.gate = GuardedGate(
+            self.redis, alone, share=lambda: self.fleet.share, clock=clock, draw=draw, emit=emit
+        )
+        self.keeper = Keeper(self.gate, clock=clock, draw=draw, emit=emit)
+        self.switches = Switches(cast(Any, NoSwitches()), self.gate.stand_alone, clock=clock, emit=emit)
+        self.notebook = Notebook(self.notes, clock=clock)
+        self.first_use = FirstUse(self.notes, "fairlead", clock=clock, lease_s=30.0)
+        admissions = Admissions(
+            self.gate,
+            self.keeper,
+            process=self.process.label,
+            clock=clock,
+            draw=draw,
+            ids=self.ids,
+            emit=emit,
+        )
+        self.entrance = Entrance(
+            self.notes.connection,
+            Plans(SimProfiles().profile),
+            admissions,
+            self.switches,
+            self.notebook,
+            ready=self._ready,
+            clock=clock,
+            draw=draw,
+            emit=emit,
+        )
+        self.bulks = None  # nobody here makes bulk operations
+        self.calls = CallRooms(
+            self.reader,
+            cast(GateRooms, self),
+            SimProfiles().profile,
+            transport=self.world.upstream.transport(self.process, self.world.latency_s),
+            clock=clock,
+            epoch_s=clock.epoch_s,
+            draw=draw,
+            emit=emit,
+        )
+        self.pipeline = self.calls.pipeline
+
+    async def _ready(self) -> None:
+        """The gate is opened as the process begins."""
+
+    def _make_jobs(self) -> None:
+        self.token_jobs = TokenJobs(self.rooms, REFRESH, self.coordinator, self.unknown, self.jobs)
+        processor = DeadLetterProcessor(
+            self.dead_letters, self.jobs, ids=self.ids, draw=self.draw, emit=self.emit
+        )
+        notices = Notices(
+            {},
+            None,
+            credentials=self.credentials,
+            jobs=self.jobs,
+            ids=self.ids,
+            reauth_link=self.rooms.reauth_link,
+        )
+        self.desk = Desk(self)
+        found: list[Handler] = [
+            *self.token_jobs.handlers(),
+            *notices.handlers(),
+            processor.handler(),
+            *self.desk.handlers(),
+        ]
+        self.executor = Executor(
+            found, clock=self.clock, draw=self.draw, ids=self.ids, emit=self.emit, pauses=self.lanes
+        )
+        self.worker = Worker(
+            self.jobs,
+            self.executor,
+            self.heartbeat,
+            clock=self.clock,
+            draw=self.draw,
+            emit=self.emit,
+            settings=WorkerSettings(concurrency=CONCURRENCY, poll_s=POLL_S, grace_s=GRACE_S),
+        )
+
+    # ---- at work -------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Work until stopped. DependencyUnavailable where it cannot even begin."""
+        async with AsyncExitStack() as stack:
+            await self._open_session(stack)
+            stack.push_async_callback(self.coordinator.drain, REFRESH.total_deadline_s)
+            await self.unknown.replay_journal()
+            await self._open_gate(stack)
+            await Schedules(self.duties, self.jobs, ids=self.ids).declare(SCHEDULES)
+            await self._work()
+
+    async def _open_session(self, stack: AsyncExitStack) -> None:
+        beating = asyncio.create_task(self.heartbeat.run(), name="fairlead-heartbeat")
+        stack.push_async_callback(_ended, beating, self.heartbeat)
+        await self.heartbeat.opened()
+
+    async def _open_gate(self, stack: AsyncExitStack) -> None:
+        await self.first_use.begin()
+        await self.fleet.look()
+        await self.keeper.listen()
+        services = self._gate_services()
+        running = [asyncio.create_task(service.run(), name=service.name) for service in services]
+
+        async def close() -> None:
+            for service in services:
+                service.stop()
+            await asyncio.gather(*running)
+            await self.keeper.drained()
+            await self.gate.drained()
+
+        stack.push_async_callback(close)
+
+    def _gate_services(self) -> list[Service]:
+        given = {"clock": self.clock, "draw": self.draw, "emit": self.emit}
+
+        async def guard() -> float:
+            await self.gate.look()
+            return GUARD_LOOK_S
+
+        return [
+            Service("gate-guard", guard, interval_s=GUARD_LOOK_S, **given),  # type: ignore[arg-type]
+            self.keeper.service(),
+            self.fleet.service(draw=self.draw, emit=self.emit),
+        ]
+
+    def _services(self) -> list[Service]:
+        clock, draw, emit = self.clock, self.draw, self.emit
+        rescuer = Rescuer(self.sessions, self.jobs, self.probe, self.heartbeat, emit=emit)
+        keeper = LaneKeeper(self.lanes, emit=emit)
+        _, sweep = keeper.services(clock=clock, draw=draw)
+        return [
+            rescuer.service(clock=clock, draw=draw),
+            Service("lanes", keeper.tend, interval_s=LANES_LOOK_S, clock=clock, draw=draw, emit=emit),
+            sweep,
+            TimelineWatch(self.credentials, self.unknown, emit=emit).service(clock=clock, draw=draw),
+            Scheduler(self.duties, self.heartbeat, ids=self.ids, emit=emit).service(clock=clock, draw=draw),
+        ]
+
+    async def _work(self) -> None:
+        services = self._services()
+        if self._stopping.is_set():
+            return
+        unlisten = await self.jobs.listen(lambda _queue: self.worker.wake())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for service in services:
+                    group.create_task(service.run(), name=service.name)
+                calling = group.create_task(self.desk.now_and_then(), name="calls")
+                await self.worker.run()
+                calling.cancel()
+                for service in services:
+                    service.stop()
+        finally:
+            await unlisten()
+
+    def stop(self) -> None:
+        """End `run`, with all that a process does at its end."""
+        self._stopping.set()
+        self.worker.stop()
+
+
+async def _ended(task: asyncio.Task[None], heartbeat: Heartbeat) -> None:
+    heartbeat.stop()
+    await task

@@ -1,0 +1,153 @@
+"""One seed: a swarm of faults for a while, then all is mended, and all that was begun must come to its end.
+
+Safety: what may never happen is looked for at each thing that is seen. Liveness: within ten virtual minutes
+after the mending nothing is left running or due, and nobody holds what he does not use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import Context
+from dataclasses import dataclass, field
+
+from tests.simulation import endings, invariants, points
+from tests.simulation.chance import Chance
+from tests.simulation.loop import Deadlock, Spinning, Stopped
+from tests.simulation.stores import Parts
+from tests.simulation.swarm import Swarm
+from tests.simulation.trouble import Trouble
+from tests.simulation.watch import Broken
+from tests.simulation.workload import Customer, orders
+from tests.simulation.world import World
+
+SAFETY_S = 120.0
+ORDERED_S = 90.0
+"""Work is ordered in so much of it."""
+HEAL_S = 600.0
+LOOK_S = 5.0
+"""How often it is looked, after the mending, whether all has come to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a run is decided by, besides the code. *without*: faults that are left out; *fifo*: steps (from,
+    to) that take the oldest callback, whatever is drawn; *parts*: what the world is built from."""
+
+    seed: int
+    without: frozenset[str] = frozenset()
+    fifo: tuple[tuple[int, int], ...] = ()
+    parts: Parts = field(default_factory=Parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of it. *hash*: of all its steps; *last*: the latest ones, in words; *words*: its faults."""
+
+    options: Options
+    hash: str
+    steps: int
+    simulated_s: float
+    healed_s: float | None
+    """How long it took after the mending; None: it did not come so far."""
+    broken: Broken | None
+    words: list[str]
+    last: list[str]
+    seen: dict[str, int]
+    """How often each thing was told: by the engine, and by those who watch it."""
+
+
+def run_seed(options: Options) -> Outcome:
+    """Run it. Whatever goes wrong in it is in the outcome, also where the world itself comes to a stop."""
+    with _no_collector():
+        return _Run(options).outcome()
+
+
+class _Run:
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        chance = Chance(options.seed)
+        self._swarm = Swarm.of(chance.swarm).without(options.without)
+        self._world = world = World(chance, self._swarm, options.parts, options.fifo)
+        world.watch.invariants = tuple(invariants.watching())
+        world.loop.after_step = self._is_broken
+        self._trouble = Trouble(self._swarm, chance.faults, world)
+        self._healed_s: float | None = None
+        self._broken: Broken | None = None
+
+    def _is_broken(self) -> bool:
+        return self._world.watch.broken is not None or self._world.crashed is not None
+
+    def outcome(self) -> Outcome:
+        world = self._world
+        share = points.MOST * self._swarm.strength("points")
+        try:
+            with points.armed(world.chance.points, share, world.kill_at) as self._dice:
+                told = world.loop.create_task(self._story(), name="story", context=Context())
+                world.loop.run_until_complete(told)
+        except Stopped:
+            pass
+        except (Deadlock, Spinning) as error:
+            self._broken = Broken("liveness", world.now(), str(error))
+        broken = world.watch.broken or world.crashed or self._broken or self._complaint()
+        seen = {**world.events, **world.watch.counts()}
+        made = Outcome(
+            self._options,
+            world.loop.trace,
+            world.loop.steps,
+            world.now(),
+            self._healed_s,
+            broken,
+            self._swarm.words(),
+            world.loop.last,
+            seen,
+        )
+        world.close()
+        return made
+
+    def _complaint(self) -> Broken | None:
+        """An error that nobody handled."""
+        complaints = self._world.loop.complaints
+        return Broken("unhandled", self._world.now(), complaints[0]) if complaints else None
+
+    async def _story(self) -> None:
+        world = self._world
+        outside = await world.set_up()
+        world.start_all()
+        customer = Customer(world, outside, orders(world.chance.workload, world.hazards, ORDERED_S))
+        ordering = world.loop.create_task(customer.run(), name="customer", context=outside.process.context())
+        self._trouble.begin()
+        await asyncio.sleep(SAFETY_S)
+        self._trouble.heal()
+        self._dice.share = 0.0
+        world.bad = False
+        world.start_all()
+        await ordering
+        await self._come_to_an_end()
+
+    async def _come_to_an_end(self) -> None:
+        world, mended = self._world, self._world.now()
+        while True:
+            left = endings.after_healing(world.watch, world.database, world.redis, world.issuer)
+            if left is None:
+                self._healed_s = world.now() - mended
+                self._broken = endings.at_end(world.watch, world.database, world.issuer)
+                return
+            if world.now() - mended >= HEAL_S:
+                self._broken = left
+                return
+            await asyncio.sleep(LOOK_S)
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """A collection would end tasks of the dead at some step or other; a seed makes little garbage."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

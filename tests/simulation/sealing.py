@@ -1,0 +1,134 @@
+"""Vault and journal of the simulated fleet: nothing is encrypted, and a disk outlives who writes to it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Callable
+from contextvars import Context
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from fairlead.engine.ports import JournalEntry, SealContext, Sealed
+from fairlead.errors import CredentialUnreadable, Refused
+from tests.simulation.loop import SimLoop
+from tests.simulation.process import SimProcess, never
+
+WRITE_S = (0.001, 0.02)
+MARK_S = 1.0
+"""A mark may wait so long in its process before it is on disk."""
+_KEY = UUID(int=1)
+
+
+class SimVault:
+    """Binds a record to its place, as the real one does, and hides nothing."""
+
+    async def preflight(self, tenant: str) -> None:
+        """The key is always there."""
+
+    def seal(self, context: SealContext, plain: bytes) -> Sealed:
+        """As the port says."""
+        return Sealed(_KEY, _bound(context) + plain)
+
+    async def open(self, context: SealContext, sealed: Sealed) -> bytes:
+        """As the port says."""
+        bound = _bound(context)
+        if not sealed.blob.startswith(bound):
+            raise CredentialUnreadable("a sealed record was moved to another place", tenant=context.tenant)
+        return sealed.blob[len(bound) :]
+
+
+def _bound(context: SealContext) -> bytes:
+    return f"{context}\n".encode()
+
+
+@dataclass(slots=True)
+class _Kept:
+    entry: JournalEntry
+    owner: SimProcess
+    settled: bool = False
+
+
+@dataclass(slots=True)
+class HostDisk:
+    """The journal folder of one host. *full*: nothing more can be written."""
+
+    kept: list[_Kept] = field(default_factory=list)
+    full: bool = False
+
+
+class SimJournal:
+    """The port Journal of one process on the disk of its host."""
+
+    def __init__(
+        self,
+        disk: HostDisk,
+        process: SimProcess,
+        loop: SimLoop,
+        between: Callable[[tuple[float, float]], float],
+    ) -> None:
+        self._disk = disk
+        self._process = process
+        self._loop = loop
+        self._between = between
+
+    def preflight(self) -> None:
+        """As the port says."""
+        if self._disk.full:
+            raise Refused("no answer could be kept, so none is asked for", retry_after_s=1.0)
+
+    async def append(self, entry: JournalEntry) -> None:
+        """On disk a moment later: what was written stays, also where its process is killed meanwhile."""
+        if self._process.dead:
+            await never()
+        if self._disk.full:
+            raise OSError(errno.ENOSPC, "the disk is full")
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._loop.call_later(self._between(WRITE_S), self._land, entry, done, context=Context())
+        await done
+
+    def _land(self, entry: JournalEntry, done: asyncio.Future[None]) -> None:
+        self._disk.kept.append(_Kept(entry, self._process))
+        if not done.done():
+            done.set_result(None)
+
+    def settled(self, rotation_id: UUID, epoch: int) -> None:
+        """Marked on disk within a second, if the process lives so long."""
+        if not self._process.dead:
+            self._loop.call_later(
+                self._between((0.0, MARK_S)), self._mark, rotation_id, epoch, context=Context()
+            )
+
+    def _mark(self, rotation_id: UUID, epoch: int) -> None:
+        if self._process.dead:
+            return
+        for kept in self._disk.kept:
+            if (kept.entry.rotation_id, kept.entry.epoch) == (rotation_id, epoch):
+                kept.settled = kept.settled or kept.owner is self._process
+
+    async def find(self, connection_id: UUID, from_generation: int) -> JournalEntry | None:
+        """As the port says: anybody's of this host, the latest send."""
+        place = (connection_id, from_generation)
+        found = [
+            kept.entry
+            for kept in self._disk.kept
+            if (kept.entry.connection_id, kept.entry.from_generation) == place
+        ]
+        return max(found, key=lambda entry: entry.epoch, default=None)
+
+    async def orphans(self) -> list[JournalEntry]:
+        """As the port says: what the dead of this host had not settled is ours from now on."""
+        for kept in self._disk.kept:
+            if kept.owner.dead:
+                kept.owner = self._process
+        owing = [kept.entry for kept in self._disk.kept if self._is_owing(kept)]
+        return sorted(owing, key=lambda entry: entry.epoch)
+
+    def _is_owing(self, kept: _Kept) -> bool:
+        return kept.owner is self._process and not kept.settled
+
+    async def all_entries(self, since_s: float) -> AsyncIterator[JournalEntry]:
+        """As the port says; a seed is shorter than any *since_s*."""
+        for kept in [*self._disk.kept]:
+            if kept.owner is self._process:
+                yield kept.entry

@@ -1,0 +1,199 @@
+"""What the simulated fleet is there for: jobs of some tenants, calls in jobs and beside them, bad ones too.
+
+A piece of work has a number that its job carries; what a handler does is told to the watch, as to a sink.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple
+
+from fairlead.engine.call.wish import Call
+from fairlead.engine.handler import Handler, JobContext
+from fairlead.engine.ports import ConnectionKey, NewJob
+from fairlead.errors import DependencyUnavailable, FairleadError
+from fairlead.testing.ids import CountedIds
+from tests.simulation.providers import RULES
+from tests.simulation.stores import WORK
+from tests.simulation.upstream import CALL_HEADER
+from tests.simulation.watch import Ended, Enqueued, Ran, Read
+
+if TYPE_CHECKING:
+    from tests.simulation.program import Program
+    from tests.simulation.world import World
+
+NOISY = "noisy"
+TENANTS: dict[str, str] = dict(
+    zip((NOISY, "quiet-a", "quiet-b", "quiet-c", "quiet-d"), sorted(RULES), strict=True)
+)
+"""Each tenant and its vendor."""
+JOBS = 40
+TIMEOUT_S = 20.0
+TAKES_S = (0.05, 2.0)
+SLOW_S = 45.0
+CALL_EACH_S = 8.0
+"""About so often each process makes a call for a tenant, outside of any job."""
+CALLERS_IDS = 10**9
+
+
+@dataclass
+class Hazards:
+    """How many jobs are bad ones: *slow* beyond their timeout, *poison* always failing, *killer* of their
+    process. *noisy*: how many jobs one tenant has beside the others, all at once."""
+
+    slow: int = 0
+    poison: int = 0
+    killer: int = 0
+    noisy: int = 0
+
+
+Run = Callable[[JobContext], Awaitable[object]]
+
+
+class Order(NamedTuple):
+    """A job to be enqueued at *at_s*."""
+
+    at_s: float
+    work: int
+    tenant: str
+    kind: str
+    takes_s: float
+    kills: int
+
+
+def key_of(tenant: str) -> ConnectionKey:
+    """The one connection of *tenant*."""
+    return ConnectionKey(tenant, TENANTS[tenant])
+
+
+def orders(draw: Random, hazards: Hazards, within_s: float) -> list[Order]:
+    """What is ordered in the first *within_s* seconds, in order of time."""
+    kinds = ["slow"] * hazards.slow + ["poison"] * hazards.poison + ["killer"] * hazards.killer
+    kinds += ["work", "call"] * ((JOBS - len(kinds)) // 2)
+    tenants = [*TENANTS]
+    found = [(within_s * draw.random(), draw.choice(tenants), kind) for kind in kinds]
+    flood_s = within_s * draw.random() / 2
+    found += [(flood_s, NOISY, "work") for _ in range(hazards.noisy)]
+    found.sort()
+    return [
+        Order(at_s, work, tenant, kind, draw.uniform(*TAKES_S), draw.randint(1, 4))
+        for work, (at_s, tenant, kind) in enumerate(found, 1)
+    ]
+
+
+class Customer:
+    """Enqueues the orders from a process that no fault ever meets but on its road."""
+
+    def __init__(self, world: World, program: Program, orders: list[Order]) -> None:
+        self._world = world
+        self._jobs = program.jobs
+        self._orders = orders
+        self._ids = CountedIds(start=CALLERS_IDS)
+
+    async def run(self) -> None:
+        """All of them, each at its time and once: what was answered with an error may have been stored."""
+        for order in self._orders:
+            await asyncio.sleep(max(0.0, order.at_s - self._world.now()))
+            job = self._job(order)
+            try:
+                await self._jobs.enqueue([job])
+            except DependencyUnavailable:
+                continue
+            self._world.watch.tell(Enqueued(job.job_id, order.work, order.tenant))
+
+    def _job(self, order: Order) -> NewJob:
+        return NewJob(
+            job_id=self._ids.uuid7(),
+            kind=f"sim.{order.kind}",
+            tenant_id=order.tenant,
+            provider=TENANTS[order.tenant],
+            group_key=TENANTS[order.tenant],
+            args={WORK: order.work, "takes_s": order.takes_s, "kills": order.kills},
+        )
+
+
+class Desk:
+    """The handlers of one process."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._calls = 0
+        self._draw = program.world.chance.product(f"{program.process.label}:desk")
+
+    def handlers(self) -> list[Handler]:
+        """What the fleet runs."""
+        runs = {
+            "work": self.work,
+            "call": self.call,
+            "slow": self.slow,
+            "poison": self.poison,
+            "killer": self.killer,
+        }
+        return [
+            Handler(f"sim.{kind}", partial(self._told, run), timeout_s=TIMEOUT_S)
+            for kind, run in runs.items()
+        ]
+
+    async def _told(self, run: Run, context: JobContext) -> object:
+        """*run*, with its effect and its end told."""
+        job, watch, program = context.job, self._program.world.watch, self._program
+        effect = Ran(job.job_id, job.lease_id, context.attempt, context.tenant, context.args[WORK])
+        watch.tell(effect, program.name)
+        try:
+            return await run(context)
+        finally:
+            if not program.process.dead:
+                watch.tell(Ended(job.job_id, job.lease_id), program.name)
+
+    async def work(self, context: JobContext) -> object:
+        """Take a while."""
+        await self._program.clock.sleep(context.args["takes_s"])
+        return {"work": context.args[WORK]}
+
+    async def call(self, context: JobContext) -> object:
+        """A call or two of the tenant's connection."""
+        for number in range(1 + context.args[WORK] % 2):
+            await self.read(context.tenant, f"{context.job.job_id}/{context.job.lease_id}/{number}")
+        return None
+
+    async def slow(self, context: JobContext) -> object:
+        """Run into the timeout at first."""
+        await self._program.clock.sleep(SLOW_S if context.attempt == 1 else context.args["takes_s"])
+        return None
+
+    async def poison(self, context: JobContext) -> object:
+        """Fail, always."""
+        raise ValueError("what it was given makes no sense")
+
+    async def killer(self, context: JobContext) -> object:
+        """Take the process along, so often."""
+        await self._program.clock.sleep(context.args["takes_s"])
+        if context.job.crash_count < context.args["kills"] and self._program.world.bad:
+            self._program.world.kill_here(self._program)
+        return None
+
+    async def read(self, tenant: str, name: str) -> None:
+        """One call, whose answer tells whose data it is."""
+        call = Call(key_of(tenant), "GET", "https://api.sim/data", headers={CALL_HEADER: name})
+        came = await self._program.pipeline.send(call)
+        told = json.loads(came.answer.body)["tenant"]
+        self._program.world.watch.tell(Read(tenant, told), self._program.name)
+
+    async def now_and_then(self) -> None:
+        """Calls outside of jobs, for as long as the world is at work."""
+        world, tenants = self._program.world, [*TENANTS]
+        while True:
+            await self._program.clock.sleep(CALL_EACH_S * 2 * self._draw.random())
+            if not world.bad:
+                return
+            self._calls += 1
+            try:
+                tenant = tenants[int(self._draw.random() * len(tenants))]
+                await self.read(tenant, f"{self._program.process.label}/{self._calls}")
+            except FairleadError:
+                continue  # its caller is told, and tries another day
