@@ -21,16 +21,24 @@ from __future__ import annotations
 
 import os
 import time
+from typing import Protocol
 
 from fairlead.testing.issuer.families import Access, Family, Granted, RefreshRefused
-from fairlead.testing.issuer.record import LedgerWriter
 from fairlead.testing.issuer.visit import Visit
+
+
+class Lines(Protocol):
+    """Where lines go: a file (record.LedgerWriter), or a list."""
+
+    def write(self, ev: str, **fields: object) -> None:
+        """Add one line. Fields that are None are left out."""
+        ...
 
 
 class Entries:
     """Writes each event to *file*."""
 
-    def __init__(self, file: LedgerWriter) -> None:
+    def __init__(self, file: Lines) -> None:
         self._file = file
         self._write = file.write
 

@@ -1,0 +1,156 @@
+"""What must hold once all is mended: nothing lost, nothing left, no grant burnt without an excuse.
+
+    I1 an acknowledged job is done, dead or pending   I6 no grant is burnt, and none given up that lives
+
+`after_healing` tells what is still to come to its end; `at_end` judges what has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from uuid import UUID
+
+from fairlead.policy.states import JobState
+from fairlead.testing.ledger import Burn, Ledger, Post, judge, posts_of
+from fairlead.testing.memory import MemoryDatabase
+from fairlead.testing.memory.rows import JobRow
+from fairlead.testing.memory.token_rows import CredentialRow
+from tests.simulation.issuer import SimIssuer
+from tests.simulation.providers import RULES
+from tests.simulation.redis import SimRedis
+from tests.simulation.stores import WORK
+from tests.simulation.watch import Broken, Enqueued, Struck, Told, Watch
+
+ON_DISK_S = 0.2
+"""Between the moment that an answer leaves the issuer and that at which it is in the journal, at most."""
+_TOKENS = re.compile(r"[a-z]+-[0-9]+")
+UNAVOIDABLE = ("lost", "cut", "died", "gave_up")
+"""Ways to lose an answer that no client can help: only the provider's grace does."""
+
+
+# ---- what is still to come ---------------------------------------------------------------------
+
+
+def after_healing(
+    watch: Watch, database: MemoryDatabase, redis: SimRedis, issuer: SimIssuer
+) -> Broken | None:
+    """What has not come to its end yet, of work, refreshes and slots; None: all has."""
+    for why in (*_work_left(database), *_refreshes_left(database), *redis.slots_in_use()):
+        return Broken("liveness", watch.now(), why)
+    return None
+
+
+def _work_left(database: MemoryDatabase) -> Iterator[str]:
+    waiting = {row.key.tenant for row in database.tokens.credentials.values() if not row.usable}
+    for row in database.jobs.values():
+        awaits_customer = row.state is JobState.AVAILABLE and row.tenant_id in waiting
+        if WORK in row.args and row.state in (JobState.AVAILABLE, JobState.RUNNING) and not awaits_customer:
+            yield f"work {row.args[WORK]} ({row.kind}) of {row.tenant_id} is {row.state.value}"
+
+
+def _refreshes_left(database: MemoryDatabase) -> Iterator[str]:
+    for rotation in database.tokens.rotations.values():
+        key = database.tokens.credentials[rotation.connection_id].key
+        yield f"a refresh of {key.tenant} is in phase {rotation.phase}"
+
+
+# ---- what has ended ----------------------------------------------------------------------------
+
+
+def at_end(watch: Watch, database: MemoryDatabase, issuer: SimIssuer) -> Broken | None:
+    """The first of I1 and I6 that is broken."""
+    return lost_job(watch, database) or burnt_grant(watch, issuer) or given_up(watch, database, issuer)
+
+
+def lost_job(watch: Watch, database: MemoryDatabase) -> Broken | None:
+    """I1: what was acknowledged is there, and where it has ended badly there is a dead letter of it."""
+    buried = {letter.job_id for letter in database.dead_letters.values()}
+    for told in watch.told:
+        if isinstance(told.seen, Enqueued):
+            why = _lost(database.jobs.get(told.seen.job_id), buried, told.seen)
+            if why is not None:
+                return Broken("I1", told.at, why)
+    return None
+
+
+def _lost(row: JobRow | None, buried: set[UUID], job: Enqueued) -> str | None:
+    if row is None:
+        return f"work {job.work} of {job.tenant} was acknowledged, and its job is gone"
+    if row.state is JobState.DISCARDED and row.job_id not in buried:
+        return f"work {job.work} of {job.tenant} was discarded without a dead letter"
+    return None
+
+
+def burnt_grant(watch: Watch, issuer: SimIssuer) -> Broken | None:
+    """I6: no refresh token was presented more often than its provider's policy allows, and none was lost.
+
+    Excused is what nobody can help: an answer that never reached a process which lived to write it down,
+    where the provider does not repeat itself.
+    """
+    ledger = issuer.ledger()
+    verdict = judge(ledger)
+    for count in verdict.violations:
+        why = f"generation {count.generation} of {count.connection} was presented {count.posts} times"
+        return Broken("I6", watch.now(), why)
+    for burn in verdict.burns:
+        if not _is_excused(burn, ledger, issuer, watch.told):
+            why = (
+                f"generation {burn.generation} of {burn.connection} ({burn.provider}) is burnt: {burn.cause}"
+            )
+            return Broken("I6", burn.t, why)
+    return None
+
+
+def _is_excused(burn: Burn, ledger: Ledger, issuer: SimIssuer, told: list[Told]) -> bool:
+    if burn.cause != "lost_answer" or burn.rotation is None:
+        return False
+    if RULES[burn.provider].policy.forgives:
+        return False
+    posts = [post for post in posts_of(ledger) if _is_of(post, burn)]
+    return all(_lost_for_good(post, issuer, told) for post in posts if post.rotated)
+
+
+def _is_of(post: Post, burn: Burn) -> bool:
+    of = post.provider, post.connection, post.generation
+    return of == (burn.provider, burn.connection, burn.generation)
+
+
+def _lost_for_good(post: Post, issuer: SimIssuer, told: list[Told]) -> bool:
+    """Whether its answer never was on any disk of ours."""
+    how = issuer.ends.get(post.request)
+    if how != "answered":
+        return how is None or how in UNAVOIDABLE
+    assert post.t_answered is not None
+    return _died_at(issuer.senders[post.request], post.t_answered, told)
+
+
+def _died_at(process: str, at: float, told: list[Told]) -> bool:
+    """Whether it was killed before it can have written down what came at *at*: a freeze gives it no time."""
+    until = at + ON_DISK_S
+    for each in told:
+        if each.process == process and isinstance(each.seen, Struck) and each.at <= until:
+            if each.seen.fault == "freeze":
+                until = max(until, each.seen.until + ON_DISK_S)
+            elif each.seen.fault == "kill" and each.at >= at:
+                return True
+    return False
+
+
+def given_up(watch: Watch, database: MemoryDatabase, issuer: SimIssuer) -> Broken | None:
+    """I6: what is stored as good is the issuer's live token, and no token that lives is stored as gone."""
+    for row in database.tokens.credentials.values():
+        family = issuer.families.family(row.key.provider, row.key.tenant)
+        assert family is not None
+        is_live = not family.revoked and family.current.state == "live"
+        holds = is_live and family.current.text in _stored(row)
+        if row.state == "active" and not holds:
+            return Broken("I6", watch.now(), f"the token stored for {row.key.tenant} is none that lives")
+        if row.state == "needs_reauth" and holds:
+            return Broken("I6", watch.now(), f"the grant of {row.key.tenant} lives, and was given up")
+    return None
+
+
+def _stored(row: CredentialRow) -> list[str]:
+    """The tokens in a stored credential: the simulated vault hides nothing."""
+    return _TOKENS.findall(row.sealed.blob.decode())

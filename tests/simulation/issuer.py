@@ -1,0 +1,230 @@
+"""The token endpoints of the simulated world: the families of the test issuer, in virtual time.
+
+What is told of each request is the ledger of the test issuer, line for line, so the same judge reads it
+(fairlead.testing.ledger).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, fields
+from random import Random
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from fairlead.engine.ports import HttpAnswer, NoAnswer, TokenCall
+from fairlead.testing.issuer.entries import Entries
+from fairlead.testing.issuer.families import Families, Family, Granted, RefreshRefused
+from fairlead.testing.issuer.visit import Visit
+from fairlead.testing.ledger import Entry, Ledger
+from tests.simulation.process import SimProcess
+from tests.simulation.providers import ACCESS_TTL_S, RULES
+from tests.simulation.watch import Watch
+from tests.simulation.wire import HowItEnded, Reply, Wire
+
+WORK_S = 0.02
+"""How long an answer takes that nothing holds up."""
+JSON = {"content-type": ["application/json"]}
+
+
+@dataclass
+class IssuerManner:
+    """How it treats requests; shares from 0 to 1, all 0 when it is well.
+
+    *down*: of requests that find nobody; *late*: of those that are held up on their way, for up to *late_s*;
+    *slow*: of answers that take up to *late_s*; *lost*: of answers that never arrive; *cut*: of requests
+    whose connection breaks, before or after they are done; *busy*: 429; *ill*: 503.
+    """
+
+    down: float = 0.0
+    late: float = 0.0
+    slow: float = 0.0
+    late_s: float = 12.0
+    lost: float = 0.0
+    cut: float = 0.0
+    busy: float = 0.0
+    ill: float = 0.0
+
+    def heal(self) -> None:
+        """Be well again."""
+        for field in fields(self):
+            setattr(self, field.name, field.default)
+
+
+class Tokens(NamedTuple):
+    """A first grant."""
+
+    access_token: str
+    refresh_token: str
+    expires_in_s: float
+    account_id: str
+
+
+class _Lines:
+    """The ledger's lines in memory, numbered from 1."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self.entries: list[Entry] = []
+
+    def write(self, ev: str, **told: object) -> None:
+        """Add one; what is None is left out."""
+        known = {name: value for name, value in told.items() if value is not None}
+        self.entries.append(Entry(1, self._now(), len(self.entries) + 1, ev, known))
+
+
+class SimIssuer:
+    """All token endpoints, and what they know of their tokens."""
+
+    def __init__(self, now: Callable[[], float], draw: Random, watch: Watch) -> None:
+        self._now = now
+        self._draw = draw
+        self._watch = watch
+        self._lines = _Lines(now)
+        self._entries = Entries(self._lines)
+        self._minted = 0
+        self.families = Families(self._mint)
+        self.manner = IssuerManner()
+        self.senders: dict[int, str] = {}
+        """Which process sent a request, by its number."""
+        self.ends: dict[int, HowItEnded] = {}
+        """How it ended."""
+
+    def _mint(self, kind: str) -> str:
+        self._minted += 1
+        return f"{kind}-{self._minted}"
+
+    def register(self, provider: str, tenant: str, life_s: float = ACCESS_TTL_S) -> Tokens:
+        """A customer has consented; the connection has his name, its first access token *life_s* to live."""
+        family = self.families.register(
+            Family(provider, tenant, RULES[provider], "", f"account-{tenant}"),
+            now=self._now(),
+            ttl_s=life_s,
+        )
+        self._entries.begun(family, "registered")
+        first = family.current
+        return Tokens(first.access.text, first.text, life_s, f"account-{tenant}")
+
+    def transport(self, process: SimProcess, latency_s: Callable[[], float]) -> IssuerRoad:
+        """The way there of one process."""
+        return IssuerRoad(self, process, Wire(process, latency_s))
+
+    def verdict(self, access_text: str) -> tuple[str, Family | None]:
+        """live, expired, revoked or unknown; and whose token it is."""
+        access = self.families.access(access_text)
+        return self.families.verdict_on(access, self._now()), None if access is None else access.family
+
+    def ledger(self) -> Ledger:
+        """All that happened here so far."""
+        return Ledger(tuple(self._lines.entries))
+
+    # ---- a request -----------------------------------------------------------------------------
+
+    def chance(self, share: float) -> bool:
+        """Whether something happens whose share is *share*."""
+        return share > 0 and self._draw.random() < share
+
+    def up_to(self, most_s: float) -> float:
+        """A time of at most *most_s*."""
+        return self._draw.random() * most_s
+
+    def arrive(self, call: TokenCall, process: str) -> Reply[HttpAnswer]:
+        """One request is here; what becomes of it is decided now."""
+        visit = self._visit(call)
+        self.senders[visit.number] = process
+        self._entries.arrived(visit, self._now(), query=False, complete=True)
+        manner = self.manner
+        if self.chance(manner.cut / 2):
+            return self._reply(visit, None)
+        if self.chance(manner.busy):
+            return self._reply(visit, _answer(429, {"error": "rate_limited"}, {"retry-after": ["2"]}))
+        if self.chance(manner.ill):
+            return self._reply(visit, _answer(503, {"error": "temporarily_unavailable"}))
+        return self._process(visit)
+
+    def _visit(self, call: TokenCall) -> Visit:
+        provider = urlsplit(call.url).path.split("/")[1]
+        form = {name: value.reveal() for name, value in call.form.items()}
+        visit = Visit(len(self.senders) + 1, "token", provider, form, form.get("client_id"), None)
+        visit.generation = self.families.find(form.get("refresh_token", ""))
+        if visit.generation is not None:
+            visit.connection = visit.generation.family.connection
+        return visit
+
+    def _process(self, visit: Visit) -> Reply[HttpAnswer]:
+        if visit.generation is None:
+            self._entries.processed(visit, RefreshRefused("unknown"))
+            return self._reply(visit, _answer(400, {"error": "invalid_grant"}))
+        outcome = self.families.refresh(visit.generation, now=self._now(), ttl_s=ACCESS_TTL_S)
+        self._entries.processed(visit, outcome)
+        if isinstance(outcome, RefreshRefused):
+            return self._reply(visit, _answer(400, {"error": "invalid_grant"}))
+        manner = self.manner
+        answer = None if self.chance(manner.cut / 2) else _answer(200, _token(outcome))
+        return self._reply(visit, answer, outcome, lost=self.chance(manner.lost))
+
+    def _reply(
+        self, visit: Visit, answer: HttpAnswer | None, granted: Granted | None = None, *, lost: bool = False
+    ) -> Reply[HttpAnswer]:
+        def ended(how: HowItEnded) -> None:
+            self.ends[visit.number] = how
+            self._entries.answered(
+                visit,
+                status=None if answer is None else answer.status,
+                delivered=how == "answered",
+                granted=granted,
+                whole=True,
+            )
+
+        slow = self.chance(self.manner.slow)
+        after_s = WORK_S + (self.up_to(self.manner.late_s) if slow else 0.0)
+        return Reply(answer, after_s, ended, lost=lost)
+
+
+class IssuerRoad:
+    """The token transport of one process; see fairlead.engine.ports.TokenTransport."""
+
+    def __init__(self, issuer: SimIssuer, process: SimProcess, wire: Wire) -> None:
+        self._issuer = issuer
+        self._process = process
+        self._wire = wire
+
+    async def send(
+        self, call: TokenCall, before_sent: Callable[[], Awaitable[None]]
+    ) -> HttpAnswer | NoAnswer:
+        """Connect, ask for leave, send once."""
+        began = asyncio.get_running_loop().time()
+        issuer = self._issuer
+        if issuer.chance(issuer.manner.down):
+            await asyncio.sleep(issuer.up_to(call.deadline_s))
+            return NoAnswer(sent=False, kind="connect", why="nobody answers there")
+        if not await self._wire.connect(call.deadline_s):
+            return NoAnswer(sent=False, kind="connect", why="nobody answers there in time")
+        await before_sent()
+        if asyncio.get_running_loop().time() - began >= call.deadline_s:  # it stood still after the mark
+            return NoAnswer(sent=False, kind="timeout", why="no time was left to send")
+        late_s = issuer.up_to(issuer.manner.late_s) if issuer.chance(issuer.manner.late) else 0.0
+        name = self._process.name
+        came = await self._wire.ask(lambda: issuer.arrive(call, name), call.deadline_s, late_s)
+        if isinstance(came, HttpAnswer):
+            return came
+        return NoAnswer(sent=True, kind=came, why="the answer did not come")
+
+
+def _token(granted: Granted) -> dict[str, object]:
+    told: dict[str, object] = {
+        "access_token": granted.access.text,
+        "token_type": "Bearer",
+        "expires_in": int(granted.access.life_s),
+        "account_id": granted.family.account_id,
+    }
+    if granted.successor is not None:
+        told["refresh_token"] = granted.successor.text
+    return told
+
+
+def _answer(status: int, told: dict[str, object], more: dict[str, list[str]] | None = None) -> HttpAnswer:
+    headers: dict[str, Any] = JSON | (more or {})
+    return HttpAnswer(status, headers, json.dumps(told).encode(), WORK_S)

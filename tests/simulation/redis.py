@@ -1,0 +1,320 @@
+"""The store of the gate in the simulated world: the model that the scripts are held against, shared by all.
+
+After a loss it knows nothing, buckets begin empty and slots are granted again only once every old lease must
+have ended, as the scripts have it (adapters/redis/lua/include/clock.lua). The same after a restart with an
+old state, whose leases still stand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+from fairlead.adapters.local.gate import LocalGate
+from fairlead.engine.ports.gate import (
+    Admitted,
+    Answer,
+    Ask,
+    Ended,
+    Finish,
+    Finished,
+    GateRefusal,
+    Lease,
+    RefusedBy,
+    Renewal,
+    Wake,
+)
+from fairlead.errors import GateUnavailable
+from fairlead.policy.gate.limit import MICRO
+from tests.simulation.process import SimProcess
+from tests.simulation.watch import NOBODY, ProbeEnded, ProbeGiven, Struck, Watch
+from tests.simulation.wire import HowItEnded, Reply, Wire
+
+T = TypeVar("T")
+
+LEASE_S = 30.0
+"""The longest lease of a slot."""
+PATIENCE_S = 60.0
+"""How long a client waits for an answer: GuardedGate gives up long before."""
+
+
+class SharedGate(LocalGate):
+    """What one run of the server knows. No slot is granted before *grants_from_us*."""
+
+    def __init__(self, now_us: Callable[[], int], *, birth_us: int = 0, grants_from_us: int = 0) -> None:
+        super().__init__(now_us, birth_us=birth_us)
+        self._grants_from_us = grants_from_us
+
+    def _take(self, ask: Ask, now_us: int) -> int | Answer:
+        if now_us < self._grants_from_us and not self._holds(ask):
+            return GateRefusal(RefusedBy.RECOVERY, (self._grants_from_us - now_us) / MICRO)
+        return super()._take(ask, now_us)
+
+    def _holds(self, ask: Ask) -> bool:
+        plan = ask.plan
+        if plan.pool is None or ask.holder is None:
+            return False
+        return ask.holder in self._pool(plan.domain, plan.pool).leases
+
+    def _renewed(self, renewal: Renewal) -> Lease:
+        learning = renewal.held and self._now_us() < self._grants_from_us
+        return super()._renewed(replace(renewal, adopt=True) if learning else renewal)
+
+    def renewed(self, renewals: Sequence[Renewal]) -> list[Lease]:
+        """``renew``, for callers that cannot wait."""
+        return [self._renewed(renewal) for renewal in renewals]
+
+    def cancelled(self, ask: Ask) -> bool:
+        """``cancel``, for callers that cannot wait."""
+        _run(self.cancel(ask))
+        return True
+
+    def slots_in_use(self) -> Iterator[str]:
+        """Each lease of a slot, in words."""
+        for (domain, key), pool in self._pools.items():
+            yield from (
+                f"{domain.parts} {key}: {holder.process} holds a slot" for holder in pool.leases.until_us
+            )
+
+    def wakes(self, wake: Wake) -> None:
+        """``listen``, for callers that cannot wait."""
+        _run(self.listen(wake))
+
+    def restarted(self, now_us: int) -> SharedGate:
+        """A new run with a copy of this state: what was written last may be lost."""
+        new = SharedGate(self._now_us, birth_us=now_us, grants_from_us=now_us + round(LEASE_S * MICRO))
+        state = (self._buckets, self._turns, self._breakers, self._pools, self._quotas, self._fences)
+        (new._buckets, new._turns, new._breakers, new._pools, new._quotas, new._fences) = deepcopy(state)
+        return new
+
+
+class SimRedis:
+    """The server, and how it fails."""
+
+    def __init__(self, now_us: Callable[[], int], watch: Watch) -> None:
+        self._now_us = now_us
+        self._watch = watch
+        self._kept: SharedGate | None = None
+        self._wakes: list[tuple[SimProcess, Wake, Callable[[], float]]] = []
+        self._away_until_s = 0.0
+        self.stalled_until_s = 0.0
+        self.state = self._begun(self.first_state())
+
+    def first_state(self) -> SharedGate:
+        """What is known on the first day."""
+        return SharedGate(self._now_us)
+
+    def empty_state(self) -> SharedGate:
+        """What is known after all was lost."""
+        now_us = self._now_us()
+        return SharedGate(self._now_us, birth_us=now_us, grants_from_us=now_us + round(LEASE_S * MICRO))
+
+    def gate(self, process: SimProcess, latency_s: Callable[[], float]) -> RedisRoad:
+        """The way there of one process."""
+        return RedisRoad(self, process, latency_s)
+
+    # ---- how it fails --------------------------------------------------------------------------
+
+    def slots_in_use(self) -> Iterator[str]:
+        """Each lease of a slot, in words."""
+        return self.state.slots_in_use()
+
+    def lose(self) -> None:
+        """All that it knew is gone."""
+        self._struck("redis_loss")
+        self.state = self._begun(self.empty_state())
+
+    def keep(self) -> None:
+        """A snapshot, for `bring_back`."""
+        self._kept = self.state.restarted(self._now_us())
+
+    def bring_back(self) -> None:
+        """A restart with the snapshot; without one all is lost."""
+        self._struck("redis_old")
+        kept, self._kept = self._kept, None
+        self.state = self._begun(self.empty_state() if kept is None else kept.restarted(self._now_us()))
+
+    def away_for(self, for_s: float) -> None:
+        """Connections to it break for so long."""
+        self._away_until_s = self._now_us() / MICRO + for_s
+        self._struck("redis_away", for_s)
+
+    def stall_for(self, for_s: float) -> None:
+        """It stands still for so long; what is asked meanwhile is done afterwards."""
+        self.stalled_until_s = self._now_us() / MICRO + for_s
+        self._struck("redis_stall", for_s)
+
+    def _struck(self, fault: str, for_s: float = 0.0) -> None:
+        self._watch.tell(Struck(fault, self._now_us() / MICRO + for_s), NOBODY)
+
+    @property
+    def away(self) -> bool:
+        """Whether it can be reached."""
+        return self._now_us() / MICRO < self._away_until_s
+
+    def heal(self) -> None:
+        """It is there and answers."""
+        self._away_until_s = self.stalled_until_s = 0.0
+
+    def _begun(self, state: SharedGate) -> SharedGate:
+        state.wakes(self._tell)
+        return state
+
+    # ---- a request -----------------------------------------------------------------------------
+
+    def serve(self, act: Callable[[SharedGate], T]) -> Reply[T]:
+        """One request is here, and is done at once; what arrives while it is away meets nobody."""
+        return Reply(None if self.away else act(self.state), 0.0, _unheard)
+
+    def listen(self, process: SimProcess, wake: Wake, latency_s: Callable[[], float]) -> None:
+        """Tell *process* of grants from now on."""
+        self._wakes.append((process, wake, latency_s))
+
+    def _tell(self, lease_id: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._wakes = [told for told in self._wakes if not told[0].dead]
+        for process, wake, latency_s in self._wakes:
+            loop.call_later(latency_s(), wake, lease_id, context=process.context())
+
+    # ---- what is seen --------------------------------------------------------------------------
+
+    def judge(self, state: SharedGate, ask: Ask) -> Answer:
+        """Admit or not."""
+        answer = state.judge(ask)
+        if isinstance(answer, Admitted) and answer.probe and ask.plan.breaker is not None:
+            self._watch.tell(ProbeGiven(f"{ask.plan.domain.parts} {ask.plan.breaker.key}", ask.call_s))
+        return answer
+
+    def finish(self, state: SharedGate, finish: Finish) -> Finished:
+        """The end of a call."""
+        finished: list[Finished | Exception] = []
+        state.end(finish, finished.append)
+        rule = finish.admitted.plan.breaker
+        if finish.admitted.probe and rule is not None:
+            self._watch.tell(ProbeEnded(f"{finish.admitted.plan.domain.parts} {rule.key}"))
+        (told,) = finished
+        assert isinstance(told, Finished)
+        return told
+
+
+class RedisRoad:
+    """The fleet's gate as one process reaches it; see fairlead.engine.ports.gate.FleetGate."""
+
+    def __init__(self, redis: SimRedis, process: SimProcess, latency_s: Callable[[], float]) -> None:
+        self._redis = redis
+        self._process = process
+        self._latency_s = latency_s
+        self._wire = Wire(process, latency_s)
+        self._waiting: dict[int, Callable[[GateUnavailable], None]] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._asks = 0
+
+    async def admit(self, ask: Ask) -> Answer:
+        """One step, all or nothing."""
+        return await self._asked(lambda state: self._redis.judge(state, ask), partial(self._undo, ask))
+
+    async def finish(self, finish: Finish) -> Finished:
+        """Give back the slot, settle the buckets, tell the breaker."""
+        return await self._asked(lambda state: self._redis.finish(state, finish))
+
+    def end(self, finish: Finish, told: Ended) -> None:
+        """The same, begun at once. The way out of a dead process's code comes here, too."""
+        if self._process.dead:
+            return
+        self._spawn(self._ended(finish, told))
+
+    async def _ended(self, finish: Finish, told: Ended) -> None:
+        try:
+            finished = await self.finish(finish)
+        except GateUnavailable as error:
+            told(error)
+        else:
+            told(finished)
+
+    async def cancel(self, ask: Ask) -> None:
+        """Leave the line, give back a grant or turns."""
+        await self._asked(lambda state: state.cancelled(ask))
+
+    async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
+        """Keep leases and places."""
+        return await self._asked(lambda state: state.renewed(renewals))
+
+    async def listen(self, wake: Wake) -> None:
+        """Have *wake* called for each grant."""
+        self._redis.listen(self._process, wake, self._latency_s)
+
+    async def ping(self) -> None:
+        """Return once it has answered."""
+        await self._asked(lambda state: True)
+
+    def abandon(self, error: GateUnavailable) -> None:
+        """Fail all who wait for an answer; what comes of their asks is undone when it is known."""
+        waiting, self._waiting = self._waiting, {}
+        for fail in waiting.values():
+            fail(error)
+
+    # ---- one exchange --------------------------------------------------------------------------
+
+    async def _asked(self, act: Callable[[SharedGate], T], undo: Callable[[T], None] | None = None) -> T:
+        told: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._asks += 1
+        number = self._asks
+        self._waiting[number] = partial(_fail, told)
+        self._spawn(self._exchange(act, told, undo))
+        try:
+            return await told
+        finally:
+            self._waiting.pop(number, None)
+
+    async def _exchange(
+        self, act: Callable[[SharedGate], T], told: asyncio.Future[T], undo: Callable[[T], None] | None
+    ) -> None:
+        late_s = max(0.0, self._redis.stalled_until_s - asyncio.get_running_loop().time())
+        came = await self._wire.ask(lambda: self._redis.serve(act), PATIENCE_S, late_s)
+        if isinstance(came, str):
+            _fail(told, GateUnavailable(f"the store did not answer: {came}"))
+        elif not told.done():
+            told.set_result(came)
+        elif undo is not None:  # nobody waits for it any more
+            undo(came)
+
+    def _undo(self, ask: Ask, answer: Answer) -> None:
+        if isinstance(answer, GateRefusal):
+            return
+        if isinstance(answer, Admitted):
+            unused = dict.fromkeys(range(len(answer.spent)), 0.0)
+            self._spawn(self._undone(self.finish(Finish(answer, actual=unused))))
+        else:
+            self._spawn(self._undone(self.cancel(ask)))
+
+    async def _undone(self, undo: Coroutine[Any, Any, object]) -> None:
+        with suppress(GateUnavailable):  # the lease ends by itself
+            await undo
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work, name="simulated-gate")
+        self._tasks[id(task)] = task
+        task.add_done_callback(lambda done: self._tasks.pop(id(done), None) and None)
+
+
+def _run(step: Coroutine[Any, Any, object]) -> None:
+    """Nothing in a gate of one process waits."""
+    try:
+        step.send(None)
+    except StopIteration:
+        return
+    raise AssertionError("a step of the model waits")
+
+
+def _fail(told: asyncio.Future[T], error: GateUnavailable) -> None:
+    if not told.done():
+        told.set_exception(error)
+
+
+def _unheard(how: HowItEnded) -> None:
+    """The server does not care how its answer got home."""

@@ -1,0 +1,132 @@
+"""The API of the simulated world: it knows whose token a call shows, and tells what reaches it.
+
+That is the truth about limits: the calls of an account at the same time, and in any window, as they arrive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, fields
+from random import Random
+from typing import Any
+
+from fairlead.engine.ports.http import HttpAnswer, HttpRequest, HttpStream, NoAnswer
+from fairlead.secret import Secret
+from tests.simulation.issuer import SimIssuer
+from tests.simulation.process import SimProcess
+from tests.simulation.watch import Arrived, Left, Watch
+from tests.simulation.wire import HowItEnded, Reply, Wire
+
+WORK_S = 0.15
+"""How long an answer takes that nothing holds up."""
+CALL_HEADER = "x-call"
+"""One id for a call and its retries."""
+
+
+@dataclass
+class UpstreamManner:
+    """How it treats calls; shares from 0 to 1, all 0 when it is well.
+
+    *storm*: 429; *ill*: 503; *cut*: of calls whose connection breaks; *slow*: of answers that take up to
+    *slow_s*.
+    """
+
+    storm: float = 0.0
+    ill: float = 0.0
+    cut: float = 0.0
+    slow: float = 0.0
+    slow_s: float = 20.0
+
+    def heal(self) -> None:
+        """Be well again."""
+        for field in fields(self):
+            setattr(self, field.name, field.default)
+
+
+class SimUpstream:
+    """One API of all vendors. The account of a call is that of its token: a connection of the issuer's."""
+
+    def __init__(self, now: Callable[[], float], draw: Random, watch: Watch, issuer: SimIssuer) -> None:
+        self._now = now
+        self._draw = draw
+        self._watch = watch
+        self._issuer = issuer
+        self._numbers = 0
+        self._in_flight: dict[str, dict[int, str]] = {}
+        self.manner = UpstreamManner()
+
+    def transport(self, process: SimProcess, latency_s: Callable[[], float]) -> UpstreamRoad:
+        """The way there of one process."""
+        return UpstreamRoad(self, process, Wire(process, latency_s))
+
+    def arrive(self, request: HttpRequest, process: str) -> Reply[HttpAnswer]:
+        """One call is here; what it is answered is decided now."""
+        self._numbers += 1
+        number = self._numbers
+        verdict, family = self._issuer.verdict(_bearer(request.headers))
+        account = "nobody" if family is None else f"{family.provider}/{family.connection}"
+        here = self._in_flight.setdefault(account, {})
+        here[number] = process
+        status, call = self._status(verdict), str(request.headers.get(CALL_HEADER, ""))
+        self._watch.tell(Arrived(number, account, call, status, tuple(here.values())), process)
+
+        def ended(how: HowItEnded) -> None:
+            del here[number]
+            self._watch.tell(Left(number, account, how), process)
+
+        manner = self.manner
+        after_s = WORK_S + (self._draw.random() * manner.slow_s if self._chance(manner.slow) else 0.0)
+        answer = _answer(status, "" if family is None else family.connection)
+        return Reply(None if self._chance(manner.cut) else answer, after_s, ended)
+
+    def _status(self, verdict: str) -> int:
+        if self._chance(self.manner.storm):
+            return 429
+        if self._chance(self.manner.ill):
+            return 503
+        return 200 if verdict == "live" else 401
+
+    def _chance(self, share: float) -> bool:
+        return share > 0 and self._draw.random() < share
+
+
+class UpstreamRoad:
+    """The call transport of one process; see fairlead.engine.ports.http.Transport."""
+
+    def __init__(self, upstream: SimUpstream, process: SimProcess, wire: Wire) -> None:
+        self._upstream = upstream
+        self._process = process
+        self._wire = wire
+
+    async def send(self, request: HttpRequest) -> HttpAnswer | NoAnswer:
+        """Send once."""
+        began, name = asyncio.get_running_loop().time(), self._process.name
+        came = await self._wire.ask(lambda: self._upstream.arrive(request, name), request.deadline_s)
+        if isinstance(came, HttpAnswer):
+            came.took_s = asyncio.get_running_loop().time() - began
+            return came
+        return NoAnswer(sent=True, kind=came, why="the answer did not come")
+
+    @asynccontextmanager
+    async def stream(self, request: HttpRequest) -> AsyncIterator[HttpStream | NoAnswer]:
+        """Nothing in the simulated fleet reads an answer piece by piece."""
+        raise NotImplementedError("the simulated upstream does not stream")
+        yield  # pragma: no cover
+
+
+def _bearer(headers: Mapping[str, str | Secret]) -> str:
+    for name, value in headers.items():
+        if name.lower() == "authorization":
+            text = value.reveal() if isinstance(value, Secret) else value
+            return text.removeprefix("Bearer ")
+    return ""
+
+
+def _answer(status: int, tenant: str) -> HttpAnswer:
+    headers: dict[str, Any] = {"content-type": ["application/json"]}
+    if status == 429:
+        headers["retry-after"] = ["2"]
+    return HttpAnswer(status, headers, json.dumps({"tenant": tenant}).encode(), WORK_S)

@@ -1,0 +1,231 @@
+"""What is seen from outside while a fleet works: told by the edges, never by the product's own figures.
+
+Everything is told as a value (`Seen`) with the moment and the process it is about, and each invariant sees it
+at once. The first breach ends the run, so its moment is the end of the trace.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+NOBODY = ""
+"""The process of what the world does by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A breach: which invariant, when, and what happened in plain words."""
+
+    invariant: str
+    at: float
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.invariant} at {self.at:.3f} s: {self.why}"
+
+
+# ---- jobs --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """An enqueue returned: *work* is the piece of work that the job is for, whatever job does it."""
+
+    job_id: UUID
+    work: int
+    tenant: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The store gave a job away under a new lease. *waited_s*: since it was due."""
+
+    job_id: UUID
+    lease_id: int
+    tenant: str
+    kind: str
+    waited_s: float
+    suspect: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """A lease ended without an outcome; *crash*: its process died, and that counts."""
+
+    job_id: UUID
+    lease_id: int | None
+    crash: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The store took an outcome as the job's; *outcome* is the name of its class, in small letters."""
+
+    job_id: UUID
+    lease_id: int
+    outcome: str
+    work: int | None
+    """None: of no piece of work, but a duty of the fleet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A handler began: its effect is in the sink."""
+
+    job_id: UUID
+    lease_id: int
+    attempt: int
+    tenant: str
+    work: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """It ended, one way or another, but not by the death of its process."""
+
+    job_id: UUID
+    lease_id: int
+
+
+# ---- processes ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A process has a session."""
+
+    session_id: UUID
+    lease_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """The store took a sign of life."""
+
+    session_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredLost:
+    """The store holds a session for dead, by its silence or (*proven*) by a proof."""
+
+    session_id: UUID
+    proven: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Struck:
+    """A fault met a process, or all (NOBODY), until a moment: kill, freeze, cut, away, jump."""
+
+    fault: str
+    until: float
+
+
+# ---- calls -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A handler read an answer: whose data it asked for, and whose tag was in it."""
+
+    asked: str
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A call is at the upstream. *in_flight*: the processes of all calls of the account there, with this one.
+
+    *call* is one id for a call and its retries; *status* what it will be answered.
+    """
+
+    number: int
+    account: str
+    call: str
+    status: int
+    in_flight: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """It is over there; *how* as a wire tells it."""
+
+    number: int
+    account: str
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeGiven:
+    """The shared store let a call through that decides a breaker, for at most *for_s*."""
+
+    breaker: str
+    for_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeEnded:
+    """The store heard of its end."""
+
+    breaker: str
+
+
+Seen = (
+    Enqueued | Claimed | Freed | Accepted | Ran | Ended | Opened | Beat | DeclaredLost | Struck
+    | Read | Arrived | Left | ProbeGiven | ProbeEnded
+)  # fmt: skip
+
+
+class Told(NamedTuple):
+    """Something that was seen, when, and of which process."""
+
+    at: float
+    process: str
+    seen: Seen
+
+
+class Invariant(Protocol):
+    """What must hold all the time, as a fold over what is seen."""
+
+    name: str
+
+    def see(self, told: Told) -> str | None:
+        """Take it in; the breach in plain words where it is one."""
+        ...
+
+
+class Watch:
+    """The journal of one run. *whose*: the process whose step it is."""
+
+    def __init__(self, now: Callable[[], float], whose: Callable[[], str]) -> None:
+        self._whose = whose
+        self.now = now
+        self.told: list[Told] = []
+        self.invariants: tuple[Invariant, ...] = ()
+        self.broken: Broken | None = None
+
+    def tell(self, seen: Seen, process: str | None = None) -> None:
+        """Write it down and have each invariant see it. *process* None: whose step it is."""
+        told = Told(self.now(), self._whose() if process is None else process, seen)
+        self.told.append(told)
+        if self.broken is None:
+            self.broken = first_breach([told], self.invariants)
+
+    def counts(self) -> dict[str, int]:
+        """How often each kind of thing was told, by its name in small letters."""
+        return dict(Counter(type(told.seen).__name__.lower() for told in self.told))
+
+
+def first_breach(journal: Iterable[Told], invariants: Iterable[Invariant]) -> Broken | None:
+    """The first breach that *invariants* find in what is told, in its order."""
+    watching = tuple(invariants)
+    for told in journal:
+        for invariant in watching:
+            why = invariant.see(told)
+            if why is not None:
+                return Broken(invariant.name, told.at, why)
+    return None

@@ -1,0 +1,112 @@
+"""One request of a process over the network to a server of the world, and its answer's way back.
+
+The request that has left arrives, whatever becomes of who sent it; the server works on it at that moment, in
+one step. A caller that dies, is cancelled or gives up has hung up, and the server notices at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextvars import Context
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
+
+from tests.simulation.process import SimProcess
+
+T = TypeVar("T")
+
+Gone = Literal["timeout", "reset"]
+HowItEnded = Literal["answered", "lost", "cut", "died", "gave_up", "cancelled"]
+"""As the server sees it, or as only the simulation knows: the answer left, or was lost on its way; the server
+broke the connection; the caller died, had waited for too long, or did not want it any more."""
+
+
+@dataclass(slots=True)
+class Reply(Generic[T]):
+    """What a server makes of a request: *answer* leaves it after *after_s*; None: the connection breaks then.
+
+    *lost*: the answer leaves and never arrives. *ended* is told once how it ended, as the server sees it.
+    """
+
+    answer: T | None
+    after_s: float
+    ended: Callable[[HowItEnded], None]
+    lost: bool = False
+
+
+class Wire:
+    """The way of one process to one server. *latency_s* is drawn for each way."""
+
+    def __init__(self, process: SimProcess, latency_s: Callable[[], float]) -> None:
+        self._process = process
+        self._latency_s = latency_s
+
+    async def connect(self, deadline_s: float) -> bool:
+        """The time that it takes to connect; False where that is more than *deadline_s*."""
+        needs_s = self._latency_s() + self._latency_s()
+        await asyncio.sleep(min(needs_s, deadline_s))
+        return needs_s <= deadline_s
+
+    async def ask(self, serve: Callable[[], Reply[T]], deadline_s: float, late_s: float = 0.0) -> T | Gone:
+        """Send, and wait for the answer at most *deadline_s*; *late_s*: the request is held up on its way."""
+        loop = asyncio.get_running_loop()
+        told: asyncio.Future[T | Gone] = loop.create_future()
+        exchange = _Exchange(told, serve, self._latency_s)
+        loop.call_later(self._latency_s() + late_s, exchange.arrive, context=Context())
+        forget = self._process.on_death(lambda: exchange.hang_up("died"))
+        timer = loop.call_later(deadline_s, _tell, told, "timeout")
+        try:
+            return await told
+        finally:
+            timer.cancel()
+            forget()
+            exchange.hang_up("gave_up" if told.done() and not told.cancelled() else "cancelled")
+
+
+class _Exchange(Generic[T]):
+    """One request on its way, at the server, and back. Runs in the world."""
+
+    def __init__(
+        self,
+        told: asyncio.Future[T | Gone],
+        serve: Callable[[], Reply[T]],
+        latency_s: Callable[[], float],
+    ) -> None:
+        self._told = told
+        self._serve = serve
+        self._latency_s = latency_s
+        self._reply: Reply[T] | None = None
+        self._leaving: asyncio.TimerHandle | None = None
+        self._hung_up: HowItEnded | None = None
+
+    def arrive(self) -> None:
+        self._reply = reply = self._serve()
+        if self._hung_up is not None:
+            reply.ended(self._hung_up)
+            return
+        loop = asyncio.get_running_loop()
+        self._leaving = loop.call_later(reply.after_s, self._leave, reply, context=Context())
+
+    def _leave(self, reply: Reply[T]) -> None:
+        self._leaving = None
+        if reply.lost:
+            reply.ended("lost")
+            return
+        reply.ended("cut" if reply.answer is None else "answered")
+        answer: T | Gone = "reset" if reply.answer is None else reply.answer
+        loop = asyncio.get_running_loop()
+        loop.call_later(self._latency_s(), _tell, self._told, answer, context=Context())
+
+    def hang_up(self, how: HowItEnded) -> None:
+        """The caller is gone, or has what it asked for."""
+        self._hung_up = self._hung_up or how
+        if self._leaving is not None and self._reply is not None:
+            self._leaving.cancel()
+            self._leaving = None
+            self._reply.ended(how)
+
+
+def _tell(told: asyncio.Future[T], what: T) -> None:
+    if not told.done():
+        told.set_result(what)
