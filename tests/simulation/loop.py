@@ -70,7 +70,7 @@ class SimTask(asyncio.Task[T]):
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """See the module. *sched* picks; in steps of the ranges *fifo* (from, to) it is the oldest all the same."""
+    """See the module. *sched* picks; in steps of the ranges *fifo* (from, to) the oldest is taken."""
 
     def __init__(self, sched: Random, fifo: Sequence[tuple[int, int]] = ()) -> None:
         super().__init__()
