@@ -138,7 +138,10 @@ def _died_at(process: str, at: float, told: list[Told]) -> bool:
 
 
 def given_up(watch: Watch, database: MemoryDatabase, issuer: SimIssuer) -> Broken | None:
-    """I6: what is stored as good is the issuer's live token, and no token that lives is stored as gone."""
+    """I6: what is stored as good is the issuer's live token, and no token that lives is stored as gone.
+
+    Where a provider forgives no replay, a grant whose last send may have been heard has to be given up unseen.
+    """
     for row in database.tokens.credentials.values():
         family = issuer.families.family(row.key.provider, row.key.tenant)
         assert family is not None
@@ -146,7 +149,7 @@ def given_up(watch: Watch, database: MemoryDatabase, issuer: SimIssuer) -> Broke
         holds = is_live and family.current.text in _stored(row)
         if row.state == "active" and not holds:
             return Broken("I6", watch.now(), f"the token stored for {row.key.tenant} is none that lives")
-        if row.state == "needs_reauth" and holds:
+        if row.state == "needs_reauth" and holds and family.rules.policy.forgives:
             return Broken("I6", watch.now(), f"the grant of {row.key.tenant} lives, and was given up")
     return None
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from fairlead.policy.retry import MAX_ATTEMPTS
-from tests.simulation.endings import after_healing, at_end
 from tests.simulation.providers import BURST, RATE_PER_S, SLOTS
 from tests.simulation.watch import (
     NOBODY,
@@ -33,7 +32,6 @@ from tests.simulation.watch import (
     Told,
 )
 
-__all__ = ["after_healing", "at_end", "watching"]
 
 MAX_CRASHES = 3
 JITTER_S = 0.5

@@ -76,10 +76,9 @@ class SharedGate(LocalGate):
 
     def slots_in_use(self) -> Iterator[str]:
         """Each lease of a slot, in words."""
-        for (domain, key), pool in self._pools.items():
-            yield from (
-                f"{domain.parts} {key}: {holder.process} holds a slot" for holder in pool.leases.until_us
-            )
+        for (_, key), pool in self._pools.items():
+            pool.reap(self._now_us(), 0)
+            yield from (f"{holder.process} holds a slot of {key}" for holder in pool.leases.until_us)
 
     def wakes(self, wake: Wake) -> None:
         """``listen``, for callers that cannot wait."""

@@ -133,8 +133,15 @@ class Trouble:
         while True:
             await asyncio.sleep(draw.uniform(1.0, 40.0))
             setattr(manner, what, most * strength * draw.uniform(0.3, 1.0))
-            await asyncio.sleep(draw.uniform(5.0, 60.0))
+            lasts_s = draw.uniform(5.0, 60.0)
+            if manner is self._world.roads:
+                self._struck("cut", lasts_s)
+            await asyncio.sleep(lasts_s)
             setattr(manner, what, 0.0)
+
+    def _struck(self, fault: str, for_s: float, process: str = NOBODY) -> None:
+        until = asyncio.get_running_loop().time() + for_s
+        self._world.watch.tell(Struck(fault, until), process)
 
     # ---- what ----------------------------------------------------------------------------------
 
@@ -172,8 +179,7 @@ class Trouble:
         for_s = draw.uniform(1.0, MOST_AWAY_S)
         whom = None if all_of_them else name
         self._world.roads.away(whom, for_s)
-        until = asyncio.get_running_loop().time() + for_s
-        self._world.watch.tell(Struck("away", until), whom or NOBODY)
+        self._struck("away", for_s, whom or NOBODY)
         return for_s
 
     def _redis_loss(self, draw: Random, strength: float) -> float:
