@@ -40,7 +40,7 @@ LATENCY_S = (0.002, 0.02)
 BACK_S = (0.5, 5.0)
 """Until a process that ended by itself is started again."""
 FIRST_LIFE_S = (10.0, 120.0)
-"""What is left of the first tokens, as their connections are told: refreshes come at different times."""
+"""How long the first tokens live: refreshes come at different times."""
 DATABASE_IDS = 10**11
 
 
@@ -100,11 +100,12 @@ class World:
 
     async def _connect(self, outside: Program) -> None:
         for tenant, provider in TENANTS.items():
-            tokens = self.issuer.register(provider, tenant)
+            life_s = self.chance.workload.uniform(*FIRST_LIFE_S)
+            tokens = self.issuer.register(provider, tenant, life_s)
             grant = Grant(
                 access_token=Secret(tokens.access_token),
                 refresh_token=Secret(tokens.refresh_token),
-                expires_in_s=self.chance.workload.uniform(*FIRST_LIFE_S),
+                expires_in_s=tokens.expires_in_s,
                 account_id=tokens.account_id,
             )
             await outside.connections.upsert(key_of(tenant), grant, actor="setup")
