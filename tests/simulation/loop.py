@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 AT_ONCE_S = 1e-9
 """Timers so close together are due together."""
+TICK_S = 1e-6
+"""A timer takes at least so long: where time moves by timers alone, shorter ones might never move it."""
 MOST_AT_ONCE = 100_000
 """Steps without any time going by, after which somebody is spinning."""
 LAST = 40
@@ -138,7 +140,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> SimTimer:
         """As in asyncio, in virtual time."""
         context = copy_context() if context is None else context
-        timer = SimTimer(when, callback, args, self, context)
+        timer = SimTimer(max(when, self._now + TICK_S), callback, args, self, context)
         timer.process = of_context(context)
         heapq.heappush(self._scheduled, timer)
         timer._scheduled = True

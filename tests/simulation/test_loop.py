@@ -97,6 +97,15 @@ def test_steps_without_time_end_as_spinning() -> None:
     task.get_coro().close()
 
 
+def test_waits_too_short_to_be_added_to_the_time_end_all_the_same() -> None:
+    async def wait_out(deadline_s: float) -> None:
+        while (left_s := deadline_s - asyncio.get_running_loop().time()) > 0:
+            await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=left_s / 2)
+
+    _, loop = run(1, lambda: wait_out(1e6))
+    assert loop.steps < 1000
+
+
 def test_it_can_be_ended_after_any_step() -> None:
     loop = SimLoop(Random(1))
     loop.after_step = lambda: loop.steps == 5
