@@ -140,7 +140,7 @@ def _died_at(process: str, at: float, told: list[Told]) -> bool:
 def given_up(watch: Watch, database: MemoryDatabase, issuer: SimIssuer) -> Broken | None:
     """I6: what is stored as good is the issuer's live token, and no token that lives is stored as gone.
 
-    Where a provider forgives no replay, a grant whose last send may have been heard has to be given up unseen.
+    Where a provider forgives no replay, a grant whose last send may have been heard is given up unseen.
     """
     for row in database.tokens.credentials.values():
         family = issuer.families.family(row.key.provider, row.key.tenant)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from fairlead.policy.retry import MAX_ATTEMPTS
-from tests.simulation.providers import BURST, RATE_PER_S, SLOTS
+from tests.simulation.providers import LITTLE, ROOMS, Room
 from tests.simulation.watch import (
     NOBODY,
     Accepted,
@@ -31,7 +31,6 @@ from tests.simulation.watch import (
     Struck,
     Told,
 )
-
 
 MAX_CRASHES = 3
 JITTER_S = 0.5
@@ -206,8 +205,7 @@ class CallsAtOnce:
 
     name = "I4"
 
-    def __init__(self, slots: int = SLOTS, lease_s: float = 30.0) -> None:
-        self._slots = slots
+    def __init__(self, lease_s: float = 30.0) -> None:
         self._lease_s = lease_s
         self._frozen = _Strikes(("freeze",))
         self._alone = _Strikes((f"{REDIS}_away", f"{REDIS}_stall"))
@@ -217,13 +215,13 @@ class CallsAtOnce:
         self._alone.see(told)
         if not isinstance(told.seen, Arrived):
             return None
-        here = told.seen.in_flight
+        here, slots = told.seen.in_flight, _room(told.seen.account).slots
         excused = sum(self._frozen.meets(process, told.at - AFTERWARDS_S) for process in here)
         if self._alone.meets(NOBODY, told.at - self._lease_s):
-            excused += self._slots // 2
-        if len(here) <= self._slots + excused:
+            excused += slots // 2
+        if len(here) <= slots + excused:
             return None
-        return f"{len(here)} calls of {told.seen.account} in flight, {self._slots} may be"
+        return f"{len(here)} calls of {told.seen.account} in flight, {slots} may be"
 
 
 class CallsInAWindow:
@@ -235,9 +233,7 @@ class CallsInAWindow:
 
     name = "I5"
 
-    def __init__(self, burst: float = BURST, per_s: float = RATE_PER_S) -> None:
-        self._burst = burst
-        self._per_s = per_s
+    def __init__(self) -> None:
         self._levels: dict[str, tuple[float, float]] = {}
         self._frozen = _Strikes(("freeze",))
         self._alone = _Strikes((f"{REDIS}_away", f"{REDIS}_stall"))
@@ -247,15 +243,19 @@ class CallsInAWindow:
         self._alone.see(told)
         if not isinstance(told.seen, Arrived) or self._frozen.meets(told.process, told.at - AFTERWARDS_S):
             return None
-        account = told.seen.account
-        most = self._burst + self._per_s * JITTER_S
+        account, room = told.seen.account, _room(told.seen.account)
+        most = room.burst + room.per_s * JITTER_S
         level, at = self._levels.get(account, (most, told.at))
-        level = min(most, level + (told.at - at) * self._per_s) - 1.0
+        level = min(most, level + (told.at - at) * room.per_s) - 1.0
         self._levels[account] = level, told.at
-        spare = self._burst if self._alone.meets(NOBODY, told.at - AFTERWARDS_S) else 0.0
+        spare = room.burst if self._alone.meets(NOBODY, told.at - AFTERWARDS_S) else 0.0
         if level >= -spare - 1e-6:
             return None
-        return f"{-level:.1f} calls of {account} beyond {self._burst:g} at once and {self._per_s:g}/s"
+        return f"{-level:.1f} calls of {account} beyond {room.burst:g} at once and {room.per_s:g}/s"
+
+
+def _room(account: str) -> Room:
+    return ROOMS.get(account.split("/", maxsplit=1)[0], LITTLE)
 
 
 class FewRetries:

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from fairlead.policy.profile import Profile
 from fairlead.testing.issuer.families import Policy, ReplayRules
 
 ACCESS_TTL_S = 100.0
 GRACE_S = 90.0
-SLOTS = 4
-BURST, RATE_PER_S = 10.0, 5.0
-"""Calls at once and each second of one account."""
+
+
+class Room(NamedTuple):
+    """What one account may do: calls in flight, calls at once, calls each second."""
+
+    slots: int
+    burst: float
+    per_s: float
+
+
+LITTLE, MUCH = Room(4, 10.0, 5.0), Room(20, 40.0, 40.0)
+"""With much room retries are held back by their budget alone."""
 
 RULES: dict[str, ReplayRules] = {
     "strict": ReplayRules(Policy.STRICT),
@@ -21,9 +32,12 @@ RULES: dict[str, ReplayRules] = {
 """What each does with its tokens, by its name."""
 
 
+ROOMS: dict[str, Room] = {name: MUCH if name == "stable" else LITTLE for name in RULES}
+
+
 def profile(name: str) -> Profile:
     """How fairlead knows the vendor."""
-    rules = RULES[name]
+    rules, room = RULES[name], ROOMS[name]
     replay: dict[str, object] = {"policy": rules.policy.value}
     if rules.policy is Policy.GRACE:
         replay["grace_s"] = rules.grace_s
@@ -41,8 +55,8 @@ def profile(name: str) -> Profile:
             "apis": {"rest": {"url": "https://api.sim"}},
             "limits": {
                 "domain": "account",
-                "calls": {"requests": {"capacity": BURST, "per_s": RATE_PER_S}},
-                "slots": SLOTS,
+                "calls": {"requests": {"capacity": room.burst, "per_s": room.per_s}},
+                "slots": room.slots,
             },
         }
     )

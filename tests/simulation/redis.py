@@ -86,19 +86,23 @@ class SharedGate(LocalGate):
 
     def restarted(self, now_us: int) -> SharedGate:
         """A new run with a copy of this state: what was written last may be lost."""
-        new = SharedGate(self._now_us, birth_us=now_us, grants_from_us=now_us + round(LEASE_S * MICRO))
+        new = type(self)(self._now_us, birth_us=now_us, grants_from_us=now_us + round(LEASE_S * MICRO))
         state = (self._buckets, self._turns, self._breakers, self._pools, self._quotas, self._fences)
         (new._buckets, new._turns, new._breakers, new._pools, new._quotas, new._fences) = deepcopy(state)
         return new
 
 
 class SimRedis:
-    """The server, and how it fails."""
+    """The server, and how it fails. *kind*: what it knows, and how it judges."""
+
+    kind: type[SharedGate] = SharedGate
 
     def __init__(self, now_us: Callable[[], int], watch: Watch) -> None:
         self._now_us = now_us
         self._watch = watch
         self._kept: SharedGate | None = None
+        self.asker = NOBODY
+        """The process whose request was served last."""
         self._wakes: list[tuple[SimProcess, Wake, Callable[[], float]]] = []
         self._away_until_s = 0.0
         self.stalled_until_s = 0.0
@@ -106,12 +110,12 @@ class SimRedis:
 
     def first_state(self) -> SharedGate:
         """What is known on the first day."""
-        return SharedGate(self._now_us)
+        return self.kind(self.time_us)
 
     def empty_state(self) -> SharedGate:
         """What is known after all was lost."""
         now_us = self._now_us()
-        return SharedGate(self._now_us, birth_us=now_us, grants_from_us=now_us + round(LEASE_S * MICRO))
+        return self.kind(self.time_us, birth_us=now_us, grants_from_us=now_us + round(LEASE_S * MICRO))
 
     def gate(self, process: SimProcess, latency_s: Callable[[], float]) -> RedisRoad:
         """The way there of one process."""
@@ -166,8 +170,13 @@ class SimRedis:
 
     # ---- a request -----------------------------------------------------------------------------
 
-    def serve(self, act: Callable[[SharedGate], T]) -> Reply[T]:
+    def time_us(self) -> int:
+        """The server's clock, by which all is judged."""
+        return self._now_us()
+
+    def serve(self, act: Callable[[SharedGate], T], process: str) -> Reply[T]:
         """One request is here, and is done at once; what arrives while it is away meets nobody."""
+        self.asker = process
         return Reply(None if self.away else act(self.state), 0.0, _unheard)
 
     def listen(self, process: SimProcess, wake: Wake, latency_s: Callable[[], float]) -> None:
@@ -273,8 +282,9 @@ class RedisRoad:
     async def _exchange(
         self, act: Callable[[SharedGate], T], told: asyncio.Future[T], undo: Callable[[T], None] | None
     ) -> None:
+        name = self._process.name
         late_s = max(0.0, self._redis.stalled_until_s - asyncio.get_running_loop().time())
-        came = await self._wire.ask(lambda: self._redis.serve(act), PATIENCE_S, late_s)
+        came = await self._wire.ask(lambda: self._redis.serve(act, name), PATIENCE_S, late_s)
         if isinstance(came, str):
             _fail(told, GateUnavailable(f"the store did not answer: {came}"))
         elif not told.done():

@@ -38,6 +38,10 @@ TAKES_S = (0.05, 2.0)
 SLOW_S = 45.0
 CALL_EACH_S = 8.0
 """About so often each process makes a call for a tenant, outside of any job."""
+BURSTS, AT_ONCE = 3, 30
+"""Jobs that make many calls at once, and how many: more than an account may have in flight."""
+SHARE_OF_BURSTS = 0.1
+"""Of the calls outside of jobs that are such a burst, too."""
 CALLERS_IDS = 10**9
 
 
@@ -74,6 +78,7 @@ def key_of(tenant: str) -> ConnectionKey:
 def orders(draw: Random, hazards: Hazards, within_s: float) -> list[Order]:
     """What is ordered in the first *within_s* seconds, in order of time."""
     kinds = ["slow"] * hazards.slow + ["poison"] * hazards.poison + ["killer"] * hazards.killer
+    kinds += ["burst"] * BURSTS
     kinds += ["work", "call"] * ((JOBS - len(kinds)) // 2)
     tenants = [*TENANTS]
     found = [(within_s * draw.random(), draw.choice(tenants), kind) for kind in kinds]
@@ -123,6 +128,8 @@ class Desk:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._calls = 0
+        self.running = 0
+        """How many handlers run now."""
         self._draw = program.world.chance.product(f"{program.process.label}:desk")
 
     def handlers(self) -> list[Handler]:
@@ -130,6 +137,7 @@ class Desk:
         runs = {
             "work": self.work,
             "call": self.call,
+            "burst": self.burst,
             "slow": self.slow,
             "poison": self.poison,
             "killer": self.killer,
@@ -144,9 +152,11 @@ class Desk:
         job, watch, program = context.job, self._program.world.watch, self._program
         effect = Ran(job.job_id, job.lease_id, context.attempt, context.tenant, context.args[WORK])
         watch.tell(effect, program.name)
+        self.running += 1
         try:
             return await run(context)
         finally:
+            self.running -= 1
             if not program.process.dead:
                 watch.tell(Ended(job.job_id, job.lease_id), program.name)
 
@@ -159,6 +169,11 @@ class Desk:
         """A call or two of the tenant's connection."""
         for number in range(1 + context.args[WORK] % 2):
             await self.read(context.tenant, f"{context.job.job_id}/{context.job.lease_id}/{number}")
+        return None
+
+    async def burst(self, context: JobContext) -> object:
+        """Many calls of the tenant's connection at once."""
+        await self.read_many(context.tenant, f"{context.job.job_id}/{context.job.lease_id}")
         return None
 
     async def slow(self, context: JobContext) -> object:
@@ -184,6 +199,13 @@ class Desk:
         told = json.loads(came.answer.body)["tenant"]
         self._program.world.watch.tell(Read(tenant, told), self._program.name)
 
+    async def read_many(self, tenant: str, name: str) -> None:
+        """Many at once; raises what the first of those that failed met."""
+        reads = [self.read(tenant, f"{name}/{number}") for number in range(AT_ONCE)]
+        for met in await asyncio.gather(*reads, return_exceptions=True):
+            if isinstance(met, BaseException):
+                raise met
+
     async def now_and_then(self) -> None:
         """Calls outside of jobs, for as long as the world is at work."""
         world, tenants = self._program.world, [*TENANTS]
@@ -194,6 +216,7 @@ class Desk:
             self._calls += 1
             try:
                 tenant = tenants[int(self._draw.random() * len(tenants))]
-                await self.read(tenant, f"{self._program.process.label}/{self._calls}")
+                read = self.read_many if self._draw.random() < SHARE_OF_BURSTS else self.read
+                await read(tenant, f"{self._program.process.label}/{self._calls}")
             except FairleadError:
                 continue  # its caller is told, and tries another day

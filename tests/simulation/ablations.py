@@ -1,0 +1,258 @@
+"""The safeguards, each taken out of the simulated world in turn: what is then let through must be found.
+
+A check that never fails proves nothing. None of these is a switch in the product: each is another part of the
+world (`stores.Parts`), as careless as the systems that it is taken from.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+from unittest.mock import patch
+from uuid import UUID
+
+from fairlead.engine.ports import ClaimFilter, Enqueued, Job, NewJob, Settlement, SettleVerdict
+from fairlead.engine.ports.gate import Ask, GateRefusal
+from fairlead.errors import DependencyUnavailable
+from fairlead.policy.gate.breaker import Mode, Pass
+from fairlead.policy.gate.limit import MICRO, Plan
+from fairlead.policy.gate.pool import Holder
+from fairlead.policy.gate.retries import RetryBudget
+from fairlead.testing.memory import MemoryCredentialStore
+from fairlead.testing.memory.database import statement
+from fairlead.testing.memory.enqueue import insert
+from fairlead.testing.memory.lane_rows import lane_key
+from fairlead.testing.memory.rows import JobRow
+from fairlead.testing.memory.turns import Turns, is_wanted
+from tests.simulation.redis import SharedGate, SimRedis
+from tests.simulation.run import Options, run_seed
+from tests.simulation.stores import Parts, WatchedJobs, WatchedSessions, plain
+from tests.simulation.watch import Broken, Watch
+
+MOST_SEEDS = 200
+"""Within so many each must be found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ablation:
+    """*parts* gives a world without the safeguard; made anew for each seed, as it may keep something."""
+
+    name: str
+    parts: Callable[[], Parts]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What found it, at which seed."""
+
+    seed: int
+    broken: Broken
+
+
+# ---- jobs --------------------------------------------------------------------------------------
+
+
+class NoFence(WatchedJobs):
+    """An outcome is taken from whoever brings it."""
+
+    def _leased(self, job_id: UUID, lease_id: int) -> JobRow | None:
+        return self.database.jobs.get(job_id)
+
+
+class ReplaysCommits(WatchedJobs):
+    """What was committed and not answered is sent again as a new transaction."""
+
+    async def enqueue(self, jobs: Iterable[NewJob]) -> list[Enqueued]:
+        asked = list(jobs)
+        try:
+            return await super().enqueue(asked)
+        except DependencyUnavailable:
+            again = [replace(job, job_id=self.database.ids.uuid7()) for job in asked]
+            return [insert(self.database, job) for job in again]
+
+
+class FirstComeFirstServed(WatchedJobs):
+    """The longest due first, whoever's it is."""
+
+    async def claim(self, wanted: ClaimFilter, demand: int, session_id: UUID) -> list[Job]:
+        with patch.object(Turns, "take", _the_longest_due):
+            return await super().claim(wanted, demand, session_id)
+
+
+def _the_longest_due(turns: Turns, demand: int) -> list[JobRow]:
+    due = [row for rows in turns._due.values() for row in rows if is_wanted(lane_key(row), turns._wanted)]
+    return sorted(due, key=lambda row: (row.run_at, row.job_id))[:demand]
+
+
+class CrashesAreFree(WatchedSessions):
+    """A rescue counts for nothing."""
+
+    def _rescue_one(self, row: JobRow, max_crashes: int) -> bool:
+        row.crash_count = 0
+        return super()._rescue_one(row, max_crashes)
+
+
+def silent_while_it_works(program: Any) -> None:
+    """No sign of life while a handler runs."""
+    ask = program.sessions.heartbeat
+
+    async def heartbeat(session_id: UUID) -> bool:
+        if program.desk.running:
+            raise DependencyUnavailable("nobody asked")
+        alive: bool = await ask(session_id)
+        return alive
+
+    program.sessions.heartbeat = heartbeat
+
+
+# ---- refreshes ---------------------------------------------------------------------------------
+
+
+class LockByTime(MemoryCredentialStore):
+    """A lock with an end in the place of intent and SENT mark: whoever comes after its end sends."""
+
+    @statement
+    def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> datetime | None:
+        held = self._held(connection_id, rotation_id)
+        return None if held is None else self.database.now
+
+
+class SavesWhateverStands(MemoryCredentialStore):
+    """An answer is stored though another has been meanwhile."""
+
+    @statement
+    def settle(self, settlement: Settlement) -> SettleVerdict:
+        row = self.database.tokens.credentials.get(settlement.connection_id)
+        if row is not None:
+            settlement = replace(settlement, from_generation=row.generation)
+        verdict: SettleVerdict = plain(MemoryCredentialStore.settle)(self, settlement)
+        return verdict
+
+
+# ---- limits ------------------------------------------------------------------------------------
+
+
+class GivesBackAnybodys(SharedGate):
+    """A slot is given back whether or not it is still the holder's own."""
+
+    def _give_back(self, plan: Plan, holder: Holder) -> bool:
+        pool = None if plan.pool is None else self._pool(plan.domain, plan.pool)
+        if pool is not None and holder not in pool.leases and pool.leases.until_us:
+            pool.leases.until_us.pop(next(iter(pool.leases.until_us)))
+        return super()._give_back(plan, holder)
+
+
+class FullAfterLoss(SharedGate):
+    """Nothing is known, so nothing was spent."""
+
+    def __init__(self, now_us: Callable[[], int], *, birth_us: int = 0, grants_from_us: int = 0) -> None:
+        super().__init__(now_us, grants_from_us=grants_from_us)
+
+
+class EverybodyProbes(SharedGate):
+    """While one call decides about a breaker, so may the next."""
+
+    def _judge_breaker(self, ask: Ask, now_us: int) -> GateRefusal | Pass | None:
+        rule = ask.plan.breaker
+        if rule is not None:
+            key = (ask.plan.domain, rule.key)
+            known = self._breakers.get(key)
+            if known is not None and known.mode is Mode.HALF_OPEN:
+                self._breakers[key] = replace(known, mode=Mode.OPEN, until_us=now_us)
+        return super()._judge_breaker(ask, now_us)
+
+
+def _redis(gate: type[SharedGate]) -> type[SimRedis]:
+    return type(gate.__name__, (SimRedis,), {"kind": gate})
+
+
+class ClockOfWhoAsks(SimRedis):
+    """Leases and refills go by the wall clock of the process that asks."""
+
+    def __init__(self, now_us: Callable[[], int], watch: Watch) -> None:
+        self.programs: dict[str, Any] = {}
+        super().__init__(now_us, watch)
+
+    def time_us(self) -> int:
+        program = self.programs.get(self.asker)
+        return super().time_us() + (0 if program is None else round(program.clock.wall_s * MICRO))
+
+
+def by_local_clocks() -> Parts:
+    """A store that asks each process for the time."""
+    made: list[ClockOfWhoAsks] = []
+
+    def redis(now_us: Callable[[], int], watch: Watch) -> SimRedis:
+        made.append(ClockOfWhoAsks(now_us, watch))
+        return made[-1]
+
+    def alter(program: Any) -> None:
+        made[-1].programs[program.name] = program
+
+    return Parts(redis=redis, alter=alter)
+
+
+class NoBudget(RetryBudget):
+    """Every retry fits in."""
+
+    def may_retry(self, connection: Hashable) -> bool:
+        return True
+
+    def takes_retry(self, connection: Hashable, now_s: float) -> bool:
+        return True
+
+
+def without_a_budget(program: Any) -> None:
+    """Retries of calls are not counted."""
+    program.entrance._retries = NoBudget()
+
+
+ABLATIONS: tuple[Ablation, ...] = (
+    Ablation("no fence check", lambda: Parts(jobs=NoFence)),
+    Ablation("release without owner check", lambda: Parts(redis=_redis(GivesBackAnybodys))),
+    Ablation("refresh lock by time", lambda: Parts(credentials=LockByTime)),
+    Ablation("local clock for leases", by_local_clocks),
+    Ablation("replayed COMMIT", lambda: Parts(jobs=ReplaysCommits)),
+    Ablation("buckets full after a loss", lambda: Parts(redis=_redis(FullAfterLoss))),
+    Ablation("no heartbeat during a handler", lambda: Parts(alter=silent_while_it_works)),
+    Ablation("retries without a budget", lambda: Parts(alter=without_a_budget)),
+    Ablation("a rescue is no attempt", lambda: Parts(sessions=CrashesAreFree)),
+    Ablation("first come, first served", lambda: Parts(jobs=FirstComeFirstServed)),
+    Ablation("a probe for everybody", lambda: Parts(redis=_redis(EverybodyProbes))),
+    Ablation("save without compare-and-set", lambda: Parts(credentials=SavesWhateverStands)),
+)
+
+
+def search(ablation: Ablation, seeds: Iterable[int]) -> Found | None:
+    """The first of *seeds* at which the world without the safeguard breaks an invariant."""
+    for seed in seeds:
+        broken = run_seed(Options(seed, parts=ablation.parts())).broken
+        if broken is not None:
+            return Found(seed, broken)
+    return None
+
+
+def search_all(seeds: Sequence[int], processes: int) -> Iterator[tuple[str, Found | None]]:
+    """The same for each ablation, over some processes of this machine."""
+    with multiprocessing.get_context("fork").Pool(processes, maxtasksperchild=1) as pool:
+        tasks = [(number, tuple(seeds)) for number in range(len(ABLATIONS))]
+        yield from pool.imap(_search, tasks)
+
+
+def _search(task: tuple[int, tuple[int, ...]]) -> tuple[str, Found | None]:
+    number, seeds = task
+    return ABLATIONS[number].name, search(ABLATIONS[number], seeds)
+
+
+def main(seeds: Sequence[int], processes: int) -> int:
+    """Print what found each of them, and where; 1 if one was not found."""
+    missed = 0
+    for name, found in search_all(seeds, processes):
+        missed += found is None
+        told = f"not found in {len(seeds)} seeds" if found is None else f"{found.broken} (seed {found.seed})"
+        print(f"{name:32} {told}", flush=True)
+    print(f"{len(ABLATIONS) - missed} of {len(ABLATIONS)} found")
+    return 1 if missed else 0
