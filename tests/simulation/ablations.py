@@ -18,9 +18,9 @@ from fairlead.engine.ports import ClaimFilter, Enqueued, Job, NewJob, Settlement
 from fairlead.engine.ports.gate import Ask, GateRefusal
 from fairlead.errors import DependencyUnavailable
 from fairlead.policy.gate.breaker import Mode, Pass
-from fairlead.policy.gate.limit import MICRO, Plan
-from fairlead.policy.gate.pool import Holder
+from fairlead.policy.gate.limit import MICRO
 from fairlead.policy.gate.retries import RetryBudget
+from fairlead.policy.states import JobState
 from fairlead.testing.memory import MemoryCredentialStore
 from fairlead.testing.memory.database import statement
 from fairlead.testing.memory.enqueue import insert
@@ -95,6 +95,17 @@ class CrashesAreFree(WatchedSessions):
         return super()._rescue_one(row, max_crashes)
 
 
+class GivesBackEverybodys(WatchedSessions):
+    """Who stops gives back all that runs, whoever runs it."""
+
+    @statement
+    def close(self, session_id: UUID) -> None:
+        for row in self.database.jobs.values():
+            if row.state is JobState.RUNNING:
+                row.session_id = session_id
+        plain(WatchedSessions.close)(self, session_id)
+
+
 def silent_while_it_works(program: Any) -> None:
     """No sign of life while a handler runs."""
     ask = program.sessions.heartbeat
@@ -133,16 +144,6 @@ class SavesWhateverStands(MemoryCredentialStore):
 
 
 # ---- limits ------------------------------------------------------------------------------------
-
-
-class GivesBackAnybodys(SharedGate):
-    """A slot is given back whether or not it is still the holder's own."""
-
-    def _give_back(self, plan: Plan, holder: Holder) -> bool:
-        pool = None if plan.pool is None else self._pool(plan.domain, plan.pool)
-        if pool is not None and holder not in pool.leases and pool.leases.until_us:
-            pool.leases.until_us.pop(next(iter(pool.leases.until_us)))
-        return super()._give_back(plan, holder)
 
 
 class FullAfterLoss(SharedGate):
@@ -212,7 +213,7 @@ def without_a_budget(program: Any) -> None:
 
 ABLATIONS: tuple[Ablation, ...] = (
     Ablation("no fence check", lambda: Parts(jobs=NoFence)),
-    Ablation("release without owner check", lambda: Parts(redis=_redis(GivesBackAnybodys))),
+    Ablation("release without owner check", lambda: Parts(sessions=GivesBackEverybodys)),
     Ablation("refresh lock by time", lambda: Parts(credentials=LockByTime)),
     Ablation("local clock for leases", by_local_clocks),
     Ablation("replayed COMMIT", lambda: Parts(jobs=ReplaysCommits)),

@@ -8,6 +8,7 @@ I1 and I6 look at what is stored, and at the issuer's ledger: `tests.simulation.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -20,6 +21,7 @@ from tests.simulation.watch import (
     Arrived,
     Beat,
     Claimed,
+    Closed,
     DeclaredLost,
     Freed,
     Invariant,
@@ -154,7 +156,7 @@ class _Strikes:
 
     def meets(self, process: str, since: float) -> bool:
         """Whether *process* was struck, or all were, at *since* or later."""
-        return max(self.until.get(process, -1.0), self.until.get(NOBODY, -1.0)) >= since
+        return max(self.until.get(whom, -math.inf) for whom in (process, NOBODY)) >= since
 
 
 class DeclaredDead:
@@ -190,6 +192,28 @@ class DeclaredDead:
             return (
                 f"{owner} was declared dead {silent_s:.1f} s after a sign of life, the lease is {lease_s:g} s"
             )
+        return None
+
+
+class OwnWork:
+    """I11: a lease is ended by who holds it, or once he has gone or was declared dead."""
+
+    name = "I11"
+
+    def __init__(self) -> None:
+        self._gone: set[UUID] = set()
+        self._claims: dict[int, tuple[UUID, str]] = {}
+
+    def see(self, told: Told) -> str | None:
+        match told.seen:
+            case Closed(session_id=session_id) | DeclaredLost(session_id=session_id):
+                self._gone.add(session_id)
+            case Claimed(lease_id=lease_id, session_id=session_id):
+                self._claims[lease_id] = session_id, told.process
+            case Freed(lease_id=int() as lease_id) if lease_id in self._claims:
+                session_id, holder = self._claims.pop(lease_id)
+                if session_id not in self._gone and holder != told.process:
+                    return f"lease {lease_id} was taken from {holder}, who lives, by {told.process}"
         return None
 
 
@@ -322,5 +346,5 @@ def watching() -> tuple[Invariant, ...]:
     """All of them, as new."""
     return (
         NewestLease(), DoneOnce(), CallsAtOnce(), CallsInAWindow(), Attempts(), NobodyStarves(), OwnData(),
-        FewRetries(), DeclaredDead(), OneProbe(),
+        FewRetries(), DeclaredDead(), OwnWork(), OneProbe(),
     )  # fmt: skip

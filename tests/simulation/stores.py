@@ -22,6 +22,7 @@ from tests.simulation.watch import (
     Accepted,
     Beat,
     Claimed,
+    Closed,
     DeclaredLost,
     Freed,
     Opened,
@@ -48,7 +49,9 @@ class WatchedJobs(MemoryJobStore):
         suspect = row.crash_count > 0
         job = super()._claimed(row, session_id)
         self.watch.tell(
-            Claimed(job.job_id, job.lease_id, job.tenant_id, job.kind, job.waited_s, suspect=suspect)
+            Claimed(
+                job.job_id, job.lease_id, session_id, job.tenant_id, job.kind, job.waited_s, suspect=suspect
+            )
         )
         return job
 
@@ -90,6 +93,7 @@ class WatchedSessions(MemorySessionStore):
         held = [row for row in self.database.jobs.values() if row.session_id == session_id]
         leases = [(row.job_id, row.lease_id) for row in held]
         plain(MemorySessionStore.close)(self, session_id)
+        self.watch.tell(Closed(session_id))
         for job_id, lease_id in leases:
             self.watch.tell(Freed(job_id, lease_id, crash=False))
 

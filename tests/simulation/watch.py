@@ -46,6 +46,7 @@ class Claimed:
 
     job_id: UUID
     lease_id: int
+    session_id: UUID
     tenant: str
     kind: str
     waited_s: float
@@ -105,6 +106,13 @@ class Opened:
 @dataclass(frozen=True, slots=True)
 class Beat:
     """The store took a sign of life."""
+
+    session_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A process gives its session up."""
 
     session_id: UUID
 
@@ -175,7 +183,7 @@ class ProbeEnded:
 
 
 Seen = (
-    Enqueued | Claimed | Freed | Accepted | Ran | Ended | Opened | Beat | DeclaredLost | Struck
+    Enqueued | Claimed | Freed | Accepted | Ran | Ended | Opened | Beat | Closed | DeclaredLost | Struck
     | Read | Arrived | Left | ProbeGiven | ProbeEnded
 )  # fmt: skip
 

@@ -1,0 +1,201 @@
+"""Each invariant finds a breach that was planted, and lets pass what looks like one and is none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import pytest
+
+from fairlead.policy.retry import MAX_ATTEMPTS
+from tests.simulation.invariants import watching
+from tests.simulation.providers import LITTLE
+from tests.simulation.watch import (
+    NOBODY,
+    Accepted,
+    Arrived,
+    Beat,
+    Broken,
+    Claimed,
+    Closed,
+    DeclaredLost,
+    Freed,
+    Opened,
+    ProbeEnded,
+    ProbeGiven,
+    Ran,
+    Read,
+    Seen,
+    Struck,
+    Told,
+    first_breach,
+)
+
+JOB, SESSION = UUID(int=1), UUID(int=2)
+ACCOUNT = "strict/quiet"
+Step = tuple[float, str, Seen]
+
+
+def found(steps: Sequence[Step]) -> str | None:
+    """Which invariant is broken first by what was seen when, and of whom."""
+    broken = first_breach([Told(*step) for step in steps], watching())
+    return None if broken is None else broken.invariant
+
+
+def claimed(at: float, lease_id: int, tenant: str = "a", waited_s: float = 0.0, job: UUID = JOB) -> Step:
+    return at, "p1", Claimed(job, lease_id, SESSION, tenant, "sim.work", waited_s)
+
+
+def accepted(at: float, lease_id: int, outcome: str = "completed", job: UUID = JOB) -> Step:
+    return at, "p1", Accepted(job, lease_id, outcome, work=1)
+
+
+def freed(at: float, lease_id: int, *, crash: bool = True) -> Step:
+    return at, "p1", Freed(JOB, lease_id, crash)
+
+
+def ran(at: float, lease_id: int, attempt: int = 1) -> Step:
+    return at, "p1", Ran(JOB, lease_id, attempt, "a", work=1)
+
+
+def struck(at: float, fault: str, until: float, process: str = "p1") -> Step:
+    return at, process, Struck(fault, until)
+
+
+def arrived(
+    at: float, number: int, *, here: Sequence[str] = ("p1",), call: str = "", status: int = 200
+) -> Step:
+    return at, "p1", Arrived(number, ACCOUNT, call or f"call-{number}", status, tuple(here))
+
+
+# ---- jobs --------------------------------------------------------------------------------------
+
+
+def test_i2_an_outcome_under_an_older_lease_is_found() -> None:
+    taken_over = [claimed(1, 7), freed(2, 7), claimed(3, 8)]
+    assert found([*taken_over, accepted(4, 7)]) == "I2"
+    assert found([*taken_over, accepted(4, 8)]) is None
+
+
+def test_i2_an_outcome_after_the_lease_was_ended_is_found() -> None:
+    assert found([claimed(1, 7), freed(2, 7), accepted(3, 7)]) == "I2"
+    assert found([claimed(1, 7), accepted(2, 7), accepted(3, 7, "rescheduled")]) == "I2"
+
+
+def test_i2_a_lease_that_is_run_twice_is_found() -> None:
+    assert found([claimed(1, 7), ran(2, 7), ran(3, 7)]) == "I2"
+    assert found([claimed(1, 7), ran(2, 7), freed(3, 7), claimed(4, 8), ran(5, 8)]) is None
+
+
+def test_i3_work_that_is_completed_twice_is_found() -> None:
+    other = UUID(int=9)
+    once = [claimed(1, 7), accepted(2, 7), claimed(3, 8, job=other)]
+    assert found([*once, accepted(4, 8, job=other)]) == "I3"
+    assert found([*once, accepted(4, 8, "cancelled", job=other)]) is None
+
+
+def test_i7_a_job_that_takes_its_process_along_once_too_often_is_found() -> None:
+    crashes = [step for number in range(3) for step in (claimed(number, number), freed(number + 0.5, number))]
+    assert found(crashes) is None
+    assert found([*crashes, claimed(9, 9), freed(10, 9)]) == "I7"
+    assert found([*crashes, claimed(9, 9), freed(10, 9, crash=False), claimed(11, 10), freed(12, 10)]) is None
+
+
+def test_i7_an_attempt_beyond_the_last_is_found() -> None:
+    assert found([ran(1, 7, MAX_ATTEMPTS)]) is None
+    assert found([ran(1, 7, MAX_ATTEMPTS + 1)]) == "I7"
+
+
+def test_i8_a_tenant_who_waits_while_others_are_served_is_found() -> None:
+    noise = [claimed(number / 100, number, "noisy", job=UUID(int=number)) for number in range(1, 99)]
+    assert found([*noise, claimed(1.0, 100, "quiet", waited_s=0.9)]) == "I8"
+    assert found([*noise, claimed(1.0, 100, "quiet", waited_s=0.1)]) is None
+
+
+def test_i9_data_of_another_tenant_is_found() -> None:
+    assert found([(1.0, "p1", Read("a", "a"))]) is None
+    assert found([(1.0, "p1", Read("a", "b"))]) == "I9"
+
+
+# ---- processes ---------------------------------------------------------------------------------
+
+
+def opened(at: float = 0.0) -> list[Step]:
+    return [(at, "p1", Opened(SESSION, 15.0)), (at + 5.0, "p1", Beat(SESSION))]
+
+
+def lost(at: float, *, proven: bool = False) -> Step:
+    return at, "p2", DeclaredLost(SESSION, proven)
+
+
+def test_i11_a_process_that_nothing_happened_to_is_not_dead() -> None:
+    assert found([*opened(), lost(21.0)]) == "I11"
+    assert found([*opened(), struck(6.0, "kill", 9.0), lost(21.0)]) is None
+    assert found([*opened(), struck(6.0, "away", 30.0, NOBODY), lost(21.0)]) is None
+    assert found([*opened(), struck(6.0, "kill", 9.0, "p3"), lost(21.0)]) == "I11"
+
+
+def test_i11_a_lease_stands_to_its_end_unless_there_is_a_proof() -> None:
+    frozen = struck(6.0, "freeze", 40.0)
+    assert found([*opened(), frozen, lost(15.0)]) == "I11"
+    assert found([*opened(), struck(6.0, "kill", 9.0), lost(7.0, proven=True)]) is None
+
+
+def test_i11_a_lease_is_not_taken_from_who_lives() -> None:
+    taken: Step = (6.0, "p2", Freed(JOB, 7, crash=False))
+    handed_back: Step = (6.0, "p1", Freed(JOB, 7, crash=False))
+    assert found([*opened(), claimed(1, 7), taken]) == "I11"
+    assert found([*opened(), claimed(1, 7), handed_back]) is None
+    assert found([*opened(), claimed(1, 7), (5.5, "p1", Closed(SESSION)), taken]) is None
+
+
+# ---- calls -------------------------------------------------------------------------------------
+
+
+def test_i4_more_calls_than_slots_are_found() -> None:
+    assert found([arrived(1, 1, here=["p1"] * LITTLE.slots)]) is None
+    assert found([arrived(1, 1, here=["p1"] * (LITTLE.slots + 1))]) == "I4"
+
+
+def test_i4_who_stands_still_may_hold_a_slot_that_was_given_on() -> None:
+    here = ["p1"] * LITTLE.slots + ["p2"]
+    assert found([struck(0, "freeze", 60, "p2"), arrived(31, 1, here=here)]) is None
+    assert found([struck(0, "freeze", 60, "p2"), arrived(70, 1, here=here)]) == "I4"
+
+
+def test_i5_more_calls_than_the_rate_allows_are_found() -> None:
+    burst = int(LITTLE.burst)
+    steady = [arrived(number / LITTLE.per_s, number) for number in range(200)]
+    assert found(steady) is None
+    assert found([arrived(0.0, number) for number in range(burst)]) is None
+    assert found([arrived(0.0, number) for number in range(2 * burst)]) == "I5"
+
+
+def test_i10_retries_that_become_the_load_are_found() -> None:
+    firsts = [arrived(number * 0.2, number, call=f"call-{number}", status=503) for number in range(20)]
+    again = [arrived(4 + number * 0.2, 100 + number, call=f"call-{number}") for number in range(20)]
+    assert found([*firsts, *again]) == "I10"
+    assert found([*firsts, *again[:3]]) is None
+
+
+def test_i10_a_newer_token_is_no_retry() -> None:
+    refused = [arrived(number * 0.2, number, call=f"call-{number}", status=401) for number in range(20)]
+    again = [arrived(4 + number * 0.2, 100 + number, call=f"call-{number}") for number in range(20)]
+    assert found([*refused, *again]) is None
+
+
+def test_i12_a_second_probe_is_found() -> None:
+    first: Step = (1.0, "p1", ProbeGiven("host", 60.0))
+    second: Step = (2.0, "p2", ProbeGiven("host", 60.0))
+    assert found([first, second]) == "I12"
+    assert found([first, (1.5, "p1", ProbeEnded("host")), second]) is None
+    assert found([first, (62.0, "p2", ProbeGiven("host", 60.0))]) is None
+    assert found([first, struck(1.5, "redis_loss", 1.5, NOBODY), second]) is None
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_breach_says_when(number: int) -> None:
+    broken = first_breach([Told(3.0, "p1", Read("a", "ab"[number]))], watching())
+    assert (broken is None) == (number == 0)
+    assert broken is None or str(broken) == "I9 at 3.000 s: data of 'b' was read for 'a'"
+    assert broken is None or broken == Broken("I9", 3.0, broken.why)

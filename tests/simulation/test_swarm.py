@@ -1,0 +1,90 @@
+"""The faults of a seed are drawn once, told, and can be left out without a change of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+
+import pytest
+
+from fairlead import faultpoint
+from tests.simulation import points
+from tests.simulation.swarm import FAULTS, Swarm
+
+
+def test_a_seed_has_some_faults_and_they_are_drawn_again_alike() -> None:
+    swarms = [Swarm.of(Random(seed)) for seed in range(300)]
+    assert swarms[7] == Swarm.of(Random(7))
+    assert {name for swarm in swarms for name in swarm.faults} == set(FAULTS)
+    assert any(not swarm.faults for swarm in swarms)
+    assert all(0 < strength <= 1 for swarm in swarms for strength in swarm.faults.values())
+
+
+def test_what_is_drawn_does_not_shift_what_is_drawn_after_it() -> None:
+    draws = [Random(seed) for seed in range(20)]
+    for draw in draws:
+        Swarm.of(draw)
+    fresh = [Random(seed) for seed in range(20)]
+    for draw in fresh:
+        for _ in range(1 + 2 * len(FAULTS)):
+            draw.random()
+    assert [draw.random() for draw in draws] == [draw.random() for draw in fresh]
+
+
+def test_a_fault_is_left_out_and_the_others_stay() -> None:
+    whole = next(swarm for seed in range(99) if len((swarm := Swarm.of(Random(seed))).faults) > 3)
+    name, *others = whole.faults
+    less = whole.without({name})
+    assert less.strength(name) == 0.0
+    assert {other: less.strength(other) for other in others} == {o: whole.faults[o] for o in others}
+    assert [line.split()[0] for line in less.words()] == others
+
+
+def test_an_unknown_fault_is_told() -> None:
+    with pytest.raises(ValueError, match="no fault is called 'rain'"):
+        Swarm({}).without({"rain"})
+
+
+# ---- fault points --------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """What a process is left by."""
+
+
+@contextmanager
+def killing(share: float) -> Iterator[list[str]]:
+    places: list[str] = []
+
+    def kill(place: str) -> None:
+        places.append(place)
+        raise Killed
+
+    with points.armed(Random(1), share, kill) as dice:
+        yield places
+        dice.share = 0.0
+        faultpoint.faultpoint("job.before_ack")  # healed
+
+
+def test_an_armed_point_kills_in_its_place() -> None:
+    with killing(1.0) as places, pytest.raises(Killed):
+        faultpoint.faultpoint("job.after_claim")
+    assert places == ["job.after_claim"]
+
+
+def test_some_passes_kill_and_most_do_not() -> None:
+    killed = 0
+    with killing(0.05) as places:
+        for _ in range(1000):
+            try:
+                faultpoint.faultpoint("job.after_claim")
+            except Killed:
+                killed += 1
+    assert 20 <= killed == len(places) <= 100
+
+
+def test_afterwards_no_point_is_armed() -> None:
+    with killing(1.0):
+        pass
+    faultpoint.faultpoint("job.after_claim")
