@@ -4,6 +4,8 @@
 --seed N [--trace]     one seed; with its last steps
 --without A,B          leave out faults; --fifo A-B: steps without chance (both for shrinking)
 --same                 one seed in three fresh interpreters with different hash seeds: the same trace
+--shrink               with --seed: cut what broke down to the faults and the chance that it takes
+--ablations            take out each safeguard in turn: within --seeds seeds it must be found
 --json                 one line of JSON for each seed, and a last one for all
 """
 
@@ -16,10 +18,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
-from tests.simulation.fleet import run_many
+from tests.simulation import ablations
+from tests.simulation.fleet import cores, run_many
 from tests.simulation.report import as_json, told
 from tests.simulation.run import Options, Outcome, run_seed
+from tests.simulation.shrink import shrink
 
 HASH_SEEDS = ("0", "1", "random")
 
@@ -29,8 +34,12 @@ def main(given: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(given)
     if asked.same:
         return _same(asked.seed or asked.first)
+    if asked.ablations:
+        return ablations.main(range(asked.first, asked.first + asked.seeds), asked.processes or cores())
     if asked.seed is not None:
-        return _one(_options(asked, asked.seed), trace=asked.trace, as_lines=asked.json)
+        options = _options(asked, asked.seed)
+        run = partial(shrink, run_seed) if asked.shrink else run_seed
+        return _one(run(options), trace=asked.trace, as_lines=asked.json)
     seeds = range(asked.first, asked.first + asked.seeds)
     return _many((_options(asked, seed) for seed in seeds), asked.processes, as_lines=asked.json)
 
@@ -47,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--processes", type=int)
     parser.add_argument("--without", default="")
     parser.add_argument("--fifo", default="")
-    for flag in ("--trace", "--same", "--json"):
+    for flag in ("--trace", "--same", "--shrink", "--ablations", "--json"):
         parser.add_argument(flag, action="store_true")
     return parser
 
@@ -62,8 +71,7 @@ def _ranges(text: str) -> Iterator[tuple[int, int]]:
         yield int(begin), int(end)
 
 
-def _one(options: Options, *, trace: bool, as_lines: bool) -> int:
-    outcome = run_seed(options)
+def _one(outcome: Outcome, *, trace: bool, as_lines: bool) -> int:
     print(json.dumps(as_json(outcome)) if as_lines else told(outcome, trace=trace))
     return 1 if outcome.broken else 0
 

@@ -14,9 +14,14 @@ LIVES = 50
 """Seeds that one process runs before a fresh one takes its place: nothing is collected while a seed runs."""
 
 
+def cores() -> int:
+    """Of this machine, at most 8."""
+    return min(8, os.cpu_count() or 1)
+
+
 def run_many(options: Iterable[Options], processes: int | None = None) -> Iterator[Outcome]:
-    """The outcome of each, as they come, in order. *processes*: default one for each core, at most 8."""
-    count = processes or min(8, os.cpu_count() or 1)
+    """The outcome of each, as they come, in order. *processes*: default one for each core."""
+    count = processes or cores()
     if count == 1:
         yield from map(run_seed, options)
         return

@@ -1,0 +1,163 @@
+"""The road to the database: what is lost on it, what is done all the same, and whom it concerns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextvars import Context
+from typing import Any
+
+import pytest
+
+from fairlead.engine.ports import ClaimFilter
+from fairlead.errors import DependencyUnavailable
+from fairlead.ids import uuid7_from
+from fairlead.testing.ids import CountedIds
+from fairlead.testing.memory import MemoryDatabase, MemoryJobStore, MemorySessionStore
+from tests.simulation.chance import Chance
+from tests.simulation.loop import SimLoop
+from tests.simulation.machine import WorldClock
+from tests.simulation.process import SimProcess
+from tests.simulation.roads import JobsRoad, Roads
+from tests.support.engine import new_job
+
+
+class Ground:
+    """A database, a process and the road between them."""
+
+    def __init__(self) -> None:
+        chance = Chance(1)
+        self.loop = SimLoop(chance.sched)
+        self.database = MemoryDatabase(WorldClock(self.loop), CountedIds())
+        self.roads = Roads(self.loop, self.database, chance)
+        self.process = SimProcess("p1", "host-a")
+        self.jobs: Any = JobsRoad(self.roads, self.process, MemoryJobStore(self.roads.link()))
+
+    def run(self, work: Callable[[], Awaitable[Any]]) -> Any:
+        async def told() -> Any:
+            return await work()
+
+        return self.loop.run_until_complete(self.loop.create_task(told(), context=self.process.context()))
+
+    def pass_time(self, delay_s: float) -> None:
+        self.loop.run_until_complete(self.loop.create_task(asyncio.sleep(delay_s), context=Context()))
+
+
+@pytest.fixture
+def ground() -> Iterator[Ground]:
+    made = Ground()
+    yield made
+    made.loop.close()
+
+
+def test_an_operation_takes_a_while_each_way(ground: Ground) -> None:
+    job = new_job()
+    (stored,) = ground.run(lambda: ground.jobs.enqueue([job]))
+    assert stored.job_id == job.job_id
+    assert 0.001 <= ground.loop.time() <= 0.008
+
+
+def test_what_is_lost_on_the_way_there_is_not_done(ground: Ground) -> None:
+    ground.roads.manner.cut_before = 1.0
+    with pytest.raises(DependencyUnavailable):
+        ground.run(lambda: ground.jobs.enqueue([new_job()]))
+    ground.pass_time(10.0)
+    assert ground.database.jobs == {}
+
+
+def test_what_is_lost_on_the_way_back_is_done(ground: Ground) -> None:
+    ground.roads.manner.cut_after = 1.0
+    with pytest.raises(DependencyUnavailable):
+        ground.run(lambda: ground.jobs.enqueue([new_job()]))
+    assert len(ground.database.jobs) == 1
+
+
+def test_the_store_learns_that_its_answer_was_lost(ground: Ground) -> None:
+    """A claim whose answer was lost gives its jobs back with the next one, as the real store does."""
+    session_id, wanted = uuid7_from(1, 1), ClaimFilter()
+    identity = ground.process.identity()
+    ground.run(lambda: MemorySessionStore(ground.database.link()).open(session_id, identity, 30.0, "1"))
+    ground.run(lambda: ground.jobs.enqueue([new_job()]))
+    ground.roads.manner.cut_after = 1.0
+    with pytest.raises(DependencyUnavailable):
+        ground.run(lambda: ground.jobs.claim(wanted, 1, session_id))
+    ground.roads.manner.heal()
+    (again,) = ground.run(lambda: ground.jobs.claim(wanted, 1, session_id))
+    assert again.attempt == 1
+
+
+def test_whoever_waits_no_longer_has_lost_his_answer(ground: Ground) -> None:
+    session_id = uuid7_from(1, 1)
+    identity = ground.process.identity()
+    ground.run(lambda: MemorySessionStore(ground.database.link()).open(session_id, identity, 30.0, "1"))
+    ground.run(lambda: ground.jobs.enqueue([new_job()]))
+
+    async def give_up() -> None:
+        claim = asyncio.ensure_future(ground.jobs.claim(ClaimFilter(), 1, session_id))
+        await asyncio.sleep(0.0001)
+        claim.cancel()
+        await asyncio.wait((claim,))
+
+    ground.run(give_up)
+    ground.pass_time(1.0)
+    assert [row.attempt for row in ground.database.jobs.values()] == [1]  # it was done all the same
+    (again,) = ground.run(lambda: ground.jobs.claim(ClaimFilter(), 1, session_id))
+    assert again.attempt == 1
+
+
+def test_away_is_for_one_or_for_all_and_ends(ground: Ground) -> None:
+    manner = ground.roads.manner
+    manner.away("p2", 5.0)
+    assert not manner.is_away("p1")
+    assert manner.is_away("p2")
+    manner.away(None, 2.0)
+    assert manner.is_away("p1")
+    with pytest.raises(DependencyUnavailable):
+        ground.run(lambda: ground.jobs.enqueue([new_job()]))
+    ground.pass_time(3.0)
+    assert not manner.is_away("p1")
+    manner.heal()
+    assert not manner.is_away("p2")
+
+
+def test_what_the_dead_had_sent_arrives(ground: Ground) -> None:
+    process = ground.process
+    ground.loop.create_task(ground.jobs.enqueue([new_job()]), context=process.context())
+    ground.loop.run_until_complete(ground.loop.create_task(asyncio.sleep(0.0001), context=Context()))
+    process.remains = ground.loop.remains_of(process)
+    process.die()
+    ground.pass_time(1.0)
+    assert len(ground.database.jobs) == 1
+    for task in process.remains:
+        assert not task.done()
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        task.get_coro().close()  # type: ignore[union-attr]
+
+
+def test_the_database_knows_for_whom_it_works(ground: Ground) -> None:
+    found = []
+    database = ground.database
+
+    class Told(MemoryJobStore):
+        async def get(self, job_id: object) -> None:  # type: ignore[override]
+            found.append(ground.roads.whose())
+
+    road: Any = JobsRoad(ground.roads, ground.process, Told(database.link()))
+    ground.run(lambda: road.get(None))
+    assert found == ["p1"]
+    assert ground.roads.whose() == ""
+
+
+def test_news_of_work_is_told_to_the_living(ground: Ground) -> None:
+    found: list[str] = []
+    ground.run(lambda: ground.jobs.listen(found.append))
+    database = ground.database
+    database.notify("default")
+    ground.pass_time(1.0)
+    assert found == ["default"]
+    ground.roads.manner.away("p1", 10.0)
+    database.notify("default")
+    ground.pass_time(11.0)
+    assert found == ["default"]
+    ground.process.die()
+    assert database.listeners == []

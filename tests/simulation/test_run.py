@@ -1,0 +1,125 @@
+"""Whole seeds: they hold and repeat themselves; what goes wrong in one is told with a way to see it again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from fairlead.engine.services.heartbeat import Heartbeat
+from fairlead.engine.worker import Worker
+from tests.simulation.__main__ import main
+from tests.simulation.fleet import run_many
+from tests.simulation.program import Program
+from tests.simulation.report import replay, told
+from tests.simulation.run import Options, run_seed
+from tests.simulation.stores import Parts
+
+SEEDS = 6
+"""How many are run with all other tests; `make simulate` runs 200."""
+
+
+@pytest.mark.slow
+def test_seeds_hold() -> None:
+    for outcome in run_many(map(Options, range(SEEDS)), 1):
+        assert outcome.broken is None, told(outcome)
+        assert outcome.healed_s is not None
+        for seen in ("job_finished", "token_refreshed", "call_attempted", "tick_taken"):
+            assert outcome.seen.get(seen), (outcome.options.seed, seen)
+
+
+@pytest.mark.slow
+def test_a_seed_repeats_itself() -> None:
+    first, second = run_seed(Options(2)), run_seed(Options(2))
+    assert (first.hash, first.steps, first.seen) == (second.hash, second.steps, second.seen)
+    assert run_seed(Options(3)).hash != first.hash
+
+
+@pytest.mark.slow
+def test_a_seed_is_the_same_in_fresh_interpreters(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--same", "--seed", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert len({line.split(": ", 1)[1] for line in lines}) == 1
+
+
+@pytest.mark.slow
+def test_faults_can_be_left_out() -> None:
+    with_it = run_seed(Options(1))
+    (name, *_) = (line.split()[0] for line in with_it.words)
+    without = run_seed(Options(1, without=frozenset({name})))
+    assert [line for line in with_it.words if line.split()[0] != name] == without.words
+    assert without.broken is None
+
+
+def fails_at_its_beginning(program: Program) -> None:
+    """A worker whose process cannot do its work."""
+
+    async def fail() -> None:
+        raise ValueError("a bug")
+
+    program.worker.run = fail  # type: ignore[method-assign]
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_by_a_bug_breaks_the_seed() -> None:
+    outcome = run_seed(Options(1, parts=Parts(alter=fails_at_its_beginning)))
+    assert outcome.broken is not None
+    assert outcome.broken.invariant == "crash"
+    assert "a bug" in outcome.broken.why
+    report = told(outcome)
+    assert replay(outcome.options) in report
+    assert len(outcome.last) == 40
+
+
+def never_claims(program: Program) -> None:
+    """A worker that is there, and takes no job."""
+
+    async def wait(worker: Worker = program.worker) -> None:
+        while worker._stopped_at is None:
+            await program.clock.sleep(5.0)
+
+    program.worker.run = wait  # type: ignore[method-assign]
+
+
+@pytest.mark.slow
+def test_work_that_is_left_lying_breaks_the_seed() -> None:
+    outcome = run_seed(Options(1, parts=Parts(alter=never_claims)))
+    assert outcome.broken is not None
+    assert outcome.broken.invariant == "liveness"
+    assert "work" in outcome.broken.why
+
+
+def spins(program: Program) -> None:
+    """A heartbeat that waits for no time."""
+
+    async def spin(heartbeat: Heartbeat = program.heartbeat) -> None:
+        while True:
+            await heartbeat._clock.sleep(0)
+
+    program.heartbeat.run = spin  # type: ignore[method-assign]
+
+
+@pytest.mark.slow
+def test_spinning_breaks_the_seed() -> None:
+    outcome = run_seed(Options(1, parts=Parts(alter=spins)))
+    assert outcome.broken is not None
+    assert "steps at" in outcome.broken.why
+
+
+@pytest.mark.slow
+def test_seeds_are_told_as_lines_of_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "2", "--from", "3", "--processes", "1", "--json"]) == 0
+    *seeds, whole = map(json.loads, capsys.readouterr().out.splitlines())
+    assert [line["seed"] for line in seeds] == [3, 4]
+    assert whole["seeds"] == 2
+    assert whole["broken"] == 0
+
+
+def test_a_replay_says_all_that_decides_a_run() -> None:
+    options = Options(7, without=frozenset({"kill", "cut"}), fifo=((0, 10), (20, 30)))
+    assert (
+        replay(options) == "python -m tests.simulation --seed 7 --without cut,kill --fifo 0-10,20-30 --trace"
+    )
+    assert "--without" not in replay(replace(options, without=frozenset()))
