@@ -98,24 +98,22 @@ def _tell(outcome: Outcome, *, as_lines: bool) -> None:
 
 
 def _same(seed: int) -> int:
-    lines = [_in_fresh(seed, hash_seed) for hash_seed in HASH_SEEDS]
+    begun = [_begin_fresh(seed, hash_seed) for hash_seed in HASH_SEEDS]
+    lines = [child.communicate()[0].strip() or f"ended by {child.returncode}" for child in begun]
     for hash_seed, line in zip(HASH_SEEDS, lines, strict=True):
         print(f"PYTHONHASHSEED={hash_seed}: {line}")
-    return 0 if len(set(lines)) == 1 else 1
+    return 0 if len(set(lines)) == 1 and not any(child.returncode for child in begun) else 1
 
 
-def _in_fresh(seed: int, hash_seed: str) -> str:
-    """The headline of *seed* as a new interpreter has it."""
+def _begin_fresh(seed: int, hash_seed: str) -> subprocess.Popen[str]:
+    """A new interpreter that says the headline of *seed*."""
     code = (
         "from tests.simulation.run import Options, run_seed\n"
         "from tests.simulation.report import headline\n"
         f"print(headline(run_seed(Options({seed}))))"
     )
     environ = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    ran = subprocess.run(
-        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True
-    )
-    return ran.stdout.strip()
+    return subprocess.Popen([sys.executable, "-c", code], env=environ, stdout=subprocess.PIPE, text=True)
 
 
 if __name__ == "__main__":

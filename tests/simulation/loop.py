@@ -10,7 +10,6 @@ import asyncio
 import functools
 import hashlib
 import heapq
-from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context, copy_context
 from random import Random
@@ -26,6 +25,8 @@ TICK_S = 1e-6
 """A timer takes at least so long: where time moves by timers alone, shorter ones might never move it."""
 MOST_AT_ONCE = 100_000
 """Steps without any time going by, after which somebody is spinning."""
+HASHED = 1000
+"""Steps that go into the hash together: one by one they would take a tenth of the time."""
 LAST = 40
 """How many of the latest steps are kept to be shown."""
 
@@ -81,10 +82,11 @@ class SimLoop(asyncio.BaseEventLoop):
         self._now = 0.0
         self._draw = sched.random
         self._fifo = tuple(fifo)
-        self._tasks = 0
+        self._tasks = self._timed = 0
         self._moment_began = 0
+        self._timers: list[tuple[float, int, SimTimer]] = []
         self._hash = hashlib.blake2b(digest_size=8)
-        self._last: deque[tuple[int, float, int, int, str, str]] = deque(maxlen=LAST)
+        self._noted: list[tuple[int, float, int, int, str, str]] = []
         self.steps = 0
         """How many callbacks have run."""
         self.after_step: Callable[[], bool] | None = None
@@ -101,14 +103,16 @@ class SimLoop(asyncio.BaseEventLoop):
     @property
     def trace(self) -> str:
         """The hash over all steps so far."""
-        return self._hash.hexdigest()
+        whole = self._hash.copy()
+        whole.update(repr(self._noted).encode())
+        return whole.hexdigest()
 
     @property
     def last(self) -> list[str]:
         """The latest steps in words, the newest last."""
         return [
             f"step {step} at {now:.6f} s, {pick + 1} of {ready}: {whose} {what}"
-            for step, now, pick, ready, whose, what in self._last
+            for step, now, pick, ready, whose, what in self._noted[-LAST:]
         ]
 
     def count_task(self) -> int:
@@ -140,10 +144,11 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> SimTimer:
         """As in asyncio, in virtual time."""
         context = copy_context() if context is None else context
-        timer = SimTimer(max(when, self._now + TICK_S), callback, args, self, context)
+        when = max(when, self._now + TICK_S)
+        timer = SimTimer(when, callback, args, self, context)
         timer.process = of_context(context)
-        heapq.heappush(self._scheduled, timer)
-        timer._scheduled = True
+        self._timed += 1  # of two that are due together the first stands first: timers know no order
+        heapq.heappush(self._timers, (when, self._timed, timer))
         return timer
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
@@ -155,25 +160,24 @@ class SimLoop(asyncio.BaseEventLoop):
     # ---- running -------------------------------------------------------------------------------
 
     def _run_once(self) -> None:
-        ready, scheduled = self._ready, self._scheduled
-        while scheduled and scheduled[0]._cancelled:
-            heapq.heappop(scheduled)._scheduled = False
+        ready, timers = self._ready, self._timers
+        while timers and timers[0][2]._cancelled:
+            heapq.heappop(timers)
         if not ready and not self._jump():
             return
-        while scheduled and scheduled[0]._when <= self._now + AT_ONCE_S:
-            timer = heapq.heappop(scheduled)
-            timer._scheduled = False
-            ready.append(timer)
+        due = self._now + AT_ONCE_S
+        while timers and timers[0][0] <= due:
+            ready.append(heapq.heappop(timers)[2])
         if ready:
             self._step(len(ready))
 
     def _jump(self) -> bool:
         """Go on to what is due next; False: the loop is to stop, and nothing is."""
-        if not self._scheduled:
+        if not self._timers:
             if self._stopping:
                 return False
             raise Deadlock(f"at {self._now:g} s nothing can run")
-        self._now = max(self._now, self._scheduled[0]._when)
+        self._now = max(self._now, self._timers[0][0])
         self._moment_began = self.steps
         return True
 
@@ -197,10 +201,12 @@ class SimLoop(asyncio.BaseEventLoop):
             raise Spinning(f"{MOST_AT_ONCE} steps at {self._now:g} s")
 
     def _note(self, handle: asyncio.Handle, process: SimProcess | None, pick: int, count: int) -> None:
-        whose, what = "world" if process is None else process.label, _what(handle._callback)
-        self._hash.update(f"{self._now:.9f} {pick} {count} {whose} {what}\n".encode())
-        self._last.append((self.steps, self._now, pick, count, whose, what))
+        whose = "world" if process is None else process.label
+        self._noted.append((self.steps, self._now, pick, count, whose, _what(handle._callback)))
         self.steps += 1
+        if len(self._noted) >= HASHED:
+            self._hash.update(repr(self._noted[:-LAST]).encode())
+            del self._noted[:-LAST]
 
     def _complain(self, _loop: object, context: dict[str, Any]) -> None:
         error = context.get("exception")
@@ -230,7 +236,7 @@ def _run_inline(done: asyncio.Future[Any], func: Callable[..., Any], args: tuple
 
 def _what(callback: Any) -> str:
     owner = getattr(callback, "__self__", None)
-    if isinstance(owner, SimTask):
+    if type(owner) is SimTask:
         return owner.what
     if isinstance(callback, functools.partial):
         callback = callback.func
