@@ -130,7 +130,9 @@ class _Run:
     async def _come_to_an_end(self) -> None:
         world, mended = self._world, self._world.now()
         while True:
+            await asyncio.sleep(LOOK_S)
             left = endings.after_healing(world.watch, world.database, world.redis, world.issuer)
+            left = left or world.in_the_air()
             if left is None:
                 self._healed_s = world.now() - mended
                 self._broken = endings.at_end(world.watch, world.database, world.issuer)
@@ -138,7 +140,6 @@ class _Run:
             if world.now() - mended >= HEAL_S:
                 self._broken = left
                 return
-            await asyncio.sleep(LOOK_S)
 
 
 @contextmanager

@@ -88,6 +88,14 @@ class World:
         """What carries operations to the database."""
         return self._roads
 
+    def in_the_air(self) -> Broken | None:
+        """A refresh that a process is at: its answer may be on disk alone, and the database not know."""
+        for program in self.programs.values():
+            if program.coordinator._flights:
+                why = f"{program.process.label} is at a refresh"
+                return Broken("liveness", self.now(), why)
+        return None
+
     # ---- set up --------------------------------------------------------------------------------
 
     async def set_up(self) -> Program:
@@ -206,6 +214,13 @@ class World:
         if program is not None:
             self.watch.tell(Struck("jump", self.now()), name)
             program.clock.wall_s += by_s
+
+    def rush(self, whose: float) -> None:
+        """Many calls of one tenant at once, by each process."""
+        tenants = [*TENANTS]
+        for program in self.programs.values():
+            if self.bad:
+                program.desk.rush(tenants[int(whose * len(tenants))])
 
     def kill_at(self, _place: str) -> None:
         """Kill the process whose code passes a fault point; one that no fault meets goes on."""
