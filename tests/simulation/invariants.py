@@ -319,25 +319,27 @@ class FewRetries:
 class NobodyStarves:
     """I8: while a job of a tenant waits, others are served so often at most.
 
-    Counted in claims and not in seconds: who is not served because nobody is does not starve. Suspects are
-    run alone, and what waits for a pause or a turn waits by its own will: only plain work counts.
+    Counted in claims and not in seconds: who is not served because nobody is does not starve. What was given
+    back waits for other reasons, and so do calls: only the first claim of plain work counts.
     """
 
     name = "I8"
 
-    def __init__(self, bound: int = 60, kinds: tuple[str, ...] = ("sim.work",)) -> None:
+    def __init__(self, bound: int = 25, kinds: tuple[str, ...] = ("sim.work", "sim.flood")) -> None:
         self._bound = bound
         self._kinds = kinds
-        self._claims: deque[tuple[float, str]] = deque()
+        self._claims: list[tuple[float, str]] = []
+        self._known: set[UUID] = set()
 
     def see(self, told: Told) -> str | None:
         if not isinstance(told.seen, Claimed) or told.seen.kind not in self._kinds:
             return None
-        claimed = told.seen
+        claimed, again = told.seen, told.seen.job_id in self._known
+        self._known.add(claimed.job_id)
         due = told.at - claimed.waited_s
         ahead = sum(at > due and tenant != claimed.tenant for at, tenant in self._claims)
         self._claims.append((told.at, claimed.tenant))
-        if claimed.suspect or ahead <= self._bound:
+        if again or ahead <= self._bound:
             return None
         return f"a job of {claimed.tenant} waited {claimed.waited_s:.1f} s while {ahead} of others were begun"
 

@@ -1,4 +1,4 @@
-"""The named places in the product's code at which a process may die: some of the passes kill it."""
+"""The named places in the product's code at which a process may die, or stand still, at some passes."""
 
 from __future__ import annotations
 
@@ -9,35 +9,44 @@ from unittest.mock import patch
 
 from fairlead import faultpoint
 
-MOST = 0.05
-"""Of the passes, at full strength."""
+MOST, MOST_STOPS = 0.05, 0.15
+"""Of the passes that kill, and of those within a refresh that stop, at full strength."""
+REFRESH = "token."
+"""How the names of the places within a refresh begin."""
 
 
 class Dice(dict[str, tuple[int, str]]):
-    """In the place of the plan in ``FAIRLEAD_FAULT``: a *share* of the passes is armed, by the draw."""
+    """In the place of the plan in ``FAIRLEAD_FAULT``: a share of the passes is armed, by the draw.
 
-    def __init__(self, draw: Random, share: float) -> None:
+    *kills* of all passes, and *stops* of those within a refresh.
+    """
+
+    def __init__(self, draw: Random, kills: float, stops: float) -> None:
         super().__init__(armed=(0, ""))  # an empty plan would not be looked at
         self._draw = draw
-        self.share = share
+        self.kills = kills
+        self.stops = stops
         self.passes: dict[str, int] = {}
+
+    def heal(self) -> None:
+        """Nothing is armed any more."""
+        self.kills = self.stops = 0.0
 
     def get(self, name: str, default: object = None) -> tuple[int, str]:
         """What to do at this pass."""
-        hit = self._draw.random() < self.share
-        return (self.passes[name], "kill") if hit else (0, "")
+        hit = self._draw.random()
+        if hit < self.kills:
+            return self.passes[name], "kill"
+        if name.startswith(REFRESH) and hit < self.kills + self.stops:
+            return self.passes[name], "stop"
+        return 0, ""
 
 
 @contextmanager
-def armed(draw: Random, share: float, kill: Callable[[str], None]) -> Iterator[Dice]:
-    """Within it a *share* of the passes of fault points calls *kill* with the name of the place.
+def armed(dice: Dice, strike: Callable[[str, str], None]) -> Iterator[Dice]:
+    """Within it passes of fault points call *strike* with the place and what to do, by the *dice*.
 
-    *kill* ends the process whose code it is called from. The share may be changed while it lasts.
+    To "kill" ends the process whose code it is called from; to "stop" has it stand still after this step.
     """
-    dice = Dice(draw, share)
-
-    def act(name: str, action: str) -> None:
-        kill(name)
-
-    with patch.multiple(faultpoint, _armed=dice, _passes=dice.passes, _act=act):
+    with patch.multiple(faultpoint, _armed=dice, _passes=dice.passes, _act=strike):
         yield dice

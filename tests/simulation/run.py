@@ -82,9 +82,11 @@ class _Run:
 
     def outcome(self) -> Outcome:
         world = self._world
-        share = points.MOST * self._swarm.strength("points")
+        kills = points.MOST * self._swarm.strength("points")
+        stops = points.MOST_STOPS * self._swarm.strength("stop")
+        self._dice = points.Dice(world.chance.points, kills, stops)
         try:
-            with points.armed(world.chance.points, share, world.kill_at) as self._dice:
+            with points.armed(self._dice, world.strike_here):
                 told = world.loop.create_task(self._story(), name="story", context=Context())
                 world.loop.run_until_complete(told)
         except Stopped:
@@ -121,7 +123,7 @@ class _Run:
         self._trouble.begin()
         await asyncio.sleep(SAFETY_S)
         self._trouble.heal()
-        self._dice.share = 0.0
+        self._dice.heal()
         world.bad = False
         world.start_all()
         await ordering

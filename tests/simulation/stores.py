@@ -46,13 +46,9 @@ class WatchedJobs(MemoryJobStore):
         self.watch = watch
 
     def _claimed(self, row: JobRow, session_id: UUID) -> Job:
-        suspect = row.crash_count > 0
         job = super()._claimed(row, session_id)
-        self.watch.tell(
-            Claimed(
-                job.job_id, job.lease_id, session_id, job.tenant_id, job.kind, job.waited_s, suspect=suspect
-            )
-        )
+        told = Claimed(job.job_id, job.lease_id, session_id, job.tenant_id, job.kind, job.waited_s)
+        self.watch.tell(told)
         return job
 
     def _hand_back_lost(self) -> None:

@@ -44,6 +44,7 @@ FAULTS: Mapping[str, str] = {
     "poison": "some jobs fail each time",
     "killer": "some jobs kill their process",
     "noisy": "one tenant has many times the work of the others",
+    "stop": "processes stand still at named places of a refresh",
 }
 """All there are, in words."""
 

@@ -107,9 +107,11 @@ def test_i7_an_attempt_beyond_the_last_is_found() -> None:
 
 
 def test_i8_a_tenant_who_waits_while_others_are_served_is_found() -> None:
-    noise = [claimed(number / 100, number, "noisy", job=UUID(int=number)) for number in range(1, 99)]
+    noise = [claimed(number / 100, number, "noisy", job=UUID(int=number)) for number in range(10, 99)]
     assert found([*noise, claimed(1.0, 100, "quiet", waited_s=0.9)]) == "I8"
     assert found([*noise, claimed(1.0, 100, "quiet", waited_s=0.1)]) is None
+    given_back = [claimed(0.0, 1, "quiet"), freed(0.05, 1)]
+    assert found([*given_back, *noise, claimed(1.0, 100, "quiet", waited_s=0.9)]) is None
 
 
 def test_i9_data_of_another_tenant_is_found() -> None:

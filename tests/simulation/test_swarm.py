@@ -57,13 +57,14 @@ class Killed(BaseException):
 def killing(share: float) -> Iterator[list[str]]:
     places: list[str] = []
 
-    def kill(place: str) -> None:
+    def strike(place: str, action: str) -> None:
         places.append(place)
+        assert action == "kill"
         raise Killed
 
-    with points.armed(Random(1), share, kill) as dice:
+    with points.armed(points.Dice(Random(1), share, 0.0), strike) as dice:
         yield places
-        dice.share = 0.0
+        dice.heal()
         faultpoint.faultpoint("job.before_ack")  # healed
 
 
@@ -82,6 +83,14 @@ def test_some_passes_kill_and_most_do_not() -> None:
             except Killed:
                 killed += 1
     assert 20 <= killed == len(places) <= 100
+
+
+def test_a_stop_is_within_a_refresh_alone() -> None:
+    struck: list[tuple[str, str]] = []
+    with points.armed(points.Dice(Random(1), 0.0, 1.0), lambda *what: struck.append(what)):
+        faultpoint.faultpoint("job.after_claim")
+        faultpoint.faultpoint("token.after_answer")
+    assert struck == [("token.after_answer", "stop")]
 
 
 def test_afterwards_no_point_is_armed() -> None:

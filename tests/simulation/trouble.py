@@ -59,6 +59,10 @@ class Afflicted(Protocol):
 
     def jump_clock(self, name: str, by_s: float) -> None: ...
 
+    def rush(self, whose: float) -> None:
+        """Many calls of one tenant at once, from everywhere; *whose* in [0, 1) says which."""
+        ...
+
 
 class Trouble:
     """The faults of one seed. *draw* gives each fault the seed of its own draws."""
@@ -183,8 +187,13 @@ class Trouble:
         return for_s
 
     def _redis_loss(self, draw: Random, strength: float) -> float:
-        self._world.redis.lose()
-        return 0.0
+        """In the middle of a rush: what was spent is what there is to forget."""
+        after_s, whose = draw.uniform(0.2, 2.0), draw.random()
+        self._world.rush(whose)
+        loop = asyncio.get_running_loop()
+        loop.call_later(after_s, self._world.redis.lose, context=Context())
+        loop.call_later(after_s + 0.1, self._world.rush, whose, context=Context())
+        return after_s
 
     def _redis_old(self, draw: Random, strength: float) -> float:
         """A snapshot now, a restart with it at the next turn."""

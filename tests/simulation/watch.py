@@ -50,7 +50,6 @@ class Claimed:
     tenant: str
     kind: str
     waited_s: float
-    suspect: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,8 @@ TENANTS: dict[str, str] = dict(
 """Each tenant and its vendor."""
 JOBS = 40
 TIMEOUT_S = 20.0
-TAKES_S = (0.05, 2.0)
+TAKES_S, FLOOD_S = (0.05, 2.0), (3.0, 6.0)
+"""How long work takes; that of the flood is what others would have to wait for."""
 SLOW_S = 45.0
 CALL_EACH_S = 8.0
 """About so often each process makes a call for a tenant, outside of any job."""
@@ -84,12 +85,18 @@ def orders(draw: Random, hazards: Hazards, within_s: float) -> list[Order]:
     tenants = [*TENANTS]
     found = [(within_s * draw.random(), draw.choice(tenants), kind) for kind in kinds]
     flood_s = within_s * draw.random() / 2
-    found += [(flood_s, NOISY, "work") for _ in range(hazards.noisy)]
+    found += [(flood_s, NOISY, "flood") for _ in range(hazards.noisy)]
+    if hazards.noisy:
+        found += [(flood_s + 1.0, tenant, "flood") for tenant in tenants if tenant != NOISY]
     found.sort()
     return [
-        Order(at_s, work, tenant, kind, draw.uniform(*TAKES_S), draw.randint(1, 4))
+        Order(at_s, work, tenant, kind, draw.uniform(*_takes_s(kind)), draw.randint(1, 4))
         for work, (at_s, tenant, kind) in enumerate(found, 1)
     ]
+
+
+def _takes_s(kind: str) -> tuple[float, float]:
+    return FLOOD_S if kind == "flood" else TAKES_S
 
 
 class Customer:
@@ -129,6 +136,7 @@ class Desk:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._calls = 0
+        self._rushes: set[asyncio.Task[None]] = set()
         self.running = 0
         """How many handlers run now."""
         self._draw = program.world.chance.product(f"{program.process.label}:desk")
@@ -137,6 +145,7 @@ class Desk:
         """What the fleet runs."""
         runs = {
             "work": self.work,
+            "flood": self.work,
             "call": self.call,
             "burst": self.burst,
             "slow": self.slow,
@@ -210,6 +219,19 @@ class Desk:
         for met in await asyncio.gather(*reads, return_exceptions=True):
             if isinstance(met, BaseException):
                 raise met
+
+    def rush(self, tenant: str) -> None:
+        """Many at once, and nobody waits for them."""
+        self._calls += 1
+        program = self._program
+        work = self._rush(tenant, f"{program.process.label}/{self._calls}")
+        task = program.world.loop.create_task(work, name="rush", context=program.process.context())
+        self._rushes.add(task)
+        task.add_done_callback(self._rushes.discard)
+
+    async def _rush(self, tenant: str, name: str) -> None:
+        with suppress(FairleadError):
+            await self.read_many(tenant, name)
 
     async def now_and_then(self) -> None:
         """Calls outside of jobs, for as long as the world is at work."""

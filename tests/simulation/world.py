@@ -41,6 +41,8 @@ BACK_S = (0.5, 5.0)
 """Until a process that ended by itself is started again."""
 FIRST_LIFE_S = (10.0, 120.0)
 """How long the first tokens live: refreshes come at different times."""
+STOPPED_S = (10.0, 75.0)
+"""For how long a process stands still at a fault point: longer than a lease, mostly."""
 DATABASE_IDS = 10**11
 
 
@@ -222,12 +224,15 @@ class World:
             if self.bad:
                 program.desk.rush(tenants[int(whose * len(tenants))])
 
-    def kill_at(self, _place: str) -> None:
-        """Kill the process whose code passes a fault point; one that no fault meets goes on."""
+    def strike_here(self, _place: str, action: str) -> None:
+        """Kill or stop the process whose code passes a fault point; one that no fault meets goes on."""
         process = current()
         program = None if process is None else self.programs.get(process.name)
-        if program is not None and program.process is process:
+        if program is None or program.process is not process:
+            return
+        if action == "kill":
             self.kill_here(program)
+        self.freeze(program.name, self._roads.between(STOPPED_S))
 
     # ---- the end -------------------------------------------------------------------------------
 
