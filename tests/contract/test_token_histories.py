@@ -28,7 +28,8 @@ from fairlead.engine.ports import (
 from fairlead.testing.memory import MemoryCredentialStore, MemoryEndpointGate
 from fairlead.testing.memory.database import statement
 from fairlead.testing.memory.token_rows import RotationRow
-from tests.contract.token_histories import Pair, still
+from tests.contract.pairs import still
+from tests.contract.token_histories import Pair
 
 HISTORIES = 200
 ENOUGH = 60

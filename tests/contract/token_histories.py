@@ -7,45 +7,29 @@ A history is data, so it can be cut down and told (as tests/contract/histories.p
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from random import Random
-from typing import Any, NamedTuple
 
 from fairlead.adapters.postgres.pool import Database
-from fairlead.testing.clock import ManualClock
 from fairlead.testing.memory import MemoryCredentialStore, MemoryEndpointGate
-from fairlead.testing.memory.database import STARTED
-from tests.contract.postgres import PostgresStores, postgres_stores
-from tests.contract.stores import MemoryStores, memory_stores
-from tests.contract.token_steps import ENDPOINTS, KEYS, LIFETIMES, LIMITS, Do, Pass, Side, Step
-from tests.support.rows import rows, run
-from tests.support.servers import drop_database, running_servers
-from tests.support.still_clock import set_clock, still_database
+from tests.contract.pairs import Do, Histories, Look, Pass, Step, run_many
+from tests.contract.stores import MemoryStores
+from tests.contract.token_steps import ENDPOINTS, KEYS, LIFETIMES, LIMITS, Side
+from tests.support.rows import rows
 
 STEPS = 60
 PROCESSES = 3
 RECENT = 4
 """Of so many latest refreshes one is taken up again."""
 PAUSES_S = (0.000_001, 0.5, 5.0, 10.0, 20.0, 45.0, 100.0, 3000.0)
-IDS_EACH = 10_000
 QUIET = ("begin", "read", "due", "left_behind", "notices")
 """Acts that change nothing which a credential shows by itself."""
 LOOK_EACH = 10
 """Steps after which all is compared that is stored; what most steps change is compared after each."""
-
-_TABLES = (
-    *("connection", "rotation", "dead_letter", "job", "pause", "worker_session", "endpoint_gate"),
-    *("lane_wake", "lane", "lane_name", "lane_floor"),
-)
-_EMPTY = f"WITH {', '.join(f'gone_{table} AS (DELETE FROM {table})' for table in _TABLES)} DELETE FROM audit"
-_NO_GUARD = "ALTER TABLE audit DISABLE TRIGGER audit_append_only"
 
 
 # ---- what happens ----------------------------------------------------------------------------------
@@ -224,34 +208,8 @@ def history(draw: Random, steps: int = STEPS) -> list[Step]:
 # ---- two sides -------------------------------------------------------------------------------------
 
 
-class Difference(NamedTuple):
-    """The step after which the sides differ, and what each tells."""
-
-    step: int
-    memory: object
-    postgres: object
-
-
-@dataclass(frozen=True, slots=True)
-class StillStores(PostgresStores):
-    """PostgreSQL on the clock of the test."""
-
-    passed_s: list[float]
-
-    async def pass_time(self, delay_s: float) -> None:
-        self.passed_s.append(delay_s)
-        await set_clock(self.database, STARTED + timedelta(seconds=sum(self.passed_s)))
-
-
-class Hands(ManualClock):
-    """A clock by which nobody sleeps: it need not wait for anybody to wake."""
-
-    async def advance(self, delay_s: float) -> None:
-        self._now += delay_s
-
-
-class Pair:
-    """Memory and a database whose clock stands still, for one history after another."""
+class Pair(Histories[Side]):
+    """Credentials and token endpoints in memory, and those of a database whose clock stands still."""
 
     def __init__(
         self,
@@ -259,109 +217,30 @@ class Pair:
         credentials: type[MemoryCredentialStore] = MemoryCredentialStore,
         endpoints: type[MemoryEndpointGate] = MemoryEndpointGate,
     ) -> None:
-        self._database = database
+        super().__init__(database)
         self._made = credentials, endpoints
-        real = postgres_stores(database)
-        names = (name for name in PostgresStores.__slots__ if name != "passed_s")
-        self._real = StillStores(**{name: getattr(real, name) for name in names}, passed_s=[])
-        self._runs = itertools.count()
 
-    async def difference(self, steps: Sequence[Step]) -> Difference | None:
-        """Where the two first differ in what they answer, or in what can be seen to be stored."""
-        start, epoch = await self._begin()
-        memory, real = Side(self._memory(), start, 0), Side(self._real, start, epoch)
-        for number, step in enumerate(steps):
-            looks = [] if isinstance(step, Pass) or step.act in QUIET else [Side.glance]
-            if number % LOOK_EACH == 0 or number == len(steps) - 1:
-                looks.append(Side.state)
-            for act in (lambda side, step=step: side.take(step), *looks):
-                told = await act(memory), await act(real)
-                if told[0] != told[1]:
-                    return Difference(number, *told)
-        return None
+    def history(self, draw: Random) -> list[Step]:
+        return history(draw)
 
-    async def _begin(self) -> tuple[int, int]:
-        """Forget the history before; the first id of this one, and the number of the last send."""
-        await run(self._database, _EMPTY)
-        self._real.passed_s.clear()
-        await set_clock(self._database, STARTED)
+    async def sides(self, start: int) -> tuple[Side, Side]:
+        """The number of the last send is the database's for ever."""
         [last] = await rows(
-            self._database, "SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS sent FROM send_epoch"
+            self.database, "SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS sent FROM send_epoch"
         )
-        return next(self._runs) * IDS_EACH, last["sent"]
+        return Side(self._memory(), start, 0), Side(self.real, start, last["sent"])
+
+    def looks(self, number: int, step: Step, *, last: bool) -> Iterator[Look[Side]]:
+        if not isinstance(step, Pass) and step.act not in QUIET:
+            yield Side.glance
+        if number % LOOK_EACH == 0 or last:
+            yield Side.state
 
     def _memory(self) -> MemoryStores:
-        stores, (credentials, endpoints) = memory_stores(Hands()), self._made
+        stores, (credentials, endpoints) = self.memory(), self._made
         link = stores.credentials.link
         return replace(stores, credentials=credentials(link), endpoints=endpoints(link))
 
-    async def shortest(self, steps: Sequence[Step]) -> tuple[list[Step], Difference]:
-        """*steps* without those that the difference does not need (delta debugging), and the difference."""
-        first = await self.difference(steps)
-        assert first is not None
-        kept = list(steps[: first.step + 1])
-        size = len(kept) // 2
-        while size:
-            at = 0
-            while at < len(kept):
-                shorter = kept[:at] + kept[at + size :]
-                found = await self.difference(shorter)
-                if found is None:
-                    at += size
-                else:
-                    kept, first = shorter[: found.step + 1], found
-            size //= 2
-        return kept, first
-
-    async def first_difference(self, seeds: Sequence[int]) -> tuple[int, list[Step]] | None:
-        """The first of *seeds* whose history differs."""
-        for seed in seeds:
-            steps = history(Random(seed))
-            if await self.difference(steps) is not None:
-                return seed, steps
-        return None
-
-    async def told(self, seed: int, steps: Sequence[Step]) -> str:
-        """A difference as a person reads it."""
-        kept, found = await self.shortest(steps)
-        lines = [f"seed {seed}, cut down to {len(kept)} steps:", *map(str, kept)]
-        return "\n".join([*lines, *_apart(found.memory, found.postgres)])
-
-
-def _apart(memory: object, real: object, where: str = "") -> list[str]:
-    """The leaves on which two values differ."""
-    if isinstance(memory, dict) and isinstance(real, dict) and memory.keys() == real.keys():
-        return [line for name in memory for line in _apart(memory[name], real[name], f"{where}.{name}")]
-    if isinstance(memory, list) and isinstance(real, list) and len(memory) == len(real):
-        pairs = enumerate(zip(memory, real, strict=True))
-        return [line for place, pair in pairs for line in _apart(*pair, f"{where}[{place}]")]
-    return [] if memory == real else [f"{where or 'answer'}: memory {memory!r}, postgres {real!r}"]
-
-
-@asynccontextmanager
-async def still(admin_url: str) -> AsyncIterator[Database]:
-    """A database for many histories."""
-    settings = await still_database(admin_url)
-    database = await Database.open(settings)
-    await run(database, _NO_GUARD)
-    try:
-        yield database
-    finally:
-        await database.close()
-        await drop_database(admin_url, settings.dsn)
-
-
-async def _main(admin_url: str, count: int) -> int:
-    async with still(admin_url) as database:
-        pair = Pair(database)
-        found: Any = await pair.first_difference(range(count))
-        if found is None:
-            print(f"{count} histories of {STEPS} steps: the same in memory and on PostgreSQL")
-            return 0
-        print(await pair.told(*found))
-        return 1
-
 
 if __name__ == "__main__":
-    with running_servers() as servers:
-        sys.exit(asyncio.run(_main(servers.database_url, int(sys.argv[1]))))
+    sys.exit(run_many(Pair, int(sys.argv[1])))

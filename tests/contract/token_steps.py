@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from fairlead.engine.ports import (
@@ -33,6 +33,7 @@ from fairlead.engine.ports import (
 )
 from fairlead.errors import InputInvalid
 from fairlead.policy.lane import connection_group
+from tests.contract.pairs import Pass, Step
 from tests.contract.stores import Stores, discarded, identity
 from tests.contract.token_names import Names
 
@@ -50,22 +51,6 @@ LIMITS = (
     EndpointLimits(0.5, 3.0, breaker_failures=3, open_s=10.0, open_max_s=35.0, probe_s=20.0),
 )
 WORK, REFRESH = "work", "token.refresh"
-
-
-class Pass(NamedTuple):
-    """Time passes."""
-
-    seconds: float
-
-
-class Do(NamedTuple):
-    """*act* of a `Side`, with numbers of its own meaning."""
-
-    act: str
-    args: tuple[Any, ...]
-
-
-Step = Pass | Do
 
 
 class Side(Names):

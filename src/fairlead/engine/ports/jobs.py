@@ -184,7 +184,7 @@ class JobStore(Protocol):
     """The queue's truth. All times are the database's."""
 
     async def enqueue(self, jobs: Iterable[NewJob]) -> list[Enqueued]:
-        """Store *jobs*, all or none; an open job of the same unique key is kept, its priority raised.
+        """Store *jobs*, all or none; an open job of the same unique key is kept, and raised if it waits.
 
         They may be made while the first ones are stored: what that raises is raised, and nothing is stored.
         """

@@ -86,9 +86,11 @@ def _entry_of_same_work(
     return None
 
 
-def bury_unrun(database: MemoryDatabase, row: JobRow, category: Category, code: str, reason: str) -> None:
+def bury_unrun(
+    database: MemoryDatabase, row: JobRow, category: Category, code: str, reason: str, *, ran_s: float = 0.0
+) -> None:
     """End a job that no handler gave up: ``expired``, or ``poison`` (it killed its worker too often)."""
-    failure = FailureRecord(category.value, code, reason, ran_s=0.0, attempt=row.attempt)
+    failure = FailureRecord(category.value, code, reason, ran_s=ran_s, attempt=row.attempt)
     bury(database, row, failure, dead_letter_id=database.ids.uuid7(), action_s=0.0)
 
 

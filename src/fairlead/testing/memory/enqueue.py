@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fairlead.engine.ports import Enqueued, NewJob
+from fairlead.policy.states import JobState
 from fairlead.testing.memory.database import MemoryDatabase, seconds
 from fairlead.testing.memory.rows import OPEN, JobRow
 from fairlead.testing.memory.turns import note_work
@@ -12,7 +13,7 @@ def insert(database: MemoryDatabase, job: NewJob) -> Enqueued:
     """Store *job*, or find the one that holds its unique key."""
     holder = holder_of(database, job)
     if holder is not None:
-        if holder.state in OPEN:
+        if holder.state is JobState.AVAILABLE:
             holder.priority = min(holder.priority, job.priority)
             note_work(database, holder)
         return Enqueued(holder.job_id, inserted=False)

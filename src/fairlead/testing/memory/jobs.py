@@ -159,8 +159,8 @@ class MemoryJobStore(MemoryStore):
 
     def _write(self, row: JobRow, outcome: Outcome) -> None:
         now = self.database.now
-        if row.started_at is not None:  # any end without a crash clears the count (R3)
-            row.crash_count = 0
+        if row.started_at is not None or not isinstance(outcome, Rescheduled):
+            row.crash_count = 0  # any end without a crash clears the count (R3)
         if isinstance(outcome, Rescheduled):
             waited_s = outcome.call_waited_s
             row.call_waits_since = None if waited_s is None else now - seconds(waited_s)
@@ -208,7 +208,7 @@ class MemoryJobStore(MemoryStore):
             if row.state is JobState.AVAILABLE and row.expires_at is not None and row.expires_at <= now
         ]
         for row in late[:limit]:
-            reason = f"not run before its expiry at {row.expires_at}"
+            reason = f"not run before its expiry at {row.expires_at:%Y-%m-%dT%H:%M:%SZ}"
             bury_unrun(self.database, row, Category.PERMANENT_REQUEST, "expired", reason)
         return len(late[:limit])
 
@@ -282,7 +282,7 @@ class MemoryJobStore(MemoryStore):
         row = self._one_of(tenant_id, job_id)
         if row is None or row.state not in OPEN:
             return False
-        row.result = {"cancelled": reason}
+        row.result, row.crash_count = {"cancelled": reason}, 0
         row.end(JobState.CANCELLED, self.database.now)
         replay_ended(self.database, row)
         return True

@@ -150,4 +150,4 @@ class DeadLetterRow:
         """End as *status*."""
         self.status, self.resolution = status, resolution
         self.resolved_by, self.resolved_why, self.resolved_at = by, why, now
-        self.replay_job_id = self.action_due_at = None
+        self.action_due_at = None

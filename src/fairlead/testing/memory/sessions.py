@@ -102,12 +102,13 @@ class MemorySessionStore(MemoryStore):
         category = Category.TRANSIENT_SERVER
         if row.started_at is not None:  # else it was reserved only: no crash of its own
             row.crash_count += 1
+            ran_s = (self.database.now - row.started_at).total_seconds()
             if row.crash_count >= max_crashes:
                 reason = f"it killed its worker {row.crash_count} times"
-                bury_unrun(self.database, row, category, "poison", reason)
+                bury_unrun(self.database, row, category, "poison", reason, ran_s=ran_s)
                 return True
             reason = "its worker died; this counts as no attempt"
-            crashed = FailureRecord(category.value, "crashed", reason, 0.0, row.attempt)
+            crashed = FailureRecord(category.value, "crashed", reason, ran_s, row.attempt)
             row.add_failure(failure_json(crashed, self.database.now))
         row.attempt -= 1
         row.give_back(row.run_at)
