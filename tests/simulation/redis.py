@@ -87,7 +87,7 @@ class SharedGate(LocalGate):
     def restarted(self, now_us: int) -> SharedGate:
         """A new run with a copy of this state: what was written last may be lost.
 
-        Promised turns are not trusted, as in adapters/redis/lua/include/bucket.lua: buckets forget theirs, too.
+        Promised turns are not trusted (adapters/redis/lua/include/bucket.lua): buckets forget theirs, too.
         """
         new = type(self)(self._now_us, birth_us=now_us, grants_from_us=now_us + round(LEASE_S * MICRO))
         state = (self._buckets, self._breakers, self._pools, self._quotas, self._fences)
