@@ -159,6 +159,23 @@ def test_the_look_at_expiry_is_one() -> None:
     assert len(book.judged().violations) == 1
 
 
+def test_a_look_at_expiry_burns_nothing_where_the_answer_comes_to_light_after_it() -> None:
+    book = Book()
+    book.rotate(10, 1, 2)
+    book.refuse(200, 1, left_s=-1)
+    book.rotate(300, 2, 3)
+    verdict = book.judged()
+    assert (verdict.violations, verdict.burnt) == ((), 0)
+
+
+def test_a_replay_before_expiry_is_a_burn_also_where_the_answer_comes_to_light() -> None:
+    book = Book()
+    book.rotate(10, 1, 2)
+    book.refuse(20, 1)
+    book.rotate(300, 2, 3)
+    assert [burn.cause for burn in book.judged().burns] == ["replay"]
+
+
 def test_the_policies_that_look_at_expiry_are_the_callers_choice() -> None:
     book = Book("strict_family_revoke")
     book.rotate(10, 1, 2, tokens=False)

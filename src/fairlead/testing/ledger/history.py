@@ -185,9 +185,11 @@ class History:
         replayed = next((post for post in refused if post.reason == "replay"), None)
         if replayed is None or last is None:
             return None
-        never_seen = last.successor not in self._by_generation
-        if never_seen and self._entitled(posts, replayed):
-            return self._burnt("lost_answer", last, last)
+        if self._entitled(posts, replayed):
+            if last.successor not in self._by_generation:
+                return self._burnt("lost_answer", last, last)
+            if self._rules.policy == "strict":  # its answer came to light after all, and nothing was revoked
+                return None
         return self._burnt("replay", replayed, last) if self._strict else None
 
     def _lost(self, rotated: list[Post]) -> bool:
