@@ -60,7 +60,9 @@ def _refreshes_left(database: MemoryDatabase) -> Iterator[str]:
 
 def at_end(watch: Watch, database: MemoryDatabase, issuer: SimIssuer) -> Broken | None:
     """The first of I1 and I6 that is broken."""
-    return lost_job(watch, database) or burnt_grant(watch, issuer) or given_up(watch, database, issuer)
+    return (
+        lost_job(watch, database) or burnt_grant(watch, database, issuer) or given_up(watch, database, issuer)
+    )
 
 
 def lost_job(watch: Watch, database: MemoryDatabase) -> Broken | None:
@@ -82,19 +84,21 @@ def _lost(row: JobRow | None, buried: set[UUID], job: Enqueued) -> str | None:
     return None
 
 
-def burnt_grant(watch: Watch, issuer: SimIssuer) -> Broken | None:
+def burnt_grant(watch: Watch, database: MemoryDatabase, issuer: SimIssuer) -> Broken | None:
     """I6: no refresh token was presented more often than its provider's policy allows, and none was lost.
 
     Excused is what nobody can help: an answer that never reached a process which lived to write it down,
-    where the provider does not repeat itself.
+    where the provider does not repeat itself. One that came to light late, as its process had stood still,
+    was not lost.
     """
+    kept = {row.key.tenant for row in database.tokens.credentials.values() if _holds_live(row, issuer)}
     ledger = issuer.ledger()
     verdict = judge(ledger)
     for count in verdict.violations:
         why = f"generation {count.generation} of {count.connection} was presented {count.posts} times"
         return Broken("I6", watch.now(), why)
     for burn in verdict.burns:
-        if not _is_excused(burn, ledger, issuer, watch.told):
+        if burn.connection not in kept and not _is_excused(burn, ledger, issuer, watch.told):
             why = (
                 f"generation {burn.generation} of {burn.connection} ({burn.provider}) is burnt: {burn.cause}"
             )
@@ -143,15 +147,20 @@ def given_up(watch: Watch, database: MemoryDatabase, issuer: SimIssuer) -> Broke
     Where a provider forgives no replay, a grant whose last send may have been heard is given up unseen.
     """
     for row in database.tokens.credentials.values():
-        family = issuer.families.family(row.key.provider, row.key.tenant)
-        assert family is not None
-        is_live = not family.revoked and family.current.state == "live"
-        holds = is_live and family.current.text in _stored(row)
+        holds, forgives = _holds_live(row, issuer), RULES[row.key.provider].policy.forgives
         if row.state == "active" and not holds:
             return Broken("I6", watch.now(), f"the token stored for {row.key.tenant} is none that lives")
-        if row.state == "needs_reauth" and holds and family.rules.policy.forgives:
+        if row.state == "needs_reauth" and holds and forgives:
             return Broken("I6", watch.now(), f"the grant of {row.key.tenant} lives, and was given up")
     return None
+
+
+def _holds_live(row: CredentialRow, issuer: SimIssuer) -> bool:
+    """Whether what is stored is the issuer's newest token, and good."""
+    family = issuer.families.family(row.key.provider, row.key.tenant)
+    assert family is not None
+    is_live = not family.revoked and family.current.state == "live"
+    return is_live and family.current.text in _stored(row)
 
 
 def _stored(row: CredentialRow) -> list[str]:
