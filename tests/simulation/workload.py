@@ -44,6 +44,8 @@ BURSTS, AT_ONCE = 3, 30
 """Jobs that make many calls at once, and how many: more than an account may have in flight."""
 SHARE_OF_BURSTS = 0.1
 """Of the calls outside of jobs that are such a burst, too."""
+CALLING = ("call", "burst")
+"""Kinds that make calls: their group waits where one of them must. The others wait for nobody but their turn."""
 CALLERS_IDS = 10**9
 
 
@@ -124,8 +126,8 @@ class Customer:
             job_id=self._ids.uuid7(),
             kind=f"sim.{order.kind}",
             tenant_id=order.tenant,
-            provider=TENANTS[order.tenant],
-            group_key=TENANTS[order.tenant],
+            provider=TENANTS[order.tenant] if order.kind in CALLING else None,
+            group_key=TENANTS[order.tenant] if order.kind in CALLING else "",
             args={WORK: order.work, "takes_s": order.takes_s, "kills": order.kills},
         )
 
