@@ -45,7 +45,7 @@ BURSTS, AT_ONCE = 3, 30
 SHARE_OF_BURSTS = 0.1
 """Of the calls outside of jobs that are such a burst, too."""
 CALLING = ("call", "burst")
-"""Kinds that make calls: their group waits where one of them must. The others wait for nobody but their turn."""
+"""Kinds that make calls: their group waits where one of them must. The others wait for their turn alone."""
 CALLERS_IDS = 10**9
 
 
