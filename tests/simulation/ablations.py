@@ -228,10 +228,10 @@ ABLATIONS: tuple[Ablation, ...] = (
 
 
 def search(ablation: Ablation, seeds: Iterable[int]) -> Found | None:
-    """The first of *seeds* at which the world without the safeguard breaks an invariant."""
+    """The first of *seeds* at which a world breaks an invariant without the safeguard, and none with it."""
     for seed in seeds:
         broken = run_seed(Options(seed, parts=ablation.parts())).broken
-        if broken is not None:
+        if broken is not None and run_seed(Options(seed)).broken is None:
             return Found(seed, broken)
     return None
 

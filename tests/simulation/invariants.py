@@ -35,7 +35,7 @@ from tests.simulation.watch import (
 )
 
 MAX_CRASHES = 3
-JITTER_S = 0.5
+JITTER_S = 0.2
 """By how much later than another a call may arrive that was admitted with it."""
 AFTERWARDS_S = 5.0
 """What a freeze held up is sorted out so soon after it."""
@@ -240,6 +240,8 @@ class CallsAtOnce:
         if not isinstance(told.seen, Arrived):
             return None
         here, slots = told.seen.in_flight, _room(told.seen.account).slots
+        if slots is None:
+            return None
         excused = sum(self._frozen.meets(process, told.at - AFTERWARDS_S) for process in here)
         if self._alone.meets(NOBODY, told.at - self._lease_s):
             excused += slots // 2

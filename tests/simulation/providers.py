@@ -14,13 +14,13 @@ GRACE_S = 90.0
 class Room(NamedTuple):
     """What one account may do: calls in flight, calls at once, calls each second."""
 
-    slots: int
+    slots: int | None
     burst: float
     per_s: float
 
 
-LITTLE, MUCH = Room(4, 10.0, 5.0), Room(20, 40.0, 40.0)
-"""With much room retries are held back by their budget alone."""
+LITTLE, MUCH = Room(4, 10.0, 5.0), Room(None, 20.0, 10.0)
+"""Where no slots are counted, rates and budgets alone hold calls back."""
 
 RULES: dict[str, ReplayRules] = {
     "strict": ReplayRules(Policy.STRICT),
@@ -56,7 +56,7 @@ def profile(name: str) -> Profile:
             "limits": {
                 "domain": "account",
                 "calls": {"requests": {"capacity": room.burst, "per_s": room.per_s}},
-                "slots": room.slots,
+                **({} if room.slots is None else {"slots": room.slots}),
             },
         }
     )

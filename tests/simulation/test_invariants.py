@@ -33,6 +33,7 @@ from tests.simulation.watch import (
 
 JOB, SESSION = UUID(int=1), UUID(int=2)
 ACCOUNT = "strict/quiet"
+SLOTS = LITTLE.slots or 0
 Step = tuple[float, str, Seen]
 
 
@@ -155,12 +156,12 @@ def test_i11_a_lease_is_not_taken_from_who_lives() -> None:
 
 
 def test_i4_more_calls_than_slots_are_found() -> None:
-    assert found([arrived(1, 1, here=["p1"] * LITTLE.slots)]) is None
-    assert found([arrived(1, 1, here=["p1"] * (LITTLE.slots + 1))]) == "I4"
+    assert found([arrived(1, 1, here=["p1"] * SLOTS)]) is None
+    assert found([arrived(1, 1, here=["p1"] * (SLOTS + 1))]) == "I4"
 
 
 def test_i4_who_stands_still_may_hold_a_slot_that_was_given_on() -> None:
-    here = ["p1"] * LITTLE.slots + ["p2"]
+    here = ["p1"] * SLOTS + ["p2"]
     assert found([struck(0, "freeze", 60, "p2"), arrived(31, 1, here=here)]) is None
     assert found([struck(0, "freeze", 60, "p2"), arrived(70, 1, here=here)]) == "I4"
 

@@ -1,0 +1,178 @@
+"""The servers of the world fail as real ones do: what was sent arrives, what is lost is lost, all is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextvars import Context
+from random import Random
+
+import pytest
+
+from fairlead.engine.ports import HttpAnswer, NoAnswer, TokenCall
+from fairlead.engine.ports.gate import Admitted, Ask, GateRefusal, Lease, RefusedBy, Renewal
+from fairlead.engine.ports.http import HttpRequest
+from fairlead.errors import GateUnavailable
+from fairlead.policy.gate.limit import MICRO, BucketLimit, Domain, Plan, PoolLimit
+from fairlead.policy.gate.pool import Holder
+from fairlead.secret import Secret
+from fairlead.testing.ledger import judge
+from tests.simulation.issuer import SimIssuer, Tokens
+from tests.simulation.loop import SimLoop
+from tests.simulation.process import SimProcess
+from tests.simulation.redis import LEASE_S, SimRedis
+from tests.simulation.upstream import CALL_HEADER, SimUpstream
+from tests.simulation.watch import NOBODY, Arrived, Left, Watch
+
+DOMAIN = Domain(("account", "a"))
+POOL = PoolLimit("pool", 1, lease_s=LEASE_S)
+BUCKET = BucketLimit("bucket", 10, 1.0)
+
+
+class Edges:
+    """Issuer, upstream and Redis, and a process with a way to each."""
+
+    def __init__(self) -> None:
+        self.loop = SimLoop(Random(1))
+        self.watch = Watch(self.loop.time, lambda: NOBODY)
+        self.process = SimProcess("p1", "host")
+        self.issuer = SimIssuer(self.loop.time, Random(2), self.watch)
+        self.upstream = SimUpstream(self.loop.time, Random(3), self.watch, self.issuer)
+        self.redis = SimRedis(lambda: round(self.loop.time() * MICRO), self.watch)
+        self.tokens = self.issuer.transport(self.process, lambda: 0.01)
+        self.calls = self.upstream.transport(self.process, lambda: 0.01)
+        self.gate = self.redis.gate(self.process, lambda: 0.01)
+
+    def run(self, story: Callable[[], Awaitable[None]]) -> None:
+        async def told() -> None:
+            await story()
+
+        self.loop.run_until_complete(self.loop.create_task(told(), context=self.process.context()))
+
+    async def refresh(self, tokens: Tokens, deadline_s: float = 5.0) -> HttpAnswer | NoAnswer:
+        form = {"grant_type": Secret("refresh_token"), "refresh_token": Secret(tokens.refresh_token)}
+        call = TokenCall("https://issuer.sim/strict/token", {}, form, deadline_s, reuse_connection=True)
+        return await self.tokens.send(call, self.leave)
+
+    async def leave(self) -> None:
+        """To send."""
+
+    async def call(self, tokens: Tokens, name: str = "c1") -> HttpAnswer | NoAnswer:
+        headers = {"Authorization": Secret(f"Bearer {tokens.access_token}"), CALL_HEADER: name}
+        return await self.calls.send(HttpRequest("GET", "https://api.sim/x", headers, None, 5.0, 1000))
+
+
+@pytest.fixture
+def edges() -> Iterator[Edges]:
+    made = Edges()
+    yield made
+    made.loop.close()
+
+
+# ---- issuer --------------------------------------------------------------------------------------
+
+
+def test_an_answer_that_is_lost_was_given(edges: Edges) -> None:
+    async def story() -> None:
+        tokens = edges.issuer.register("strict", "acme")
+        edges.issuer.manner.lost = 1.0
+        came = await edges.refresh(tokens)
+        assert isinstance(came, NoAnswer)
+        assert (came.sent, came.kind) == (True, "timeout")
+
+    edges.run(story)
+    assert edges.issuer.ends == {1: "lost"}
+    verdict = judge(edges.issuer.ledger())
+    assert (verdict.generations, [burn.cause for burn in verdict.burns]) == (1, ["lost_answer"])
+
+
+def test_who_finds_nobody_has_sent_nothing(edges: Edges) -> None:
+    async def story() -> None:
+        edges.issuer.manner.down = 1.0
+        came = await edges.refresh(edges.issuer.register("strict", "acme"))
+        assert isinstance(came, NoAnswer)
+        assert not came.sent
+
+    edges.run(story)
+    assert judge(edges.issuer.ledger()).provider_posts == 0
+
+
+def test_what_a_process_sent_before_its_death_arrives(edges: Edges) -> None:
+    tokens = edges.issuer.register("strict", "acme")
+    refresh = edges.loop.create_task(edges.refresh(tokens), context=edges.process.context())
+    edges.loop.call_later(0.025, edges.process.die, context=Context())
+    edges.loop.run_until_complete(edges.loop.create_task(asyncio.sleep(1.0), context=Context()))
+    assert not refresh.done()
+    refresh.cancel()
+    assert edges.issuer.ends == {1: "died"}
+    assert judge(edges.issuer.ledger()).generations == 1
+
+
+# ---- upstream ------------------------------------------------------------------------------------
+
+
+def test_the_upstream_knows_whose_token_it_is_and_tells_what_is_in_flight(edges: Edges) -> None:
+    async def story() -> None:
+        tokens = edges.issuer.register("strict", "acme")
+        came = await edges.call(tokens)
+        assert isinstance(came, HttpAnswer)
+        assert (came.status, came.body) == (200, b'{"tenant": "acme"}')
+        await edges.call(tokens._replace(access_token="nobody's"))
+
+    edges.run(story)
+    arrived = [told.seen for told in edges.watch.told if isinstance(told.seen, Arrived)]
+    assert [(seen.account, seen.status, seen.in_flight) for seen in arrived] == [
+        ("strict/acme", 200, ("p1",)),
+        ("nobody", 401, ("p1",)),
+    ]
+    assert sum(isinstance(told.seen, Left) for told in edges.watch.told) == 2
+
+
+# ---- redis ---------------------------------------------------------------------------------------
+
+
+def ask(number: int) -> Ask:
+    return Ask(Plan(DOMAIN, pool=POOL), holder=Holder(number, "p1"))
+
+
+def test_after_a_loss_no_slot_is_granted_before_every_old_lease_has_ended(edges: Edges) -> None:
+    async def story() -> None:
+        first = await edges.gate.admit(ask(1))
+        assert isinstance(first, Admitted)
+        edges.redis.lose()
+        refused = await edges.gate.admit(ask(2))
+        assert isinstance(refused, GateRefusal)
+        assert refused.by is RefusedBy.RECOVERY
+        renewed = await edges.gate.renew([Renewal(DOMAIN, POOL, Holder(1, "p1"), held=True)])
+        assert renewed == [Lease.HELD], "who had it a moment ago has it back"
+
+    edges.run(story)
+
+
+def test_after_a_loss_buckets_are_empty(edges: Edges) -> None:
+    async def story() -> None:
+        spend = Ask(Plan(DOMAIN, buckets=(BUCKET,)))
+        await asyncio.sleep(20.0)
+        assert isinstance(await edges.gate.admit(spend), Admitted)
+        edges.redis.lose()
+        assert isinstance(await edges.gate.admit(spend), GateRefusal)
+
+    edges.run(story)
+
+
+def test_who_is_away_answers_nobody(edges: Edges) -> None:
+    async def story() -> None:
+        edges.redis.away_for(5.0)
+        with pytest.raises(GateUnavailable):
+            await edges.gate.ping()
+
+    edges.run(story)
+
+
+def test_what_is_asked_in_a_stall_is_done_after_it(edges: Edges) -> None:
+    async def story() -> None:
+        edges.redis.stall_for(2.0)
+        await edges.gate.ping()
+        assert edges.loop.time() == pytest.approx(2.02)
+
+    edges.run(story)
