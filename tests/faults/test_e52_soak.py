@@ -187,6 +187,7 @@ async def _live_through(soak: _Soak, for_s: float, faults: tuple[str, ...]) -> N
                 took_s = time.monotonic() - begun_s if LONG else 0.0
                 await asyncio.sleep(max(0.0, FAULT_EVERY_S - took_s))
                 assert not calling.done(), calling.exception()
+            await all_begin(soak.sink, soak.workers)  # nobody is alive and idle
     finally:
         calling.cancel()
         await asyncio.gather(calling, return_exceptions=True)
@@ -211,7 +212,10 @@ async def _judge_jobs(soak: _Soak) -> None:
         called.update(one["told"].get(TENANT, {}))
     figures.note(call_jobs=states, calls=dict(called), refreshes=dict(refreshed))
     figures.zero(strange_errors=called["error"])
-    figures.holds(min(states.get("completed", 0), refreshed["refreshed"], called["done"]) > 0, "all was done")
+    done = [refreshed["refreshed"]]
+    if LONG:  # for half a minute after a loss of Redis there may be no slot
+        done += [states.get("completed", 0), called["done"]]
+    figures.holds(min(done) > 0, "refreshes were made, and calls")
 
 
 async def _judge_ticks(soak: _Soak) -> None:

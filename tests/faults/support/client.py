@@ -27,6 +27,7 @@ from fairlead.policy import retry
 from fairlead.policy.classify import strategy
 from fairlead.policy.hint import clamp_hint
 from fairlead.settings import Settings
+from tests.faults.support.worker import must_not_fail
 
 
 def main(channel: socket.socket, order: dict[str, Any]) -> None:
@@ -70,7 +71,9 @@ class _Program:
                     Roles(worker=bool(self._order.get("works")), scheduler=self._order.get("scheduler", True))
                 )
             )
+            await self._begun(working)
             self._reply({"number": 0, "session_id": self._order["redis"]["prefix"]})
+            working.add_done_callback(must_not_fail)
             while line := await reader.readline():
                 asked = json.loads(line)
                 if asked["what"] == "stop":
@@ -83,6 +86,9 @@ class _Program:
             fl.stop()
             await working
         self._reply({"number": asked["number"]})
+
+    async def _begun(self, _working: asyncio.Task[None]) -> None:
+        """Return once it is as far as its test needs it."""
 
     def _reply(self, answer: dict[str, Any]) -> None:
         self._writer.write(json.dumps(answer).encode() + b"\n")

@@ -42,6 +42,13 @@ class _Soaker(client._Program):
         self._fl.job(kind="soak.call")(self._job)
         self._fl.job(kind="soak.tick")(self._tick)
 
+    async def _begun(self, working: asyncio.Task[None]) -> None:
+        """It works: what breaks while it starts is E06's, and ends a process."""
+        runtime: Any = self._fl.runtime
+        begun = asyncio.create_task(runtime.begun.event.wait())
+        await asyncio.wait((working, begun), return_when=asyncio.FIRST_COMPLETED)
+        begun.cancel()
+
     async def _tick(self, context: JobContext) -> None:
         """Nothing: what counts is that it came, and once."""
 

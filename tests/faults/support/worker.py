@@ -67,7 +67,8 @@ def _limit_files(most_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, hard))
 
 
-def _must_not_fail(working: asyncio.Task[None]) -> None:
+def must_not_fail(working: asyncio.Task[None]) -> None:
+    """A program whose run fails ends with it, so that a test sees it."""
     if not working.cancelled() and working.exception() is not None:
         traceback.print_exception(working.exception())
         os._exit(2)
@@ -94,7 +95,7 @@ class _Worker:
         begun = asyncio.create_task(self.runtime.begun.event.wait())
         await asyncio.wait((working, begun), return_when=asyncio.FIRST_COMPLETED)
         self._reply({"number": 0, "session_id": str(self.runtime._session_id())})
-        working.add_done_callback(_must_not_fail)
+        working.add_done_callback(must_not_fail)
         while line := await reader.readline():
             asked = json.loads(line)
             if asked["what"] == "stop":
