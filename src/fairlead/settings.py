@@ -134,8 +134,8 @@ class Schedules(Table):
     def _ticks(cls, expression: str) -> str:
         try:
             parse_schedule(expression)
-        except InputInvalid as error:
-            raise ValueError(str(error)) from None
+        except InputInvalid as error:  # its words repeat the value, which may be a secret in the wrong place
+            raise ValueError(f"is no schedule; hint: {error.hint}") from None
         return expression
 
 
