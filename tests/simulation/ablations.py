@@ -11,7 +11,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
-from unittest.mock import patch
 from uuid import UUID
 
 from fairlead.engine.ports import ClaimFilter, Enqueued, Job, NewJob, Settlement, SettleVerdict
@@ -24,9 +23,8 @@ from fairlead.policy.states import JobState
 from fairlead.testing.memory import MemoryCredentialStore
 from fairlead.testing.memory.database import statement
 from fairlead.testing.memory.enqueue import insert
-from fairlead.testing.memory.lane_rows import lane_key
 from fairlead.testing.memory.rows import JobRow
-from fairlead.testing.memory.turns import Turns, is_wanted
+from fairlead.testing.memory.turns import is_wanted, settle
 from tests.simulation.redis import SharedGate, SimRedis
 from tests.simulation.run import Options, run_seed
 from tests.simulation.stores import Parts, WatchedJobs, WatchedSessions, plain
@@ -78,13 +76,19 @@ class FirstComeFirstServed(WatchedJobs):
     """The longest due first, whoever's it is."""
 
     async def claim(self, wanted: ClaimFilter, demand: int, session_id: UUID) -> list[Job]:
-        with patch.object(Turns, "take", _the_longest_due):
-            return await super().claim(wanted, demand, session_id)
+        await self.link.arrive("claim")
+        self._hand_back_lost()
+        taken = self._due(wanted)[:demand] if self.database.is_open(session_id) else []
+        for row in taken:
+            row.started_at = self.database.now
+        jobs = [self._claimed(row, session_id) for row in taken]
+        await self._answer_claim("claim", jobs)
+        return jobs
 
-
-def _the_longest_due(turns: Turns, demand: int) -> list[JobRow]:
-    due = [row for rows in turns._due.values() for row in rows if is_wanted(lane_key(row), turns._wanted)]
-    return sorted(due, key=lambda row: (row.run_at, row.job_id))[:demand]
+    def _due(self, wanted: ClaimFilter) -> list[JobRow]:
+        lanes = settle(self.database).items()
+        due = [row for lane, rows in lanes for row in rows if is_wanted(lane, wanted)]
+        return sorted(due, key=lambda row: (row.run_at, row.job_id))
 
 
 class CrashesAreFree(WatchedSessions):
