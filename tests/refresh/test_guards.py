@@ -178,6 +178,32 @@ async def test_one_journal_entry_without_a_profile_stops_no_start(
     assert (await fl.connections.get(KEY)).generation == 2
 
 
+async def test_of_two_answers_on_two_hosts_the_later_one_is_kept(
+    fl: Refresher, issuer, database, profiles, tmp_path, monkeypatch
+) -> None:
+    """A replay's answer replaces the first one at the provider; the first may be settled before it here."""
+    name = "until-successor-used"
+    connection_id = await fl.connect(issuer, name)
+
+    async def killed(settlement: object) -> str:
+        raise RuntimeError("killed here")
+
+    for host in ("one", "two"):
+        async with refresher(database, profiles, tmp_path / host) as dying:
+            monkeypatch.setattr(dying.rooms.store, "settle", killed)
+            with pytest.raises(RuntimeError):
+                await dying.coordinator.refresh(connection_id, 1)
+        gone = "UPDATE worker_session SET lost_at = now() WHERE session_id = $1"
+        await run(database, gone, dying.session_id)
+    for host in ("one", "two"):
+        async with refresher(database, profiles, tmp_path / host) as started:
+            assert await started.unknown.replay_journal() == 1
+    await expire(database)
+    assert (await fl.coordinator.refresh(connection_id, 3)).generation == 4
+    verdict = judge(issuer.ledger())
+    assert (verdict.replays_allowed, verdict.burnt, verdict.violations) == (1, 0, ())
+
+
 async def test_a_caller_without_a_generation_gets_the_token_that_lasts(fl, peer, issuer) -> None:
     await fl.connect(issuer, STRICT)
     first = await fl.reader.token(KEY)

@@ -187,7 +187,7 @@ class UnknownOutcomes:
         """One entry; what is wrong with it (a profile or key that is gone) concerns no other."""
         try:
             credential = await self._rooms.store.read_id(entry.connection_id)
-            if credential is not None and credential.generation == entry.from_generation:
+            if credential is not None and _is_newer(credential, entry):
                 return await self.settle_entry(credential, entry)
         except DependencyUnavailable:
             raise
@@ -196,6 +196,18 @@ class UnknownOutcomes:
             return False
         self._rooms.journal.settled(entry.rotation_id, entry.epoch)
         return False
+
+
+def _is_newer(credential: Credential, entry: JournalEntry) -> bool:
+    """Whether *entry* holds a newer token than what is stored.
+
+    It does where it was got with the stored one; and where the stored one came of an earlier send than its
+    own: of two answers to one token, which lay on two hosts, the later replaces the first.
+    """
+    if credential.generation == entry.from_generation:
+        return True
+    sent_later = 0 < credential.settled_epoch < entry.epoch
+    return credential.generation == entry.from_generation + 1 and sent_later
 
 
 def _rotation(credential: Credential) -> Rotation:
