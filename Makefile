@@ -10,7 +10,7 @@ ARGS  ?=
 
 .PHONY: help
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-25s %s\n", $$1, $$2}'
 
 .PHONY: demo
 demo: $(READY) ## set everything up and watch the main job: hundreds of refreshes, a killed worker
@@ -44,6 +44,15 @@ soak: $(READY) ## half an hour of everything at once, with a fault a minute (FAI
 .PHONY: models
 models: $(READY) ## every state of the protocols, with and without each safeguard (needs spin and gcc)
 	@$(BIN)/python -m pytest -q -rs -s -n 0 -p no:randomly tests/models $(ARGS)
+
+.PHONY: simulate
+simulate: $(READY) ## 200 seeds of a fleet in simulated time, and one seed in three interpreters (ARGS="--from 1000")
+	@$(BIN)/python -m tests.simulation --seeds 200 $(ARGS)
+	@$(BIN)/python -m tests.simulation --same --seed 60
+
+.PHONY: simulate-ablations
+simulate-ablations: $(READY) ## each of twelve safeguards taken out of the simulated fleet, and what finds it
+	@$(BIN)/python -m tests.simulation --ablations --seeds 200 $(ARGS)
 
 .PHONY: security
 security: $(READY) ## the security checklist S01-S36: every test that it names, and a table of verdicts
