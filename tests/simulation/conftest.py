@@ -1,4 +1,4 @@
-"""What the processes of a simulated world leave when they are killed is thrown away within the test that made it."""
+"""What killed processes of a simulated world leave is thrown away within the test that made it."""
 
 from __future__ import annotations
 
