@@ -127,7 +127,7 @@ async def _judge(duty: _Duty, missed: str, began: datetime, folder: Path) -> Non
     last = await _last_tick(stage)
     expected = ticks_between(EVERY, "UTC", began, last, 10**6)
     taken, made = await stage.rows(DUTIES, NAME), await stage.rows(JOBS)
-    judged = _coalesced if missed == "coalesce" else caught_up
+    judged = coalesced if missed == "coalesce" else caught_up
     lost, doubled = judged(expected, taken, made)
     runs = Counter(run.job_id for run in Runs(folder / "sink.ndjson").by_lease.values())
     figures.note(ticks=len(expected), taken=len(taken), jobs=len(made))
@@ -160,7 +160,7 @@ def caught_up(
     return missed, sum(count - 1 for count in (*ticks.values(), *jobs.values())) + strange
 
 
-def _coalesced(
+def coalesced(
     expected: list[datetime], taken: list[dict[str, Any]], made: list[dict[str, Any]]
 ) -> tuple[int, int]:
     """A record stands for the ticks since the one before it, and has a job, or one that was open then."""
