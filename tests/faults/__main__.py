@@ -30,9 +30,14 @@ def main(options: Sequence[str]) -> int:
     )
     told = list(table(witness, results.read(Path(folder))))
     print("\n".join(["", *told, summary(told)]), flush=True)
-    if Path(folder) == results.KEPT:
+    if is_kept(folder):
         promises.main()
     return 1 if code or any(f"  {BROKEN}" in line for line in told) else 0
+
+
+def is_kept(folder: str) -> bool:
+    """Whether README is made from *folder*, however it is written."""
+    return Path(folder).resolve() == results.KEPT.resolve()
 
 
 if __name__ == "__main__":

@@ -81,11 +81,16 @@ class _Ground:
 
     async def resumed_s(self, back_s: float, within_s: float = 2 * RESUME_BOUND_S) -> list[float]:
         """How long after *back_s* each process, and whoever stores jobs, was at work again."""
+        again_s = await self.at_work_again(back_s, within_s)
+        await self.stage.look_again()
+        return [moment_s - back_s for moment_s in again_s]
+
+    async def at_work_again(self, back_s: float, within_s: float) -> list[float]:
+        """When each was; TimeoutError if one is not within *within_s*."""
         async with asyncio.timeout(within_s):
             began_s = await all_begin(self.sink, self.stage.children[1:], back_s)
             await self.load.acknowledged_after(back_s)
-        await self.stage.look_again()
-        return [moment_s - back_s for moment_s in (*began_s.values(), self.load.acknowledged_at_s)]
+        return [*began_s.values(), self.load.acknowledged_at_s]
 
     async def lost(self) -> int:
         """Acknowledged jobs that are not there."""
@@ -149,7 +154,7 @@ async def test_E15_ablation_connections_are_kept(nursery: Nursery, cluster: Clus
         await ground.at_work("keeps_read_only")
         back_s = await ground.demoted()
         try:
-            await ground.resumed_s(back_s, ABLATION_S)
-        except (TimeoutError, AssertionError):
+            await ground.at_work_again(back_s, ABLATION_S)
+        except TimeoutError:  # that of the wait alone: any other failure is no violation
             figures.holds(False, f"not at work again within {ABLATION_S:g} s")
     figures.conclude()

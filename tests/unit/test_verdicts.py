@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from tests.faults.__main__ import is_kept
 from tests.faults.support import report, verdicts
 from tests.faults.support.verdicts import Witness
+from tools import results
 
 E01, E03 = ("tests/faults/test_e01_kill_storm.py::test_E01_x", "tests/faults/test_e03_zombie.py::test_E03_x")
 KEPT = {"id": "E01", "test": "test_E01_x", "commit": "abc", "size": "full", "verdict": "holds", "broken": []}
@@ -62,3 +65,22 @@ def test_a_test_that_is_skipped_half_way_tells_nothing(capsys: pytest.CaptureFix
     report.end_of_test(None)
     report.end_of_test("of another test")
     assert capsys.readouterr().out == ""
+
+
+def test_the_most_it_may_be_stands_where_all_is_0() -> None:
+    zero, more, none = report.Figures("E50"), report.Figures("E50"), report.Figures("E50")
+    for figures in (zero, more, none):
+        figures.note(n=300)
+    zero.zero(lost=0)
+    more.zero(lost=0, doubled=1)
+    assert zero.line["3/n"] == 0.01
+    assert "3/n" not in more.line
+    assert "3/n" not in none.line
+    report.end_of_test(None)
+
+
+def test_readme_is_made_from_the_folder_however_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(results.ROOT)
+    assert is_kept("results")
+    assert is_kept(str(results.ROOT / "tests" / ".." / "results"))
+    assert not is_kept(str(Path("tests/results")))

@@ -71,6 +71,10 @@ class Figures:
             self.holds(count == 0, f"{name} = {count}")
 
     @property
+    def _all_zero(self) -> bool:
+        return bool(self.zeros) and not any(self.counters[name] for name in self.zeros)
+
+    @property
     def verdict(self) -> str:
         """``holds`` or ``broken``; of an ablation whether it showed that the check sees."""
         if self.ablation and not self.ended_early:
@@ -85,7 +89,7 @@ class Figures:
         told |= {"size": "full" if FULL else "smoke", "seed": self.seed} | results.circumstances()
         told |= self.counters | {"zeros": self.zeros}
         n = self.counters.get("n")
-        if n and not self.ablation:  # what was 0 is below this, at 95 %
+        if n and self._all_zero and not self.ablation:  # what was 0 is below this, at 95 %
             told["3/n"] = round(3 / n, 6)
         known = experiment(results.base(self.id))
         about = {"promises": known.promises, "limit": known.limit} if known else {}
