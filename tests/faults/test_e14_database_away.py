@@ -61,7 +61,7 @@ async def _experiment(shaky: Stage, server: OwnServer, figures: Figures, sink: P
     resumed_s = [moment_s - back_s for moment_s in began_s.values()]
     meanwhile = [run for run in Runs(sink).by_lease.values() if gone_s < (run.ended_s or 0.0) < back_s]
     figures.note(away_s=AWAY_S, lease_s=LEASE_S, finished_meanwhile=len(meanwhile))
-    figures.note(resume_s=quantiles(resumed_s))
+    figures.note(outages=1, resume_s=quantiles(resumed_s))
     figures.holds(bool(meanwhile), "jobs ended while it was away")
     figures.holds(max(resumed_s) <= RESUME_BOUND_S, f"resumed after {max(resumed_s):.1f} s")
     _judge_words(figures, said)

@@ -112,7 +112,9 @@ _ABLATIONS = {"no_breaker": _no_breaker, "no_budget": _no_budget}
 def _judge(figures: Figures, told: bench.Told) -> None:
     recovery_s = told.recovery_s
     before = told.share(0, SIZE.before_s - 1)  # later ones may end after it
-    figures.note(n=told.calls.total(), sent=told.sent, requests=told.requests, recovery_s=recovery_s)
+    figures.note(
+        triggers=1, n=told.calls.total(), sent=told.sent, requests=told.requests, recovery_s=recovery_s
+    )
     figures.note(amplification=round(told.amplification, 3), good_before=round(before, 3))
     figures.note(slipped_s=round(told.slipped_s, 2))
     figures.note(good_by_second=[round(told.share(each, each + 1), 2) for each in sorted(told.calls)])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.catalogue import CATALOGUE
+from tests.faults.catalogue import CATALOGUE, Experiment
 from tools import promises, results
 from tools.promises import PROMISES
 
@@ -39,25 +39,77 @@ def test_each_promise_has_a_row_and_its_experiments_stand_for_it() -> None:
     assert wrong == []
 
 
-def test_zeros_are_added_up_with_the_most_they_may_be() -> None:
-    lines = (line("E01", lost=0, n=900), line("E13", lost=0, n=600), line("E12", false_success=0, n=84))
+OF_THE_CATALOGUE = [(each.id, promise) for each in CATALOGUE for promise in each.promises]
+
+
+@pytest.mark.parametrize(("name", "promise"), OF_THE_CATALOGUE)
+def test_a_row_tells_of_each_experiment_that_the_catalogue_names_for_it(name: str, promise: str) -> None:
+    broken = line(name, verdict="broken", broken=["gone"])
+    assert row(promise, broken)[1].startswith(f"**broken: {name}** no figure yet (commit abc")
+    assert f"broken: {name}" in row(promise, *results.read(), broken)[1]
+    for other in (each for each, theirs in OF_THE_CATALOGUE if theirs == promise and each != name):
+        assert name in row(promise, line(other, verdict="broken"))[1], "it was not run"
+
+
+@pytest.mark.parametrize("each", [each for each in CATALOGUE if each.files], ids=lambda each: each.id)
+def test_the_command_of_a_row_runs_each_of_its_experiments(each: Experiment) -> None:
+    for promise in each.promises:
+        command = row(promise)[4]
+        assert "make soak" in command if each.id == promises.SOAK else each.id in command
+
+
+def test_events_count_where_jobs_share_their_fate() -> None:
+    crashes = {"immediate": 10, "killed": 10}
+    lines = (
+        line("E01", lost=0, n=900, kills=12),
+        line("E13", lost=0, n=600, crashes=crashes),
+        line("E12", false_success=0, n=84),
+    )
     _, figure, n, most, _, _ = row("P1", *lines)
     assert figure.startswith("accepted jobs lost 0; commits in doubt that were told wrongly 0 (commit abc")
-    assert figure.endswith("; E11, E02 not run yet at this commit)")
-    assert (n, most) == ("1,500; 84", "0.2 %; 3.6 %")
+    assert figure.endswith("; E02, E05, E08, E10, E11, E15, E17, E52 not run yet at this commit)")
+    assert (n, most) == ("32 with 1,500 jobs; 84", "9.4 %; 3.6 %")
+
+
+def test_chances_are_what_could_have_gone_wrong() -> None:
+    late = (line("E03", stale_accepted=0, n=75, late_writes_refused=90), line("E01", stale_accepted=0, n=9))
+    assert row("P2", *late)[2:4] == ["90", "3.3 %"]
+    parts = [line("E02", what=what, illegal_states=0, n=n) for what, n in (("jobs", 30), ("refreshes", 7))]
+    assert row("P1", *parts)[2] == "30"
+    assert row("P6", *parts)[2] == "7"
+
+
+@pytest.mark.parametrize("without", [{}, {"late_writes_refused": 0}])
+def test_a_figure_without_its_n_is_not_dropped_in_silence(without: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="E03 t: a figure without its n, late_writes_refused"):
+        row("P2", line("E03", stale_accepted=0, n=5, **without))
+
+
+def test_what_has_no_part_yet_says_so() -> None:
+    assert "E49: its part does not exist yet: mail" in row("P3", line("E09"))[1]
+
+
+def test_p99_and_the_last_one_are_told() -> None:
+    recovery = {"p50": 0.4, "p99": 1.8, "max": 2.5}
+    told = row("P4", line("E01", recovery_s=recovery, in_flight_at_kills=40, recovery_bound_s=7.5, kills=12))
+    assert told[0].startswith("P4 After SIGKILL 99 % of the work")
+    assert told[1].startswith(
+        "jobs of the killed run again, p99 1.8 s; the last one 2.5 s; at a bound of 7.5 s"
+    )
+    assert told[2] == "40; 40; 12"
 
 
 def test_the_worst_is_told() -> None:
     lines = (line("E38-queues", amplification=1.01, n=5), line("E38-sheds", amplification=1.15, n=5))
-    assert row("P10", *lines)[1] == "requests a call 1.15 (commit abc)"
+    assert row("P10", *lines)[1].startswith("requests a call 1.15 (commit abc; ")
     windows = {"p50": 1.5, "p99": 11.7, "max": 20.0}
     assert "window p50 1.5 ms; p99 11.7 ms" in row("P6", line("E43", window_ms=windows, window_n=9))[1]
 
 
 def test_what_is_broken_is_told() -> None:
-    _, figure, _, most, _, _ = row("P2", line("E03", stale_accepted=1, n=75, verdict="broken"))
-    assert figure.startswith("late writes accepted 1 ")
-    assert figure.endswith("**broken: E03**")
+    harm = line("E03", stale_accepted=1, n=75, late_writes_refused=75, verdict="broken")
+    _, figure, _, most, _, _ = row("P2", harm)
+    assert figure.startswith("**broken: E03** late writes accepted 1 ")
     assert most == "–"
 
 
