@@ -34,6 +34,16 @@ Line = Mapping[str, Any]
 
 def keep(line: Line) -> None:
     """Write *line* where FAIRLEAD_RESULTS says, in place of the earlier one."""
+    _put(line, line)
+
+
+def drop(line: Line) -> None:
+    """Take away what is kept in *line*'s place; of a smoke run nothing that a full run left."""
+    _put(line, None)
+
+
+def _put(line: Line, kept: Line | None) -> None:
+    """*kept*, or nothing, in the place of *line*."""
     named = os.environ.get("FAIRLEAD_RESULTS")
     if not named:
         return
@@ -41,11 +51,15 @@ def keep(line: Line) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder):
         path = folder / f"{base(line['id'])}.json"
-        lines = {_key(each): each for each in _lines(path)}
-        before = lines.get(_key(line))
+        lines: dict[tuple[str, ...], Line] = {_key(each): each for each in _lines(path)}
+        before = lines.pop(_key(line), None)
         if before is not None and before.get("size") == "full" and line.get("size") != "full":
             return
-        lines[_key(line)] = line
+        if kept is not None:
+            lines[_key(line)] = kept
+        if not lines:
+            path.unlink(missing_ok=True)
+            return
         text = "".join(json.dumps(lines[key]) + "\n" for key in sorted(lines))
         fresh = path.with_suffix(".new")
         fresh.write_text(text, "utf-8")

@@ -1,4 +1,4 @@
-"""One nursery for all experiments, a stage for each, and a line for each that fails."""
+"""One nursery for all experiments, a stage for each, and a line for each that fails or never ends."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import pytest
 
 from fairlead.adapters.postgres.pool import Database
 from tests.faults.support.nursery import Nursery
-from tests.faults.support.report import end_of_test
+from tests.faults.support.report import begin_test, end_of_test, keep_course
 from tests.faults.support.server import OwnServer, own_server
 from tests.faults.support.stage import Stage, staged
 from tests.support.databases import settings_of
+from tools.results import base
 
 
 @pytest.fixture(scope="session")
@@ -43,13 +44,29 @@ async def shaky(nursery: Nursery, server: OwnServer, tmp_path: Path) -> AsyncIte
         await stage.database.close()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Whoever hangs or is killed leaves a line, too."""
+    begin_test(_experiment(item), item.name)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
-    call: pytest.CallInfo[None],
+    item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Of an experiment that failed before it could conclude there is a line too."""
     report = yield
+    failure = call.excinfo.exconly(tryshort=True).partition("\n")[0] if call.excinfo else ""
+    told = failure if report.failed else None
     if call.when == "call":
-        failure = call.excinfo.exconly(tryshort=True).partition("\n")[0] if call.excinfo else ""
-        end_of_test(failure if report.failed else None)
+        end_of_test(told)
+    if call.when == "call" or not report.passed:
+        keep_course(
+            _experiment(item), item.name, told if call.when == "call" else told and f"{call.when}: {told}"
+        )
     return report
+
+
+def _experiment(item: pytest.Item) -> str:
+    """``E01`` of tests/faults/test_e01_kill_storm.py."""
+    return base(item.path.stem.removeprefix("test_")).upper()

@@ -48,3 +48,12 @@ def test_nothing_is_written_where_nobody_says_where(folder: Path, monkeypatch: p
 def test_proofs_are_full_and_have_their_safeguards() -> None:
     lines = [line(), line(id="E01-x"), line(size="smoke"), line(ablation="x"), line(id="E02")]
     assert results.proofs(lines, "E01") == lines[:2]
+
+
+def test_what_is_dropped_is_gone_and_a_smoke_run_drops_nothing_of_a_full_one(folder: Path) -> None:
+    results.keep(line(n=1))
+    results.drop(line(size="smoke"))
+    results.drop(line(test="test_E01_b"))
+    assert len(results.read(folder)) == 1
+    results.drop(line())
+    assert list(folder.iterdir()) == []

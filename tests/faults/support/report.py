@@ -1,7 +1,8 @@
 """One JSON line per test of an experiment: what was done, what the ledgers say, and whether it holds.
 
 The line goes to stdout, and to the folder that FAIRLEAD_RESULTS names (tools/results.py). Of a test that
-fails before it could conclude, the line says so.
+fails before it could conclude, the line says so; of one that fails outside of it, or hangs, or is killed, a
+line stays that says that it was begun.
 """
 
 from __future__ import annotations
@@ -107,6 +108,7 @@ class Figures:
         """Print the line and keep it."""
         _unconcluded.remove(self)
         line = self.line
+        _told.append(line)
         results.keep(line)
         told = json.dumps(line)
         print(f"\n{told}", flush=True)
@@ -114,6 +116,29 @@ class Figures:
 
 
 _unconcluded: list[Figures] = []
+_told: list[Mapping[str, Any]] = []
+"""By the test that runs."""
+
+
+def begin_test(experiment: str, test: str) -> None:
+    """Keep a line that says so, until the test is over."""
+    _told.clear()
+    results.keep(_course(experiment, test, "begun, and never ended"))
+
+
+def keep_course(experiment: str, test: str, failure: str | None) -> None:
+    """What is kept of a test's course: why it failed where no line of its own says it, else nothing."""
+    said = any(line["verdict"] not in ("holds", "violation seen") for line in _told)
+    if failure and not said:
+        results.keep(_course(experiment, test, failure))
+    else:
+        results.drop(_course(experiment, test, ""))
+
+
+def _course(experiment: str, test: str, why: str) -> Mapping[str, Any]:
+    line = {"id": experiment, "test": test, "what": "its course", "size": "full" if FULL else "smoke"}
+    line |= {"ablation": "as named"} if "ablation" in test else {}
+    return line | results.circumstances() | {"verdict": "broken", "broken": [why]}
 
 
 def end_of_test(failure: str | None) -> None:
