@@ -4,7 +4,7 @@ The older one is this version. The newer one is made up (support/versions.py): t
 column that it alone writes. While jobs come all the time, and somebody reads the table of jobs in a long
 transaction, the ``pre`` migration is applied, newer processes join, an older one starts anew, all newer ones
 leave again, come back, and only when the last older one is gone ``post`` follows. No job fails, and nobody
-waits for a lock for over a second.
+waits for a lock for over a second. The same is asked of the migrations that this version ships.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.postgres import migrate
-from fairlead.adapters.postgres.migrate import Migrator
+from fairlead.adapters.postgres.migrate import Migrator, shipped_migrations
 from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.errors import ConfigInvalid
 from fairlead.policy.states import JobState
 from tests.faults.support.child import Child
@@ -26,8 +28,10 @@ from tests.faults.support.load import ENDED, Load, all_begin
 from tests.faults.support.report import Figures, sized
 from tests.faults.support.stage import Stage
 from tests.faults.support.versions import newer_migrations
-from tests.support.notes import sql
+from tests.support.beside import a_long_report, at_work
+from tests.support.databases import settings_of
 from tests.support.rows import rows
+from tests.support.servers import fresh_database
 
 pytestmark = pytest.mark.slow
 
@@ -36,6 +40,7 @@ ROUNDS_APART_S = sized(0.3, 5.0)  # of work between two steps
 READER_S = sized(1.5, 10.0)
 LOCK_BOUND_S = 1.0
 LOOK_S = 0.005
+RELEASED = 12  # migrations of the last release
 WAITED = (
     "SELECT extract(epoch FROM max(clock_timestamp() - waitstart))::float8 AS s"
     " FROM pg_locks WHERE NOT granted"
@@ -45,10 +50,10 @@ COMPLETED_BY = "SELECT completed_by, count(*) AS jobs FROM job WHERE state = 'co
 
 
 @asynccontextmanager
-async def _lock_waits(stage: Stage) -> AsyncIterator[list[float]]:
+async def _lock_waits(settings: DatabaseSettings) -> AsyncIterator[list[float]]:
     """The longest wait for a lock at each look, in seconds, for as long as the block lasts."""
     waits_s: list[float] = []
-    eyes = await Database.open(stage.database.settings)
+    eyes = await Database.open(settings)
 
     async def look() -> None:
         while True:
@@ -61,27 +66,6 @@ async def _lock_waits(stage: Stage) -> AsyncIterator[list[float]]:
     finally:
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)
-        await eyes.close()
-
-
-@asynccontextmanager
-async def _a_long_report(stage: Stage) -> AsyncIterator[None]:
-    """Somebody reads the table of jobs within one transaction until *READER_S* have passed."""
-    eyes = await Database.open(stage.database.settings)
-
-    async def read() -> None:
-        async with eyes.transaction() as reading:
-            await reading.fetch(sql("SELECT count(*) FROM job"))
-            begun.set()
-            await asyncio.sleep(READER_S)
-
-    begun = asyncio.Event()
-    reading = asyncio.create_task(read())
-    await begun.wait()
-    try:
-        yield
-    finally:
-        await reading
         await eyes.close()
 
 
@@ -113,7 +97,7 @@ class _Fleet:
         """Both ways, and there for good; the last step, ``post``, is left to the caller."""
         await self.start(newer=False)
         await self.work()
-        async with _a_long_report(self.stage):
+        async with a_long_report(self.stage.database.settings, READER_S):
             await self.migrator.apply(upto="pre")
         await self.work()
         await self.start(newer=True)
@@ -148,7 +132,7 @@ async def test_E10_mixed_versions(stage: Stage, tmp_path: Path) -> None:
     figures, sink = Figures("E10"), tmp_path / "sink.ndjson"
     load = Load(await stage.born(), figures)
     fleet = _Fleet(stage, sink, load)
-    async with _lock_waits(stage) as waits_s:
+    async with _lock_waits(stage.database.settings) as waits_s:
         async with load.coming():
             await fleet.there_and_back()
             await fleet.older_ones_leave()
@@ -169,11 +153,32 @@ async def _older_is_refused(stage: Stage) -> bool:
     return False
 
 
+async def test_E10_the_shipped_migrations(servers: Endpoints) -> None:
+    """Those of this version over the database of the one before it, which works on behind a report."""
+    figures = Figures("E10")
+    figures.note(what=f"the migrations after {RELEASED:04}")
+    settings = settings_of(await fresh_database(servers.database_url))
+    shipped = shipped_migrations()
+    await Migrator(settings, shipped[:RELEASED]).apply()
+    database = await Database.open(settings)
+    report = a_long_report(settings, READER_S)
+    async with _lock_waits(settings) as waits_s, at_work(database) as beside, report:
+        applied = await Migrator(settings).apply()
+    await database.close()
+    figures.note(n=beside.done, migrations=len(applied), longest_lock_ms=round(max(waits_s) * 1000, 1))
+    figures.holds(applied == list(shipped[RELEASED:]), "not all were applied")
+    figures.holds(max(waits_s) <= LOCK_BOUND_S, f"a lock was waited for {max(waits_s):.2f} s")
+    figures.conclude()
+
+
 async def test_E10_ablation_a_patient_migration(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     figures = Figures("E10", ablation="a migration waits for its locks")
     monkeypatch.setattr(migrate, "_PATIENCE_MS", 60_000)
     migrator = Migrator(stage.database.settings, newer_migrations())
-    async with _lock_waits(stage) as waits_s, _a_long_report(stage):
+    async with (
+        _lock_waits(stage.database.settings) as waits_s,
+        a_long_report(stage.database.settings, READER_S),
+    ):
         await migrator.apply(upto="pre")
     await _judge(stage, figures, waits_s)
     figures.conclude()
@@ -185,7 +190,7 @@ async def test_E10_ablation_post_comes_too_early(stage: Stage, tmp_path: Path) -
     fleet = _Fleet(stage, sink, load)
     await fleet.start(newer=False)
     await fleet.migrator.apply()
-    async with _lock_waits(stage) as waits_s, load.coming():
+    async with _lock_waits(stage.database.settings) as waits_s, load.coming():
         await all_begin(sink, fleet.older)
         await asyncio.sleep(ROUNDS_APART_S)
     await asyncio.sleep(SETTLED_S)

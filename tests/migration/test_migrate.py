@@ -25,13 +25,12 @@ from fairlead.adapters.postgres.migrate import (
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.adapters.postgres.sqlfiles import Statement
-from fairlead.engine.ports import ClaimFilter, Completed
 from fairlead.errors import ConfigInvalid, DependencyUnavailable, MigrationNeeded
 from fairlead.ground import check_schema
+from tests.support.beside import a_long_report, at_work
 from tests.support.databases import settings_of, without_public
-from tests.support.engine import IDS, new_job
+from tests.support.engine import IDS
 from tests.support.rows import rows, run
-from tests.support.seeds import a_session
 from tests.support.servers import drop_database, fresh_database
 
 
@@ -163,6 +162,14 @@ async def test_an_index_is_built_outside_of_a_transaction(empty: DatabaseSetting
         await Migrator(empty, [A, INDEX, duplicate]).apply()
 
 
+async def test_a_call_that_fails_leaves_its_steps_and_no_index(empty: DatabaseSettings) -> None:
+    text = "CREATE PROCEDURE steps() LANGUAGE plpgsql AS 'BEGIN PERFORM 1 / 0; END';"
+    failing = migration(2, "CALL steps();", "pre", "-- transaction: none")
+    with pytest.raises(MigrationNeeded, match="division by zero") as failed:
+        await Migrator(empty, [migration(1, text), failing]).apply()
+    assert "steps that it has done are kept" in failed.value.way_out
+
+
 # ---- refusing --------------------------------------------------------------------------------------
 
 
@@ -247,30 +254,16 @@ async def test_two_processes_at_once_apply_each_migration_once(empty: DatabaseSe
 
 
 async def test_the_wall_between_tenants_is_raised_beside_work(empty: DatabaseSettings) -> None:
-    """It takes a moment's lock of each table, one at a time: nobody at work meets a deadlock or a timeout."""
+    """It takes a moment's lock of each table, one at a time: nobody at work meets a deadlock or a timeout, or
+    waits for long behind it while it waits for a report."""
     before = [migration for migration in shipped_migrations() if migration.number < 13]
     await Migrator(empty, before).apply()
     database = await Database.open(empty)
     assert not database.walled
-    jobs, session_id = PostgresJobStore(database, IDS, notify=False), await a_session(database)
-    done, applied = 0, False
-
-    async def work(tenant: str) -> None:
-        nonlocal done
-        while not applied or not done:
-            await jobs.enqueue([new_job(tenant_id=tenant) for _ in range(5)])
-            taken = await jobs.claim(ClaimFilter(), 5, session_id)
-            accepted = await jobs.acknowledge([Completed(job.job_id, job.lease_id) for job in taken])
-            done += len(accepted)
-            await jobs.search(state=None, kind=None, tenant_id=tenant, queue=None, limit=3)
-
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-        for tenant in ("acme", "globex", "initech"):
-            group.create_task(work(tenant))
+    async with asyncio.timeout(60), at_work(database) as beside, a_long_report(empty, reads_s=3.0):
         await Migrator(empty).apply()
-        applied = True
-    left = await jobs.counts()
-    assert left["completed"] == done > 0
+    assert (await PostgresJobStore(database, IDS, notify=False).counts())["completed"] == beside.done > 0
+    assert beside.longest_s < 2.0  # one wait of the migration for a lock, and no more
     await database.close()
     again = await Database.open(empty)
     assert again.walled
@@ -313,6 +306,26 @@ async def test_the_text_for_a_dba_may_be_of_what_is_pending_only(empty: Database
     assert "CREATE TABLE a" not in text
     assert "CONCURRENTLY" in text
     assert "BEGIN" not in text
+
+
+async def test_the_text_for_a_dba_is_as_patient_with_locks(empty: DatabaseSettings, tmp_path: Path) -> None:
+    script = tmp_path / "migrate.sql"
+    script.write_text(
+        as_script(
+            [
+                A,
+                migration(
+                    2, "INSERT INTO a SELECT setting::int FROM pg_settings WHERE name = 'lock_timeout';"
+                ),
+            ],
+            empty.schema,
+        )
+    )
+    await by_psql(empty.dsn, script)
+    database = await Database.open(empty)
+    assert await rows(database, "SELECT x FROM a") == [{"x": 1}, {"x": 500}]
+    await database.close()
+    assert "SET lock_timeout = '3s';" in as_script([INDEX], None)
 
 
 def test_the_text_quotes_what_must_be_quoted() -> None:

@@ -2,7 +2,8 @@
 
 A file is ``migrations/NNNN_name.sql``. Its header says ``-- Phase pre`` (safe while the version before it
 still runs: to be applied before the new version starts) or ``-- Phase post`` (only once no older process is
-left). ``-- transaction: none`` marks a file of one statement that cannot run inside a transaction. What was
+left). ``-- transaction: none`` marks a file of one statement that cannot run inside a transaction: an index
+built beside the work, or a CALL that commits step by step and has its own patience with locks. What was
 applied stands in the table ``migration``, with a checksum: an applied file is never edited.
 """
 
@@ -214,12 +215,20 @@ async def _applied_now(connection: Connection, migration: Migration, *, last: bo
     except asyncpg.PostgresError as error:
         if isinstance(error, asyncpg.LockNotAvailableError) and migration.transactional and not last:
             return False
-        left = "nothing of it was kept" if migration.transactional else "drop what it left (an INVALID index)"
-        hint = f"{left}; run `fairlead migrate` again once the reason is gone"
+        hint = f"{_left_by(migration)}; run `fairlead migrate` again once the reason is gone"
         raise MigrationNeeded(f"migration {migration.title} failed: {error}", hint=hint) from error
     except DRIVER_ERRORS as error:
         raise of_statement(error, connected=not connection.is_closed()) from error
     return True
+
+
+def _left_by(migration: Migration) -> str:
+    """What there is of *migration* once it failed."""
+    if migration.transactional:
+        return "nothing of it was kept"
+    if "CONCURRENTLY" in migration.text:
+        return "drop what it left (an INVALID index)"
+    return "the steps that it has done are kept, and done again"
 
 
 async def _record(connection: Connection, migration: Migration) -> None:
@@ -271,8 +280,8 @@ async def _run(connection: Connection, text: str, *args: object, what: str | Non
 
 
 def as_script(migrations: Sequence[Migration], schema: str | None) -> str:
-    """*migrations* with their records as one psql script."""
-    parts = ["\\set ON_ERROR_STOP on"]
+    """*migrations* with their records as one psql script, as patient with locks as one try of `apply`."""
+    parts = ["\\set ON_ERROR_STOP on", f"SET lock_timeout = '{_LOCK_TIMEOUT}';"]
     if schema is not None:
         parts.append(f"{_inlined(statement('schema_create'), schema=schema)} \\gexec")
         parts.append(f"{_inlined(statement('schema_use'), schema=schema)};")
@@ -280,7 +289,8 @@ def as_script(migrations: Sequence[Migration], schema: str | None) -> str:
     for migration in migrations:
         record = _inlined(statement("migration_record"), **_record_values(migration))
         body = f"{migration.text.rstrip()}\n{record};"
-        parts.append(f"BEGIN;\n{body}\nCOMMIT;" if migration.transactional else body)
+        patience = f"SET LOCAL lock_timeout = {_PATIENCE_MS};"
+        parts.append(f"BEGIN;\n{patience}\n{body}\nCOMMIT;" if migration.transactional else body)
     return "\n\n".join(parts) + "\n"
 
 

@@ -37,12 +37,15 @@ EXCEPTION
 END $$;
 
 -- Raises the wall; may be called again, by the owner of the tables, once a role is there that could not be made. Each
--- table is locked by itself, for a moment: whoever is at work waits for no two of them.
+-- table is locked by itself, for a moment: whoever is at work waits for no two of them. Whoever waits for a lock makes
+-- everybody behind it wait: so it waits for 500 ms, lets them go first for a second, and tries again, for 120 s (E10).
 CREATE PROCEDURE tenant_wall() LANGUAGE plpgsql AS $$
 DECLARE
     mine constant text := 'tenant_id = ANY ((SELECT nullif(current_setting(''fairlead.tenants'', true), ''''))::text[])';
+    gives_up_at constant timestamptz := clock_timestamp() + interval '120 seconds';
     rights text[];
     allowed text;
+    locked boolean;
 BEGIN
     BEGIN
         IF NOT tenant_role() THEN
@@ -69,13 +72,26 @@ BEGIN
         -- the pause of a whole tenant has its name as the key
         allowed := mine || CASE WHEN rights[1] = 'pause'
             THEN ' OR scope = ''tenant'' AND ' || replace(mine, 'tenant_id', 'key') ELSE '' END;
-        EXECUTE format('DROP POLICY IF EXISTS tenants_see_theirs ON %I', rights[1]);
-        EXECUTE format('CREATE POLICY tenants_see_theirs ON %I TO fairlead_tenant USING (%s) WITH CHECK (%s)',
-                       rights[1], allowed, allowed);
-        IF rights[2] <> '' THEN
-            EXECUTE format('GRANT %s ON %I TO fairlead_tenant', rights[2], rights[1]);
-        END IF;
-        COMMIT;
+        LOOP
+            PERFORM set_config('lock_timeout', '500ms', true);
+            BEGIN
+                EXECUTE format('DROP POLICY IF EXISTS tenants_see_theirs ON %I', rights[1]);
+                EXECUTE format('CREATE POLICY tenants_see_theirs ON %I TO fairlead_tenant USING (%s) WITH CHECK (%s)',
+                               rights[1], allowed, allowed);
+                IF rights[2] <> '' THEN
+                    EXECUTE format('GRANT %s ON %I TO fairlead_tenant', rights[2], rights[1]);
+                END IF;
+                locked := true;
+            EXCEPTION WHEN lock_not_available THEN
+                IF clock_timestamp() > gives_up_at THEN
+                    RAISE;
+                END IF;
+                locked := false;
+            END;
+            COMMIT;
+            EXIT WHEN locked;
+            PERFORM pg_sleep(1);
+        END LOOP;
     END LOOP;
 END $$;
 REVOKE ALL ON FUNCTION tenant_role FROM PUBLIC;

@@ -1,0 +1,72 @@
+"""Work that goes on beside something, and a report that is read within one long transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from fairlead.adapters.postgres.jobs import PostgresJobStore
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.engine.ports import ClaimFilter, Completed
+from tests.support.engine import IDS, new_job
+from tests.support.notes import sql
+from tests.support.seeds import a_session
+
+TENANTS = ("acme", "globex", "initech")
+
+
+@dataclass
+class Beside:
+    """What was done meanwhile."""
+
+    done: int = 0
+    longest_s: float = 0.0
+    """The longest round of one tenant: jobs stored, claimed, acknowledged and looked for."""
+
+
+@asynccontextmanager
+async def at_work(database: Database) -> AsyncIterator[Beside]:
+    """Jobs of some tenants come and are done for as long as the block lasts; raises what a statement did."""
+    jobs, session_id = PostgresJobStore(database, IDS, notify=False), await a_session(database)
+    beside, over = Beside(), False
+
+    async def work(tenant: str) -> None:
+        while not over or not beside.done:
+            began_s = time.monotonic()
+            await jobs.enqueue([new_job(tenant_id=tenant) for _ in range(5)])
+            taken = await jobs.claim(ClaimFilter(), 5, session_id)
+            accepted = await jobs.acknowledge([Completed(job.job_id, job.lease_id) for job in taken])
+            beside.done += len(accepted)
+            await jobs.search(state=None, kind=None, tenant_id=tenant, queue=None, limit=3)
+            beside.longest_s = max(beside.longest_s, time.monotonic() - began_s)
+
+    async with asyncio.TaskGroup() as group:
+        for tenant in TENANTS:
+            group.create_task(work(tenant))
+        yield beside
+        over = True
+
+
+@asynccontextmanager
+async def a_long_report(settings: DatabaseSettings, reads_s: float) -> AsyncIterator[None]:
+    """Somebody reads the table of jobs within one transaction until *reads_s* have passed."""
+    eyes = await Database.open(settings)
+
+    async def read() -> None:
+        async with eyes.transaction() as reading:
+            await reading.fetch(sql("SELECT count(*) FROM job"))
+            begun.set()
+            await asyncio.sleep(reads_s)
+
+    begun = asyncio.Event()
+    reading = asyncio.create_task(read())
+    await begun.wait()
+    try:
+        yield
+    finally:
+        await reading
+        await eyes.close()
