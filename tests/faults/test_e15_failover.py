@@ -2,7 +2,8 @@
 
 With a synchronous stand-by nothing that was acknowledged is lost (P1). With an asynchronous one what it had
 not been sent is lost, and that is counted: here the sending stops a moment before the death. A former primary
-that goes on answers every write with 25006; whoever is connected to it must look for the other one.
+that goes on answers every write with 25006; whoever is connected to it must look for the other one. Where
+there is no other one for long, the fleet does not storm it with sessions.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ PEAK_S = sized(0.3, 2.0)
 UNSENT_S = sized(0.2, 0.5)
 RESUME_BOUND_S = 5.0
 ABLATION_S = sized(2.0, RESUME_BOUND_S)
+ALONE_S = sized(6.0, 30.0)
+COUNTED_S = 1.5  # a session is counted a second after it begins
+SESSIONS_BOUND_PER_S = 3.0  # a process: a pool of 4 and a LISTEN, anew every 2 s at most
+SESSIONS = "SELECT sessions FROM pg_stat_database WHERE datname = current_database()"
 NUMBERS = {"concurrency": SLOTS, "poll_s": 0.2, "lease_s": 30.0}
 STORED = "SELECT (args->>'n')::int AS n FROM job WHERE kind = 'fault.work'"
 
@@ -74,6 +79,19 @@ class _Ground:
     async def demoted(self) -> float:
         """The primary takes no more writes, and those who are connected stay so; when the other one does."""
         await self.pair.demote()
+        return await self.replaced()
+
+    async def left_alone(self) -> float:
+        """The primary takes no more writes, and for *ALONE_S* nobody does; new sessions per second."""
+        await self.pair.demote()
+        await asyncio.sleep(COUNTED_S)
+        before, began_s = await self.pair.ask(self.pair.primary, SESSIONS), time.monotonic()
+        await asyncio.sleep(ALONE_S)
+        more = await self.pair.ask(self.pair.primary, SESSIONS) - before
+        return float(more / (time.monotonic() - began_s))
+
+    async def replaced(self) -> float:
+        """The stand-by takes the place of a primary that takes no more writes; when it does."""
         await self.pair.in_step()
         await self.pair.promote()
         self.proxy.lead_to(self.pair.standby.url)
@@ -128,6 +146,38 @@ async def test_E15_failover(nursery: Nursery, cluster: Cluster, tmp_path: Path, 
             stored += len(ground.load.acknowledged)
     figures.note(n=stored, failovers=ROUNDS, resume_s=quantiles(resumed_s))
     figures.holds(max(resumed_s) <= RESUME_BOUND_S, f"resumed after {max(resumed_s):.1f} s")
+    figures.conclude()
+
+
+async def test_E15_no_primary_for_long(nursery: Nursery, cluster: Cluster, tmp_path: Path) -> None:
+    figures = Figures("E15")
+    figures.note(what="no primary for long", alone_s=ALONE_S)
+    async with _ground(nursery, cluster, tmp_path / "0", figures, synchronous=True) as ground:
+        async with ground.load.coming():
+            await ground.at_work()
+            _judge_sessions(figures, await ground.left_alone())
+            resumed_s = await ground.resumed_s(await ground.replaced())
+        await ground.load.all_ended(ground.stage, 60.0)
+        await ground.load.judge(ground.stage, ground.sink)
+        figures.note(n=len(ground.load.acknowledged), failovers=1, resume_s=quantiles(resumed_s))
+    figures.holds(max(resumed_s) <= RESUME_BOUND_S, f"resumed after {max(resumed_s):.1f} s")
+    figures.conclude()
+
+
+def _judge_sessions(figures: Figures, per_s: float) -> None:
+    processes = PROCESSES + 1  # and whoever stores jobs
+    figures.note(sessions_per_s=round(per_s, 1), processes=processes)
+    figures.holds(per_s <= processes * SESSIONS_BOUND_PER_S, f"{per_s:.0f} new sessions a second")
+
+
+async def test_E15_ablation_each_refusal_looks_anew(
+    nursery: Nursery, cluster: Cluster, tmp_path: Path
+) -> None:
+    figures = Figures("E15", ablation="looks_anew_each_time")
+    there = _ground(nursery, cluster, tmp_path / "0", figures, synchronous=True)
+    async with there as ground, ground.load.coming():
+        await ground.at_work("looks_anew_each_time")
+        _judge_sessions(figures, await ground.left_alone())
     figures.conclude()
 
 

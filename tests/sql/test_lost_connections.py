@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import cast
 from urllib.parse import urlsplit
 
+import asyncpg
 import pytest
 
+from fairlead.adapters.postgres.driver import Connection
 from fairlead.adapters.postgres.failures import CommitInDoubt, ReadOnlyServer
+from fairlead.adapters.postgres.listen import Listener
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.errors import DependencyUnavailable
@@ -211,6 +215,52 @@ async def test_connections_to_a_server_that_takes_no_writes_are_given_up(
         await other.fetch(INSERT, id=2)
     assert await count(both) == 2
     await both.close()
+
+
+async def test_a_server_that_stays_read_only_is_not_stormed(
+    notes: Database, database_settings: DatabaseSettings
+) -> None:
+    """Each new session costs such a server a process, and nobody waits for less because of them."""
+    async with notes.transaction() as made:
+        (name,) = (await made.fetch(sql("SELECT quote_ident(current_database())")))[0].values()
+        await made.fetch(sql(f"ALTER DATABASE {name} SET default_transaction_read_only = on"))
+    database = await Database.open(replace(database_settings, max_size=1))
+    sessions = set()
+    for number in range(60):
+        with pytest.raises(ReadOnlyServer):
+            await database.fetch(INSERT, id=number)
+        sessions.add((await rows(database, "SELECT pg_backend_pid() AS pid"))[0]["pid"])
+    assert len(sessions) <= 4
+    await database.close()
+
+
+async def test_a_server_where_nobody_may_listen_is_asked_with_growing_pauses() -> None:
+    """A stand-by lets everybody in and then refuses LISTEN."""
+    begun_s: list[float] = []
+
+    class StandBy:
+        def add_termination_listener(self, _listener: object) -> None: ...
+        def terminate(self) -> None: ...
+        def is_closed(self) -> bool:
+            return False
+
+        async def add_listener(self, _channel: str, _callback: object) -> None:
+            raise asyncpg.ReadOnlySQLTransactionError("cannot execute LISTEN during recovery")
+
+    async def connect() -> Connection:
+        begun_s.append(asyncio.get_running_loop().time())
+        asked.set()
+        return cast(Connection, StandBy())
+
+    listener, asked = Listener(connect), asyncio.Event()
+    await listener.add("one", Ear())
+    async with asyncio.timeout(10):
+        while len(begun_s) < 3:
+            asked.clear()
+            await asked.wait()
+    await listener.close()
+    assert begun_s[1] - begun_s[0] >= 0.1
+    assert begun_s[2] - begun_s[1] >= 0.5
 
 
 async def test_whoever_listens_to_a_former_primary_listens_anew(database_settings: DatabaseSettings) -> None:

@@ -7,7 +7,8 @@ tcp        when the system gives a silent peer up: user_timeout_ms, idle_s, ever
 resolver   {"name": ..., "stalled": path, "fails": ...}: the database's host name, which resolves to this
            host; as long as the file is there it does not, or fails at once
 unsafe     "no_guard": the system is left to wait for a silent peer as it likes; "keeps_read_only": a
-           connection to a server that takes no writes is kept
+           connection to a server that takes no writes is kept; "looks_anew_each_time": or given up each
+           time that it says so
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ def prepare(order: dict[str, Any]) -> None:
         pool.guard_socket = _left_alone  # type: ignore[assignment]
     if "keeps_read_only" in order.get("unsafe", ()):
         pool.ReadOnlyServer = _NeverRaised  # type: ignore[misc]
+    if "looks_anew_each_time" in order.get("unsafe", ()):
+        pool._ANEW_EVERY_S, listen._PAUSE_S = 0.0, (0.0,)
     if "resolver" in order:
         socket.getaddrinfo = _resolver(order["resolver"])  # type: ignore[assignment]
 

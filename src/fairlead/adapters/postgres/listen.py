@@ -17,7 +17,9 @@ from fairlead.errors import SetupError
 
 OnPayload = Callable[[str], None]
 
-_PAUSE_S = (0.1, 0.5, 1.0, 2.0)  # between tries to connect; the last one repeats
+_PAUSE_S = (0.1, 0.5, 1.0, 2.0)
+"""Between two connections; the last one repeats. One that served for longer than that begins anew: a server
+that lets everybody in and nobody listen, a stand-by, is not asked all the time."""
 _PROBE_EVERY_S = 10.0  # a peer that fell silent is noticed by this question, within 30 s (E16)
 
 
@@ -57,38 +59,44 @@ class Listener:
                 await task
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
         tries = 0
         while True:
-            try:
+            served_s = 0.0
+            with suppress(SetupError):
                 connection = await self._connect()
-            except SetupError:
-                await asyncio.sleep(_PAUSE_S[min(tries, len(_PAUSE_S) - 1)])
-                tries += 1
-                continue
-            tries = 0
-            self._connection = connection
-            try:
+                began_s = loop.time()
                 await self._serve(connection)
-            finally:
-                self._connection = None
-                connection.terminate()
+                served_s = loop.time() - began_s
+            if served_s > _PAUSE_S[-1]:
+                tries = 0
+            await asyncio.sleep(_PAUSE_S[min(tries, len(_PAUSE_S) - 1)])
+            tries += 1
 
     async def _serve(self, connection: Connection) -> None:
         """Until the connection breaks."""
+        self._connection = connection
         connection.add_termination_listener(self._on_gone)
+        try:
+            with suppress(*DRIVER_ERRORS):
+                await self._hear(connection)
+        finally:
+            self._connection = None
+            connection.terminate()
+
+    async def _hear(self, connection: Connection) -> None:
         served: set[str] = set()
-        with suppress(*DRIVER_ERRORS):
-            while not connection.is_closed():
-                self._changed.clear()
-                for channel in [name for name in self._heard if name not in served]:
-                    await connection.add_listener(channel, self._on_notify)
-                    served.add(channel)
-                    self._tell(channel, "")
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_PROBE_EVERY_S):
-                        await self._changed.wait()
-                        continue
-                await connection.execute(statement("server_probe").text)
+        while not connection.is_closed():
+            self._changed.clear()
+            for channel in [name for name in self._heard if name not in served]:
+                await connection.add_listener(channel, self._on_notify)
+                served.add(channel)
+                self._tell(channel, "")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_PROBE_EVERY_S):
+                    await self._changed.wait()
+                    continue
+            await connection.execute(statement("server_probe").text)
 
     def _on_gone(self, _connection: Connection) -> None:
         self._changed.set()

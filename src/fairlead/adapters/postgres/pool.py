@@ -39,6 +39,8 @@ from fairlead.errors import DependencyUnavailable
 
 T = TypeVar("T")
 
+_ANEW_EVERY_S = 2.0
+"""A server that stays read-only is asked by so few new sessions; a fail-over is over within 5 s (E15)."""
 _UNDONE_TRIES = 5
 _AGAIN_PAUSE_S = (0.02, 0.1, 0.3, 0.6)  # the last one repeats
 
@@ -65,6 +67,7 @@ class Database:
         self.walled = False
         """Whether the second wall between tenants stands; see `of`."""
         self._listener = Listener(self._dedicated)
+        self._anew_from_s = 0.0
 
     @classmethod
     async def open(cls, settings: DatabaseSettings) -> Database:
@@ -233,10 +236,17 @@ class Database:
                 connection.terminate()
             if isinstance(error, TimeoutError):  # the peer is silent: so are the other connections to it
                 await self._pool.expire_connections()
-        elif isinstance(judged, ReadOnlyServer):  # the primary is elsewhere by now: look for it anew (E15)
+        elif isinstance(judged, ReadOnlyServer):
+            await self._look_anew()
+        return judged
+
+    async def _look_anew(self) -> None:
+        """The primary is elsewhere by now, or will be: give up all connections, not too often."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._anew_from_s:
+            self._anew_from_s = now_s + _ANEW_EVERY_S
             await self._pool.expire_connections()
             self._listener.renew()
-        return judged
 
     async def _dedicated(self) -> Connection:
         """A connection of its own, outside the pool."""
