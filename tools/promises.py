@@ -21,7 +21,6 @@ BEGIN, END = "<!-- promises -->", "<!-- /promises -->"
 NOT_YET = "not run yet at this commit"
 SOAK = "E52"  # takes long, so it has a command of its own
 
-
 Figure = tuple[str, str, str]
 """A figure in words, its n, and the most it may be at 95 %."""
 
@@ -59,6 +58,15 @@ class Zero:
     beside: str = ""
     what: str = ""
 
+    @property
+    def asked(self) -> Sequence[str]:
+        """The counters, of which each experiment tells one at least."""
+        return self.counters
+
+    def is_told_by(self, line: Line) -> bool:
+        """Whether *line* says something to it."""
+        return any(name in line for name in self.counters) and any(line.get(name) for name in self.of)
+
     def told(self, lines: Sequence[Line]) -> Figure | None:
         """None where no line has a counter; ValueError where one has no chances."""
         found = [line for line in lines if any(name in line for name in self.counters)]
@@ -83,6 +91,14 @@ class Most:
     unit: str = ""
     at: str = "max"
     of: Sequence[str] = ("n",)
+
+    @property
+    def asked(self) -> Sequence[str]:
+        return (self.counter,)
+
+    def is_told_by(self, line: Line) -> bool:
+        """As of Zero."""
+        return line.get(self.counter) not in (None, {}) and any(line.get(name) for name in self.of)
 
     def told(self, lines: Sequence[Line]) -> Figure | None:
         """As of Zero; there is nothing that may be more."""
@@ -121,6 +137,7 @@ def share(value: float) -> str:
 
 REDIS = ("E20", "E21", "E22", "E23")
 LOST_REDIS = ("E21", "E22", "E23", "E24", "E25", "E26")
+CAME_BACK = ("E21", "E22", "E23", "E24", "E26")
 
 LOSSES = (
     "kills",
@@ -274,7 +291,10 @@ PROMISES = (
     Promise(
         "P13",
         "No tenant reads or writes what is another's.",
-        (Zero("cross-tenant reads and writes", ("S27",), ("cross_tenant",)),),
+        (
+            Zero("cross-tenant reads and writes", ("S27",), ("cross_tenant_reads", "cross_tenant_writes")),
+            Zero("rows of others over shared connections", ("S27",), ("foreign_rows", "settings_left")),
+        ),
         "By the matrix of the store's statements and the library's calls.",
         "`make security`",
     ),
@@ -292,7 +312,7 @@ PROMISES = (
         "Redis gone: calls go on by their share, or not at all where so set; full limits again in 5 s.",
         (
             Zero("calls failed for it", LOST_REDIS, ("failed",), ("calls",)),
-            Most("fleet's limits again after", LOST_REDIS, "resume_s", " s", of=LOSSES),
+            Most("fleet's limits again after", CAME_BACK, "resume_s", " s", of=LOSSES),
         ),
         "Slots are full again one lease after a loss of data.",
     ),
@@ -309,6 +329,17 @@ def experiments(promise: Promise) -> list[str]:
     """Those that have a figure in its row, and those that the catalogue names for it."""
     named = {each.id for each in CATALOGUE if promise.id in each.promises}
     return sorted(named.union(*(part.experiments for part in promise.parts)))
+
+
+def untold(lines: Sequence[Line]) -> list[str]:
+    """What a promise asks of an experiment that was run in full, and no line of it tells."""
+    return [
+        f"{promise.id} asks {name} for {' or '.join(part.asked)} of {' or '.join(part.of)}: no line tells it"
+        for promise in PROMISES
+        for part in promise.parts
+        for name in part.experiments
+        if (found := proofs(lines, name)) and not any(map(part.is_told_by, found))
+    ]
 
 
 def _cells(promise: Promise, lines: Sequence[Line]) -> list[str]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.faults.catalogue import CATALOGUE, Experiment
+from tests.security.checklist import CHECKLIST
 from tools import promises, results
-from tools.promises import PROMISES
+from tools.promises import PROMISES, Most, Zero
 
 
 def row(id: str, *lines: dict[str, Any]) -> list[str]:
@@ -97,6 +101,68 @@ def test_p99_and_the_last_one_are_told() -> None:
         "jobs of the killed run again, p99 1.8 s; the last one 2.5 s; at a bound of 7.5 s"
     )
     assert told[2] == "40; 40; 12"
+
+
+def told_in(file: Path) -> Iterator[str]:
+    """What a line may be given in *file* and in what it imports from our tests: keywords and keys."""
+    tree = ast.parse(file.read_text("utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield from (word.arg for word in node.keywords if word.arg)
+        elif isinstance(node, ast.Dict):
+            yield from (word for key in node.keys for word in worded(key, tree))
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests.faults.support."):
+            yield from told_in((results.ROOT / (node.module or "").replace(".", "/")).with_suffix(".py"))
+
+
+def worded(key: ast.expr | None, tree: ast.Module) -> list[str]:
+    """The string that *key* is; of f"{name}_ms" all that a name of *tree* may make of it."""
+    match key:
+        case ast.Constant(value=str(word)):
+            return [word]
+        case ast.JoinedStr(values=[ast.FormattedValue(), ast.Constant(value=str(ending))]):
+            return [
+                f"{node.value}{ending}"
+                for node in ast.walk(tree)
+                if isinstance(node, ast.Constant) and str(node.value).isidentifier()
+            ]
+    return []
+
+
+def files_of(name: str) -> list[Path]:
+    """Where the lines of an experiment or a control come from."""
+    for each in CATALOGUE:
+        if each.id == name:
+            return [results.ROOT / "tests/faults" / file for file in each.files]
+    [control] = [each for each in CHECKLIST if each.id == name]
+    paths = {results.ROOT / node.partition("::")[0] for node in control.node_ids}
+    return [path for path in paths if f'"{name}' in path.read_text("utf-8")]
+
+
+PARTS = [(promise.id, part) for promise in PROMISES for part in promise.parts]
+
+
+@pytest.mark.parametrize(("id", "part"), PARTS)
+def test_what_is_asked_of_an_experiment_stands_in_its_test(id: str, part: Zero | Most) -> None:
+    given = {name: {word for file in files_of(name) for word in told_in(file)} for name in part.experiments}
+    for name, words in given.items():
+        assert words & set(part.asked), f"{name} tells none of {part.asked}"
+        assert words & set(part.of), f"{name} tells no {part.of}"
+    assert set(part.asked) <= set().union(*given.values())
+
+
+def test_what_is_asked_stands_in_the_lines_that_are_kept() -> None:
+    assert promises.untold(results.read()) == []
+
+
+def test_a_line_without_what_is_asked_of_it_is_seen() -> None:
+    assert promises.untold([line("E03", stale_accepted=0, late_writes_refused=3)]) == []
+    for wrong in (
+        line("E03", stale=0, late_writes_refused=3),
+        line("E03", stale_accepted=0),
+        line("E03", stale_accepted=0, late_writes_refused=0),
+    ):
+        assert len(promises.untold([wrong])) == 1, wrong
 
 
 def test_the_worst_is_told() -> None:

@@ -188,7 +188,7 @@ async def test_a_statement_that_forgets_the_tenant_does_no_harm(lab: Lab) -> Non
             if loose == sound or any(one.harmed for one in kept.values()):
                 broken.append(f"{name} {kept}, without the wall {loose}: {text}")
     told = {"cross_tenant_reads": read, "cross_tenant_writes": written, "mutants_unseen": harmless}
-    tell("S27", statements=len(ACTS), mutants=count, **told)
+    tell("S27", n=count, statements=len(ACTS), **told)
     assert told == dict.fromkeys(told, 0), broken
     walled = {*ACTS, "tenant_lock"} - {LOOKED_AT_HERE}
     assert lab.wire.walled == walled, "what runs behind the wall has its mutants here"
@@ -241,7 +241,7 @@ async def test_connections_that_tenants_share_keep_nothing_of_them(
     database_settings: DatabaseSettings,
 ) -> None:
     """Two tenants by turns over few connections, with statements that fail and callers that go away."""
-    size = sized(500, 10_000)
+    size = sized(500, 10_000, "S27-pool")
     database = await Database.open(replace(database_settings, max_size=3))
     world, figures = await two_tenants(database), Figures("S27-pool")
     foreign = failed = gone = 0

@@ -20,11 +20,19 @@ from tests.faults.catalogue import experiment
 from tools import results
 
 FULL = os.environ.get("FAIRLEAD_FAULTS", "smoke") == "full"
+"""Whether experiments (E01) are run in full size."""
+CONTROLS_FULL = os.environ.get("FAIRLEAD_SECURITY", "smoke") == "full"
+"""Whether controls of the security checklist (S01) are."""
 
 
-def sized(smoke: Any, full: Any) -> Any:
-    """The number for this run."""
-    return full if FULL else smoke
+def is_full(id: str) -> bool:
+    """Whether *id*, of an experiment or a control, is run in full size."""
+    return CONTROLS_FULL if id.startswith("S") else FULL
+
+
+def sized(smoke: Any, full: Any, id: str = "E") -> Any:
+    """The number for this run of *id*, or of an experiment."""
+    return full if is_full(id) else smoke
 
 
 def quantiles(values: Sequence[float], scale: float = 1.0, digits: int = 3) -> dict[str, float]:
@@ -87,7 +95,7 @@ class Figures:
         """As it is printed and kept."""
         told: dict[str, Any] = {"id": self.id, "test": _test()}
         told |= {"ablation": self.ablation} if self.ablation else {}
-        told |= {"size": "full" if FULL else "smoke", "seed": self.seed} | results.circumstances()
+        told |= {"size": "full" if is_full(self.id) else "smoke", "seed": self.seed} | results.circumstances()
         told |= self.counters | {"zeros": self.zeros}
         n = self.counters.get("n")
         if n and self._all_zero and not self.ablation:  # what was 0 is below this, at 95 %
