@@ -21,8 +21,7 @@ BEGIN, END = "<!-- promises -->", "<!-- /promises -->"
 NOT_YET = "not run yet at this commit"
 SOAK = "E52"  # takes long, so it has a command of its own
 
-Figure = tuple[str, str, str]
-"""A figure in words, its n, and the most it may be at 95 %."""
+Figure = tuple[str, str, str]  # in words, its n, and the most it may be at 95 %
 
 
 def chances(line: Line, of: Collection[str]) -> int:
@@ -78,7 +77,8 @@ class Zero:
         of = f"{n:,}"
         if self.beside:
             of += f" with {sum(line.get('n', 0) for line in found):,} {self.beside}"
-        return f"{self.words} {count}", of, share(3 / n) if n and not count else "–"
+        told = n and not count and not any(map(_harmed, found))
+        return f"{self.words} {count}", of, share(3 / n) if told else "–"
 
 
 @dataclass(frozen=True, slots=True)

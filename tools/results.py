@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 import platform
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
@@ -60,10 +60,17 @@ def _put(line: Line, kept: Line | None) -> None:
         if not lines:
             path.unlink(missing_ok=True)
             return
-        text = "".join(json.dumps(lines[key]) + "\n" for key in sorted(lines))
-        fresh = path.with_suffix(".new")
-        fresh.write_text(text, "utf-8")
-        fresh.replace(path)
+        _write(path, [lines[key] for key in sorted(lines)])
+
+
+def amend(folder: Path, change: Callable[[Sequence[Line]], Sequence[Line]]) -> None:
+    """Put in the place of all lines in *folder* what *change* makes of them, file by file."""
+    with _alone(folder):
+        for path in sorted(folder.glob("*.json")):
+            before = list(_lines(path))
+            after = list(change(before))
+            if after != before:
+                _write(path, after)
 
 
 def read(folder: Path = KEPT) -> list[dict[str, Any]]:
@@ -115,6 +122,12 @@ def _versions() -> dict[str, str]:
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     if path.exists():
         yield from map(json.loads, path.read_text("utf-8").splitlines())
+
+
+def _write(path: Path, lines: Iterable[Line]) -> None:
+    fresh = path.with_suffix(".new")
+    fresh.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    fresh.replace(path)
 
 
 def _key(line: Line) -> tuple[str, ...]:

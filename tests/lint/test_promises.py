@@ -179,6 +179,11 @@ def test_what_is_broken_is_told() -> None:
     assert most == "–"
 
 
+def test_a_zero_of_what_is_broken_bounds_nothing() -> None:
+    _, figure, _, most, _, _ = row("P12", line("S13", canary_found=0, n=75, verdict="broken"))
+    assert (figure, most) == ("canaries found 0 (commit abc) **broken: S13**", "–")
+
+
 @pytest.mark.parametrize("other", [{"size": "smoke"}, {"ablation": "x"}])
 def test_a_smoke_run_or_one_without_a_safeguard_is_no_proof(other: dict[str, str]) -> None:
     assert row("P2", line("E03", stale_accepted=0, n=3) | other)[1] == promises.NOT_YET

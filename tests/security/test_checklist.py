@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import json
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,20 +10,10 @@ import pytest
 from tests.lint.tree import ROOT
 from tests.security.checklist import CHECKLIST, Control, page
 from tests.security.figures import RESULTS, tell, told
-from tests.security.verdicts import verdict
+from tests.security.verdicts import functions, verdict, withdrawn
+from tools import results
 
 HERE = Path(__file__).parent
-
-
-@cache
-def functions(file: str) -> frozenset[str]:
-    """The tests in *file*; none where there is no such file."""
-    path = ROOT / file
-    if not path.is_file():
-        return frozenset()
-    tree = ast.parse(path.read_text("utf-8"))
-    defined = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-    return frozenset(node.name for node in defined if node.name.startswith("test_"))
 
 
 def lost(tests: tuple[str, ...]) -> list[str]:
@@ -78,13 +66,67 @@ def test_it_bites() -> None:
     [
         ({"tests/a.py::test_x": "passed", "tests/a.py::test_y[1]": "passed"}, "holds (2 tests)"),
         ({"tests/a.py::test_x": "passed", "tests/a.py::test_y[1]": "failed"}, "BROKEN: 1 of 2 tests failed"),
-        ({"tests/a.py::test_x": "passed", "tests/a.py::test_y[1]": "skipped"}, "holds (1 test, 1 skipped)"),
+        (
+            {"tests/a.py::test_y[1]": "skipped", "tests/a.py::test_y[2]": "passed"},
+            "holds (1 test, 1 skipped)",
+        ),
+        (
+            {"tests/a.py::test_x": "passed", "tests/a.py::test_y[1]": "skipped"},
+            "NOT SHOWN: tests/a.py::test_y",
+        ),
         ({"tests/a.py::test_y[1]": "skipped"}, "NOT SHOWN: every test was skipped"),
         ({"tests/b.py::test_x": "passed"}, "NOT SHOWN: no test was run"),
     ],
 )
 def test_a_verdict_rests_on_the_tests_that_are_named(outcomes: dict[str, str], expected: str) -> None:
     assert verdict(Control("S00", "", (), ("a.py",)), outcomes) == expected
+
+
+def test_a_control_whose_slow_tests_were_left_out_is_not_shown() -> None:
+    file = "tests/security/test_S13_canary_run.py"
+    control = Control("S13", "", (), ("security/test_S13_canary_run.py", "a.py::test_x", "b.py::test_x"))
+    outcomes = {f"{file}::{name}": "passed" for name in functions(file)}
+    both = outcomes | {"tests/a.py::test_x": "passed", "tests/b.py::test_x[1]": "passed"}
+    assert verdict(control, both).startswith("holds")
+    assert verdict(control, outcomes | {"tests/a.py::test_x": "passed"}) == "NOT SHOWN: tests/b.py::test_x"
+    left_out = f"{file}::test_no_secret_comes_out"
+    del both[left_out]
+    assert verdict(control, both) == f"NOT SHOWN: {left_out}"
+
+
+@pytest.mark.parametrize("how", ["failed", "skipped"])
+def test_no_figure_outlives_a_run_in_which_its_control_does_not_hold(how: str) -> None:
+    kept = [
+        {"id": id, "test": test, "foreign_rows": 0, "n": 9, "verdict": "holds"}
+        for id in ("S27", "S27-pool")
+        for test in ("x", "y")
+    ]
+    others = [{"id": "S01", "n": 1}, {"id": "E33", "n": 1}]
+    node = "tests/sql/test_tenants.py::test_the_audit_trail_only_grows_whoever_asks"
+    told = withdrawn([*others, *kept], {node: how})
+    assert told[:2] == others
+    if how == "failed":
+        assert {line["verdict"] for line in told[2:]} == {"broken"}
+        assert [line["broken"] for line in told[2:]] == [["BROKEN: 1 of 1 test failed"]] * 4
+    else:
+        assert told[2:] == []
+
+
+def test_what_is_withdrawn_is_so_in_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(RESULTS, str(tmp_path))
+    for control in ("S01", "S13", "S28"):
+        tell(control, n=3)
+    hosts, run = "tests/security/test_S01_hosts.py::test_x", "tests/security/test_S13_search.py::test_x"
+    results.amend(tmp_path, lambda kept: withdrawn(kept, {hosts: "failed", run: "skipped"}))
+    assert [(line["id"], line.get("verdict")) for line in results.read(tmp_path)] == [
+        ("S01", "broken"),
+        ("S28", None),
+    ]
+
+
+def test_a_run_that_left_a_control_alone_says_nothing_of_its_figures() -> None:
+    kept = [{"id": "S27", "n": 1}]
+    assert withdrawn(kept, {"tests/security/test_S01_hosts.py::test_x": "failed"}) == kept
 
 
 def test_a_function_that_is_named_stands_for_its_parameters_alone() -> None:

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 
 from tests.security.checklist import CHECKLIST, Control
+from tools.results import ROOT, Line, base
 
 Outcomes = Mapping[str, str]
-"""passed, failed or skipped, by the id of a test."""
+"""passed, failed or skipped, by the id of a test; none of a test that was left out."""
+BROKEN, NOT_SHOWN = "BROKEN", "NOT SHOWN"
+NOT_RUN = f"{NOT_SHOWN}: no test was run"
 
 
 def verdict(control: Control, outcomes: Outcomes) -> str:
-    """In words. BROKEN and NOT SHOWN are failures."""
+    """In words; BROKEN and NOT SHOWN are failures. It holds if each of its tests was passed at least once."""
     if not control.tests:
         return f"absent: {control.absent}"
-    counts = Counter(
-        outcome for test, outcome in outcomes.items() if any(_is(test, name) for name in control.node_ids)
-    )
+    ours = {test: how for test, how in outcomes.items() if any(_is(test, name) for name in control.node_ids)}
+    counts = Counter(ours.values())
     total = counts.total()
     if counts["failed"]:
-        return f"BROKEN: {counts['failed']} of {_tests(total)} failed"
+        return f"{BROKEN}: {counts['failed']} of {_tests(total)} failed"
     if not counts["passed"]:
-        return "NOT SHOWN: every test was skipped" if total else "NOT SHOWN: no test was run"
+        return f"{NOT_SHOWN}: every test was skipped" if total else NOT_RUN
+    if lacking := sorted(_named(control, ours) - {_plain(test) for test in ours if ours[test] == "passed"}):
+        return f"{NOT_SHOWN}: {', '.join(lacking)}"
     skipped = f", {counts['skipped']} skipped" if counts["skipped"] else ""
     return f"holds ({_tests(counts['passed'])}{skipped})"
 
@@ -36,9 +42,51 @@ def table(outcomes: Outcomes, figures: Mapping[str, Mapping[str, object]]) -> It
             yield "     " + ", ".join(f"{name} {value}" for name, value in told.items() if name != "id")
 
 
+def withdrawn(lines: Sequence[Line], outcomes: Outcomes) -> list[Line]:
+    """*lines* after the run: those of a control that is broken say so, and of one not shown none stays.
+
+    Those of controls of which no test was run stay as they are.
+    """
+    after: list[Line] = []
+    verdicts = {control.id: verdict(control, outcomes) for control in CHECKLIST}
+    for line in lines:
+        told = verdicts.get(base(line["id"]), "")
+        if told.startswith(BROKEN):
+            broken = [*dict.fromkeys([*line.get("broken", ()), told])]
+            after.append({**line, "verdict": "broken", "broken": broken})
+        elif told == NOT_RUN or not told.startswith(NOT_SHOWN):
+            after.append(line)
+    return after
+
+
+@cache
+def functions(file: str) -> frozenset[str]:
+    """The tests in *file*; none where there is no such file."""
+    path = ROOT / file
+    if not path.is_file():
+        return frozenset()
+    tree = ast.parse(path.read_text("utf-8"))
+    defined = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return frozenset(node.name for node in defined if node.name.startswith("test_"))
+
+
+def _named(control: Control, ours: Outcomes) -> set[str]:
+    """Every test that *control* names; of a file each that stands in it or was run."""
+    named = set(map(_plain, ours))
+    for node in control.node_ids:
+        found = functions(node) if "::" not in node else ()
+        named |= {f"{node}::{name}" for name in found} or ({node} if "::" in node else set())
+    return named
+
+
+def _plain(test: str) -> str:
+    """The function that the test with id *test* is a case of."""
+    return test.partition("[")[0]
+
+
 def _is(test: str, name: str) -> bool:
     """Whether the test with id *test* is what *name* of the checklist means."""
-    plain = test.partition("[")[0]
+    plain = _plain(test)
     return plain == name or plain.partition("::")[0] == name
 
 
