@@ -38,7 +38,7 @@ PLAN = Plan(
     quota=QuotaLimit("q", 5),
     breaker=BreakerRule("k"),
 )
-OTHERS = {"cluster", "select"}  # clusters; a database other than 0
+OTHERS = {"cluster|slots", "cluster|info", "select"}  # clusters; a database other than 0
 FREE = {"auth", "hello", "client|setinfo", "client", "command", "command|docs"}
 """Asked by the library, which does without the answer."""
 
@@ -129,13 +129,32 @@ def in_scripts() -> set[str]:
     return {name.lower() for text in texts for name in re.findall(r"redis\.p?call\(\s*'([A-Z]+)'", text)}
 
 
+def test_S07_what_is_asked_of_a_cluster_is_granted() -> None:
+    texts = (path.read_text("utf-8") for path in files(f"{PACKAGE}/adapters/redis", suffixes=(".py",)))
+    asked = {word.lower() for text in texts for word in re.findall(r'"CLUSTER", "([A-Z]+)"', text)}
+    assert {f"cluster|{word}" for word in asked} == {name for name in granted() if name.startswith("cluster")}
+
+
+@pytest.mark.parametrize("command", ["CLUSTER SLOTS", "CLUSTER INFO"])
+async def test_S07_a_cluster_may_be_looked_at(url: str, command: str) -> None:
+    client = Redis.from_url(url)
+    try:
+        with pytest.raises(ResponseError, match="cluster support disabled"):  # not: no permission
+            await client.execute_command(*command.split(" "))
+    finally:
+        await client.aclose()
+
+
 @pytest.mark.parametrize(
     "command",
     ["CONFIG GET *", "CONFIG SET maxmemory 1", "DEBUG SLEEP 0", "FLUSHALL", "FLUSHDB", "KEYS *", "SAVE",
      "MONITOR", "SHUTDOWN NOSAVE", "REPLICAOF NO ONE", "ACL LIST", "SCRIPT FLUSH", "CLIENT LIST",
      "MODULE LIST", "GET other", "SWAPDB 0 1", "RENAME fairlead2:a b", "SET other 1", "DEL other",
      "ZADD other 1 a", "SUBSCRIBE other", "PUBLISH other x", "EVAL redis.call('FLUSHALL') 0",
-     "EVAL redis.call('SET',KEYS[1],'x') 1 other"],
+     "EVAL redis.call('SET',KEYS[1],'x') 1 other", "GET fairlead-staging2:a", "SET fairlead-staging2:a 1",
+     "DEL fairlead22:a", "SET fairlead2 1", "SUBSCRIBE fairlead-staging2:g:p",
+     "PUBLISH fairlead-staging2:g:p x", "CLUSTER RESET", "CLUSTER FAILOVER", "CLUSTER MEET 127.0.0.1 1",
+     "CLUSTER FORGET x", "CLUSTER FLUSHSLOTS", "CLUSTER SETSLOT 0 NODE x"],
 )  # fmt: skip
 async def test_S07_what_hurts_others_is_refused(url: str, server: OwnValkey, command: str) -> None:
     await server.tell("SET", "other", "kept")
