@@ -223,8 +223,8 @@ def wall_check(wall: WallState) -> Check:
         told = "there is no role fairlead_tenant"
         hint = "have CREATE ROLE fairlead_tenant NOLOGIN run; then CALL tenant_wall() as the tables' owner"
     elif not wall.guarded:
-        told = "its policies are missing"
-        hint = "as the owner of the tables run CALL tenant_wall()"
+        told = "a table of tenants lacks row-level security or its policy, or another policy shows all"
+        hint = "as the owner of the tables run CALL tenant_wall(); if it stays, \\d TABLE in psql shows which"
     elif not wall.bound:
         told = "the role fairlead_tenant may pass row-level security"
         hint = "run ALTER ROLE fairlead_tenant NOSUPERUSER NOBYPASSRLS"

@@ -233,6 +233,7 @@ CHECKLIST: tuple[Control, ...] = (
         (
             "sql/test_tenants.py",
             "sql/test_tenant_wall.py",
+            "sql/test_wall_state.py",
             "contract/test_tenants_apart.py",
             "e2e/test_tenant_matrix.py",
         ),

@@ -1,12 +1,33 @@
 -- tenant_wall_state: whether statements made for tenants can be kept to the rows of these (R35).
 -- Takes   nothing
 -- Gives   one row: role (there is fairlead_tenant), bound (row-level security binds it: no superuser, no BYPASSRLS),
---         member (this user may take it), guarded (the policies of migration 0014 are there)
+--         member (this user may take it), guarded (each table of tenants has row-level security and the policy of
+--         migration 0014, and shows the role no more than that: neither as its owner nor by another policy)
 -- Locks   nothing
 -- Needs   nothing. In PostgreSQL 16 and newer a member may be kept from taking its role
-SELECT r.oid IS NOT NULL AS role,
-    coalesce(NOT r.rolsuper AND NOT r.rolbypassrls, false) AS bound,
-    coalesce(pg_has_role(session_user, r.oid, CASE
+WITH tenant AS (
+    SELECT r.oid, r.rolsuper, r.rolbypassrls
+    FROM (SELECT) AS always LEFT JOIN pg_roles r ON r.rolname = 'fairlead_tenant'
+),
+guarded AS (
+    SELECT named.name, c.relrowsecurity AND NOT pg_has_role(tenant.oid, c.relowner, 'USAGE')
+        AND count(*) FILTER (WHERE p.polname = 'tenants_see_theirs' AND p.polcmd = '*' AND tenant.oid = ANY (p.polroles)
+            AND pg_get_expr(p.polqual, p.polrelid) LIKE '%fairlead.tenants%'
+            AND pg_get_expr(p.polwithcheck, p.polrelid) = pg_get_expr(p.polqual, p.polrelid)) = 1
+        AND count(*) FILTER (WHERE p.polname <> 'tenants_see_theirs' AND p.polpermissive AND EXISTS (
+            SELECT FROM unnest(p.polroles) AS whose  -- 0: everybody
+            WHERE CASE whose WHEN 0 THEN true ELSE pg_has_role(tenant.oid, whose, 'USAGE') END)) = 0 AS is_so
+    FROM unnest(ARRAY['audit', 'connection', 'credential', 'data_key', 'dead_letter', 'gate_switch', 'job', 'lane',
+                      'lane_name', 'learnt_limit', 'pause', 'rotation', 'running_cap', 'tenant_share',
+                      'withheld_answer']) AS named (name)
+    CROSS JOIN tenant
+    LEFT JOIN pg_class c ON c.oid = to_regclass(named.name)
+    LEFT JOIN pg_policy p ON p.polrelid = c.oid
+    GROUP BY named.name, c.oid, c.relrowsecurity, c.relowner, tenant.oid
+)
+SELECT oid IS NOT NULL AS role,
+    coalesce(NOT rolsuper AND NOT rolbypassrls, false) AS bound,
+    coalesce(pg_has_role(session_user, oid, CASE
         WHEN current_setting('server_version_num')::integer < 160000 THEN 'MEMBER' ELSE 'SET' END), false) AS member,
-    EXISTS (SELECT FROM pg_policy WHERE polname = 'tenants_see_theirs' AND polrelid = to_regclass('job')) AS guarded
-FROM (SELECT) AS always LEFT JOIN pg_roles r ON r.rolname = 'fairlead_tenant'
+    (SELECT bool_and(coalesce(is_so, false)) FROM guarded) AS guarded
+FROM tenant
