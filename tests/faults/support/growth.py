@@ -55,6 +55,10 @@ class Growth:
                 told[name] = {"an_hour": round(slope, 1), "first": values[0], "most": max(values)}
         return told
 
+    def never_seen(self, names: Sequence[str]) -> list[str]:
+        """Those of *names* that hardly a look could measure: of these nothing is known."""
+        return [name for name in names if sum(name in one for one in self.samples) <= len(self.samples) / 2]
+
     def changes_a_s(self) -> float:
         """Rows that were changed or deleted, in a second: each leaves a dead one."""
         first, last = self.samples[0], self.samples[-1]

@@ -58,8 +58,10 @@ class Figures:
     broken: list[str] = field(default_factory=list)
     zeros: list[str] = field(default_factory=list)
     ended_early: bool = False
+    size: str = ""
 
     def __post_init__(self) -> None:
+        self.size = self.size or ("full" if is_full(self.id) else "smoke")
         self.draw = Random(self.seed)
         _unconcluded.append(self)
 
@@ -95,7 +97,7 @@ class Figures:
         """As it is printed and kept."""
         told: dict[str, Any] = {"id": self.id, "test": _test()}
         told |= {"ablation": self.ablation} if self.ablation else {}
-        told |= {"size": "full" if is_full(self.id) else "smoke", "seed": self.seed} | results.circumstances()
+        told |= {"size": self.size, "seed": self.seed} | results.circumstances()
         told |= self.counters | {"zeros": self.zeros}
         n = self.counters.get("n")
         if n and self._all_zero and not self.ablation:  # what was 0 is below this, at 95 %

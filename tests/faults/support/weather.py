@@ -1,7 +1,7 @@
 """Everything that may break, one thing after the other, drawn by chance: what the soak lives through.
 
-Each fault ends by itself. What it excuses is kept: runs of jobs that may happen again, and calls that may be
-served while their slot is another's.
+Each fault ends by itself. What it excuses is kept: runs of jobs that may happen again, calls that may be
+served while their slot is another's, and calls above the rate. Each only at its time.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,15 +18,36 @@ from fairlead.testing.api.stripe import StripeApi
 from tests.faults.support.child import Child
 from tests.faults.support.faultproxy import FaultProxy
 from tests.faults.support.report import Figures
+from tests.faults.support.sink import Run, Runs
 from tests.faults.support.stage import Stage
 from tests.faults.support.valkey import OwnValkey
 
-RUNNING = "SELECT count(*)::int AS jobs FROM job WHERE state = 'running'"
 BACKENDS = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
     " AND backend_type = 'client backend' AND pid <> pg_backend_pid() AND application_name = 'fairlead'"
     " AND random() < 0.5"
 )
+
+
+UNWRITTEN_S = 1.0
+"""How long after its effect a run may not be stored yet, and after its end a fault may still show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something broke from when to when. *pid*: the one process that it met; 0: all of them."""
+
+    name: str
+    begun_s: float
+    ended_s: float
+    pid: int = 0
+
+    def excuses(self, run: Run, again: Run) -> bool:
+        """Whether *run* was at work when it came, so that its job may have run *again*."""
+        if self.name not in RUNS_AGAIN or (self.pid and self.pid not in (run.pid, again.pid)):
+            return False
+        until_s = again.began_s if run.ended_s is None else run.ended_s + UNWRITTEN_S
+        return run.began_s <= self.ended_s + UNWRITTEN_S and self.begun_s <= until_s
 
 
 @dataclass
@@ -45,21 +66,20 @@ class Weather:
     born: Callable[[], Awaitable[Child]]
     lasts_s: float
     lease_s: float
-    came: Counter[str] = field(default_factory=Counter)
-    may_run_again: int = 0
+    faults: list[Fault] = field(default_factory=list)
     excused: list[tuple[float, float, int]] = field(default_factory=list)
     """From when to when how many calls more than the limit may be served."""
 
     async def one(self, name: str) -> None:
         """Have the fault *name*, and heal it."""
-        self.came[name] += 1
-        await self._count_running()
-        await getattr(self, f"_{name}")()
-        await self._count_running()
+        begun_s = time.monotonic()
+        pid = await getattr(self, f"_{name}")() or 0
+        self.faults.append(Fault(name, begun_s, time.monotonic(), pid))
 
-    async def _count_running(self) -> None:
-        (row,) = await self.stage.rows(RUNNING)
-        self.may_run_again += row["jobs"]
+    @property
+    def came(self) -> Counter[str]:
+        """How often each fault came."""
+        return Counter(fault.name for fault in self.faults)
 
     def _excuse(self, for_s: float) -> None:
         """Calls that are being served now may be served beside those that get their slots."""
@@ -68,20 +88,22 @@ class Weather:
 
     # ---- processes
 
-    async def _kill(self) -> None:
+    async def _kill(self) -> int:
         victim = self.workers.pop(self.figures.draw.randrange(1, len(self.workers)))
         self._excuse(0.0)
         await victim.kill()
         self.stage.children.remove(victim)
         self.workers.append(await self.born())
+        return victim.pid
 
-    async def _freeze(self) -> None:
+    async def _freeze(self) -> int:
         worker = self.figures.draw.choice(self.workers)
         for_s = 1.5 * self.lease_s
         await worker.freeze()
         self._excuse(for_s)
         await asyncio.sleep(for_s)
         worker.thaw()
+        return worker.pid
 
     # ---- PostgreSQL
 
@@ -138,7 +160,38 @@ FAULTS = (
     "issuer_fails",
     "api_storm",
 )
+RUNS_AGAIN = ("kill", "freeze", "database_stalls", "database_cut", "backends_killed")
 CUTS_REDIS = ("redis_emptied", "redis_killed", "redis_stalls")
+
+
+def excuses_of(runs: Runs, faults: Iterable[Fault]) -> Iterator[Fault | None]:
+    """Of each run beyond a job's first the first fault that excuses it; None: nothing does."""
+    known = list(faults)
+    before: dict[str, Run] = {}
+    for run in runs.by_lease.values():
+        if earlier := before.get(run.job_id):
+            yield next((fault for fault in known if fault.excuses(earlier, run)), None)
+        before[run.job_id] = run
+
+
+def most_over_rate(
+    arrived_s: Iterable[float], burst: float, per_s: float, excused: Iterable[tuple[float, float, float]]
+) -> float:
+    """By how many requests some window held more than *burst* + *per_s* x window, without the excused.
+
+    *excused*: from when to when how many requests above that may come; each excuses so many, then no more.
+    """
+    left = [list(one) for one in excused]
+    level = over = 0.0
+    last_s = float("-inf")
+    for at_s in sorted(arrived_s):
+        level, last_s = max(0.0, level - per_s * (at_s - last_s)) + 1.0, at_s
+        open_now = (one for one in left if one[0] <= at_s <= one[1] and one[2] >= 1.0)
+        if level > burst and (one := next(open_now, None)):
+            one[2] -= 1.0
+            level -= 1.0
+        over = max(over, level - burst)
+    return over
 
 
 def over_excused(served: list[tuple[float, int]], limit: int, excused: list[tuple[float, float, int]]) -> int:
