@@ -38,6 +38,8 @@ SPACE_WARN_BYTES = 256 << 20
 SPACE_FAIL_BYTES = 16 << 20
 SNAPSHOT_WARN_S = 300.0
 """A snapshot that is held for so long makes each look for work walk over the jobs that ended since (E18)."""
+BEHIND_WARN = 100_000
+"""The same in transactions, of a stand-by or a slot: of those nobody knows since when they hold theirs."""
 NEWEST_MINOR = {18: 6}
 """Newest minor release of PostgreSQL that was known when this version of fairlead was made, by major."""
 MINORS_BEHIND = 1
@@ -247,11 +249,17 @@ def clock_check(facts: ServerFacts) -> Check:
 
 def snapshot_check(facts: ServerFacts, warn_s: float = SNAPSHOT_WARN_S) -> Check:
     """Whether somebody keeps the server from removing the rows of jobs that ended."""
-    if facts.snapshot_s < warn_s:
-        return Check("old snapshots", "ok", f"the oldest is held for {facts.snapshot_s:.0f} s")
-    told = f"{facts.snapshot_of} holds a snapshot for {facts.snapshot_s:.0f} s"
-    hint = "end that transaction: until then no row of an ended job is removed, and claims grow slower"
-    return Check("old snapshots", "warn", told, hint)
+    harm = "until then no row of an ended job is removed, and claims grow slower"
+    if facts.snapshot_s >= warn_s:
+        told = f"{facts.snapshot_of} holds a snapshot for {facts.snapshot_s:.0f} s"
+        return Check("old snapshots", "warn", told, f"end that transaction: {harm}")
+    if facts.behind >= BEHIND_WARN:
+        told = f"{facts.behind_of} holds a snapshot that is {facts.behind} transactions old"
+        return Check("old snapshots", "warn", told, f"let it catch up, or drop what nobody uses: {harm}")
+    if facts.unseen:
+        hint = "run GRANT pg_read_all_stats TO this user"
+        return Check("old snapshots", "warn", "cannot see other users' sessions", hint)
+    return Check("old snapshots", "ok", f"the oldest is held for {facts.snapshot_s:.0f} s")
 
 
 def migrations_check(lacking: Sequence[str], later: Sequence[str] = (), *, by_itself: bool) -> Check:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from urllib.parse import urlsplit
 
+import asyncpg
 import pytest
 
 from fairlead.adapters.embedded import Endpoints
@@ -25,6 +27,8 @@ from fairlead.checkup import (
 )
 from fairlead.errors import ConfigInvalid, DependencyUnavailable
 from fairlead.secret import Secret
+from tests.support.rows import run
+from tests.support.servers import drop_database, fresh_database
 
 WALL = WallState(role=True, bound=True, member=True, guarded=True)
 SERVER = ServerFacts(180004, "on", "read committed", True, WALL, skew_s=0.0, doubt_s=0.001)
@@ -92,6 +96,44 @@ def test_a_snapshot_that_is_held_for_long_is_told_with_its_holder() -> None:
     assert snapshot_check(replace(SERVER, snapshot_s=299.0, snapshot_of="session 7")).status == "ok"
     check = snapshot_check(replace(SERVER, snapshot_s=301.0, snapshot_of="session 7"))
     assert (check.status, "session 7" in check.detail) == ("warn", True)
+
+
+def test_a_slot_that_is_far_behind_is_told_and_so_is_what_cannot_be_seen() -> None:
+    assert snapshot_check(replace(SERVER, behind=99_999, behind_of="replication slot x")).status == "ok"
+    check = snapshot_check(replace(SERVER, behind=100_000, behind_of="replication slot x", unseen=True))
+    assert (check.status, "replication slot x" in check.detail) == ("warn", True)
+    check = snapshot_check(replace(SERVER, unseen=True))
+    assert (check.status, check.detail) == ("warn", "cannot see other users' sessions")
+    assert "GRANT pg_read_all_stats" in str(check.hint)
+
+
+async def test_a_transaction_of_another_database_keeps_no_row_of_ours(
+    database_settings: DatabaseSettings, servers: Endpoints
+) -> None:
+    url = await fresh_database(servers.database_url)
+    elsewhere = await asyncpg.connect(url)
+    async with elsewhere.transaction():
+        await elsewhere.fetchval("SELECT pg_current_xact_id()::text")
+        pid = await elsewhere.fetchval("SELECT pg_backend_pid()")
+        facts = await server_facts(database_settings)
+    assert f"session {pid} " not in facts.snapshot_of
+    await elsewhere.close()
+    await drop_database(servers.database_url, url)
+
+
+async def test_who_may_not_see_others_says_so(
+    database: Database, database_settings: DatabaseSettings
+) -> None:
+    await run(database, "CREATE ROLE shortsighted LOGIN")
+    try:
+        parts = urlsplit(database_settings.dsn)
+        dsn = parts._replace(netloc=f"shortsighted@{parts.netloc.rpartition('@')[2]}").geturl()
+        settings = replace(database_settings, dsn=dsn)
+        assert (await server_facts(settings)).unseen
+        await run(database, "GRANT pg_read_all_stats TO shortsighted")
+        assert not (await server_facts(settings)).unseen
+    finally:
+        await run(database, "DROP ROLE shortsighted")
 
 
 async def test_a_real_server_tells_who_holds_the_oldest_snapshot(

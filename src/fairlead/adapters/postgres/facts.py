@@ -39,6 +39,12 @@ class ServerFacts:
     """How long the oldest snapshot is held that keeps dead rows from being removed; 0.0 without one."""
     snapshot_of: str = ""
     """Who holds it."""
+    behind: int = 0
+    """How many transactions the stand-by or the slot is behind that keeps the oldest rows; 0 without one."""
+    behind_of: str = ""
+    """Which it is."""
+    unseen: bool = False
+    """There are sessions whose snapshots this user may not see."""
 
     @property
     def major(self) -> int:
@@ -54,7 +60,7 @@ async def server_facts(settings: DatabaseSettings) -> ServerFacts:
             found = (await connection.fetch(statement("server_check").text))[0]
             wall = await wall_state(connection)
             skew_s, doubt_s = min([await _skew(connection) for _ in range(_TRIES)], key=lambda seen: seen[1])
-            held = await connection.fetch(statement("snapshot_oldest").text)
+            held = (await connection.fetch(statement("snapshot_oldest").text))[0]
         finally:
             connection.terminate()
     except CONNECT_ERRORS as error:
@@ -67,8 +73,11 @@ async def server_facts(settings: DatabaseSettings) -> ServerFacts:
         wall=wall,
         skew_s=skew_s,
         doubt_s=doubt_s,
-        snapshot_s=held[0]["held_s"] if held else 0.0,
-        snapshot_of=held[0]["what"] if held else "",
+        snapshot_s=held["held_s"] or 0.0,
+        snapshot_of=held["holder"] or "",
+        behind=held["behind"] or 0,
+        behind_of=held["replica"] or "",
+        unseen=held["unseen"],
     )
 
 
