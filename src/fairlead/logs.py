@@ -223,11 +223,14 @@ class Logs:
         """Wait until all is written; not for the event loop's thread while it has work."""
         return self._writer.flush(timeout_s)
 
-    def close(self) -> None:
-        """Write what is queued, for a second at most, and give logging back as it was."""
+    def close(self) -> bool:
+        """Write what is queued, for a second at most, and give logging back; whether all was written.
+
+        If it was not, the last line may be written by half: nobody else should write where it ends.
+        """
         atexit.unregister(self.close)
         self._before.restore()
-        self._writer.close()
+        return self._writer.close()
 
     def _told(self, count: int) -> bytes:
         when = logging.LogRecord("fairlead", logging.WARNING, "", 0, "log_dropped", None, None)

@@ -8,8 +8,11 @@ import signal
 import socket
 from pathlib import Path
 
+import pytest
+
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.pool import Database
+from fairlead.cli.run import _write_if_read
 from tests.support.cli import Child, Shell
 from tests.support.engine import IDS, new_job
 
@@ -101,6 +104,59 @@ async def test_it_tells_where_its_tasks_stand_and_systemd_that_it_is_ready(shell
         done = await shell.end(child)
     assert done.code == 0
     assert "heartbeat.py" in done.err
+
+
+STUCK = """
+import asyncio
+import os
+from pathlib import Path
+
+from fairlead import Fairlead
+
+
+class Slow(Fairlead):
+    async def __aenter__(self):
+        os.set_blocking(2, False)
+        try:
+            while True:
+                os.write(2, b".")
+        except BlockingIOError:
+            os.set_blocking(2, True)
+        Path("starting").touch()
+        while not Path("go").exists():
+            await asyncio.sleep(0.01)
+        return await super().__aenter__()
+
+    async def __aexit__(self, *failure):
+        await super().__aexit__(*failure)
+        Path("left").touch()
+
+
+fl = Slow.from_env()
+"""
+
+
+async def test_a_signal_during_the_start_waits_for_no_reader(shell: Shell) -> None:
+    """Its words are lost where nobody takes them, and it ends all the same (E50)."""
+    (shell.folder / "mine.py").write_text(STUCK)
+    child = shell.start("run", "--app", "mine:fl")
+    try:
+        await there(shell.folder / "starting")
+        child.kill(signal.SIGTERM)
+        child.kill(signal.SIGUSR1)
+        (shell.folder / "go").touch()
+        await there(shell.folder / "left")
+    except BaseException:
+        child.kill(signal.SIGKILL)
+        raise
+    done = await shell.end(child)
+    assert (done.code, done.err.strip(".")) == (0, "")
+
+
+async def test_words_before_the_logs_are_whole_lines(capfd: pytest.CaptureFixture[str]) -> None:
+    _write_if_read("one\n" + "x" * 9000)
+    lines = capfd.readouterr().err.splitlines()
+    assert (lines[0], set(lines[1])) == ("one", {"x"})
 
 
 async def test_what_cannot_be_run_is_told(shell: Shell) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import importlib
 import os
 import pkgutil
+import select
 import signal
 import socket
 import sys
@@ -39,6 +40,7 @@ AT_ONCE_S = 5.0
 """After a second signal: time to hand jobs back. What a killed process leaves is recovered by the others."""
 LEAVE_S = 0.5
 """When all is closed: time for handlers that ignore their cancellation, and for threads that they left."""
+STDERR = 2
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -158,8 +160,8 @@ class _Process:
                     await self._fairlead.run(self._roles)
             finally:
                 self._is_open = False
-                self._logs = None
-                logs.close()
+                if logs.close():  # else it takes no more words, and nobody cuts into its last line
+                    self._logs = None
         self._leave()
         return self._exit
 
@@ -199,8 +201,7 @@ class _Process:
         if self._logs is not None:
             self._logs.say(words)
         else:
-            sys.stderr.write(f"{words}\n")
-            sys.stderr.flush()
+            _write_if_read(words)
 
     def _open_logs(self) -> Logs:
         from fairlead.logs import configure, log_event
@@ -228,10 +229,22 @@ class _Process:
                     "concurrency": settings.concurrency,
                 }
             )
-        else:
+        elif not self._call.out.quiet:
             told = f"{' and '.join(roles)}, {settings.concurrency} jobs at once, pid {os.getpid()}"
-            self._call.out.say(f"fairlead {__version__} is ready: {told}")
+            self._say(f"fairlead {__version__} is ready: {told}")
         _notify_supervisor("READY=1")
+
+
+def _write_if_read(words: str) -> None:
+    """*words* on stderr, line by line, as far as that takes them at once; the rest is lost."""
+    for line in words.splitlines(keepends=True):
+        data = line.rstrip("\n").encode()[: select.PIPE_BUF - 1] + b"\n"  # so few go whole, or not at all
+        try:
+            if not select.select([], [STDERR], [], 0)[1]:
+                return
+            os.write(STDERR, data)
+        except OSError:  # its reader is gone, or its disk is full
+            return
 
 
 def _notify_supervisor(state: str) -> None:
