@@ -43,6 +43,8 @@ soak: $(READY) ## half an hour of everything at once, with a fault a minute (FAI
 
 .PHONY: models
 models: $(READY) ## every state of the protocols, with and without each safeguard (needs spin and gcc)
+	@for tool in spin gcc; do command -v $$tool > /dev/null || { \
+	    echo "make models needs $$tool (Debian: apt-get install spin gcc)" >&2; exit 1; }; done
 	@$(BIN)/python -m pytest -q -rs -s -n 0 -p no:randomly tests/models $(ARGS)
 
 .PHONY: simulate

@@ -7,6 +7,12 @@
 #define GRACE 3
 #define LIFE 3
 #define LEASE 2
+#define ANY_TIME 9
+#ifdef SEND_UNHELD
+#define LEAVES_WITHIN ANY_TIME
+#else
+#define LEAVES_WITHIN LEASE           /* Deadline in token_transport.py: a first send, a replay under strict */
+#endif
 
 mtype = { nothing, intent, sent, unknown, grace, strict, family };
 mtype phase = nothing, policy;        /* the rotation row; the provider's replay policy */
@@ -27,18 +33,18 @@ proctype process(byte p) {
     do
     :: atomic { settled || given_up -> break }
     :: atomic { !settled && !given_up && (phase == nothing || phase == intent && !sent_before && lease == 0) ->
-           take(p); leave_by[p] = LEASE; goto send }                      /* rotation_claim.sql */
+           take(p); leave_by[p] = LEAVES_WITHIN; goto send }                      /* rotation_claim.sql */
 #ifdef TAKEOVER_SENDS
-    :: atomic { phase == sent && lease == 0 -> take(p); leave_by[p] = LEASE; goto send }
+    :: atomic { phase == sent && lease == 0 -> take(p); leave_by[p] = LEAVES_WITHIN; goto send }
 #endif
     :: atomic { phase == sent && lease == 0 -> phase = unknown }          /* UnknownOutcomes.recover */
     :: atomic { replayable && !settled && !given_up -> read = replays; if /* replay_decision */
            :: policy == grace && age < GRACE -> leave_by[p] = GRACE - age
            :: policy == grace && age >= GRACE -> given_up = true; break
 #ifndef REPLAY_BEFORE_EXPIRY
-           :: policy == strict && life == 0 && read == 0 -> leave_by[p] = LEASE
+           :: policy == strict && life == 0 && read == 0 -> leave_by[p] = LEAVES_WITHIN
 #else
-           :: policy == strict && read == 0 -> leave_by[p] = LEASE
+           :: policy == strict && read == 0 -> leave_by[p] = LEAVES_WITHIN
 #endif
            :: policy == strict && life == 0 && read > 0 -> given_up = true; break
            :: policy == family && life == 0 -> given_up = true; break
@@ -82,7 +88,7 @@ send:  atomic { read = 0; if                                                    
 again: skip
     od
 }
-#define less(n) n = (n > 0 -> n - 1 : 0)
+#define less(n) n = (n > 0 && n < ANY_TIME -> n - 1 : n)
 active proctype time() {
     do
     :: atomic { wire[1] < 2 && wire[2] < 2 && !settled && !given_up ->

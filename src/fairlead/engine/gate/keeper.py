@@ -2,7 +2,8 @@
 
 A slot that the gate says is lost may be somebody else's by now: the call under it is cancelled and is told
 so. One that cannot be renewed will be: so this process stops the call by its own clock before the lease can
-have ended, counted from when it asked. Nothing of it is ever taken back by force.
+have ended, counted from when it asked. Nothing of it is ever taken back by force. That clock stands still
+while a machine sleeps: who wakes goes on with a slot that may be somebody else's, until his next renewal.
 """
 
 from __future__ import annotations
