@@ -8,6 +8,7 @@ import pytest
 
 from fairlead.errors import OutcomeUnknown, ReauthRequired, TransientFailure
 from fairlead.testing.ledger import judge
+from tests.support.refresher import FAST
 from tests.support.rows import run
 
 STRICT, GRACE = "strict", "grace"
@@ -58,4 +59,24 @@ async def test_a_replay_that_was_held_up_does_not_leave_after_the_grace(
     with pytest.raises(ReauthRequired) as gone:
         await fl.coordinator.refresh(connection_id, 1)
     assert gone.value.reason == "lost_rotation"
+    assert judge(issuer.ledger()).provider_posts == 1
+
+
+async def test_a_first_send_that_was_held_up_does_not_leave_after_its_lease(
+    fl, peer, issuer, database, monkeypatch
+) -> None:
+    """Others take it for one of unknown outcome by then, and have sent it once more."""
+    connection_id = await fl.connect(issuer, GRACE)
+    mark_sent, monotonic = fl.rooms.store.mark_sent, fl.rooms.clock.monotonic
+
+    async def held_up(*which: Any) -> Any:
+        monkeypatch.setattr(fl.rooms.store, "mark_sent", mark_sent)
+        done = await mark_sent(*which)
+        await run(database, "UPDATE rotation SET lease_until = now() - interval '1 s'")
+        assert (await peer.coordinator.refresh(connection_id, 1)).generation == 2
+        monkeypatch.setattr(fl.rooms.clock, "monotonic", lambda: monotonic() + FAST.lease_s)
+        return done
+
+    monkeypatch.setattr(fl.rooms.store, "mark_sent", held_up)
+    assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
     assert judge(issuer.ledger()).provider_posts == 1

@@ -59,7 +59,7 @@ JITTER_SHARE = 0.1
 
 
 class _MayNotLeave(Exception):
-    """Raised inside the SENT hook: somebody else owns the rotation, or the time to replay it is over."""
+    """Raised inside the SENT hook: somebody else owns the rotation, or the time to send it is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class Exchange:
 
         async def before_sent() -> None:
             at = await self._rooms.store.mark_sent(step.credential.connection.connection_id, step.rotation_id)
-            if at is None or self._is_late(step.replay):
+            if at is None or self._is_late(step):
                 raise _MayNotLeave
             sent_at.append(at)
             faultpoint("token.after_sent")
@@ -180,10 +180,15 @@ class Exchange:
         send = Send(step.credential, step.rotation_id, step.epoch, sent_at[0], step.asked_s, step.actor)
         return await self._conclude(step, send, answer)
 
-    def _is_late(self, replay: Replay | None) -> bool:
-        """Looked at last of all: whatever came before may have taken long, even the mark."""
-        leave_by_s = None if replay is None else replay.leave_by_s
-        return leave_by_s is not None and self._rooms.clock.monotonic() > leave_by_s
+    def _is_late(self, step: _Try) -> bool:
+        """Looked at last of all: whatever came before may have taken long, even the mark.
+
+        Past the lease others may take the rotation for one of unknown outcome, and replay it.
+        """
+        now_s, replay = self._rooms.clock.monotonic(), step.replay
+        if now_s > step.asked_s + self._settings.lease_s:
+            return True
+        return replay is not None and replay.leave_by_s is not None and now_s > replay.leave_by_s
 
     async def _post(self, call: TokenCall, before_sent: BeforeSent) -> HttpAnswer | NoAnswer:
         """POST; what provably never left is tried again after 1 s and 3 s, inside the same lease."""
