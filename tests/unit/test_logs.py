@@ -332,6 +332,18 @@ raise SystemExit(3)
 
 
 @pytest.mark.slow
+def test_nothing_is_said_after_a_line_that_is_written_by_half(out: Output) -> None:
+    """Closed although nobody reads: words would cut into the line that the writer still holds."""
+    logs = out.open()
+    for _ in range(20):  # more than a pipe holds
+        logging.getLogger("some.library").warning("x" * 8000)
+    assert not logs.close()
+    logs.say("draining")
+    assert logs.dropped == 1
+    assert {line["event"] for line in out.read(21)} == {"x" * 8000, "log_dropped"}
+
+
+@pytest.mark.slow
 def test_a_process_ends_although_nobody_reads_its_logs() -> None:
     done = subprocess.run([sys.executable, "-c", CRASHING], capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (3, b"")
