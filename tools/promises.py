@@ -7,133 +7,17 @@ commit". What README told before results were kept stands in results/README.json
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from tests.faults.catalogue import CATALOGUE, experiment
+from tools.promise import Most, Promise, Zero, is_harmed
 from tools.results import ROOT, Line, proofs, read
 
 README = ROOT / "README.md"
 BEGIN, END = "<!-- promises -->", "<!-- /promises -->"
 NOT_YET = "not run yet at this commit"
 SOAK = "E52"  # takes long, so it has a command of its own
-
-Figure = tuple[str, str, str]  # in words, its n, and the most it may be at 95 %
-
-
-def chances(line: Line, of: Collection[str]) -> int:
-    """How many *line* had. A list has as many as it is long, a mapping what its values add up to.
-
-    A line that ended early may have none; of any other there is no figure without them: ValueError.
-    """
-    counted = next((line[name] for name in of if name in line), 0)
-    if isinstance(counted, Mapping):
-        counted = sum(counted.values())
-    n = len(counted) if isinstance(counted, list) else int(counted)
-    if not n and not _harmed(line):
-        raise ValueError(f"{line['id']} {line.get('test', '')}: a figure without its n, {' or '.join(of)}")
-    return n
-
-
-def _harmed(line: Line) -> bool:
-    return bool(line.get("verdict", "holds") != "holds")
-
-
-@dataclass(frozen=True, slots=True)
-class Zero:
-    """Counters that must be 0, added up over the tests of experiments.
-
-    *of* names what counts the chances: of several names the first that a line has. *beside* is the word for
-    ``n`` where that is another count: of jobs that share the fate of an event, say. *what*: the part alone.
-    """
-
-    words: str
-    experiments: Sequence[str]
-    counters: Sequence[str]
-    of: Sequence[str] = ("n",)
-    beside: str = ""
-    what: str = ""
-
-    @property
-    def asked(self) -> Sequence[str]:
-        """The counters, of which each experiment tells one at least."""
-        return self.counters
-
-    def is_told_by(self, line: Line) -> bool:
-        """Whether *line* says something to it."""
-        return any(name in line for name in self.counters) and any(line.get(name) for name in self.of)
-
-    def told(self, lines: Sequence[Line]) -> Figure | None:
-        """None where no line has a counter; ValueError where one has no chances."""
-        found = [line for line in lines if any(name in line for name in self.counters)]
-        found = [line for line in found if not self.what or line.get("what") == self.what]
-        if not found:
-            return None
-        count = sum(line.get(name, 0) for line in found for name in self.counters)
-        n = sum(chances(line, self.of) for line in found)
-        of = f"{n:,}"
-        if self.beside:
-            of += f" with {sum(line.get('n', 0) for line in found):,} {self.beside}"
-        told = n and not count and not any(map(_harmed, found))
-        return f"{self.words} {count}", of, share(3 / n) if told else "–"
-
-
-@dataclass(frozen=True, slots=True)
-class Most:
-    """The worst value of a counter; of quantiles that which *at* names."""
-
-    words: str
-    experiments: Sequence[str]
-    counter: str
-    unit: str = ""
-    at: str = "max"
-    of: Sequence[str] = ("n",)
-
-    @property
-    def asked(self) -> Sequence[str]:
-        return (self.counter,)
-
-    def is_told_by(self, line: Line) -> bool:
-        """As of Zero."""
-        return line.get(self.counter) not in (None, {}) and any(line.get(name) for name in self.of)
-
-    def told(self, lines: Sequence[Line]) -> Figure | None:
-        """As of Zero; there is nothing that may be more."""
-        found = [line for line in lines if line.get(self.counter) not in (None, {})]
-        if not found:
-            return None
-        worst = max(_value(line[self.counter], self.at) for line in found)
-        n = sum(chances(line, self.of) for line in found)
-        return f"{self.words} {worst:,g}{self.unit}", f"{n:,}", "–"
-
-
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """One row. *command* runs what shows it."""
-
-    id: str
-    says: str
-    parts: Sequence[Zero | Most]
-    limit: str
-    command: str = field(default="")
-
-
-def _value(told: Any, at: str) -> float:
-    if not isinstance(told, Mapping):
-        return float(told)
-    return float(told[at]) if at in told else max(map(float, told.values()))
-
-
-def share(value: float) -> str:
-    """In per cent, with the two digits that count."""
-    percent = value * 100
-    digits = max(0, 1 - math.floor(math.log10(percent)))
-    text = f"{percent:.{digits}f}"
-    return (text.rstrip("0").rstrip(".") if digits else text) + " %"
-
 
 REDIS = ("E20", "E21", "E22", "E23")
 LOST_REDIS = ("E21", "E22", "E23", "E24", "E25", "E26")
@@ -284,7 +168,7 @@ PROMISES = (
     Promise(
         "P12",
         "No secret is found outside the vault.",
-        (Zero("canaries found", ("S13",), ("canary_found",)),),
+        (Zero("canaries found", ("S13",), ("canary_found",), among=("canaries", "places", "bytes")),),
         "Logs, events, errors, dead letters, database, command lines; dashboard and mail do not exist yet.",
         "`make security`",
     ),
@@ -295,7 +179,8 @@ PROMISES = (
             Zero("cross-tenant reads and writes", ("S27",), ("cross_tenant_reads", "cross_tenant_writes")),
             Zero("rows of others over shared connections", ("S27",), ("foreign_rows", "settings_left")),
         ),
-        "By the matrix of the store's statements and the library's calls.",
+        "What the command line, the library and the store are asked by name. The database itself holds to it"
+        " what sets up, looks up and operates; enqueue, claim and refresh go by their statements.",
         "`make security`",
     ),
     Promise(
@@ -358,7 +243,7 @@ def _cells(promise: Promise, lines: Sequence[Line]) -> list[str]:
 def _figure(words: Sequence[str], found: Mapping[str, Sequence[Line]]) -> str:
     """What is broken, the figures, at which commits, and which experiments are missing."""
     ours = [line for lines in found.values() for line in lines]
-    broken = [name for name, lines in found.items() if any(_harmed(line) for line in lines)]
+    broken = [name for name, lines in found.items() if any(is_harmed(line) for line in lines)]
     told = [f"**broken: {', '.join(broken)}**"] if broken else []
     told += ["; ".join(words)] if words else []
     if not ours:

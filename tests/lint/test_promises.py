@@ -12,7 +12,8 @@ import pytest
 from tests.faults.catalogue import CATALOGUE, Experiment
 from tests.security.checklist import CHECKLIST
 from tools import promises, results
-from tools.promises import PROMISES, Most, Zero
+from tools.promise import Most, Zero, share
+from tools.promises import PROMISES
 
 
 def row(id: str, *lines: dict[str, Any]) -> list[str]:
@@ -179,9 +180,18 @@ def test_what_is_broken_is_told() -> None:
     assert most == "–"
 
 
+def test_canaries_are_told_with_where_they_were_looked_for() -> None:
+    """Two runs bound nothing, however many canaries and places they had."""
+    told = line("S13", canary_found=0, n=2, canaries=480, places=310, bytes=7_000_000)
+    _, figure, n, most, _, _ = row("P12", told)
+    assert figure.startswith("canaries found 0 among 480 canaries, 310 places, 7,000,000 bytes (commit abc")
+    assert (n, most) == ("2", "–")
+
+
 def test_a_zero_of_what_is_broken_bounds_nothing() -> None:
-    _, figure, _, most, _, _ = row("P12", line("S13", canary_found=0, n=75, verdict="broken"))
-    assert (figure, most) == ("canaries found 0 (commit abc) **broken: S13**", "–")
+    _, figure, _, most, _, _ = row("P2", line("E03", stale_accepted=0, n=75, verdict="broken"))
+    assert figure.startswith("**broken: E03** late writes accepted 0 (commit abc; ")
+    assert most == "–"
 
 
 @pytest.mark.parametrize("other", [{"size": "smoke"}, {"ablation": "x"}])
@@ -202,4 +212,4 @@ def test_what_readme_told_before_stands_until_it_is_run_again() -> None:
     [(1.0, "100 %"), (3 / 84, "3.6 %"), (3 / 1500, "0.2 %"), (3 / 87720, "0.0034 %"), (3e-7, "0.00003 %")],
 )
 def test_shares(value: float, told: str) -> None:
-    assert promises.share(value) == told
+    assert share(value) == told

@@ -51,10 +51,10 @@ COUNTED: Counter[str] = Counter()
 
 
 def nothing_found(stage: Ground) -> None:
-    """Tell how much was searched for how many, with the other runs of this process: in vain."""
+    """Tell how much was searched for how many, with the other runs (n) of this process: in vain."""
     everywhere = found(stage)
     COUNTED.update(
-        n=len(stage.canaries.all) * len(stage.said),
+        n=1,
         canaries=len(stage.canaries.all),
         places=len(stage.said),
         bytes=sum(map(len, stage.said.values())),
