@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import resource
 import subprocess
 import sys
 
@@ -25,13 +24,22 @@ with open("seen.json", "w") as seen:
     json.dump([resource.getrlimit(resource.RLIMIT_CORE), ctypes.CDLL(None).prctl(3, 0, 0, 0, 0)], seen)
 fl = None
 """
+_REFUSED = """
+import ctypes, errno
+from fairlead.cli.entry import run
+class Refusing:
+    def __init__(self, *args, **options): pass
+    def prctl(self, *args):
+        ctypes.set_errno(errno.EPERM)
+        return -1
+ctypes.CDLL = Refusing
+raise SystemExit(run(["connections", "list", "--json"]))
+"""
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
 
 
 @LINUX
 def test_S34_a_process_can_be_kept_from_being_dumped() -> None:
-    if resource.getrlimit(resource.RLIMIT_CORE)[1] == 0:
-        pytest.skip("this machine allows no core files to begin with")
     assert ctypes.CDLL(None).prctl(3, 0, 0, 0, 0) == 1, "the test process itself is as usual"
     told = subprocess.run([sys.executable, "-c", _SHOW], capture_output=True, text=True, check=True)
     assert json.loads(told.stdout) == [[0, 0], 0]
@@ -43,3 +51,10 @@ async def test_S34_it_is_so_before_the_program_of_the_user_is_loaded(bare: Shell
     done = await bare("run", "--app", "mine:fl", "--json")
     assert done.code == 78  # None is no Fairlead
     assert json.loads((bare.folder / "seen.json").read_text()) == [[0, 0], 0]
+
+
+@LINUX
+def test_S34_where_the_system_does_not_let_it_nothing_begins() -> None:
+    told = subprocess.run([sys.executable, "-c", _REFUSED], capture_output=True, text=True, check=False)
+    assert told.returncode == 78
+    assert "prctl says Operation not permitted" in told.stderr
