@@ -248,6 +248,7 @@ CHECKLIST: tuple[Control, ...] = (
             "unit/policy/test_token_request.py::test_the_consent_page",
             "unit/policy/test_token_request.py::test_the_exchange_of_a_code",
         ),
+        absent="a mark in the store: that it was answered is known of one object in one process, of no copy",
     ),
     Control(
         "S29",

@@ -20,7 +20,7 @@ MAX_FIELDS = 32
 READ_TIMEOUT_S = 10.0
 
 _PAGES = {
-    200: "Done. You may close this window and go back to the terminal.",
+    200: "The answer has come. Close this window: the terminal says whether it was taken.",
     400: "This answer belongs to another consent. Nothing was changed.",
     404: "There is nothing here.",
     410: "This consent has been answered already.",

@@ -3,7 +3,8 @@
 Sources: RFC 6749 §4.1, RFC 7636, RFC 9207, RFC 9700.
 
 ``begin`` gives the address to send the customer to and a Consent to keep; ``finish`` takes what came back.
-A Consent is good once, for the process or session that holds it: state, verifier and redirect stay in it.
+A Consent is good once, in the process that began it: state, verifier and redirect stay in it. Of a copy
+nothing is known here: it may be answered, too, and only the provider refuses the code a second time.
 What comes with another state changes nothing; the first that comes with its own ends it, whatever it says.
 """
 
