@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.support.report import Figures
 from tests.lint.tree import ROOT
 from tests.security.checklist import CHECKLIST, Control, page
 from tests.security.figures import RESULTS, tell, told
-from tests.security.verdicts import functions, verdict, withdrawn
+from tests.security.verdicts import functions, table, verdict, withdrawn
 from tools import results
 
 HERE = Path(__file__).parent
@@ -145,4 +146,17 @@ def test_a_figure_is_a_line_and_a_file(
     monkeypatch.setenv(RESULTS, str(tmp_path / "results"))
     tell("S13", n=3, canary_found=0)
     assert json.loads(capsys.readouterr().out) == {"id": "S13", "n": 3, "canary_found": 0}
-    assert told(tmp_path / "results") == {"S13": {"id": "S13", "n": 3, "canary_found": 0}}
+    assert told(tmp_path / "results") == {"S13": {"n": 3, "canary_found": 0}}
+
+
+def test_the_table_tells_the_figures_of_each_part_of_a_control(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(RESULTS, str(tmp_path))
+    tell("S27", n=35)
+    figures = Figures("S27-pool", seed=7)
+    figures.zero(foreign_rows=0)
+    figures.tell()
+    lines = list(table({}, told(tmp_path)))
+    after = lines.index("S27  NOT SHOWN: no test was run")
+    assert lines[after + 1 : after + 3] == ["     n 35", "     pool: foreign_rows 0"]

@@ -37,9 +37,10 @@ def table(outcomes: Outcomes, figures: Mapping[str, Mapping[str, object]]) -> It
     """A line for each control, with the figures that were told of it."""
     for control in CHECKLIST:
         yield f"{control.id}  {verdict(control, outcomes)}"
-        if control.id in figures:
-            told = figures[control.id]
-            yield "     " + ", ".join(f"{name} {value}" for name, value in told.items() if name != "id")
+        for id, told in figures.items():
+            if base(id) == control.id:
+                part = f"{id.removeprefix(control.id).lstrip('-')}: " if id != control.id else ""
+                yield f"     {part}" + ", ".join(f"{name} {value}" for name, value in told.items())
 
 
 def withdrawn(lines: Sequence[Line], outcomes: Outcomes) -> list[Line]:
