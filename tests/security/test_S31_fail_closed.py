@@ -44,7 +44,6 @@ GRANT = Grant(Secret("at"), Secret("rt"), expires_in_s=3600.0)
 # ---- where requests may go
 
 
-CALLS = [("call", "AddressPolicy.origin_refusal")]
 JUDGES = ("AddressPolicy.check", "AddressPolicy.check_literal", "AddressPolicy.scheme_refusal", "_kind")
 
 

@@ -1,6 +1,6 @@
--- connection_configure: other settings for a connection; its grant, its tokens and their refresh are not touched.
--- Takes   connection_id, tenant_id (whose it must be), version (that the settings were read at), settings (all of them), set (those that are new or
---         other, for the audit), unset (names), actor, audit_id
+-- connection_configure: other settings for a connection; grant, tokens and their refresh are not touched.
+-- Takes   connection_id, tenant_id (whose it must be), version (that the settings were read at), settings (all),
+--         set (those that are new or other, for the audit), unset (names), actor, audit_id
 -- Gives   the connection_id; no row if there is none, or another writer was faster
 -- Locks   the connection's row
 -- Needs   the primary key. The version moves on even where the clock does not: the gate goes by the newest

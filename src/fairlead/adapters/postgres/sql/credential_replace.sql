@@ -1,8 +1,9 @@
 -- credential_replace: a new grant for a connection that is there (reconnect in place keeps its id).
--- Takes   connection_id, tenant_id (whose it must be), generation (the new one), the grant's columns, offsets in seconds, actor, audit_id
+-- Takes   connection_id, tenant_id (whose it must be), generation (the new one), the grant's columns, offsets in
+--         seconds, actor, audit_id
 -- Gives   the connection_id; no row if another writer was faster
--- Locks   the credential's row; whatever refresh was in flight has lost (its settle finds a newer generation). And the
---         lanes that waited for the grant
+-- Locks   the credential's row; whatever refresh was in flight has lost (its settle finds a newer generation).
+--         And the lanes that waited for the grant
 -- Needs   the primary keys; grant_given. The version moves on even where the clock does not, as in
 --         connection_configure
 WITH moved AS (

@@ -1,8 +1,8 @@
--- dead_letter_redrive: enqueue a replay of an open entry and count it; the entry closes when that job succeeds (R19).
--- Takes   dead_letter_id, job_id, kind, tenant_id, queue, provider, group_key, priority, delay_s, args, unique_key,
---         expires_in_s, tags, notify
--- Gives   dead_letter_id, or no row if the entry is another tenant's than the job, is closed, is being replayed, or its unique key is held by another
---         open job
+-- dead_letter_redrive: enqueue a replay of an open entry and count it; it closes when that job succeeds (R19).
+-- Takes   dead_letter_id, job_id, kind, tenant_id, queue, provider, group_key, priority, delay_s, args,
+--         unique_key, expires_in_s, tags, notify
+-- Gives   dead_letter_id, or no row if the entry is another tenant's than the job, is closed, is being replayed,
+--         or its unique key is held by another open job
 -- Locks   the entry's row, and the job's lane if that is not ready
 -- Needs   the primary key; job_unique_idx; lane_touch_for_tenant
 WITH entry AS MATERIALIZED (
