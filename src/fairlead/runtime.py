@@ -332,6 +332,7 @@ class Runtime:
             await self._run(roles)
 
     async def _run(self, roles: Roles) -> None:
+        self.database.tell_of_wall(self.bus.emit)
         await self.gate.check()
         await self.schedules.declare([*translate.schedules(self.settings), *self._declared])
         services = self._make_services(roles)
@@ -356,13 +357,9 @@ class Runtime:
 
     def _make_services(self, roles: Roles) -> list[Service]:
         emit = self.bus.emit
+        crashes = self.settings.worker.max_crashes
         rescuer = Rescuer(
-            self.sessions,
-            self.jobs,
-            self.processes,
-            self.heartbeat,
-            emit=emit,
-            max_crashes=self.settings.worker.max_crashes,
+            self.sessions, self.jobs, self.processes, self.heartbeat, emit=emit, max_crashes=crashes
         )
         services = [
             rescuer.service(clock=self.clock, draw=draw),

@@ -9,11 +9,13 @@ import pytest
 
 from fairlead import Fairlead
 from fairlead.config import load
+from fairlead.engine.events import TenantWallMissing
 from fairlead.engine.handler import JobContext
 from fairlead.errors import ConfigInvalid, InputInvalid, NotFound, ProviderNotFound, ReauthRequired
 from fairlead.testing.issuer import Issuer, IssuerConfig, ProviderConfig
 from fairlead.testing.ledger import judge
-from tests.support.rows import rows
+from tests.support.engine import Recorder
+from tests.support.rows import rows, run
 
 SETTINGS = """
 home = "{home}"
@@ -173,3 +175,15 @@ async def test_a_wrong_master_key_stops_clearly_and_changes_nothing(made, issuer
     async with made as fl:
         assert await rows(fl.runtime.database, "SELECT * FROM credential") == before
         await fl.token("acme", "mercadolibre")
+
+
+async def test_a_worker_tells_at_its_start_that_the_second_wall_is_missing(made, database) -> None:
+    await run(database, "DROP POLICY tenants_see_theirs ON job")
+    told = Recorder()
+    async with made as fl:
+        fl.runtime.bus.subscribe(told)
+        working = asyncio.create_task(fl.run())
+        async with asyncio.timeout(20):
+            assert "fairlead doctor" in (await told.wait_for(TenantWallMissing)).advice
+        fl.stop()
+        await working

@@ -339,6 +339,22 @@ class TenantRapid(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class TenantWallMissing(Event):
+    """Only the statements keep tenants apart: row-level security does not, for this process. See *advice*."""
+
+    name = "tenant_wall_missing"
+    level = "warning"
+    advice: str
+
+
+@dataclass(frozen=True, slots=True)
+class TenantWallRaised(Event):
+    """Row-level security keeps tenants apart from now on, in this process, too."""
+
+    name = "tenant_wall_raised"
+
+
+@dataclass(frozen=True, slots=True)
 class GateNotPersistent(Event):
     """Redis writes no append-only file: a restart forgets open breakers, waits and lines. See *advice*."""
 

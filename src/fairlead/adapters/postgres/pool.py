@@ -33,9 +33,11 @@ from fairlead.adapters.postgres.session import (
     connect_options,
     guard_socket,
 )
-from fairlead.adapters.postgres.sqlfiles import Statement
-from fairlead.adapters.postgres.wall import Walled, raise_wall, wall_state
+from fairlead.adapters.postgres.sqlfiles import Statement, statement
+from fairlead.adapters.postgres.wall import WallDown, Walled, WallState, raise_wall, wall_state
+from fairlead.engine.events import TenantWallMissing, TenantWallRaised
 from fairlead.errors import DependencyUnavailable
+from fairlead.events import Emit, Event
 
 T = TypeVar("T")
 
@@ -43,6 +45,8 @@ _ANEW_EVERY_S = 2.0
 """A server that stays read-only is asked by so few new sessions; a fail-over is over within 5 s (E15)."""
 _UNDONE_TRIES = 5
 _AGAIN_PAUSE_S = (0.02, 0.1, 0.3, 0.6)  # the last one repeats
+WALL_LOOK_EVERY_S = 300.0
+WALL_ADVICE = "run `fairlead doctor`: it says what is missing, and the statement that helps"
 
 
 class Transaction:
@@ -65,7 +69,9 @@ class Database:
         self.schema: str | None = settings.schema
         """Where our tables are; None while nobody has migrated the database."""
         self.walled = False
-        """Whether the second wall between tenants stands; see `of`."""
+        """Whether the second wall between tenants stands, as far as this process knows; see `of`."""
+        self._look_at_s = 0.0
+        self._emit: Emit = _nobody_listens
         self._listener = Listener(self._dedicated)
         self._anew_from_s = 0.0
 
@@ -91,10 +97,31 @@ class Database:
             async with database._lent() as connection:
                 database.schema = await checked_server(connection, settings) or settings.schema
                 database.walled = (await wall_state(connection)).stands
+                database._look_at_s = asyncio.get_running_loop().time() + WALL_LOOK_EVERY_S
         except BaseException:
             await database.close()
             raise
         return database
+
+    def tell_of_wall(self, emit: Emit) -> None:
+        """Have *emit* told that there is no second wall: now, and whenever that turns out to have changed."""
+        self._emit = emit
+        if not self.walled:
+            emit(TenantWallMissing(WALL_ADVICE))
+
+    async def look_at_wall(self) -> bool:
+        """Whether the second wall stands; it is looked at anew every five minutes. Raises as `fetch` does.
+
+        So a process that was there first has the wall, too, once it is raised.
+        """
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._look_at_s:
+            self._look_at_s = now_s + WALL_LOOK_EVERY_S
+            [found] = await self.fetch(statement("tenant_wall_state"))
+            before, self.walled = self.walled, WallState(**dict(found.items())).stands
+            if self.walled != before:
+                self._emit(TenantWallRaised() if self.walled else TenantWallMissing(WALL_ADVICE))
+        return self.walled
 
     async def close(self) -> None:
         """Stop listening, wait a moment for statements under way, and close all connections."""
@@ -151,7 +178,7 @@ class Database:
                     return await connection.fetch(statement.text, *args)
                 async with connection.transaction(isolation=ISOLATION):  # its steps must reach one server
                     if tenants is not None:
-                        await raise_wall(connection, tenants)
+                        await self._raise_wall(connection, tenants)
                     return await connection.fetch(statement.text, *args)
             except DRIVER_ERRORS as error:
                 raise await self._judged(connection, error) from error
@@ -167,7 +194,7 @@ class Database:
             try:
                 async with connection.transaction(isolation=ISOLATION):
                     if tenants is not None:
-                        await raise_wall(connection, tenants)
+                        await self._raise_wall(connection, tenants)
                     yield Transaction(connection)
                     inside = False
             except DRIVER_ERRORS as error:
@@ -229,6 +256,13 @@ class Database:
             with suppress(*DRIVER_ERRORS):  # the answer counts, not how the connection was handed back
                 await self._pool.release(connection, timeout=self.settings.connect_timeout_s)
 
+    async def _raise_wall(self, connection: Connection, tenants: tuple[str, ...]) -> None:
+        try:
+            await raise_wall(connection, tenants)
+        except WallDown:  # whoever comes next knows it
+            self._look_at_s = 0.0
+            raise
+
     async def _judged(self, connection: Connection, error: Exception) -> Exception:
         judged = of_statement(error, connected=_is_sound(connection))
         if isinstance(judged, CommitInDoubt):
@@ -271,3 +305,7 @@ async def _as_it_is(_connection: Connection) -> None:
 
 async def _nothing_to_stop() -> None:
     return
+
+
+def _nobody_listens(_event: Event) -> None:
+    """Until somebody does."""

@@ -12,11 +12,17 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import asyncpg
+
 from fairlead.adapters.postgres.driver import Connection, Row
 from fairlead.adapters.postgres.sqlfiles import Statement, statement
+from fairlead.errors import DependencyUnavailable
 
 if TYPE_CHECKING:
     from fairlead.adapters.postgres.pool import Database, Transaction
+
+# How PostgreSQL tells of a role that is gone (its name is the value of a setting), or not ours to take.
+_ROLE_REFUSED = (asyncpg.InvalidParameterValueError, asyncpg.InsufficientPrivilegeError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +50,19 @@ async def wall_state(connection: Connection) -> WallState:
     return WallState(**dict(found.items()))
 
 
+class WallDown(DependencyUnavailable):
+    """There was a wall, and this user can take its role no more. Nothing was done."""
+
+    hint = "run `fairlead doctor`: it says what is missing, and the statement that helps; then do this again"
+
+
 async def raise_wall(connection: Connection, tenants: tuple[str, ...]) -> None:
-    """Until its transaction ends *connection* sees and writes rows of *tenants* only."""
+    """Until its transaction ends *connection* sees and writes rows of *tenants* only. Raises WallDown."""
     wall = statement("tenant_wall")
-    await connection.fetch(wall.text, *wall.args(tenants=tenants))
+    try:
+        await connection.fetch(wall.text, *wall.args(tenants=tenants))
+    except _ROLE_REFUSED as error:
+        raise WallDown(f"the role fairlead_tenant cannot be taken: {error.args[0]}") from error
 
 
 def is_of(row: Row, tenant: str) -> bool:
@@ -61,11 +76,11 @@ class Walled:
 
     def __init__(self, database: Database, tenants: tuple[str, ...] | None) -> None:
         self._database = database
-        self._tenants = tenants if database.walled else None
+        self._tenants = tenants
 
     async def fetch(self, statement: Statement, /, **values: object) -> list[Row]:
         """As `Database.fetch`."""
-        return await self._database.run(statement, values, self._tenants)
+        return await self._database.run(statement, values, await self._kept_to())
 
     async def first(self, statement: Statement, /, **values: object) -> Row | None:
         """As `Database.first`."""
@@ -75,5 +90,10 @@ class Walled:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
         """As `Database.transaction`."""
-        async with self._database.transaction(self._tenants) as transaction:
+        async with self._database.transaction(await self._kept_to()) as transaction:
             yield transaction
+
+    async def _kept_to(self) -> tuple[str, ...] | None:
+        if self._tenants is None or not await self._database.look_at_wall():
+            return None
+        return self._tenants

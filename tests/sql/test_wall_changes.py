@@ -1,0 +1,89 @@
+"""The second wall between tenants is raised, or lost, while processes are at work (ADR 36)."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+
+from fairlead.adapters.postgres import pool
+from fairlead.adapters.postgres.migrate import Migrator
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.wall import WallDown
+from fairlead.engine.events import TenantWallMissing, TenantWallRaised
+from fairlead.errors import InputInvalid
+from tests.support.databases import settings_of
+from tests.support.engine import Recorder
+from tests.support.notes import sql
+from tests.support.rows import run
+from tests.support.servers import fresh_database, running_servers
+from tests.support.two_tenants import OURS, THEIRS, two_tenants
+
+UNGUARDED = "DROP POLICY tenants_see_theirs ON job"
+WHOSE = sql("SELECT DISTINCT tenant_id FROM job ORDER BY 1")
+LOST = {
+    "ALTER ROLE fairlead_tenant RENAME TO gone": "ALTER ROLE gone RENAME TO fairlead_tenant",
+    "REVOKE fairlead_tenant FROM fairlead_engine": "GRANT fairlead_tenant TO fairlead_engine",
+}
+"""How its role is lost, and what gives it back."""
+
+
+async def test_a_process_that_was_there_first_has_the_wall_once_it_is_raised(
+    database_settings: DatabaseSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks again every some minutes; here, each time."""
+    monkeypatch.setattr(pool, "WALL_LOOK_EVERY_S", 0.0)
+    told = Recorder()
+    database = await Database.open(database_settings)
+    await (await two_tenants(database)).close()
+    await run(database, UNGUARDED)
+    assert not await database.look_at_wall()
+    database.tell_of_wall(told)
+    both = await database.of(OURS).fetch(WHOSE)
+    assert both == [(OURS,), (THEIRS,)], "only the statements keep tenants apart"
+    await run(database, "CALL tenant_wall()")
+    assert await database.of(OURS).fetch(WHOSE) == [(OURS,)]
+    async with database.of(OURS).transaction() as transaction:
+        assert await transaction.fetch(WHOSE) == [(OURS,)]
+    await database.close()
+    assert len(told.of(TenantWallMissing)) == len(told.of(TenantWallRaised)) == 1
+
+
+async def test_it_is_not_looked_at_for_every_statement(database: Database) -> None:
+    await run(database, UNGUARDED)
+    await database.of(OURS).fetch(WHOSE)
+    assert database.walled
+
+
+@pytest.mark.slow
+async def test_a_role_that_is_lost_is_no_fault_of_the_values() -> None:
+    """Whoever meets it first is told what to do; the next goes on as a process does that begins now."""
+    with running_servers() as cluster:
+        owner = settings_of(await fresh_database(cluster.database_url))
+        await Migrator(owner).apply()
+        admin = await asyncpg.connect(cluster.database_url)
+        await admin.execute("CREATE ROLE clerk LOGIN IN ROLE fairlead_engine")
+        parts = urlsplit(owner.dsn)
+        clerk = parts._replace(netloc=f"clerk@{parts.netloc.rpartition('@')[2]}").geturl()
+        database, told = await Database.open(settings_of(clerk)), Recorder()
+        database.tell_of_wall(told)
+        for number, (lose, give_back) in enumerate(LOST.items(), 1):
+            assert await database.of(OURS).fetch(WHOSE) == []
+            assert database.walled
+            await admin.execute(lose)
+            with pytest.raises(WallDown, match=r"fairlead_tenant cannot be taken.*fairlead doctor"):
+                await database.of(OURS).fetch(WHOSE)
+            assert await database.of(OURS).fetch(WHOSE) == []
+            assert not database.walled
+            assert len(told.of(TenantWallMissing)) == number
+            await admin.execute(give_back)
+            database._look_at_s = 0.0  # five minutes later
+        await admin.close()
+        await database.close()
+
+
+async def test_values_that_the_database_refuses_are_still_told_as_such(database: Database) -> None:
+    with pytest.raises(InputInvalid):
+        await database.of("a\0b").fetch(WHOSE)
