@@ -38,7 +38,22 @@ _CLASSIFIERS = {
     "Python Software Foundation License": "PSF-2.0",
 }
 # Short names that packages write where an SPDX expression belongs.
-_WORDS = {"apache 2": "Apache-2.0", "apache 2.0": "Apache-2.0", "mit license": "MIT", "bsd": "BSD-3-Clause"}
+_WORDS = {
+    "apache 2": "Apache-2.0",
+    "apache 2.0": "Apache-2.0",
+    "bsd": "BSD-3-Clause",
+    "bsd 2-clause license": "BSD-2-Clause",
+    "bsd license": "BSD-3-Clause",
+    "isc license": "ISC",
+    "mit license": "MIT",
+    "new bsd": "BSD-3-Clause",
+}
+_SAYS_NOTHING = frozenset({"", "dual license"})
+"""Lines that leave it to the classifiers."""
+_FAMILY = re.compile(
+    r"\b(affero|agpl|apache|bsd|commercial|general public|gpl|isc|lgpl|mit|mpl|mozilla|non-?commercial"
+    r"|postgresql|proprietary|psf|rights reserved|server side public|sspl|busl|business source)(?=\b|v?\d)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,27 +127,45 @@ def _found(name: str) -> Distribution | None:
 def licence(name: str) -> str:
     """The licence of an installed package as an SPDX expression; "unknown: ..." where it tells none."""
     about = distribution(name).metadata
-    classifiers = [line.rpartition(" :: ")[2] for line in about.get_all("Classifier") or ()]
+    told = [line for line in about.get_all("Classifier") or () if line.startswith("License :: ")]
+    classifiers = [end for line in told if (end := line.rpartition(" :: ")[2]) != "OSI Approved"]
     return licence_of({**{key: about[key] for key in set(about.keys())}}, classifiers)
 
 
 def licence_of(about: Mapping[str, str], classifiers: Iterable[str] = ()) -> str:
-    """The SPDX expression behind what a package tells of its licence.
+    """The SPDX expression behind what a package tells of its licence; "unknown: ..." where that is in doubt.
+
+    *classifiers* are the ends of those that name a licence. One that nobody here knows leaves all in doubt,
+    and so does a text that says something else than they do.
 
     >>> licence_of({"License-Expression": "mit"}), licence_of({}, ["Apache Software License"])
     ('MIT', 'Apache-2.0')
-    >>> licence_of({"License": "All rights reserved"})
-    'unknown: All rights reserved'
+    >>> licence_of({"License": "All rights reserved"}), licence_of({"License": "MIT"}, ["Freeware"])
+    ('unknown: All rights reserved', 'unknown: Freeware')
     """
+    classifiers = list(classifiers)
+    for strange in (each for each in classifiers if each not in _CLASSIFIERS):
+        return f"unknown: {strange}"
     for told in (about.get("License-Expression"), about.get("License")):
         expression = _expression(told or "")
         if expression:
             return expression
-    named = sorted({_CLASSIFIERS[each] for each in classifiers if each in _CLASSIFIERS})
-    if named:
+    named = sorted({_CLASSIFIERS[each] for each in classifiers})
+    text = (about.get("License") or "").strip()
+    if named and not _contradicts(text, named):
         return " AND ".join(named)
-    first = next(iter((about.get("License") or "nothing is told").strip().splitlines()), "")
-    return f"unknown: {first[:80]}"
+    return f"unknown: {next(iter(text.splitlines()), 'nothing is told')[:80]}"
+
+
+def _contradicts(text: str, named: Iterable[str]) -> bool:
+    """Whether *text*, which is no expression, says something else than that the licences are *named*.
+
+    One line has to be understood whole. Several are a licence's own text: its title may name no other one.
+    """
+    lines = [line for line in text.lower().splitlines() if re.search("[a-z]", line)]
+    if len(lines) <= 1:
+        return "".join(lines).strip() not in _SAYS_NOTHING
+    return not set(_FAMILY.findall(lines[0])) <= {each.partition("-")[0].lower() for each in named}
 
 
 def _expression(told: str) -> str:

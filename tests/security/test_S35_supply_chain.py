@@ -175,6 +175,30 @@ def test_an_unknown_licence_is_found() -> None:
     assert sorted(licences.not_allowed(strange)) == ["a", "b", "c", "d"]
 
 
+BSD = "BSD License"
+
+
+@pytest.mark.parametrize(
+    ("text", "classifiers", "allowed"),
+    [
+        ("MIT", ["MIT License", "GNU General Public License v3 (GPLv3)"], False),
+        ("", ["MIT License", "GNU General Public License v3 (GPLv3)"], False),
+        ("MIT", ["Other/Proprietary License"], False),
+        ("AGPL, commercial on request", [BSD], False),
+        ("AGPL, commercial on request\n\nAsk us.", [BSD], False),
+        ("GNU GPLv3\n\nThis program is free software", ["MIT License"], False),
+        ("see LICENSE", [BSD], False),
+        ("Dual License", [BSD, "Apache Software License"], True),
+        ("BSD 3-Clause License\n\nCopyright (c) 2021", [BSD], True),
+        ("Copyright (c) 2015\n\nRedistribution and use", [BSD], True),
+        ("", [BSD], True),
+    ],
+)
+def test_a_licence_in_doubt_is_none(text: str, classifiers: list[str], allowed: bool) -> None:
+    told = licence_of({"License": text}, classifiers)
+    assert (licences.not_allowed({"it": told}) == {}) is allowed, told
+
+
 def test_the_examples_hold() -> None:
     assert doctest.testmod(packages).failed == 0
     assert doctest.testmod(packages).attempted > 0
