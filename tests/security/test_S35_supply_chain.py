@@ -48,7 +48,7 @@ def careless(text: str) -> list[str]:
 
 
 def test_nothing_is_installed_without_its_hash() -> None:
-    scripts = [path for path in files(suffixes=(".sh", "")) if path.name != "lock.sh"]
+    scripts = list(files(suffixes=(".sh", "")))
     assert any(installs(path.read_text("utf-8")) for path in scripts)
     assert {
         path.name: careless(path.read_text("utf-8")) for path in scripts if careless(path.read_text())
@@ -56,6 +56,13 @@ def test_nothing_is_installed_without_its_hash() -> None:
     good = "pip install --require-hashes --only-binary :all: -r x"
     bad = ["pip install -r x", "pip install --require-hashes -r x"]
     assert careless("\n".join([good, *bad])) == bad
+
+
+def test_what_makes_the_lock_is_locked() -> None:
+    tool = locked((ROOT / "requirements/lock-tool.txt").read_text("utf-8"))
+    assert [each.name for each in tool] == ["uv"]
+    assert all(each.hashes for each in tool)
+    assert "-r requirements/lock-tool.txt" in installs((ROOT / "tools/lock.sh").read_text("utf-8"))[0]
 
 
 def test_newer_versions_wait_a_week() -> None:
