@@ -9,10 +9,12 @@ from __future__ import annotations
 import ast
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from random import Random
 
 import asyncpg
 import pytest
@@ -69,10 +71,18 @@ class Wire:
 
     altered: dict[str, str] = field(default_factory=dict)
     walled: set[str] = field(default_factory=set)
+    reached: dict[object, str] = field(default_factory=dict)
+    """By task: its latest statement."""
+    leaves_at: dict[object, str] = field(default_factory=dict)
+    """By task: its caller goes away while this statement is under way."""
     _behind: set[int] = field(default_factory=set)
 
     def note(self, connection: asyncpg.Connection, query: str) -> str:
         name = query.partition(" */")[0].removeprefix("/* ")
+        task = asyncio.current_task()
+        self.reached[task] = name
+        if task is not None and self.leaves_at.get(task) == name:
+            task.cancel()
         if name == "tenant_wall":
             self._behind.add(id(connection))
         elif not connection.is_in_transaction():
@@ -234,20 +244,25 @@ async def test_nobody_gets_the_answer_of_another_in_the_same_batch(database: Dat
 
 # ---- the pool --------------------------------------------------------------------------------------
 
+BEHIND = ("tenant_wall", "audit_search_tenant")
+"""Statements of one reading behind the wall: it is raised, and then the rows are asked for."""
+LEFT_AFTER_S = 0.006
+"""Other callers go away within this time: in line for a connection, most of them."""
 LEFT = "SELECT current_setting('role'), coalesce(current_setting('fairlead.tenants', true), '')"
 
 
 async def test_connections_that_tenants_share_keep_nothing_of_them(
-    database_settings: DatabaseSettings,
+    database_settings: DatabaseSettings, wire: Wire
 ) -> None:
     """Two tenants by turns over few connections, with statements that fail and callers that go away."""
-    size = sized(500, 10_000, "S27-pool")
+    size, chance = sized(500, 10_000, "S27-pool"), Random(27)
     database = await Database.open(replace(database_settings, max_size=3))
     world, figures = await two_tenants(database), Figures("S27-pool")
-    foreign = failed = gone = 0
+    foreign = failed = 0
+    gone: Counter[str] = Counter()
 
     async def ask(tenant: str) -> None:
-        nonlocal foreign, failed, gone
+        nonlocal foreign, failed
         for number in range(size // 10):
             found = await world.jobs.search(state=None, kind=None, tenant_id=tenant, queue=None, limit=9)
             foreign += sum(job.tenant_id != tenant for job in found)
@@ -258,15 +273,23 @@ async def test_connections_that_tenants_share_keep_nothing_of_them(
                 failed += 1
             if number % 10 == 2:
                 asking = asyncio.create_task(world.audit.search(tenant=tenant, limit=9))
-                await asyncio.sleep(0)
-                asking.cancel()
-                gone += (await asyncio.gather(asking, return_exceptions=True))[0] is not None
+                if place := chance.choice([None, *BEHIND]):
+                    wire.leaves_at[asking] = place
+                else:
+                    await asyncio.sleep(chance.uniform(0, LEFT_AFTER_S))
+                    asking.cancel()
+                await asyncio.wait([asking])
+                if asking.cancelled():
+                    gone[wire.reached.get(asking, "in_line")] += 1
 
     await asyncio.gather(*(ask(tenant) for tenant in (OURS, THEIRS) for _ in range(10)))
     async with AsyncExitStack() as stack:
         lent = [await stack.enter_async_context(database._lent()) for _ in range(3)]
         left = [tuple((await one.fetch(LEFT))[0].values()) for one in lent]
-    figures.note(n=2 * size, failed=failed, cancelled=gone, connections=len(left))
+    figures.note(n=2 * size, failed=failed, cancelled=sum(gone.values()), connections=len(left))
+    for place in ("in_line", *BEHIND):
+        figures.note(**{f"cancelled_{place}": gone[place]})
+        figures.holds(gone[place] > 0, f"nobody went away at {place}")
     figures.zero(foreign_rows=foreign, settings_left=sum(one != ("none", "") for one in left))
     figures.conclude()
     await world.close()
