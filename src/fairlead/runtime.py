@@ -63,13 +63,15 @@ from fairlead.engine.token.reader import TokenReader
 from fairlead.engine.token.settle import Settler
 from fairlead.engine.token.unknown import UnknownOutcomes
 from fairlead.engine.worker import Worker
-from fairlead.errors import Refused
+from fairlead.errors import DependencyUnavailable, Refused
 from fairlead.gatehouse import GateRooms, GateSettings
 from fairlead.ground import check_schema, database_settings, master_ring
 from fairlead.outside import caller_jobs
 from fairlead.secret import Secret
 from fairlead.settings import Settings
 
+SESSION_WITHIN_S = 30.0
+"""Once the database has answered: whoever begins does not wait for ever for a session."""
 Subscribers = Mapping[str, Sequence[Callable[[Mapping[str, Any]], object]]]
 
 
@@ -191,9 +193,11 @@ class Runtime:
         beating = asyncio.create_task(self.heartbeat.run(), name="fairlead-heartbeat")
         self._stack.push_async_callback(_ended, beating, self.heartbeat.stop)
         opened = asyncio.create_task(self.heartbeat.opened())
-        await asyncio.wait((opened, beating), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((opened, beating), timeout=SESSION_WITHIN_S, return_when="FIRST_COMPLETED")
         if not opened.done():
             opened.cancel()
+            if not beating.done():
+                raise DependencyUnavailable("the database went away while this process began")
             await beating  # it ended before there was a session: let its reason surface
 
     def _session_id(self) -> UUID:
@@ -336,8 +340,7 @@ class Runtime:
         await self.gate.check()
         await self.schedules.declare([*translate.schedules(self.settings), *self._declared])
         services = self._make_services(roles)
-        worker = self._make_worker() if roles.worker else None
-        self._worker = worker
+        self._worker = worker = self._make_worker() if roles.worker else None
         if self._stopping.is_set():
             return
         unlisten = await self.jobs.listen(lambda _queue: worker.wake()) if worker else None

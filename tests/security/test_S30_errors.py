@@ -24,7 +24,7 @@ TOLD = (3, 4)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("table", ["job", "credential"])
+@pytest.mark.parametrize("table", ["job", "credential", "worker_session"])
 async def test_S30_a_broken_database_is_told_without_its_insides(
     shell: Shell, database: Any, table: str
 ) -> None:

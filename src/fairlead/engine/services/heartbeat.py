@@ -18,7 +18,7 @@ from uuid import UUID
 
 from fairlead.clock import Clock, Draw
 from fairlead.engine.ports import ProcessIdentity, SessionStore
-from fairlead.engine.services.service import Health
+from fairlead.engine.services.service import Health, is_outage
 from fairlead.engine.timing import TimeLimit, heard
 from fairlead.events import Emit, LeaseLost
 from fairlead.ids import Ids
@@ -60,6 +60,7 @@ class Heartbeat:
         self._on_lost: list[OnLost] = []
         self._on_opened: list[Callable[[], None]] = []
         self._session_id: UUID | None = None
+        self._had_one = False
         self._confirmed = 0.0
         self._opened = asyncio.Event()
         self._stop = asyncio.Event()
@@ -100,7 +101,10 @@ class Heartbeat:
         return self._session_id
 
     async def run(self) -> None:
-        """Open, renew and replace the session until ``stop``; then close it: its leases are free at once."""
+        """Open, renew and replace the session until ``stop``; then close it: its leases are free at once.
+
+        Raises what keeps the first session from being opened, unless that is an outage.
+        """
         try:
             while not self._stop.is_set():
                 if self._session_id is None:
@@ -121,11 +125,14 @@ class Heartbeat:
         try:
             async with TimeLimit(self._clock, self._lease_s / BEATS_PER_LEASE):
                 await self._sessions.open(session_id, self._identity, self._lease_s, self._version)
-        except Exception as error:  # noqa: BLE001 (without a session there is no work: try until there is)
+        except Exception as error:
+            if not self._had_one and not is_outage(error):  # no waiting mends that, and nobody works yet
+                raise
+            # without a session there is no work: try until there is
             await heard(self._stop, self._clock, self._health.failed(error))
             return
         self._health.worked()
-        self._session_id, self._confirmed = session_id, sent
+        self._session_id, self._confirmed, self._had_one = session_id, sent, True
         self._opened.set()
         for told in self._on_opened:
             told()
