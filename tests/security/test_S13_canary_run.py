@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.security.canary import places
+from tests.security.canary import places, plants
 from tests.security.canary.ground import Ground, ground
 from tests.security.canary.life import live, live_without_filter, wrong_starts
 from tests.security.figures import tell
@@ -67,8 +67,10 @@ def nothing_found(stage: Ground) -> None:
 
 async def test_no_secret_comes_out(tmp_path: Path, spawner: Spawner) -> None:
     async with ground(tmp_path, Canaries()) as stage:
-        await live(stage, Shell(tmp_path, spawner))
+        await live(stage, Shell(tmp_path, spawner), plants.plant)
         await gather(stage)
+    assert stage.tattler.not_reached == set()
+    assert plants.not_found(stage.said) == []
     nothing_found(stage)
 
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from tests.security.canary import plants
 from tests.support.canaries import Canaries, forms, planted
 
 
@@ -54,3 +55,9 @@ def test_places_do_not_hide_each_other() -> None:
     assert all(one != other for one, other in pairwise(made))
     canaries.keep("again", made[0])
     assert canaries.all == made
+
+
+def test_an_empty_place_does_not_pass_for_clean() -> None:
+    said = dict.fromkeys(plants.PLACES, plants.WORD.encode())
+    assert plants.not_found(said) == []
+    assert plants.not_found(said | {"webhooks": b""}) == ["webhooks"]

@@ -7,7 +7,7 @@ import base64
 import json
 import secrets
 import signal
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -21,6 +21,7 @@ from tests.security.canary.ground import Ground
 from tests.support.cli import Shell
 from tests.support.issuer import fetch
 
+Last = Callable[[Ground, Shell], Awaitable[None]]
 WITHIN_S = 100.0
 LOOK_S = 0.1
 AT_ONCE = 4
@@ -84,8 +85,8 @@ SHOWN = (
 )
 
 
-async def live(ground: Ground, shell: Shell) -> None:
-    """All that works; what came out is in the places of *ground*."""
+async def live(ground: Ground, shell: Shell, last: Last) -> None:
+    """All that works, and *last*; what came out is in the places of *ground*."""
     shell.environ = dict(ground.environ) | {"PYTHONASYNCIODEBUG": "1"}
     async with places.overheard(ground.endpoints.redis_url.removeprefix("unix://")) as heard:
         await say(ground, shell, "migrate")
@@ -94,6 +95,7 @@ async def live(ground: Ground, shell: Shell) -> None:
         await look(ground, shell)
         await rotate(ground, shell)
         await crash(ground)
+        await last(ground, shell)
     ground.add("commands that Redis was sent", bytes(heard))
 
 

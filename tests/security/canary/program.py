@@ -13,7 +13,8 @@ import traceback
 
 from shop import SECRETS, fl
 
-MOODS = ("ok", "wrong", "error", "html", "lost", "busy", "redirect", "reset", "slow", "graphql", "absent")
+from tests.security.canary.tattler import MOODS
+
 TENANT = "acme"
 
 

@@ -18,6 +18,9 @@ from aiohttp import web
 from tests.support.canaries import Canaries
 
 SLOW_S = 30.0
+MOODS = ("ok", "wrong", "error", "html", "lost", "busy", "redirect", "reset", "slow", "graphql", "absent")
+"""How the API is asked to answer."""
+TOKEN_MOODS = ("ok", "refuse", "fail", "garbage")
 
 
 class Tattler:
@@ -48,6 +51,11 @@ class Tattler:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._runner.cleanup()
+
+    @property
+    def not_reached(self) -> set[str]:
+        """The moods in which nobody was answered."""
+        return {*MOODS, *(f"token {mood}" for mood in TOKEN_MOODS)} - set(self.calls)
 
     # ---- token endpoint --------------------------------------------------------------------------
 
