@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from tests.faults.catalogue import CATALOGUE, Experiment
 from tests.lint.tree import ROOT
+from tests.security.checklist import CHECKLIST
 from tools import results
 
 FOLDER = ROOT / "tests/faults"
@@ -49,7 +50,10 @@ def test_rows_name_promises_that_there_are() -> None:
 
 
 def test_what_is_kept_was_found_by_tests_that_there_are() -> None:
+    files = {ROOT / node.partition("::")[0] for each in CHECKLIST for node in each.node_ids}
+    sources = [path.read_text("utf-8") for path in files if path.is_file()]
     there = {test for found in by_file().values() for test in found}
+    there |= {test for source in sources for test in _TEST.findall(source)}
     lines = [line for line in results.read() if "test" in line]
     assert [line for line in lines if line["test"].partition("[")[0] not in there] == []
 
