@@ -32,27 +32,11 @@ from tests.support.plans import explained
 from tests.support.rows import rows, run
 from tests.support.seeds import a_session
 from tests.support.servers import drop_database, fresh_database, running_servers
+from tests.support.two_tenants import TABLES
 
 IDS = SystemIds()
 ANY = ClaimFilter()
 FAILURE = FailureRecord("transient_server", "boom", "it failed", 0.5, 1)
-TABLES_OF_TENANTS = [
-    "audit",
-    "connection",
-    "credential",
-    "data_key",
-    "dead_letter",
-    "gate_switch",
-    "job",
-    "lane",
-    "lane_name",
-    "learnt_limit",
-    "pause",
-    "rotation",
-    "running_cap",
-    "tenant_share",
-    "withheld_answer",
-]
 SEEN_BY_A_DOOR = ["audit", "connection", "credential", "dead_letter", "job", "rotation"]
 
 
@@ -108,7 +92,7 @@ async def test_every_table_of_tenants_is_guarded(database: Database) -> None:
         " WHERE relkind = 'r' AND relnamespace = quote_ident(current_schema())::regnamespace"
         " AND relname <> 'schedule' ORDER BY 1",
     )
-    assert [row["name"] for row in found] == TABLES_OF_TENANTS
+    assert [row["name"] for row in found] == list(TABLES)
     assert all(row["guarded"] for row in found)
 
 
@@ -123,7 +107,7 @@ async def test_a_door_sees_the_rows_of_its_tenant_only(database: Database, table
     assert await as_door(database, None, tenants) == []
 
 
-@pytest.mark.parametrize("table", sorted(set(TABLES_OF_TENANTS) - set(SEEN_BY_A_DOOR)))
+@pytest.mark.parametrize("table", sorted(set(TABLES) - set(SEEN_BY_A_DOOR)))
 async def test_keys_are_nothing_for_a_door(database: Database, table: str) -> None:
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         await as_door(database, "acme", f"SELECT FROM {table}")
