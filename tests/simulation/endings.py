@@ -32,9 +32,7 @@ UNAVOIDABLE = ("lost", "cut", "died", "gave_up")
 # ---- what is still to come ---------------------------------------------------------------------
 
 
-def after_healing(
-    watch: Watch, database: MemoryDatabase, redis: SimRedis, issuer: SimIssuer
-) -> Broken | None:
+def after_healing(watch: Watch, database: MemoryDatabase, redis: SimRedis) -> Broken | None:
     """What has not come to its end yet, of work, refreshes and slots; None: all has."""
     for why in (*_work_left(database), *_refreshes_left(database), *redis.slots_in_use()):
         return Broken("liveness", watch.now(), why)

@@ -90,24 +90,40 @@ class DoneOnce:
 
 
 class Attempts:
-    """I7: no job is run more often than its policy allows, or takes more processes along than it may."""
+    """I7: no job is run more often than its policy allows, or takes more processes along than it may.
+
+    Its runs are counted as its handler tells them; what was given back, or ended by a crash, is no attempt.
+    """
 
     name = "I7"
 
     def __init__(self) -> None:
         self._crashes: Counter[UUID] = Counter()
+        self._attempts: Counter[UUID] = Counter()
+        self._ran: set[int | None] = set()
 
     def see(self, told: Told) -> str | None:
         match told.seen:
-            case Ran(job_id=job_id, attempt=attempt) if attempt > MAX_ATTEMPTS:
-                return f"job {job_id} is at its attempt {attempt}"
-            case Accepted(job_id=job_id) | Freed(job_id=job_id, crash=False):
+            case Ran(job_id=job_id, lease_id=lease_id):
+                self._ran.add(lease_id)
+                self._attempts[job_id] += 1
+                if self._attempts[job_id] > MAX_ATTEMPTS:
+                    return f"job {job_id} is at its attempt {self._attempts[job_id]}"
+            case Accepted(job_id=job_id, lease_id=lease_id, outcome=outcome):
                 self._crashes.pop(job_id, None)
-            case Freed(job_id=job_id, crash=True):
-                self._crashes[job_id] += 1
+                self._hand_back(job_id, lease_id if outcome == "handed_back" else None)
+            case Freed(job_id=job_id, lease_id=lease_id, crash=crash):
+                self._hand_back(job_id, lease_id)
+                self._crashes[job_id] = self._crashes[job_id] + 1 if crash else 0
                 if self._crashes[job_id] > MAX_CRASHES:
                     return f"job {job_id} took {self._crashes[job_id]} processes along"
         return None
+
+    def _hand_back(self, job_id: UUID, lease_id: int | None) -> None:
+        """What ran under *lease_id* counts as no attempt."""
+        if lease_id in self._ran:
+            self._ran.remove(lease_id)
+            self._attempts[job_id] -= 1
 
 
 class OwnData:
@@ -297,17 +313,17 @@ class FewRetries:
     share = 0.2
 
     def __init__(self) -> None:
-        self._failed: set[str] = set()
+        self._sent: set[str] = set()
         self._seen: dict[tuple[str, str], deque[tuple[float, bool]]] = defaultdict(deque)
 
     def see(self, told: Told) -> str | None:
         if not isinstance(told.seen, Arrived) or not told.seen.call:
             return None
-        call, is_retry = told.seen.call, told.seen.call in self._failed
+        call, is_retry = told.seen.call, told.seen.call in self._sent
         if told.seen.status == 401:  # a newer token is no retry
-            self._failed.discard(call)
+            self._sent.discard(call)
         else:
-            self._failed.add(call)
+            self._sent.add(call)
         lately = self._seen[told.process, told.seen.account]
         lately.append((told.at, is_retry))
         while lately[0][0] < told.at - self.window_s:

@@ -21,7 +21,6 @@ from fairlead.testing.issuer.visit import Visit
 from fairlead.testing.ledger import Entry, Ledger
 from tests.simulation.process import SimProcess
 from tests.simulation.providers import ACCESS_TTL_S, RULES
-from tests.simulation.watch import Watch
 from tests.simulation.wire import HowItEnded, Reply, Wire
 
 WORK_S = 0.02
@@ -78,10 +77,9 @@ class _Lines:
 class SimIssuer:
     """All token endpoints, and what they know of their tokens."""
 
-    def __init__(self, now: Callable[[], float], draw: Random, watch: Watch) -> None:
+    def __init__(self, now: Callable[[], float], draw: Random) -> None:
         self._now = now
         self._draw = draw
-        self._watch = watch
         self._lines = _Lines(now)
         self._entries = Entries(self._lines)
         self._minted = 0

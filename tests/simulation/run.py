@@ -133,7 +133,7 @@ class _Run:
         world, mended = self._world, self._world.now()
         while True:
             await asyncio.sleep(LOOK_S)
-            left = endings.after_healing(world.watch, world.database, world.redis, world.issuer)
+            left = endings.after_healing(world.watch, world.database, world.redis)
             left = left or world.in_the_air()
             if left is None:
                 self._healed_s = world.now() - mended

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from fairlead.engine.ports import Job, Outcome, ProcessIdentity
+from fairlead.engine.ports import Job, Outcome, ProcessIdentity, Rescheduled
 from fairlead.testing.memory import (
     MemoryCredentialStore,
     MemoryJobStore,
@@ -59,7 +59,9 @@ class WatchedJobs(MemoryJobStore):
                 self.watch.tell(Freed(job.job_id, job.lease_id, crash=False))
 
     def _write(self, row: JobRow, outcome: Outcome) -> None:
-        name, work = type(outcome).__name__.lower(), row.args.get(WORK)
+        handed_back = isinstance(outcome, Rescheduled) and outcome.failure is None
+        name = "handed_back" if handed_back else type(outcome).__name__.lower()
+        work = row.args.get(WORK)
         super()._write(row, outcome)
         assert work is None or isinstance(work, int)
         self.watch.tell(Accepted(outcome.job_id, outcome.lease_id, name, work))

@@ -36,7 +36,7 @@ class Edges:
         self.loop = SimLoop(Random(1))
         self.watch = Watch(self.loop.time, lambda: NOBODY)
         self.process = SimProcess("p1", "host")
-        self.issuer = SimIssuer(self.loop.time, Random(2), self.watch)
+        self.issuer = SimIssuer(self.loop.time, Random(2))
         self.upstream = SimUpstream(self.loop.time, Random(3), self.watch, self.issuer)
         self.redis = SimRedis(lambda: round(self.loop.time() * MICRO), self.watch)
         self.tokens = self.issuer.transport(self.process, lambda: 0.01)

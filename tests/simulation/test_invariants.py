@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 import pytest
@@ -51,12 +51,16 @@ def accepted(at: float, lease_id: int, outcome: str = "completed", job: UUID = J
     return at, "p1", Accepted(job, lease_id, outcome, work=1)
 
 
+def handed_back(at: float, lease_id: int) -> Step:
+    return accepted(at, lease_id, "handed_back")
+
+
 def freed(at: float, lease_id: int, *, crash: bool = True) -> Step:
     return at, "p1", Freed(JOB, lease_id, crash)
 
 
-def ran(at: float, lease_id: int, attempt: int = 1) -> Step:
-    return at, "p1", Ran(JOB, lease_id, attempt, "a", work=1)
+def ran(at: float, lease_id: int) -> Step:
+    return at, "p1", Ran(JOB, lease_id, "a", work=1)
 
 
 def struck(at: float, fault: str, until: float, process: str = "p1") -> Step:
@@ -103,8 +107,16 @@ def test_i7_a_job_that_takes_its_process_along_once_too_often_is_found() -> None
 
 
 def test_i7_an_attempt_beyond_the_last_is_found() -> None:
-    assert found([ran(1, 7, MAX_ATTEMPTS)]) is None
-    assert found([ran(1, 7, MAX_ATTEMPTS + 1)]) == "I7"
+    last = [ran(number, number) for number in range(MAX_ATTEMPTS)]
+    assert found(last) is None
+    assert found([*last, ran(90, 90)]) == "I7"
+
+
+@pytest.mark.parametrize("end", [freed, handed_back])
+def test_i7_what_was_handed_back_is_no_attempt(end: Callable[[float, int], Step]) -> None:
+    last = [ran(number, number) for number in range(MAX_ATTEMPTS)]
+    assert found([claimed(89, 90), *last, end(89.5, 90), ran(90, 91)]) == "I7"  # it had not run
+    assert found([claimed(0, 0), *last, end(89, 0), ran(90, 90)]) is None
 
 
 def test_i8_a_tenant_who_waits_while_others_are_served_is_found() -> None:

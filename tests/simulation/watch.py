@@ -63,7 +63,10 @@ class Freed:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The store took an outcome as the job's; *outcome* is the name of its class, in small letters."""
+    """The store took an outcome as the job's; *outcome* is the name of its class, in small letters.
+
+    Of what was rescheduled without a failure, so that it burnt no attempt, it is "handed_back".
+    """
 
     job_id: UUID
     lease_id: int
@@ -78,17 +81,8 @@ class Ran:
 
     job_id: UUID
     lease_id: int
-    attempt: int
     tenant: str
     work: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """It ended, one way or another, but not by the death of its process."""
-
-    job_id: UUID
-    lease_id: int
 
 
 # ---- processes ---------------------------------------------------------------------------------
@@ -182,7 +176,7 @@ class ProbeEnded:
 
 
 Seen = (
-    Enqueued | Claimed | Freed | Accepted | Ran | Ended | Opened | Beat | Closed | DeclaredLost | Struck
+    Enqueued | Claimed | Freed | Accepted | Ran | Opened | Beat | Closed | DeclaredLost | Struck
     | Read | Arrived | Left | ProbeGiven | ProbeEnded
 )  # fmt: skip
 

@@ -22,7 +22,7 @@ from fairlead.testing.ids import CountedIds
 from tests.simulation.providers import RULES
 from tests.simulation.stores import WORK
 from tests.simulation.upstream import CALL_HEADER
-from tests.simulation.watch import Ended, Enqueued, Ran, Read
+from tests.simulation.watch import Enqueued, Ran, Read
 
 if TYPE_CHECKING:
     from tests.simulation.program import Program
@@ -160,17 +160,15 @@ class Desk:
         ]
 
     async def _told(self, run: Run, context: JobContext) -> object:
-        """*run*, with its effect and its end told."""
+        """*run*, with its effect told."""
         job, watch, program = context.job, self._program.world.watch, self._program
-        effect = Ran(job.job_id, job.lease_id, context.attempt, context.tenant, context.args[WORK])
+        effect = Ran(job.job_id, job.lease_id, context.tenant, context.args[WORK])
         watch.tell(effect, program.name)
         self.running += 1
         try:
             return await run(context)
         finally:
             self.running -= 1
-            if not program.process.dead:
-                watch.tell(Ended(job.job_id, job.lease_id), program.name)
 
     async def work(self, context: JobContext) -> object:
         """Take a while."""

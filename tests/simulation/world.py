@@ -58,7 +58,7 @@ class World:
         self.database = MemoryDatabase(WorldClock(self.loop), CountedIds(start=DATABASE_IDS))
         self._roads = Roads(self.loop, self.database, chance)
         self.watch = Watch(self.now, self._roads.whose)
-        self.issuer = SimIssuer(self.now, chance.issuer, self.watch)
+        self.issuer = SimIssuer(self.now, chance.issuer)
         self.upstream = SimUpstream(self.now, chance.upstream, self.watch, self.issuer)
         self.redis = parts.redis(lambda: round(self.now() * MICRO), self.watch)
         self.disks = {host: HostDisk() for host in {**dict.fromkeys(FLEET.values()), OUTSIDE: None}}
@@ -250,7 +250,10 @@ class World:
 
 
 def _close(task: asyncio.Task[object]) -> None:
-    """End its code; whatever that wants to wait for on its way out is not to be had."""
+    """End its code; whatever that wants to wait for on its way out is not to be had.
+
+    Each place that waits on its way out takes a turn of its own.
+    """
     for _ in range(20):
         with suppress(BaseException):
             task.get_coro().close()  # type: ignore[union-attr]
