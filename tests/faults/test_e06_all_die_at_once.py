@@ -23,9 +23,12 @@ pytestmark = pytest.mark.slow
 
 PROCESSES, SLOTS = sized(3, 4), 12  # more slots than failing jobs: whoever took all of these works on
 FAILING = 8
+BATCH, WORK_S = 5, (0.6, 1.0)
+BATCH_EVERY_S = BATCH * 0.8 / (0.9 * PROCESSES * SLOTS)  # all are needed: without one the others fall behind
 ROUNDS = sized(1, 20)
 AWAY_S = sized(1.2, 3.0)
 RESUME_BOUND_S = 5.0
+DRAINED_S = 300.0  # what came while all were away, round after round
 ABLATION_PATIENCE_S = 2.0
 NAME = "database.test"
 
@@ -71,7 +74,7 @@ async def _experiment(stage: Stage, figures: Figures, sink: Path, rounds: int, *
     }
     stalls = {"name": NAME, "stalled": str(stalled)}
     resolvers = [stalls, stalls | {"fails": True}]  # every other process waits for a name, or gets an error
-    load = Load(await stage.born(), figures, every_s=0.1)
+    load = Load(await stage.born(), figures, batch=BATCH, every_s=BATCH_EVERY_S, work_s=WORK_S)
     resumed_s: list[float | None] = []
     workers: list[Child] = []
     patience_s = ABLATION_PATIENCE_S if unsafe else RESUME_BOUND_S
@@ -90,7 +93,7 @@ async def _experiment(stage: Stage, figures: Figures, sink: Path, rounds: int, *
         figures.zero(alive_but_idle=resumed_s.count(None))
         figures.zero(ended_with_0=await _ended_with_0(stage.children))
         if not unsafe:
-            await load.all_ended(stage)
+            await load.all_ended(stage, DRAINED_S)
     return load
 
 
