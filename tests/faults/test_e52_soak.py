@@ -49,9 +49,7 @@ from tests.faults.test_cron_kills import DUTIES, caught_up
 
 SOAK_S = float(os.environ.get("FAIRLEAD_SOAK_S", "20"))
 LONG = SOAK_S >= 600.0
-HALF_AN_HOUR = (
-    SOAK_S >= 1800.0
-)  # in less, one connection that a pool opens late is more than any slope allowed
+HALF_AN_HOUR = SOAK_S >= 1800.0  # in less, one connection that a pool opens late is above any slope
 SIZE = "full" if FULL and HALF_AN_HOUR else "smoke"
 pytestmark = [
     pytest.mark.slow,
