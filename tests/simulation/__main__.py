@@ -2,9 +2,10 @@
 
 --seeds N [--from K]   N seeds, from K (default 0), over the cores of this machine
 --seed N [--trace]     one seed; with its last steps
---without A,B          leave out faults; --fifo A-B: steps without chance (both for shrinking)
+  --ablation NAME      without that safeguard
+  --without A,B        leave out faults; --fifo A-B: steps without chance (both for shrinking)
+  --shrink             cut what broke down to the faults and the chance that it takes
 --same                 one seed in three fresh interpreters with different hash seeds: the same trace
---shrink               with --seed: cut what broke down to the faults and the chance that it takes
 --ablations            take out each safeguard in turn: within --seeds seeds it must be found
 --json                 one line of JSON for each seed, and a last one for all
 """
@@ -25,22 +26,35 @@ from tests.simulation.fleet import cores, run_many
 from tests.simulation.report import as_json, told
 from tests.simulation.run import Options, Outcome, run_seed
 from tests.simulation.shrink import shrink
+from tests.simulation.stores import Parts
+from tests.simulation.swarm import FAULTS
 
 HASH_SEEDS = ("0", "1", "random")
+SEEDS = 200
+"""Unless another number is asked for."""
+RANGE = frozenset({"seeds", "first", "processes"})
+MODES = {
+    "ablations": RANGE,
+    "same": frozenset({"seed"}),
+    "seed": frozenset({"trace", "ablation", "without", "fifo", "shrink", "json"}),
+    "": RANGE | {"without", "json"},
+}
+"""What goes with each thing that can be asked for; \"\": many seeds."""
 
 
 def main(given: Sequence[str] | None = None) -> int:
     """0: all held; 1: something broke, or was not the same."""
-    asked = _parser().parse_args(given)
+    asked = _asked(given)
+    first = asked.first or 0
+    seeds = range(first, first + (SEEDS if asked.seeds is None else asked.seeds))
     if asked.same:
-        return _same(asked.seed or asked.first)
+        return _same(asked.seed or 0)
     if asked.ablations:
-        return ablations.main(range(asked.first, asked.first + asked.seeds), asked.processes or cores())
+        return ablations.main(seeds, asked.processes or cores())
     if asked.seed is not None:
         options = _options(asked, asked.seed)
         run = partial(shrink, run_seed) if asked.shrink else run_seed
         return _one(run(options), trace=asked.trace, as_lines=asked.json)
-    seeds = range(asked.first, asked.first + asked.seeds)
     return _many((_options(asked, seed) for seed in seeds), asked.processes, as_lines=asked.json)
 
 
@@ -50,19 +64,40 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=__doc__,
     )
-    parser.add_argument("--seeds", type=int, default=200)
-    parser.add_argument("--from", type=int, default=0, dest="first")
+    parser.add_argument("--seeds", type=int)
+    parser.add_argument("--from", type=int, dest="first")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--processes", type=int)
-    parser.add_argument("--without", default="")
-    parser.add_argument("--fifo", default="")
+    parser.add_argument("--without", type=_faults)
+    parser.add_argument("--fifo", type=lambda text: tuple(_ranges(text)))
+    parser.add_argument("--ablation", choices=[each.name for each in ablations.ABLATIONS])
     for flag in ("--trace", "--same", "--shrink", "--ablations", "--json"):
-        parser.add_argument(flag, action="store_true")
+        parser.add_argument(flag, action="store_true", default=None)
     return parser
 
 
+def _asked(given: Sequence[str] | None) -> argparse.Namespace:
+    """*given*, or an end with 2: what would be left unheard is no run that was asked for."""
+    parser = _parser()
+    asked = parser.parse_args(given)
+    said = {name for name, value in vars(asked).items() if value is not None}
+    mode = next(mode for mode in MODES if not mode or mode in said)
+    for name in sorted(said - MODES[mode] - {mode}):
+        flag = "from" if name == "first" else name
+        parser.error(f"--{flag} does not go with {f'--{mode}' if mode else 'many seeds'}")
+    return asked
+
+
 def _options(asked: argparse.Namespace, seed: int) -> Options:
-    return Options(seed, frozenset(filter(None, asked.without.split(","))), tuple(_ranges(asked.fifo)))
+    parts = ablations.named(asked.ablation).parts() if asked.ablation else Parts()
+    return Options(seed, asked.without or frozenset(), asked.fifo or (), parts)
+
+
+def _faults(text: str) -> frozenset[str]:
+    names = frozenset(filter(None, text.split(",")))
+    if unknown := sorted(names - set(FAULTS)):
+        raise argparse.ArgumentTypeError(f"no fault is called {unknown[0]!r}; one of {', '.join(FAULTS)}")
+    return names
 
 
 def _ranges(text: str) -> Iterator[tuple[int, int]]:

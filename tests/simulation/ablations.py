@@ -36,10 +36,14 @@ MOST_SEEDS = 200
 
 @dataclass(frozen=True, slots=True)
 class Ablation:
-    """*parts* gives a world without the safeguard; made anew for each seed, as it may keep something."""
+    """*made* gives a world without the safeguard; made anew for each seed, as it may keep something."""
 
     name: str
-    parts: Callable[[], Parts]
+    made: Callable[[], Parts]
+
+    def parts(self) -> Parts:
+        """The same, with the name of what it lacks."""
+        return replace(self.made(), lacks=self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +235,11 @@ ABLATIONS: tuple[Ablation, ...] = (
 )
 
 
+def named(name: str) -> Ablation:
+    """The one of that name; StopIteration where there is none."""
+    return next(ablation for ablation in ABLATIONS if ablation.name == name)
+
+
 def search(ablation: Ablation, seeds: Iterable[int]) -> Found | None:
     """The first of *seeds* at which a world breaks an invariant without the safeguard, and none with it."""
     for seed in seeds:
@@ -259,5 +268,6 @@ def main(seeds: Sequence[int], processes: int) -> int:
         missed += found is None
         told = f"not found in {len(seeds)} seeds" if found is None else f"{found.broken} (seed {found.seed})"
         print(f"{name:32} {told}", flush=True)
+    print("again: python -m tests.simulation --ablation NAME --seed N --trace (--shrink cuts it down)")
     print(f"{len(ABLATIONS) - missed} of {len(ABLATIONS)} found")
     return 1 if missed else 0

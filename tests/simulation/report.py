@@ -36,6 +36,8 @@ def replay(options: Options) -> str:
 def arguments(options: Options) -> Sequence[str]:
     """Those of the command line that say the same."""
     said = ["--seed", str(options.seed)]
+    if options.parts.lacks:
+        said += ["--ablation", options.parts.lacks]
     if options.without:
         said += ["--without", ",".join(sorted(options.without))]
     if options.fifo:
@@ -47,6 +49,7 @@ def as_json(outcome: Outcome) -> dict[str, object]:
     """For programs."""
     return {
         "seed": outcome.options.seed,
+        "ablation": outcome.options.parts.lacks or None,
         "without": sorted(outcome.options.without),
         "hash": outcome.hash,
         "steps": outcome.steps,

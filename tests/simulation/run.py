@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import Context
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tests.simulation import endings, invariants, points
 from tests.simulation.chance import Chance
@@ -74,11 +76,13 @@ class _Run:
         world.watch.invariants = tuple(invariants.watching())
         world.loop.after_step = self._is_broken
         self._trouble = Trouble(self._swarm, chance.faults, world)
+        self._ordering: asyncio.Task[None] | None = None
         self._healed_s: float | None = None
         self._broken: Broken | None = None
 
     def _is_broken(self) -> bool:
-        return self._world.watch.broken is not None or self._world.crashed is not None
+        world = self._world
+        return world.watch.broken is not None or world.crashed is not None or bool(world.loop.complaints)
 
     def outcome(self) -> Outcome:
         world = self._world
@@ -93,7 +97,9 @@ class _Run:
             pass
         except (Deadlock, Spinning) as error:
             self._broken = Broken("liveness", world.now(), str(error))
-        broken = world.watch.broken or world.crashed or self._broken or self._complaint()
+        except Exception as error:  # of the world itself: its seed is told as that of any other breach
+            self._broken = Broken("harness", world.now(), _where(error))
+        broken = world.watch.broken or world.crashed or self._complaint() or self._broken
         seen = {**world.events, **world.watch.counts()}
         made = Outcome(
             self._options,
@@ -119,14 +125,14 @@ class _Run:
         outside = await world.set_up()
         world.start_all()
         customer = Customer(world, outside, orders(world.chance.workload, world.hazards, ORDERED_S))
-        ordering = world.loop.create_task(customer.run(), name="customer", context=outside.process.context())
+        context = outside.process.context()
+        self._ordering = world.loop.create_task(customer.run(), name="customer", context=context)
         self._trouble.begin()
         await asyncio.sleep(SAFETY_S)
         self._trouble.heal()
         self._dice.heal()
         world.bad = False
         world.start_all()
-        await ordering
         await self._come_to_an_end()
 
     async def _come_to_an_end(self) -> None:
@@ -134,7 +140,7 @@ class _Run:
         while True:
             await asyncio.sleep(LOOK_S)
             left = endings.after_healing(world.watch, world.database, world.redis)
-            left = left or world.in_the_air()
+            left = self._orders_left() or left or world.in_the_air()
             if left is None:
                 self._healed_s = world.now() - mended
                 self._broken = endings.at_end(world.watch, world.database, world.issuer)
@@ -142,6 +148,18 @@ class _Run:
             if world.now() - mended >= HEAL_S:
                 self._broken = left
                 return
+
+    def _orders_left(self) -> Broken | None:
+        assert self._ordering is not None
+        if self._ordering.done():
+            self._ordering.result()  # raises what it met: nothing is asked of a world without its customer
+            return None
+        return Broken("liveness", self._world.now(), "the customer still has orders to place")
+
+
+def _where(error: Exception) -> str:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{error!r} in {last.name} ({Path(last.filename).name}, line {last.lineno})"
 
 
 @contextmanager

@@ -22,16 +22,16 @@ FINEST = 16
 def shrink(run: Run, options: Options) -> Outcome:
     """The smallest run that breaks as *options* do; ValueError where these break nothing.
 
-    A run breaks as another does when the same invariant is the first that it breaks.
+    A run breaks as another does when what it breaks first is of the same kind.
     """
     smallest = run(options)
     if smallest.broken is None:
         raise ValueError(f"seed {options.seed} breaks nothing hint: only a run that breaks can be shrunk")
-    invariant = smallest.broken.invariant
+    kind = smallest.broken.kind
     for smaller in (_without_faults, _without_chance):
         for tried in smaller(smallest):
             outcome = run(tried(smallest.options))
-            if outcome.broken is not None and outcome.broken.invariant == invariant:
+            if outcome.broken is not None and outcome.broken.kind == kind:
                 smallest = outcome
     return smallest
 

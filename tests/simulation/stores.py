@@ -126,9 +126,11 @@ def as_it_is(program: object) -> None:
 class Parts:
     """What the world is built from; an ablation puts another part in the place of one.
 
-    *alter* is given each program once it is put together, before it runs.
+    *alter* is given each program once it is put together, before it runs. *lacks*: the safeguard that is
+    missing then, as `ablations` calls it.
     """
 
+    lacks: str = ""
     jobs: Callable[[MemoryLink, Watch], MemoryJobStore] = WatchedJobs
     sessions: Callable[[MemoryLink, Watch], MemorySessionStore] = WatchedSessions
     credentials: Callable[[MemoryLink], MemoryCredentialStore] = MemoryCredentialStore

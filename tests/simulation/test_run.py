@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import shlex
+from contextvars import Context
 from dataclasses import replace
 
 import pytest
 
 from fairlead.engine.services.heartbeat import Heartbeat
 from fairlead.engine.worker import Worker
+from tests.simulation import ablations, endings
 from tests.simulation.__main__ import main
 from tests.simulation.fleet import run_many
 from tests.simulation.program import Program
 from tests.simulation.report import replay, told
 from tests.simulation.run import Options, run_seed
 from tests.simulation.stores import Parts
+from tests.simulation.workload import Customer
 
 SEEDS = 6
 """How many are run with all other tests; `make simulate` runs 200."""
@@ -106,6 +111,87 @@ def test_spinning_breaks_the_seed() -> None:
     outcome = run_seed(Options(1, parts=Parts(alter=spins)))
     assert outcome.broken is not None
     assert "steps at" in outcome.broken.why
+
+
+@pytest.mark.slow
+def test_an_error_of_the_world_is_told_with_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("nobody")
+
+    monkeypatch.setattr(endings, "after_healing", fail)
+    outcome = run_seed(Options(1))
+    assert outcome.broken is not None
+    assert outcome.broken.invariant == "harness"
+    assert "KeyError('nobody') in fail (test_run.py, line" in outcome.broken.why
+    assert replay(outcome.options) in told(outcome)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("error", "invariant", "why"),
+    [(None, "liveness", "orders"), (OSError("a customer fell"), "harness", "a customer fell")],
+)
+def test_a_customer_who_never_comes_to_an_end_breaks_the_seed(
+    monkeypatch: pytest.MonkeyPatch, error: Exception | None, invariant: str, why: str
+) -> None:
+    async def order(_: Customer) -> None:
+        if error is not None:
+            raise error
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Customer, "run", order)
+    broken = run_seed(Options(1)).broken
+    assert broken is not None
+    assert broken.invariant == invariant
+    assert why in broken.why
+
+
+def complains_and_never_claims(program: Program) -> None:
+    """Nobody handles its error, and then its work is left lying."""
+    never_claims(program)
+    program.world.loop.call_later(10.0, lambda: json.loads("{"), context=Context())
+
+
+@pytest.mark.slow
+def test_an_error_that_nobody_handles_is_not_hidden_by_what_it_leads_to() -> None:
+    outcome = run_seed(Options(1, parts=Parts(alter=complains_and_never_claims)))
+    assert outcome.broken is not None
+    assert outcome.broken.invariant == "unhandled"
+    assert outcome.broken.at == pytest.approx(10.0, abs=1.0)
+
+
+@pytest.mark.slow
+def test_what_an_ablation_breaks_is_replayed_without_its_safeguard(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    options = Options(0, parts=ablations.named("no fence check").parts())
+    command = replay(options)
+    assert command == "python -m tests.simulation --seed 0 --ablation 'no fence check' --trace"
+    assert main(shlex.split(command)[3:]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert " broken: I2 at " in lines[0]
+    assert lines[-1] == f"  again: {command}"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "--ablations --seed 3",
+        "--ablations --json",
+        "--shrink",
+        "--fifo 0-9",
+        "--ablation 'no fence check'",
+        "--seed 3 --seeds 9",
+        "--seed 3 --same --trace",
+        "--seed 3 --without nonsense",
+        "--seed 3 --ablation nonsense",
+    ],
+)
+def test_what_would_not_be_heard_is_refused(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(shlex.split(given))
+    assert ended.value.code == 2
+    assert "error: " in capsys.readouterr().err
 
 
 @pytest.mark.slow

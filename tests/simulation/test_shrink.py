@@ -13,8 +13,8 @@ from tests.simulation.watch import Broken
 STEPS = 1600
 
 
-def outcome(options: Options, invariant: str | None) -> Outcome:
-    broken = None if invariant is None else Broken(invariant, 1.0, "planted")
+def outcome(options: Options, invariant: str | None, why: str = "planted") -> Outcome:
+    broken = None if invariant is None else Broken(invariant, 1.0, why)
     return Outcome(options, "", STEPS, 1.0, None, broken, [], [], {})
 
 
@@ -48,6 +48,20 @@ def test_another_breach_is_no_smaller_form_of_it() -> None:
     assert smallest.broken is not None
     assert smallest.broken.invariant == "I6"
     assert "kill" not in smallest.options.without
+
+
+def test_another_mistake_under_the_same_name_is_none_either() -> None:
+    seed = seed_with("kill", "cut")
+
+    def run(options: Options) -> Outcome:
+        left = "work 7 (sim.call)" if "kill" not in options.without else "a slot"
+        return outcome(options, "liveness", f"{left} of quiet-{len(options.without)} is left")
+
+    smallest = shrink(run, Options(seed))
+    assert smallest.broken is not None
+    assert smallest.broken.kind == "liveness: work _ (_) of _ is left"
+    assert "kill" not in smallest.options.without
+    assert "cut" in smallest.options.without
 
 
 def test_chance_is_left_only_where_it_is_needed() -> None:

@@ -6,6 +6,7 @@ at once. The first breach ends the run, so its moment is the end of the trace.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from uuid import UUID
 
 NOBODY = ""
 """The process of what the world does by itself."""
+_OF_ONE_RUN = re.compile(r"[\w./#-]*(?:[\d/#-]|\w\.\w)[\w./#-]*")
+"""Words that another run of the same breach has otherwise: numbers, ids, names with a number or a dash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,11 @@ class Broken:
     invariant: str
     at: float
     why: str
+
+    @property
+    def kind(self) -> str:
+        """The same for the same mistake at another moment, in another job or process."""
+        return f"{self.invariant}: {_OF_ONE_RUN.sub('_', self.why)}"
 
     def __str__(self) -> str:
         return f"{self.invariant} at {self.at:.3f} s: {self.why}"
