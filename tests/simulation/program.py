@@ -100,6 +100,8 @@ class Program:
         self.clock = SimClock(world.loop, 1000.0 * (life + 1), pace)
         self.ids = CountedIds(start=life * IDS_APART)
         self._stopping = asyncio.Event()
+        self.begun = False
+        """Whether it is at work: from here on no outage may end it."""
         self._make_stores(parts)
         self._make_session()
         self._make_tokens()
@@ -327,6 +329,7 @@ class Program:
         if self._stopping.is_set():
             return
         unlisten = await self.jobs.listen(lambda _queue: self.worker.wake())
+        self.begun = True
         try:
             async with asyncio.TaskGroup() as group:
                 for service in services:

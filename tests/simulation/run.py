@@ -21,6 +21,7 @@ from tests.simulation.loop import Deadlock, Spinning, Stopped
 from tests.simulation.stores import Parts
 from tests.simulation.swarm import Swarm
 from tests.simulation.trouble import Trouble
+from tests.simulation.unexplained import Calm, sent_twice
 from tests.simulation.watch import Broken
 from tests.simulation.workload import Customer, orders
 from tests.simulation.world import World
@@ -73,7 +74,8 @@ class _Run:
         chance = Chance(options.seed)
         self._swarm = Swarm.of(chance.swarm).without(options.without)
         self._world = world = World(chance, self._swarm, options.parts, options.fifo)
-        world.watch.invariants = tuple(invariants.watching())
+        calm = () if self._swarm.faults else (Calm(),)
+        world.watch.invariants = (*invariants.watching(), *calm)
         world.loop.after_step = self._is_broken
         self._trouble = Trouble(self._swarm, chance.faults, world)
         self._ordering: asyncio.Task[None] | None = None
@@ -144,6 +146,8 @@ class _Run:
             if left is None:
                 self._healed_s = world.now() - mended
                 self._broken = endings.at_end(world.watch, world.database, world.issuer)
+                if not self._swarm.faults:
+                    self._broken = self._broken or sent_twice(world.issuer.ledger(), world.now())
                 return
             if world.now() - mended >= HEAL_S:
                 self._broken = left

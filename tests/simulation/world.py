@@ -27,6 +27,7 @@ from tests.simulation.roads import RoadManner, Roads
 from tests.simulation.sealing import HostDisk
 from tests.simulation.stores import Parts
 from tests.simulation.swarm import Swarm
+from tests.simulation.unexplained import bug_in
 from tests.simulation.upstream import SimUpstream
 from tests.simulation.watch import Broken, Struck, Watch
 from tests.simulation.workload import TENANTS, Hazards, key_of
@@ -70,7 +71,7 @@ class World:
         self.events: Counter[str] = Counter()
         """What the engine told, by name: of use to whoever reads a report, and to nothing else."""
         self.crashed: Broken | None = None
-        """A process that ended by an error of its own."""
+        """A process that ended by an error of its own, or told of one."""
         self._parts = parts
 
     def now(self) -> float:
@@ -82,8 +83,11 @@ class World:
         return self._roads.between(LATENCY_S)
 
     def note_event(self, program: Program, event: Event) -> None:
-        """The engine told something."""
+        """The engine told something; what nothing explains is a bug."""
         self.events[event.name] += 1
+        why = bug_in(event, self.swarm.faults)
+        if why is not None:
+            self.crashed = self.crashed or Broken("bug", self.now(), f"{program.process.label}: {why}")
 
     @property
     def carriers(self) -> Roads:
@@ -143,12 +147,15 @@ class World:
             self._thaw(self.programs[name].process)
 
     def _ended(self, program: Program, task: asyncio.Task[None]) -> None:
-        """A process has come to its end: it was asked to, or could not begin without the database."""
+        """A process has come to its end: it was asked to, or could not begin without the database.
+
+        One that is at work outlives an outage (P14).
+        """
         error = None if task.cancelled() else task.exception()
         if program.process.dead:
             return
         self._bury(program)
-        if error is not None and not _is_outage(error):
+        if error is not None and (program.begun or not _is_outage(error)):
             why = f"{program.process.label} ended by {error!r}"
             self.crashed = self.crashed or Broken("crash", self.now(), why)
         self._later(self._roads.between(BACK_S), self.start, program.name)

@@ -1,0 +1,145 @@
+"""What no fault explains is found, whoever catches it; what a fault explains is let pass."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
+from fairlead.engine.events import DeadLetterFailed
+from fairlead.errors import DependencyUnavailable
+from fairlead.events import Event, JobFinished, ServiceFailed, TokenRefreshFailed
+from fairlead.testing.ledger import Entry, Ledger
+from tests.simulation.program import Program
+from tests.simulation.run import Options, run_seed
+from tests.simulation.stores import Parts
+from tests.simulation.swarm import FAULTS
+from tests.simulation.unexplained import Calm, bug_in, sent_twice
+from tests.simulation.watch import Accepted, DeclaredLost, Freed, Ran, Seen, Struck, Told
+
+JOB = UUID(int=1)
+UNWRITTEN = "3 results could not be written before the stop; their jobs run again"
+
+
+def finished(kind: str, code: str) -> JobFinished:
+    return JobFinished(JOB, kind, "a", None, "rescheduled", 1, 0.1, "transient_network", code, "why")
+
+
+@pytest.mark.parametrize(
+    ("event", "causes"),
+    [
+        (finished("sim.call", "http_503"), {"ill"}),
+        (finished("sim.work", "job_timeout"), {"freeze"}),
+        (finished("sim.poison", "unclassified"), {"poison"}),
+        (finished("token.refresh", "dependency_unavailable"), {"database_away"}),
+        (TokenRefreshFailed("a", "p", "", JOB, "rate_limited", None, "why"), {"issuer_busy"}),
+        (ServiceFailed("worker", UNWRITTEN), {"cut"}),
+        (DeadLetterFailed("1", "a", None, "the store is away"), {"cut"}),
+    ],
+    ids=lambda given: getattr(given, "name", ""),
+)
+def test_a_failure_has_a_fault_behind_it(event: Event, causes: set[str]) -> None:
+    assert bug_in(event, causes) is None
+    assert bug_in(event, set()) is not None
+    assert bug_in(event, {"noisy"}) is not None
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        finished("sim.call", "unclassified"),
+        finished("sim.work", "http_503"),
+        finished("token.scan", "unclassified"),
+        ServiceFailed("rescuer", "TypeError: a bug"),
+        TokenRefreshFailed("a", "p", "", JOB, "invalid_client", None, "why"),
+    ],
+    ids=lambda event: event.name,
+)
+def test_what_no_fault_may_do_is_a_bug_with_all_of_them(event: Event) -> None:
+    assert bug_in(event, set(FAULTS)) is not None
+
+
+def test_what_went_well_is_none() -> None:
+    well = replace(finished("sim.work", ""), outcome="completed", category=None, code=None, reason=None)
+    assert bug_in(well, set()) is None
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        Struck("kill", 3.0),
+        DeclaredLost(JOB, proven=False),
+        Freed(JOB, 7, crash=True),
+        Accepted(JOB, 7, "discarded", 1),
+    ],
+    ids=lambda seen: type(seen).__name__,
+)
+def test_in_a_calm_seed_nothing_happens(seen: Seen) -> None:
+    calm = Calm()
+    for fine in (
+        Ran(JOB, 7, "a", 1),
+        Accepted(JOB, 7, "rescheduled", 1),
+        Accepted(JOB, 8, "completed", 1),
+    ):
+        assert calm.see(Told(1.0, "p1", fine)) is None
+    assert calm.see(Told(1.0, "p1", seen)) is not None
+
+
+def test_in_a_calm_seed_no_generation_is_sent_twice() -> None:
+    def arrived(request: int, generation: int) -> Entry:
+        return Entry(
+            1,
+            float(request),
+            request,
+            "arrived",
+            {"req": request, "provider": "stable", "connection": "a", "generation": generation},
+        )
+
+    assert sent_twice(Ledger((arrived(1, 1), arrived(2, 2))), 9.0) is None
+    broken = sent_twice(Ledger((arrived(1, 1), arrived(2, 1))), 9.0)
+    assert broken is not None
+    assert broken.invariant == "calm"
+
+
+# ---- in whole seeds ----------------------------------------------------------------------------
+
+
+def cannot_look(program: Program) -> None:
+    """A rescuer that meets a bug at each pass."""
+
+    async def fail(*given: object) -> None:
+        raise TypeError("a bug")
+
+    program.sessions.rescue = fail
+
+
+def cannot_work(program: Program) -> None:
+    """A handler of plain work that raises."""
+
+    async def fail(context: object) -> None:
+        raise KeyError("a bug")
+
+    known = program.executor._handlers
+    program.executor._handlers = {**known, "sim.work": replace(known["sim.work"], run=fail)}
+
+
+def ends_in_an_outage(program: Program) -> None:
+    """A worker that the first outage ends."""
+
+    async def fail() -> None:
+        await program.clock.sleep(30.0)
+        raise DependencyUnavailable("the database is away")
+
+    program.worker.run = fail  # type: ignore[method-assign]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("alter", "invariant"),
+    [(cannot_look, "bug"), (cannot_work, "bug"), (ends_in_an_outage, "crash")],
+)
+def test_it_breaks_the_seed(alter: object, invariant: str) -> None:
+    outcome = run_seed(Options(1, parts=Parts(alter=alter)))  # type: ignore[arg-type]
+    assert outcome.broken is not None
+    assert outcome.broken.invariant == invariant

@@ -1,0 +1,129 @@
+"""What no fault of its seed explains: errors that the engine catches, tells, and goes on after.
+
+A service outlives whatever a pass meets, a worker whatever a job raises, so a bug in there ends no process
+and loses no job: it is told, and work is late. Here it breaks the seed. Each way to fail has the faults that
+may bring it about; where none of them is on, or nobody knows the way, it is a bug.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from fairlead.engine.events import AnswersUnclassified, DeadLetterFailed, GroupNotPaused
+from fairlead.events import Event, JobDead, JobFinished, ServiceFailed, TokenRefreshFailed
+from fairlead.testing.ledger import Ledger, posts_of
+from tests.simulation.swarm import FAULTS
+from tests.simulation.watch import Accepted, Broken, DeclaredLost, Freed, Struck, Told
+
+STILL = frozenset({"freeze", "stop"})
+STORE = frozenset({"cut", "lost_commit", "slow_store", "database_away"})
+REDIS = frozenset({"redis_loss", "redis_old", "redis_stall", "redis_away"})
+DEATHS = frozenset({"kill", "points", "killer", "restart"})
+API = frozenset({"storm", "ill", "slow_calls", "cut_calls"})
+ISSUER = frozenset(name for name in FAULTS if name.startswith("issuer_"))
+ANY = frozenset(FAULTS)
+
+NO_TOKEN = ISSUER | STORE | STILL | DEATHS
+"""What may keep a fresh token from who needs one."""
+CAUSES: Mapping[str, Collection[str]] = {
+    "http_429": {"storm"},
+    "http_503": {"ill"},
+    "reset": {"cut_calls"},
+    "timeout": STILL | {"slow_calls"},
+    "job_timeout": ANY - {"kill", "killer", "poison", "jump"},
+    "deadline_too_short": NO_TOKEN | API | REDIS,
+    "dependency_unavailable": STORE,
+    "slot_lost": STILL | REDIS | STORE,
+    "gate_unavailable": REDIS | STILL,
+    "needs_reauth": NO_TOKEN,
+    "reauth_required": NO_TOKEN,
+    "transient_failure": ISSUER,
+    "outcome_unknown": NO_TOKEN,
+    "endpoint_unavailable": ISSUER,
+    "not_sent_connect": {"issuer_down"},
+    "not_sent_timeout": STILL | STORE,
+    "poison": ANY - {"poison"},
+}
+"""By the code of a failure, what may be behind it. *poison* is one that took its processes along."""
+REFRESHES: Mapping[str, Collection[str]] = {
+    "temporarily_unavailable": {"issuer_ill"},
+    "rate_limited": {"issuer_busy"},
+    "the answer did not come": ISSUER | STILL,
+    "invalid_grant": NO_TOKEN,
+    "connect": {"issuer_down"},
+    "timeout": STILL | STORE,
+}
+"""The same for what a refresh met."""
+UNWRITTEN = "could not be written before the stop; their jobs run again"
+PLAIN: Mapping[str, Collection[str]] = {
+    "job_timeout": STILL,
+    "poison": CAUSES["poison"],
+}
+"""Work that asks nobody for anything fails in no other way."""
+PLAIN_KINDS = ("sim.work", "sim.flood", "sim.killer")
+KINDS: Mapping[str, Mapping[str, Collection[str]]] = {
+    **dict.fromkeys(PLAIN_KINDS, PLAIN),
+    "sim.slow": {**PLAIN, "job_timeout": {"slow_jobs"}},
+    "sim.poison": {**PLAIN, "unclassified": {"poison"}},
+}
+
+
+def bug_in(event: Event, faults: Collection[str]) -> str | None:
+    """What is wrong with what the engine told, in a world that has *faults*; None: nothing is."""
+    match event:
+        case (
+            JobFinished(kind=kind, code=str() as code, reason=reason)
+            | JobDead(kind=kind, code=code, reason=reason)
+        ):
+            return _unless(f"{kind} failed with {code} ({reason})", KINDS.get(kind, CAUSES), code, faults)
+        case TokenRefreshFailed(code=code):
+            return _unless(f"a refresh failed with {code}", REFRESHES, code, faults)
+        case ServiceFailed(service="worker", reason=reason) if reason.endswith(UNWRITTEN):
+            return None if not STORE.isdisjoint(faults) else reason
+        case ServiceFailed(service=name, reason=reason):
+            return f"{name} failed: {reason}"
+        case DeadLetterFailed(reason=reason) | GroupNotPaused(reason=reason):
+            return None if not STORE.isdisjoint(faults) else reason
+        case AnswersUnclassified(status=status):
+            return f"no rule knew the answer {status}"
+    return None
+
+
+def _unless(
+    what: str, causes: Mapping[str, Collection[str]], code: str, faults: Collection[str]
+) -> str | None:
+    possible = causes.get(code)
+    if possible is None:
+        return f"{what}, and nothing here may do that"
+    return f"{what}, and no fault did that" if set(possible).isdisjoint(faults) else None
+
+
+class Calm:
+    """A fleet to which nothing happens: nobody dies or is declared dead, and what ends ends well."""
+
+    name = "calm"
+
+    def see(self, told: Told) -> str | None:
+        match told.seen:
+            case Struck(fault=fault):
+                return f"{fault} struck {told.process or 'all'}, and no fault is on"
+            case DeclaredLost(session_id=session_id):
+                return f"session {session_id} was declared lost"
+            case Freed(job_id=job_id):
+                return f"job {job_id} was taken from its process"
+            case Accepted(job_id=job_id, outcome=outcome) if outcome not in ("completed", "rescheduled"):
+                return f"job {job_id} was {outcome}"
+        return None
+
+
+def sent_twice(ledger: Ledger, now: float) -> Broken | None:
+    """Where nothing is lost each generation is presented once, unless its answer left it as it is."""
+    seen = set()
+    for post in posts_of(ledger):
+        presented = post.provider, post.connection, post.generation
+        if presented in seen:
+            why = f"generation {post.generation} of {post.connection} was presented again"
+            return Broken("calm", now, why)
+        if not post.kept:
+            seen.add(presented)
+    return None
