@@ -72,6 +72,7 @@ def test_what_went_well_is_none() -> None:
         DeclaredLost(JOB, proven=False),
         Freed(JOB, 7, crash=True),
         Accepted(JOB, 7, "discarded", 1),
+        Accepted(JOB, 7, "rescheduled", 1),
     ],
     ids=lambda seen: type(seen).__name__,
 )

@@ -111,7 +111,7 @@ class Calm:
                 return f"session {session_id} was declared lost"
             case Freed(job_id=job_id):
                 return f"job {job_id} was taken from its process"
-            case Accepted(job_id=job_id, outcome=outcome) if outcome not in ("completed", "rescheduled"):
+            case Accepted(job_id=job_id, outcome=outcome) if outcome not in ("completed", "handed_back"):
                 return f"job {job_id} was {outcome}"
         return None
 
