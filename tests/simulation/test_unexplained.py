@@ -80,7 +80,7 @@ def test_in_a_calm_seed_nothing_happens(seen: Seen) -> None:
     calm = Calm()
     for fine in (
         Ran(JOB, 7, "a", 1),
-        Accepted(JOB, 7, "rescheduled", 1),
+        Accepted(JOB, 7, "handed_back", 1),
         Accepted(JOB, 8, "completed", 1),
     ):
         assert calm.see(Told(1.0, "p1", fine)) is None
