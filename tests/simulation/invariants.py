@@ -1,24 +1,22 @@
 """What must hold of a fleet at every moment, as folds over what is seen of it from outside (`watch.Told`).
 
-    I2 newest lease   I3 done once   I4 calls at once   I5 calls in a window   I7 attempts and crashes
-    I8 no starving    I9 own data    I10 few retries    I11 declared dead for a reason   I12 one probe
+    I2 newest lease   I3 done once   I7 attempts and crashes   I8 no starving
+    I9 own data       I11 declared dead for a reason
 
-I1 and I6 look at what is stored, and at the issuer's ledger: `tests.simulation.endings`.
+I4, I5, I10 and I12 are about calls: `tests.simulation.limits`. I1 and I6 look at what is stored, and at the
+issuer's ledger: `tests.simulation.endings`.
 """
 
 from __future__ import annotations
 
-import math
-from collections import Counter, defaultdict, deque
-from dataclasses import dataclass, field
+from collections import Counter
 from uuid import UUID
 
 from fairlead.policy.retry import MAX_ATTEMPTS
-from tests.simulation.providers import LITTLE, ROOMS, Room
+from tests.simulation.limits import CallsAtOnce, CallsInAWindow, FewRetries, OneProbe
+from tests.simulation.spells import Spells
 from tests.simulation.watch import (
-    NOBODY,
     Accepted,
-    Arrived,
     Beat,
     Claimed,
     Closed,
@@ -26,21 +24,12 @@ from tests.simulation.watch import (
     Freed,
     Invariant,
     Opened,
-    ProbeEnded,
-    ProbeGiven,
     Ran,
     Read,
-    Struck,
     Told,
 )
 
 MAX_CRASHES = 3
-JITTER_S = 0.2
-"""By how much later than another a call may arrive that was admitted with it."""
-AFTERWARDS_S = 5.0
-"""What a freeze held up is sorted out so soon after it."""
-REDIS = "redis"
-"""Of the names of faults that leave each process alone with its share of the limits."""
 
 
 class NewestLease:
@@ -138,50 +127,13 @@ class OwnData:
         return None
 
 
-class OneProbe:
-    """I12: while a breaker is not closed one call of the whole fleet decides, and no second is let in."""
-
-    name = "I12"
-
-    def __init__(self) -> None:
-        self._until: dict[str, float] = {}
-
-    def see(self, told: Told) -> str | None:
-        match told.seen:
-            case ProbeGiven(breaker=breaker, for_s=for_s):
-                if told.at < self._until.get(breaker, 0.0):
-                    return f"a second probe of {breaker}"
-                self._until[breaker] = told.at + for_s
-            case ProbeEnded(breaker=breaker):
-                self._until.pop(breaker, None)
-            case Struck(fault=fault) if fault.startswith(REDIS):
-                self._until.clear()  # what it had given is forgotten
-        return None
-
-
-@dataclass
-class _Strikes:
-    """Until when each process is kept from its work, by a fault of one of *kinds*."""
-
-    kinds: tuple[str, ...]
-    until: dict[str, float] = field(default_factory=dict)
-
-    def see(self, told: Told) -> None:
-        if isinstance(told.seen, Struck) and told.seen.fault.startswith(self.kinds):
-            self.until[told.process] = max(self.until.get(told.process, 0.0), told.seen.until)
-
-    def meets(self, process: str, since: float) -> bool:
-        """Whether *process* was struck, or all were, at *since* or later."""
-        return max(self.until.get(whom, -math.inf) for whom in (process, NOBODY)) >= since
-
-
 class DeclaredDead:
     """I11: nobody is declared dead within his lease, or by silence that no fault explains."""
 
     name = "I11"
 
     def __init__(self) -> None:
-        self._strikes = _Strikes(("kill", "freeze", "away", "restart", "cut"))
+        self._strikes = Spells("kill", "freeze", "away", "restart", "cut")
         self._leases: dict[UUID, tuple[str, float]] = {}
         self._beats: dict[UUID, float] = {}
 
@@ -200,7 +152,7 @@ class DeclaredDead:
     def _judge(self, session_id: UUID, at: float, *, proven: bool) -> str | None:
         owner, lease_s = self._leases[session_id]
         silent_s = at - self._beats[session_id]
-        if not self._strikes.meets(owner, at - 2 * lease_s):
+        if not self._strikes.of(owner, at - 2 * lease_s, at):
             return (
                 f"{owner} was declared dead after {silent_s:.1f} s of silence, and nothing had happened to it"
             )
@@ -231,107 +183,6 @@ class OwnWork:
                 if session_id not in self._gone and holder != told.process:
                     return f"lease {lease_id} was taken from {holder}, who lives, by {told.process}"
         return None
-
-
-# ---- limits --------------------------------------------------------------------------------------
-
-
-class CallsAtOnce:
-    """I4: of an account never more calls are in flight than it has slots, but for holders that stood still.
-
-    No upstream checks a fence, so who is frozen beyond its lease may hold a slot that was given on. While
-    Redis is away, and until leases of that time have ended, one process's share may be added (P8, P15).
-    """
-
-    name = "I4"
-
-    def __init__(self, lease_s: float = 30.0) -> None:
-        self._lease_s = lease_s
-        self._frozen = _Strikes(("freeze",))
-        self._alone = _Strikes((f"{REDIS}_away", f"{REDIS}_stall"))
-
-    def see(self, told: Told) -> str | None:
-        self._frozen.see(told)
-        self._alone.see(told)
-        if not isinstance(told.seen, Arrived):
-            return None
-        here, slots = told.seen.in_flight, _room(told.seen.account).slots
-        if slots is None:
-            return None
-        excused = sum(self._frozen.meets(process, told.at - AFTERWARDS_S) for process in here)
-        if self._alone.meets(NOBODY, told.at - self._lease_s):
-            excused += slots // 2
-        if len(here) <= slots + excused:
-            return None
-        return f"{len(here)} calls of {told.seen.account} in flight, {slots} may be"
-
-
-class CallsInAWindow:
-    """I5: in any window no more calls of an account arrive than its burst and its rate allow.
-
-    Counted as a bucket that begins full. What a freeze held up was counted when it was let through. While
-    each process keeps to its share they may disagree for a moment on how many they are (P15).
-    """
-
-    name = "I5"
-
-    def __init__(self) -> None:
-        self._levels: dict[str, tuple[float, float]] = {}
-        self._frozen = _Strikes(("freeze",))
-        self._alone = _Strikes((f"{REDIS}_away", f"{REDIS}_stall"))
-
-    def see(self, told: Told) -> str | None:
-        self._frozen.see(told)
-        self._alone.see(told)
-        if not isinstance(told.seen, Arrived) or self._frozen.meets(told.process, told.at - AFTERWARDS_S):
-            return None
-        account, room = told.seen.account, _room(told.seen.account)
-        most = room.burst + room.per_s * JITTER_S
-        level, at = self._levels.get(account, (most, told.at))
-        level = min(most, level + (told.at - at) * room.per_s) - 1.0
-        self._levels[account] = level, told.at
-        spare = room.burst if self._alone.meets(NOBODY, told.at - AFTERWARDS_S) else 0.0
-        if level >= -spare - 1e-6:
-            return None
-        return f"{-level:.1f} calls of {account} beyond {room.burst:g} at once and {room.per_s:g}/s"
-
-
-def _room(account: str) -> Room:
-    return ROOMS.get(account.split("/", maxsplit=1)[0], LITTLE)
-
-
-class FewRetries:
-    """I10: retries of one process never become the load of an account.
-
-    Its budget (policy/gate/retries.py) gives three each second, or a share of the calls.
-    """
-
-    name = "I10"
-    window_s = 3.0
-    most = 12
-    """Three in each second that a window meets."""
-    share = 0.2
-
-    def __init__(self) -> None:
-        self._sent: set[str] = set()
-        self._seen: dict[tuple[str, str], deque[tuple[float, bool]]] = defaultdict(deque)
-
-    def see(self, told: Told) -> str | None:
-        if not isinstance(told.seen, Arrived) or not told.seen.call:
-            return None
-        call, is_retry = told.seen.call, told.seen.call in self._sent
-        if told.seen.status == 401:  # a newer token is no retry
-            self._sent.discard(call)
-        else:
-            self._sent.add(call)
-        lately = self._seen[told.process, told.seen.account]
-        lately.append((told.at, is_retry))
-        while lately[0][0] < told.at - self.window_s:
-            lately.popleft()
-        retries = sum(again for _, again in lately)
-        if retries <= self.most + self.share * (len(lately) - retries):
-            return None
-        return f"{retries} of {len(lately)} calls of {told.seen.account} in {self.window_s:g} s were retries"
 
 
 class NobodyStarves:

@@ -12,7 +12,6 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
-from fairlead.adapters.local.gate import LocalGate
 from fairlead.callhouse import CallRooms
 from fairlead.engine.connections import Connections
 from fairlead.engine.dead_letter import DeadLetterProcessor
@@ -57,6 +56,7 @@ from fairlead.testing.memory import (
     MemoryEndpointGate,
     MemoryLaneStore,
 )
+from tests.simulation.admission import OwnGate
 from tests.simulation.machine import WRONG, NoSwitches, OneApp, SimClock, SimNotes, SimProbe, SimProfiles
 from tests.simulation.process import SimProcess
 from tests.simulation.roads import JobsRoad, Road
@@ -181,11 +181,11 @@ class Program:
     def _make_gate(self, parts: Parts) -> None:
         clock, draw, emit = self.clock, self.draw, self.emit
 
-        def alone() -> LocalGate:
+        def alone() -> OwnGate:
             def now_us() -> int:
                 return round(clock.monotonic() * MICRO)
 
-            return LocalGate(now_us, birth_us=now_us())
+            return OwnGate(now_us, birth_us=now_us())
 
         self.fleet = FleetSize(self.sessions, lambda: self.heartbeat.session_id, clock=clock)
         self.redis = self.world.redis.gate(self.process, self.world.latency_s)

@@ -31,8 +31,9 @@ from fairlead.engine.ports.gate import (
 )
 from fairlead.errors import GateUnavailable
 from fairlead.policy.gate.limit import MICRO
+from tests.simulation.admission import breaker_of, note
 from tests.simulation.process import SimProcess
-from tests.simulation.watch import NOBODY, ProbeEnded, ProbeGiven, Struck, Watch
+from tests.simulation.watch import NOBODY, BreakerClosed, BreakerOpened, Kept, Over, Struck, Watch
 from tests.simulation.wire import HowItEnded, Reply, Wire
 
 T = TypeVar("T")
@@ -165,6 +166,7 @@ class SimRedis:
 
     def heal(self) -> None:
         """It is there and answers."""
+        self._watch.tell(Over("redis"), NOBODY)
         self._away_until_s = self.stalled_until_s = 0.0
 
     def _begun(self, state: SharedGate) -> SharedGate:
@@ -194,22 +196,25 @@ class SimRedis:
 
     # ---- what is seen --------------------------------------------------------------------------
 
-    def judge(self, state: SharedGate, ask: Ask) -> Answer:
-        """Admit or not."""
-        answer = state.judge(ask)
-        if isinstance(answer, Admitted) and answer.probe and ask.plan.breaker is not None:
-            self._watch.tell(ProbeGiven(f"{ask.plan.domain.parts} {ask.plan.breaker.key}", ask.call_s))
-        return answer
+    def renew(self, state: SharedGate, renewals: Sequence[Renewal]) -> list[Lease]:
+        """Keep leases and places."""
+        leases = state.renewed(renewals)
+        for renewal, lease in zip(renewals, leases, strict=True):
+            if lease is Lease.HELD:
+                self._watch.tell(Kept(renewal.holder.lease_id))
+        return leases
 
     def finish(self, state: SharedGate, finish: Finish) -> Finished:
         """The end of a call."""
         finished: list[Finished | Exception] = []
         state.end(finish, finished.append)
-        rule = finish.admitted.plan.breaker
-        if finish.admitted.probe and rule is not None:
-            self._watch.tell(ProbeEnded(f"{finish.admitted.plan.domain.parts} {rule.key}"))
         (told,) = finished
         assert isinstance(told, Finished)
+        breaker = breaker_of(finish.admitted.plan)
+        if told.opened_s is not None:
+            self._watch.tell(BreakerOpened(breaker, told.opened_s))
+        elif told.closed:
+            self._watch.tell(BreakerClosed(breaker))
         return told
 
 
@@ -227,7 +232,16 @@ class RedisRoad:
 
     async def admit(self, ask: Ask) -> Answer:
         """One step, all or nothing."""
-        return await self._asked(lambda state: self._redis.judge(state, ask), partial(self._undo, ask))
+        judged_at, now = 0.0, asyncio.get_running_loop().time
+
+        def judge(state: SharedGate) -> Answer:
+            nonlocal judged_at
+            judged_at = now()
+            return state.judge(ask)
+
+        answer = await self._asked(judge, partial(self._undo, ask))
+        note(ask, answer, judged_at, alone=False)
+        return answer
 
     async def finish(self, finish: Finish) -> Finished:
         """Give back the slot, settle the buckets, tell the breaker."""
@@ -253,7 +267,7 @@ class RedisRoad:
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
         """Keep leases and places."""
-        return await self._asked(lambda state: state.renewed(renewals))
+        return await self._asked(lambda state: self._redis.renew(state, renewals))
 
     async def listen(self, wake: Wake) -> None:
         """Have *wake* called for each grant."""

@@ -122,8 +122,8 @@ def test_the_upstream_knows_whose_token_it_is_and_tells_what_is_in_flight(edges:
     edges.run(story)
     arrived = [told.seen for told in edges.watch.told if isinstance(told.seen, Arrived)]
     assert [(seen.account, seen.status, seen.in_flight) for seen in arrived] == [
-        ("strict/acme", 200, ("p1",)),
-        ("nobody", 401, ("p1",)),
+        ("strict/acme", 200, (1,)),
+        ("nobody", 401, (2,)),
     ]
     assert sum(isinstance(told.seen, Left) for told in edges.watch.told) == 2
 

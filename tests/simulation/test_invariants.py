@@ -9,11 +9,9 @@ import pytest
 
 from fairlead.policy.retry import MAX_ATTEMPTS
 from tests.simulation.invariants import watching
-from tests.simulation.providers import LITTLE
 from tests.simulation.watch import (
     NOBODY,
     Accepted,
-    Arrived,
     Beat,
     Broken,
     Claimed,
@@ -21,8 +19,6 @@ from tests.simulation.watch import (
     DeclaredLost,
     Freed,
     Opened,
-    ProbeEnded,
-    ProbeGiven,
     Ran,
     Read,
     Seen,
@@ -32,8 +28,6 @@ from tests.simulation.watch import (
 )
 
 JOB, SESSION = UUID(int=1), UUID(int=2)
-ACCOUNT = "strict/quiet"
-SLOTS = LITTLE.slots or 0
 Step = tuple[float, str, Seen]
 
 
@@ -65,12 +59,6 @@ def ran(at: float, lease_id: int) -> Step:
 
 def struck(at: float, fault: str, until: float, process: str = "p1") -> Step:
     return at, process, Struck(fault, until)
-
-
-def arrived(
-    at: float, number: int, *, here: Sequence[str] = ("p1",), call: str = "", status: int = 200
-) -> Step:
-    return at, "p1", Arrived(number, ACCOUNT, call or f"call-{number}", status, tuple(here))
 
 
 # ---- jobs --------------------------------------------------------------------------------------
@@ -162,50 +150,6 @@ def test_i11_a_lease_is_not_taken_from_who_lives() -> None:
     assert found([*opened(), claimed(1, 7), taken]) == "I11"
     assert found([*opened(), claimed(1, 7), handed_back]) is None
     assert found([*opened(), claimed(1, 7), (5.5, "p1", Closed(SESSION)), taken]) is None
-
-
-# ---- calls -------------------------------------------------------------------------------------
-
-
-def test_i4_more_calls_than_slots_are_found() -> None:
-    assert found([arrived(1, 1, here=["p1"] * SLOTS)]) is None
-    assert found([arrived(1, 1, here=["p1"] * (SLOTS + 1))]) == "I4"
-
-
-def test_i4_who_stands_still_may_hold_a_slot_that_was_given_on() -> None:
-    here = ["p1"] * SLOTS + ["p2"]
-    assert found([struck(0, "freeze", 60, "p2"), arrived(31, 1, here=here)]) is None
-    assert found([struck(0, "freeze", 60, "p2"), arrived(70, 1, here=here)]) == "I4"
-
-
-def test_i5_more_calls_than_the_rate_allows_are_found() -> None:
-    burst = int(LITTLE.burst)
-    steady = [arrived(number / LITTLE.per_s, number) for number in range(200)]
-    assert found(steady) is None
-    assert found([arrived(0.0, number) for number in range(burst)]) is None
-    assert found([arrived(0.0, number) for number in range(2 * burst)]) == "I5"
-
-
-def test_i10_retries_that_become_the_load_are_found() -> None:
-    firsts = [arrived(number * 0.2, number, call=f"call-{number}", status=503) for number in range(20)]
-    again = [arrived(4 + number * 0.2, 100 + number, call=f"call-{number}") for number in range(20)]
-    assert found([*firsts, *again]) == "I10"
-    assert found([*firsts, *again[:3]]) is None
-
-
-def test_i10_a_newer_token_is_no_retry() -> None:
-    refused = [arrived(number * 0.2, number, call=f"call-{number}", status=401) for number in range(20)]
-    again = [arrived(4 + number * 0.2, 100 + number, call=f"call-{number}") for number in range(20)]
-    assert found([*refused, *again]) is None
-
-
-def test_i12_a_second_probe_is_found() -> None:
-    first: Step = (1.0, "p1", ProbeGiven("host", 60.0))
-    second: Step = (2.0, "p2", ProbeGiven("host", 60.0))
-    assert found([first, second]) == "I12"
-    assert found([first, (1.5, "p1", ProbeEnded("host")), second]) is None
-    assert found([first, (62.0, "p2", ProbeGiven("host", 60.0))]) is None
-    assert found([first, struck(1.5, "redis_loss", 1.5, NOBODY), second]) is None
 
 
 @pytest.mark.parametrize("number", [0, 1])

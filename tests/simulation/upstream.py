@@ -15,9 +15,10 @@ from typing import Any
 
 from fairlead.engine.ports.http import HttpAnswer, HttpRequest, HttpStream, NoAnswer
 from fairlead.secret import Secret
+from tests.simulation.admission import take
 from tests.simulation.issuer import SimIssuer
 from tests.simulation.process import SimProcess
-from tests.simulation.watch import Arrived, Left, Watch
+from tests.simulation.watch import Admission, Arrived, Left, Watch
 from tests.simulation.wire import HowItEnded, Reply, Wire
 
 WORK_S = 0.15
@@ -55,26 +56,28 @@ class SimUpstream:
         self._watch = watch
         self._issuer = issuer
         self._numbers = 0
-        self._in_flight: dict[str, dict[int, str]] = {}
+        self._in_flight: dict[str, set[int]] = {}
         self.manner = UpstreamManner()
 
     def transport(self, process: SimProcess, latency_s: Callable[[], float]) -> UpstreamRoad:
         """The way there of one process."""
         return UpstreamRoad(self, process, Wire(process, latency_s))
 
-    def arrive(self, request: HttpRequest, process: str) -> Reply[HttpAnswer]:
-        """One call is here; what it is answered is decided now."""
+    def arrive(
+        self, request: HttpRequest, process: str, admission: Admission | None = None
+    ) -> Reply[HttpAnswer]:
+        """One call is here; what it is answered is decided now. *admission*: how it got in."""
         self._numbers += 1
         number = self._numbers
         verdict, family = self._issuer.verdict(_bearer(request.headers))
         account = "nobody" if family is None else f"{family.provider}/{family.connection}"
-        here = self._in_flight.setdefault(account, {})
-        here[number] = process
+        here = self._in_flight.setdefault(account, set())
+        here.add(number)
         status, call = self._status(verdict), str(request.headers.get(CALL_HEADER, ""))
-        self._watch.tell(Arrived(number, account, call, status, tuple(here.values())), process)
+        self._watch.tell(Arrived(number, account, call, status, tuple(sorted(here)), admission), process)
 
         def ended(how: HowItEnded) -> None:
-            del here[number]
+            here.discard(number)
             self._watch.tell(Left(number, account, how), process)
 
         manner = self.manner
@@ -103,8 +106,10 @@ class UpstreamRoad:
 
     async def send(self, request: HttpRequest) -> HttpAnswer | NoAnswer:
         """Send once."""
-        began, name = asyncio.get_running_loop().time(), self._process.name
-        came = await self._wire.ask(lambda: self._upstream.arrive(request, name), request.deadline_s)
+        began, name, admission = asyncio.get_running_loop().time(), self._process.name, take()
+        came = await self._wire.ask(
+            lambda: self._upstream.arrive(request, name, admission), request.deadline_s
+        )
         if isinstance(came, HttpAnswer):
             came.took_s = asyncio.get_running_loop().time() - began
             return came

@@ -127,6 +127,13 @@ class DeclaredLost:
 
 
 @dataclass(frozen=True, slots=True)
+class Over:
+    """A fault whose name begins so met a process, or all, no longer, whatever was to be."""
+
+    fault: str
+
+
+@dataclass(frozen=True, slots=True)
 class Struck:
     """A fault met a process, or all (NOBODY), until a moment: kill, freeze, cut, away, jump."""
 
@@ -146,17 +153,34 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
-    """A call is at the upstream. *in_flight*: the processes of all calls of the account there, with this one.
+class Admission:
+    """How a call got in: when the gate judged it, which breaker it passed, and under which lease of a slot.
 
-    *call* is one id for a call and its retries; *status* what it will be answered.
+    *decides_s*: for how long it may keep others from deciding about that breaker. *alone*: by its process,
+    which had nobody to ask.
+    """
+
+    at: float
+    breaker: str
+    slot: int | None
+    decides_s: float
+    alone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A call is at the upstream. *in_flight*: the numbers of all calls of the account there, with this one.
+
+    *call* is one id for a call and its retries; *status* what it will be answered. *admission* None: no gate
+    let it in.
     """
 
     number: int
     account: str
     call: str
     status: int
-    in_flight: tuple[str, ...]
+    in_flight: tuple[int, ...]
+    admission: Admission | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,23 +193,30 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeGiven:
-    """The shared store let a call through that decides a breaker, for at most *for_s*."""
+class Kept:
+    """The shared store gave a slot's lease its full time again."""
+
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerOpened:
+    """What the shared store was told of a call made it open a breaker for *for_s*."""
 
     breaker: str
     for_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeEnded:
-    """The store heard of its end."""
+class BreakerClosed:
+    """What it was told made it close it."""
 
     breaker: str
 
 
 Seen = (
-    Enqueued | Claimed | Freed | Accepted | Ran | Opened | Beat | Closed | DeclaredLost | Struck
-    | Read | Arrived | Left | ProbeGiven | ProbeEnded
+    Enqueued | Claimed | Freed | Accepted | Ran | Opened | Beat | Closed | DeclaredLost | Struck | Over
+    | Read | Arrived | Left | Kept | BreakerOpened | BreakerClosed
 )  # fmt: skip
 
 

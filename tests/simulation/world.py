@@ -29,7 +29,7 @@ from tests.simulation.stores import Parts
 from tests.simulation.swarm import Swarm
 from tests.simulation.unexplained import bug_in
 from tests.simulation.upstream import SimUpstream
-from tests.simulation.watch import Broken, Struck, Watch
+from tests.simulation.watch import Broken, Over, Struck, Watch
 from tests.simulation.workload import TENANTS, Hazards, key_of
 
 FLEET = {"p1": "host-a", "p2": "host-a", "p3": "host-b"}
@@ -162,6 +162,8 @@ class World:
 
     def _bury(self, program: Program) -> None:
         process = program.process
+        if process.state == "frozen":
+            self.watch.tell(Over("freeze"), process.name)
         self.programs.pop(process.name, None)
         process.remains = self.loop.remains_of(process)
         process.die()
@@ -206,6 +208,7 @@ class World:
 
     def _thaw(self, process: SimProcess) -> None:
         if process.state == "frozen":
+            self.watch.tell(Over("freeze"), process.name)
             process.state = "running"
             held, process.held = process.held, []
             self.loop.take_back(held)

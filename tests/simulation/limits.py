@@ -1,0 +1,266 @@
+"""What must hold of calls, as they reach the upstream: as folds over what is told (`watch.Told`).
+
+I4 calls at once   I5 calls in a window   I10 few retries   I12 one probe
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+
+from tests.simulation.providers import LITTLE, ROOMS, Room
+from tests.simulation.spells import Spells
+from tests.simulation.watch import (
+    Admission,
+    Arrived,
+    BreakerClosed,
+    BreakerOpened,
+    Kept,
+    Left,
+    Struck,
+    Told,
+)
+
+LEASE_S = 30.0
+"""Of a slot."""
+JITTER_S = 0.2
+"""By how much later than another a call may arrive that was admitted with it."""
+AFTERWARDS_S = 5.0
+"""So soon after its return Redis counts for all again."""
+AT_ONCE_S = 0.1
+"""Within it whoever goes on has ended what he may not go on with, and what he had sent has arrived."""
+ALONE = ("redis_away", "redis_stall")
+"""Faults that leave a process alone with its share of the limits."""
+FORGET = ("redis_loss", "redis_old")
+"""Those by which Redis forgets what it knew."""
+
+
+def _room(account: str) -> Room:
+    return ROOMS.get(account.split("/", maxsplit=1)[0], LITTLE)
+
+
+class CallsAtOnce:
+    """I4: of an account never more calls are in flight than it has slots, but for holders that stood still.
+
+    No upstream checks a fence: whose lease ended while it stood still may be there beside who has its slot
+    now, until it goes on. While Redis is away, and until leases of that time have ended, one process's share
+    may be added (P8, P15).
+    """
+
+    name = "I4"
+
+    def __init__(self) -> None:
+        self._frozen = Spells("freeze")
+        self._alone = Spells(*ALONE)
+        self._calls: dict[int, Told] = {}
+        self._leases: dict[int, float] = {}
+
+    def see(self, told: Told) -> str | None:
+        self._frozen.see(told)
+        self._alone.see(told)
+        match told.seen:
+            case Kept(slot=slot):
+                self._leases[slot] = told.at + LEASE_S
+            case Left(number=number):
+                self._calls.pop(number, None)
+            case Arrived(number=number):
+                self._calls[number] = told
+                return self._judge(told.seen, told.at)
+        return None
+
+    def _judge(self, arrived: Arrived, at: float) -> str | None:
+        here, slots = arrived.in_flight, _room(arrived.account).slots
+        if slots is None or len(here) <= slots:
+            return None
+        excused = sum(self._lost_its_lease(self._calls[number], at) for number in here)
+        if self._alone.anywhere(at - LEASE_S, at):
+            excused += slots // 2
+        if len(here) <= slots + excused:
+            return None
+        return f"{len(here)} calls of {arrived.account} in flight, {slots} may be"
+
+    def _lost_its_lease(self, told: Told, at: float) -> bool:
+        """Whether the lease of a call ended while its process stood still, which it does, or did just now."""
+        assert isinstance(told.seen, Arrived)
+        way = told.seen.admission
+        if way is None or way.slot is None:
+            return False
+        end = max(way.at + LEASE_S, self._leases.get(way.slot, 0.0))
+        still = self._frozen.of(told.process, end, end)
+        return end <= at and any(spell.ended + AT_ONCE_S >= at for spell in still)
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """One that begins full, as calls take from it: what is told late is put where it belongs."""
+
+    most: float
+    per_s: float
+    taken: list[float] = field(default_factory=list)
+    spare: list[float] = field(default_factory=list)
+    """How far below empty each may find it."""
+    levels: list[float] = field(default_factory=list)
+
+    def take(self, at: float, spare: float) -> float:
+        """One call of *at*: how much is missing for it, or for one after it; 0: nothing."""
+        place = bisect_right(self.taken, at)
+        self.taken.insert(place, at)
+        self.spare.insert(place, spare)
+        self.levels.insert(place, 0.0)
+        missing = 0.0
+        for number in range(place, len(self.taken)):
+            self.levels[number] = level = self._before(number) - 1.0
+            missing = max(missing, -level - self.spare[number])
+        return missing if missing > 1e-6 else 0.0
+
+    def _before(self, number: int) -> float:
+        if number == 0:
+            return self.most
+        passed_s = self.taken[number] - self.taken[number - 1]
+        return min(self.most, self.levels[number - 1] + passed_s * self.per_s)
+
+
+class CallsInAWindow:
+    """I5: in any window no more calls of an account arrive than its burst and its rate allow.
+
+    Counted as a bucket that begins full. A call that a freeze held up counts when it was let in. While each
+    process keeps to its share they may disagree for a moment on how many they are; so may who stood still
+    meanwhile, until it has looked (P15).
+    """
+
+    name = "I5"
+
+    def __init__(self) -> None:
+        self._buckets: dict[str, _Bucket] = {}
+        self._frozen = Spells("freeze")
+        self._alone = Spells(*ALONE)
+        self._late: dict[str, float] = {}
+        """Until when somebody may still use up his share of an account, who was alone and stood still."""
+
+    def see(self, told: Told) -> str | None:
+        self._frozen.see(told)
+        self._alone.see(told)
+        if not isinstance(told.seen, Arrived):
+            return None
+        account, way, room = told.seen.account, told.seen.admission, _room(told.seen.account)
+        if way is None:
+            return f"a call of {account} was let in by nobody"
+        at = way.at if self._frozen.of(told.process, way.at, told.at) else told.at
+        if account not in self._buckets:
+            self._buckets[account] = _Bucket(room.burst + room.per_s * JITTER_S, room.per_s)
+        missing = self._buckets[account].take(at, self._spare(told.process, account, way, at))
+        if not missing:
+            return None
+        return f"{missing:.1f} calls of {account} beyond {room.burst:g} at once and {room.per_s:g}/s"
+
+    def _spare(self, process: str, account: str, way: Admission, at: float) -> float:
+        if way.alone and (still := self._frozen.of(process, at - AFTERWARDS_S, at)):
+            self._late[account] = max(spell.ended for spell in still) + AFTERWARDS_S
+        is_spared = self._alone.anywhere(at - AFTERWARDS_S, at) or at <= self._late.get(account, -math.inf)
+        return _room(account).burst if is_spared else 0.0
+
+
+@dataclass(slots=True)
+class _Window:
+    """A breaker stands open from *began*, lets nobody through until *until*, and then one at a time."""
+
+    began: float
+    until: float
+    ended: float = math.inf
+    probe: Admission | None = None
+    number: int = 0
+    """Of the call that decides."""
+    free_at: float = math.inf
+    """When that call was over."""
+
+
+class OneProbe:
+    """I12: an open breaker lets nobody through, and then one call of the whole fleet, which decides.
+
+    Asked of the calls that arrive. Who is alone while Redis is away has a breaker of his own.
+    """
+
+    name = "I12"
+
+    def __init__(self) -> None:
+        self._windows: dict[str, list[_Window]] = defaultdict(list)
+        self._deciding: dict[int, _Window] = {}
+
+    def see(self, told: Told) -> str | None:
+        match told.seen:
+            case BreakerOpened(breaker=breaker, for_s=for_s):
+                self._end(breaker, told.at)
+                self._windows[breaker].append(_Window(told.at, told.at + for_s))
+            case BreakerClosed(breaker=breaker):
+                self._end(breaker, told.at)
+            case Struck(fault=fault) if fault.startswith(FORGET):
+                self._windows.clear()
+                self._deciding.clear()
+            case Left(number=number, how=how) if number in self._deciding:
+                window = self._deciding.pop(number)
+                assert window.probe is not None
+                died_s = window.probe.decides_s if how == "died" else 0.0  # nobody told: its time must pass
+                window.free_at = max(told.at, window.probe.at + died_s)
+            case Arrived(admission=Admission(alone=False) as way, number=number):
+                return self._judge(way, number)
+        return None
+
+    def _end(self, breaker: str, at: float) -> None:
+        for window in self._windows[breaker]:
+            window.ended = min(window.ended, at)
+
+    def _judge(self, way: Admission, number: int) -> str | None:
+        for window in self._windows[way.breaker]:
+            if window.began < way.at < window.ended:
+                return self._judge_in(window, way, number)
+        return None
+
+    def _judge_in(self, window: _Window, way: Admission, number: int) -> str | None:
+        if way.at < window.until - 1e-5:
+            return f"{way.breaker} is open, and let a call through"
+        before = window.probe
+        if before is not None and way.at < before.at:  # it was held up, and the other decides
+            over = way.at + way.decides_s <= before.at
+            return None if over else f"a second call decides about {way.breaker}"
+        if before is not None and way.at < min(window.free_at, before.at + before.decides_s):
+            return f"a second call decides about {way.breaker}"
+        self._deciding.pop(window.number, None)
+        window.probe, window.number, window.free_at = way, number, math.inf
+        self._deciding[number] = window
+        return None
+
+
+class FewRetries:
+    """I10: retries of one process never become the load of an account.
+
+    Its budget (policy/gate/retries.py) gives three each second, or a share of the calls.
+    """
+
+    name = "I10"
+    window_s = 3.0
+    most = 12
+    """Three in each second that a window meets."""
+    share = 0.2
+
+    def __init__(self) -> None:
+        self._sent: set[str] = set()
+        self._seen: dict[tuple[str, str], deque[tuple[float, bool]]] = defaultdict(deque)
+
+    def see(self, told: Told) -> str | None:
+        if not isinstance(told.seen, Arrived) or not told.seen.call:
+            return None
+        call, is_retry = told.seen.call, told.seen.call in self._sent
+        if told.seen.status == 401:  # a newer token is no retry
+            self._sent.discard(call)
+        else:
+            self._sent.add(call)
+        lately = self._seen[told.process, told.seen.account]
+        lately.append((told.at, is_retry))
+        while lately[0][0] < told.at - self.window_s:
+            lately.popleft()
+        retries = sum(again for _, again in lately)
+        if retries <= self.most + self.share * (len(lately) - retries):
+            return None
+        return f"{retries} of {len(lately)} calls of {told.seen.account} in {self.window_s:g} s were retries"

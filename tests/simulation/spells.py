@@ -1,0 +1,49 @@
+"""From when to when faults of some kinds kept a process, or all, from its work: what invariants excuse by."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+from tests.simulation.watch import NOBODY, Over, Struck, Told
+
+
+class Spell:
+    """One of *fault*, from *began* to *ended*."""
+
+    __slots__ = ("began", "ended", "fault")
+
+    def __init__(self, fault: str, began: float, ended: float) -> None:
+        self.fault = fault
+        self.began = began
+        self.ended = ended
+
+    def meets(self, since: float, until: float) -> bool:
+        """Whether some of it lies between the two."""
+        return self.began <= until and self.ended >= since
+
+
+class Spells:
+    """The spells of each process by faults whose names begin with one of *kinds*."""
+
+    def __init__(self, *kinds: str) -> None:
+        self._kinds = kinds
+        self._of: dict[str, list[Spell]] = {}
+
+    def see(self, told: Told) -> None:
+        """Take it in."""
+        match told.seen:
+            case Struck(fault=fault, until=until) if fault.startswith(self._kinds):
+                self._of.setdefault(told.process, []).append(Spell(fault, told.at, until))
+            case Over(fault=fault):
+                for spell in self._of.get(told.process, ()):
+                    if spell.fault.startswith(fault):
+                        spell.ended = min(spell.ended, told.at)
+
+    def of(self, process: str, since: float, until: float) -> list[Spell]:
+        """Those of *process*, and those of all, that meet the time from *since* to *until*."""
+        own, of_all = self._of.get(process, ()), self._of.get(NOBODY, ())
+        return [spell for spell in (*own, *of_all) if spell.meets(since, until)]
+
+    def anywhere(self, since: float, until: float) -> bool:
+        """Whether anybody was struck between the two."""
+        return any(spell.meets(since, until) for spell in chain.from_iterable(self._of.values()))
