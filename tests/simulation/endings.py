@@ -65,7 +65,8 @@ def at_end(watch: Watch, database: MemoryDatabase, issuer: SimIssuer) -> Broken 
 
 def lost_job(watch: Watch, database: MemoryDatabase) -> Broken | None:
     """I1: what was acknowledged is there, and where it has ended badly there is a dead letter of it."""
-    buried = {letter.job_id for letter in database.dead_letters.values()}
+    letters = database.dead_letters.values()
+    buried = {job_id for letter in letters for job_id in (letter.job_id, letter.lineage_id)}  # of its replays
     for told in watch.told:
         if isinstance(told.seen, Enqueued):
             why = _lost(database.jobs.get(told.seen.job_id), buried, told.seen)
