@@ -7,6 +7,7 @@ BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 NAME  ?= refresh
 ARGS  ?=
+KEEP  := FAIRLEAD_RESULTS=$${FAIRLEAD_RESULTS:-results}
 
 .PHONY: help
 help: ## this list
@@ -48,13 +49,13 @@ models: $(READY) ## every state of the protocols, with and without each safeguar
 	@$(BIN)/python -m pytest -q -rs -s -n 0 -p no:randomly tests/models $(ARGS)
 
 .PHONY: simulate
-simulate: $(READY) ## 200 seeds of a fleet in simulated time, and one seed in three interpreters (ARGS="--from 1000")
-	@$(BIN)/python -m tests.simulation --seeds 200 $(ARGS)
-	@$(BIN)/python -m tests.simulation --same --seed 60
+simulate: $(READY) ## 200 seeds of a fleet in simulated time, some in three interpreters (ARGS="--from 1000")
+	@$(KEEP) $(BIN)/python -m tests.simulation --seeds 200 $(ARGS)
+	@$(KEEP) $(BIN)/python -m tests.simulation --same
 
 .PHONY: simulate-ablations
-simulate-ablations: $(READY) ## each of twelve safeguards taken out of the simulated fleet, and what finds it
-	@$(BIN)/python -m tests.simulation --ablations --seeds 200 $(ARGS)
+simulate-ablations: $(READY) ## each safeguard in turn taken out of the simulated fleet, and what finds it
+	@$(KEEP) $(BIN)/python -m tests.simulation --ablations --seeds 200 $(ARGS)
 
 .PHONY: security
 security: $(READY) ## the security checklist S01-S36: every test that it names, and a table of verdicts

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.faults.catalogue import CATALOGUE, experiment
+from tools import simulated
 from tools.promise import Most, Promise, Zero, is_harmed
 from tools.results import ROOT, Line, proofs, read
 
@@ -268,12 +269,12 @@ def _commands(promise: Promise) -> str:
 
 
 def written(readme: str, lines: Sequence[Line]) -> str:
-    """*readme* with the table as *lines* have it."""
+    """*readme* with the table, and the rows of the simulation, as *lines* have them."""
     before, _, rest = readme.partition(BEGIN)
     _, found, after = rest.partition(END)
     if not found:
         raise ValueError(f"README has no {BEGIN} ... {END}")
-    return f"{before}{BEGIN}\n{table(lines)}{END}{after}"
+    return simulated.written(f"{before}{BEGIN}\n{table(lines)}{END}{after}", lines)
 
 
 def main(readme: Path = README) -> None:

@@ -5,7 +5,7 @@
   --ablation NAME      without that safeguard
   --without A,B        leave out faults; --fifo A-B: steps without chance (both for shrinking)
   --shrink             cut what broke down to the faults and the chance that it takes
---same                 one seed in three fresh interpreters with different hash seeds: the same trace
+--same                 seeds with every fault between them, or --seed, alike in three fresh interpreters
 --ablations            take out each safeguard in turn: within --seeds seeds it must be found
 --json                 one line of JSON for each seed, and a last one for all
 """
@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
-from tests.simulation import ablations
+from tests.simulation import ablations, kept, same
+from tests.simulation.ablations import Found
 from tests.simulation.fleet import cores, run_many
 from tests.simulation.report import as_json, told
 from tests.simulation.run import Options, Outcome, run_seed
@@ -29,8 +28,7 @@ from tests.simulation.shrink import shrink
 from tests.simulation.stores import Parts
 from tests.simulation.swarm import FAULTS
 
-HASH_SEEDS = ("0", "1", "random")
-SEEDS = 200
+SEEDS = kept.WHOLE
 """Unless another number is asked for."""
 RANGE = frozenset({"seeds", "first", "processes"})
 MODES = {
@@ -48,14 +46,14 @@ def main(given: Sequence[str] | None = None) -> int:
     first = asked.first or 0
     seeds = range(first, first + (SEEDS if asked.seeds is None else asked.seeds))
     if asked.same:
-        return _same(asked.seed or 0)
+        return _same(asked.seed)
     if asked.ablations:
-        return ablations.main(seeds, asked.processes or cores())
+        return _ablations(seeds, asked.processes or cores())
     if asked.seed is not None:
         options = _options(asked, asked.seed)
         run = partial(shrink, run_seed) if asked.shrink else run_seed
         return _one(run(options), trace=asked.trace, as_lines=asked.json)
-    return _many((_options(asked, seed) for seed in seeds), asked.processes, as_lines=asked.json)
+    return _many([_options(asked, seed) for seed in seeds], asked.processes, as_lines=asked.json)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -111,13 +109,15 @@ def _one(outcome: Outcome, *, trace: bool, as_lines: bool) -> int:
     return 1 if outcome.broken else 0
 
 
-def _many(options: Iterable[Options], processes: int | None, *, as_lines: bool) -> int:
+def _many(options: Sequence[Options], processes: int | None, *, as_lines: bool) -> int:
     began, broken, count, steps = time.monotonic(), 0, 0, 0
     for outcome in run_many(options, processes):
         count, steps = count + 1, steps + outcome.steps
         broken += outcome.broken is not None
         _tell(outcome, as_lines=as_lines)
     took_s = time.monotonic() - began
+    if not any(each.without for each in options):
+        kept.seeds([each.seed for each in options], broken=broken, steps=steps, seconds=took_s)
     if as_lines:
         print(json.dumps({"seeds": count, "broken": broken, "steps": steps, "took_s": round(took_s, 1)}))
     else:
@@ -132,23 +132,30 @@ def _tell(outcome: Outcome, *, as_lines: bool) -> None:
         print(told(outcome), flush=True)
 
 
-def _same(seed: int) -> int:
-    begun = [_begin_fresh(seed, hash_seed) for hash_seed in HASH_SEEDS]
-    lines = [child.communicate()[0].strip() or f"ended by {child.returncode}" for child in begun]
-    for hash_seed, line in zip(HASH_SEEDS, lines, strict=True):
-        print(f"PYTHONHASHSEED={hash_seed}: {line}")
-    return 0 if len(set(lines)) == 1 and not any(child.returncode for child in begun) else 1
+def _same(seed: int | None) -> int:
+    seeds = same.covering(range(SEEDS)) if seed is None else [seed]
+    began = time.monotonic()
+    differ = same.differing(seeds)
+    took_s = time.monotonic() - began
+    if seed is None:
+        kept.same(seeds, interpreters=len(same.HASH_SEEDS), differ=differ, seconds=took_s)
+    print(f"{len(seeds)} seeds in {took_s:.1f} s: {differ} differ")
+    return 1 if differ else 0
 
 
-def _begin_fresh(seed: int, hash_seed: str) -> subprocess.Popen[str]:
-    """A new interpreter that says the headline of *seed*."""
-    code = (
-        "from tests.simulation.run import Options, run_seed\n"
-        "from tests.simulation.report import headline\n"
-        f"print(headline(run_seed(Options({seed}))))"
-    )
-    environ = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    return subprocess.Popen([sys.executable, "-c", code], env=environ, stdout=subprocess.PIPE, text=True)
+def _ablations(seeds: Sequence[int], processes: int) -> int:
+    """Print what found each of them, and where; 1 if one was not found."""
+    began, found = time.monotonic(), dict[str, Found | None]()
+    for name, each in ablations.search_all(seeds, processes):
+        found[name] = each
+        told = f"not found in {len(seeds)} seeds" if each is None else f"{each.broken} (seed {each.seed})"
+        print(f"{name:32} {told}", flush=True)
+    took_s = time.monotonic() - began
+    kept.ablations(found, len(seeds), seconds=took_s)
+    caught = sum(each is not None for each in found.values())
+    print("again: python -m tests.simulation --ablation NAME --seed N --trace (--shrink cuts it down)")
+    print(f"{caught} of {len(found)} found in {took_s:.1f} s")
+    return 1 if caught < len(found) else 0
 
 
 if __name__ == "__main__":

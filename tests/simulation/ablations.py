@@ -259,15 +259,3 @@ def search_all(seeds: Sequence[int], processes: int) -> Iterator[tuple[str, Foun
 def _search(task: tuple[int, tuple[int, ...]]) -> tuple[str, Found | None]:
     number, seeds = task
     return ABLATIONS[number].name, search(ABLATIONS[number], seeds)
-
-
-def main(seeds: Sequence[int], processes: int) -> int:
-    """Print what found each of them, and where; 1 if one was not found."""
-    missed = 0
-    for name, found in search_all(seeds, processes):
-        missed += found is None
-        told = f"not found in {len(seeds)} seeds" if found is None else f"{found.broken} (seed {found.seed})"
-        print(f"{name:32} {told}", flush=True)
-    print("again: python -m tests.simulation --ablation NAME --seed N --trace (--shrink cuts it down)")
-    print(f"{len(ABLATIONS) - missed} of {len(ABLATIONS)} found")
-    return 1 if missed else 0

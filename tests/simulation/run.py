@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import hashlib
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,7 +48,8 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of it. *hash*: of all its steps; *last*: the latest ones, in words; *words*: its faults."""
+    """What came of it. *hash*: of its steps and all that was told; *last*: the latest steps, in words;
+    *words*: its faults."""
 
     options: Options
     hash: str
@@ -105,7 +107,7 @@ class _Run:
         seen = {**world.events, **world.watch.counts()}
         made = Outcome(
             self._options,
-            world.loop.trace,
+            self._hash(),
             world.loop.steps,
             world.now(),
             self._healed_s,
@@ -116,6 +118,12 @@ class _Run:
         )
         world.close()
         return made
+
+    def _hash(self) -> str:
+        whole = hashlib.blake2b(self._world.loop.trace.encode(), digest_size=8)
+        for told in self._world.watch.told:
+            whole.update(repr(told).encode())
+        return whole.hexdigest()
 
     def _complaint(self) -> Broken | None:
         """An error that nobody handled."""

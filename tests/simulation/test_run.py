@@ -12,13 +12,16 @@ import pytest
 
 from fairlead.engine.services.heartbeat import Heartbeat
 from fairlead.engine.worker import Worker
-from tests.simulation import ablations, endings
+from tests.simulation import ablations, endings, same
 from tests.simulation.__main__ import main
+from tests.simulation.chance import Chance
 from tests.simulation.fleet import run_many
 from tests.simulation.program import Program
 from tests.simulation.report import replay, told
 from tests.simulation.run import Options, run_seed
 from tests.simulation.stores import Parts
+from tests.simulation.swarm import FAULTS, Swarm
+from tests.simulation.watch import Struck
 from tests.simulation.workload import Customer
 
 SEEDS = 6
@@ -44,9 +47,38 @@ def test_a_seed_repeats_itself() -> None:
 @pytest.mark.slow
 def test_a_seed_is_the_same_in_fresh_interpreters(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--same", "--seed", "1"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 3
-    assert len({line.split(": ", 1)[1] for line in lines}) == 1
+    line, whole = capsys.readouterr().out.splitlines()
+    assert line.startswith("seed 1 ")
+    assert line.endswith(", the same in 3 interpreters")
+    assert whole.endswith(": 0 differ")
+
+
+def test_seeds_that_have_every_fault_between_them_are_few() -> None:
+    few = same.covering(range(200))
+    assert len(few) <= 10
+    assert {name for seed in few for name in Swarm.of(Chance(seed).swarm).faults} == set(FAULTS)
+    with pytest.raises(ValueError, match="no seed has"):
+        same.covering(few[:1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code", ["import os; print(os.environ['PYTHONHASHSEED'])", "raise SystemExit(3)"])
+def test_a_difference_between_interpreters_is_found(
+    code: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(same, "CODE", code)
+    assert main(["--same", "--seed", "1"]) == 1
+    assert len(capsys.readouterr().out.splitlines()) == 4
+
+
+@pytest.mark.slow
+def test_what_is_told_is_in_the_hash() -> None:
+    def tells(until: float) -> Options:
+        return Options(1, parts=Parts(alter=lambda program: program.world.watch.tell(Struck("none", until))))
+
+    first, second = run_seed(tells(0.0)), run_seed(tells(1.0))
+    assert first.steps == second.steps
+    assert first.hash != second.hash
 
 
 @pytest.mark.slow

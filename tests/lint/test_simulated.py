@@ -1,0 +1,132 @@
+"""The simulated fleet runs what the runtime runs, and README tells what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from fairlead.adapters.local.system import SystemClock, SystemIds, draw
+from fairlead.config import Config
+from fairlead.engine.services.rescuer import rescue_interval_s
+from fairlead.engine.services.service import Service
+from fairlead.gatehouse import GateRooms, GateSettings
+from fairlead.runtime import Roles, Runtime
+from fairlead.secret import Secret
+from fairlead.settings import Settings
+from tests.simulation import kept
+from tests.simulation.ablations import Found
+from tests.simulation.chance import Chance
+from tests.simulation.program import GUARD_LOOK_S, LANES_LOOK_S, LEASE_S
+from tests.simulation.stores import Parts
+from tests.simulation.swarm import Swarm
+from tests.simulation.watch import Broken
+from tests.simulation.world import World
+from tools import promises, results, simulated
+
+LEFT_OUT = {
+    "loop_meter": "it measures how long the loop stands still, and a simulated step takes no time",
+    "gate-switches": "nobody switches anything by hand there",
+    "gate-notebook": "the simulated API tells nothing of its limits, so there is nothing to write down",
+}
+"""Services of the runtime that no simulated process runs, and why."""
+LESS_OFTEN = {"lanes": LANES_LOOK_S, "gate-guard": GUARD_LOOK_S}
+"""Those that look less often there: most of a seed's steps would be theirs."""
+
+
+def of_the_runtime() -> dict[str, float]:
+    """Each service of a process with both roles and a Redis, and how often it looks, in seconds."""
+    runtime = cast(Any, Runtime(Config(Settings(), {})))
+    for room in ("sessions", "jobs", "processes", "lanes", "credentials", "unknown", "duties"):
+        setattr(runtime, room, None)  # services are made, and not run
+    runtime.heartbeat = SimpleNamespace(lease_s=runtime.settings.worker.lease_s, holds=lambda: True)
+    gate = GateRooms(
+        Secret("redis://127.0.0.1:1"),
+        GateSettings(),
+        database=cast(Any, None),
+        session_id=lambda: None,
+        profile=cast(Any, None),
+        clock=SystemClock(),
+        draw=draw,
+        ids=SystemIds(),
+        emit=lambda event: None,
+    )
+    return _intervals([*runtime._make_services(Roles()), *gate._services])
+
+
+def of_the_simulation() -> Iterator[dict[str, float]]:
+    """The same of each simulated process."""
+    world = World(Chance(0), Swarm({}), Parts())
+    world.start_all()
+    for program in world.programs.values():
+        yield _intervals([*program._services(), *program._gate_services()])
+    world.close()
+
+
+def _intervals(services: list[Service]) -> dict[str, float]:
+    return {service.name: service._interval_s for service in services}
+
+
+def test_a_simulated_process_runs_the_services_of_the_runtime() -> None:
+    wanted = of_the_runtime()
+    for simulated_ones in of_the_simulation():
+        assert set(simulated_ones) == set(wanted) - set(LEFT_OUT)
+        expected = wanted | LESS_OFTEN | {"rescuer": rescue_interval_s(LEASE_S)}
+        assert simulated_ones == {name: expected[name] for name in simulated_ones}
+
+
+# ---- README ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A README of its own, and a folder for results beside it."""
+    copy = tmp_path / "README.md"
+    copy.write_text(promises.README.read_text("utf-8"), "utf-8")
+    monkeypatch.setenv("FAIRLEAD_RESULTS", str(tmp_path / "kept"))
+    return copy
+
+
+def rows(readme: Path) -> tuple[str, str]:
+    """The two of the simulation."""
+    text = simulated.written(readme.read_text("utf-8"), results.read(readme.parent / "kept"))
+    healthy, ablated = (line for line in text.splitlines() if "simulate" in line and line.startswith("| "))
+    return healthy, ablated
+
+
+def test_what_was_found_stands_in_readme(readme: Path) -> None:
+    assert all(simulated.NOT_YET in row for row in rows(readme))
+    kept.seeds(range(200), broken=0, steps=16_000_000, seconds=41.4)
+    kept.same([7, 9], interpreters=3, differ=0, seconds=2.0)
+    broken: Mapping[str, Found | None] = {
+        "fence": Found(3, Broken("I2", 1.0, "late")),
+        "slots": Found(4, Broken("I12", 1.0, "two")),
+    }
+    kept.ablations(broken, 200, seconds=30.0)
+    healthy, ablated = rows(readme)
+    assert "200 seeds, 16,000,000 steps: 0 broken (3/n = 1.5 %), in 41 s" in healthy
+    assert "2 seeds that between them have every fault: 0 differ between 3 fresh interpreters" in healthy
+    assert "2 of 2 found within 200 seeds, by I2, I12, in 30 s" in ablated
+    assert (readme.parent / "kept" / "simulation.json").exists()
+
+
+def test_what_is_broken_stands_in_readme(readme: Path) -> None:
+    kept.seeds(range(200), broken=2, steps=1000, seconds=41.4)
+    kept.ablations({"fence": Found(3, Broken("I2", 1.0, "late")), "slots": None}, 200, seconds=30.0)
+    healthy, ablated = rows(readme)
+    assert "**broken**: 2, in" in healthy
+    assert "**broken**: 1 of 2 found" in ablated
+
+
+def test_a_part_of_a_run_is_not_published(readme: Path) -> None:
+    kept.seeds(range(199), broken=0, steps=1000, seconds=1.0)
+    kept.ablations({"slots": None}, 20, seconds=1.0)
+    assert not (readme.parent / "kept").exists()
+
+
+def test_a_readme_without_the_rows_is_refused() -> None:
+    with pytest.raises(ValueError, match="README has 0 rows"):
+        simulated.written("| what | figure | shown by |", [])

@@ -1,0 +1,51 @@
+"""README's rows of the simulation, made from what it found (results/simulation.json)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tools.promise import share
+from tools.results import Line, proofs
+
+HEALTHY = "a fleet in simulated time, with some of thirty faults in each seed: what must hold (I1–I12) holds"
+ABLATED = "the same fleet without one of its safeguards: the invariant behind it is seen to break"
+NOT_YET = "not run yet at this commit"
+
+
+def written(readme: str, lines: Sequence[Line]) -> str:
+    """*readme* with its two rows as *lines* have them; ValueError where it has no such row."""
+    found = {line["test"]: line for line in proofs(lines, "simulation")}
+    for what, figure, command in (
+        (HEALTHY, _healthy(found.get("seeds"), found.get("same")), "make simulate"),
+        (ABLATED, _ablated(found.get("ablations")), "make simulate-ablations"),
+    ):
+        row = f"| {what} | {figure} | `{command}` |"
+        readme, count = re.subn(rf"^\| {re.escape(what)} \|.*$", lambda _, row=row: row, readme, flags=re.M)
+        if count != 1:
+            raise ValueError(f"README has {count} rows that begin with {what!r}")
+    return readme
+
+
+def _healthy(seeds: Line | None, same: Line | None) -> str:
+    if seeds is None:
+        return NOT_YET
+    harm = f"**broken**: {seeds['broken']}" if seeds["broken"] else f"0 broken (3/n = {share(seeds['3/n'])})"
+    told = [f"{seeds['n']} seeds, {seeds['steps']:,} steps: {harm}, in {seeds['seconds']:.0f} s"]
+    if same is not None:
+        of = f"{same['n']} seeds that between them have every fault"
+        told.append(f"{of}: {same['differ']} differ between {same['interpreters']} fresh interpreters")
+    return f"{'; '.join(told)} ({_around(seeds)}; goal 60 s)"
+
+
+def _ablated(line: Line | None) -> str:
+    if line is None:
+        return NOT_YET
+    caught = f"{line['caught']} of {line['n']} found within {line['seeds']} seeds"
+    harm = "" if line["caught"] == line["n"] else "**broken**: "
+    by = sorted({each["breaks"] for each in line["found"]}, key=lambda name: int(name[1:]))
+    return f"{harm}{caught}, by {', '.join(by)}, in {line['seconds']:.0f} s ({_around(line)})"
+
+
+def _around(line: Line) -> str:
+    return f"{line['machine']['cores']} cores, commit {line['commit']}"
