@@ -113,6 +113,7 @@ class LocalGate:
             return passed
         redeemed = self._redeem(ask, costs, now_us)
         if not isinstance(redeemed, bool):
+            self._leave(ask)
             return redeemed
         if not redeemed:
             waits = self._judge_buckets(ask, costs, now_us)

@@ -149,7 +149,7 @@ local function admit(blob, ask, holder)
         if booking ~= NO_BOOKING then
             redeemed = rare().redeem(buckets, costs, booking)
             if type(redeemed) == 'number' then
-                return struct.pack('<BBBBdd', BOOKED, BY_BUCKET, 0, 0, redeemed, 0)
+                return refuse(plan, holder, BOOKED, BY_BUCKET, redeemed)
             end
             if not redeemed and longest_us >= 0 then  -- a promise that was void has gone back
                 longest_us, which = 0, 0
