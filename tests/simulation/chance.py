@@ -20,12 +20,20 @@ class Chance:
         """At which passes of a fault point a process dies."""
         self.latency = self._stream("latency")
         self.workload = self._stream("workload")
+        self.vendors = self._stream("vendors")
+        """Whose customer each tenant is."""
+        self.customer = self._stream("customer")
+        """What the customer does besides ordering work."""
         self.issuer = self._stream("issuer")
         self.upstream = self._stream("upstream")
 
     def product(self, label: str) -> Random:
         """What one life of a process draws for itself."""
         return self._stream(f"product:{label}")
+
+    def clock(self, host: str) -> Random:
+        """How the time of day of a machine is off."""
+        return self._stream(f"clock:{host}")
 
     def _stream(self, name: str) -> Random:
         return Random(f"{self._seed}:{name}")

@@ -1,6 +1,7 @@
 """What must hold once all is mended: nothing lost, nothing left, no grant burnt without an excuse.
 
     I1 an acknowledged job is done, dead or pending   I6 no grant is burnt, and none given up that lives
+    I3 a key stands for one job
 
 `after_healing` tells what is still to come to its end; `at_end` judges what has.
 """
@@ -57,9 +58,12 @@ def _refreshes_left(database: MemoryDatabase) -> Iterator[str]:
 
 
 def at_end(watch: Watch, database: MemoryDatabase, issuer: SimIssuer) -> Broken | None:
-    """The first of I1 and I6 that is broken."""
+    """The first of I1, I3 and I6 that is broken."""
     return (
-        lost_job(watch, database) or burnt_grant(watch, database, issuer) or given_up(watch, database, issuer)
+        lost_job(watch, database)
+        or stored_twice(watch, database)
+        or burnt_grant(watch, database, issuer)
+        or given_up(watch, database, issuer)
     )
 
 
@@ -72,6 +76,21 @@ def lost_job(watch: Watch, database: MemoryDatabase) -> Broken | None:
             why = _lost(database.jobs.get(told.seen.job_id), buried, told.seen)
             if why is not None:
                 return Broken("I1", told.at, why)
+    return None
+
+
+def stored_twice(watch: Watch, database: MemoryDatabase) -> Broken | None:
+    """I3: however often an enqueue is repeated, one job stands for its key; replays of it are others."""
+    stored: dict[str, UUID] = {}
+    for row in database.jobs.values():
+        if WORK not in row.args or row.unique_key is None or row.replay_of is not None:
+            continue
+        if row.unique_key in stored:
+            why = (
+                f"{row.unique_key} of {row.tenant_id} is stored as {stored[row.unique_key]} and {row.job_id}"
+            )
+            return Broken("I3", watch.now(), why)
+        stored[row.unique_key] = row.job_id
     return None
 
 

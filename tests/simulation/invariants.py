@@ -18,6 +18,7 @@ from tests.simulation.spells import Spells
 from tests.simulation.watch import (
     Accepted,
     Beat,
+    CalledOff,
     Claimed,
     Closed,
     DeclaredLost,
@@ -35,7 +36,7 @@ MAX_CRASHES = 3
 class NewestLease:
     """I2: an outcome is accepted only under the lease that the job was last given, and that nobody ended.
 
-    And no lease is run twice.
+    And no lease is run twice, and no job given away that was called off.
     """
 
     name = "I2"
@@ -43,11 +44,17 @@ class NewestLease:
     def __init__(self) -> None:
         self._held: dict[UUID, int] = {}
         self._ran: set[int] = set()
+        self._called_off: set[UUID] = set()
 
     def see(self, told: Told) -> str | None:
         match told.seen:
             case Claimed(job_id=job_id, lease_id=lease_id):
                 self._held[job_id] = lease_id
+                if job_id in self._called_off:
+                    return f"job {job_id} was called off, and given away under lease {lease_id}"
+            case CalledOff(job_id=job_id):
+                self._called_off.add(job_id)
+                self._held.pop(job_id, None)
             case Freed(job_id=job_id):
                 self._held.pop(job_id, None)
             case Ran(lease_id=lease_id):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from random import Random
 
 from fairlead.engine.ports import Connection, ConnectionKey, ProcessIdentity
 from fairlead.engine.ports.gate_notes import LearntLimit
@@ -24,17 +25,23 @@ from tests.simulation.providers import PROFILES
 
 WRONG = 2e-4
 """By what share a clock goes too fast or too slow at most: 0.2 ms a second."""
+OFF_S = 60.0
+"""How far off a machine's time of day is at most when a seed begins."""
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 
 
 class SimClock:
-    """The clock of one process: its own zero, its own pace. *wall_s* is how far its time of day is off."""
+    """The clock of one process: its own zero, its own pace. *wall_s* is how far its time of day is off.
 
-    def __init__(self, loop: SimLoop, zero_s: float, pace: float) -> None:
+    That is the machine's, of which *machine* draws it: off from the first day, and going wrong.
+    """
+
+    def __init__(self, loop: SimLoop, zero_s: float, pace: float, machine: Random) -> None:
         self._loop = loop
         self._zero_s = zero_s
         self._pace = pace
-        self.wall_s = 0.0
+        self.wall_s = machine.uniform(-OFF_S, OFF_S)
+        self._drift = machine.uniform(-WRONG, WRONG)
 
     def monotonic(self) -> float:
         """Seconds of this process."""
@@ -42,7 +49,7 @@ class SimClock:
 
     def epoch_s(self) -> float:
         """Its time of day."""
-        return BEGAN + self._loop.time() + self.wall_s
+        return BEGAN + self._loop.time() * (1 + self._drift) + self.wall_s
 
     async def sleep(self, delay_s: float) -> None:
         """As the port says."""

@@ -97,7 +97,7 @@ class Program:
         random = world.chance.product(process.label)
         self.draw = random.random
         pace = 1 + (2 * random.random() - 1) * WRONG
-        self.clock = SimClock(world.loop, 1000.0 * (life + 1), pace)
+        self.clock = SimClock(world.loop, 1000.0 * (life + 1), pace, world.chance.clock(process.host))
         self.ids = CountedIds(start=life * IDS_APART)
         self._stopping = asyncio.Event()
         self.begun = False

@@ -18,13 +18,14 @@ from pathlib import Path
 
 from tests.simulation import endings, invariants, points
 from tests.simulation.chance import Chance
+from tests.simulation.customer import Customer
 from tests.simulation.loop import Deadlock, Spinning, Stopped
 from tests.simulation.stores import Parts
 from tests.simulation.swarm import Swarm
 from tests.simulation.trouble import Trouble
 from tests.simulation.unexplained import Calm, sent_twice
 from tests.simulation.watch import Broken
-from tests.simulation.workload import Customer, orders
+from tests.simulation.workload import orders
 from tests.simulation.world import World
 
 SAFETY_S = 120.0

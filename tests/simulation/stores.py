@@ -21,6 +21,7 @@ from tests.simulation.redis import SimRedis
 from tests.simulation.watch import (
     Accepted,
     Beat,
+    CalledOff,
     Claimed,
     Closed,
     DeclaredLost,
@@ -57,6 +58,13 @@ class WatchedJobs(MemoryJobStore):
         for job, row in lost:
             if row is not None:
                 self.watch.tell(Freed(job.job_id, job.lease_id, crash=False))
+
+    @statement
+    def cancel(self, job_id: UUID, reason: str, *, tenant_id: str | None = None) -> bool:
+        done: bool = plain(MemoryJobStore.cancel)(self, job_id, reason, tenant_id=tenant_id)
+        if done:
+            self.watch.tell(CalledOff(job_id))
+        return done
 
     def _write(self, row: JobRow, outcome: Outcome) -> None:
         handed_back = isinstance(outcome, Rescheduled) and outcome.failure is None

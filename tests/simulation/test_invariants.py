@@ -14,6 +14,7 @@ from tests.simulation.watch import (
     Accepted,
     Beat,
     Broken,
+    CalledOff,
     Claimed,
     Closed,
     DeclaredLost,
@@ -73,6 +74,13 @@ def test_i2_an_outcome_under_an_older_lease_is_found() -> None:
 def test_i2_an_outcome_after_the_lease_was_ended_is_found() -> None:
     assert found([claimed(1, 7), freed(2, 7), accepted(3, 7)]) == "I2"
     assert found([claimed(1, 7), accepted(2, 7), accepted(3, 7, "rescheduled")]) == "I2"
+
+
+def test_i2_what_was_called_off_is_neither_run_to_its_end_nor_given_away_again() -> None:
+    called_off: Step = (2.0, "c1", CalledOff(JOB))
+    assert found([claimed(1, 7), called_off]) is None
+    assert found([claimed(1, 7), called_off, accepted(3, 7)]) == "I2"
+    assert found([called_off, claimed(3, 8)]) == "I2"
 
 
 def test_i2_a_lease_that_is_run_twice_is_found() -> None:

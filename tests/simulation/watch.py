@@ -49,6 +49,20 @@ class Enqueued:
 
 
 @dataclass(frozen=True, slots=True)
+class AskedAgain:
+    """An enqueue that was not answered is repeated under its key."""
+
+    work: int
+
+
+@dataclass(frozen=True, slots=True)
+class Redriven:
+    """Somebody had a dead letter's work tried again."""
+
+    dead_letter_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
 class Claimed:
     """The store gave a job away under a new lease. *waited_s*: since it was due."""
 
@@ -81,6 +95,13 @@ class Accepted:
     outcome: str
     work: int | None
     """None: of no piece of work, but a duty of the fleet."""
+
+
+@dataclass(frozen=True, slots=True)
+class CalledOff:
+    """The store cancelled a job because somebody asked for it; whoever runs it has lost its lease."""
+
+    job_id: UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +236,8 @@ class BreakerClosed:
 
 
 Seen = (
-    Enqueued | Claimed | Freed | Accepted | Ran | Opened | Beat | Closed | DeclaredLost | Struck | Over
+    Enqueued | AskedAgain | Redriven | Claimed | Freed | Accepted | CalledOff | Ran
+    | Opened | Beat | Closed | DeclaredLost | Struck | Over
     | Read | Arrived | Left | Kept | BreakerOpened | BreakerClosed
 )  # fmt: skip
 

@@ -16,23 +16,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.engine.call.wish import Call
 from fairlead.engine.handler import Handler, JobContext
-from fairlead.engine.ports import ConnectionKey, NewJob
-from fairlead.errors import DependencyUnavailable, FairleadError
-from fairlead.testing.ids import CountedIds
+from fairlead.errors import FairleadError
 from tests.simulation.providers import RULES
 from tests.simulation.stores import WORK
 from tests.simulation.upstream import CALL_HEADER
-from tests.simulation.watch import Enqueued, Ran, Read
+from tests.simulation.watch import Ran, Read
 
 if TYPE_CHECKING:
     from tests.simulation.program import Program
-    from tests.simulation.world import World
 
 NOISY = "noisy"
-TENANTS: dict[str, str] = dict(
-    zip((NOISY, "quiet-a", "quiet-b", "quiet-c", "quiet-d"), sorted(RULES), strict=True)
-)
-"""Each tenant and its vendor."""
+TENANTS = (NOISY, "quiet-a", "quiet-b", "quiet-c", "quiet-d")
 JOBS = 40
 TIMEOUT_S = 20.0
 TAKES_S, FLOOD_S = (0.05, 2.0), (3.0, 6.0)
@@ -46,7 +40,6 @@ SHARE_OF_BURSTS = 0.1
 """Of the calls outside of jobs that are such a burst, too."""
 CALLING = ("call", "burst")
 """Kinds that make calls: their group waits where one of them must. The others wait for their turn alone."""
-CALLERS_IDS = 10**9
 
 
 @dataclass
@@ -74,9 +67,9 @@ class Order(NamedTuple):
     kills: int
 
 
-def key_of(tenant: str) -> ConnectionKey:
-    """The one connection of *tenant*."""
-    return ConnectionKey(tenant, TENANTS[tenant])
+def vendors_of(draw: Random) -> dict[str, str]:
+    """Each tenant's vendor: every vendor has one of them, whichever it is."""
+    return dict(zip(TENANTS, draw.sample(sorted(RULES), len(RULES)), strict=True))
 
 
 def orders(draw: Random, hazards: Hazards, within_s: float) -> list[Order]:
@@ -84,12 +77,11 @@ def orders(draw: Random, hazards: Hazards, within_s: float) -> list[Order]:
     kinds = ["slow"] * hazards.slow + ["poison"] * hazards.poison + ["killer"] * hazards.killer
     kinds += ["burst"] * BURSTS
     kinds += ["work", "call"] * ((JOBS - len(kinds)) // 2)
-    tenants = [*TENANTS]
-    found = [(within_s * draw.random(), draw.choice(tenants), kind) for kind in kinds]
+    found = [(within_s * draw.random(), draw.choice(TENANTS), kind) for kind in kinds]
     flood_s = within_s * draw.random() / 2
     found += [(flood_s, NOISY, "flood") for _ in range(hazards.noisy)]
     if hazards.noisy:
-        found += [(flood_s + 1.0, tenant, "flood") for tenant in tenants if tenant != NOISY]
+        found += [(flood_s + 1.0, tenant, "flood") for tenant in TENANTS if tenant != NOISY]
     found.sort()
     return [
         Order(at_s, work, tenant, kind, draw.uniform(*_takes_s(kind)), draw.randint(1, 4))
@@ -99,37 +91,6 @@ def orders(draw: Random, hazards: Hazards, within_s: float) -> list[Order]:
 
 def _takes_s(kind: str) -> tuple[float, float]:
     return FLOOD_S if kind == "flood" else TAKES_S
-
-
-class Customer:
-    """Enqueues the orders from a process that no fault ever meets but on its road."""
-
-    def __init__(self, world: World, program: Program, orders: list[Order]) -> None:
-        self._world = world
-        self._jobs = program.jobs
-        self._orders = orders
-        self._ids = CountedIds(start=CALLERS_IDS)
-
-    async def run(self) -> None:
-        """All of them, each at its time and once: what was answered with an error may have been stored."""
-        for order in self._orders:
-            await asyncio.sleep(max(0.0, order.at_s - self._world.now()))
-            job = self._job(order)
-            try:
-                await self._jobs.enqueue([job])
-            except DependencyUnavailable:
-                continue
-            self._world.watch.tell(Enqueued(job.job_id, order.work, order.tenant))
-
-    def _job(self, order: Order) -> NewJob:
-        return NewJob(
-            job_id=self._ids.uuid7(),
-            kind=f"sim.{order.kind}",
-            tenant_id=order.tenant,
-            provider=TENANTS[order.tenant] if order.kind in CALLING else None,
-            group_key=TENANTS[order.tenant] if order.kind in CALLING else "",
-            args={WORK: order.work, "takes_s": order.takes_s, "kills": order.kills},
-        )
 
 
 class Desk:
@@ -208,7 +169,9 @@ class Desk:
 
     async def read(self, tenant: str, name: str) -> None:
         """One call, whose answer tells whose data it is."""
-        call = Call(key_of(tenant), "GET", "https://api.sim/data", headers={CALL_HEADER: name})
+        call = Call(
+            self._program.world.key_of(tenant), "GET", "https://api.sim/data", headers={CALL_HEADER: name}
+        )
         came = await self._program.pipeline.send(call)
         told = json.loads(came.answer.body)["tenant"]
         self._program.world.watch.tell(Read(tenant, told), self._program.name)
@@ -235,14 +198,14 @@ class Desk:
 
     async def now_and_then(self) -> None:
         """Calls outside of jobs, for as long as the world is at work."""
-        world, tenants = self._program.world, [*TENANTS]
+        world = self._program.world
         while True:
             await self._program.clock.sleep(CALL_EACH_S * 2 * self._draw.random())
             if not world.bad:
                 return
             self._calls += 1
             try:
-                tenant = tenants[int(self._draw.random() * len(tenants))]
+                tenant = TENANTS[int(self._draw.random() * len(TENANTS))]
                 read = self.read_many if self._draw.random() < SHARE_OF_BURSTS else self.read
                 await read(tenant, f"{self._program.process.label}/{self._calls}")
             except FairleadError:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import NoReturn
 
 from fairlead.engine.connections import Grant
+from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import DependencyUnavailable
 from fairlead.events import Event
 from fairlead.policy.gate.limit import MICRO
@@ -30,7 +31,7 @@ from tests.simulation.swarm import Swarm
 from tests.simulation.unexplained import bug_in
 from tests.simulation.upstream import SimUpstream
 from tests.simulation.watch import Broken, Over, Struck, Watch
-from tests.simulation.workload import TENANTS, Hazards, key_of
+from tests.simulation.workload import TENANTS, Hazards, vendors_of
 
 FLEET = {"p1": "host-a", "p2": "host-a", "p3": "host-b"}
 """Processes and their hosts: two are neighbours, who see each other die."""
@@ -65,6 +66,8 @@ class World:
         self.disks = {host: HostDisk() for host in {**dict.fromkeys(FLEET.values()), OUTSIDE: None}}
         self.gate_started: set[str] = set()
         self.hazards = _hazards(swarm)
+        self.vendors = vendors_of(chance.vendors)
+        """That of each tenant."""
         self.bad = True
         self.lives: list[SimProcess] = []
         self.programs: dict[str, Program] = {}
@@ -77,6 +80,10 @@ class World:
     def now(self) -> float:
         """Virtual seconds."""
         return self.loop.time()
+
+    def key_of(self, tenant: str) -> ConnectionKey:
+        """The one connection of *tenant*."""
+        return ConnectionKey(tenant, self.vendors[tenant])
 
     def latency_s(self) -> float:
         """One way to a server, drawn."""
@@ -113,7 +120,7 @@ class World:
         return outside
 
     async def _connect(self, outside: Program) -> None:
-        for tenant, provider in TENANTS.items():
+        for tenant, provider in self.vendors.items():
             life_s = self.chance.workload.uniform(*FIRST_LIFE_S)
             tokens = self.issuer.register(provider, tenant, life_s)
             grant = Grant(
@@ -122,7 +129,7 @@ class World:
                 expires_in_s=tokens.expires_in_s,
                 account_id=tokens.account_id,
             )
-            await outside.connections.upsert(key_of(tenant), grant, actor="setup")
+            await outside.connections.upsert(self.key_of(tenant), grant, actor="setup")
 
     def _program(self, process: SimProcess) -> Program:
         return process.context().run(Program, self, process, self._parts, len(self.lives))
@@ -229,10 +236,9 @@ class World:
 
     def rush(self, whose: float) -> None:
         """Many calls of one tenant at once, by each process."""
-        tenants = [*TENANTS]
         for program in self.programs.values():
             if self.bad:
-                program.desk.rush(tenants[int(whose * len(tenants))])
+                program.desk.rush(TENANTS[int(whose * len(TENANTS))])
 
     def strike_here(self, _place: str, action: str) -> None:
         """Kill or stop the process whose code passes a fault point; one that no fault meets goes on."""
