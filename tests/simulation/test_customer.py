@@ -70,7 +70,7 @@ def test_customers_have_whims() -> None:
 @pytest.mark.slow
 def test_seeds_have_what_customers_do_besides_ordering() -> None:
     seen: Counter[str] = Counter()
-    for seed in range(4):
+    for seed in (8, 15, 17):  # any few of which some lose an answer
         outcome = run_seed(Options(seed))
         assert outcome.broken is None
         seen.update(outcome.seen)

@@ -15,6 +15,7 @@ from fairlead.engine.worker import Worker
 from tests.simulation import ablations, endings, same
 from tests.simulation.__main__ import main
 from tests.simulation.chance import Chance
+from tests.simulation.customer import Customer
 from tests.simulation.fleet import run_many
 from tests.simulation.program import Program
 from tests.simulation.report import replay, told
@@ -22,7 +23,6 @@ from tests.simulation.run import Options, run_seed
 from tests.simulation.stores import Parts
 from tests.simulation.swarm import FAULTS, Swarm
 from tests.simulation.watch import Struck
-from tests.simulation.workload import Customer
 
 SEEDS = 6
 """How many are run with all other tests; `make simulate` runs 200."""
