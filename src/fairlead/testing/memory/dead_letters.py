@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields, replace
+from datetime import datetime
 from uuid import UUID
 
 from fairlead.engine.ports import DeadLetter, DeadLetterFilter, DeadLetterGroup, NewJob
@@ -88,15 +89,22 @@ class MemoryDeadLetterStore(MemoryStore):
         row = self._open_one(dead_letter_id)
         if row is None or row.replay_job_id is not None or row.tenant_id != job.tenant_id:
             return False
-        dead = self.database.jobs.get(row.job_id)
-        if dead is not None and dead.state is JobState.DISCARDED:
-            dead.unique_until = None  # a key that outlives its job must not keep out the job's own replay
+        kept_until = self._give_up_key(row.job_id)
         if holder_of(self.database, job) is not None:
             return False
         insert(self.database, replace(job, replay_of=dead_letter_id))
+        self.database.jobs[job.job_id].unique_until = kept_until
         row.replay_job_id, row.action_due_at = job.job_id, None
         row.replays += 1
         return True
+
+    def _give_up_key(self, job_id: UUID) -> datetime | None:
+        """A key that outlives its job keeps not out the job's own replay, which inherits it: until when."""
+        dead = self.database.jobs.get(job_id)
+        if dead is None or dead.state is not JobState.DISCARDED:
+            return None
+        kept_until, dead.unique_until = dead.unique_until, None
+        return kept_until
 
     @statement
     def resolve(

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from fairlead.engine.ports import NewJob, Pause, Schedule, ScheduleState, TakenTick
 from fairlead.testing.memory.database import MemoryStore, seconds, statement
-from fairlead.testing.memory.enqueue import insert
+from fairlead.testing.memory.enqueue import holder_of, insert
 from fairlead.testing.memory.rows import DutyRow, ScheduleRow
 
 
@@ -61,8 +61,10 @@ class MemoryDutyStore(MemoryStore):
             return False
         row.last_tick = tick
         late_s = max(0.0, (self.database.now - tick).total_seconds())
-        stored = insert(self.database, replace(job, delay_s=max(0.0, job.delay_s - late_s)))
-        job_id = stored.job_id if stored.inserted else None
+        covered = holder_of(self.database, job) is not None
+        if not covered:
+            insert(self.database, replace(job, delay_s=max(0.0, job.delay_s - late_s)))
+        job_id = None if covered else job.job_id
         self.database.duties[name, tick] = DutyRow(
             name, tick, session_id, coalesced, job_id, self.database.now
         )

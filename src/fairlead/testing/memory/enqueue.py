@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fairlead.engine.ports import Enqueued, NewJob
+from fairlead.errors import InputInvalid
 from fairlead.policy.states import JobState
 from fairlead.testing.memory.database import MemoryDatabase, seconds
 from fairlead.testing.memory.rows import OPEN, JobRow
 from fairlead.testing.memory.turns import note_work
+
+
+def insert_all(database: MemoryDatabase, jobs: Iterable[NewJob]) -> list[Enqueued]:
+    """Store *jobs*, all or none. InputInvalid where an id is taken already, but by who holds its key, too."""
+    wanted = list(jobs)
+    if any(job.job_id in database.jobs and holder_of(database, job) is None for job in wanted):
+        raise InputInvalid("the database refuses these values: a job of this id is there", reason="23505")
+    return [insert(database, job) for job in wanted]
 
 
 def insert(database: MemoryDatabase, job: NewJob) -> Enqueued:

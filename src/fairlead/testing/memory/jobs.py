@@ -22,7 +22,7 @@ from fairlead.policy.category import Category
 from fairlead.policy.states import JobState
 from fairlead.testing.memory.burial import bury, bury_unrun, come_on, failure_json, replay_ended
 from fairlead.testing.memory.database import MemoryLink, MemoryStore, seconds, statement
-from fairlead.testing.memory.enqueue import holds_key, insert
+from fairlead.testing.memory.enqueue import holds_key, insert_all
 from fairlead.testing.memory.holds import CAP_LOOK_S, Room, last_end, pauses_of
 from fairlead.testing.memory.lane_rows import lane_key
 from fairlead.testing.memory.rows import OPEN, JobRow
@@ -41,7 +41,7 @@ class MemoryJobStore(MemoryStore):
 
     @statement
     def enqueue(self, jobs: Iterable[NewJob]) -> list[Enqueued]:
-        return [insert(self.database, job) for job in list(jobs)]
+        return insert_all(self.database, jobs)
 
     # ---- claiming ------------------------------------------------------------------------------
 
@@ -132,6 +132,8 @@ class MemoryJobStore(MemoryStore):
     # ---- outcomes ------------------------------------------------------------------------------
 
     async def acknowledge(self, outcomes: Sequence[Outcome]) -> set[UUID]:
+        if not outcomes:
+            return set()
         await self.link.arrive("acknowledge")
         accepted = {outcome.job_id for outcome in outcomes if self._accept(outcome)}
         try:

@@ -21,7 +21,8 @@ class MemorySessionStore(MemoryStore):
     @statement
     def open(self, session_id: UUID, identity: ProcessIdentity, lease_s: float, version: str) -> None:
         now = self.database.now
-        self.database.sessions[session_id] = SessionRow(session_id, identity, version, lease_s, now, now)
+        new = SessionRow(session_id, identity, version, lease_s, now, now)
+        self.database.sessions.setdefault(session_id, new)  # asked again, it changes nothing
 
     @statement
     def heartbeat(self, session_id: UUID) -> bool:
@@ -69,10 +70,10 @@ class MemorySessionStore(MemoryStore):
             return None
         own = self.database.sessions[session_id]
         since = self._uninterrupted_since(last, own.lease_s)
+        ready = all(self._is_sure(row, since) for row in self.database.sessions.values() if row.open)
         sessions = self._declare_lost(since)
         taken = [row for row in self.database.jobs.values() if self._is_free(row)][:limit]
         dead = sum(self._rescue_one(row, max_crashes) for row in taken)
-        ready = since + seconds(own.lease_s) <= now
         return Rescue(ready, sessions=sessions, rescued=len(taken) - dead, dead=dead)
 
     def _uninterrupted_since(self, last: datetime | None, lease_s: float) -> datetime:
@@ -87,11 +88,15 @@ class MemorySessionStore(MemoryStore):
     def _declare_lost(self, since: datetime) -> int:
         now, count = self.database.now, 0
         for row in self.database.sessions.values():
-            silent = max(row.heartbeat_at, since) + seconds(row.lease_s) < now
-            if row.open and silent:
+            silent = row.heartbeat_at + seconds(row.lease_s) < now
+            if row.open and silent and self._is_sure(row, since):
                 row.lost_at = now
                 count += 1
         return count
+
+    def _is_sure(self, row: SessionRow, since: datetime) -> bool:
+        """Whether it would have been heard: its lease has passed without a gap."""
+        return since + seconds(row.lease_s) <= self.database.now
 
     def _is_free(self, row: JobRow) -> bool:
         held = row.state is JobState.RUNNING and row.session_id is not None
@@ -124,10 +129,12 @@ class MemorySessionStore(MemoryStore):
     @statement
     def prune(self, older_than_s: float, limit: int) -> int:
         before = self.database.now - seconds(older_than_s)
+        holders = {row.session_id for row in self.database.jobs.values() if row.state is JobState.RUNNING}
         ended = [
             row.session_id
             for row in self.database.sessions.values()
             if not row.open and (row.lost_at or row.stopped_at or before) < before
+            if row.session_id not in holders
         ]
         for session_id in ended[:limit]:
             del self.database.sessions[session_id]
