@@ -10,41 +10,86 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import cycle
 from typing import Any
 from uuid import UUID
 
-from fairlead.engine.ports import Cancelled, ClaimFilter, Completed, DeadLetter, Job, Outcome, Rescheduled
+from fairlead.engine.ports import (
+    Cancelled,
+    ClaimFilter,
+    Completed,
+    DeadLetter,
+    Job,
+    JobStore,
+    NewJob,
+    Outcome,
+    Rescheduled,
+    Schedule,
+)
+from fairlead.errors import InputInvalid
 from fairlead.testing.ids import CountedIds
+from tests.contract.losses import LOST, Loss, Road
 from tests.contract.pairs import Pass, Step
 from tests.contract.stores import Stores, discarded, failed, identity
 from tests.support.engine import new_job
 
 QUEUES, KINDS, TENANTS, GROUPS = ("default", "mail"), ("work", "other"), ("a", "b"), ("", "g")
+SCHEDULES = ("hourly", "nightly")
 EVERYTHING = ClaimFilter(queues=QUEUES)
-NOTHING = ClaimFilter(queues=("nothing",))
-MOST = 1000
-MOST_CLAIMS = 10
-"""A claim may have to be asked for again until it has found what fell due."""
+MOST = 300
+IN_VAIN = 2
+"""A claim may have to be asked for again until it has found what fell due: after so many there is nothing."""
 
 
 class Side:
-    """One implementation, and what its processes hold. *start*: the first of its ids."""
+    """One implementation, and what its processes hold. *start*: the first of its ids.
 
-    def __init__(self, stores: Stores, start: int) -> None:
+    A process asks by job stores that *jobs* makes: it forgets with its end which answers it never got.
+    """
+
+    def __init__(self, stores: Stores, start: int, road: Road, jobs: Callable[[], JobStore]) -> None:
         self._stores = stores
         self._ids = CountedIds(start)
+        self._road = road
+        self._new_jobs = jobs
         self._sessions: dict[int, UUID] = {}
+        self._queue: dict[int, JobStore] = {}
+        """Of each process, its own."""
+        self._asked: list[list[NewJob]] = []
+        self._seen: dict[tuple[int, str], datetime] = {}
+        """The last tick of a schedule as a process knows it."""
         self._jobs: list[UUID] = []
         self._held: dict[tuple[int, UUID], Job] = {}
         self._unstarted: set[int] = set()
         """Leases of suspects that were not begun."""
+        self._accepted: set[int] = set()
+        """Leases whose outcomes were accepted, as their holders know."""
+        self._loss: Loss | None = None
 
     async def take(self, step: Step) -> object:
         """What comes of *step*; the same on every side."""
         if isinstance(step, Pass):
             return await self._stores.pass_time(step.seconds)
-        act: Callable[..., Awaitable[object]] = getattr(self, step.act)
-        return await act(*step.args)
+        return await self._done(step.act, step.args)
+
+    async def _done(self, name: str, args: Sequence[Any]) -> object:
+        act: Callable[..., Awaitable[object]] = getattr(self, name)
+        try:
+            return await act(*args)
+        except InputInvalid:
+            return "refused"
+
+    async def lost(self, loss: Loss, act: str, args: Sequence[Any]) -> object:
+        """*act*, the first request of which meets *loss*."""
+        self._loss = loss
+        try:
+            with self._road.losing(loss):
+                return await self._done(act, args)
+        except LOST:
+            return "lost"
+        finally:
+            self._loss = None
 
     async def glance(self) -> object:
         """All jobs, as people see them."""
@@ -56,7 +101,16 @@ class Side:
         letters = await self._letters()
         own = [{"dead_letter_id": 0, "history": len(one.history)} for one in letters]
         shown = [_shown(one) | its for one, its in zip(letters, own, strict=True)]
-        return [shown, await self._stores.jobs.counts(), await self._stores.dead_letters.counts()]
+        sessions = sorted(await self._stores.sessions.search(), key=lambda session: session.session_id)
+        ticks = [await self._stores.duties.taken(name, MOST) for name in SCHEDULES]
+        return [
+            shown,
+            await self._stores.jobs.counts(),
+            await self._stores.dead_letters.counts(),
+            [_shown(session) for session in sessions],
+            await self._stores.duties.schedules(),
+            ticks,
+        ]
 
     async def _letters(self) -> Sequence[DeadLetter]:
         found = await self._stores.dead_letters.search(
@@ -66,9 +120,17 @@ class Side:
 
     # ---- processes -----------------------------------------------------------------------------
 
-    async def begin(self, process: int) -> None:
+    async def begin(self, process: int, lease_s: float) -> None:
         self._sessions[process] = session_id = self._ids.uuid7()
-        await self._stores.sessions.open(session_id, identity(process), 1e9, "1.0")
+        self._queue[process] = self._new_jobs()
+        await self._stores.sessions.open(session_id, identity(process), lease_s, "1.0")
+
+    async def begin_again(self, process: int) -> None:
+        """By the same id, as who does not know whether the first try counted."""
+        await self._stores.sessions.open(self._session(process), identity(process), 20.0, "1.0")
+
+    async def heartbeat(self, process: int) -> object:
+        return await self._stores.sessions.heartbeat(self._session(process))
 
     async def end(self, process: int, lost: bool) -> object:
         session_id = self._session(process)
@@ -76,36 +138,54 @@ class Side:
             return await self._stores.sessions.bury([session_id])
         return await self._stores.sessions.close(session_id)
 
-    async def rescue(self, process: int) -> object:
-        done = await self._stores.sessions.rescue(self._session(process), 0.0, 3, MOST)
-        return None if done is None else [done.sessions, done.rescued, done.dead]
+    async def rescue(self, process: int, every_s: float) -> object:
+        done = await self._stores.sessions.rescue(self._session(process), every_s, 3, MOST)
+        return None if done is None else [done.ready, done.sessions, done.rescued, done.dead]
+
+    async def local_sessions(self, process: int) -> object:
+        return sorted(await self._stores.sessions.local_sessions(identity(process)), key=lambda pair: pair[0])
+
+    async def forget_sessions(self, older_than_s: float) -> object:
+        return await self._stores.sessions.prune(older_than_s, MOST)
 
     def _session(self, process: int) -> UUID:
         return self._sessions.get(process) or UUID(int=process)
+
+    def _jobs_of(self, process: int) -> JobStore:
+        return self._queue.setdefault(process, self._new_jobs())
 
     # ---- jobs ----------------------------------------------------------------------------------
 
     async def enqueue(self, count: int, fields: dict[str, Any]) -> object:
         jobs = [new_job(**(fields | {"job_id": self._ids.uuid7()})) for _ in range(count)]
-        stored = await self._stores.jobs.enqueue(jobs)
         self._jobs += [job.job_id for job in jobs]
-        return [(one.job_id, one.inserted) for one in stored]
+        self._asked.append(jobs)
+        return await self._enqueued(jobs)
+
+    async def enqueue_again(self, number: int) -> object:
+        """The same jobs, as a customer whom nobody answered."""
+        return await self._enqueued(self._asked[number % len(self._asked)]) if self._asked else None
+
+    async def _enqueued(self, jobs: Sequence[NewJob]) -> object:
+        return [(one.job_id, one.inserted) for one in await self._stores.jobs.enqueue(jobs)]
 
     async def claim(self, process: int) -> object:
-        session_id, claimed = self._session(process), list[Job]()
-        for _ in range(MOST_CLAIMS):
-            claimed += await self._stores.jobs.claim(EVERYTHING, 100, session_id)
-            await self._stores.jobs.claim(NOTHING, 1, session_id)  # then all is looked at
+        session_id, claimed, in_vain = self._session(process), list[Job](), 0
+        while in_vain < IN_VAIN:
+            found = await self._jobs_of(process).claim(EVERYTHING, 100, session_id)
+            claimed += found
+            in_vain = 0 if found else in_vain + 1
         return [self._holds(process, job) for job in sorted(claimed, key=lambda job: job.job_id)]
 
     async def claim_suspect(self, process: int, starts: bool) -> object:
-        job = await self._stores.jobs.claim_suspect(EVERYTHING, self._session(process))
+        job = await self._jobs_of(process).claim_suspect(EVERYTHING, self._session(process))
         if job is None:
             return None
         if not starts:
             self._unstarted.add(job.lease_id)
             return self._holds(process, job)
-        return [self._holds(process, job), await self._stores.jobs.start_suspect(job.job_id, job.lease_id)]
+        held = self._holds(process, job)
+        return [held, await self._jobs_of(process).start_suspect(job.job_id, job.lease_id)]
 
     def _holds(self, process: int, job: Job) -> object:
         self._held[process, job.job_id] = job
@@ -113,13 +193,29 @@ class Side:
 
     async def acknowledge(self, process: int, number: int, outcome: str, delay_s: float) -> object:
         """One that it holds, or held: the others may have it by now."""
-        known = [job for (whose, _), job in self._held.items() if whose == process]
+        known = self._known(process)
         if not known:
             return None
-        job = sorted(known, key=lambda job: job.job_id)[number % len(known)]
-        if job.lease_id in self._unstarted:  # it was not run, so there is nothing to tell but that
-            outcome = "snoozed"
-        accepted = await self._stores.jobs.acknowledge([self._outcome(job, outcome, delay_s)])
+        return await self._acknowledged(process, [(known[number % len(known)], outcome)], delay_s)
+
+    async def acknowledge_all(self, process: int, outcomes: Sequence[str], delay_s: float) -> object:
+        """All of them at once, in turns by one of *outcomes*."""
+        return await self._acknowledged(
+            process, list(zip(self._known(process), cycle(outcomes), strict=False)), delay_s
+        )
+
+    def _known(self, process: int) -> list[Job]:
+        """What it was given. Who reads back whether a lease was settled finds an earlier end of it, too."""
+        known = [job for (whose, _), job in self._held.items() if whose == process]
+        settled = self._accepted if self._loss == "answer" else ()
+        return sorted((job for job in known if job.lease_id not in settled), key=lambda job: job.job_id)
+
+    async def _acknowledged(self, process: int, ends: Sequence[tuple[Job, str]], delay_s: float) -> object:
+        """One that was not run has nothing to tell but that."""
+        named = [(job, "snoozed" if job.lease_id in self._unstarted else outcome) for job, outcome in ends]
+        outcomes = [self._outcome(job, outcome, delay_s) for job, outcome in named]
+        accepted = await self._jobs_of(process).acknowledge(outcomes)
+        self._accepted |= {job.lease_id for job, _ in ends if job.job_id in accepted}
         return sorted(accepted)
 
     def _outcome(self, job: Job, outcome: str, delay_s: float) -> Outcome:
@@ -150,6 +246,48 @@ class Side:
     async def prune(self, keep_s: float) -> object:
         kept = {"completed": keep_s, "cancelled": keep_s, "discarded": keep_s}
         return await self._stores.jobs.prune(kept, MOST)
+
+    # ---- schedules -----------------------------------------------------------------------------
+
+    async def sync(self, priority: int, paused: bool) -> None:
+        """All of them, as a program declares them."""
+        await self._stores.duties.sync_schedules(
+            [
+                Schedule(name, "* * * * *", KINDS[0], TENANTS[0], priority=priority, paused=paused)
+                for name in SCHEDULES
+            ]
+        )
+
+    async def look(self, process: int) -> object:
+        """What a process knows of schedules it knows from here."""
+        found = await self._stores.duties.schedules()
+        self._seen |= {(process, state.schedule.name): state.last_tick for state in found}
+        return found
+
+    async def tick(self, process: int, name: str, step_s: float, fields: dict[str, Any]) -> object:
+        """One so long after the last that it knows of."""
+        seen = self._seen.get((process, name))
+        if seen is None:
+            return None
+        job = new_job(KINDS[0], tenant_id=TENANTS[0], job_id=self._ids.uuid7(), **fields)
+        self._jobs.append(job.job_id)
+        tick = seen + timedelta(seconds=step_s)
+        took = await self._stores.duties.take_tick(name, seen, tick, 1, self._session(process), job)
+        if took:
+            self._seen[process, name] = tick
+        return took
+
+    async def pause(self, name: str) -> object:
+        return await self._stores.duties.pause(name, "me", "a holiday")
+
+    async def resume(self, name: str, make_up: bool) -> object:
+        return await self._stores.duties.resume(name, make_up=make_up)
+
+    async def drop(self, name: str) -> object:
+        return await self._stores.duties.remove(name)
+
+    async def forget_ticks(self, older_than_s: float) -> object:
+        return await self._stores.duties.prune(older_than_s, MOST)
 
     # ---- dead letters --------------------------------------------------------------------------
 

@@ -17,9 +17,9 @@ from datetime import timedelta
 from random import Random
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from fairlead.adapters.postgres.pool import Database
 from fairlead.testing.clock import ManualClock
 from fairlead.testing.memory.database import STARTED
+from tests.contract.losses import LossyDatabase
 from tests.contract.postgres import PostgresStores, postgres_stores
 from tests.contract.stores import MemoryStores, memory_stores
 from tests.support.rows import run
@@ -31,7 +31,7 @@ IDS_EACH = 10_000
 
 _TABLES = (
     *("connection", "rotation", "dead_letter", "job", "pause", "worker_session", "endpoint_gate", "sweep"),
-    *("lane_wake", "lane", "lane_name", "lane_floor"),
+    *("lane_wake", "lane", "lane_name", "lane_floor", "schedule", "duty"),
 )
 _EMPTY = f"WITH {', '.join(f'gone_{table} AS (DELETE FROM {table})' for table in _TABLES)} DELETE FROM audit"
 _NO_GUARD = "ALTER TABLE audit DISABLE TRIGGER audit_append_only"
@@ -95,7 +95,7 @@ class Hands(ManualClock):
 class Histories(ABC, Generic[S]):
     """Memory and a database whose clock stands still, for one history after another."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: LossyDatabase) -> None:
         self.database = database
         real = postgres_stores(database)
         names = (name for name in PostgresStores.__slots__ if name != "passed_s")
@@ -180,10 +180,10 @@ def _apart(memory: object, real: object, where: str = "") -> list[str]:
 
 
 @asynccontextmanager
-async def still(admin_url: str) -> AsyncIterator[Database]:
+async def still(admin_url: str) -> AsyncIterator[LossyDatabase]:
     """A database for many histories."""
     settings = await still_database(admin_url)
-    database = await Database.open(settings)
+    database = await LossyDatabase.open(settings)
     await run(database, _NO_GUARD)
     try:
         yield database
@@ -192,13 +192,13 @@ async def still(admin_url: str) -> AsyncIterator[Database]:
         await drop_database(admin_url, settings.dsn)
 
 
-def run_many(kind: Callable[[Database], Histories[Any]], count: int) -> int:
+def run_many(kind: Callable[[LossyDatabase], Histories[Any]], count: int) -> int:
     """Run *count* histories on servers of their own; 1 where one differs, which is told."""
     with running_servers() as servers:
         return asyncio.run(_run_many(kind, servers.database_url, count))
 
 
-async def _run_many(kind: Callable[[Database], Histories[Any]], admin_url: str, count: int) -> int:
+async def _run_many(kind: Callable[[LossyDatabase], Histories[Any]], admin_url: str, count: int) -> int:
     async with still(admin_url) as database:
         pair = kind(database)
         found = await pair.first_difference(range(count))

@@ -6,34 +6,46 @@ More of them: ``python -m tests.contract.job_histories 10000``.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.postgres.pool import Database
-from fairlead.testing.memory import MemoryJobStore, MemorySessionStore
-from fairlead.testing.memory.rows import JobRow
+from fairlead.engine.ports import NewJob, Outcome
+from fairlead.testing.memory import MemoryDutyStore, MemoryJobStore, MemorySessionStore
+from fairlead.testing.memory.database import statement
+from fairlead.testing.memory.rows import JobRow, SessionRow
 from tests.contract.job_histories import Pair
+from tests.contract.losses import LossyDatabase
 from tests.contract.pairs import still
 
-HISTORIES = 60
+HISTORIES = 300
 ENOUGH = 30
 """Of so many histories one at least finds each of the mistakes below."""
 
 
+def plain(method: Any) -> Any:
+    """A store's operation without its link."""
+    return method.__wrapped__
+
+
 @pytest.fixture
-async def still_one(servers: Endpoints) -> AsyncIterator[Database]:
+async def still_one(servers: Endpoints) -> AsyncIterator[LossyDatabase]:
     async with still(servers.database_url) as database:
         yield database
 
 
 @pytest.mark.slow
-async def test_random_histories_are_the_same_in_memory(still_one: Database) -> None:
+async def test_random_histories_are_the_same_in_memory(still_one: LossyDatabase) -> None:
     pair = Pair(still_one)
     found = await pair.first_difference(range(HISTORIES))
     if found is not None:
         pytest.fail(await pair.told(*found))
+
+
+# ---- with one safeguard taken out ------------------------------------------------------------------
 
 
 class TakesAnyLease(MemoryJobStore):
@@ -41,6 +53,21 @@ class TakesAnyLease(MemoryJobStore):
 
     def _leased(self, job_id: UUID, lease_id: int) -> JobRow | None:
         return self.database.jobs.get(job_id)
+
+
+class KeepsWhatItNeverHeard(MemoryJobStore):
+    """What a claim took whose answer was lost is nobody's until its process ends."""
+
+    def _hand_back_lost(self) -> None:
+        return
+
+
+class BelievesNoRefusal(MemoryJobStore):
+    """An outcome whose answer was lost is refused when it is told again."""
+
+    def _accept(self, outcome: Outcome) -> bool:
+        self._in_doubt.clear()
+        return super()._accept(outcome)
 
 
 class CrashesAreFree(MemorySessionStore):
@@ -51,11 +78,46 @@ class CrashesAreFree(MemorySessionStore):
         return super()._rescue_one(row, max_crashes)
 
 
-@pytest.mark.slow
-async def test_a_missing_fence_is_found(still_one: Database) -> None:
-    assert await Pair(still_one, jobs=TakesAnyLease).first_difference(range(ENOUGH)) is not None
+class MindsNoGap(MemorySessionStore):
+    """Who was silent is lost, though nobody could have been heard."""
+
+    def _is_sure(self, row: SessionRow, since: datetime) -> bool:
+        return True
+
+
+class IsPatient(MemorySessionStore):
+    """Silence is no proof of anything."""
+
+    def _declare_lost(self, since: datetime) -> int:
+        return 0
+
+
+class TakesATickTwice(MemoryDutyStore):
+    """No compare-and-set."""
+
+    @statement
+    def take_tick(
+        self, name: str, seen: datetime, tick: datetime, coalesced: int, session_id: UUID, job: NewJob
+    ) -> bool:
+        row = self.database.schedules.get(name)
+        if row is not None:
+            seen = row.last_tick
+        took: bool = plain(MemoryDutyStore.take_tick)(self, name, seen, tick, coalesced, session_id, job)
+        return took
+
+
+MISTAKES: list[dict[str, Any]] = [
+    {"jobs": TakesAnyLease},
+    {"jobs": KeepsWhatItNeverHeard},
+    {"jobs": BelievesNoRefusal},
+    {"sessions": CrashesAreFree},
+    {"sessions": MindsNoGap},
+    {"sessions": IsPatient},
+    {"duties": TakesATickTwice},
+]
 
 
 @pytest.mark.slow
-async def test_crashes_that_count_for_nothing_are_found(still_one: Database) -> None:
-    assert await Pair(still_one, sessions=CrashesAreFree).first_difference(range(ENOUGH)) is not None
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda made: next(iter(made.values())).__name__)
+async def test_a_mistake_is_found(still_one: LossyDatabase, mistake: dict[str, Any]) -> None:
+    assert await Pair(still_one, **mistake).first_difference(range(ENOUGH)) is not None

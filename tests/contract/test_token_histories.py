@@ -13,7 +13,6 @@ from uuid import UUID
 import pytest
 
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.postgres.pool import Database
 from fairlead.engine.ports import (
     Condemnation,
     DueConnection,
@@ -28,6 +27,7 @@ from fairlead.engine.ports import (
 from fairlead.testing.memory import MemoryCredentialStore, MemoryEndpointGate
 from fairlead.testing.memory.database import statement
 from fairlead.testing.memory.token_rows import RotationRow
+from tests.contract.losses import LossyDatabase
 from tests.contract.pairs import still
 from tests.contract.token_histories import Pair
 
@@ -37,13 +37,13 @@ ENOUGH = 60
 
 
 @pytest.fixture
-async def still_one(servers: Endpoints) -> AsyncIterator[Database]:
+async def still_one(servers: Endpoints) -> AsyncIterator[LossyDatabase]:
     async with still(servers.database_url) as database:
         yield database
 
 
 @pytest.mark.slow
-async def test_random_histories_are_the_same_in_memory(still_one: Database) -> None:
+async def test_random_histories_are_the_same_in_memory(still_one: LossyDatabase) -> None:
     pair = Pair(still_one)
     found = await pair.first_difference(range(HISTORIES))
     if found is not None:
@@ -143,7 +143,7 @@ MISTAKES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mistake", MISTAKES)
-async def test_a_mistake_is_found(still_one: Database, mistake: type[MemoryCredentialStore]) -> None:
+async def test_a_mistake_is_found(still_one: LossyDatabase, mistake: type[MemoryCredentialStore]) -> None:
     assert await Pair(still_one, credentials=mistake).first_difference(range(ENOUGH)) is not None
 
 
@@ -179,12 +179,12 @@ class FillsBeyondTheBurst(MemoryEndpointGate):
 @pytest.mark.slow
 @pytest.mark.parametrize("mistake", [ProbesAtWill, FillsBeyondTheBurst])
 async def test_a_mistake_about_endpoints_is_found(
-    still_one: Database, mistake: type[MemoryEndpointGate]
+    still_one: LossyDatabase, mistake: type[MemoryEndpointGate]
 ) -> None:
     assert await Pair(still_one, endpoints=mistake).first_difference(range(ENOUGH)) is not None
 
 
-async def test_a_difference_is_told_by_the_fewest_steps(still_one: Database) -> None:
+async def test_a_difference_is_told_by_the_fewest_steps(still_one: LossyDatabase) -> None:
     pair = Pair(still_one, credentials=SendsAgainByTime)
     found = await pair.first_difference(range(ENOUGH))
     assert found is not None

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from random import Random
 
-from fairlead.adapters.postgres.pool import Database
 from fairlead.testing.memory import MemoryCredentialStore, MemoryEndpointGate
+from tests.contract.losses import LossyDatabase
 from tests.contract.pairs import Do, Histories, Look, Pass, Step, run_many
 from tests.contract.stores import MemoryStores
 from tests.contract.token_steps import ENDPOINTS, KEYS, LIFETIMES, LIMITS, Side
@@ -213,7 +213,7 @@ class Pair(Histories[Side]):
 
     def __init__(
         self,
-        database: Database,
+        database: LossyDatabase,
         credentials: type[MemoryCredentialStore] = MemoryCredentialStore,
         endpoints: type[MemoryEndpointGate] = MemoryEndpointGate,
     ) -> None:

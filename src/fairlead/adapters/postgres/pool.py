@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import TypeVar, cast
+from typing import Self, TypeVar, cast
 
 import asyncpg
 
@@ -76,7 +76,7 @@ class Database:
         self._anew_from_s = 0.0
 
     @classmethod
-    async def open(cls, settings: DatabaseSettings) -> Database:
+    async def open(cls, settings: DatabaseSettings) -> Self:
         """Connect and check the server.
 
         Raises DependencyUnavailable if it is not there, ConfigInvalid if it is too old, refuses the login or

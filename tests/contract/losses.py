@@ -1,0 +1,123 @@
+"""How a statement or its answer gets lost on the way, on both sides alike.
+
+request    nothing was done; the caller is told so
+answer     all was done; the store reads back what stands, and its caller notices nothing
+answers    all was done, and nobody answers any more: the caller is told that it may be or not
+caller     all was done, and its caller is gone before it hears
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from typing import Literal, Protocol, TypeVar
+
+from fairlead.adapters.postgres.driver import Row
+from fairlead.adapters.postgres.failures import CommitInDoubt
+from fairlead.adapters.postgres.pool import Database, Transaction
+from fairlead.adapters.postgres.sqlfiles import Statement
+from fairlead.errors import DependencyUnavailable
+from fairlead.testing.memory import MemoryLink
+
+Loss = Literal["request", "answer", "answers", "caller"]
+LOST = (DependencyUnavailable, asyncio.CancelledError)
+"""What a caller meets."""
+_BESIDE = ("dead_letter_full", "dead_letter_search")
+"""Statements beside that which an act is about."""
+_WITH_A_CLAIM = "job_hand_back"
+"""In memory this and the claim that follows are one: none of its answers is lost by itself."""
+_READS = ("search",)
+"""What is beside an act in memory."""
+
+T = TypeVar("T")
+
+
+class Road(Protocol):
+    """The way to one implementation."""
+
+    def losing(self, loss: Loss) -> AbstractContextManager[None]:
+        """What is asked first within this block meets *loss*."""
+        ...
+
+
+class MemoryRoad:
+    """The way to the stores in memory: what they cannot tell from one another is one thing there."""
+
+    def __init__(self, link: MemoryLink) -> None:
+        self._link = link
+
+    @contextmanager
+    def losing(self, loss: Loss) -> Iterator[None]:
+        async def before(operation: str) -> None:
+            if loss == "request" and operation not in _READS:
+                raise DependencyUnavailable("it did not get there")
+
+        async def after(operation: str) -> None:
+            if operation in _READS:
+                return
+            if loss == "answers":
+                raise DependencyUnavailable("nobody answers")
+            if loss == "caller":
+                raise asyncio.CancelledError
+
+        self._link.before, self._link.after = before, after
+        try:
+            yield
+        finally:
+            self._link.before = self._link.after = None
+
+
+class LossyDatabase(Database):
+    """A database whose answers get lost when a test says so."""
+
+    _loss: Loss | None = None
+    _struck = False
+
+    @contextmanager
+    def losing(self, loss: Loss) -> Iterator[None]:
+        """See `Road`."""
+        self._loss, self._struck = loss, False
+        try:
+            yield
+        finally:
+            self._loss = None
+
+    async def run(
+        self, statement: Statement, values: dict[str, object], tenants: tuple[str, ...] | None
+    ) -> list[Row]:
+        if statement.name in _BESIDE:
+            return await super().run(statement, values, tenants)
+        self._arrive()
+        found = await super().run(statement, values, tenants)
+        if statement.name != _WITH_A_CLAIM:
+            self._depart()
+        return found
+
+    @asynccontextmanager
+    async def transaction(self, tenants: tuple[str, ...] | None = None) -> AsyncIterator[Transaction]:
+        self._arrive()
+        async with super().transaction(tenants) as transaction:
+            yield transaction
+        self._depart()
+
+    async def again(
+        self,
+        work: Callable[[], Awaitable[T]],
+        in_doubt: Callable[[], Awaitable[T]] | None = None,
+        within_s: float = 5.0,
+    ) -> T:
+        """It is away for longer than anybody waits: nobody needs to wait for so long to know it."""
+        return await super().again(work, in_doubt, 0.0 if self._loss == "answers" else within_s)
+
+    def _arrive(self) -> None:
+        if self._loss == "request" or (self._loss == "answers" and self._struck):
+            raise DependencyUnavailable("it did not get there")
+
+    def _depart(self) -> None:
+        if self._loss is None or self._struck:
+            return
+        self._struck = True
+        if self._loss == "caller":
+            raise asyncio.CancelledError
+        raise CommitInDoubt("its answer was lost")
