@@ -29,6 +29,7 @@ from fairlead.engine.ports import (
     Completed,
     Discarded,
     FailureRecord,
+    Job,
     Rescheduled,
     Schedule,
 )
@@ -110,6 +111,41 @@ async def test_a_claim_whose_answer_never_comes_is_given_back(wire: Wire, databa
         taken: list[object] = []
         while len(taken) < 3:
             taken += await wire.jobs.claim(ANY, 9, session_id)
+    assert await wire.jobs.counts() == {"running": 3}
+
+
+HELD_UP = """
+CREATE FUNCTION held_up() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(4711);
+    RETURN new;
+END $$;
+CREATE TRIGGER held_up BEFORE UPDATE ON job
+FOR EACH ROW WHEN (new.state = 'running') EXECUTE FUNCTION held_up()
+"""
+
+
+@pytest.mark.parametrize("wire", ["after"], indirect=True)
+async def test_a_claim_that_is_carried_out_after_it_was_looked_for_is_given_back(
+    wire: Wire, database: Database
+) -> None:
+    """The wire breaks while the server is at work on it: what is read back then is nothing, yet."""
+    session_id = await a_session(database)
+    await wire.jobs.enqueue([new_job() for _ in range(3)])
+    async with database._lent() as holder:
+        await holder.execute(HELD_UP)
+        await holder.execute("SELECT pg_advisory_lock(4711)")
+        claim = asyncio.create_task(wire.jobs.claim(ANY, 3, session_id))
+        while not await holder.fetch("SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"):
+            await asyncio.sleep(0.001)
+        await wire.proxy.close()
+        assert await claim == []
+        await holder.execute("SELECT pg_advisory_unlock(4711)")
+    async with asyncio.timeout(5):
+        taken: list[Job] = []
+        while len(taken) < 3:
+            taken += await wire.jobs.claim(ANY, 9, session_id)
+    assert {job.attempt for job in taken} == {1}
     assert await wire.jobs.counts() == {"running": 3}
 
 

@@ -109,14 +109,22 @@ class PostgresJobStore:
         await self._hand_back_lost()
         seed = self._ids.lease_id()
         who = {"session_id": session_id, "lease_seed": seed}
+
+        async def claimed() -> list[Row]:
+            """What the first try got; it may be at work still: what nobody was told of is given back."""
+            rows = await self._database.fetch(statement("job_claimed"), **who)
+            if not rows:
+                self._lose(seed, session_id)
+            return rows
+
         try:
-            return await self._database.again(
-                lambda: self._database.fetch(claim, **query, **who),
-                lambda: self._database.fetch(statement("job_claimed"), **who),
-            )
+            return await self._database.again(lambda: self._database.fetch(claim, **query, **who), claimed)
         except (CommitInDoubt, asyncio.CancelledError):
-            self._lost[seed] = (session_id, asyncio.get_running_loop().time() + LOST_FOR_S)
+            self._lose(seed, session_id)
             raise
+
+    def _lose(self, seed: int, session_id: UUID) -> None:
+        self._lost[seed] = (session_id, asyncio.get_running_loop().time() + LOST_FOR_S)
 
     async def _hand_back_lost(self) -> None:
         """Give back what claims took whose answers never came, for as long as they may still be at work."""
