@@ -149,6 +149,31 @@ async def test_a_replay_whose_entry_was_closed_leaves_its_args_alone(stores: Sto
     assert (await shown(stores, died.dead_letter_id)).args == {"page": 2}
 
 
+async def test_a_key_that_has_lapsed_keeps_out_no_replay(stores: Stores) -> None:
+    """Whoever had it last is finished, and kept it for as long as he was asked to."""
+    session_id = await a_session(stores, lease_s=1e6)
+    key = {"unique_key": "u", "unique_for_s": 60.0}
+    entry_id = await an_entry(stores, session_id, **key)
+    await stores.pass_time(61)
+    last = await claimed(stores, session_id, **key)
+    assert await stores.jobs.acknowledge([Completed(last.job_id, last.lease_id)])
+    replay = new_job(unique_key="u", replay_of=entry_id)
+    assert not await stores.dead_letters.redrive(entry_id, replay)
+    await stores.pass_time(61)
+    assert await stores.dead_letters.redrive(entry_id, replay)
+
+
+async def test_a_replay_inherits_for_how_long_its_key_is_kept(stores: Stores) -> None:
+    session_id = await a_session(stores, lease_s=1e6)
+    entry_id = await an_entry(stores, session_id, unique_key="u", unique_for_s=60.0)
+    assert await stores.dead_letters.redrive(entry_id, new_job(unique_key="u", replay_of=entry_id))
+    (replay,) = await stores.jobs.claim(ANY, 1, session_id)
+    assert await stores.jobs.acknowledge([Completed(replay.job_id, replay.lease_id)])
+    assert not (await stores.jobs.enqueue([new_job(unique_key="u")]))[0].inserted
+    await stores.pass_time(61)
+    assert (await stores.jobs.enqueue([new_job(unique_key="u")]))[0].inserted
+
+
 async def test_work_that_is_open_already_needs_no_replay(stores: Stores) -> None:
     session_id = await a_session(stores)
     entry_id = await an_entry(stores, session_id, unique_key="u")

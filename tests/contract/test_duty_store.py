@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from fairlead.engine.ports import Schedule
-from tests.contract.stores import ANY, Stores, a_session
+from fairlead.engine.ports import Completed, Schedule
+from tests.contract.stores import ANY, Stores, a_session, claimed
 from tests.support.engine import NOBODY, new_job
 
 HOURLY = Schedule("scan", "0 * * * *", "token.scan", "fairlead", args={"a": 1})
@@ -190,3 +190,19 @@ async def test_pruning_forgets_old_ticks(stores: Stores) -> None:
     assert await stores.duties.prune(100, 10) == 0
     await stores.pass_time(101)
     assert await stores.duties.prune(100, 10) == 1
+
+
+async def test_a_key_that_has_lapsed_covers_no_tick(stores: Stores) -> None:
+    """A job of that key was finished long ago: nothing stands for the tick but a job of its own."""
+    session_id = await a_session(stores, lease_s=1e6)
+    await stores.duties.sync_schedules([HOURLY])
+    (state,) = await stores.duties.schedules()
+    job = await claimed(stores, session_id, kind="token.scan", unique_key="one", unique_for_s=60.0)
+    assert await stores.jobs.acknowledge([Completed(job.job_id, job.lease_id)])
+    await stores.pass_time(61)
+    (state,) = await stores.duties.schedules()
+    again = new_job("token.scan", tenant_id=job.tenant_id, unique_key="one")
+    tick = state.last_tick + timedelta(seconds=1)
+    assert await stores.duties.take_tick("scan", state.last_tick, tick, 1, session_id, again)
+    (taken,) = await stores.duties.taken("scan", 9)
+    assert taken.job_id == again.job_id

@@ -3,7 +3,7 @@
 --         unique_key, expires_in_s, tags, notify
 -- Gives   dead_letter_id, or no row if the entry is another tenant's than the job, is closed, is being replayed,
 --         or its unique key is held by another open job
--- Locks   the entry's row, and the job's lane if that is not ready
+-- Locks   the entry's row, the finished job that has its key still, and the job's lane if that is not ready
 -- Needs   the primary key; job_unique_idx; lane_touch_for_tenant
 WITH entry AS MATERIALIZED (
     SELECT dead_letter_id, job_id FROM dead_letter
@@ -11,10 +11,16 @@ WITH entry AS MATERIALIZED (
         AND replay_job_id IS NULL
     FOR UPDATE
 ),
-freed AS (  -- a unique key that outlives its job must not keep out the job's own replay, which inherits it
+freed AS (
     UPDATE job SET unique_live = false
-    FROM entry WHERE job.job_id = entry.job_id AND job.state = 'discarded' AND job.unique_live
-    RETURNING job.unique_until
+    WHERE job.unique_live AND job.job_id = ANY(ARRAY(
+        -- a unique key that outlives its job must not keep out the job's own replay, which inherits it
+        SELECT own.job_id FROM job AS own JOIN entry USING (job_id) WHERE own.state = 'discarded'
+        UNION ALL  -- nor must one that has lapsed: its job was finished long enough ago
+        SELECT last.job_id FROM job AS last CROSS JOIN entry
+        WHERE last.kind = :kind::text AND last.tenant_id = :tenant_id::text AND last.unique_key = :unique_key::text
+            AND last.unique_live AND last.finished_at IS NOT NULL AND last.unique_until <= now()))
+    RETURNING job.job_id, job.unique_until
 ),
 stored AS (
     INSERT INTO job (job_id, kind, tenant_id, queue, provider, group_key, priority, run_at, args, unique_key,
@@ -23,7 +29,8 @@ stored AS (
            :priority::smallint, now() + :delay_s::float8 * interval '1 second', :args::jsonb, :unique_key::text,
            :unique_key::text IS NOT NULL, freed.unique_until, now() + :expires_in_s::float8 * interval '1 second',
            :tags::text[], entry.dead_letter_id
-    FROM entry LEFT JOIN freed ON true  -- joined, so that the key is out of the index first
+    FROM entry LEFT JOIN freed USING (job_id)
+    WHERE (SELECT count(*) FROM freed) >= 0  -- the key must be out of the index first
     ON CONFLICT (kind, tenant_id, unique_key) WHERE unique_live DO NOTHING
     RETURNING job_id, queue, run_at, lane_id
 ),

@@ -2,7 +2,7 @@
 -- Takes   name, seen (the last tick as the caller knows it), tick, coalesced, session_id, job_id, kind, tenant_id,
 --         queue, priority, delay_s (from the tick to the job, at the latest from now), args, unique_key, notify
 -- Gives   name, or no row if another process was faster, or the schedule is paused or gone
--- Locks   the schedule's row, and the job's lane if that is not ready
+-- Locks   the schedule's row, a finished job whose key has lapsed, and the job's lane if that is not ready
 -- Needs   the compare-and-set on last_tick; duty's primary key is the proof that no tick is taken twice. Where the
 --         unique key is held by an open job the tick is covered by that one: duty.job_id is then NULL
 WITH moved AS (
@@ -10,12 +10,20 @@ WITH moved AS (
     WHERE name = :name::text AND last_tick = :seen::timestamptz AND NOT paused AND pause_at IS NULL
     RETURNING name
 ),
+lapsed AS (  -- finished long enough ago: the key is free again
+    UPDATE job SET unique_live = false
+    FROM moved
+    WHERE job.kind = :kind::text AND job.tenant_id = :tenant_id::text AND job.unique_key = :unique_key::text
+        AND job.unique_live AND job.finished_at IS NOT NULL AND job.unique_until <= now()
+    RETURNING job.job_id
+),
 stored AS (
     INSERT INTO job (job_id, kind, tenant_id, queue, priority, run_at, args, unique_key, unique_live)
     SELECT :job_id::uuid, :kind::text, :tenant_id::text, :queue::text, :priority::smallint,
            greatest(now(), least(now(), :tick::timestamptz) + :delay_s::float8 * interval '1 second'),
            :args::jsonb, :unique_key::text, :unique_key::text IS NOT NULL
     FROM moved
+    WHERE (SELECT count(*) FROM lapsed) >= 0  -- it must be out of the index first
     ON CONFLICT (kind, tenant_id, unique_key) WHERE unique_live DO NOTHING
     RETURNING job_id, queue, run_at, lane_id
 ),
