@@ -16,10 +16,11 @@ import argparse
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from tests.simulation import ablations, kept, same
+from tests.simulation import ablations, kept, same, strikes
 from tests.simulation.ablations import Found
 from tests.simulation.fleet import cores, run_many
 from tests.simulation.report import as_json, told
@@ -110,19 +111,30 @@ def _one(outcome: Outcome, *, trace: bool, as_lines: bool) -> int:
 
 
 def _many(options: Sequence[Options], processes: int | None, *, as_lines: bool) -> int:
-    began, broken, count, steps = time.monotonic(), 0, 0, 0
+    began, broken, steps = time.monotonic(), 0, 0
+    struck: Counter[str] = Counter()
     for outcome in run_many(options, processes):
-        count, steps = count + 1, steps + outcome.steps
+        steps += outcome.steps
         broken += outcome.broken is not None
+        struck.update(outcome.struck)
         _tell(outcome, as_lines=as_lines)
     took_s = time.monotonic() - began
     if not any(each.without for each in options):
         kept.seeds([each.seed for each in options], broken=broken, steps=steps, seconds=took_s)
+    missed = strikes.never(struck) if _are_enough(options) else []
     if as_lines:
-        print(json.dumps({"seeds": count, "broken": broken, "steps": steps, "took_s": round(took_s, 1)}))
+        whole = {"seeds": len(options), "broken": broken, "steps": steps, "took_s": round(took_s, 1)}
+        print(json.dumps({**whole, "struck": struck, "never": missed}))
     else:
-        print(f"{count} seeds in {took_s:.1f} s, {steps} steps: {broken} broken")
-    return 1 if broken else 0
+        print("\n".join(strikes.table(struck)))
+        print(f"{len(options)} seeds in {took_s:.1f} s, {steps} steps: {broken} broken")
+        print("\n".join(f"never happened: {name}" for name in missed), end="\n" if missed else "")
+    return 1 if broken or missed else 0
+
+
+def _are_enough(options: Sequence[Options]) -> bool:
+    """Whether every fault, and every fault point, should have come up in so many."""
+    return len(options) >= strikes.ENOUGH and not any(each.without for each in options)
 
 
 def _tell(outcome: Outcome, *, as_lines: bool) -> None:

@@ -10,6 +10,7 @@ import multiprocessing
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -181,9 +182,9 @@ def _redis(gate: type[SharedGate]) -> type[SimRedis]:
 class ClockOfWhoAsks(SimRedis):
     """Leases and refills go by the wall clock of the process that asks."""
 
-    def __init__(self, now_us: Callable[[], int], watch: Watch) -> None:
+    def __init__(self, now_us: Callable[[], int], draw: Random, watch: Watch) -> None:
         self.programs: dict[str, Any] = {}
-        super().__init__(now_us, watch)
+        super().__init__(now_us, draw, watch)
 
     def time_us(self) -> int:
         program = self.programs.get(self.asker)
@@ -194,8 +195,8 @@ def by_local_clocks() -> Parts:
     """A store that asks each process for the time."""
     made: list[ClockOfWhoAsks] = []
 
-    def redis(now_us: Callable[[], int], watch: Watch) -> SimRedis:
-        made.append(ClockOfWhoAsks(now_us, watch))
+    def redis(now_us: Callable[[], int], draw: Random, watch: Watch) -> SimRedis:
+        made.append(ClockOfWhoAsks(now_us, draw, watch))
         return made[-1]
 
     def alter(program: Any) -> None:

@@ -26,6 +26,7 @@ class Chance:
         """What the customer does besides ordering work."""
         self.issuer = self._stream("issuer")
         self.upstream = self._stream("upstream")
+        self.redis = self._stream("redis")
 
     def product(self, label: str) -> Random:
         """What one life of a process draws for itself."""

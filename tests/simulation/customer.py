@@ -15,7 +15,7 @@ from fairlead.errors import DependencyUnavailable
 from fairlead.testing.ids import CountedIds
 from tests.simulation.stores import WORK
 from tests.simulation.watch import AskedAgain, Enqueued, Redriven
-from tests.simulation.workload import CALLING, Order
+from tests.simulation.workload import CALLING, NOISY, Order
 
 if TYPE_CHECKING:
     from tests.simulation.program import Program
@@ -79,6 +79,7 @@ class Customer:
         if job_id is None:
             return
         self._world.watch.tell(Enqueued(job_id, order.work, order.tenant))
+        self._world.watch.strikes["noisy"] += order.kind == "flood" and order.tenant == NOISY
         if whim.regrets_s is not None:
             await asyncio.sleep(whim.regrets_s)
             with suppress(DependencyUnavailable):

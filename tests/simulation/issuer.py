@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, fields
 from random import Random
@@ -75,9 +76,10 @@ class _Lines:
 
 
 class SimIssuer:
-    """All token endpoints, and what they know of their tokens."""
+    """All token endpoints, and what they know of their tokens. *strikes* counts what they did to requests."""
 
-    def __init__(self, now: Callable[[], float], draw: Random) -> None:
+    def __init__(self, now: Callable[[], float], draw: Random, strikes: Counter[str] | None = None) -> None:
+        self.strikes: Counter[str] = Counter() if strikes is None else strikes
         self._now = now
         self._draw = draw
         self._lines = _Lines(now)
@@ -120,9 +122,13 @@ class SimIssuer:
 
     # ---- a request -----------------------------------------------------------------------------
 
-    def chance(self, share: float) -> bool:
-        """Whether something happens whose share is *share*."""
-        return share > 0 and self._draw.random() < share
+    def chance(self, manner: str, part: float = 1.0) -> bool:
+        """Whether it treats a request so; *part* of the share of *manner*."""
+        share = getattr(self.manner, manner) * part
+        if share > 0 and self._draw.random() < share:
+            self.strikes[f"issuer_{manner}"] += 1
+            return True
+        return False
 
     def up_to(self, most_s: float) -> float:
         """A time of at most *most_s*."""
@@ -133,12 +139,11 @@ class SimIssuer:
         visit = self._visit(call)
         self.senders[visit.number] = process
         self._entries.arrived(visit, self._now(), query=False, complete=True)
-        manner = self.manner
-        if self.chance(manner.cut / 2):
+        if self.chance("cut", 0.5):
             return self._reply(visit, None)
-        if self.chance(manner.busy):
+        if self.chance("busy"):
             return self._reply(visit, _answer(429, {"error": "rate_limited"}, {"retry-after": ["2"]}))
-        if self.chance(manner.ill):
+        if self.chance("ill"):
             return self._reply(visit, _answer(503, {"error": "temporarily_unavailable"}))
         return self._process(visit)
 
@@ -159,9 +164,8 @@ class SimIssuer:
         self._entries.processed(visit, outcome)
         if isinstance(outcome, RefreshRefused):
             return self._reply(visit, _answer(400, {"error": "invalid_grant"}))
-        manner = self.manner
-        answer = None if self.chance(manner.cut / 2) else _answer(200, _token(outcome))
-        return self._reply(visit, answer, outcome, lost=self.chance(manner.lost))
+        answer = None if self.chance("cut", 0.5) else _answer(200, _token(outcome))
+        return self._reply(visit, answer, outcome, lost=self.chance("lost"))
 
     def _reply(
         self, visit: Visit, answer: HttpAnswer | None, granted: Granted | None = None, *, lost: bool = False
@@ -176,7 +180,7 @@ class SimIssuer:
                 whole=True,
             )
 
-        slow = self.chance(self.manner.slow)
+        slow = self.chance("slow")
         after_s = WORK_S + (self.up_to(self.manner.late_s) if slow else 0.0)
         return Reply(answer, after_s, ended, lost=lost)
 
@@ -195,7 +199,7 @@ class IssuerRoad:
         """Connect, ask for leave, send once."""
         began = asyncio.get_running_loop().time()
         issuer = self._issuer
-        if issuer.chance(issuer.manner.down):
+        if issuer.chance("down"):
             await asyncio.sleep(issuer.up_to(call.deadline_s))
             return NoAnswer(sent=False, kind="connect", why="nobody answers there")
         if not await self._wire.connect(call.deadline_s):
@@ -203,7 +207,7 @@ class IssuerRoad:
         await before_sent()
         if asyncio.get_running_loop().time() - began >= call.deadline_s:  # it stood still after the mark
             return NoAnswer(sent=False, kind="timeout", why="no time was left to send")
-        late_s = issuer.up_to(issuer.manner.late_s) if issuer.chance(issuer.manner.late) else 0.0
+        late_s = issuer.up_to(issuer.manner.late_s) if issuer.chance("late") else 0.0
         name = self._process.name
         came = await self._wire.ask(lambda: issuer.arrive(call, name), call.deadline_s, late_s)
         if isinstance(came, HttpAnswer):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from tests.simulation.providers import LITTLE, ROOMS, Room
 from tests.simulation.spells import Spells
 from tests.simulation.watch import (
+    NOBODY,
     Admission,
     Arrived,
     BreakerClosed,
@@ -29,9 +30,11 @@ JITTER_S = 0.2
 """By how much later than another a call may arrive that was admitted with it."""
 AFTERWARDS_S = 5.0
 """So soon after its return Redis counts for all again."""
+MOST_SHARE = 1 / 2
+"""Of a limit: what one process may keep to who knows of another."""
 AT_ONCE_S = 0.1
 """Within it whoever goes on has ended what he may not go on with, and what he had sent has arrived."""
-ALONE = ("redis_away", "redis_stall")
+ALONE = ("redis_away", "redis_stall", "redis_lost")
 """Faults that leave a process alone with its share of the limits."""
 FORGET = ("redis_loss", "redis_old")
 """Those by which Redis forgets what it knew."""
@@ -63,7 +66,7 @@ class CallsAtOnce:
         match told.seen:
             case Kept(slot=slot):
                 self._leases[slot] = told.at + LEASE_S
-            case Left(number=number):
+            case Left(number=number, how=how) if how != "died":  # what the dead asked for is worked on
                 self._calls.pop(number, None)
             case Arrived(number=number):
                 self._calls[number] = told
@@ -127,13 +130,15 @@ class CallsInAWindow:
 
     Counted as a bucket that begins full. A call that a freeze held up counts when it was let in. While each
     process keeps to its share they may disagree for a moment on how many they are; so may who stood still
-    meanwhile, until it has looked (P15).
+    meanwhile, until it has looked (P15). One who alone cannot reach Redis has its share beside the others,
+    who have the whole (R27).
     """
 
     name = "I5"
 
     def __init__(self) -> None:
-        self._buckets: dict[str, _Bucket] = {}
+        self._buckets: dict[tuple[str, str], _Bucket] = {}
+        """Of an account, and of one process that has its share of it beside the others."""
         self._frozen = Spells("freeze")
         self._alone = Spells(*ALONE)
         self._late: dict[str, float] = {}
@@ -148,9 +153,11 @@ class CallsInAWindow:
         if way is None:
             return f"a call of {account} was let in by nobody"
         at = way.at if self._frozen.of(told.process, way.at, told.at) else told.at
-        if account not in self._buckets:
-            self._buckets[account] = _Bucket(room.burst + room.per_s * JITTER_S, room.per_s)
-        missing = self._buckets[account].take(at, self._spare(told.process, account, way, at))
+        beside = way.alone and self._alone.meets_alone(told.process, at - AFTERWARDS_S, at)
+        key, share = (account, told.process if beside else NOBODY), MOST_SHARE if beside else 1.0
+        if key not in self._buckets:
+            self._buckets[key] = _Bucket(share * (room.burst + room.per_s * JITTER_S), share * room.per_s)
+        missing = self._buckets[key].take(at, self._spare(told.process, account, way, at))
         if not missing:
             return None
         return f"{missing:.1f} calls of {account} beyond {room.burst:g} at once and {room.per_s:g}/s"

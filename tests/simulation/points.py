@@ -11,6 +11,8 @@ from fairlead import faultpoint
 
 MOST, MOST_STOPS = 0.05, 0.15
 """Of the passes that kill, and of those within a refresh that stop, at full strength."""
+OFTEN, RARELY = "job.", 4.0
+"""Places that are passed often, and how many times more passes kill at the others."""
 REFRESH = "token."
 """How the names of the places within a refresh begin."""
 
@@ -18,7 +20,7 @@ REFRESH = "token."
 class Dice(dict[str, tuple[int, str]]):
     """In the place of the plan in ``FAIRLEAD_FAULT``: a share of the passes is armed, by the draw.
 
-    *kills* of all passes, and *stops* of those within a refresh.
+    *kills* of the passes of places that are passed often, and *stops* of those within a refresh.
     """
 
     def __init__(self, draw: Random, kills: float, stops: float) -> None:
@@ -34,10 +36,10 @@ class Dice(dict[str, tuple[int, str]]):
 
     def get(self, name: str, default: object = None) -> tuple[int, str]:
         """What to do at this pass."""
-        hit = self._draw.random()
-        if hit < self.kills:
+        hit, kills = self._draw.random(), self.kills * (1.0 if name.startswith(OFTEN) else RARELY)
+        if hit < kills:
             return self.passes[name], "kill"
-        if name.startswith(REFRESH) and hit < self.kills + self.stops:
+        if name.startswith(REFRESH) and hit < kills + self.stops:
             return self.passes[name], "stop"
         return 0, ""
 

@@ -8,14 +8,17 @@ old state, whose leases still stand.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
+from random import Random
 from typing import Any, TypeVar
 
 from fairlead.adapters.local.gate import LocalGate
+from fairlead.adapters.redis.link import ANSWER_TIMEOUT_S
 from fairlead.engine.ports.gate import (
     Admitted,
     Answer,
@@ -40,8 +43,6 @@ T = TypeVar("T")
 
 LEASE_S = 30.0
 """The longest lease of a slot."""
-PATIENCE_S = 60.0
-"""How long a client waits for an answer: GuardedGate gives up long before."""
 
 
 class SharedGate(LocalGate):
@@ -101,14 +102,17 @@ class SimRedis:
 
     kind: type[SharedGate] = SharedGate
 
-    def __init__(self, now_us: Callable[[], int], watch: Watch) -> None:
+    def __init__(self, now_us: Callable[[], int], draw: Random, watch: Watch) -> None:
         self._now_us = now_us
-        self._watch = watch
+        self._draw = draw.random
+        self.watch = watch
         self._kept: SharedGate | None = None
         self.asker = NOBODY
         """The process whose request was served last."""
         self._wakes: list[tuple[SimProcess, Wake, Callable[[], float]]] = []
-        self._away_until_s = 0.0
+        self._away: dict[str, float] = {}
+        self.lost = 0.0
+        """The share of requests that are done, and whose connection breaks before the answer."""
         self.stalled_until_s = 0.0
         self.state = self._begun(self.first_state())
 
@@ -133,6 +137,7 @@ class SimRedis:
 
     def lose(self) -> None:
         """All that it knew is gone."""
+        self.watch.strikes["redis_loss"] += 1
         self._struck("redis_loss")
         self.state = self._begun(self.empty_state())
 
@@ -144,30 +149,34 @@ class SimRedis:
         """A restart with the snapshot; without one all is lost."""
         self._struck("redis_old")
         kept, self._kept = self._kept, None
+        self.watch.strikes["redis_old"] += kept is not None
         self.state = self._begun(self.empty_state() if kept is None else kept.restarted(self._now_us()))
 
-    def away_for(self, for_s: float) -> None:
-        """Connections to it break for so long."""
-        self._away_until_s = self._now_us() / MICRO + for_s
-        self._struck("redis_away", for_s)
+    def away_for(self, for_s: float, process: str = NOBODY) -> None:
+        """Connections to it break for so long: those of *process*, or all."""
+        until_s = self._now_us() / MICRO + for_s
+        self._away[process] = max(self._away.get(process, 0.0), until_s)
+        self._struck("redis_away", for_s, process)
 
     def stall_for(self, for_s: float) -> None:
         """It stands still for so long; what is asked meanwhile is done afterwards."""
         self.stalled_until_s = self._now_us() / MICRO + for_s
         self._struck("redis_stall", for_s)
 
-    def _struck(self, fault: str, for_s: float = 0.0) -> None:
-        self._watch.tell(Struck(fault, self._now_us() / MICRO + for_s), NOBODY)
+    def _struck(self, fault: str, for_s: float = 0.0, process: str = NOBODY) -> None:
+        self.watch.tell(Struck(fault, self._now_us() / MICRO + for_s), process)
 
-    @property
-    def away(self) -> bool:
-        """Whether it can be reached."""
-        return self._now_us() / MICRO < self._away_until_s
+    def is_away(self, process: str) -> bool:
+        """Whether *process* cannot reach it now."""
+        now_s = self._now_us() / MICRO
+        return bool(self._away) and any(self._away.get(whom, -math.inf) > now_s for whom in (NOBODY, process))
 
     def heal(self) -> None:
         """It is there and answers."""
-        self._watch.tell(Over("redis"), NOBODY)
-        self._away_until_s = self.stalled_until_s = 0.0
+        for whom in {NOBODY: 0.0, **self._away}:
+            self.watch.tell(Over("redis"), whom)
+        self._away.clear()
+        self.lost = self.stalled_until_s = 0.0
 
     def _begun(self, state: SharedGate) -> SharedGate:
         state.wakes(self._tell)
@@ -182,7 +191,16 @@ class SimRedis:
     def serve(self, act: Callable[[SharedGate], T], process: str) -> Reply[T]:
         """One request is here, and is done at once; what arrives while it is away meets nobody."""
         self.asker = process
-        return Reply(None if self.away else act(self.state), 0.0, _unheard)
+        if self.is_away(process):
+            self.watch.strikes["redis_away"] += 1
+            self.watch.strikes["redis_away one"] += not self.is_away(NOBODY)
+            return Reply(None, 0.0, _unheard)
+        answer = act(self.state)
+        if self.lost > 0 and self._draw() < self.lost:
+            self.watch.strikes["redis_lost"] += 1
+            self._struck("redis_lost", process=process)
+            return Reply(None, 0.0, _unheard)
+        return Reply(answer, 0.0, _unheard)
 
     def listen(self, process: SimProcess, wake: Wake, latency_s: Callable[[], float]) -> None:
         """Tell *process* of grants from now on."""
@@ -201,7 +219,7 @@ class SimRedis:
         leases = state.renewed(renewals)
         for renewal, lease in zip(renewals, leases, strict=True):
             if lease is Lease.HELD:
-                self._watch.tell(Kept(renewal.holder.lease_id))
+                self.watch.tell(Kept(renewal.holder.lease_id))
         return leases
 
     def finish(self, state: SharedGate, finish: Finish) -> Finished:
@@ -212,9 +230,9 @@ class SimRedis:
         assert isinstance(told, Finished)
         breaker = breaker_of(finish.admitted.plan)
         if told.opened_s is not None:
-            self._watch.tell(BreakerOpened(breaker, told.opened_s))
+            self.watch.tell(BreakerOpened(breaker, told.opened_s))
         elif told.closed:
-            self._watch.tell(BreakerClosed(breaker))
+            self.watch.tell(BreakerClosed(breaker))
         return told
 
 
@@ -225,7 +243,7 @@ class RedisRoad:
         self._redis = redis
         self._process = process
         self._latency_s = latency_s
-        self._wire = Wire(process, latency_s)
+        self._wire = Wire(process, latency_s, lambda: redis.is_away(process.name))
         self._waiting: dict[int, Callable[[GateUnavailable], None]] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._asks = 0
@@ -301,7 +319,8 @@ class RedisRoad:
     ) -> None:
         name = self._process.name
         late_s = max(0.0, self._redis.stalled_until_s - asyncio.get_running_loop().time())
-        came = await self._wire.ask(lambda: self._redis.serve(act, name), PATIENCE_S, late_s)
+        self._redis.watch.strikes["redis_stall"] += late_s > 0
+        came = await self._wire.ask(lambda: self._redis.serve(act, name), ANSWER_TIMEOUT_S, late_s)
         if isinstance(came, str):
             _fail(told, GateUnavailable(f"the store did not answer: {came}"))
         elif not told.done():

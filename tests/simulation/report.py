@@ -57,4 +57,5 @@ def as_json(outcome: Outcome) -> dict[str, object]:
         "healed_s": None if outcome.healed_s is None else round(outcome.healed_s, 3),
         "broken": None if outcome.broken is None else str(outcome.broken),
         "seen": outcome.seen,
+        "struck": outcome.struck,
     }

@@ -1,17 +1,21 @@
 """The road from a process to the database: each operation takes a while, and may be lost on either way.
 
 An operation is one atomic step of the world, at the moment of its arrival. It is done whatever has become of
-who asked: the dead have sent what they sent. A caller learns of a break, never of what was done.
+who asked: the dead have sent what they sent, and who gave up may be heard all the same. A caller learns of a
+break, never of what was done.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import Context
 from functools import partial
 from typing import Any
 
+from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.errors import DependencyUnavailable
 from fairlead.testing.memory.database import MemoryDatabase, MemoryLink
 from tests.simulation.chance import Chance
@@ -22,6 +26,10 @@ LATENCY_S = (0.0005, 0.004)
 """One way, on a good day."""
 NOTICED_S = (0.01, 1.0)
 """Until a caller learns that its connection broke."""
+DEADLINE_S = DatabaseSettings("").command_timeout_s
+"""After so long a client drops the connection; what it has sent may still arrive."""
+HELD_S = (DEADLINE_S, 2 * DEADLINE_S)
+"""For so long an operation is held up that arrives when nobody waits for it any more."""
 NOBODY = ""
 
 
@@ -29,7 +37,7 @@ class RoadManner:
     """How bad the road is now; changed at any time. Shares are of all operations.
 
     *cut_before*: lost on the way there. *cut_after*: done, and the answer is lost. *slow*: late by up to
-    *slow_s* on the way there, so that it is done late.
+    *slow_s* on the way there, so that it is done late. *held*: so late that its caller has given it up.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -39,7 +47,7 @@ class RoadManner:
 
     def heal(self) -> None:
         """A good road again."""
-        self.cut_before = self.cut_after = self.slow = 0.0
+        self.cut_before = self.cut_after = self.slow = self.held = 0.0
         self.slow_s = 5.0
         self.latency_s = LATENCY_S
         self._away.clear()
@@ -63,10 +71,12 @@ class Parting:
 
 
 class Roads:
-    """All of a world. *serving* is whom an operation is being done for."""
+    """All of a world."""
 
     def __init__(self, loop: SimLoop, database: MemoryDatabase, chance: Chance) -> None:
         self.loop = loop
+        self.strikes: Counter[str] = Counter()
+        """What faults really did, by their names."""
         self.manner = RoadManner(loop.time)
         self.fate = chance.faults.random
         self._latency = chance.latency.random
@@ -100,7 +110,11 @@ class Roads:
         if process.dead:
             await never()
         trip = _Trip(self, process, partial(operation, *args, **named))
-        return await trip.answer
+        try:
+            return await trip.answer
+        except asyncio.CancelledError:
+            trip.hang_up()
+            raise
 
     def serve(self, process: SimProcess, act: Callable[[], Any]) -> Any:
         """*act*, done by the database for *process*."""
@@ -123,49 +137,86 @@ class _Trip:
         self._process = process
         self._work = work
         self._steps: Coroutine[Any, Any, Any] | None = None
+        """What the store has still to do once it has answered."""
         self.answer = roads.loop.create_future()
         manner, fate, late = roads.manner, roads.fate(), roads.fate()
-        self._cut = "before" if fate < manner.cut_before else ""
+        self._cut = "cut" if fate < manner.cut_before else ""
         if manner.cut_before <= fate < manner.cut_before + manner.cut_after:
-            self._cut = "after"
+            self._cut = "lost_commit"
         delay_s = roads.between(manner.latency_s)
-        if late < manner.slow:
+        if late < manner.held:
+            delay_s += roads.between(HELD_S)
+        elif late < manner.held + manner.slow:
             delay_s += roads.between((0.0, manner.slow_s))
+            roads.strikes["slow_store"] += 1
+        if delay_s >= DEADLINE_S:
+            self._later(DEADLINE_S, self._fail, _gone())
         self._later(delay_s, self._arrive)
 
     def _later(self, delay_s: float, act: Callable[..., None], *args: Any) -> None:
         self._roads.loop.call_later(delay_s, act, *args, context=Context())
 
     def _arrive(self) -> None:
-        manner = self._roads.manner
-        if self._cut == "before" or manner.is_away(self._process.name):
+        if self._is_lost("cut"):
             self._later(self._roads.between(NOTICED_S), self._fail, _gone())
             return
         self._steps = self._work()
-        back_s = self._roads.between(manner.latency_s)
+        home_s = self._roads.between(self._roads.manner.latency_s)
         try:
             self._roads.serve(self._process, partial(self._steps.send, None))
         except StopIteration as done:  # it has nothing to say of its answer
-            self._later(back_s, self._give, done.value)
+            self._end(home_s, self._give, done.value)
         except Exception as error:  # the store's answer, whatever it is
-            self._later(back_s, self._fail, error)
+            self._end(home_s, self._fail, error)
         else:
-            self._later(back_s, self._depart)
+            if self.answer.done():
+                self._roads.strikes["late_store"] += not self.answer.cancelled()
+                self._lose()
+            else:
+                self._later(home_s, self._depart)
+
+    def _is_lost(self, cut: str) -> bool:
+        """Whether it does not get further: it is *cut* here, or the database has gone away."""
+        away = self._roads.manner.is_away(self._process.name)
+        if self._cut == cut or away:
+            self._roads.strikes["database_away" if away else cut] += 1
+            self._roads.strikes["database_away one"] += away and not self._roads.manner.is_away(NOBODY)
+            return True
+        return False
+
+    def _end(self, home_s: float, tell: Callable[[Any], None], what: object) -> None:
+        """The store's own code has ended; *what* is its answer."""
+        self._steps = None
+        self._later(home_s, tell, what)
 
     def _depart(self) -> None:
         """The answer arrives, unless it is lost or nobody waits for it any more: then the store is told."""
-        assert self._steps is not None
-        if self._cut == "after" or self.answer.done() or self._process.dead:
-            error = _gone()
-            try:
-                self._steps.throw(error)
-            except Exception as raised:  # what the store makes of it
-                self._later(self._roads.between(NOTICED_S), self._fail, raised)
+        if self._steps is None:  # who waited has hung up meanwhile
+            return
+        if self._process.dead or self.answer.done() or self._is_lost("lost_commit"):
+            self._lose()
             return
         try:
             self._steps.send(None)
         except StopIteration as done:
             self._give(done.value)
+
+    def hang_up(self) -> None:
+        """Who waited does not any more. Where it was done already the store learns that it never answered."""
+        if self._steps is not None:
+            self._lose()
+
+    def _lose(self) -> None:
+        """What the store makes of it that its answer is lost is what the caller is told."""
+        assert self._steps is not None
+        steps, self._steps = self._steps, None
+        noticed_s = self._roads.between(NOTICED_S)
+        try:
+            steps.throw(_gone())
+        except StopIteration as done:  # it has an answer all the same
+            self._later(noticed_s, self._give, done.value)
+        except Exception as raised:
+            self._later(noticed_s, self._fail, raised)
 
     def _give(self, value: object) -> None:
         if not self.answer.done():

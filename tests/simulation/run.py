@@ -21,6 +21,7 @@ from tests.simulation.chance import Chance
 from tests.simulation.customer import Customer
 from tests.simulation.loop import Deadlock, Spinning, Stopped
 from tests.simulation.stores import Parts
+from tests.simulation.strikes import passed
 from tests.simulation.swarm import Swarm
 from tests.simulation.trouble import Trouble
 from tests.simulation.unexplained import Calm, sent_twice
@@ -63,6 +64,8 @@ class Outcome:
     last: list[str]
     seen: dict[str, int]
     """How often each thing was told: by the engine, and by those who watch it."""
+    struck: dict[str, int]
+    """How often each fault struck, and how often each fault point was passed (`strikes`)."""
 
 
 def run_seed(options: Options) -> Outcome:
@@ -116,6 +119,7 @@ class _Run:
             self._swarm.words(),
             world.loop.last,
             seen,
+            self._struck(),
         )
         world.close()
         return made
@@ -125,6 +129,10 @@ class _Run:
         for told in self._world.watch.told:
             whole.update(repr(told).encode())
         return whole.hexdigest()
+
+    def _struck(self) -> dict[str, int]:
+        passes = {passed(point): count for point, count in self._dice.passes.items()}
+        return {**self._world.watch.strikes, **passes}
 
     def _complaint(self) -> Broken | None:
         """An error that nobody handled."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextvars import Context
 from dataclasses import dataclass, field
@@ -51,10 +52,19 @@ class _Kept:
 
 @dataclass(slots=True)
 class HostDisk:
-    """The journal folder of one host. *full*: nothing more can be written."""
+    """The journal folder of one host. *full*: nothing more can be written.
+
+    *strikes* counts who was told so.
+    """
 
     kept: list[_Kept] = field(default_factory=list)
     full: bool = False
+    strikes: Counter[str] = field(default_factory=Counter)
+
+    def refuses(self) -> bool:
+        """Whether somebody who wants to write cannot."""
+        self.strikes["disk_full"] += self.full
+        return self.full
 
 
 class SimJournal:
@@ -74,14 +84,14 @@ class SimJournal:
 
     def preflight(self) -> None:
         """As the port says."""
-        if self._disk.full:
+        if self._disk.refuses():
             raise Refused("no answer could be kept, so none is asked for", retry_after_s=1.0)
 
     async def append(self, entry: JournalEntry) -> None:
         """On disk a moment later: what was written stays, also where its process is killed meanwhile."""
         if self._process.dead:
             await never()
-        if self._disk.full:
+        if self._disk.refuses():
             raise OSError(errno.ENOSPC, "the disk is full")
         done: asyncio.Future[None] = self._loop.create_future()
         self._loop.call_later(self._between(WRITE_S), self._land, entry, done, context=Context())

@@ -44,6 +44,10 @@ class Spells:
         own, of_all = self._of.get(process, ()), self._of.get(NOBODY, ())
         return [spell for spell in (*own, *of_all) if spell.meets(since, until)]
 
+    def meets_alone(self, process: str, since: float, until: float) -> bool:
+        """Whether *process* was struck between the two, and not all were."""
+        return bool(self.of(process, since, until)) and not self.of(NOBODY, since, until)
+
     def anywhere(self, since: float, until: float) -> bool:
         """Whether anybody was struck between the two."""
         return any(spell.meets(since, until) for spell in chain.from_iterable(self._of.values()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -142,5 +143,5 @@ class Parts:
     jobs: Callable[[MemoryLink, Watch], MemoryJobStore] = WatchedJobs
     sessions: Callable[[MemoryLink, Watch], MemorySessionStore] = WatchedSessions
     credentials: Callable[[MemoryLink], MemoryCredentialStore] = MemoryCredentialStore
-    redis: Callable[[Callable[[], int], Watch], SimRedis] = SimRedis
+    redis: Callable[[Callable[[], int], Random, Watch], SimRedis] = SimRedis
     alter: Callable[[Any], None] = as_it_is

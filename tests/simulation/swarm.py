@@ -28,7 +28,7 @@ FAULTS: Mapping[str, str] = {
     "redis_loss": "Redis loses all it knows",
     "redis_old": "Redis comes back with an old state",
     "redis_stall": "Redis answers nobody for seconds",
-    "redis_away": "Redis is away",
+    "redis_away": "Redis is away from one process, or from all",
     "storm": "the upstream answers 429",
     "ill": "the upstream answers 503",
     "slow_calls": "the upstream takes up to 20 s",
@@ -45,6 +45,9 @@ FAULTS: Mapping[str, str] = {
     "killer": "some jobs kill their process",
     "noisy": "one tenant has many times the work of the others",
     "stop": "processes stand still at named places of a refresh",
+    "late_store": "operations of the database are done after their callers have given them up",
+    "redis_lost": "Redis does what it is asked, and the answers are lost",
+    "disk_full": "the disk of a host is full",
 }
 """All there are, in words."""
 

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from fairlead.adapters.redis.link import ANSWER_TIMEOUT_S
 from fairlead.engine.ports import HttpAnswer, NoAnswer, TokenCall
 from fairlead.engine.ports.gate import Admitted, Ask, GateRefusal, Lease, RefusedBy, Renewal
 from fairlead.engine.ports.http import HttpRequest
@@ -21,7 +22,7 @@ from tests.simulation.issuer import SimIssuer, Tokens
 from tests.simulation.loop import SimLoop
 from tests.simulation.process import SimProcess
 from tests.simulation.redis import LEASE_S, SimRedis
-from tests.simulation.upstream import CALL_HEADER, SimUpstream
+from tests.simulation.upstream import CALL_HEADER, SimUpstream, UpstreamManner
 from tests.simulation.watch import NOBODY, Arrived, Left, Watch
 
 DOMAIN = Domain(("account", "a"))
@@ -38,7 +39,7 @@ class Edges:
         self.process = SimProcess("p1", "host")
         self.issuer = SimIssuer(self.loop.time, Random(2))
         self.upstream = SimUpstream(self.loop.time, Random(3), self.watch, self.issuer)
-        self.redis = SimRedis(lambda: round(self.loop.time() * MICRO), self.watch)
+        self.redis = SimRedis(lambda: round(self.loop.time() * MICRO), Random(4), self.watch)
         self.tokens = self.issuer.transport(self.process, lambda: 0.01)
         self.calls = self.upstream.transport(self.process, lambda: 0.01)
         self.gate = self.redis.gate(self.process, lambda: 0.01)
@@ -128,6 +129,27 @@ def test_the_upstream_knows_whose_token_it_is_and_tells_what_is_in_flight(edges:
     assert sum(isinstance(told.seen, Left) for told in edges.watch.told) == 2
 
 
+def test_the_upstream_works_on_for_the_dead(edges: Edges) -> None:
+    tokens = edges.issuer.register("strict", "acme")
+    edges.upstream.manner.slow = 1.0
+    call = edges.loop.create_task(edges.call(tokens), context=edges.process.context())
+    edges.loop.call_later(0.1, edges.process.die, context=Context())
+
+    async def story() -> None:
+        await asyncio.sleep(0.2)
+        edges.calls = edges.upstream.transport(SimProcess("p2", "host"), lambda: 0.01)
+        edges.upstream.manner.heal()
+        await edges.call(tokens)
+        await asyncio.sleep(UpstreamManner.slow_s)
+        await edges.call(tokens)
+
+    edges.loop.run_until_complete(edges.loop.create_task(story(), context=Context()))
+    assert not call.done()
+    call.cancel()
+    arrived = [told.seen for told in edges.watch.told if isinstance(told.seen, Arrived)]
+    assert [seen.in_flight for seen in arrived] == [(1,), (1, 2), (3,)]
+
+
 # ---- redis ---------------------------------------------------------------------------------------
 
 
@@ -165,6 +187,50 @@ def test_who_is_away_answers_nobody(edges: Edges) -> None:
         edges.redis.away_for(5.0)
         with pytest.raises(GateUnavailable):
             await edges.gate.ping()
+
+    edges.run(story)
+
+
+def test_who_is_away_alone_is_away_alone(edges: Edges) -> None:
+    async def story() -> None:
+        edges.redis.away_for(5.0, "p2")
+        await edges.gate.ping()
+        other = edges.redis.gate(SimProcess("p2", "host"), lambda: 0.01)
+        with pytest.raises(GateUnavailable):
+            await other.ping()
+
+    edges.run(story)
+    assert +edges.watch.strikes == {"redis_away": 1, "redis_away one": 1}
+
+
+def test_an_answer_of_redis_is_lost_and_all_is_done(edges: Edges) -> None:
+    async def story() -> None:
+        edges.redis.lost = 1.0
+        with pytest.raises(GateUnavailable):
+            await edges.gate.admit(ask(1))
+        assert [*edges.redis.slots_in_use()] == ["p1 holds a slot of pool"]
+
+    edges.run(story)
+
+
+def test_who_goes_away_meanwhile_hears_no_answer(edges: Edges) -> None:
+    async def story() -> None:
+        asyncio.get_running_loop().call_later(0.015, edges.redis.away_for, 5.0, context=Context())
+        with pytest.raises(GateUnavailable):
+            await edges.gate.admit(ask(1))
+        assert [*edges.redis.slots_in_use()] == ["p1 holds a slot of pool"]
+
+    edges.run(story)
+
+
+def test_whoever_waits_for_redis_gives_up_and_is_served_later(edges: Edges) -> None:
+    async def story() -> None:
+        edges.redis.stall_for(10.0)
+        with pytest.raises(GateUnavailable):
+            await edges.gate.admit(ask(1))
+        assert edges.loop.time() == pytest.approx(ANSWER_TIMEOUT_S)
+        await asyncio.sleep(10.0)
+        assert [*edges.redis.slots_in_use()] == ["p1 holds a slot of pool"]
 
     edges.run(story)
 

@@ -212,6 +212,28 @@ def test_i12_a_second_call_that_decides_is_found() -> None:
     assert found([OPENED, first, left(6.5, 1), (6.6, "p1", OPENED[2]), arrived(7.0, 2)]) == "I12"
 
 
+def test_i5_one_who_is_away_alone_has_its_share_beside_the_others() -> None:
+    cut_off = struck(0.0, "redis_away", 60.0, "p2")
+    spent = [arrived(0.0, number) for number in range(BURST)]
+    others = [arrived(number / LITTLE.per_s, 100 + number) for number in range(1, 150)]
+    share = [
+        arrived(2.0 * number / LITTLE.per_s, 300 + number, alone=True, process="p2")
+        for number in range(1, 75)
+    ]
+    whole = [
+        arrived(number / LITTLE.per_s, 300 + number, alone=True, process="p2") for number in range(1, 75)
+    ]
+    both = sorted([*others, *share], key=lambda step: step[0])
+    assert found([cut_off, *spent, *both]) is None
+    assert found([cut_off, *spent, *sorted([*others, *whole], key=lambda step: step[0])]) == "I5"
+    assert found([cut_off, *spent, *both, *[arrived(30.0, 500 + n) for n in range(2 * BURST)]]) == "I5"
+
+
+def test_i4_what_the_dead_asked_for_counts() -> None:
+    died = [*together(1.0, 1, SLOTS), left(2.0, 1, "died")]
+    assert found([*died, arrived(3.0, 99, here=range(1, SLOTS + 1))]) == "I4"
+
+
 def test_i12_who_does_not_end_decides_for_his_time_alone() -> None:
     first = arrived(6.1, 1)
     assert found([OPENED, first, left(6.5, 1, "died"), arrived(7.0, 2)]) == "I12"

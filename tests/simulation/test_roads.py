@@ -18,7 +18,7 @@ from tests.simulation.chance import Chance
 from tests.simulation.loop import SimLoop
 from tests.simulation.machine import WorldClock
 from tests.simulation.process import SimProcess
-from tests.simulation.roads import JobsRoad, Roads
+from tests.simulation.roads import DEADLINE_S, JobsRoad, Roads
 from tests.support.engine import new_job
 
 
@@ -118,6 +118,48 @@ def test_away_is_for_one_or_for_all_and_ends(ground: Ground) -> None:
     assert not manner.is_away("p1")
     manner.heal()
     assert not manner.is_away("p2")
+
+
+def test_who_is_away_when_the_answer_comes_loses_it(ground: Ground) -> None:
+    ground.roads.manner.latency_s = (0.1, 0.1)
+    ground.loop.call_later(0.15, ground.roads.manner.away, "p1", 5.0, context=Context())
+    with pytest.raises(DependencyUnavailable):
+        ground.run(lambda: ground.jobs.enqueue([new_job()]))
+    assert len(ground.database.jobs) == 1
+    assert +ground.roads.strikes == {"database_away": 1, "database_away one": 1}
+
+
+def test_what_is_given_up_is_done_after_all_and_the_store_hands_it_back(ground: Ground) -> None:
+    session_id = uuid7_from(1, 1)
+    identity = ground.process.identity()
+    ground.run(lambda: MemorySessionStore(ground.database.link()).open(session_id, identity, 90.0, "1"))
+    ground.run(lambda: ground.jobs.enqueue([new_job()]))
+    ground.roads.manner.held = 1.0
+    began_s = ground.loop.time()
+    with pytest.raises(DependencyUnavailable):
+        ground.run(lambda: ground.jobs.claim(ClaimFilter(), 1, session_id))
+    assert ground.loop.time() == pytest.approx(began_s + DEADLINE_S)
+    (row,) = ground.database.jobs.values()
+    assert row.attempt == 0
+    ground.roads.manner.heal()
+    ground.pass_time(DEADLINE_S + 1.0)
+    assert row.attempt == 1
+    assert +ground.roads.strikes == {"late_store": 1}
+    (again,) = ground.run(lambda: ground.jobs.claim(ClaimFilter(), 1, session_id))
+    assert again.attempt == 1
+
+
+def test_a_store_that_answers_although_its_answer_was_lost_is_heard(ground: Ground) -> None:
+    class Stubborn(MemoryJobStore):
+        async def get(self, job_id: object) -> Any:
+            try:
+                await self.link.answer("get")
+            except DependencyUnavailable:
+                return "again"
+
+    road: Any = JobsRoad(ground.roads, ground.process, Stubborn(ground.roads.link()))
+    ground.roads.manner.cut_after = 1.0
+    assert ground.run(lambda: road.get(None)) == "again"
 
 
 def test_what_the_dead_had_sent_arrives(ground: Ground) -> None:

@@ -85,6 +85,16 @@ def test_some_passes_kill_and_most_do_not() -> None:
     assert 20 <= killed == len(places) <= 100
 
 
+def test_more_passes_kill_where_there_are_few() -> None:
+    killed: list[str] = []
+    with points.armed(points.Dice(Random(1), 0.05, 0.0), lambda place, action: killed.append(place)):
+        for _ in range(1000):
+            faultpoint.faultpoint("job.after_claim")
+            faultpoint.faultpoint("tick.after_take")
+    assert 150 <= killed.count("tick.after_take") <= 250
+    assert 20 <= killed.count("job.after_claim") <= 100
+
+
 def test_a_stop_is_within_a_refresh_alone() -> None:
     struck: list[tuple[str, str]] = []
     with points.armed(points.Dice(Random(1), 0.0, 1.0), lambda *what: struck.append(what)):

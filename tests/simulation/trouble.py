@@ -10,12 +10,14 @@ from typing import Protocol
 
 from tests.simulation.issuer import SimIssuer
 from tests.simulation.redis import SimRedis
+from tests.simulation.sealing import HostDisk
 from tests.simulation.swarm import FAULTS, Swarm
 from tests.simulation.upstream import SimUpstream
 from tests.simulation.watch import NOBODY, Struck, Watch
 
 MOST_FROZEN_S = 120.0
 MOST_AWAY_S = 45.0
+MOST_FULL_S = 60.0
 
 
 class Roads(Protocol):
@@ -24,6 +26,7 @@ class Roads(Protocol):
     cut_before: float
     cut_after: float
     slow: float
+    held: float
 
     def away(self, process: str | None, for_s: float) -> None:
         """Away from one process, by its name, or (None) from all."""
@@ -40,6 +43,7 @@ class Afflicted(Protocol):
     issuer: SimIssuer
     upstream: SimUpstream
     redis: SimRedis
+    disks: Mapping[str, HostDisk]
     watch: Watch
 
     @property
@@ -49,6 +53,10 @@ class Afflicted(Protocol):
 
     def processes(self) -> Sequence[str]:
         """Those that run."""
+        ...
+
+    def living(self) -> Sequence[str]:
+        """Those that run, and those that stand still."""
         ...
 
     def kill(self, name: str, back_in_s: float) -> None: ...
@@ -82,11 +90,14 @@ class Trouble:
             "redis_old": (40.0, self._redis_old),
             "redis_stall": (40.0, self._redis_stall),
             "redis_away": (60.0, self._redis_away),
+            "disk_full": (60.0, self._disk_full),
         }
         self._shares: Mapping[str, tuple[object, str, float]] = {
             "cut": (afflicted.roads, "cut_before", 0.2),
             "lost_commit": (afflicted.roads, "cut_after", 0.2),
             "slow_store": (afflicted.roads, "slow", 0.3),
+            "late_store": (afflicted.roads, "held", 0.05),
+            "redis_lost": (afflicted.redis, "lost", 0.1),
             "storm": (afflicted.upstream.manner, "storm", 1.0),
             "ill": (afflicted.upstream.manner, "ill", 1.0),
             "slow_calls": (afflicted.upstream.manner, "slow", 0.6),
@@ -121,6 +132,8 @@ class Trouble:
         for mended in (self._world.roads, self._world.redis, self._world.issuer.manner):
             mended.heal()
         self._world.upstream.manner.heal()
+        for disk in self._world.disks.values():
+            disk.full = False
 
     # ---- when ----------------------------------------------------------------------------------
 
@@ -147,34 +160,42 @@ class Trouble:
         until = asyncio.get_running_loop().time() + for_s
         self._world.watch.tell(Struck(fault, until), process)
 
+    def _count(self, fault: str) -> None:
+        """It has met somebody."""
+        self._world.watch.strikes[fault] += 1
+
     # ---- what ----------------------------------------------------------------------------------
 
     def _anybody(self, draw: Random) -> str | None:
-        running = sorted(self._world.processes())
-        chosen = draw.random()
-        return running[int(chosen * len(running))] if running else None
+        return _one_of(draw, self._world.processes())
 
     def _kill(self, draw: Random, strength: float) -> float:
-        name, back_in_s = self._anybody(draw), draw.uniform(0.5, 40.0)
+        """Of who stands still, too: nobody waits for it to go on."""
+        name, back_in_s = _one_of(draw, self._world.living()), draw.uniform(0.5, 40.0)
         if name is not None:
+            self._count("kill")
+            self._world.watch.strikes["kill frozen"] += name not in self._world.processes()
             self._world.kill(name, back_in_s)
         return 0.0
 
     def _freeze(self, draw: Random, strength: float) -> float:
         name, for_s = self._anybody(draw), draw.choice((3.0, 20.0, 45.0, MOST_FROZEN_S)) * draw.random()
         if name is not None:
+            self._count("freeze")
             self._world.freeze(name, for_s)
         return 0.0
 
     def _restart(self, draw: Random, strength: float) -> float:
         name = self._anybody(draw)
         if name is not None:
+            self._count("restart")
             self._world.restart(name)
         return 0.0
 
     def _jump(self, draw: Random, strength: float) -> float:
         name, by_s = self._anybody(draw), draw.choice((-3600.0, -60.0, -5.0, 5.0, 60.0, 3600.0))
         if name is not None:
+            self._count("jump")
             self._world.jump_clock(name, by_s)
         return 0.0
 
@@ -209,6 +230,23 @@ class Trouble:
         return for_s
 
     def _redis_away(self, draw: Random, strength: float) -> float:
+        name, all_of_them = self._anybody(draw), draw.random() < 0.5
         for_s = draw.uniform(0.5, MOST_AWAY_S)
-        self._world.redis.away_for(for_s)
+        self._world.redis.away_for(for_s, NOBODY if all_of_them or name is None else name)
         return for_s
+
+    def _disk_full(self, draw: Random, strength: float) -> float:
+        """Somebody tidies up after a while; what was written stays."""
+        disk, for_s = (
+            self._world.disks[draw.choice(sorted(self._world.disks))],
+            draw.uniform(1.0, MOST_FULL_S),
+        )
+        disk.full = True
+        loop = asyncio.get_running_loop()
+        loop.call_later(for_s, setattr, disk, "full", False, context=Context())
+        return for_s
+
+
+def _one_of(draw: Random, names: Sequence[str]) -> str | None:
+    chosen = draw.random()
+    return sorted(names)[int(chosen * len(names))] if names else None

@@ -16,14 +16,14 @@ from tests.simulation.swarm import FAULTS
 from tests.simulation.watch import Accepted, Broken, DeclaredLost, Freed, Struck, Told
 
 STILL = frozenset({"freeze", "stop"})
-STORE = frozenset({"cut", "lost_commit", "slow_store", "database_away"})
-REDIS = frozenset({"redis_loss", "redis_old", "redis_stall", "redis_away"})
+STORE = frozenset({"cut", "lost_commit", "slow_store", "late_store", "database_away"})
+REDIS = frozenset({"redis_loss", "redis_old", "redis_stall", "redis_away", "redis_lost"})
 DEATHS = frozenset({"kill", "points", "killer", "restart"})
 API = frozenset({"storm", "ill", "slow_calls", "cut_calls"})
 ISSUER = frozenset(name for name in FAULTS if name.startswith("issuer_"))
 ANY = frozenset(FAULTS)
 
-NO_TOKEN = ISSUER | STORE | STILL | DEATHS
+NO_TOKEN = ISSUER | STORE | STILL | DEATHS | {"disk_full"}
 """What may keep a fresh token from who needs one."""
 CAUSES: Mapping[str, Collection[str]] = {
     "http_429": {"storm"},

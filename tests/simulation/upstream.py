@@ -1,6 +1,7 @@
 """The API of the simulated world: it knows whose token a call shows, and tells what reaches it.
 
 That is the truth about limits: the calls of an account at the same time, and in any window, as they arrive.
+Who hangs up is noticed, and his call is over; who dies is not, and his call is worked on to its end.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from tests.simulation.wire import HowItEnded, Reply, Wire
 
 WORK_S = 0.15
 """How long an answer takes that nothing holds up."""
+FAULTS_OF = {"storm": "storm", "ill": "ill", "cut": "cut_calls", "slow": "slow_calls"}
+"""What the faults of a swarm are called, by what it does to a call."""
 CALL_HEADER = "x-call"
 """One id for a call and its retries."""
 
@@ -57,6 +60,8 @@ class SimUpstream:
         self._issuer = issuer
         self._numbers = 0
         self._in_flight: dict[str, set[int]] = {}
+        self._orphans: list[tuple[float, set[int], int]] = []
+        """Calls of the dead that it works on: until when, and where they count."""
         self.manner = UpstreamManner()
 
     def transport(self, process: SimProcess, latency_s: Callable[[], float]) -> UpstreamRoad:
@@ -71,29 +76,47 @@ class SimUpstream:
         number = self._numbers
         verdict, family = self._issuer.verdict(_bearer(request.headers))
         account = "nobody" if family is None else f"{family.provider}/{family.connection}"
+        self._let_go()
         here = self._in_flight.setdefault(account, set())
         here.add(number)
         status, call = self._status(verdict), str(request.headers.get(CALL_HEADER, ""))
         self._watch.tell(Arrived(number, account, call, status, tuple(sorted(here)), admission), process)
 
+        after_s = WORK_S + (self._draw.random() * self.manner.slow_s if self._chance("slow") else 0.0)
+        over_s = self._now() + after_s
+
         def ended(how: HowItEnded) -> None:
-            here.discard(number)
+            if how == "died":
+                self._orphans.append((over_s, here, number))
+            else:
+                here.discard(number)
             self._watch.tell(Left(number, account, how), process)
 
-        manner = self.manner
-        after_s = WORK_S + (self._draw.random() * manner.slow_s if self._chance(manner.slow) else 0.0)
         answer = _answer(status, "" if family is None else family.connection)
-        return Reply(None if self._chance(manner.cut) else answer, after_s, ended)
+        return Reply(None if self._chance("cut") else answer, after_s, ended)
+
+    def _let_go(self) -> None:
+        """What the dead had asked for is over in time."""
+        now_s = self._now()
+        for over_s, here, number in self._orphans:
+            if over_s <= now_s:
+                here.discard(number)
+        self._orphans = [call for call in self._orphans if call[0] > now_s]
 
     def _status(self, verdict: str) -> int:
-        if self._chance(self.manner.storm):
+        if self._chance("storm"):
             return 429
-        if self._chance(self.manner.ill):
+        if self._chance("ill"):
             return 503
         return 200 if verdict == "live" else 401
 
-    def _chance(self, share: float) -> bool:
-        return share > 0 and self._draw.random() < share
+    def _chance(self, manner: str) -> bool:
+        """Whether it treats this call so."""
+        share: float = getattr(self.manner, manner)
+        if share > 0 and self._draw.random() < share:
+            self._watch.strikes[FAULTS_OF[manner]] += 1
+            return True
+        return False
 
 
 class UpstreamRoad:

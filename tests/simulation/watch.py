@@ -261,10 +261,14 @@ class Invariant(Protocol):
 
 
 class Watch:
-    """The journal of one run. *whose*: the process whose step it is."""
+    """The journal of one run. *whose*: the process whose step it is. *strikes*: what faults really did, by
+    their names."""
 
-    def __init__(self, now: Callable[[], float], whose: Callable[[], str]) -> None:
+    def __init__(
+        self, now: Callable[[], float], whose: Callable[[], str], strikes: Counter[str] | None = None
+    ) -> None:
         self._whose = whose
+        self.strikes: Counter[str] = Counter() if strikes is None else strikes
         self.now = now
         self.told: list[Told] = []
         self.invariants: tuple[Invariant, ...] = ()

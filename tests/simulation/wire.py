@@ -36,11 +36,18 @@ class Reply(Generic[T]):
 
 
 class Wire:
-    """The way of one process to one server. *latency_s* is drawn for each way."""
+    """The way of one process to one server. *latency_s* is drawn for each way; while it *is_cut* no answer
+    that is on its way arrives."""
 
-    def __init__(self, process: SimProcess, latency_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        process: SimProcess,
+        latency_s: Callable[[], float],
+        is_cut: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._process = process
         self._latency_s = latency_s
+        self._is_cut = is_cut
 
     async def connect(self, deadline_s: float) -> bool:
         """The time that it takes to connect; False where that is more than *deadline_s*."""
@@ -52,7 +59,7 @@ class Wire:
         """Send, and wait for the answer at most *deadline_s*; *late_s*: the request is held up on its way."""
         loop = asyncio.get_running_loop()
         told: asyncio.Future[T | Gone] = loop.create_future()
-        exchange = _Exchange(told, serve, self._latency_s)
+        exchange = _Exchange(told, serve, self._latency_s, self._is_cut)
         loop.call_later(self._latency_s() + late_s, exchange.arrive, context=Context())
         forget = self._process.on_death(lambda: exchange.hang_up("died"))
         timer = loop.call_later(deadline_s, _tell, told, "timeout")
@@ -72,10 +79,12 @@ class _Exchange(Generic[T]):
         told: asyncio.Future[T | Gone],
         serve: Callable[[], Reply[T]],
         latency_s: Callable[[], float],
+        is_cut: Callable[[], bool],
     ) -> None:
         self._told = told
         self._serve = serve
         self._latency_s = latency_s
+        self._is_cut = is_cut
         self._reply: Reply[T] | None = None
         self._leaving: asyncio.TimerHandle | None = None
         self._hung_up: HowItEnded | None = None
@@ -96,7 +105,10 @@ class _Exchange(Generic[T]):
         reply.ended("cut" if reply.answer is None else "answered")
         answer: T | Gone = "reset" if reply.answer is None else reply.answer
         loop = asyncio.get_running_loop()
-        loop.call_later(self._latency_s(), _tell, self._told, answer, context=Context())
+        loop.call_later(self._latency_s(), self._come_home, answer, context=Context())
+
+    def _come_home(self, answer: T | Gone) -> None:
+        _tell(self._told, "reset" if self._is_cut() else answer)
 
     def hang_up(self, how: HowItEnded) -> None:
         """The caller is gone, or has what it asked for."""

@@ -153,19 +153,25 @@ class Desk:
 
     async def slow(self, context: JobContext) -> object:
         """Run into the timeout at first."""
+        self._count("slow_jobs", context.attempt == 1)
         await self._program.clock.sleep(SLOW_S if context.attempt == 1 else context.args["takes_s"])
         return None
 
     async def poison(self, context: JobContext) -> object:
         """Fail, always."""
+        self._count("poison")
         raise ValueError("what it was given makes no sense")
 
     async def killer(self, context: JobContext) -> object:
         """Take the process along, so often."""
         await self._program.clock.sleep(context.args["takes_s"])
         if context.job.crash_count < context.args["kills"] and self._program.world.bad:
+            self._count("killer")
             self._program.world.kill_here(self._program)
         return None
+
+    def _count(self, fault: str, met: bool = True) -> None:
+        self._program.world.watch.strikes[fault] += met
 
     async def read(self, tenant: str, name: str) -> None:
         """One call, whose answer tells whose data it is."""

@@ -59,11 +59,14 @@ class World:
         self.loop = SimLoop(chance.sched, fifo)
         self.database = MemoryDatabase(WorldClock(self.loop), CountedIds(start=DATABASE_IDS))
         self._roads = Roads(self.loop, self.database, chance)
-        self.watch = Watch(self.now, self._roads.whose)
-        self.issuer = SimIssuer(self.now, chance.issuer)
+        self.watch = Watch(self.now, self._roads.whose, self._roads.strikes)
+        self.issuer = SimIssuer(self.now, chance.issuer, self.watch.strikes)
         self.upstream = SimUpstream(self.now, chance.upstream, self.watch, self.issuer)
-        self.redis = parts.redis(lambda: round(self.now() * MICRO), self.watch)
-        self.disks = {host: HostDisk() for host in {**dict.fromkeys(FLEET.values()), OUTSIDE: None}}
+        self.redis = parts.redis(lambda: round(self.now() * MICRO), chance.redis, self.watch)
+        self.disks = {
+            host: HostDisk(strikes=self.watch.strikes)
+            for host in {**dict.fromkeys(FLEET.values()), OUTSIDE: None}
+        }
         self.gate_started: set[str] = set()
         self.hazards = _hazards(swarm)
         self.vendors = vendors_of(chance.vendors)
@@ -189,6 +192,10 @@ class World:
         """Those of the fleet that run."""
         return [name for name, program in self.programs.items() if program.process.state == "running"]
 
+    def living(self) -> list[str]:
+        """The same, and those that stand still."""
+        return [*self.programs]
+
     def kill(self, name: str, back_in_s: float) -> None:
         """SIGKILL, and a new life after *back_in_s* seconds. None of its code runs again."""
         program = self.programs.get(name)
@@ -240,12 +247,14 @@ class World:
             if self.bad:
                 program.desk.rush(TENANTS[int(whose * len(TENANTS))])
 
-    def strike_here(self, _place: str, action: str) -> None:
+    def strike_here(self, place: str, action: str) -> None:
         """Kill or stop the process whose code passes a fault point; one that no fault meets goes on."""
         process = current()
         program = None if process is None else self.programs.get(process.name)
         if program is None or program.process is not process:
             return
+        for counted in (f"{action} {place}", "points" if action == "kill" else action):
+            self.watch.strikes[counted] += 1
         if action == "kill":
             self.kill_here(program)
         self.freeze(program.name, self._roads.between(STOPPED_S))

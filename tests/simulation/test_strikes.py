@@ -1,0 +1,62 @@
+"""What never happened is told: a fault that meets nobody, a place in the code that nobody passes."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+
+from fairlead.faultpoint import POINTS
+from tests.simulation import strikes
+from tests.simulation.__main__ import main
+from tests.simulation.swarm import FAULTS
+
+
+def everything() -> Counter[str]:
+    struck = Counter(dict.fromkeys((*FAULTS, *strikes.ALONE), 1))
+    for point in POINTS - set(strikes.UNREACHED):
+        struck.update((strikes.passed(point), f"kill {point}", f"stop {point}"))
+    return struck
+
+
+def test_all_that_happened_is_no_complaint() -> None:
+    assert strikes.never(everything()) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["kill", "redis_away one", "pass job.after_claim", "kill tick.after_take", "stop token.after_sent"],
+)
+def test_what_never_happened_is_found(name: str) -> None:
+    struck = everything()
+    del struck[name]
+    assert strikes.never(struck) == [name]
+
+
+def test_what_cannot_be_reached_says_why_and_is_a_point() -> None:
+    assert set(strikes.UNREACHED) < POINTS
+    (line,) = (line for line in strikes.table(Counter()) if "job.within_ack" in line)
+    assert "the store on PostgreSQL" in line
+
+
+def test_the_table_names_every_fault_and_every_point() -> None:
+    text = "\n".join(strikes.table(everything()))
+    assert all(f"   {name}: " in text for name in (*FAULTS, *strikes.ALONE, *POINTS))
+
+
+@pytest.mark.slow
+def test_enough_seeds_in_which_something_never_happened_are_a_breach(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--seeds", "1", "--from", "1", "--processes", "1"]
+    assert main(asked) == 0
+    assert "never happened" not in capsys.readouterr().out
+    monkeypatch.setattr(strikes, "ENOUGH", 1)
+    assert main(asked) == 1
+    assert "never happened: " in capsys.readouterr().out
+    assert main([*asked, "--json"]) == 1
+    whole = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert whole["never"]
+    assert whole["struck"]["pass job.after_claim"] > 0
+    assert main([*asked, "--without", "kill"]) == 0, "what was left out cannot have happened"
