@@ -14,22 +14,26 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from fairlead.engine.ports import ClaimFilter, Enqueued, Job, NewJob, Settlement, SettleVerdict
+from fairlead.engine.ports import ClaimFilter, ConnectionKey, Enqueued, Job, NewJob, Settlement, SettleVerdict
 from fairlead.engine.ports.gate import Ask, GateRefusal
 from fairlead.errors import DependencyUnavailable
 from fairlead.policy.gate.breaker import Mode, Pass
-from fairlead.policy.gate.limit import MICRO
+from fairlead.policy.gate.limit import MICRO, Domain, PoolLimit
+from fairlead.policy.gate.pool import Pool
 from fairlead.policy.gate.retries import RetryBudget
 from fairlead.policy.states import JobState
+from fairlead.policy.token import PublicToken
 from fairlead.testing.memory import MemoryCredentialStore
 from fairlead.testing.memory.database import statement
 from fairlead.testing.memory.enqueue import insert
 from fairlead.testing.memory.rows import JobRow
 from fairlead.testing.memory.turns import is_wanted, settle
+from tests.simulation.providers import LITTLE
 from tests.simulation.redis import SharedGate, SimRedis
 from tests.simulation.run import Options, run_seed
 from tests.simulation.stores import Parts, WatchedJobs, WatchedSessions, plain
-from tests.simulation.watch import Broken, Watch
+from tests.simulation.watch import Broken, Freed, Watch
+from tests.simulation.world import FLEET
 
 MOST_SEEDS = 200
 """Within so many each must be found."""
@@ -37,9 +41,13 @@ MOST_SEEDS = 200
 
 @dataclass(frozen=True, slots=True)
 class Ablation:
-    """*made* gives a world without the safeguard; made anew for each seed, as it may keep something."""
+    """*made* gives a world without the safeguard; made anew for each seed, as it may keep something.
+
+    *breaks*: the invariants that stand behind it. Whatever else goes wrong without it is no proof of them.
+    """
 
     name: str
+    breaks: tuple[str, ...]
     made: Callable[[], Parts]
 
     def parts(self) -> Parts:
@@ -104,6 +112,15 @@ class CrashesAreFree(WatchedSessions):
         return super()._rescue_one(row, max_crashes)
 
 
+class HasNothingToGiveBack(WatchedSessions):
+    """A claim takes the job out of the store, so what the dead held is gone with them."""
+
+    def _rescue_one(self, row: JobRow, max_crashes: int) -> bool:
+        self.watch.tell(Freed(row.job_id, row.lease_id, crash=row.started_at is not None))
+        del self.database.jobs[row.job_id]
+        return False
+
+
 class GivesBackEverybodys(WatchedSessions):
     """Who stops gives back all that runs, whoever runs it."""
 
@@ -147,9 +164,20 @@ class SavesWhateverStands(MemoryCredentialStore):
     def settle(self, settlement: Settlement) -> SettleVerdict:
         row = self.database.tokens.credentials.get(settlement.connection_id)
         if row is not None:
-            settlement = replace(settlement, from_generation=row.generation)
+            row.generation = settlement.from_generation
         verdict: SettleVerdict = plain(MemoryCredentialStore.settle)(self, settlement)
         return verdict
+
+
+def with_tokens_of_no_tenant(program: Any) -> None:
+    """What is kept in memory is kept without its tenant: whoever asks is served the first that is there."""
+    ask, cache = program.reader.served, program.reader._cache
+
+    def served(key: ConnectionKey) -> PublicToken | None:
+        tokens = (ask(known) for known in [*cache])
+        return next((token for token in tokens if token is not None), None)
+
+    program.reader.served = served
 
 
 # ---- limits ------------------------------------------------------------------------------------
@@ -160,6 +188,14 @@ class FullAfterLoss(SharedGate):
 
     def __init__(self, now_us: Callable[[], int], *, birth_us: int = 0, grants_from_us: int = 0) -> None:
         super().__init__(now_us, grants_from_us=grants_from_us)
+
+
+class SlotsOfEach(SharedGate):
+    """Each process counts its own calls: the fleet has as many slots as all of them together."""
+
+    def _pool(self, domain: Domain, limit: PoolLimit) -> Pool:
+        assert LITTLE.slots is not None
+        return super()._pool(domain, replace(limit, capacity=LITTLE.slots * len(FLEET)))
 
 
 class EverybodyProbes(SharedGate):
@@ -221,18 +257,21 @@ def without_a_budget(program: Any) -> None:
 
 
 ABLATIONS: tuple[Ablation, ...] = (
-    Ablation("no fence check", lambda: Parts(jobs=NoFence)),
-    Ablation("release without owner check", lambda: Parts(sessions=GivesBackEverybodys)),
-    Ablation("refresh lock by time", lambda: Parts(credentials=LockByTime)),
-    Ablation("local clock for leases", by_local_clocks),
-    Ablation("replayed COMMIT", lambda: Parts(jobs=ReplaysCommits)),
-    Ablation("buckets full after a loss", lambda: Parts(redis=_redis(FullAfterLoss))),
-    Ablation("no heartbeat during a handler", lambda: Parts(alter=silent_while_it_works)),
-    Ablation("retries without a budget", lambda: Parts(alter=without_a_budget)),
-    Ablation("a rescue is no attempt", lambda: Parts(sessions=CrashesAreFree)),
-    Ablation("first come, first served", lambda: Parts(jobs=FirstComeFirstServed)),
-    Ablation("a probe for everybody", lambda: Parts(redis=_redis(EverybodyProbes))),
-    Ablation("save without compare-and-set", lambda: Parts(credentials=SavesWhateverStands)),
+    Ablation("no fence check", ("I2",), lambda: Parts(jobs=NoFence)),
+    Ablation("release without owner check", ("I11",), lambda: Parts(sessions=GivesBackEverybodys)),
+    Ablation("refresh lock by time", ("I6",), lambda: Parts(credentials=LockByTime)),
+    Ablation("local clock for leases", ("I4", "I5"), by_local_clocks),
+    Ablation("replayed COMMIT", ("I3",), lambda: Parts(jobs=ReplaysCommits)),
+    Ablation("buckets full after a loss", ("I5",), lambda: Parts(redis=_redis(FullAfterLoss))),
+    Ablation("no heartbeat during a handler", ("I11",), lambda: Parts(alter=silent_while_it_works)),
+    Ablation("retries without a budget", ("I10",), lambda: Parts(alter=without_a_budget)),
+    Ablation("a rescue is no attempt", ("I7",), lambda: Parts(sessions=CrashesAreFree)),
+    Ablation("first come, first served", ("I8",), lambda: Parts(jobs=FirstComeFirstServed)),
+    Ablation("a probe for everybody", ("I12",), lambda: Parts(redis=_redis(EverybodyProbes))),
+    Ablation("save without compare-and-set", ("I6",), lambda: Parts(credentials=SavesWhateverStands)),
+    Ablation("a claim takes the job out", ("I1",), lambda: Parts(sessions=HasNothingToGiveBack)),
+    Ablation("tokens kept without tenant", ("I9",), lambda: Parts(alter=with_tokens_of_no_tenant)),
+    Ablation("slots of each process", ("I4",), lambda: Parts(redis=_redis(SlotsOfEach))),
 )
 
 
@@ -242,10 +281,14 @@ def named(name: str) -> Ablation:
 
 
 def search(ablation: Ablation, seeds: Iterable[int]) -> Found | None:
-    """The first of *seeds* at which a world breaks an invariant without the safeguard, and none with it."""
+    """The first of *seeds* at which what is behind the safeguard breaks without it, and nothing with it."""
     for seed in seeds:
         broken = run_seed(Options(seed, parts=ablation.parts())).broken
-        if broken is not None and run_seed(Options(seed)).broken is None:
+        if (
+            broken is not None
+            and broken.invariant in ablation.breaks
+            and run_seed(Options(seed)).broken is None
+        ):
             return Found(seed, broken)
     return None
 
