@@ -15,7 +15,7 @@ STEPS = 1600
 
 def outcome(options: Options, invariant: str | None, why: str = "planted") -> Outcome:
     broken = None if invariant is None else Broken(invariant, 1.0, why)
-    return Outcome(options, "", STEPS, 1.0, None, broken, [], [], {})
+    return Outcome(options, "", STEPS, 1.0, None, broken, [], [], {}, {})
 
 
 def seed_with(*faults: str) -> int:
