@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import replace
 
 import pytest
@@ -239,6 +240,53 @@ async def test_a_replay_keeps_the_time_of_the_first_send(stores: Stores) -> None
     assert rotation is not None
     assert (rotation.phase, rotation.replays, rotation.epoch) == ("sent", 1, granted.epoch)
     assert rotation.age_sent_s == pytest.approx(40, abs=5)
+
+
+async def test_an_answer_gives_way_to_a_later_send_while_its_token_may_be_sent_once_more(
+    stores: Stores,
+) -> None:
+    """Whoever answers a token twice answers with another successor, and forgets the one before."""
+    credential = await connected(stores)
+    first = intent(credential, await a_session(stores))
+    late = await sent(stores, first)
+    assert await stores.credentials.mark_unknown(unknown(first))
+    assert await stores.credentials.settle(replace(late, from_generation=7)) == "superseded"
+    replay = intent(credential, first.session_id)
+    granted = await stores.credentials.claim_replay(replay, 0)
+    assert granted is not None
+    later = await marked(stores, replay, granted)
+    for yields_s in (math.inf, 60.0):
+        assert await stores.credentials.settle(replace(late, yields_s=yields_s)) == "superseded"
+    assert (await found(stores)).generation == 1
+    await stores.pass_time(100)
+    assert await stores.credentials.settle(replace(late, yields_s=math.inf)) == "superseded"
+    assert await stores.credentials.settle(replace(late, yields_s=60.0)) == "settled", (
+        "nothing newer is to be had"
+    )
+    assert await stores.credentials.settle(replace(later, from_generation=2)) == "settled"
+
+
+@pytest.mark.parametrize("yields_s", [None, math.inf])
+async def test_nothing_gives_way_to_a_send_that_was_not_made(stores: Stores, yields_s: float | None) -> None:
+    credential = await connected(stores)
+    first = intent(credential, await a_session(stores))
+    late = await sent(stores, first)
+    assert await stores.credentials.mark_unknown(unknown(first))
+    replay = intent(credential, first.session_id)
+    granted = await stores.credentials.claim_replay(replay, 0)
+    assert granted is not None
+    if yields_s is None:
+        await marked(stores, replay, granted)
+    assert await stores.credentials.settle(replace(late, yields_s=yields_s)) == "settled"
+
+
+async def test_the_latest_send_gives_way_to_none(stores: Stores) -> None:
+    credential, first = await unknown_rotation(stores)
+    replay = intent(credential, first.session_id)
+    granted = await stores.credentials.claim_replay(replay, 0)
+    assert granted is not None
+    latest = await marked(stores, replay, granted)
+    assert await stores.credentials.settle(replace(latest, yields_s=math.inf)) == "settled"
 
 
 # ---- left behind -----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.errors import OutcomeUnknown, ReauthRequired, TransientFailure
 from fairlead.testing.ledger import judge
-from tests.support.refresher import FAST
+from tests.support.refresher import FAST, refresher
 from tests.support.rows import run
 
 STRICT, GRACE = "strict", "grace"
@@ -60,6 +60,30 @@ async def test_a_replay_that_was_held_up_does_not_leave_after_the_grace(
         await fl.coordinator.refresh(connection_id, 1)
     assert gone.value.reason == "lost_rotation"
     assert judge(issuer.ledger()).provider_posts == 1
+
+
+async def test_an_answer_that_is_late_gives_way_to_a_replay_whose_answer_was_lost(
+    fl, issuer, database, profiles, tmp_path, monkeypatch
+) -> None:
+    """The provider answered the replay with another successor, and forgot the one that is in hand here."""
+    connection_id = await fl.connect(issuer, "until-successor-used")
+    settle = fl.rooms.store.settle
+
+    async def stood_still(settlement: object) -> str:
+        monkeypatch.setattr(fl.rooms.store, "settle", settle)
+        await run(database, "UPDATE worker_session SET lost_at = now() WHERE session_id = $1", fl.session_id)
+        issuer.be_rude("cut_after", times=1)
+        async with refresher(database, profiles, tmp_path / "another-host") as peer:
+            with pytest.raises(TransientFailure):
+                await peer.coordinator.refresh(connection_id, 1)
+        return await settle(settlement)
+
+    monkeypatch.setattr(fl.rooms.store, "settle", stood_still)
+    assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
+    await expire(database)
+    assert (await fl.coordinator.refresh(connection_id, 2)).generation == 3
+    verdict = judge(issuer.ledger())
+    assert (verdict.burnt, verdict.violations) == (0, ())
 
 
 async def test_a_first_send_that_was_held_up_does_not_leave_after_its_lease(

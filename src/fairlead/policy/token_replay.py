@@ -13,6 +13,7 @@ still held; before, it may revoke the family and with it a token that works.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -70,6 +71,18 @@ def replay_decision(
     if replay_at_expiry and replays_done == 0:
         return ReplayNow()
     return GiveUp()
+
+
+def yields_s(policy: ReplayPolicy, grace_s: float | None) -> float | None:
+    """For how long after the first send an answer gives way where the token was sent again since.
+
+    The provider answers such a token with another successor, and the one before may be good for nothing then.
+    While it may be sent once more the newest is to be had; later what we have must do. None: never, as no
+    send makes another's answer worthless.
+    """
+    if policy not in {"until_successor_used", "grace"}:
+        return None
+    return math.inf if grace_s is None else replayable_s(grace_s)
 
 
 def replayable_s(grace_s: float) -> float:

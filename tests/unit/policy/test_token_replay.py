@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.policy.profile_load import load_profiles
-from fairlead.policy.token_replay import GiveUp, ReplayNow, Wait, replay_decision, replayable_s
+from fairlead.policy.token_replay import GiveUp, ReplayNow, Wait, replay_decision, replayable_s, yields_s
 
 DAY = 86_400.0
 STRICT = ["strict", "strict_family_revoke"]
@@ -54,6 +56,25 @@ def test_the_table(
         replays_done=done,
     )
     assert decision == expected
+
+
+@pytest.mark.parametrize(
+    ("policy", "grace_s", "expected"),
+    [
+        ("until_successor_used", None, math.inf),
+        ("until_successor_used", 1000.0, 985.0),
+        ("grace", 1800.0, 1785.0),
+        ("grace", 2.0, 1.8),
+        ("stable", None, None),
+        ("assertion", None, None),
+        ("strict", None, None),
+        ("strict_family_revoke", None, None),
+    ],
+)
+def test_an_answer_gives_way_for_as_long_as_a_replay_is_allowed(
+    policy: str, grace_s: float | None, expected: float | None
+) -> None:
+    assert yields_s(policy, grace_s) == expected  # type: ignore[arg-type]
 
 
 seconds = st.floats(0, 1e8)

@@ -143,6 +143,7 @@ class PostgresCredentialStore:
             account_ids=[answer.account_id for answer in answers],
             actors=[answer.actor for answer in answers],
             audit_ids=[answer.audit_id for answer in answers],
+            yields_s=[answer.yields_s for answer in answers],
         )
         settled = {(row["connection_id"], row["epoch"]) for row in rows}
         return [

@@ -168,7 +168,11 @@ class IntentGranted:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """The answer of the send (*from_generation*, *epoch*), to be stored by compare-and-set."""
+    """The answer of the send (*from_generation*, *epoch*), to be stored by compare-and-set.
+
+    *yields_s*: for so long after the first send it gives way to a later send of the same token, whose answer
+    has the newer one; None: never.
+    """
 
     connection_id: UUID
     rotation_id: UUID
@@ -181,6 +185,7 @@ class Settlement:
     lifetime: Lifetime
     actor: str
     audit_id: UUID
+    yields_s: float | None = None
 
 
 SettleVerdict = Literal["settled", "superseded"]

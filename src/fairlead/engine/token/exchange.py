@@ -277,7 +277,7 @@ class Exchange:
         now = await self._rooms.store.read_id(step.credential.connection.connection_id)
         if now is None or now.generation > step.credential.generation:
             return None
-        if await self._unknown.from_journal(now):
+        if await self._unknown.from_journal(now, yields=False):  # no later answer will come
             return None
         reason = outcome.code if step.replay is None else "lost_rotation"
         if not await self._unknown.condemn(step.credential, reason, rotation_id=step.rotation_id):

@@ -20,6 +20,7 @@ from fairlead.faultpoint import faultpoint
 from fairlead.policy.profile import Profile
 from fairlead.policy.token import merge
 from fairlead.policy.token_outcome import Granted
+from fairlead.policy.token_replay import yields_s
 from fairlead.policy.window import jitter_fraction, windows
 
 NEVER = Lifetime(expires_in_s=None, urgent_in_s=None, critical_in_s=None, due_in_s=None)
@@ -35,6 +36,7 @@ class Send:
     sent_at: datetime
     asked_s: float  # monotonic, when the caller asked
     actor: str
+    yields: bool = True  # to the answer of a later send of the same token, where one may still come
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,15 @@ def lifetime_of(profile: Profile, connection_id: UUID, expires_in_s: float | Non
         critical_in_s=offsets.critical_in_s,
         due_in_s=offsets.due_in_s,
     )
+
+
+GIVES_WAY = 0
+"""In the place of a generation: the token was sent again since, and that answer has the newer one."""
+
+
+def give_way_s(profile: Profile) -> float | None:
+    """Settlement.yields_s by the replay policy of *profile*."""
+    return None if profile.replay is None else yields_s(profile.replay.policy, profile.replay.grace_s)
 
 
 class Settler:
@@ -99,9 +110,11 @@ class Settler:
     async def publish(
         self, send: Send, stored: Stored, granted: Granted, *, recovered: bool
     ) -> Published | None:
-        """Settle *granted* as the next generation; None if a newer one is there by now."""
+        """Settle *granted* as the next generation; None if a newer one is there by now, or is to be had."""
         merged = replace(stored, tokens=merge(stored.tokens, granted, send.sent_at))
         generation = await self._settle_or_supersede(send, merged, granted)
+        if generation == GIVES_WAY:  # it stays in the journal, should nothing newer come
+            return None
         self._rooms.journal.settled(send.rotation_id, send.epoch)
         if generation is None:
             return None
@@ -123,6 +136,8 @@ class Settler:
         if await self._settle(self._settlement(send, merged, granted, spent)) == "settled":
             return spent + 1
         now = await self._rooms.store.read_id(send.credential.connection.connection_id)
+        if now is not None and now.generation == spent and now.state != "revoked":
+            return GIVES_WAY
         if now is None or now.generation != spent + 1:
             return None
         if now.settled_epoch == send.epoch:
@@ -150,6 +165,7 @@ class Settler:
             lifetime=lifetime_of(profile, connection.connection_id, granted.expires_in_s),
             actor=send.actor,
             audit_id=self._rooms.ids.uuid7(),
+            yields_s=give_way_s(profile) if send.yields else None,
         )
 
     async def _settle(self, settlement: Settlement) -> str:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from fairlead.engine.ports import Condemnation, Credential, JournalEntry, Rotation, Unknown
 from fairlead.engine.token.parts import Replay, Rooms, answer_context, profile_of
-from fairlead.engine.token.settle import Send, Settler
+from fairlead.engine.token.settle import Send, Settler, give_way_s
 from fairlead.engine.token.stored import decode_answer
 from fairlead.errors import DependencyUnavailable, FairleadError, OutcomeUnknown, ReauthRequired
 from fairlead.events import NeedsReauth, ServiceFailed, TokenOutcomeUnknown
@@ -144,12 +144,25 @@ class UnknownOutcomes:
 
     # ---- the journal
 
-    async def from_journal(self, credential: Credential) -> bool:
-        """Settle what this host's journals hold for the stored generation; False if that decides nothing."""
-        entry = await self._rooms.journal.find(credential.connection.connection_id, credential.generation)
-        return entry is not None and await self.settle_entry(credential, entry)
+    async def from_journal(self, credential: Credential, *, yields: bool = True) -> bool:
+        """Settle what this host's journals hold for the stored generation; False if that decides nothing.
 
-    async def settle_entry(self, credential: Credential, entry: JournalEntry) -> bool:
+        Nor does it where it *yields*: the token was sent again since, and may be once more.
+        """
+        entry = await self._rooms.journal.find(credential.connection.connection_id, credential.generation)
+        if entry is None or (yields and self._gives_way(credential, entry)):
+            return False
+        return await self.settle_entry(credential, entry, yields=yields)
+
+    def _gives_way(self, credential: Credential, entry: JournalEntry) -> bool:
+        """As the store judges it, too; see Settlement."""
+        rotation, within_s = credential.rotation, give_way_s(profile_of(self._rooms, credential))
+        if rotation is None or within_s is None or rotation.from_generation != entry.from_generation:
+            return False
+        is_later = rotation.replays > 0 and rotation.epoch > entry.epoch
+        return is_later and (rotation.age_sent_s or 0.0) <= within_s
+
+    async def settle_entry(self, credential: Credential, entry: JournalEntry, *, yields: bool = True) -> bool:
         """Publish a journaled answer, or keep it where it cannot be published (R12). True: look again."""
         context = answer_context(credential, entry.from_generation)
         status, headers, body = decode_answer(await self._rooms.vault.open(context, entry.sealed))
@@ -163,6 +176,7 @@ class UnknownOutcomes:
             sent_at=entry.sent_at,
             asked_s=self._rooms.clock.monotonic(),
             actor="fairlead",
+            yields=yields,
         )
         if not isinstance(outcome, Granted):
             await self._settler.withhold(send, entry.sealed, "unreadable")
@@ -187,6 +201,8 @@ class UnknownOutcomes:
         """One entry; what is wrong with it (a profile or key that is gone) concerns no other."""
         try:
             credential = await self._rooms.store.read_id(entry.connection_id)
+            if credential is not None and self._gives_way(credential, entry):
+                return False
             if credential is not None and _is_newer(credential, entry):
                 return await self.settle_entry(credential, entry)
         except DependencyUnavailable:

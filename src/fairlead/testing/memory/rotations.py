@@ -120,13 +120,15 @@ class Rotations(MemoryStore):
         row, now = self.database.tokens.credentials.get(settlement.connection_id), self.database.now
         if row is None or row.generation != settlement.from_generation or row.state == "revoked":
             return "superseded"
+        held = self.database.tokens.rotations.get(settlement.connection_id)
+        if held is not None and self._goes_before(held, settlement):
+            return "superseded"
         state_at, was = row.state_at, row.state
         row.become("active", None, state_at if was == "active" else now)
         row.generation, row.settled_epoch = row.generation + 1, settlement.epoch
         row.sealed, row.refreshable = settlement.sealed, settlement.refreshable
         row.live(settlement.lifetime, settlement.sent_at)
         row.refreshed_at = settlement.sent_at
-        held = self.database.tokens.rotations.get(row.connection_id)
         if held is not None and held.from_generation < row.generation:
             del self.database.tokens.rotations[row.connection_id]
         connection = self.database.tokens.connections[row.connection_id]
@@ -141,6 +143,14 @@ class Rotations(MemoryStore):
         audit_id, actor = settlement.audit_id, settlement.actor
         audit(self.database, audit_id, "token.refreshed", actor, row.connection_id, details)
         return "settled"
+
+    def _goes_before(self, held: RotationRow, settlement: Settlement) -> bool:
+        """Whether the token was sent again since, and may be once more: that answer has the newer one."""
+        if held.from_generation != settlement.from_generation or settlement.yields_s is None:
+            return False
+        if held.replays == 0 or held.epoch <= settlement.epoch or held.sent_at is None:
+            return False
+        return (self.database.now - held.sent_at).total_seconds() <= settlement.yields_s
 
     @statement
     def mark_unknown(self, unknown: Unknown) -> bool:

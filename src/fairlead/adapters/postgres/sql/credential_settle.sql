@@ -1,10 +1,11 @@
 -- credential_settle: the answers of refreshes become the new generations, by compare-and-set.
 -- Takes   arrays of one length: connection_ids, generations (the spent ones), epochs, sealeds, key_ids,
 --         refreshables, sent_ats, expires/urgent/critical/due offsets in seconds after sent_at,
---         account_ids (NULL: as it was), actors, audit_ids
--- Gives   connection_id, epoch of those that settled; who is missing was superseded
+--         account_ids (NULL: as it was), actors, audit_ids, yields_s (NULL: never; see Settlement)
+-- Gives   connection_id, epoch of those that settled; who is missing was superseded, or gives way
 -- Locks   the credential rows, in key order of the batch, and the lanes of those that had waited for a grant
--- Needs   the spent generation still stands: a reconnect or a faster answer wins. A late answer may heal
+-- Needs   the spent generation still stands: a reconnect or a faster answer wins, and so may the answer of a later
+--         send that has not come yet, for as long as that token may be sent once more. A late answer may heal
 --         needs_reauth (the generation was not replaced), never revoked; then the work that waited for a grant goes
 --         on. grant_given
 WITH answer AS (
@@ -12,9 +13,9 @@ WITH answer AS (
         :connection_ids::uuid[], :generations::bigint[], :epochs::bigint[], :sealeds::bytea[],
         :key_ids::uuid[], :refreshables::boolean[], :sent_ats::timestamptz[], :expires_in_s::float8[],
         :urgent_in_s::float8[], :critical_in_s::float8[], :due_in_s::float8[], :account_ids::text[],
-        :actors::text[], :audit_ids::uuid[])
+        :actors::text[], :audit_ids::uuid[], :yields_s::float8[])
     AS a (connection_id, generation, epoch, sealed, key_id, refreshable, sent_at, expires_in_s,
-          urgent_in_s, critical_in_s, due_in_s, account_id, actor, audit_id)
+          urgent_in_s, critical_in_s, due_in_s, account_id, actor, audit_id, yields_s)
 ),
 settled AS (
     UPDATE credential cr SET
@@ -29,6 +30,11 @@ settled AS (
     FROM answer
     WHERE cr.connection_id = answer.connection_id AND cr.generation = answer.generation
         AND cr.state <> 'revoked'
+        AND NOT EXISTS (
+            SELECT FROM rotation r
+            WHERE r.connection_id = answer.connection_id AND r.from_generation = answer.generation
+                AND r.replays > 0 AND r.epoch > answer.epoch
+                AND extract(epoch FROM now() - r.sent_at)::float8 <= answer.yields_s)
     RETURNING cr.connection_id, cr.tenant_id, cr.provider, cr.bucket, cr.generation, cr.state_at, answer.epoch,
               answer.account_id, answer.actor, answer.audit_id
 ),
