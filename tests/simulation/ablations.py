@@ -28,10 +28,12 @@ from fairlead.testing.memory.database import statement
 from fairlead.testing.memory.enqueue import insert
 from fairlead.testing.memory.rows import JobRow
 from fairlead.testing.memory.turns import is_wanted, settle
+from tests.simulation.chance import Chance
 from tests.simulation.providers import LITTLE
 from tests.simulation.redis import SharedGate, SimRedis
 from tests.simulation.run import Options, run_seed
 from tests.simulation.stores import Parts, WatchedJobs, WatchedSessions, plain
+from tests.simulation.swarm import Swarm
 from tests.simulation.watch import Broken, Freed, Watch
 from tests.simulation.world import FLEET
 
@@ -44,11 +46,18 @@ class Ablation:
     """*made* gives a world without the safeguard; made anew for each seed, as it may keep something.
 
     *breaks*: the invariants that stand behind it. Whatever else goes wrong without it is no proof of them.
+    *needs*: faults without all of which nothing asks for it, so that such a seed is passed over.
     """
 
     name: str
     breaks: tuple[str, ...]
     made: Callable[[], Parts]
+    needs: tuple[str, ...] = ()
+
+    def may_show(self, seed: int) -> bool:
+        """Whether a fault that it needs is on."""
+        on = Swarm.of(Chance(seed).swarm).faults
+        return not self.needs or any(name in on for name in self.needs)
 
     def parts(self) -> Parts:
         """The same, with the name of what it lacks."""
@@ -259,16 +268,33 @@ def without_a_budget(program: Any) -> None:
 ABLATIONS: tuple[Ablation, ...] = (
     Ablation("no fence check", ("I2",), lambda: Parts(jobs=NoFence)),
     Ablation("release without owner check", ("I11",), lambda: Parts(sessions=GivesBackEverybodys)),
-    Ablation("refresh lock by time", ("I6",), lambda: Parts(credentials=LockByTime)),
+    Ablation("refresh lock by time", ("I6",), lambda: Parts(credentials=LockByTime), ("freeze", "stop")),
     Ablation("local clock for leases", ("I4", "I5"), by_local_clocks),
-    Ablation("replayed COMMIT", ("I3",), lambda: Parts(jobs=ReplaysCommits)),
-    Ablation("buckets full after a loss", ("I5",), lambda: Parts(redis=_redis(FullAfterLoss))),
+    Ablation("replayed COMMIT", ("I3",), lambda: Parts(jobs=ReplaysCommits), ("lost_commit", "late_store")),
+    Ablation(
+        "buckets full after a loss",
+        ("I5",),
+        lambda: Parts(redis=_redis(FullAfterLoss)),
+        ("redis_loss", "redis_old"),
+    ),
     Ablation("no heartbeat during a handler", ("I11",), lambda: Parts(alter=silent_while_it_works)),
-    Ablation("retries without a budget", ("I10",), lambda: Parts(alter=without_a_budget)),
+    Ablation(
+        "retries without a budget",
+        ("I10",),
+        lambda: Parts(alter=without_a_budget),
+        ("ill", "storm", "cut_calls"),
+    ),
     Ablation("a rescue is no attempt", ("I7",), lambda: Parts(sessions=CrashesAreFree)),
-    Ablation("first come, first served", ("I8",), lambda: Parts(jobs=FirstComeFirstServed)),
-    Ablation("a probe for everybody", ("I12",), lambda: Parts(redis=_redis(EverybodyProbes))),
-    Ablation("save without compare-and-set", ("I6",), lambda: Parts(credentials=SavesWhateverStands)),
+    Ablation("first come, first served", ("I8",), lambda: Parts(jobs=FirstComeFirstServed), ("noisy",)),
+    Ablation(
+        "a probe for everybody", ("I12",), lambda: Parts(redis=_redis(EverybodyProbes)), ("ill", "cut_calls")
+    ),
+    Ablation(
+        "save without compare-and-set",
+        ("I6",),
+        lambda: Parts(credentials=SavesWhateverStands),
+        ("freeze", "stop"),
+    ),
     Ablation("a claim takes the job out", ("I1",), lambda: Parts(sessions=HasNothingToGiveBack)),
     Ablation("tokens kept without tenant", ("I9",), lambda: Parts(alter=with_tokens_of_no_tenant)),
     Ablation("slots of each process", ("I4",), lambda: Parts(redis=_redis(SlotsOfEach))),
@@ -282,7 +308,7 @@ def named(name: str) -> Ablation:
 
 def search(ablation: Ablation, seeds: Iterable[int]) -> Found | None:
     """The first of *seeds* at which what is behind the safeguard breaks without it, and nothing with it."""
-    for seed in seeds:
+    for seed in filter(ablation.may_show, seeds):
         broken = run_seed(Options(seed, parts=ablation.parts())).broken
         if (
             broken is not None

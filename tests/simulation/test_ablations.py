@@ -14,6 +14,7 @@ import pytest
 from tests.simulation import ablations
 from tests.simulation.ablations import ABLATIONS, MOST_SEEDS, Ablation, search
 from tests.simulation.invariants import watching
+from tests.simulation.swarm import FAULTS
 
 FOUND_BEFORE = {
     "no fence check": 0,
@@ -52,6 +53,7 @@ def test_it_is_found(ablation: Ablation) -> None:
 def test_each_invariant_stands_behind_a_safeguard() -> None:
     assert {ablation.name for ablation in ABLATIONS} == set(FOUND_BEFORE)
     assert {name for ablation in ABLATIONS for name in ablation.breaks} == EVERY
+    assert {name for ablation in ABLATIONS for name in ablation.needs} <= set(FAULTS)
 
 
 @pytest.mark.slow
