@@ -15,7 +15,7 @@ from fairlead.errors import DependencyUnavailable
 from fairlead.testing.ids import CountedIds
 from tests.simulation.stores import WORK
 from tests.simulation.watch import AskedAgain, Enqueued, Redriven
-from tests.simulation.workload import CALLING, NOISY, Order
+from tests.simulation.workload import CALLING, NOISY, TAKES_S, TENANTS, Order
 
 if TYPE_CHECKING:
     from tests.simulation.program import Program
@@ -53,17 +53,25 @@ class Whim(NamedTuple):
         )
 
 
+AT_ONCE = Whim(keyed=False, delay_s=0.0, regrets_s=None, again_s=0.0)
+"""Without any."""
+
+
 class Customer:
     """Enqueues the orders from a process that no fault ever meets but on its road."""
 
     def __init__(self, world: World, program: Program, orders: list[Order]) -> None:
         self._world = world
+        self._program = program
+        self.process = program.process
         self._jobs = program.jobs
         self._dead_letters = program.dead_letters
         self._orders = orders
         self._ids = CountedIds(start=CALLERS_IDS)
         self._draw = world.chance.customer
         self._whims = [Whim.of(self._draw) for _ in orders]
+        self.orders_after: list[UUID] = []
+        """The jobs that were ordered after the mending."""
 
     async def run(self) -> None:
         """All of them, each at its time; returns once each is acknowledged, or nobody asks any more."""
@@ -73,6 +81,20 @@ class Customer:
                 await asyncio.sleep(max(0.0, order.at_s - self._world.now()))
                 group.create_task(self._place(order, whim), name="order")
             redriving.cancel()
+
+    async def come_back(self) -> None:
+        """Once all is well: consent anew where a grant is gone; then a job and a call of each tenant."""
+        world, number = self._world, len(self._orders)
+        for row in [*world.database.tokens.credentials.values()]:
+            if row.state != "active":
+                await world.consent(self._program, row.key.tenant)
+        for tenant in TENANTS:
+            for kind in ("work", "call"):
+                number += 1
+                job = self._job(Order(world.now(), number, tenant, kind, TAKES_S[0], 0), AT_ONCE)
+                await self._jobs.enqueue([job])
+                self.orders_after.append(job.job_id)
+                world.watch.tell(Enqueued(job.job_id, number, tenant))
 
     async def _place(self, order: Order, whim: Whim) -> None:
         job_id = await self._acknowledged(order, whim)

@@ -3,13 +3,13 @@
     I1 an acknowledged job is done, dead or pending   I6 no grant is burnt, and none given up that lives
     I3 a key stands for one job
 
-`after_healing` tells what is still to come to its end; `at_end` judges what has.
+What is still to come is told in words; `at_end` judges what has come to its end.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from uuid import UUID
 
 from fairlead.policy.states import JobState
@@ -19,13 +19,14 @@ from fairlead.testing.memory.rows import JobRow
 from fairlead.testing.memory.token_rows import CredentialRow
 from tests.simulation.issuer import SimIssuer
 from tests.simulation.providers import RULES
-from tests.simulation.redis import SimRedis
 from tests.simulation.stores import WORK
 from tests.simulation.watch import Broken, Enqueued, Struck, Told, Watch
 
 ON_DISK_S = 0.2
 """Between the moment that an answer leaves the issuer and that at which it is in the journal, at most."""
 _TOKENS = re.compile(r"[a-z]+-[0-9]+")
+OVERDUE_S = 10.0
+"""So much later than its time a job of the fleet may begin where there is little to do."""
 UNAVOIDABLE = ("lost", "cut", "died", "gave_up")
 """Ways to lose an answer that no client can help: only the provider's grace does."""
 
@@ -33,25 +34,52 @@ UNAVOIDABLE = ("lost", "cut", "died", "gave_up")
 # ---- what is still to come ---------------------------------------------------------------------
 
 
-def after_healing(watch: Watch, database: MemoryDatabase, redis: SimRedis) -> Broken | None:
-    """What has not come to its end yet, of work, refreshes and slots; None: all has."""
-    for why in (*_work_left(database), *_refreshes_left(database), *redis.slots_in_use()):
-        return Broken("liveness", watch.now(), why)
-    return None
-
-
-def _work_left(database: MemoryDatabase) -> Iterator[str]:
-    waiting = {row.key.tenant for row in database.tokens.credentials.values() if not row.usable}
+def work_left(database: MemoryDatabase) -> Iterator[str]:
+    """Pieces of work that are not done. Only a call whose grant is gone may wait: for the customer."""
+    gone = {row.key.tenant for row in database.tokens.credentials.values() if not row.usable}
     for row in database.jobs.values():
-        awaits_customer = row.state is JobState.AVAILABLE and row.tenant_id in waiting
+        awaits_customer = (
+            row.state is JobState.AVAILABLE and row.provider is not None and row.tenant_id in gone
+        )
         if WORK in row.args and row.state in (JobState.AVAILABLE, JobState.RUNNING) and not awaits_customer:
             yield f"work {row.args[WORK]} ({row.kind}) of {row.tenant_id} is {row.state.value}"
 
 
-def _refreshes_left(database: MemoryDatabase) -> Iterator[str]:
+def refreshes_left(database: MemoryDatabase) -> Iterator[str]:
+    """Refreshes that were begun, and whose outcome nobody has settled."""
     for rotation in database.tokens.rotations.values():
         key = database.tokens.credentials[rotation.connection_id].key
         yield f"a refresh of {key.tenant} is in phase {rotation.phase}"
+
+
+def jobs_due(database: MemoryDatabase) -> Iterator[str]:
+    """Whatever runs, or should: work of all kinds, and what the fleet has to do for itself."""
+    for row in database.jobs.values():
+        late_s = (database.now - row.run_at).total_seconds()
+        if row.state is JobState.RUNNING or (row.state is JobState.AVAILABLE and late_s > OVERDUE_S):
+            yield f"a job {row.kind} of {row.tenant_id} is {row.state.value}, {late_s:.0f} s after its time"
+
+
+def asked_left(database: MemoryDatabase, asked: Collection[UUID]) -> Iterator[str]:
+    """Of the jobs that were *asked* for after the mending, those that are not done."""
+    for job_id in asked:
+        row = database.jobs[job_id]
+        if row.state is not JobState.COMPLETED:
+            yield f"a job {row.kind} of {row.tenant_id}, ordered after the mending, is {row.state.value}"
+
+
+def grants_gone(database: MemoryDatabase) -> Iterator[str]:
+    """Connections without a token that is known to be good."""
+    for row in database.tokens.credentials.values():
+        if row.state != "active":
+            yield f"the grant of {row.key.tenant} is {row.state}"
+
+
+def endpoints_shut(database: MemoryDatabase) -> Iterator[str]:
+    """Token endpoints whose breaker is not closed."""
+    for key, endpoint in database.tokens.endpoints.items():
+        if endpoint.state != "closed":
+            yield f"the token endpoint of {key.provider} is {endpoint.state}"
 
 
 # ---- what has ended ----------------------------------------------------------------------------

@@ -33,10 +33,21 @@ from fairlead.engine.ports.gate import (
     Wake,
 )
 from fairlead.errors import GateUnavailable
-from fairlead.policy.gate.limit import MICRO
+from fairlead.policy.gate.breaker import Mode
+from fairlead.policy.gate.limit import MICRO, Domain, PoolLimit
+from fairlead.policy.gate.pool import Holder, Pool
 from tests.simulation.admission import breaker_of, note
 from tests.simulation.process import SimProcess
-from tests.simulation.watch import NOBODY, BreakerClosed, BreakerOpened, Kept, Over, Struck, Watch
+from tests.simulation.watch import (
+    NOBODY,
+    BreakerClosed,
+    BreakerOpened,
+    Kept,
+    Over,
+    SlotExpired,
+    Struck,
+    Watch,
+)
 from tests.simulation.wire import HowItEnded, Reply, Wire
 
 T = TypeVar("T")
@@ -51,11 +62,21 @@ class SharedGate(LocalGate):
     def __init__(self, now_us: Callable[[], int], *, birth_us: int = 0, grants_from_us: int = 0) -> None:
         super().__init__(now_us, birth_us=birth_us)
         self._grants_from_us = grants_from_us
+        self.expired: Callable[[Holder, str, int], None] = lambda holder, key, until_us: None
 
     def _take(self, ask: Ask, now_us: int) -> int | Answer:
         if now_us < self._grants_from_us and not self._holds(ask):
             return GateRefusal(RefusedBy.RECOVERY, (self._grants_from_us - now_us) / MICRO)
         return super()._take(ask, now_us)
+
+    def _pool(self, domain: Domain, limit: PoolLimit) -> Pool:
+        known, now_us = self._pools.get((domain, limit.key)), self._now_us()
+        held = {} if known is None else known.leases.until_us
+        ended = [(holder, until_us) for holder, until_us in held.items() if until_us <= now_us]
+        pool = super()._pool(domain, limit)
+        for holder, until_us in ended:
+            self.expired(holder, limit.key, until_us)
+        return pool
 
     def _holds(self, ask: Ask) -> bool:
         plan = ask.plan
@@ -78,9 +99,15 @@ class SharedGate(LocalGate):
 
     def slots_in_use(self) -> Iterator[str]:
         """Each lease of a slot, in words."""
-        for (_, key), pool in self._pools.items():
-            pool.reap(self._now_us(), 0)
+        for (domain, key), known in self._pools.items():
+            pool = self._pool(domain, known.limit)
             yield from (f"{holder.process} holds a slot of {key}" for holder in pool.leases.until_us)
+
+    def breakers_open(self) -> Iterator[str]:
+        """Each breaker that is not closed, in words."""
+        for (_, key), breaker in self._breakers.items():
+            if breaker.mode is not Mode.CLOSED:
+                yield f"the breaker {key} is {breaker.mode.name.lower()}"
 
     def wakes(self, wake: Wake) -> None:
         """``listen``, for callers that cannot wait."""
@@ -135,6 +162,10 @@ class SimRedis:
         """Each lease of a slot, in words."""
         return self.state.slots_in_use()
 
+    def breakers_open(self) -> Iterator[str]:
+        """Each breaker that is not closed, in words."""
+        return self.state.breakers_open()
+
     def lose(self) -> None:
         """All that it knew is gone."""
         self.watch.strikes["redis_loss"] += 1
@@ -180,6 +211,7 @@ class SimRedis:
 
     def _begun(self, state: SharedGate) -> SharedGate:
         state.wakes(self._tell)
+        state.expired = self._told_expired
         return state
 
     # ---- a request -----------------------------------------------------------------------------
@@ -221,6 +253,9 @@ class SimRedis:
             if lease is Lease.HELD:
                 self.watch.tell(Kept(renewal.holder.lease_id))
         return leases
+
+    def _told_expired(self, holder: Holder, key: str, until_us: int) -> None:
+        self._watch.tell(SlotExpired(key, until_us / MICRO), holder.process.split("#")[0])
 
     def finish(self, state: SharedGate, finish: Finish) -> Finished:
         """The end of a call."""

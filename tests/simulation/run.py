@@ -16,15 +16,16 @@ from contextvars import Context
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.simulation import endings, invariants, points
+from tests.simulation import invariants, points
 from tests.simulation.chance import Chance
 from tests.simulation.customer import Customer
 from tests.simulation.loop import Deadlock, Spinning, Stopped
+from tests.simulation.mending import WATCHED_ON, Mending
 from tests.simulation.stores import Parts
 from tests.simulation.strikes import passed
 from tests.simulation.swarm import Swarm
 from tests.simulation.trouble import Trouble
-from tests.simulation.unexplained import Calm, sent_twice
+from tests.simulation.unexplained import Calm, LeftToItsLease, sent_twice
 from tests.simulation.watch import Broken
 from tests.simulation.workload import orders
 from tests.simulation.world import World
@@ -32,9 +33,6 @@ from tests.simulation.world import World
 SAFETY_S = 120.0
 ORDERED_S = 90.0
 """Work is ordered in so much of it."""
-HEAL_S = 600.0
-LOOK_S = 5.0
-"""How often it is looked, after the mending, whether all has come to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +79,10 @@ class _Run:
         self._swarm = Swarm.of(chance.swarm).without(options.without)
         self._world = world = World(chance, self._swarm, options.parts, options.fifo)
         calm = () if self._swarm.faults else (Calm(),)
-        world.watch.invariants = (*invariants.watching(), *calm)
+        world.watch.invariants = (*invariants.watching(), LeftToItsLease(), *calm)
         world.loop.after_step = self._is_broken
         self._trouble = Trouble(self._swarm, chance.faults, world)
-        self._ordering: asyncio.Task[None] | None = None
-        self._healed_s: float | None = None
+        self._mending: Mending | None = None
         self._broken: Broken | None = None
 
     def _is_broken(self) -> bool:
@@ -114,7 +111,7 @@ class _Run:
             self._hash(),
             world.loop.steps,
             world.now(),
-            self._healed_s,
+            self._mending and self._mending.rested_s,
             broken,
             self._swarm.words(),
             world.loop.last,
@@ -145,37 +142,17 @@ class _Run:
         world.start_all()
         customer = Customer(world, outside, orders(world.chance.workload, world.hazards, ORDERED_S))
         context = outside.process.context()
-        self._ordering = world.loop.create_task(customer.run(), name="customer", context=context)
+        ordering = world.loop.create_task(customer.run(), name="customer", context=context)
         self._trouble.begin()
         await asyncio.sleep(SAFETY_S)
         self._trouble.heal()
         self._dice.heal()
         world.bad = False
         world.start_all()
-        await self._come_to_an_end()
-
-    async def _come_to_an_end(self) -> None:
-        world, mended = self._world, self._world.now()
-        while True:
-            await asyncio.sleep(LOOK_S)
-            left = endings.after_healing(world.watch, world.database, world.redis)
-            left = self._orders_left() or left or world.in_the_air()
-            if left is None:
-                self._healed_s = world.now() - mended
-                self._broken = endings.at_end(world.watch, world.database, world.issuer)
-                if not self._swarm.faults:
-                    self._broken = self._broken or sent_twice(world.issuer.ledger(), world.now())
-                return
-            if world.now() - mended >= HEAL_S:
-                self._broken = left
-                return
-
-    def _orders_left(self) -> Broken | None:
-        assert self._ordering is not None
-        if self._ordering.done():
-            self._ordering.result()  # raises what it met: nothing is asked of a world without its customer
-            return None
-        return Broken("liveness", self._world.now(), "the customer still has orders to place")
+        self._mending = Mending(world, customer, ordering)
+        self._broken = await self._mending.run(on=self._options.seed % WATCHED_ON == 0)
+        if not self._swarm.faults:
+            self._broken = self._broken or sent_twice(world.issuer.ledger(), world.now())
 
 
 def _where(error: Exception) -> str:

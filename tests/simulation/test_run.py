@@ -150,7 +150,7 @@ def test_an_error_of_the_world_is_told_with_its_seed(monkeypatch: pytest.MonkeyP
     def fail(*_: object) -> None:
         raise KeyError("nobody")
 
-    monkeypatch.setattr(endings, "after_healing", fail)
+    monkeypatch.setattr(endings, "work_left", fail)
     outcome = run_seed(Options(1))
     assert outcome.broken is not None
     assert outcome.broken.invariant == "harness"

@@ -15,8 +15,8 @@ from tests.simulation.program import Program
 from tests.simulation.run import Options, run_seed
 from tests.simulation.stores import Parts
 from tests.simulation.swarm import FAULTS
-from tests.simulation.unexplained import Calm, bug_in, sent_twice
-from tests.simulation.watch import Accepted, DeclaredLost, Freed, Ran, Seen, Struck, Told
+from tests.simulation.unexplained import Calm, LeftToItsLease, bug_in, sent_twice
+from tests.simulation.watch import Accepted, DeclaredLost, Freed, Ran, Seen, SlotExpired, Struck, Told
 
 JOB = UUID(int=1)
 UNWRITTEN = "3 results could not be written before the stop; their jobs run again"
@@ -101,6 +101,21 @@ def test_in_a_calm_seed_no_generation_is_sent_twice() -> None:
     broken = sent_twice(Ledger((arrived(1, 1), arrived(2, 1))), 9.0)
     assert broken is not None
     assert broken.invariant == "calm"
+
+
+def test_a_slot_that_is_left_to_its_lease_is_found() -> None:
+    expired = Told(170.0, "p1", SlotExpired("account", 100.0))
+    assert LeftToItsLease().see(expired) is not None
+    for process, fault, at, excused in [
+        ("p1", "kill", 90.0, True),
+        ("p1", "kill", 20.0, False),
+        ("p2", "freeze", 90.0, False),
+        ("", "redis_loss", 90.0, True),
+        ("p1", "restart", 90.0, False),
+    ]:
+        slots = LeftToItsLease()
+        slots.see(Told(at, process, Struck(fault, at)))
+        assert (slots.see(expired) is None) == excused, (process, fault, at)
 
 
 # ---- in whole seeds ----------------------------------------------------------------------------

@@ -12,8 +12,9 @@ from collections.abc import Collection, Mapping
 from fairlead.engine.events import AnswersUnclassified, DeadLetterFailed, GroupNotPaused
 from fairlead.events import Event, JobDead, JobFinished, ServiceFailed, TokenRefreshFailed
 from fairlead.testing.ledger import Ledger, posts_of
+from tests.simulation.spells import Spells
 from tests.simulation.swarm import FAULTS
-from tests.simulation.watch import Accepted, Broken, DeclaredLost, Freed, Struck, Told
+from tests.simulation.watch import Accepted, Broken, DeclaredLost, Freed, SlotExpired, Struck, Told
 
 STILL = frozenset({"freeze", "stop"})
 STORE = frozenset({"cut", "lost_commit", "slow_store", "late_store", "database_away"})
@@ -114,6 +115,34 @@ class Calm:
             case Accepted(job_id=job_id, outcome=outcome) if outcome not in ("completed", "handed_back"):
                 return f"job {job_id} was {outcome}"
         return None
+
+
+class LeftToItsLease:
+    """A slot is given back by who holds it; its lease is for holders that died or stood still.
+
+    Nobody can give back what Redis has forgotten, or while it is away; and an old state has leases that were
+    given back.
+    """
+
+    name = "slots"
+    lease_s = 30.0
+    back_s = 30.0
+    """So long after a fault a lease may still be granted to what it held up."""
+
+    def __init__(self) -> None:
+        self._holders = Spells("kill", "freeze")
+        self._redis = Spells("redis")
+
+    def see(self, told: Told) -> str | None:
+        self._holders.see(told)
+        self._redis.see(told)
+        if not isinstance(told.seen, SlotExpired):
+            return None
+        ended_s = told.seen.ended_s
+        since_s = ended_s - self.lease_s - self.back_s
+        if self._holders.of(told.process, since_s, ended_s) or self._redis.anywhere(since_s, told.at):
+            return None
+        return f"a slot of {told.seen.key} was left by {told.process} to the end of its lease"
 
 
 def sent_twice(ledger: Ledger, now: float) -> Broken | None:

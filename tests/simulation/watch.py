@@ -221,6 +221,17 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
+class SlotExpired:
+    """The lease of a slot ended at *ended_s*: its holder, the process told of, had not given it back.
+
+    It is told when somebody next looks at the slots.
+    """
+
+    key: str
+    ended_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class BreakerOpened:
     """What the shared store was told of a call made it open a breaker for *for_s*."""
 
@@ -238,7 +249,7 @@ class BreakerClosed:
 Seen = (
     Enqueued | AskedAgain | Redriven | Claimed | Freed | Accepted | CalledOff | Ran
     | Opened | Beat | Closed | DeclaredLost | Struck | Over
-    | Read | Arrived | Left | Kept | BreakerOpened | BreakerClosed
+    | Read | Arrived | Left | Kept | SlotExpired | BreakerOpened | BreakerClosed
 )  # fmt: skip
 
 

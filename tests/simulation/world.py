@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from contextvars import Context
 from functools import partial
@@ -24,6 +24,7 @@ from tests.simulation.loop import SimLoop
 from tests.simulation.machine import WorldClock
 from tests.simulation.process import ProcessKilled, SimProcess, current
 from tests.simulation.program import Program
+from tests.simulation.providers import ACCESS_TTL_S
 from tests.simulation.roads import RoadManner, Roads
 from tests.simulation.sealing import HostDisk
 from tests.simulation.stores import Parts
@@ -104,13 +105,11 @@ class World:
         """What carries operations to the database."""
         return self._roads
 
-    def in_the_air(self) -> Broken | None:
-        """A refresh that a process is at: its answer may be on disk alone, and the database not know."""
+    def in_the_air(self) -> Iterator[str]:
+        """Refreshes that a process is at: an answer may be on disk alone, and the database not know."""
         for program in self.programs.values():
             if program.coordinator._flights:
-                why = f"{program.process.label} is at a refresh"
-                return Broken("liveness", self.now(), why)
-        return None
+                yield f"{program.process.label} is at a refresh"
 
     # ---- set up --------------------------------------------------------------------------------
 
@@ -123,16 +122,20 @@ class World:
         return outside
 
     async def _connect(self, outside: Program) -> None:
-        for tenant, provider in self.vendors.items():
-            life_s = self.chance.workload.uniform(*FIRST_LIFE_S)
-            tokens = self.issuer.register(provider, tenant, life_s)
-            grant = Grant(
-                access_token=Secret(tokens.access_token),
-                refresh_token=Secret(tokens.refresh_token),
-                expires_in_s=tokens.expires_in_s,
-                account_id=tokens.account_id,
-            )
-            await outside.connections.upsert(self.key_of(tenant), grant, actor="setup")
+        for tenant in self.vendors:
+            await self.consent(outside, tenant, self.chance.workload.uniform(*FIRST_LIFE_S))
+
+    async def consent(self, outside: Program, tenant: str, life_s: float = ACCESS_TTL_S) -> None:
+        """The customer gives a grant, the first or a new one, whose access token lives for *life_s*."""
+        key = self.key_of(tenant)
+        tokens = self.issuer.register(key.provider, tenant, life_s)
+        grant = Grant(
+            access_token=Secret(tokens.access_token),
+            refresh_token=Secret(tokens.refresh_token),
+            expires_in_s=tokens.expires_in_s,
+            account_id=tokens.account_id,
+        )
+        await outside.connections.upsert(key, grant, actor="setup")
 
     def _program(self, process: SimProcess) -> Program:
         return process.context().run(Program, self, process, self._parts, len(self.lives))
