@@ -10,7 +10,6 @@ from fairlead.engine.ports.gate import (
     Admitted,
     Answer,
     Ask,
-    Booked,
     Finish,
     GateRefusal,
     Lease,
@@ -389,22 +388,3 @@ async def test_whose_call_is_over_stands_in_line_no_more(timed: Timed) -> None:
     assert isinstance(await timed.admit(waiter), Queued)
     await timed.gate.finish(Finish(working._replace(holder=waiter.holder)))
     assert await timed.gate.renew([held(limit, waiter, 60, had=False)]) == [Lease.LOST]
-
-
-async def test_who_is_handed_a_slot_before_its_turn_gives_it_on(timed: Timed) -> None:
-    """Calls of one job share a booking: one stands in line while the turn of another is still to come."""
-    limit, rate = pool(1), BucketLimit("rate", 2, 1.0)
-    both, booking = Plan(DOMAIN, buckets=(rate,), pool=limit), next(_ids)
-
-    def of_the_job() -> Ask:
-        holder = Holder(next(_ids), "process", "a", "job")
-        return Ask(both, holder=holder, wait_s=60, book_s=60, booking=booking)
-
-    first, in_line, sibling = (of_the_job() for _ in range(3))
-    admitted = await timed.admitted(first)
-    assert isinstance(await timed.admit(in_line), Queued)
-    await timed.admitted(Ask(Plan(DOMAIN, buckets=(rate,))))
-    assert await timed.admit(sibling) == Booked(1.0)
-    assert (await timed.gate.finish(Finish(admitted))).kept
-    assert await timed.admit(in_line) == Booked(1.0)
-    assert await free(timed, limit) == 1

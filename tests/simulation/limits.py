@@ -130,8 +130,8 @@ class CallsInAWindow:
 
     Counted as a bucket that begins full. A call that a freeze held up counts when it was let in. While each
     process keeps to its share they may disagree for a moment on how many they are; so may who stood still
-    meanwhile, until it has looked (P15). One who alone cannot reach Redis has its share beside the others,
-    who have the whole (R27).
+    meanwhile, until it has looked (P15). One who alone cannot reach Redis, or stood still and has not looked
+    yet, has its share beside the others, who have the whole (R27).
     """
 
     name = "I5"
@@ -153,7 +153,10 @@ class CallsInAWindow:
         if way is None:
             return f"a call of {account} was let in by nobody"
         at = way.at if self._frozen.of(told.process, way.at, told.at) else told.at
-        beside = way.alone and self._alone.meets_alone(told.process, at - AFTERWARDS_S, at)
+        since = at - AFTERWARDS_S
+        beside = way.alone and (
+            self._alone.meets_alone(told.process, since, at) or bool(self._frozen.of(told.process, since, at))
+        )
         key, share = (account, told.process if beside else NOBODY), MOST_SHARE if beside else 1.0
         if key not in self._buckets:
             self._buckets[key] = _Bucket(share * (room.burst + room.per_s * JITTER_S), share * room.per_s)

@@ -23,7 +23,6 @@ from tests.simulation.machine import WorldClock
 from tests.simulation.program import Program
 from tests.simulation.run import ORDERED_S, Options, run_seed
 from tests.simulation.stores import WORK, Parts
-from tests.simulation.watch import NOBODY, Enqueued, Watch
 
 CALM, WATCHED = 11, 112
 """Seeds without faults; the second is watched until all grants are refreshed."""
@@ -127,20 +126,6 @@ def test_a_refresh_and_a_breaker_that_nobody_ended_are_told(database: MemoryData
     endpoint.state = "open"
     assert [*endings.refreshes_left(database)]
     assert [*endings.endpoints_shut(database)]
-
-
-def test_i1_a_job_that_is_gone_or_was_thrown_away_is_found(database: MemoryDatabase) -> None:
-    watch = Watch(lambda: 1.0, lambda: NOBODY)
-    watch.tell(Enqueued(JOB, 7, "a"))
-    gone = endings.lost_job(watch, database)
-    assert gone is not None
-    assert gone.why.endswith("its job is gone")
-    add_job(database, "sim.work", JobState.DISCARDED)
-    thrown = endings.lost_job(watch, database)
-    assert thrown is not None
-    assert thrown.why.endswith("without a dead letter")
-    add_job(database, "sim.work", JobState.COMPLETED)
-    assert endings.lost_job(watch, database) is None
 
 
 # ---- whole seeds: at rest, and nothing more ----------------------------------------------------
