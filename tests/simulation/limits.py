@@ -129,9 +129,9 @@ class CallsInAWindow:
     """I5: in any window no more calls of an account arrive than its burst and its rate allow.
 
     Counted as a bucket that begins full. A call that a freeze held up counts when it was let in. While each
-    process keeps to its share they may disagree for a moment on how many they are; so may who stood still
-    meanwhile, until it has looked (P15). One who alone cannot reach Redis, or stood still and has not looked
-    yet, has its share beside the others, who have the whole (R27).
+    process keeps to its share they may disagree for a moment on how many they are (P15). One who alone
+    cannot reach Redis has its share beside the others, who have the whole (R27); so has who stood still and
+    has not looked yet: as large a share as it had, which was the whole where it knew of nobody else.
     """
 
     name = "I5"
@@ -141,8 +141,6 @@ class CallsInAWindow:
         """Of an account, and of one process that has its share of it beside the others."""
         self._frozen = Spells("freeze")
         self._alone = Spells(*ALONE)
-        self._late: dict[str, float] = {}
-        """Until when somebody may still use up his share of an account, who was alone and stood still."""
 
     def see(self, told: Told) -> str | None:
         self._frozen.see(told)
@@ -153,23 +151,22 @@ class CallsInAWindow:
         if way is None:
             return f"a call of {account} was let in by nobody"
         at = way.at if self._frozen.of(told.process, way.at, told.at) else told.at
-        since = at - AFTERWARDS_S
-        beside = way.alone and (
-            self._alone.meets_alone(told.process, since, at) or bool(self._frozen.of(told.process, since, at))
-        )
-        key, share = (account, told.process if beside else NOBODY), MOST_SHARE if beside else 1.0
+        share = self._beside(told.process, at) if way.alone else None
+        key = account, NOBODY if share is None else told.process
         if key not in self._buckets:
-            self._buckets[key] = _Bucket(share * (room.burst + room.per_s * JITTER_S), share * room.per_s)
-        missing = self._buckets[key].take(at, self._spare(told.process, account, way, at))
+            most, per_s = room.burst + room.per_s * JITTER_S, room.per_s
+            self._buckets[key] = _Bucket(most * (share or 1.0), per_s * (share or 1.0))
+        spare = room.burst if self._alone.anywhere(at - AFTERWARDS_S, at) else 0.0
+        missing = self._buckets[key].take(at, spare)
         if not missing:
             return None
         return f"{missing:.1f} calls of {account} beyond {room.burst:g} at once and {room.per_s:g}/s"
 
-    def _spare(self, process: str, account: str, way: Admission, at: float) -> float:
-        if way.alone and (still := self._frozen.of(process, at - AFTERWARDS_S, at)):
-            self._late[account] = max(spell.ended for spell in still) + AFTERWARDS_S
-        is_spared = self._alone.anywhere(at - AFTERWARDS_S, at) or at <= self._late.get(account, -math.inf)
-        return _room(account).burst if is_spared else 0.0
+    def _beside(self, process: str, at: float) -> float | None:
+        """The share that *process*, let in by itself, has beside the others; None: it is one of them."""
+        if self._alone.meets_alone(process, at - AFTERWARDS_S, at):
+            return MOST_SHARE
+        return 1.0 if self._frozen.of(process, at - AFTERWARDS_S, at) else None
 
 
 @dataclass(slots=True)

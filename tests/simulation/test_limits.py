@@ -154,9 +154,11 @@ def test_i5_what_a_freeze_held_up_counts_when_it_was_let_in() -> None:
 def test_i5_who_goes_on_after_a_freeze_may_do_no_more_than_others() -> None:
     frozen, thawed = struck(10.0, "freeze", 20.0), over(20.0, "freeze")
     assert found([frozen, thawed, *burst_at(20.02, 1, 2 * BURST, let_in=20.01)]) == "I5"
-    assert found([frozen, thawed, *burst_at(20.02, 1, 3 * BURST // 2, let_in=20.01, alone=True)]) is None
+    share = burst_at(20.02, 50, BURST, let_in=20.01, alone=True)
+    assert found([frozen, thawed, *burst_at(20.02, 1, BURST), *share]) is None
     assert found([frozen, thawed, *burst_at(20.02, 1, 2 * BURST, let_in=20.01, alone=True)]) == "I5"
-    assert found([frozen, thawed, *burst_at(26.0, 1, 2 * BURST, alone=True)]) == "I5"
+    assert found([frozen, thawed, *share, *burst_at(20.03, 1, 2 * BURST)]) == "I5"
+    assert found([frozen, thawed, *burst_at(26.0, 1, BURST), *burst_at(26.0, 50, BURST, alone=True)]) == "I5"
 
 
 def test_i5_a_call_that_no_gate_let_in_is_found() -> None:
