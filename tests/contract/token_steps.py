@@ -6,6 +6,7 @@ same on every side. What a process does, it does by what it has read: a stale re
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime
@@ -45,6 +46,7 @@ LIFETIMES = (
     Lifetime(None, None, None, None),
     Lifetime(30.0, None, None, 10.0),
 )
+YIELDS_S = (None, 20.0, math.inf)
 ENDPOINTS = (EndpointKey("xero", "app"), EndpointKey("shopify", "app"))
 LIMITS = (
     EndpointLimits(None, 1.0, breaker_failures=2, open_s=10.0, open_max_s=35.0, probe_s=20.0),
@@ -252,6 +254,7 @@ class Side(Names):
                 lifetime=LIFETIMES[lifetime],
                 actor="fairlead",
                 audit_id=self.id("audit"),
+                yields_s=YIELDS_S[number % len(YIELDS_S)],
             )
         )
 
