@@ -20,7 +20,7 @@ from fairlead.testing.memory.token_rows import CredentialRow
 from tests.simulation.issuer import SimIssuer
 from tests.simulation.providers import RULES
 from tests.simulation.stores import WORK
-from tests.simulation.watch import Broken, Enqueued, Struck, Told, Watch
+from tests.simulation.watch import NOBODY, Broken, Enqueued, Struck, Told, Watch
 
 ON_DISK_S = 0.2
 """Between the moment that an answer leaves the issuer and that at which it is in the journal, at most."""
@@ -29,6 +29,8 @@ OVERDUE_S = 10.0
 """So much later than its time a job of the fleet may begin where there is little to do."""
 UNAVOIDABLE = ("lost", "cut", "died", "gave_up")
 """Ways to lose an answer that no client can help: only the provider's grace does."""
+DEADLINE_S = 15.0
+"""So long an answer is waited for; who gives up sooner has burnt the grant himself."""
 
 
 # ---- what is still to come ---------------------------------------------------------------------
@@ -169,6 +171,8 @@ def _is_of(post: Post, burn: Burn) -> bool:
 def _lost_for_good(post: Post, issuer: SimIssuer, told: list[Told]) -> bool:
     """Whether its answer never was on any disk of ours."""
     how = issuer.ends.get(post.request)
+    if how == "gave_up" and issuer.deadlines[post.request] < DEADLINE_S:
+        return False
     if how != "answered":
         return how is None or how in UNAVOIDABLE
     assert post.t_answered is not None
@@ -190,15 +194,34 @@ def _died_at(process: str, at: float, told: list[Told]) -> bool:
 def given_up(watch: Watch, database: MemoryDatabase, issuer: SimIssuer) -> Broken | None:
     """I6: what is stored as good is the issuer's live token, and no token that lives is stored as gone.
 
-    Where a provider forgives no replay, a grant whose last send may have been heard is given up unseen.
+    Where a provider forgives no replay, a grant whose last send may have been heard is given up unseen; one
+    that was never sent, or whose every send was answered, is not.
     """
     for row in database.tokens.credentials.values():
-        holds, forgives = _holds_live(row, issuer), RULES[row.key.provider].policy.forgives
+        holds = _holds_live(row, issuer)
+        forgives = RULES[row.key.provider].policy.forgives or not _may_be_spent(row, issuer, watch.told)
         if row.state == "active" and not holds:
             return Broken("I6", watch.now(), f"the token stored for {row.key.tenant} is none that lives")
         if row.state == "needs_reauth" and holds and forgives:
             return Broken("I6", watch.now(), f"the grant of {row.key.tenant} lives, and was given up")
     return None
+
+
+def _may_be_spent(row: CredentialRow, issuer: SimIssuer, told: list[Told]) -> bool:
+    """Whether somebody may have sent the newest token of a grant without hearing what became of it."""
+    family = issuer.families.family(row.key.provider, row.key.tenant)
+    assert family is not None
+    leaves = issuer.leaves.get(family.current.text, [])
+    posts = [
+        post
+        for post in posts_of(issuer.ledger())
+        if (post.connection, post.generation) == (row.key.tenant, family.current.number)
+    ]
+    if not leaves:
+        return False
+    if len(posts) < len(leaves) or any(issuer.ends.get(post.request) != "answered" for post in posts):
+        return True
+    return any(isinstance(each.seen, Struck) and each.process in (*leaves, NOBODY) for each in told)
 
 
 def _holds_live(row: CredentialRow, issuer: SimIssuer) -> bool:

@@ -89,6 +89,10 @@ class SimIssuer:
         self.manner = IssuerManner()
         self.senders: dict[int, str] = {}
         """Which process sent a request, by its number."""
+        self.deadlines: dict[int, float] = {}
+        """How long its sender would wait, in seconds."""
+        self.leaves: dict[str, list[str]] = {}
+        """The processes that asked for leave to send a refresh token, by its text."""
         self.ends: dict[int, HowItEnded] = {}
         """How it ended."""
 
@@ -137,7 +141,7 @@ class SimIssuer:
     def arrive(self, call: TokenCall, process: str) -> Reply[HttpAnswer]:
         """One request is here; what becomes of it is decided now."""
         visit = self._visit(call)
-        self.senders[visit.number] = process
+        self.senders[visit.number], self.deadlines[visit.number] = process, call.deadline_s
         self._entries.arrived(visit, self._now(), query=False, complete=True)
         if self.chance("cut", 0.5):
             return self._reply(visit, None)
@@ -204,6 +208,8 @@ class IssuerRoad:
             return NoAnswer(sent=False, kind="connect", why="nobody answers there")
         if not await self._wire.connect(call.deadline_s):
             return NoAnswer(sent=False, kind="connect", why="nobody answers there in time")
+        token = call.form.get("refresh_token")
+        issuer.leaves.setdefault("" if token is None else token.reveal(), []).append(self._process.name)
         await before_sent()
         if asyncio.get_running_loop().time() - began >= call.deadline_s:  # it stood still after the mark
             return NoAnswer(sent=False, kind="timeout", why="no time was left to send")

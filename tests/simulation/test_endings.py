@@ -72,10 +72,17 @@ class Ends:
         row.state = state  # type: ignore[assignment]
         self.database.tokens.credentials[CONNECTION] = row
 
-    def refreshed(self, provider: str, token: str, how: HowItEnded = "answered", process: str = "p1") -> str:
+    def refreshed(
+        self,
+        provider: str,
+        token: str,
+        how: HowItEnded = "answered",
+        process: str = "p1",
+        deadline_s: float = 15.0,
+    ) -> str:
         """One request of *process*, and how it ended; the newest refresh token of the issuer."""
         form = {"grant_type": Secret("refresh_token"), "refresh_token": Secret(token)}
-        call = TokenCall(f"https://issuer.sim/{provider}/token", {}, form, 5.0, reuse_connection=True)
+        call = TokenCall(f"https://issuer.sim/{provider}/token", {}, form, deadline_s, reuse_connection=True)
         self.issuer.arrive(call, process).ended(how)
         family = self.issuer.families.family(provider, "a")
         assert family is not None
@@ -220,3 +227,30 @@ def test_i6_a_grant_that_lives_and_is_given_up_is_found(ends: Ends) -> None:
     token = ends.connected("grace")
     ends.stored("grace", token, "needs_reauth")
     assert ends.harm() == "the grant of a lives, and was given up"
+
+
+@pytest.mark.parametrize("provider", ["strict", "family"])
+def test_i6_a_grant_of_no_second_chance_is_given_up_for_a_send_that_may_have_been_heard_alone(
+    ends: Ends, provider: str
+) -> None:
+    token = ends.connected(provider)
+    ends.stored(provider, token, "needs_reauth")
+    assert ends.harm() == "the grant of a lives, and was given up"  # it was never sent
+    ends.issuer.leaves[token] = ["p1"]
+    assert ends.harm() is None  # it has left, and never arrived
+    ends.issuer.manner.ill = 1.0
+    ends.refreshed(provider, token)
+    assert ends.harm() == "the grant of a lives, and was given up"  # a 503 says that nothing was done
+    ends.strikes("kill", AT_S, 9.0)
+    assert ends.harm() is None  # and he who was told so is dead
+
+
+@pytest.mark.parametrize(("deadline_s", "excused"), [(15.0, True), (3.0, False)])
+def test_i6_who_waits_too_short_for_an_answer_has_burnt_the_grant(
+    ends: Ends, deadline_s: float, excused: bool
+) -> None:
+    token = ends.connected("strict")
+    ends.at = AT_S
+    ends.refreshed("strict", token, "gave_up", deadline_s=deadline_s)
+    ends.stored("strict", token, "needs_reauth")
+    assert (ends.harm() is None) == excused
