@@ -145,6 +145,10 @@ def burnt_grant(watch: Watch, database: MemoryDatabase, issuer: SimIssuer) -> Br
     for count in verdict.violations:
         why = f"generation {count.generation} of {count.connection} was presented {count.posts} times"
         return Broken("I6", watch.now(), why)
+    if verdict.overlaps and not any(_stops(each) for each in watch.told):
+        return Broken(
+            "I6", watch.now(), f"{verdict.overlaps} refreshes were sent beside others of their grant"
+        )
     for burn in verdict.burns:
         if burn.connection not in kept and not _is_excused(burn, ledger, issuer, watch.told):
             why = (
@@ -152,6 +156,11 @@ def burnt_grant(watch: Watch, database: MemoryDatabase, issuer: SimIssuer) -> Br
             )
             return Broken("I6", burn.t, why)
     return None
+
+
+def _stops(told: Told) -> bool:
+    """Whether somebody died or stood still: what he had sent is still on its way when another takes over."""
+    return isinstance(told.seen, Struck) and told.seen.fault in ("kill", "freeze")
 
 
 def _is_excused(burn: Burn, ledger: Ledger, issuer: SimIssuer, told: list[Told]) -> bool:

@@ -254,3 +254,15 @@ def test_i6_who_waits_too_short_for_an_answer_has_burnt_the_grant(
     ends.refreshed("strict", token, "gave_up", deadline_s=deadline_s)
     ends.stored("strict", token, "needs_reauth")
     assert (ends.harm() is None) == excused
+
+
+def test_i6_two_refreshes_of_one_grant_at_once_are_found(ends: Ends) -> None:
+    token = ends.connected("stable")
+    form = {"grant_type": Secret("refresh_token"), "refresh_token": Secret(token)}
+    call = TokenCall("https://issuer.sim/stable/token", {}, form, 15.0, reuse_connection=True)
+    replies = [ends.issuer.arrive(call, process) for process in ("p1", "p2")]
+    for reply in replies:
+        reply.ended("answered")
+    assert ends.harm() == "1 refreshes were sent beside others of their grant"
+    ends.strikes("freeze", AT_S, 9.0)
+    assert ends.harm() is None
