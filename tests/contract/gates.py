@@ -1,9 +1,10 @@
-"""Both gates behind one handle whose clock a test sets."""
+"""The gates behind one handle whose clock a test sets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 import pytest
@@ -12,10 +13,24 @@ from redis.asyncio import Redis, RedisCluster
 from fairlead.adapters.local.gate import LocalGate
 from fairlead.adapters.local.system import SystemClock
 from fairlead.adapters.redis.gate import RedisGate
-from fairlead.engine.ports.gate import Admitted, Answer, Ask, Gate
+from fairlead.adapters.redis.node import Call
+from fairlead.engine.ports.gate import (
+    Admitted,
+    Answer,
+    Ask,
+    Ended,
+    Finish,
+    Finished,
+    Gate,
+    Lease,
+    Renewal,
+    Wake,
+)
 from fairlead.policy.gate.key import Keyspace
 from fairlead.policy.gate.limit import MICRO
 from fairlead.secret import Secret
+from tests.simulation.redis import SimRedis
+from tests.simulation.watch import NOBODY, Watch
 
 T0_US = 1_800_000_000 * MICRO
 
@@ -26,6 +41,8 @@ class Timed:
 
     gate: Gate
     set_us: Callable[[int], None]
+    lose: Callable[[], Awaitable[None]]
+    """All that it knows is gone."""
     now_us: int = T0_US
 
     def tick(self, seconds: float) -> None:
@@ -65,7 +82,46 @@ def local_gate(*, new: bool = True) -> Timed:
     """The gate of one process. Not *new*: what it knew was lost just now."""
     state = {"now_us": T0_US}
     gate = LocalGate(lambda: state["now_us"], birth_us=0 if new else T0_US)
-    return Timed(gate, lambda now_us: state.update(now_us=now_us))
+    return Timed(gate, lambda now_us: state.update(now_us=now_us), _never)
+
+
+async def _never() -> None:
+    raise AssertionError("what one process has goes with it")
+
+
+class Simulated:
+    """The Gate port on the server of the simulated world (tests/simulation/redis.py): no way lies between."""
+
+    def __init__(self, now_us: Callable[[], int]) -> None:
+        self.redis = SimRedis(now_us, Random(0), Watch(lambda: now_us() / MICRO, lambda: NOBODY))
+
+    async def admit(self, ask: Ask) -> Answer:
+        return await self.redis.state.admit(ask)
+
+    async def finish(self, finish: Finish) -> Finished:
+        return await self.redis.state.finish(finish)
+
+    def end(self, finish: Finish, told: Ended) -> None:
+        self.redis.state.end(finish, told)
+
+    async def cancel(self, ask: Ask) -> None:
+        await self.redis.state.cancel(ask)
+
+    async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
+        return await self.redis.state.renew(renewals)
+
+    async def listen(self, wake: Wake) -> None:
+        await self.redis.state.listen(wake)
+
+    async def lose(self) -> None:
+        self.redis.lose()
+
+
+def simulated_gate() -> Timed:
+    """The gate of the simulation."""
+    state = {"now_us": T0_US}
+    gate = Simulated(lambda: state["now_us"])
+    return Timed(gate, lambda now_us: state.update(now_us=now_us), gate.lose)
 
 
 def redis_gate(url: str, name: str, *, new: bool = True, **options: Any) -> Timed:
@@ -77,4 +133,15 @@ def redis_gate(url: str, name: str, *, new: bool = True, **options: Any) -> Time
     def set_us(now_us: int) -> None:
         gate.terms.pinned_us = now_us
 
-    return Timed(gate, set_us)
+    async def lose() -> None:
+        await notice()
+        async with Redis.from_url(url) as server:
+            await server.delete(*[key async for key in server.scan_iter(f"{Keyspace(name).prefix}*")])
+        await notice()
+
+    async def notice() -> None:
+        """What there was to be greeted is, and what is to be noticed with a batch is now."""
+        await gate._seed.ready()
+        await gate._seed.judge([Call(gate._seed.marker, 0, ())])
+
+    return Timed(gate, set_us, lose)

@@ -1,4 +1,7 @@
-"""Random histories of a gate: what two gates answer to the same one, and the shortest on which they differ.
+"""Random histories of a gate: what its kinds answer to the same one, and the shortest on which they differ.
+
+The scripts, the model in memory (LocalGate) and the simulation's server are driven side by side. Where all
+that is known gets lost the model has no say: one process knows nothing of that.
 
 A history is data, so it can be cut down and told. Against the machine of hypothesis (test_gate_model.py) it
 has long stretches of the plain, in which rare states come up by themselves.
@@ -17,7 +20,7 @@ from fairlead.engine.ports.gate import Admitted, Ask, Finish, Observation, Renew
 from fairlead.policy.gate.breaker import Health
 from fairlead.policy.gate.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.gate.pool import Holder
-from tests.contract.gates import Timed, local_gate, redis_gate
+from tests.contract.gates import Timed, local_gate, redis_gate, simulated_gate
 
 DOMAIN = Domain(("tenant", "a"))
 FAST = BucketLimit("fast", 10, 7.3)
@@ -99,23 +102,33 @@ class End(NamedTuple):
     observed: dict[int, Observation]
 
 
-Step = Pass | AskFor | Again | GiveUp | Renew | End
+class Lose(NamedTuple):
+    """All that is known is gone, so long after the step before: no server is emptied while it judges."""
+
+    seconds: float = 0.000_001
+
+
+Step = Pass | AskFor | Again | GiveUp | Renew | End | Lose
 
 
 class Difference(NamedTuple):
-    """The step at which the answers differ, and the answers."""
+    """The step at which the answers differ, whose it is that differs from the script's, and both."""
 
     step: int
-    first: object
-    second: object
+    whose: str
+    other: object
+    script: object
 
 
-def history(random: Random, steps: int) -> list[Step]:
-    """*steps* steps in one of the worlds."""
+def history(random: Random, steps: int, losses: float = 0.0) -> list[Step]:
+    """*steps* steps in one of the worlds; such a part of them *losses*."""
     plans = random.choice(WORLDS)
     made: list[Step] = []
     asked: list[AskFor] = []
     for _ in range(steps):
+        if losses and random.random() < losses:
+            made.append(Lose())
+            continue
         kind = random.random()
         if kind < 0.2:
             made.append(Pass(random.choice(PAUSES_S)))
@@ -174,6 +187,12 @@ class Side:
         """What the gate says to *step*; None: nothing, or nothing that counts."""
         if isinstance(step, Pass):
             return self._timed.tick(step.seconds)
+        if isinstance(step, Lose):
+            self._timed.tick(step.seconds)
+            return await self._timed.lose()
+        return await self._told(step)
+
+    async def _told(self, step: AskFor | Again | GiveUp | Renew | End) -> object:
         if isinstance(step, AskFor):
             self._asks[step.number] = step.ask
         ask = self._asks.get(step.number)
@@ -200,14 +219,17 @@ class Side:
 
 
 async def difference(url: str, steps: Sequence[Step]) -> Difference | None:
-    """Where the script on the server at *url* and the model in memory first differ."""
+    """Where the script on the server at *url* and one of the others first differ."""
     scripted = redis_gate(url, f"history-{token_hex(6)}")
-    model, script = Side(local_gate()), Side(scripted)
+    script, others = Side(scripted), {"simulation": Side(simulated_gate())}
+    if not any(isinstance(step, Lose) for step in steps):
+        others["model"] = Side(local_gate())
     try:
         for number, step in enumerate(steps):
-            first, second = await model.take(step), await script.take(step)
-            if first != second:
-                return Difference(number, first, second)
+            told = await script.take(step)
+            for whose, side in others.items():
+                if (other := await side.take(step)) != told:
+                    return Difference(number, whose, other, told)
     finally:
         assert isinstance(scripted.gate, RedisGate)
         await scripted.gate.close()

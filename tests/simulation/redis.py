@@ -65,7 +65,7 @@ class SharedGate(LocalGate):
         self.expired: Callable[[Holder, str, int], None] = lambda holder, key, until_us: None
 
     def _take(self, ask: Ask, now_us: int) -> int | Answer:
-        if now_us < self._grants_from_us and not self._holds(ask):
+        if ask.plan.pool is not None and now_us < self._grants_from_us and not self._holds(ask):
             return GateRefusal(RefusedBy.RECOVERY, (self._grants_from_us - now_us) / MICRO)
         return super()._take(ask, now_us)
 
