@@ -134,7 +134,8 @@ PROMISES = (
             Zero("over the limit", (*REDIS, "E25", "E26", "E27"), ("over_limit_at_upstream",), ("calls",)),
             Zero("slots given twice or leaked", ("E27",), ("over_admissions", "leaked")),
         ),
-        "A holder that is frozen beyond its lease may still be served; a failover that loses the last grants"
+        "A holder that is frozen beyond its lease may still be served, and a call that was given up at its"
+        " deadline, where the API works on; a failover that loses the last grants"
         " overlaps for a lease.",
     ),
     Promise(

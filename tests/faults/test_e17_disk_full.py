@@ -27,7 +27,7 @@ from tests.support.databases import settings_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
-SIZE_MIB = 256
+SIZE_MIB, ROOMY_MIB = 256, 4096  # of the disk that is filled, and of the other
 PROCESSES, SLOTS = 2, 8
 ROUNDS = sized(1, 5)
 FULL_S = sized(0.5, 15.0)
@@ -88,7 +88,8 @@ async def _ground(
     nursery: Nursery, cluster: Cluster, folder: Path, figures: Figures, way: str, *unsafe: str
 ) -> AsyncIterator[_Ground]:
     async with AsyncExitStack() as stack:
-        disk, wal = (stack.enter_context(small_disk(SIZE_MIB)) for _ in range(2))
+        roomy = way == "log", way == "data"
+        disk, wal = (stack.enter_context(small_disk(ROOMY_MIB if one else SIZE_MIB)) for one in roomy)
         server = Cluster(disk.folder / "root", settings=SMALL_LOG)
         server.take(cluster)
         if way != "together":

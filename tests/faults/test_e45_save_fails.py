@@ -176,7 +176,7 @@ async def test_E45_save_fails_for_the_mark(stage: Stage) -> None:
         with pytest.raises(Asked, match="CommitInDoubt"):
             await asked
         figures.zero(posts=stage.verdict().provider_posts)
-        fresh = await child.ask("refresh", connection=connection, newer_than=1)
+        fresh = await _refresh(child, connection, 1)
         figures.holds(fresh["generation"] == 2, "the process that did not send it can say so")
     figures.note(what="database reset at the mark", n=1)
     figures.zero(burnt=stage.verdict().burnt)
