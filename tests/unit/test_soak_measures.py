@@ -83,7 +83,7 @@ def test_the_rate_is_judged_in_each_window_and_an_excuse_holds_at_its_time() -> 
 def test_a_process_that_was_never_measured_is_no_proof(
     monkeypatch: pytest.MonkeyPatch, seen: int, missing: int
 ) -> None:
-    monkeypatch.setattr(soak, "LONG", True)
+    monkeypatch.setattr(soak, "HALF_AN_HOUR", True)
     held: dict[str, float] = {"connections": 5, "dead_tuples": 10}
     of_process: dict[str, float] = {"rss_mib": 80.0, "descriptors": 20}
     growth = Growth(cast("Any", None), 1, 1.0)

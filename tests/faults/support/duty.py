@@ -55,8 +55,8 @@ class _DutyRuntime(FaultRuntime):
             _alter(
                 duties_module,
                 "duty_take",
-                "FROM moved\n    ON CONFLICT",
-                "FROM moved WHERE false ON CONFLICT",
+                "WHERE (SELECT count(*) FROM lapsed) >= 0",
+                "WHERE false AND (SELECT count(*) FROM lapsed) >= 0",
             )
 
     def _make_services(self, roles: Roles) -> list[Service]:
