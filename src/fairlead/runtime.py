@@ -212,7 +212,7 @@ class Runtime:
         given, numbers = self.settings.refresh, self.refresh_settings
         settler = Settler(self.rooms, numbers.settle_retry_s)
         grants = Grants(self.rooms, numbers)
-        self.unknown = UnknownOutcomes(self.rooms, settler)
+        self.unknown = UnknownOutcomes(self.rooms, numbers, settler)
         exchange = Exchange(self.rooms, numbers, grants, settler, self.unknown)
         self.coordinator = Coordinator(self.rooms, numbers, exchange, settler, self.unknown)
         # Before the journal and the connections close, what is in flight lands.

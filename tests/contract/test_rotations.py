@@ -48,7 +48,7 @@ async def test_an_intent_is_shown_with_its_owner(stores: Stores) -> None:
     assert (rotation.rotation_id, rotation.session_id) == (wish.rotation_id, owner)
     assert (rotation.from_generation, rotation.epoch, rotation.phase) == (1, granted.epoch, "intent")
     assert (rotation.owner_lost, rotation.expired) == (False, False)
-    assert (rotation.age_sent_s, rotation.replays) == (None, 0)
+    assert (rotation.age_sent_s, rotation.age_last_sent_s, rotation.replays) == (None, None, 0)
     await stores.pass_time(70)
     await stores.sessions.bury([owner])
     rotation = (await found(stores)).rotation
@@ -229,17 +229,22 @@ async def test_what_is_sent_is_marked_once(stores: Stores) -> None:
     assert rotation.age_sent_s == pytest.approx(20, abs=5)
 
 
-async def test_a_replay_keeps_the_time_of_the_first_send(stores: Stores) -> None:
+async def test_a_replay_keeps_the_time_of_the_first_send_and_tells_its_own(stores: Stores) -> None:
     credential, first = await unknown_rotation(stores)
     await stores.pass_time(40)
     replay = intent(credential, first.session_id)
     granted = await stores.credentials.claim_replay(replay, 0)
     assert granted is not None
+    before = (await found(stores)).rotation
+    assert before is not None
+    assert before.age_last_sent_s == pytest.approx(40, abs=5), "that one may go is no send"
     await marked(stores, replay, granted)
+    await stores.pass_time(20)
     rotation = (await found(stores)).rotation
     assert rotation is not None
     assert (rotation.phase, rotation.replays, rotation.epoch) == ("sent", 1, granted.epoch)
-    assert rotation.age_sent_s == pytest.approx(40, abs=5)
+    assert rotation.age_sent_s == pytest.approx(60, abs=5)
+    assert rotation.age_last_sent_s == pytest.approx(20, abs=5)
 
 
 async def test_an_answer_gives_way_to_a_later_send_while_its_token_may_be_sent_once_more(

@@ -20,7 +20,7 @@ from fairlead.errors import (
 from fairlead.events import ServiceFailed
 from fairlead.secret import Secret
 from fairlead.testing.ledger import judge
-from tests.support.refresher import FixedApps, Refresher, local_profile, refresher
+from tests.support.refresher import FixedApps, Refresher, end_sends, local_profile, refresher
 from tests.support.rows import rows, run
 
 STRICT = "strict"
@@ -195,6 +195,7 @@ async def test_of_two_answers_on_two_hosts_the_later_one_is_kept(
                 await dying.coordinator.refresh(connection_id, 1)
         gone = "UPDATE worker_session SET lost_at = now() WHERE session_id = $1"
         await run(database, gone, dying.session_id)
+        await end_sends(database)
     for host, count in (("one", 0), ("two", 1), ("one", 0)):
         async with refresher(database, profiles, tmp_path / host) as started:
             assert await started.unknown.replay_journal() == count

@@ -21,7 +21,7 @@ from fairlead.errors import (
 from fairlead.events import EndpointStateChanged, NeedsReauth, TokenRefreshed
 from fairlead.testing.ledger import judge
 from tests.refresh.conftest import POLICIES
-from tests.support.refresher import FAST, FixedApps, local_profile, refresher
+from tests.support.refresher import FAST, FixedApps, end_sends, local_profile, refresher
 from tests.support.rows import rows, run
 
 ALL = [policy.replace("_", "-") for policy in POLICIES]
@@ -279,6 +279,7 @@ async def test_a_lost_answer_heals_where_the_provider_allows_it(
     issuer.be_rude(quirk, times=1)
     with pytest.raises((OutcomeUnknown, TransientFailure)):
         await fl.coordinator.refresh(connection_id, 1)
+    await end_sends(database)
     if heals:
         assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
         assert (await fl.coordinator.refresh(connection_id, 2)).generation == 3

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from fairlead.adapters.postgres.pool import Database
+from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import OutcomeUnknown, ReauthRequired, TransientFailure
+from fairlead.testing.holds import Hold
+from fairlead.testing.issuer import Issuer
 from fairlead.testing.ledger import judge
-from tests.support.refresher import FAST, refresher
-from tests.support.rows import run
+from tests.support.refresher import FAST, Refresher, end_sends, refresher
+from tests.support.rows import rows, run
 
-STRICT, GRACE = "strict", "grace"
+STRICT, GRACE, SUCCESSOR = "strict", "grace", "until-successor-used"
 
 
 async def expire(database: Any) -> None:
@@ -25,6 +31,7 @@ async def test_of_two_that_judged_the_same_one_replays(fl, peer, issuer, databas
     with pytest.raises(OutcomeUnknown):
         await fl.coordinator.refresh(connection_id, 1)
     await expire(database)
+    await end_sends(database)
     claim_replay = fl.rooms.store.claim_replay
 
     async def late(*which: Any) -> Any:
@@ -45,13 +52,15 @@ async def test_a_replay_that_was_held_up_does_not_leave_after_the_grace(
     """Whatever it waited for, database or connection: 110 of 120 s are too many for one more request."""
     connection_id = await fl.connect(issuer, GRACE)
     issuer.be_rude({"status": 502}, times=1)
-    with pytest.raises(TransientFailure):
+    with pytest.raises(OutcomeUnknown):
         await fl.coordinator.refresh(connection_id, 1)
+    await end_sends(database)
     step, monotonic = getattr(fl.rooms.store, slow), fl.rooms.clock.monotonic
 
     async def held_up(*which: Any) -> Any:
         done = await step(*which)
-        await run(database, "UPDATE rotation SET sent_at = sent_at - interval '110 s'")
+        older = "sent_at = sent_at - interval '110 s', started_at = started_at - interval '110 s'"
+        await run(database, f"UPDATE rotation SET {older}")
         monkeypatch.setattr(fl.rooms.clock, "monotonic", lambda: monotonic() + 110.0)
         return done
 
@@ -62,20 +71,83 @@ async def test_a_replay_that_was_held_up_does_not_leave_after_the_grace(
     assert judge(issuer.ledger()).provider_posts == 1
 
 
+async def left_on_its_way(fl: Refresher, issuer: Issuer, database: Database, connection_id: UUID) -> Hold:
+    """The process is killed when its request has arrived, and not yet been looked at; the issuer goes on."""
+    hold = issuer.hold("arrived")
+    fl.coordinator.launch(connection_id, 1)
+    await hold.reached()
+    await fl.coordinator.drain(0.0)
+    await run(database, "UPDATE worker_session SET lost_at = now() WHERE session_id = $1", fl.session_id)
+    return hold
+
+
+async def let_go(issuer: Issuer, hold: Hold) -> None:
+    """It is looked at after all."""
+    processed = issuer.hold("processed")
+    hold.release()
+    await processed.reached()
+    processed.release()
+
+
+async def test_a_replay_does_not_overtake_the_send_before_it(fl, peer, issuer, database) -> None:
+    connection_id = await fl.connect(issuer, SUCCESSOR)
+    hold = await left_on_its_way(fl, issuer, database, connection_id)
+    with pytest.raises(OutcomeUnknown) as wait:
+        await peer.coordinator.refresh(connection_id, 1)
+    assert 0 < (wait.value.retry_after_s or 0.0) <= FAST.request_deadline_s
+    assert judge(issuer.ledger()).provider_posts == 1, "nothing was sent behind it"
+    assert (await peer.reader.token(ConnectionKey("acme", SUCCESSOR))).generation == 1, "served meanwhile"
+    await let_go(issuer, hold)
+    await end_sends(database)
+    assert (await peer.coordinator.refresh(connection_id, 1)).generation == 2
+    assert (await peer.coordinator.refresh(connection_id, 2)).generation == 3
+    verdict = judge(issuer.ledger())
+    assert (verdict.replays_allowed, verdict.burnt, verdict.violations) == (1, 0, ())
+
+
+async def test_a_replay_that_does_not_wait_burns_the_grant(fl, peer, issuer, database, monkeypatch) -> None:
+    """Why it waits: answered last, the request before it has the successor that counts."""
+    monkeypatch.setattr(peer.unknown, "_settings", replace(FAST, request_deadline_s=0.0))
+    connection_id = await fl.connect(issuer, SUCCESSOR)
+    hold = await left_on_its_way(fl, issuer, database, connection_id)
+    assert (await peer.coordinator.refresh(connection_id, 1)).generation == 2
+    await let_go(issuer, hold)
+    with pytest.raises(ReauthRequired):
+        await peer.coordinator.refresh(connection_id, 2)
+    assert judge(issuer.ledger()).burnt == 1
+
+
+async def test_a_replay_waits_for_the_replay_before_it(fl, peer, issuer, database) -> None:
+    """A gateway gave it up with 502; who stands behind may be at it still."""
+    connection_id = await fl.connect(issuer, SUCCESSOR)
+    issuer.be_rude({"status": 502}, times=2)
+    for posts in (1, 2):
+        for process in (fl, peer):
+            with pytest.raises(OutcomeUnknown):
+                await process.coordinator.refresh(connection_id, 1)
+        assert judge(issuer.ledger()).provider_posts == posts
+        due = await rows(database, "SELECT extract(epoch FROM due_at - now())::float8 AS s FROM credential")
+        assert 0 < due[0]["s"] <= FAST.request_deadline_s, "the scan comes back when it may go"
+        await end_sends(database)
+    assert (await peer.coordinator.refresh(connection_id, 1)).generation == 2
+
+
 async def test_an_answer_that_is_late_gives_way_to_a_replay_whose_answer_was_lost(
     fl, issuer, database, profiles, tmp_path, monkeypatch
 ) -> None:
     """The provider answered the replay with another successor, and forgot the one that is in hand here."""
-    connection_id = await fl.connect(issuer, "until-successor-used")
+    connection_id = await fl.connect(issuer, SUCCESSOR)
     settle = fl.rooms.store.settle
 
     async def stood_still(settlement: object) -> str:
         monkeypatch.setattr(fl.rooms.store, "settle", settle)
         await run(database, "UPDATE worker_session SET lost_at = now() WHERE session_id = $1", fl.session_id)
+        await end_sends(database)
         issuer.be_rude("cut_after", times=1)
         async with refresher(database, profiles, tmp_path / "another-host") as peer:
-            with pytest.raises(TransientFailure):
+            with pytest.raises(OutcomeUnknown):
                 await peer.coordinator.refresh(connection_id, 1)
+        await end_sends(database)
         return await settle(settlement)
 
     monkeypatch.setattr(fl.rooms.store, "settle", stood_still)
@@ -97,6 +169,7 @@ async def test_a_first_send_that_was_held_up_does_not_leave_after_its_lease(
         monkeypatch.setattr(fl.rooms.store, "mark_sent", mark_sent)
         done = await mark_sent(*which)
         await run(database, "UPDATE rotation SET lease_until = now() - interval '1 s'")
+        await end_sends(database)
         assert (await peer.coordinator.refresh(connection_id, 1)).generation == 2
         monkeypatch.setattr(fl.rooms.clock, "monotonic", lambda: monotonic() + FAST.lease_s)
         return done

@@ -16,7 +16,7 @@ from fairlead.events import NeedsReauth
 from fairlead.policy.job import Cancel, Done, Snooze
 from fairlead.policy.job import NeedsReauth as AskReauth
 from fairlead.testing.ledger import judge
-from tests.support.refresher import FAST
+from tests.support.refresher import FAST, end_sends
 from tests.support.rows import rows, run
 
 STRICT = "strict"
@@ -108,6 +108,7 @@ async def test_outcomes_of_a_refresh_job(fl, tokens, issuer, database) -> None:
     assert isinstance(unknown, Done)
     assert unknown.result["state"] == "unknown"
     await run(database, "UPDATE credential SET expires_at = now()")
+    await end_sends(database)
     gone = await tokens.refresh(context("token.refresh", connection_id=connection_id, generation=1))
     assert gone == AskReauth("lost_rotation")
 

@@ -172,7 +172,7 @@ class Program:
         )
         settler = Settler(self.rooms, REFRESH.settle_retry_s)
         grants = Grants(self.rooms, REFRESH)
-        self.unknown = UnknownOutcomes(self.rooms, settler)
+        self.unknown = UnknownOutcomes(self.rooms, REFRESH, settler)
         exchange = Exchange(self.rooms, REFRESH, grants, settler, self.unknown)
         self.coordinator = Coordinator(self.rooms, REFRESH, exchange, settler, self.unknown)
         self.reader = TokenReader(self.rooms, self.coordinator, settler, 5.0)

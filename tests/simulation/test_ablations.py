@@ -29,6 +29,7 @@ FOUND_BEFORE = {
     "first come, first served": 37,
     "a probe for everybody": 38,
     "save without compare-and-set": 51,
+    "replay at once": 6003,
     "a claim takes the job out": 0,
     "tokens kept without tenant": 0,
     "slots of each process": 0,

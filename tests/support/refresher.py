@@ -34,6 +34,7 @@ from fairlead.errors import ProviderNotFound
 from fairlead.events import Event
 from fairlead.policy.profile import Profile
 from fairlead.secret import Secret
+from tests.support.passing_time import pass_time
 from tests.support.rows import run
 
 FAST = RefreshSettings(
@@ -122,6 +123,11 @@ class Refresher:
         return view.connection_id
 
 
+async def end_sends(database: Database) -> None:
+    """One request deadline goes by: what was sent can be processed no longer, and may be sent once more."""
+    await pass_time(database, FAST.request_deadline_s)
+
+
 @asynccontextmanager
 async def refresher(
     database: Database,
@@ -168,7 +174,7 @@ async def refresher(
             reauth_link=lambda key, connection_id: f"https://example.test/reconnect/{connection_id}",
         )
         settler = Settler(rooms, settings.settle_retry_s)
-        unknown = UnknownOutcomes(rooms, settler)
+        unknown = UnknownOutcomes(rooms, settings, settler)
         exchange = Exchange(rooms, settings, Grants(rooms, settings), settler, unknown)
         coordinator = Coordinator(rooms, settings, exchange, settler, unknown)
         stack.push_async_callback(coordinator.drain, 5.0)

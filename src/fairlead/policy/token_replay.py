@@ -3,10 +3,13 @@
 | policy                | answer                                                                            |
 | --------------------- | --------------------------------------------------------------------------------- |
 | stable, assertion     | replay at once: nothing was spent                                                 |
-| until_successor_used  | replay at once, while the provider still remembers the old token (grace_s, if set) |
-| grace(N)              | replay inside N less a margin; later give up                                      |
+| until_successor_used  | replay when the send before is over, while the old token is remembered (grace_s)  |
+| grace(N)              | replay when the send before is over, inside N less a margin; later give up        |
 | strict*               | wait until the access token is dead; then one replay if replay_at_expiry; give up |
 
+A send is over when its request can no longer be processed: one request deadline after its SENT mark (R9). A
+replay that is answered before would be overtaken: the provider then answers the earlier request with another
+successor, and forgets the one we hold.
 Under strict policies the access token is served meanwhile. A replay once it is dead costs nothing that is
 still held; before, it may revoke the family and with it a token that works.
 """
@@ -50,27 +53,38 @@ def replay_decision(
     grace_s: float | None,
     replay_at_expiry: bool,
     age_since_sent_s: float,
+    age_since_last_sent_s: float,
+    request_deadline_s: float,
     access_expires_in_s: float | None,
     replays_done: int,
 ) -> ReplayNow | Wait | GiveUp:
     """What to do with a rotation in phase unknown.
 
-    *age_since_sent_s* runs from the first SENT mark, *access_expires_in_s* to the end of the stored access
-    token (zero or less: dead; None: it never expires), *replays_done* counts replays whose outcome is
-    unknown too.
+    *age_since_sent_s* runs from the first SENT mark, *age_since_last_sent_s* from the latest,
+    *access_expires_in_s* to the end of the stored access token (zero or less: dead; None: it never expires);
+    *request_deadline_s* is how long a request may be under way, *replays_done* counts replays whose outcome
+    is unknown too.
     """
+    over_in_s = request_deadline_s - age_since_last_sent_s
     if policy in {"stable", "assertion"}:
         return ReplayNow()
     if policy in {"until_successor_used", "grace"}:
         if grace_s is None:
-            return ReplayNow()
-        within_s = replayable_s(grace_s) - age_since_sent_s
-        return ReplayNow(within_s) if within_s >= 0 else GiveUp()
-    if access_expires_in_s is not None and access_expires_in_s > 0:
-        return Wait(access_expires_in_s)
-    if replay_at_expiry and replays_done == 0:
-        return ReplayNow()
-    return GiveUp()
+            return Wait(over_in_s) if over_in_s > 0 else ReplayNow()
+        left_s = replayable_s(grace_s) - age_since_sent_s
+        return _inside_grace(left_s, min(over_in_s, (left_s - age_since_last_sent_s) / 2))
+    may_replay = replay_at_expiry and replays_done == 0
+    wait_s = max(access_expires_in_s or 0.0, over_in_s if may_replay else 0.0)
+    if wait_s > 0:
+        return Wait(wait_s)
+    return ReplayNow() if may_replay else GiveUp()
+
+
+def _inside_grace(left_s: float, wait_s: float) -> ReplayNow | Wait | GiveUp:
+    """*wait_s* is at most half of what was left of the grace at the latest send, or it would be missed."""
+    if left_s < 0:
+        return GiveUp()
+    return Wait(wait_s) if wait_s > 0 else ReplayNow(left_s)
 
 
 def yields_s(policy: ReplayPolicy, grace_s: float | None) -> float | None:

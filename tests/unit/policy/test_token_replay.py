@@ -13,45 +13,63 @@ from fairlead.policy.token_replay import GiveUp, ReplayNow, Wait, replay_decisio
 
 DAY = 86_400.0
 STRICT = ["strict", "strict_family_revoke"]
+DEADLINE_S = 15.0
 
 
 @pytest.mark.parametrize(
-    ("policy", "grace_s", "at_expiry", "age_s", "access_s", "done", "expected"),
+    ("policy", "grace_s", "at_expiry", "age_s", "last_s", "access_s", "done", "expected"),
     [
-        ("stable", None, False, 5, 600, 0, ReplayNow()),
-        ("stable", None, False, 90 * DAY, -5, 7, ReplayNow()),
-        ("assertion", None, False, 5, 600, 3, ReplayNow()),
-        ("until_successor_used", None, False, 90 * DAY, -5, 2, ReplayNow()),
-        ("until_successor_used", 30 * DAY, False, 29 * DAY, 600, 2, ReplayNow(DAY - 15)),
-        ("until_successor_used", 30 * DAY, False, 31 * DAY, 600, 0, GiveUp()),
-        ("grace", 1800, False, 0, 600, 0, ReplayNow(1785)),
-        ("grace", 1800, False, 1785, 600, 1, ReplayNow(0)),
-        ("grace", 1800, False, 1786, 600, 0, GiveUp()),  # it could arrive after the grace
-        ("grace", 1800, False, 1801, -5, 0, GiveUp()),
-        ("grace", 2, False, 1.8, 5, 0, ReplayNow(0)),
-        ("grace", 2, False, 1.9, 5, 0, GiveUp()),
-        ("strict", None, True, 5, 600, 0, Wait(600)),
-        ("strict", None, True, 700, 0, 0, ReplayNow()),
-        ("strict", None, True, 700, -60, 0, ReplayNow()),
-        ("strict", None, True, 700, -60, 1, GiveUp()),
-        ("strict", None, False, 5, 600, 0, Wait(600)),
-        ("strict", None, False, 700, 0, 0, GiveUp()),
-        ("strict", None, True, 5, None, 0, ReplayNow()),
-        ("strict_family_revoke", None, False, 5, 600, 0, Wait(600)),
-        ("strict_family_revoke", None, False, 700, -1, 0, GiveUp()),
-        ("strict_family_revoke", None, True, 700, -1, 0, ReplayNow()),
-        ("strict_family_revoke", None, True, 700, -1, 1, GiveUp()),
+        ("stable", None, False, 5, 5, 600, 0, ReplayNow()),
+        ("stable", None, False, 90 * DAY, 90 * DAY, -5, 7, ReplayNow()),
+        ("assertion", None, False, 5, 5, 600, 3, ReplayNow()),
+        ("until_successor_used", None, False, 90 * DAY, 90 * DAY, -5, 2, ReplayNow()),
+        ("until_successor_used", None, False, 0, 0, 600, 0, Wait(15)),
+        ("until_successor_used", None, False, 14, 14, -5, 0, Wait(1)),  # what was sent may be on its way
+        ("until_successor_used", None, False, 15, 15, 600, 0, ReplayNow()),
+        ("until_successor_used", None, False, 90 * DAY, 5, -5, 1, Wait(10)),  # so may a replay before it
+        ("until_successor_used", 30 * DAY, False, 29 * DAY, 29 * DAY, 600, 2, ReplayNow(DAY - 15)),
+        ("until_successor_used", 30 * DAY, False, 31 * DAY, 31 * DAY, 600, 0, GiveUp()),
+        ("grace", 1800, False, 0, 0, 600, 0, Wait(15)),
+        ("grace", 1800, False, 15, 15, 600, 0, ReplayNow(1770)),
+        ("grace", 1800, False, 200, 3, 600, 1, Wait(12)),
+        ("grace", 20, False, 0, 0, 600, 0, Wait(9)),  # half of the 18 s in which it may leave
+        ("grace", 20, False, 9, 9, 600, 0, ReplayNow(9)),
+        ("grace", 20, False, 9, 0, 600, 1, Wait(4.5)),  # half of what was left
+        ("grace", 20, False, 13.5, 4.5, 600, 1, ReplayNow(4.5)),
+        ("grace", 1800, False, 1785, 1785, 600, 1, ReplayNow(0)),
+        ("grace", 1800, False, 1786, 1786, 600, 0, GiveUp()),  # it could arrive after the grace
+        ("grace", 1800, False, 1801, 1801, -5, 0, GiveUp()),
+        ("grace", 2, False, 1.8, 1.8, 5, 0, ReplayNow(0)),
+        ("grace", 2, False, 1.9, 1.9, 5, 0, GiveUp()),
+        ("strict", None, True, 5, 5, 600, 0, Wait(600)),
+        ("strict", None, True, 700, 700, 0, 0, ReplayNow()),
+        ("strict", None, True, 700, 700, -60, 0, ReplayNow()),
+        ("strict", None, True, 700, 700, -60, 1, GiveUp()),
+        ("strict", None, False, 5, 5, 600, 0, Wait(600)),
+        ("strict", None, False, 700, 700, 0, 0, GiveUp()),
+        ("strict", None, True, 5, 5, None, 0, Wait(10)),
+        ("strict", None, True, 5, 5, -60, 0, Wait(10)),
+        ("strict", None, True, 5, 5, 2, 0, Wait(10)),  # it will be dead before the send is over
+        ("strict", None, False, 5, 5, 2, 0, Wait(2)),
+        ("strict", None, True, 5, 5, -60, 1, GiveUp()),
+        ("strict", None, True, 15, 15, None, 0, ReplayNow()),
+        ("strict_family_revoke", None, False, 5, 5, 600, 0, Wait(600)),
+        ("strict_family_revoke", None, False, 700, 700, -1, 0, GiveUp()),
+        ("strict_family_revoke", None, True, 700, 700, -1, 0, ReplayNow()),
+        ("strict_family_revoke", None, True, 700, 700, -1, 1, GiveUp()),
     ],
 )  # fmt: skip
 def test_the_table(
-    policy: str, grace_s: float | None, at_expiry: bool, age_s: float, access_s: float | None, done: int,
-    expected: object,
+    policy: str, grace_s: float | None, at_expiry: bool, age_s: float, last_s: float, access_s: float | None,
+    done: int, expected: object,
 ) -> None:  # fmt: skip
     decision = replay_decision(
         policy,  # type: ignore[arg-type]
         grace_s=grace_s,
         replay_at_expiry=at_expiry,
         age_since_sent_s=age_s,
+        age_since_last_sent_s=last_s,
+        request_deadline_s=DEADLINE_S,
         access_expires_in_s=access_s,
         replays_done=done,
     )
@@ -89,10 +107,14 @@ def test_strict_never_replays_while_the_access_token_lives(
         grace_s=None,
         replay_at_expiry=at_expiry,
         age_since_sent_s=age_s,
+        age_since_last_sent_s=age_s,
+        request_deadline_s=DEADLINE_S,
         access_expires_in_s=access_s,
         replays_done=done,
     )
-    assert decision == Wait(access_s)
+    assert isinstance(decision, Wait)
+    one_more = at_expiry and done == 0
+    assert decision.delay_s == pytest.approx(max(access_s, DEADLINE_S - age_s if one_more else 0.0))
 
 
 @given(st.sampled_from(STRICT), st.booleans(), seconds, st.floats(-1e8, 0), st.integers(1, 5))
@@ -104,6 +126,8 @@ def test_strict_replays_at_most_once(
         grace_s=None,
         replay_at_expiry=at_expiry,
         age_since_sent_s=age_s,
+        age_since_last_sent_s=age_s,
+        request_deadline_s=DEADLINE_S,
         access_expires_in_s=access_s,
         replays_done=done,
     )
@@ -116,6 +140,61 @@ def test_a_replay_starts_early_enough_to_arrive_inside_the_grace(grace_s: float)
     assert grace_s - replayable_s(grace_s) <= 15.001
 
 
+@given(
+    st.sampled_from(["until_successor_used", *STRICT]),
+    st.booleans(),
+    seconds,
+    st.floats(0, DEADLINE_S, exclude_max=True),
+    st.none() | st.floats(-1e8, 1e8),
+    st.integers(0, 5),
+)
+def test_no_replay_overtakes_what_was_sent_before(
+    policy: str, at_expiry: bool, before_s: float, last_s: float, access_s: float | None, done: int
+) -> None:
+    decision = replay_decision(
+        policy,  # type: ignore[arg-type]
+        grace_s=None,
+        replay_at_expiry=at_expiry,
+        age_since_sent_s=before_s + last_s,
+        age_since_last_sent_s=last_s,
+        request_deadline_s=DEADLINE_S,
+        access_expires_in_s=access_s,
+        replays_done=done,
+    )
+    assert not isinstance(decision, ReplayNow)
+    if policy == "until_successor_used":
+        assert decision == Wait(DEADLINE_S - last_s)
+
+
+@given(st.floats(0.01, 90 * DAY), st.floats(0, 1), st.floats(0, 1))
+def test_inside_a_grace_a_replay_waits_as_long_as_it_can_and_never_too_long(
+    grace_s: float, share: float, since: float
+) -> None:
+    """*share* of the time was over at the latest send, *since* of the rest has gone by."""
+    most_s = replayable_s(grace_s)
+    left_then_s = most_s * (1 - share)
+    last_s = left_then_s * since
+    decision = replay_decision(
+        "grace",
+        grace_s=grace_s,
+        replay_at_expiry=False,
+        age_since_sent_s=most_s * share + last_s,
+        age_since_last_sent_s=last_s,
+        request_deadline_s=DEADLINE_S,
+        access_expires_in_s=600,
+        replays_done=1,
+    )
+    wait_s = min(DEADLINE_S, left_then_s / 2)
+    match decision:
+        case Wait(delay_s):
+            assert delay_s == pytest.approx(wait_s - last_s, abs=1e-6)
+            assert delay_s < left_then_s - last_s + 1e-6, "it would miss the grace"
+        case ReplayNow():
+            assert last_s >= wait_s - 1e-6
+        case GiveUp():
+            assert since > 1 - 1e-6 or left_then_s < 1e-6
+
+
 @given(st.floats(0.01, 90 * DAY), st.floats(0, 1))
 def test_a_replay_leaves_no_later_than_it_might_have_been_judged(grace_s: float, share: float) -> None:
     age_s = replayable_s(grace_s) * share
@@ -124,6 +203,8 @@ def test_a_replay_leaves_no_later_than_it_might_have_been_judged(grace_s: float,
         grace_s=grace_s,
         replay_at_expiry=False,
         age_since_sent_s=age_s,
+        age_since_last_sent_s=DEADLINE_S,
+        request_deadline_s=DEADLINE_S,
         access_expires_in_s=600,
         replays_done=0,
     )
@@ -143,6 +224,8 @@ def test_every_profile_that_refreshes_gets_a_decision() -> None:
                 grace_s=profile.replay.grace_s,
                 replay_at_expiry=profile.replay_at_expiry,
                 age_since_sent_s=60,
+                age_since_last_sent_s=60,
+                request_deadline_s=DEADLINE_S,
                 access_expires_in_s=600,
                 replays_done=0,
             )

@@ -83,6 +83,7 @@ def _rotation_of(row: Row) -> Rotation:
         owner_lost=row["owner_lost"],
         expired=row["expired"],
         age_sent_s=row["age_sent_s"],
+        age_last_sent_s=row["age_last_sent_s"],
         replays=row["replays"],
     )
 

@@ -94,7 +94,8 @@ class Rotation:
     session_id: UUID
     owner_lost: bool  # its session was declared lost or has stopped
     expired: bool  # lease_until has passed
-    age_sent_s: float | None  # since the SENT mark
+    age_sent_s: float | None  # since the first SENT mark
+    age_last_sent_s: float | None  # since the latest
     replays: int
 
 

@@ -28,7 +28,7 @@ from fairlead.engine.token.grants import Grants
 from fairlead.engine.token.parts import AppCredential, Fresh, RefreshSettings, Replay, Rooms, profile_of
 from fairlead.engine.token.settle import Send, Settler
 from fairlead.engine.token.stored import Stored
-from fairlead.engine.token.unknown import UnknownOutcomes
+from fairlead.engine.token.unknown import Sends, UnknownOutcomes
 from fairlead.errors import (
     AccountMismatch,
     DependencyUnavailable,
@@ -157,13 +157,13 @@ class Exchange:
         return None if granted is None else granted.epoch
 
     async def _send(self, step: _Try, call: TokenCall) -> Fresh | None:
-        sent_at: list[datetime] = []
+        marks: list[tuple[datetime, float]] = []
 
         async def before_sent() -> None:
             at = await self._rooms.store.mark_sent(step.credential.connection.connection_id, step.rotation_id)
             if at is None or self._is_late(step):
                 raise _MayNotLeave
-            sent_at.append(at)
+            marks.append((at, self._rooms.clock.monotonic()))
             faultpoint("token.after_sent")
 
         try:
@@ -175,9 +175,10 @@ class Exchange:
             await self._release(step)  # the mark could not be made, so nothing left
             raise
         faultpoint("token.after_answer")
-        if not sent_at or (isinstance(answer, NoAnswer) and not answer.sent):
+        if not marks or (isinstance(answer, NoAnswer) and not answer.sent):
             raise await self._not_sent(step, answer)
-        send = Send(step.credential, step.rotation_id, step.epoch, sent_at[0], step.asked_s, step.actor)
+        at, marked_s = marks[0]
+        send = Send(step.credential, step.rotation_id, step.epoch, at, step.asked_s, marked_s, step.actor)
         return await self._conclude(step, send, answer)
 
     def _is_late(self, step: _Try) -> bool:
@@ -207,7 +208,7 @@ class Exchange:
     async def _conclude(self, step: _Try, send: Send, answer: HttpAnswer | NoAnswer) -> Fresh | None:
         if isinstance(answer, NoAnswer):
             await self._unhealthy(step, answer.why)
-            raise await self._lost(step, answer.why, "transient_network")
+            raise await self._lost(step, send, answer.why, "transient_network")
         outcome = outcomes.classify_answer(
             step.profile, parse_answer(answer.status, answer.headers, answer.body)
         )
@@ -227,7 +228,7 @@ class Exchange:
                 await self._release(step)
                 raise self._failed(step, RequestRejected, outcome.code, outcome.category)
             case outcomes.Unknown(why=why):
-                raise await self._lost(step, why, "transient_server")
+                raise await self._lost(step, send, why, "transient_server")
             case outcomes.NotSent() | outcomes.Granted():
                 raise AssertionError("a complete answer was sent for, and a grant was concluded above")
 
@@ -284,15 +285,22 @@ class Exchange:
             return None
         raise self._failed(step, ReauthRequired, outcome.code, "permanent_auth", reason=reason)
 
-    async def _lost(self, step: _Try, why: str, category: str) -> FairleadError:
+    async def _lost(self, step: _Try, send: Send, why: str, category: str) -> FairleadError:
         """Sent, outcome unknown. Where the provider repeats itself freely there is nothing to remember."""
         if step.profile.replay is not None and step.profile.replay.policy in ("stable", "assertion"):
             await self._release(step)
             return self._failed(step, TransientFailure, why, category)
-        wait_s = await self._unknown.mark(step.credential, step.rotation_id, why)
+        wait_s = await self._unknown.mark(step.credential, step.rotation_id, why, self._sends(step, send))
         if wait_s is None:
             return self._failed(step, TransientFailure, why, category)
         return self._failed(step, OutcomeUnknown, why, category, wait_s)
+
+    def _sends(self, step: _Try, send: Send) -> Sends:
+        now_s, rotation = self._rooms.clock.monotonic(), step.credential.rotation
+        last_s = now_s - send.marked_s
+        if step.replay is None or rotation is None or rotation.age_sent_s is None:
+            return Sends(last_s, last_s, replays=0)
+        return Sends(rotation.age_sent_s + now_s - step.asked_s, last_s, step.replay.replays + 1)
 
     async def _not_sent(self, step: _Try, answer: HttpAnswer | NoAnswer) -> FairleadError:
         await self._release(step)

@@ -35,6 +35,7 @@ class Send:
     epoch: int
     sent_at: datetime
     asked_s: float  # monotonic, when the caller asked
+    marked_s: float  # monotonic, when it was marked as sent
     actor: str
     yields: bool = True  # to the answer of a later send of the same token, where one may still come
 

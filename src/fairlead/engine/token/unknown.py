@@ -7,10 +7,11 @@ Meanwhile the stored token is served for as long as it lasts.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from uuid import UUID
 
 from fairlead.engine.ports import Condemnation, Credential, JournalEntry, Rotation, Unknown
-from fairlead.engine.token.parts import Replay, Rooms, answer_context, profile_of
+from fairlead.engine.token.parts import RefreshSettings, Replay, Rooms, answer_context, profile_of
 from fairlead.engine.token.settle import Send, Settler, give_way_s
 from fairlead.engine.token.stored import decode_answer
 from fairlead.errors import DependencyUnavailable, FairleadError, OutcomeUnknown, ReauthRequired
@@ -25,22 +26,35 @@ JOURNAL_KEPT_S = 86_400.0
 """How far back answers are settled again after a fail-over (R11)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Sends:
+    """How long ago a token was sent first and last, and how many of the sends were replays."""
+
+    first_s: float
+    last_s: float
+    replays: int
+
+
 class UnknownOutcomes:
     """Judges sends of unknown outcome and condemns grants that are gone."""
 
-    def __init__(self, rooms: Rooms, settler: Settler) -> None:
+    def __init__(self, rooms: Rooms, settings: RefreshSettings, settler: Settler) -> None:
         self._rooms = rooms
+        self._settings = settings
         self._settler = settler
 
     async def recover(self, credential: Credential) -> None:
         """Settle the journaled answer of a send whose owner is gone, or mark it unknown; then look again."""
         if not await self.from_journal(credential):
             rotation = _rotation(credential)
-            await self.mark(credential, rotation.rotation_id, "the process that sent it is gone")
+            reason = "the process that sent it is gone"
+            await self.mark(credential, rotation.rotation_id, reason, _sends(rotation))
 
-    async def mark(self, credential: Credential, rotation_id: UUID, reason: str) -> float | None:
+    async def mark(
+        self, credential: Credential, rotation_id: UUID, reason: str, sends: Sends
+    ) -> float | None:
         """Mark a sent rotation unknown; returns seconds until something can be done, None: at once."""
-        decision = self._decide(credential, age_sent_s=0.0, replays=0)
+        decision = self._decide(credential, sends)
         due_in_s = decision.delay_s if isinstance(decision, WaitUntil) else 0.0
         connection = credential.connection
         marked = await self._rooms.store.mark_unknown(
@@ -73,7 +87,7 @@ class UnknownOutcomes:
         if await self.from_journal(credential):
             return None
         rotation = _rotation(credential)
-        decision = self._decide(credential, rotation.age_sent_s or 0.0, rotation.replays)
+        decision = self._decide(credential, _sends(rotation))
         if isinstance(decision, ReplayNow):
             within_s = decision.within_s
             return Replay(rotation.replays, None if within_s is None else read_s + within_s)
@@ -94,9 +108,7 @@ class UnknownOutcomes:
             reason=decision.reason,
         )
 
-    def _decide(
-        self, credential: Credential, age_sent_s: float, replays: int
-    ) -> ReplayNow | WaitUntil | GiveUp:
+    def _decide(self, credential: Credential, sends: Sends) -> ReplayNow | WaitUntil | GiveUp:
         profile = profile_of(self._rooms, credential)
         if profile.replay is None:  # a static key was never sent anywhere
             return GiveUp()
@@ -104,9 +116,11 @@ class UnknownOutcomes:
             profile.replay.policy,
             grace_s=profile.replay.grace_s,
             replay_at_expiry=profile.replay_at_expiry,
-            age_since_sent_s=age_sent_s,
+            age_since_sent_s=sends.first_s,
+            age_since_last_sent_s=sends.last_s,
+            request_deadline_s=self._settings.request_deadline_s,
             access_expires_in_s=credential.expires_in_s,
-            replays_done=replays,
+            replays_done=sends.replays,
         )
 
     async def condemn(self, credential: Credential, reason: str, *, rotation_id: UUID | None) -> bool:
@@ -175,6 +189,7 @@ class UnknownOutcomes:
             epoch=entry.epoch,
             sent_at=entry.sent_at,
             asked_s=self._rooms.clock.monotonic(),
+            marked_s=self._rooms.clock.monotonic(),
             actor="fairlead",
             yields=yields,
         )
@@ -230,3 +245,7 @@ def _rotation(credential: Credential) -> Rotation:
     if credential.rotation is None:
         raise RuntimeError("the plan asked to judge a rotation that is not there")
     return credential.rotation
+
+
+def _sends(rotation: Rotation) -> Sends:
+    return Sends(rotation.age_sent_s or 0.0, rotation.age_last_sent_s or 0.0, rotation.replays)

@@ -71,7 +71,7 @@ def _connection_view(row: ConnectionRow) -> Connection:
 
 
 def _rotation_view(database: MemoryDatabase, row: RotationRow) -> Rotation:
-    sent_s = until_s(row.sent_at, database.now)
+    now = database.now
     return Rotation(
         rotation_id=row.rotation_id,
         from_generation=row.from_generation,
@@ -79,8 +79,9 @@ def _rotation_view(database: MemoryDatabase, row: RotationRow) -> Rotation:
         phase=row.phase,
         session_id=row.session_id,
         owner_lost=not database.is_open(row.session_id),
-        expired=row.lease_until < database.now,
-        age_sent_s=None if sent_s is None else -sent_s,
+        expired=row.lease_until < now,
+        age_sent_s=None if row.sent_at is None else (now - row.sent_at).total_seconds(),
+        age_last_sent_s=None if row.sent_at is None else (now - row.started_at).total_seconds(),
         replays=row.replays,
     )
 

@@ -80,7 +80,7 @@ class Rotations(MemoryStore):
             return None
         held.rotation_id, held.session_id = intent.rotation_id, intent.session_id
         held.epoch, held.phase = self.database.tokens.next_epoch(), "intent"
-        held.lease_until, held.started_at = now + seconds(intent.lease_s), now
+        held.lease_until = now + seconds(intent.lease_s)
         return IntentGranted(held.epoch)
 
     @statement
@@ -92,7 +92,8 @@ class Rotations(MemoryStore):
         if credential.generation != held.from_generation or not credential.usable:
             return None
         held.replays += held.sent_at is not None
-        held.phase, held.sent_at = "sent", held.sent_at or self.database.now
+        held.phase, held.started_at = "sent", self.database.now
+        held.sent_at = held.sent_at or held.started_at
         return held.sent_at
 
     @statement

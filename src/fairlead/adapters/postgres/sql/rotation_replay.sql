@@ -3,11 +3,12 @@
 --         lease_s
 -- Gives   epoch; no row if the outcome is known by now, another live owner is at it, or it was replayed since
 -- Locks   the rotation's row
--- Needs   sent_at stays: it tells that this intent, too, follows a send of unknown outcome. Of two who read that
+-- Needs   started_at stays, too, until this one is sent: the latest send counts, not the will to send again.
+--         sent_at stays: it tells that this intent, too, follows a send of unknown outcome. Of two who read that
 --         the one replay allowed is still to be had, the second comes after the first has used it up
 UPDATE rotation SET
     rotation_id = :rotation_id, epoch = nextval('send_epoch'), phase = 'intent',
-    session_id = :session_id, lease_until = now() + :lease_s::float8 * interval '1 second', started_at = now()
+    session_id = :session_id, lease_until = now() + :lease_s::float8 * interval '1 second'
 WHERE connection_id = :connection_id AND from_generation = :generation AND replays = :replays::integer
     AND (phase = 'unknown'
         OR (phase = 'intent' AND sent_at IS NOT NULL

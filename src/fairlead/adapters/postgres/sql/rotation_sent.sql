@@ -5,8 +5,9 @@
 -- Needs   looks at the credential again: rotation_claim may have read an older generation.
 --         sent_at keeps the first send: a grace window is counted from there, and the life of the token too,
 --         as a provider that repeats an answer repeats the token of that time with its whole expires_in.
+--         started_at becomes that of the latest: a replay waits until no send before it is under way
 UPDATE rotation SET
-    phase = 'sent', sent_at = coalesce(rotation.sent_at, now()),
+    phase = 'sent', sent_at = coalesce(rotation.sent_at, now()), started_at = now(),
     replays = rotation.replays + (rotation.sent_at IS NOT NULL)::integer
 FROM unnest(:connection_ids::uuid[], :rotation_ids::uuid[]) AS wanted (connection_id, rotation_id)
 WHERE rotation.connection_id = wanted.connection_id AND rotation.rotation_id = wanted.rotation_id
