@@ -31,6 +31,7 @@ NUMBERS = {
 }
 POINTS = ("after_intent", "after_sent", "after_answer", "after_journal", "any", "any", "any", "any")
 RANDOM_S = 0.03
+LOOK_AGAIN_S = 0.05
 
 
 @dataclass
@@ -46,10 +47,16 @@ class _Pair:
 
 
 async def _ask(child: Child, pair: _Pair) -> dict[str, Any] | str:
-    try:
-        return await child.ask("refresh", connection=pair.connection, newer_than=pair.generation)
-    except Asked as refused:
-        return refused.error
+    """A replay that is allowed is waited for."""
+    until_s = time.monotonic() + 2 * DEADLINE_S
+    while True:
+        try:
+            return await child.ask("refresh", connection=pair.connection, newer_than=pair.generation)
+        except Asked as refused:
+            waits = refused.error == "OutcomeUnknown" and pair.policy == "grace"
+            if not waits or time.monotonic() > until_s:
+                return refused.error
+        await asyncio.sleep(LOOK_AGAIN_S)
 
 
 async def _freeze_at(pair: _Pair, figures: Figures, point: str) -> asyncio.Task[dict[str, Any] | str]:

@@ -62,6 +62,7 @@ PROCESSES, SLOTS = 3, 8
 LEASE_S, LASTS_S = (10.0, 12.0) if LONG else (3.0, 1.0)  # long faults outlive a lease
 FAULT_EVERY_S = 60.0 if LONG else 1.0  # from the end of one to the next, or from begin to begin
 WITHIN_S = 300.0 if LONG else 60.0
+OPEN_ENDS = "SELECT FROM rotation WHERE phase = 'unknown' OR started_at < now() - interval '5 seconds'"
 POLICIES = ("grace", "until-successor-used", "stable")  # with these no death may burn a token
 CONNECTIONS = 4  # of each
 TICKS, EVERY = "soak.ticks", "@every 1s"
@@ -258,6 +259,11 @@ async def _judge_refreshes(soak: _Soak) -> None:
     verdict = soak.stage.verdict()
     soak.figures.note(generations=verdict.generations, replays=verdict.replays)
     soak.figures.zero(burnt=verdict.burnt, violations=len(verdict.violations))
+
+    async def all_known() -> bool:
+        return not await soak.stage.rows(OPEN_ENDS)
+
+    await until(all_known, "what the last fault left open is known")
     for id, (policy, name) in soak.connections.items():
         generation = await soak.stage.generation(id)
         await proven(soak.stage, soak.load.desk, id, policy, name, generation, soak.figures)

@@ -182,6 +182,12 @@ class Stage:
         sql = "UPDATE credential SET expires_at = now() - interval '1 second' WHERE connection_id = ANY($1)"
         await self.run(sql, ids)
 
+    async def end_sends(self, connections: Iterable[str], deadline_s: float = 15.0) -> None:
+        """One request deadline goes by for these: what was sent can be processed no longer."""
+        ids = [UUID(connection) for connection in connections]
+        times = ", ".join(f"{at} = {at} - $2 * interval '1 second'" for at in ("started_at", "sent_at"))
+        await self.run(f"UPDATE rotation SET {times} WHERE connection_id = ANY($1)", ids, deadline_s)
+
 
 @asynccontextmanager
 async def staged(nursery: Nursery, database: Database, folder: Path) -> AsyncIterator[Stage]:
