@@ -64,7 +64,9 @@ class Vault(Table):
 class Refresh(Table):
     """The coordinator's numbers (DEFAULTS §1). Rarely worth a change, but for demonstrations and tests."""
 
-    request_deadline_s: Seconds = Field(15.0, description="One token request. Default 15.")
+    request_deadline_s: Seconds = Field(
+        15.0, description="One token request, and how long a replay waits for the one before. Default 15."
+    )
     total_deadline_s: Seconds = Field(50.0, description="All tries of one refresh. Default 50.")
     lease_s: Seconds = Field(60.0, description="Nobody takes over an unsent refresh before. Default 60.")
     not_sent_delays_s: tuple[Seconds, ...] = Field(
