@@ -257,6 +257,7 @@ async def _settle_all(stage: Stage, connections: list[str]) -> None:
     heir = await stage.born()
     ages = {connection: await stage.generation(connection) for connection in connections}
     await stage.expire(connections)
+    await stage.end_sends(connections)
     await asyncio.gather(*(asked(heir, connection, age) for connection, age in ages.items()))
 
 

@@ -214,5 +214,6 @@ async def test_E45_ablation_settled_once_and_no_journal(stage: Stage) -> None:
         asks = [heir.ask("refresh", connection=one, newer_than=1) for one in connections]
         await asyncio.gather(*asks, return_exceptions=True)
         await stage.expire(connections)
+        await stage.end_sends(connections)
     figures.zero(burnt=stage.verdict().burnt)
     figures.conclude()
