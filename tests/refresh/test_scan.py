@@ -113,6 +113,18 @@ async def test_outcomes_of_a_refresh_job(fl, tokens, issuer, database) -> None:
     assert gone == AskReauth("lost_rotation")
 
 
+async def test_a_replay_that_waits_for_the_send_before_it_is_snoozed(fl, tokens, issuer, database) -> None:
+    connection_id = str(await fl.connect(issuer, "until-successor-used"))
+    issuer.be_rude("cut_after", times=1)
+    waits = await tokens.refresh(context("token.refresh", connection_id=connection_id, generation=1))
+    assert isinstance(waits, Snooze)
+    assert 0 < waits.delay_s <= FAST.request_deadline_s
+    await end_sends(database)
+    healed = await tokens.refresh(context("token.refresh", connection_id=connection_id, generation=1))
+    assert isinstance(healed, Done)
+    assert healed.result["generation"] == 2
+
+
 async def test_what_another_process_holds_is_snoozed(fl, peer, tokens, issuer) -> None:
     connection_id = await fl.connect(issuer, STRICT)
     hold = issuer.hold("processed")

@@ -66,6 +66,9 @@ class TokenJobs:
         except (RateLimited, RefreshInProgress, EndpointUnavailable, EndpointPaused) as refused:
             return Snooze(max(refused.retry_after_s or 0.0, BUSY_SNOOZE_S * self._rooms.draw()), refused.code)
         except OutcomeUnknown as unknown:
+            wait_s = unknown.retry_after_s or 0.0
+            if wait_s <= self._settings.request_deadline_s:  # a grace may be over before a scan finds it due
+                return Snooze(max(wait_s, BUSY_SNOOZE_S * self._rooms.draw()), unknown.code)
             # The credential's due_at brings the next scan back when something can be done.
             return Done({"state": "unknown", "retry_after_s": unknown.retry_after_s})
         except NoRefreshToken as none:
