@@ -41,7 +41,9 @@ def _healthy(seeds: Line | None, same: Line | None) -> str:
 def _ablated(line: Line | None) -> str:
     if line is None:
         return NOT_YET
-    caught = f"{line['caught']} of {line['n']} found within {line['seeds']} seeds"
+    rare = [f"{each['lacks']}: {each['seed']}" for each in line["found"] if each["seed"] >= line["seeds"]]
+    known = f" and those that are known for it ({', '.join(rare)})" if rare else ""
+    caught = f"{line['caught']} of {line['n']} found within {line['seeds']} seeds{known}"
     harm = "" if line["caught"] == line["n"] else "**broken**: "
     by = sorted({each["breaks"] for each in line["found"]}, key=lambda name: int(name[1:]))
     return f"{harm}{caught}, by {', '.join(by)}, in {line['seconds']:.0f} s ({_around(line)})"
