@@ -18,6 +18,7 @@ from fairlead.engine.token.unknown import UnknownOutcomes
 from fairlead.errors import (
     EndpointPaused,
     EndpointUnavailable,
+    FairleadError,
     NoRefreshToken,
     NotFound,
     OutcomeUnknown,
@@ -64,11 +65,10 @@ class TokenJobs:
         try:
             fresh = await self._coordinator.refresh(connection_id, generation, wait_s=0.0)
         except (RateLimited, RefreshInProgress, EndpointUnavailable, EndpointPaused) as refused:
-            return Snooze(max(refused.retry_after_s or 0.0, BUSY_SNOOZE_S * self._rooms.draw()), refused.code)
+            return self._snoozed(refused)
         except OutcomeUnknown as unknown:
-            wait_s = unknown.retry_after_s or 0.0
-            if wait_s <= self._settings.request_deadline_s:  # a grace may be over before a scan finds it due
-                return Snooze(max(wait_s, BUSY_SNOOZE_S * self._rooms.draw()), unknown.code)
+            if (unknown.retry_after_s or 0.0) <= self._settings.request_deadline_s:
+                return self._snoozed(unknown)  # a grace may be over before a scan finds it due
             # The credential's due_at brings the next scan back when something can be done.
             return Done({"state": "unknown", "retry_after_s": unknown.retry_after_s})
         except NoRefreshToken as none:
@@ -78,6 +78,9 @@ class TokenJobs:
         except NotFound as missing:
             return Cancel(missing.what)
         return Done({"generation": fresh.generation, "refreshed": fresh.refreshed})
+
+    def _snoozed(self, refused: FairleadError) -> Snooze:
+        return Snooze(max(refused.retry_after_s or 0.0, BUSY_SNOOZE_S * self._rooms.draw()), refused.code)
 
     async def scan(self, context: JobContext) -> object:
         """Enqueue a refresh for each connection that is due; at most one is open for each (T3)."""
