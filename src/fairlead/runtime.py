@@ -94,6 +94,7 @@ class Runtime:
         self.clock = SystemClock()
         self._stack = AsyncExitStack()
         self._worker: Worker | None = None
+        self._services: Sequence[Service] = ()
         self._declared: Sequence[Schedule] = ()
         self._stopping = asyncio.Event()
         self._at_work = asyncio.Lock()
@@ -339,7 +340,7 @@ class Runtime:
         self.database.tell_of_wall(self.bus.emit)
         await self.gate.check()
         await self.schedules.declare([*translate.schedules(self.settings), *self._declared])
-        services = self._make_services(roles)
+        self._services = services = self._make_services(roles)
         self._worker = worker = self._make_worker() if roles.worker else None
         if self._stopping.is_set():
             return
@@ -348,12 +349,7 @@ class Runtime:
             async with asyncio.TaskGroup() as group:
                 for service in services:
                     group.create_task(service.run(), name=f"fairlead-{service.name}")
-                if worker is not None:
-                    await worker.run()
-                else:
-                    await self._stopping.wait()
-                for service in services:
-                    service.stop()
+                await (worker.run() if worker is not None else self._stopping.wait())
         finally:
             if unlisten is not None:
                 await unlisten()
@@ -388,8 +384,10 @@ class Runtime:
         )
 
     def stop(self) -> None:
-        """End ``run``. A second call: at once."""
+        """End ``run``; services begin no pass, which may be long where a database is silent. Twice: now."""
         self._stopping.set()
+        for service in self._services:
+            service.stop()
         if self._worker is not None:
             self._worker.stop()
 

@@ -164,6 +164,28 @@ async def test_a_silent_peer_costs_a_bounded_time(proxied: tuple[CuttingProxy, D
     await impatient.close()
 
 
+async def test_a_silent_peer_holds_up_neither_who_gives_up_nor_who_leaves(
+    proxied: tuple[CuttingProxy, Database],
+) -> None:
+    proxy, database = proxied
+    patient = await Database.open(
+        replace(
+            database.settings,
+            min_size=2,
+            max_size=2,
+            connect_timeout_s=60.0,
+            acquire_timeout_s=60.0,
+            command_timeout_s=60.0,
+        )
+    )
+    proxy.stall()
+    async with asyncio.timeout(20):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await patient.fetch(COUNT)
+        await patient.close()
+
+
 async def test_a_cancelled_caller_leaves_a_sound_pool(database_settings: DatabaseSettings) -> None:
     database = await Database.open(replace(database_settings, max_size=2))
     for _ in range(5):

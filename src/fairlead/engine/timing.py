@@ -30,7 +30,7 @@ class TimeLimit:
         assert task is not None
         self._task = task
         self._cancelling = task.cancelling()
-        self._stop = self._clock.call_later(self._limit_s, self._expire)  # no task: one per job would be dear
+        self._stop = self._clock.call_later(self._limit_s, self.expire)  # no task: one per job would be dear
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
@@ -42,9 +42,11 @@ class TimeLimit:
         if ours_only and kind is not None and issubclass(kind, asyncio.CancelledError):
             raise TimeoutError(f"not done within {self._limit_s:g} s") from error
 
-    def _expire(self) -> None:
-        self.expired = True
-        self._task.cancel()
+    def expire(self) -> None:
+        """End the block now, as if it had taken too long. To be called while it runs."""
+        if not self.expired:
+            self.expired = True
+            self._task.cancel()
 
 
 async def in_time(asked: Awaitable[T], clock: Clock, at_most_s: float, late: Exception) -> T:

@@ -184,6 +184,29 @@ async def test_a_store_that_hangs_is_not_waited_for_beyond_the_lease(fleet: Flee
         assert beat.session_id is not None
 
 
+async def test_a_store_that_hangs_does_not_hold_up_the_end(fleet: Fleet) -> None:
+    """Neither while the session is renewed, nor while there is none and a new one is asked for."""
+    emit, asked = Recorder(), []
+    async with heartbeat(fleet, emit) as (beat, sessions):
+        (row,) = fleet.database.sessions.values()
+
+        async def hang(operation: str) -> None:
+            asked.append(operation)
+            if operation in ("heartbeat", "open"):
+                await asyncio.Event().wait()
+
+        sessions.link.before = hang
+        await fleet.advance(LEASE_S / 3)
+    assert (asked, emit.events) == (["heartbeat", "close"], [])
+    assert row.stopped_at is not None
+    async with heartbeat(fleet, emit) as (beat, sessions):
+        sessions.link.before = hang
+        await fleet.advance(LEASE_S)
+        told = len(emit.events)
+        assert (beat.session_id, asked[-1]) == (None, "open")
+    assert len(emit.events) == told
+
+
 async def test_who_was_declared_lost_goes_on_under_another_session(fleet: Fleet) -> None:
     emit = Recorder()
     async with heartbeat(fleet, emit) as (beat, sessions):

@@ -44,6 +44,9 @@ T = TypeVar("T")
 _ANEW_EVERY_S = 2.0
 """A server that stays read-only is asked by so few new sessions; a fail-over is over within 5 s (E15)."""
 _UNDONE_TRIES = 5
+_HAND_BACK_S = 1.0
+"""How long the server may take to confirm that it gave up a statement nobody waits for any more."""
+_CLOSE_S = 2.0
 _AGAIN_PAUSE_S = (0.02, 0.1, 0.3, 0.6)  # the last one repeats
 WALL_LOOK_EVERY_S = 300.0
 WALL_ADVICE = "run `fairlead doctor`: it says what is missing, and the statement that helps"
@@ -127,7 +130,7 @@ class Database:
         """Stop listening, wait a moment for statements under way, and close all connections."""
         await self._listener.close()
         try:
-            async with asyncio.timeout(self.settings.acquire_timeout_s):
+            async with asyncio.timeout(_CLOSE_S):
                 await self._pool.close()
         except DRIVER_ERRORS:  # whoever still holds a connection has had its time
             self._pool.terminate()
@@ -254,7 +257,7 @@ class Database:
             yield connection
         finally:
             with suppress(*DRIVER_ERRORS):  # the answer counts, not how the connection was handed back
-                await self._pool.release(connection, timeout=self.settings.connect_timeout_s)
+                await self._pool.release(connection, timeout=_HAND_BACK_S)
 
     async def _raise_wall(self, connection: Connection, tenants: tuple[str, ...]) -> None:
         try:

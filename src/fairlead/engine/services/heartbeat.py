@@ -13,7 +13,8 @@ work away meanwhile, nothing has happened.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 from uuid import UUID
 
 from fairlead.clock import Clock, Draw
@@ -22,6 +23,8 @@ from fairlead.engine.services.service import Health, is_outage
 from fairlead.engine.timing import TimeLimit, heard
 from fairlead.events import Emit, LeaseLost
 from fairlead.ids import Ids
+
+T = TypeVar("T")
 
 BEATS_PER_LEASE = 3
 LAST_TRY_SHARE = 0.1
@@ -64,6 +67,7 @@ class Heartbeat:
         self._confirmed = 0.0
         self._opened = asyncio.Event()
         self._stop = asyncio.Event()
+        self._asking: TimeLimit | None = None
 
     @property
     def session_id(self) -> UUID | None:
@@ -115,19 +119,26 @@ class Heartbeat:
             await self._close()
 
     def stop(self) -> None:
-        """End ``run``; to be called once the work of the session has ended."""
+        """End ``run``; to be called once the work of the session has ended.
+
+        A renewal that is under way is given up: a store that is silent would hold up the end of this process.
+        """
         self._stop.set()
+        if self._asking is not None:
+            self._asking.expire()
 
     # ---- one step ------------------------------------------------------------------------------
 
     async def _open(self) -> None:
         session_id, sent = self._ids.uuid7(), self._clock.monotonic()
         try:
-            async with TimeLimit(self._clock, self._lease_s / BEATS_PER_LEASE):
-                await self._sessions.open(session_id, self._identity, self._lease_s, self._version)
+            opening = self._sessions.open(session_id, self._identity, self._lease_s, self._version)
+            await self._answered(opening, self._lease_s / BEATS_PER_LEASE)
         except Exception as error:
             if not self._had_one and not is_outage(error):  # no waiting mends that, and nobody works yet
                 raise
+            if self._stop.is_set():
+                return
             # without a session there is no work: try until there is
             await heard(self._stop, self._clock, self._health.failed(error))
             return
@@ -153,9 +164,10 @@ class Heartbeat:
         # the lease counts from the asking: the store's own count begins later, so ours ends first
         limit_s = max(min(self.left_s, self._lease_s / BEATS_PER_LEASE), self._lease_s * LAST_TRY_SHARE)
         try:
-            async with TimeLimit(self._clock, limit_s):
-                alive = await self._sessions.heartbeat(session_id)
+            alive = await self._answered(self._sessions.heartbeat(session_id), limit_s)
         except Exception as error:  # noqa: BLE001 (whatever keeps us from renewing, the lease runs out)
+            if self._stop.is_set():
+                return None
             wait_s = self._health.failed(error, self._lease_s / 10)
             if self.left_s > 0:
                 return min(wait_s, self.left_s)
@@ -167,6 +179,15 @@ class Heartbeat:
         else:
             self._lose(session_id, "it was declared lost by another process")
         return None
+
+    async def _answered(self, asked: Awaitable[T], limit_s: float) -> T:
+        """What the store says to *asked*, unless that takes too long or we are stopped meanwhile."""
+        self._asking = TimeLimit(self._clock, limit_s)
+        try:
+            async with self._asking:
+                return await asked
+        finally:
+            self._asking = None
 
     def _lose(self, session_id: UUID, reason: str) -> None:
         self._session_id = None
