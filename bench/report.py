@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_TOLD = (":(exclude,top)results", ":(exclude,top)README.md")
+_TOLD = tuple(f":(exclude,top){path}" for path in ("results", "README.md", "docs/figures.md"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,21 @@ from tools.results import Line
 
 Figure = tuple[str, str, str]  # in words, its n, and the most it may be at 95 %
 
+LOSSES = (
+    "kills",
+    "backends_ended",
+    "crashes",
+    "failovers",
+    "fail_overs",
+    "flushes",
+    "stalls",
+    "drains",
+    "rounds",
+    "faults",
+    "outages",
+)
+"""Events that may lose something, as experiments count them: whoever is hit by one shares its fate."""
+
 
 def chances(line: Line, of: Collection[str]) -> int:
     """How many *line* had. A list has as many as it is long, a mapping what its values add up to.

@@ -1,4 +1,4 @@
-"""``python -m tools.promises``: README's table of promises, made from what experiments found (results/).
+"""``python -m tools.promises``: README's promises and docs/figures.md, made from what was found (results/).
 
 A row speaks for every experiment that the catalogue names for its promise, also for those without a figure in
 it: what is broken comes first, and who gave nothing in full size at any commit is "not run yet at this
@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.faults.catalogue import CATALOGUE, experiment
-from tools import simulated
-from tools.promise import Most, Promise, Zero, is_harmed
+from tools import figures
+from tools.promise import LOSSES, Most, Promise, Zero, is_harmed
 from tools.results import ROOT, Line, proofs, read
 
 README = ROOT / "README.md"
@@ -23,21 +23,6 @@ SOAK = "E52"  # takes long, so it has a command of its own
 REDIS = ("E20", "E21", "E22", "E23")
 LOST_REDIS = ("E21", "E22", "E23", "E24", "E25", "E26")
 CAME_BACK = ("E21", "E22", "E23", "E24", "E26")
-
-LOSSES = (
-    "kills",
-    "backends_ended",
-    "crashes",
-    "failovers",
-    "fail_overs",
-    "flushes",
-    "stalls",
-    "drains",
-    "rounds",
-    "faults",
-    "outages",
-)
-"""Events that may lose something, as experiments count them: whoever is hit by one shares its fate."""
 
 PROMISES = (
     Promise(
@@ -270,17 +255,15 @@ def _commands(promise: Promise) -> str:
 
 
 def written(readme: str, lines: Sequence[Line]) -> str:
-    """*readme* with the table, and the rows of the simulation, as *lines* have them."""
-    before, _, rest = readme.partition(BEGIN)
-    _, found, after = rest.partition(END)
-    if not found:
-        raise ValueError(f"README has no {BEGIN} ... {END}")
-    return simulated.written(f"{before}{BEGIN}\n{table(lines)}{END}{after}", lines)
+    """*readme* with the table as *lines* have it."""
+    return figures.between(readme, BEGIN, END, table(lines))
 
 
-def main(readme: Path = README) -> None:
-    """Write README."""
-    readme.write_text(written(readme.read_text("utf-8"), read()), "utf-8")
+def main(readme: Path = README, page: Path = figures.PAGE) -> None:
+    """Write README and the page of figures."""
+    lines = read()
+    readme.write_text(written(readme.read_text("utf-8"), lines), "utf-8")
+    page.write_text(figures.written(page.read_text("utf-8"), lines), "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """What experiments found, as it is kept and published: results/<id>.json, one JSON line a test.
 
 A line takes the place of the earlier one of the same test; one of a smoke run never that of a full run.
-FAIRLEAD_RESULTS names the folder to write to; without it nothing is written. README's tables are made from
-the folder that is kept in git (tools/promises.py).
+FAIRLEAD_RESULTS names the folder to write to; without it nothing is written. The tables of README and
+docs/figures.md are made from the folder that is kept in git (tools/promises.py).
 """
 
 from __future__ import annotations

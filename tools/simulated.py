@@ -1,4 +1,4 @@
-"""README's rows of the simulation, made from what it found (results/simulation.json)."""
+"""The rows of the simulation in docs/figures.md, made from what it found (results/simulation.json)."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ ABLATED = "the same fleet without one of its safeguards: the invariant behind it
 NOT_YET = "not run yet at this commit"
 
 
-def written(readme: str, lines: Sequence[Line]) -> str:
-    """*readme* with its two rows as *lines* have them; ValueError where it has no such row."""
+def written(page: str, lines: Sequence[Line]) -> str:
+    """*page* with its two rows as *lines* have them; ValueError where it has no such row."""
     found = {line["test"]: line for line in proofs(lines, "simulation")}
     for what, figure, command in (
         (HEALTHY, _healthy(found.get("seeds"), found.get("same")), "make simulate"),
         (ABLATED, _ablated(found.get("ablations")), "make simulate-ablations"),
     ):
         row = f"| {what} | {figure} | `{command}` |"
-        readme, count = re.subn(rf"^\| {re.escape(what)} \|.*$", lambda _, row=row: row, readme, flags=re.M)
+        page, count = re.subn(rf"^\| {re.escape(what)} \|.*$", lambda _, row=row: row, page, flags=re.M)
         if count != 1:
-            raise ValueError(f"README has {count} rows that begin with {what!r}")
-    return readme
+            raise ValueError(f"there are {count} rows that begin with {what!r}")
+    return page
 
 
 def _healthy(seeds: Line | None, same: Line | None) -> str:

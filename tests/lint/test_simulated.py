@@ -1,4 +1,4 @@
-"""The simulated fleet runs what the runtime runs, and README tells what it found."""
+"""The simulated fleet runs what the runtime runs, and the page of figures tells what it found."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.simulation.stores import Parts
 from tests.simulation.swarm import Swarm
 from tests.simulation.watch import Broken
 from tests.simulation.world import World
-from tools import promises, results, simulated
+from tools import figures, results, simulated
 
 LEFT_OUT = {
     "loop_meter": "it measures how long the loop stands still, and a simulated step takes no time",
@@ -78,27 +78,27 @@ def test_a_simulated_process_runs_the_services_of_the_runtime() -> None:
         assert simulated_ones == {name: expected[name] for name in simulated_ones}
 
 
-# ---- README ------------------------------------------------------------------------------------
+# ---- docs/figures.md -------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A README of its own, and a folder for results beside it."""
-    copy = tmp_path / "README.md"
-    copy.write_text(promises.README.read_text("utf-8"), "utf-8")
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A page of its own, and a folder for results beside it."""
+    copy = tmp_path / "figures.md"
+    copy.write_text(figures.PAGE.read_text("utf-8"), "utf-8")
     monkeypatch.setenv("FAIRLEAD_RESULTS", str(tmp_path / "kept"))
     return copy
 
 
-def rows(readme: Path) -> tuple[str, str]:
+def rows(page: Path) -> tuple[str, str]:
     """The two of the simulation."""
-    text = simulated.written(readme.read_text("utf-8"), results.read(readme.parent / "kept"))
+    text = simulated.written(page.read_text("utf-8"), results.read(page.parent / "kept"))
     healthy, ablated = (line for line in text.splitlines() if "simulate" in line and line.startswith("| "))
     return healthy, ablated
 
 
-def test_what_was_found_stands_in_readme(readme: Path) -> None:
-    assert all(simulated.NOT_YET in row for row in rows(readme))
+def test_what_was_found_stands_on_the_page(page: Path) -> None:
+    assert all(simulated.NOT_YET in row for row in rows(page))
     kept.seeds(range(200), broken=0, steps=16_000_000, seconds=41.4)
     kept.same([7, 9], interpreters=3, differ=0, seconds=2.0)
     broken: Mapping[str, Found | None] = {
@@ -106,27 +106,27 @@ def test_what_was_found_stands_in_readme(readme: Path) -> None:
         "slots": Found(4, Broken("I12", 1.0, "two")),
     }
     kept.ablations(broken, 200, seconds=30.0)
-    healthy, ablated = rows(readme)
+    healthy, ablated = rows(page)
     assert "200 seeds, 16,000,000 steps: 0 broken (3/n = 1.5 %), in 41 s" in healthy
     assert "2 seeds that between them have every fault: 0 differ between 3 fresh interpreters" in healthy
     assert "2 of 2 found within 200 seeds, by I2, I12, in 30 s" in ablated
-    assert (readme.parent / "kept" / "simulation.json").exists()
+    assert (page.parent / "kept" / "simulation.json").exists()
 
 
-def test_what_is_broken_stands_in_readme(readme: Path) -> None:
+def test_what_is_broken_stands_on_the_page(page: Path) -> None:
     kept.seeds(range(200), broken=2, steps=1000, seconds=41.4)
     kept.ablations({"fence": Found(3, Broken("I2", 1.0, "late")), "slots": None}, 200, seconds=30.0)
-    healthy, ablated = rows(readme)
+    healthy, ablated = rows(page)
     assert "**broken**: 2, in" in healthy
     assert "**broken**: 1 of 2 found" in ablated
 
 
-def test_a_part_of_a_run_is_not_published(readme: Path) -> None:
+def test_a_part_of_a_run_is_not_published(page: Path) -> None:
     kept.seeds(range(199), broken=0, steps=1000, seconds=1.0)
     kept.ablations({"slots": None}, 20, seconds=1.0)
-    assert not (readme.parent / "kept").exists()
+    assert not (page.parent / "kept").exists()
 
 
-def test_a_readme_without_the_rows_is_refused() -> None:
-    with pytest.raises(ValueError, match="README has 0 rows"):
+def test_a_page_without_the_rows_is_refused() -> None:
+    with pytest.raises(ValueError, match="there are 0 rows"):
         simulated.written("| what | figure | shown by |", [])

@@ -1,7 +1,7 @@
 """What whole runs found, as it is kept and published: results/simulation.json (tools/results.py).
 
 Nothing is written where FAIRLEAD_RESULTS names no folder; `make simulate` and `make simulate-ablations` name
-the one that README is made from.
+the one that docs/figures.md is made from.
 """
 
 from __future__ import annotations

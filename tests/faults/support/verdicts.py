@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.faults.catalogue import CATALOGUE, Experiment
+from tools.figures import worst
 from tools.results import Line, base
 
 BROKEN = "BROKEN"
@@ -69,17 +70,7 @@ def _kept(ours: Sequence[Line]) -> str:
 
 
 def _figures(ours: Sequence[Line]) -> str:
-    """What must be 0, added up over all tests, and the worst of each p99."""
-    zeros, worst = Counter[str](), dict[str, float]()
-    for line in ours:
-        if "ablation" in line:
-            continue
-        zeros.update({name: line[name] for name in line.get("zeros", ())})
-        for name, value in line.items():
-            if isinstance(value, dict) and "p99" in value:
-                worst[name] = max(worst.get(name, value["p99"]), value["p99"])
-    told = [f"{name} {count}" for name, count in zeros.items()]
-    return ", ".join(told + [f"{name} p99 {value:g}" for name, value in worst.items()])
+    return ", ".join(worst([line for line in ours if "ablation" not in line]))
 
 
 def summary(told: Sequence[str]) -> str:

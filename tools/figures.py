@@ -1,0 +1,82 @@
+"""The table of experiments in docs/figures.md, made from what they found (results/); see `tools.promises`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from tests.faults.catalogue import CATALOGUE, Experiment
+from tools import simulated
+from tools.promise import LOSSES, chances, is_harmed, share
+from tools.results import ROOT, Line, base, proofs
+
+PAGE = ROOT / "docs/figures.md"
+BEGIN, END = "<!-- experiments -->", "<!-- /experiments -->"
+NOT_YET = "not run yet"
+CHANCES = (*LOSSES, "n")
+UNITS = ("s", "ms")
+HEAD = "| experiment | what must hold | n | found | without its safeguard | commit |\n"
+
+
+def written(page: str, lines: Sequence[Line]) -> str:
+    """*page* with the table, and the rows of the simulation, as *lines* have them."""
+    return simulated.written(between(page, BEGIN, END, table(lines)), lines)
+
+
+def between(text: str, begin: str, end: str, inside: str) -> str:
+    """*text* with *inside* between the marks *begin* and *end*; ValueError where they are not there."""
+    before, begun, rest = text.partition(begin)
+    _, found, after = rest.partition(end)
+    if not (begun and found):
+        raise ValueError(f"there is no {begin} ... {end}")
+    return f"{before}{begin}\n{inside}{end}{after}"
+
+
+def table(lines: Sequence[Line]) -> str:
+    """One row an experiment."""
+    rows = "".join(f"| {' | '.join(_cells(each, lines))} |\n" for each in CATALOGUE)
+    return f"{HEAD}| --- | --- | --- | --- | --- | --- |\n{rows}"
+
+
+def _cells(each: Experiment, lines: Sequence[Line]) -> tuple[str, ...]:
+    named = f"{each.id} {each.what}"
+    found = proofs(lines, each.id)
+    if not found:
+        return named, each.limit, "–", each.absent or NOT_YET, "–", "–"
+    n = sum(line.get("n") or 0 for line in found)
+    broken = [line["test"] for line in found if is_harmed(line)]
+    told = [f"**broken: {', '.join(broken)}**"] if broken else []
+    told += worst(found)
+    commits = ", ".join(sorted({line["commit"] for line in found}))
+    return named, each.limit, f"{n:,}", "; ".join(told), _ablated(each, lines), commits
+
+
+def worst(lines: Sequence[Line]) -> Iterator[str]:
+    """What must be 0, added up over all tests, a zero with the most it may be; the greatest of each p99."""
+    zeros, p99 = Counter[str](), dict[str, float]()
+    for line in lines:
+        zeros.update({name: line[name] for name in line.get("zeros", ())})
+        for name, value in line.items():
+            if isinstance(value, dict) and "p99" in value:
+                p99[name] = max(p99.get(name, value["p99"]), value["p99"])
+    if zeros:
+        counted = ", ".join(f"{_plain(name)} {count}" for name, count in zeros.items())
+        n = sum(chances(line, CHANCES) for line in lines if line.get("zeros"))
+        yield counted if any(zeros.values()) or not n else f"{counted} (3/n = {share(3 / n)})"
+    yield from (_quantile(name, value) for name, value in p99.items())
+
+
+def _quantile(name: str, value: float) -> str:
+    what, _, unit = name.rpartition("_")
+    return f"{_plain(what)} p99 {value:g} {unit}" if unit in UNITS else f"{_plain(name)} p99 {value:g}"
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _ablated(each: Experiment, lines: Sequence[Line]) -> str:
+    """Of each safeguard that was taken out, whether that was seen."""
+    ours = [line for line in lines if base(line["id"]) == each.id and line.get("size", "full") == "full"]
+    told = {_plain(line["ablation"]): line["verdict"] for line in ours if "ablation" in line}
+    return "; ".join(f"{what}: {verdict}" for what, verdict in told.items()) or "–"
