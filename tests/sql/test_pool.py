@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -152,6 +153,38 @@ async def test_no_connection_is_free(database_settings: DatabaseSettings) -> Non
     async with database.transaction():
         with pytest.raises(DependencyUnavailable):
             await database.fetch(COUNT)
+    await database.close()
+
+
+@pytest.fixture
+async def crowded(notes: Database, database_settings: DatabaseSettings) -> AsyncIterator[DatabaseSettings]:
+    """Of a user to whom the server gives one connection."""
+    await run(notes, "CREATE ROLE crowded LOGIN CONNECTION LIMIT 1 IN ROLE fairlead_engine")
+    await run(notes, "GRANT SELECT ON note TO crowded")
+    yield replace(database_settings, dsn=_as(database_settings.dsn, "crowded"), max_size=2)
+    await run(notes, "DROP OWNED BY crowded")
+    await run(notes, "DROP ROLE crowded")
+
+
+async def test_a_server_without_a_connection_is_asked_again(
+    crowded: DatabaseSettings, notes: Database
+) -> None:
+    database = await Database.open(crowded)
+    async with database.transaction():
+        asked = asyncio.create_task(database.fetch(COUNT))
+        while not database._pausing.locked():
+            await asyncio.sleep(0.01)
+        await run(notes, "ALTER ROLE crowded CONNECTION LIMIT 2")
+        assert (await asked)[0]["n"] == 0
+    await database.close()
+
+
+async def test_a_server_that_stays_full_is_told_in_time(crowded: DatabaseSettings) -> None:
+    database = await Database.open(replace(crowded, acquire_timeout_s=0.3))
+    async with database.transaction():
+        ends = await asyncio.gather(*(database.fetch(COUNT) for _ in range(4)), return_exceptions=True)
+    assert [type(end) for end in ends] == [DependencyUnavailable] * 4
+    assert all("too many connections" in str(end) for end in ends)
     await database.close()
 
 

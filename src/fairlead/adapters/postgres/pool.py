@@ -44,6 +44,8 @@ T = TypeVar("T")
 _ANEW_EVERY_S = 2.0
 """A server that stays read-only is asked by so few new sessions; a fail-over is over within 5 s (E15)."""
 _UNDONE_TRIES = 5
+_FULL_PAUSE_S = 0.1
+"""Of one caller at a time, before it asks a server again that has no connection left (E19)."""
 _HAND_BACK_S = 1.0
 """How long the server may take to confirm that it gave up a statement nobody waits for any more."""
 _CLOSE_S = 2.0
@@ -77,6 +79,7 @@ class Database:
         self._emit: Emit = _nobody_listens
         self._listener = Listener(self._dedicated)
         self._anew_from_s = 0.0
+        self._pausing = asyncio.Lock()
 
     @classmethod
     async def open(cls, settings: DatabaseSettings) -> Self:
@@ -250,7 +253,7 @@ class Database:
     @asynccontextmanager
     async def _lent(self) -> AsyncIterator[Connection]:
         try:
-            connection = await self._pool.acquire(timeout=self.settings.acquire_timeout_s)
+            connection = await self._acquired()
         except DRIVER_ERRORS as error:
             raise not_done(error) from error
         try:
@@ -258,6 +261,26 @@ class Database:
         finally:
             with suppress(*DRIVER_ERRORS):  # the answer counts, not how the connection was handed back
                 await self._pool.release(connection, timeout=_HAND_BACK_S)
+
+    async def _acquired(self) -> Connection:
+        """A connection of the pool, waited for also where the server itself has none left.
+
+        Others end theirs all the time, and whoever asks seldom gets none of them.
+        """
+        full: asyncpg.TooManyConnectionsError | None = None
+        try:
+            async with asyncio.timeout(self.settings.acquire_timeout_s):
+                while True:
+                    try:
+                        return await self._pool.acquire()
+                    except asyncpg.TooManyConnectionsError as error:
+                        full = error
+                    async with self._pausing:
+                        await asyncio.sleep(_FULL_PAUSE_S)
+        except TimeoutError:
+            if full is None:
+                raise
+            raise full from None
 
     async def _raise_wall(self, connection: Connection, tenants: tuple[str, ...]) -> None:
         try:
