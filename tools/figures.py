@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from tests.faults.catalogue import CATALOGUE, Experiment
@@ -53,17 +52,31 @@ def _cells(each: Experiment, lines: Sequence[Line]) -> tuple[str, ...]:
 
 def worst(lines: Sequence[Line]) -> Iterator[str]:
     """What must be 0, added up over all tests, a zero with the most it may be; the greatest of each p99."""
-    zeros, p99 = Counter[str](), dict[str, float]()
+    p99: dict[str, float] = {}
     for line in lines:
-        zeros.update({name: line[name] for name in line.get("zeros", ())})
         for name, value in line.items():
             if isinstance(value, dict) and "p99" in value:
                 p99[name] = max(p99.get(name, value["p99"]), value["p99"])
-    if zeros:
-        counted = ", ".join(f"{_plain(name)} {count}" for name, count in zeros.items())
-        n = sum(chances(line, CHANCES) for line in lines if line.get("zeros"))
-        yield counted if any(zeros.values()) or not n else f"{counted} (3/n = {share(3 / n)})"
+    yield from _zeros(lines)
     yield from (_quantile(name, value) for name, value in p99.items())
+
+
+def _zeros(lines: Sequence[Line]) -> Iterator[str]:
+    """Those of the same chances in one."""
+    among: dict[int, list[str]] = {}
+    for name in dict.fromkeys(name for line in lines for name in line.get("zeros", ())):
+        ours = [line for line in lines if name in line.get("zeros", ())]
+        count = sum(line[name] for line in ours)
+        n = 0 if count else sum(map(_chances, ours))
+        among.setdefault(n, []).append(f"{_plain(name)} {count}")
+    for n, told in among.items():
+        yield ", ".join(told) + (f" (3/n = {share(3 / n)} of {n:,})" if n > 3 else f" (n = {n})" if n else "")
+
+
+def _chances(line: Line) -> int:
+    """How often *line* had the chance to be wrong; 0 where it does not tell."""
+    named = [name for name in CHANCES if line.get(name) and name not in line["zeros"]]
+    return chances(line, named) if named else 0
 
 
 def _quantile(name: str, value: float) -> str:
@@ -76,7 +89,10 @@ def _plain(name: str) -> str:
 
 
 def _ablated(each: Experiment, lines: Sequence[Line]) -> str:
-    """Of each safeguard that was taken out, whether that was seen."""
+    """Of each safeguard that was taken out whether that was seen, by each of the tests."""
     ours = [line for line in lines if base(line["id"]) == each.id and line.get("size", "full") == "full"]
-    told = {_plain(line["ablation"]): line["verdict"] for line in ours if "ablation" in line}
-    return "; ".join(f"{what}: {verdict}" for what, verdict in told.items()) or "–"
+    told: dict[str, set[str]] = {}
+    for line in ours:
+        if "ablation" in line:
+            told.setdefault(_plain(line["ablation"]), set()).add(line["verdict"])
+    return "; ".join(f"{what}: {', '.join(sorted(verdicts))}" for what, verdicts in told.items()) or "–"

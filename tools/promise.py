@@ -91,7 +91,7 @@ class Zero:
 
 @dataclass(frozen=True, slots=True)
 class Most:
-    """The worst value of a counter; of quantiles that which *at* names."""
+    """The worst value of a counter, or *added* up; of quantiles that which *at* names."""
 
     words: str
     experiments: Sequence[str]
@@ -99,6 +99,7 @@ class Most:
     unit: str = ""
     at: str = "max"
     of: Sequence[str] = ("n",)
+    added: bool = False
 
     @property
     def asked(self) -> Sequence[str]:
@@ -113,7 +114,8 @@ class Most:
         found = [line for line in lines if line.get(self.counter) not in (None, {})]
         if not found:
             return None
-        worst = max(_value(line[self.counter], self.at) for line in found)
+        values = [_value(line[self.counter], self.at) for line in found]
+        worst = sum(values) if self.added else max(values)
         n = sum(chances(line, self.of) for line in found)
         return f"{self.words} {worst:,g}{self.unit}", f"{n:,}", "–"
 

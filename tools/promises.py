@@ -51,7 +51,7 @@ PROMISES = (
         "P3",
         "A job may run more than once; extra runs are no more than the jobs in flight at kills.",
         (
-            Most("extra runs", ("E01",), "extra_runs", of=("in_flight_at_kills",)),
+            Most("extra runs", ("E01",), "extra_runs", of=("in_flight_at_kills",), added=True),
             Zero("duplicates after commits in doubt", ("E12",), ("duplicates",)),
         ),
         "At least once: handlers have to be idempotent.",
@@ -174,7 +174,13 @@ PROMISES = (
         "P14",
         "PostgreSQL gone: workers stay up, keep what was finished for 60 s, and go on within 5 s.",
         (
-            Zero("finished results lost", ("E14",), ("finished_results_lost",), ("finished_meanwhile",)),
+            Zero(
+                "finished results lost",
+                ("E14",),
+                ("finished_results_lost",),
+                LOSSES,
+                among=("finished_meanwhile",),
+            ),
             Most("works again after", ("E06", "E13", "E14", "E15"), "resume_s", " s", of=LOSSES),
         ),
         "A bounded buffer; after 60 s no new work is begun.",

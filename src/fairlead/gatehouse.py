@@ -38,6 +38,7 @@ from fairlead.engine.ports.gate_keys import GateKeys
 from fairlead.engine.ports.gate_view import GateViewer
 from fairlead.engine.services.gate_maintenance import GateMaintenance
 from fairlead.engine.services.service import Service
+from fairlead.engine.timing import LEAVE_S, TimeLimit
 from fairlead.errors import ConfigInvalid, DependencyUnavailable
 from fairlead.events import Emit
 from fairlead.ids import Ids
@@ -148,6 +149,7 @@ class GateRooms:
         emit: Emit,
     ) -> None:
         self._url = url
+        self._clock = clock
         sessions = PostgresSessionStore(database, ids)
         self.viewer = None if url is None else gate_viewer(url, settings.prefix)
         self.operator = None if url is None else _operator(url, settings)
@@ -257,8 +259,9 @@ class GateRooms:
             service.stop()
         await asyncio.gather(*self._running)
         await self.house.close()
-        with suppress(DependencyUnavailable):
-            await self._notebook.write(all_of_it=True)
+        with suppress(DependencyUnavailable, TimeoutError):
+            async with TimeLimit(self._clock, LEAVE_S):
+                await self._notebook.write(all_of_it=True)
         await self._notes.close()
 
 

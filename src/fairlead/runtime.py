@@ -94,7 +94,6 @@ class Runtime:
         self.clock = SystemClock()
         self._stack = AsyncExitStack()
         self._worker: Worker | None = None
-        self._services: Sequence[Service] = ()
         self._declared: Sequence[Schedule] = ()
         self._stopping = asyncio.Event()
         self._at_work = asyncio.Lock()
@@ -340,7 +339,7 @@ class Runtime:
         self.database.tell_of_wall(self.bus.emit)
         await self.gate.check()
         await self.schedules.declare([*translate.schedules(self.settings), *self._declared])
-        self._services = services = self._make_services(roles)
+        services = self._make_services(roles)
         self._worker = worker = self._make_worker() if roles.worker else None
         if self._stopping.is_set():
             return
@@ -349,7 +348,12 @@ class Runtime:
             async with asyncio.TaskGroup() as group:
                 for service in services:
                     group.create_task(service.run(), name=f"fairlead-{service.name}")
-                await (worker.run() if worker is not None else self._stopping.wait())
+                if worker is not None:
+                    await worker.run()
+                else:
+                    await self._stopping.wait()
+                for service in services:
+                    service.stop()
         finally:
             if unlisten is not None:
                 await unlisten()
@@ -384,10 +388,8 @@ class Runtime:
         )
 
     def stop(self) -> None:
-        """End ``run``; services begin no pass, which may be long where a database is silent. Twice: now."""
+        """End ``run``. A second call: at once."""
         self._stopping.set()
-        for service in self._services:
-            service.stop()
         if self._worker is not None:
             self._worker.stop()
 

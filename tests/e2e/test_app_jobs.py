@@ -113,27 +113,6 @@ async def test_a_job_may_wait_for_another_without_keeping_a_worker(fl: Fairlead)
         assert await fl.result(parent_id, timeout_s=20) == "grown at attempt 1"
 
 
-async def test_once_told_to_stop_only_jobs_go_on(fl: Fairlead) -> None:
-    """No service begins anything: it may meet a silent database and outlast the jobs (E16)."""
-    begun, go_on = asyncio.Event(), asyncio.Event()
-
-    @fl.job
-    async def linger(ctx: JobContext) -> str:
-        begun.set()
-        await go_on.wait()
-        return "at leisure"
-
-    async with at_work(fl):
-        job_id = await linger.enqueue(tenant="acme")
-        await begun.wait()
-        named = {task.get_name(): task for task in asyncio.all_tasks()}
-        services = [named[f"fairlead-{name}"] for name in ("rescuer", "scheduler")]
-        fl.stop()
-        await asyncio.gather(*services)
-        go_on.set()
-        assert await fl.result(job_id, timeout_s=20) == "at leisure"
-
-
 async def test_inside_a_transaction_it_is_there_with_the_commit(
     fl: Fairlead, database: Database, database_settings: DatabaseSettings
 ) -> None:

@@ -162,10 +162,13 @@ async def _experiment(street: _Street, *names: str) -> None:
     beside = {name: await street.dwells(NUISANCES[name][0]) for name in names}
     alone += await street.dwells()
     figures.note(quiet=len(QUIET), slots=SLOTS, n=len(alone), alone_ms=quantiles(alone, 1000, 1))
+    bounds_s = {name: 2 * _judged(alone) + NUISANCES[name][1] + HICCUP_S for name in names}
+    figures.note(bounds_ms={name: round(bound_s * 1000, 1) for name, bound_s in bounds_s.items()})
     for name, dwells in beside.items():
         figures.note(**{f"{name}_ms": quantiles(dwells, 1000, 1)})
-        bound_s = 2 * _judged(alone) + NUISANCES[name][1] + HICCUP_S
-        figures.holds(_judged(dwells) <= bound_s, f"{name}: {_judged(dwells):.3f} s of {bound_s:.3f} s")
+        figures.holds(
+            _judged(dwells) <= bounds_s[name], f"{name}: {_judged(dwells):.3f} s of {bounds_s[name]:.3f} s"
+        )
 
 
 def _judged(dwells: list[float]) -> float:

@@ -132,7 +132,7 @@ async def test_a_claim_that_is_carried_out_after_it_was_looked_for_is_given_back
     """The wire breaks while the server is at work on it: what is read back then is nothing, yet."""
     session_id = await a_session(database)
     await wire.jobs.enqueue([new_job() for _ in range(3)])
-    async with database._lent() as holder:
+    async with database._lender.lent() as holder:
         await holder.execute(HELD_UP)
         await holder.execute("SELECT pg_advisory_lock(4711)")
         claim = asyncio.create_task(wire.jobs.claim(ANY, 3, session_id))

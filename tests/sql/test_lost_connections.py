@@ -164,26 +164,49 @@ async def test_a_silent_peer_costs_a_bounded_time(proxied: tuple[CuttingProxy, D
     await impatient.close()
 
 
-async def test_a_silent_peer_holds_up_neither_who_gives_up_nor_who_leaves(
+@pytest.fixture
+async def patient(
     proxied: tuple[CuttingProxy, Database],
-) -> None:
+) -> AsyncIterator[tuple[CuttingProxy, Database]]:
+    """Waits a minute for everything, so that whatever is over in seconds was not waited for."""
     proxy, database = proxied
-    patient = await Database.open(
-        replace(
-            database.settings,
-            min_size=2,
-            max_size=2,
-            connect_timeout_s=60.0,
-            acquire_timeout_s=60.0,
-            command_timeout_s=60.0,
-        )
-    )
+    waits = ("connect_timeout_s", "acquire_timeout_s", "command_timeout_s", "statement_timeout_s")
+    settings = replace(database.settings, min_size=2, max_size=2, **dict.fromkeys(waits, 60.0))
+    database = await Database.open(settings)
+    yield proxy, database
+    await database.close()
+
+
+async def test_a_silent_peer_holds_up_neither_who_gives_up_nor_who_leaves(
+    patient: tuple[CuttingProxy, Database],
+) -> None:
+    proxy, database = patient
     proxy.stall()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(5):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
-                await patient.fetch(COUNT)
-        await patient.close()
+                await database.fetch(COUNT)
+        await database.close()
+
+
+async def test_who_is_cancelled_in_a_transaction_stays_so_though_nothing_answers(
+    patient: tuple[CuttingProxy, Database],
+) -> None:
+    proxy, database = patient
+    asked = asyncio.Event()
+
+    async def work() -> None:
+        async with database.transaction() as transaction:
+            proxy.stall()
+            asked.set()
+            await transaction.fetch(COUNT)
+
+    task = asyncio.create_task(work())
+    await asked.wait()
+    task.cancel()
+    async with asyncio.timeout(5):
+        with pytest.raises(asyncio.CancelledError):
+            await task
 
 
 async def test_a_cancelled_caller_leaves_a_sound_pool(database_settings: DatabaseSettings) -> None:

@@ -172,10 +172,46 @@ async def test_a_server_without_a_connection_is_asked_again(
     database = await Database.open(crowded)
     async with database.transaction():
         asked = asyncio.create_task(database.fetch(COUNT))
-        while not database._pausing.locked():
+        while not database._lender._line.locked():
             await asyncio.sleep(0.01)
         await run(notes, "ALTER ROLE crowded CONNECTION LIMIT 2")
         assert (await asked)[0]["n"] == 0
+    await database.close()
+
+
+async def test_with_one_connection_for_many_they_take_turns_without_a_pause(
+    crowded: DatabaseSettings,
+) -> None:
+    database = await Database.open(replace(crowded, max_size=8, acquire_timeout_s=60.0))
+    async with asyncio.timeout(10):  # a pause each would be twice as long
+        async with database.transaction():
+            asked = [asyncio.create_task(database.fetch(COUNT)) for _ in range(200)]
+            while not database._lender._line.locked():
+                await asyncio.sleep(0.01)
+        await asyncio.gather(*asked)
+    await database.close()
+
+
+async def test_a_full_server_is_asked_by_one_at_a_time(
+    crowded: DatabaseSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = await Database.open(replace(crowded, max_size=8, acquire_timeout_s=1.0))
+    tries, connect = 0, asyncpg.connect
+
+    async def counted(*given: object, **named: object) -> object:
+        nonlocal tries
+        tries += 1
+        return await connect(*given, **named)
+
+    monkeypatch.setattr(database._pool, "_connect", counted)
+    async with database.transaction():
+        asked = [asyncio.create_task(database.fetch(COUNT))]
+        while not database._lender._line.locked():
+            await asyncio.sleep(0.01)
+        asked += [asyncio.create_task(database.fetch(COUNT)) for _ in range(100)]
+        await asyncio.wait(asked)
+    assert all(isinstance(task.exception(), DependencyUnavailable) for task in asked)
+    assert 2 <= tries <= 12, "ten a second"
     await database.close()
 
 

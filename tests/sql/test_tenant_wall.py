@@ -284,7 +284,7 @@ async def test_connections_that_tenants_share_keep_nothing_of_them(
 
     await asyncio.gather(*(ask(tenant) for tenant in (OURS, THEIRS) for _ in range(10)))
     async with AsyncExitStack() as stack:
-        lent = [await stack.enter_async_context(database._lent()) for _ in range(3)]
+        lent = [await stack.enter_async_context(database._lender.lent()) for _ in range(3)]
         left = [tuple((await one.fetch(LEFT))[0].values()) for one in lent]
     figures.note(n=2 * size, failed=failed, cancelled=sum(gone.values()), connections=len(left))
     for place in ("in_line", *BEHIND):
@@ -342,7 +342,7 @@ async def test_any_name_is_a_name(database: Database, tenant: str) -> None:
 async def test_a_statement_that_says_nothing_of_tenants_is_held_back(database: Database) -> None:
     """No transaction without its tenants: the role alone shows nothing."""
     await (await two_tenants(database)).close()
-    async with database._lent() as connection, connection.transaction(isolation="read_committed"):
+    async with database._lender.lent() as connection, connection.transaction(isolation="read_committed"):
         await connection.execute("SET LOCAL ROLE fairlead_tenant")
         assert await connection.fetch("SELECT FROM job") == []
         assert await connection.execute("UPDATE job SET priority = 0") == "UPDATE 0"

@@ -30,7 +30,7 @@ NO_HOLES = (
 
 
 async def state(database: Database) -> WallState:
-    async with database._lent() as connection:
+    async with database._lender.lent() as connection:
         return await wall_state(connection)
 
 

@@ -23,7 +23,9 @@ def row(witness: Witness, *lines: dict[str, object], id: str = "E01") -> str:
 def test_what_ran_is_told_with_its_figures() -> None:
     line = KEPT | {"n": 7, "lost": 0, "zeros": ["lost"], "recovery_s": {"p50": 1, "p99": 2.5, "max": 3}}
     told = row(Witness({E01: "passed"}), line, line | {"recovery_s": {"p99": 1.5}})
-    assert " ".join(told.split("storm")[1].split()) == "14 holds lost 0 (3/n = 21 %), recovery p99 2.5 s"
+    assert (
+        " ".join(told.split("storm")[1].split()) == "14 holds lost 0 (3/n = 21 % of 14), recovery p99 2.5 s"
+    )
 
 
 def test_what_did_not_run_is_told_as_it_is_kept() -> None:

@@ -11,18 +11,22 @@ from fairlead.clock import Clock
 
 T = TypeVar("T")
 
+LEAVE_S = 2.0
+"""What is under way at a stop, and needed by nobody, may take so long: a store may be silent (E16)."""
+
 
 class TimeLimit:
     """``async with TimeLimit(clock, 5.0):`` raises TimeoutError where the block takes longer.
 
     As asyncio.timeout, but on our clock: the block is cancelled from inside its own task, so a block that
     finishes all the same keeps its result, and a cancellation from outside stays one. ``expired`` tells
-    afterwards whether the limit was passed, whatever the block made of it.
+    afterwards whether the limit was passed, whatever the block made of it. None: only `expire` ends it.
     """
 
-    def __init__(self, clock: Clock, limit_s: float) -> None:
+    def __init__(self, clock: Clock, limit_s: float | None) -> None:
         self._clock = clock
         self._limit_s = limit_s
+        self._task: asyncio.Task[object] | None = None  # in the block
         self.expired = False
 
     async def __aenter__(self) -> None:
@@ -30,21 +34,28 @@ class TimeLimit:
         assert task is not None
         self._task = task
         self._cancelling = task.cancelling()
-        self._stop = self._clock.call_later(self._limit_s, self.expire)  # no task: one per job would be dear
+        if self._limit_s is not None:
+            self._stop = self._clock.call_later(
+                self._limit_s, self.expire
+            )  # no task: one a job would be dear
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        self._stop()
+        task, self._task = self._task, None
+        if self._limit_s is not None:
+            self._stop()
         if not self.expired:
             return
-        ours_only = self._task.uncancel() <= self._cancelling
+        assert task is not None
+        ours_only = task.uncancel() <= self._cancelling
         if ours_only and kind is not None and issubclass(kind, asyncio.CancelledError):
-            raise TimeoutError(f"not done within {self._limit_s:g} s") from error
+            within = "before it was given up" if self._limit_s is None else f"within {self._limit_s:g} s"
+            raise TimeoutError(f"not done {within}") from error
 
     def expire(self) -> None:
-        """End the block now, as if it had taken too long. To be called while it runs."""
-        if not self.expired:
+        """End the block now, as if it had taken too long; nothing if it does not run."""
+        if self._task is not None and not self.expired:
             self.expired = True
             self._task.cancel()
 

@@ -28,7 +28,7 @@ from fairlead.engine.memory import MemoryGuard
 from fairlead.engine.ports import Job, JobStore, Json, MemoryGauge, Outcome, Rescheduled
 from fairlead.engine.services.heartbeat import Heartbeat
 from fairlead.engine.services.service import Health
-from fairlead.engine.timing import heard
+from fairlead.engine.timing import LEAVE_S, TimeLimit, heard
 from fairlead.engine.worker_settings import WorkerSettings, runnable
 from fairlead.events import Emit, ServiceFailed
 from fairlead.faultpoint import faultpoint
@@ -98,6 +98,7 @@ class Worker:
         self._handed_back: set[int] = set()
         self._cut: set[int] = set()  # runs that we have cancelled
         self._claiming: _Claim | None = None
+        self._stepping: TimeLimit | None = None
         self._suspect: tuple[Job, UUID] | None = None
         self._alone_since: float | None = None
         self._more = True
@@ -125,6 +126,8 @@ class Worker:
         """Claim no more, let jobs end within the grace, hand the rest back. A second call: at once."""
         if self._stopped_at is None:
             self._stopped_at = self._clock.monotonic()
+            if self._stepping is not None:
+                self._clock.call_later(LEAVE_S, self._stepping.expire)
         elif self._hurried_at is None:
             self._hurried_at = self._clock.monotonic()
         self._woken.set()
@@ -154,11 +157,16 @@ class Worker:
     # ---- working -------------------------------------------------------------------------------
 
     async def _guarded_step(self) -> float:
-        """One look for work; the seconds until the next, unless something wakes us."""
+        """One look for work; the seconds until the next, unless something wakes us.
+
+        Once we are stopped it has a moment left: what a claim took meanwhile is free with our session.
+        """
+        self._stepping = limit = TimeLimit(self._clock, None if self._stopped_at is None else LEAVE_S)
         try:
-            return await self._step()
+            async with limit:
+                return await self._step()
         except Exception as error:  # noqa: BLE001 (the store may be away; what runs, runs on)
-            return self._health.failed(error)
+            return 0.0 if limit.expired else self._health.failed(error)
 
     async def _step(self) -> float:
         if self._claiming is None:

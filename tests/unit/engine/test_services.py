@@ -16,6 +16,7 @@ from fairlead.engine.services.heartbeat import Heartbeat
 from fairlead.engine.services.loop_meter import LoopMeter
 from fairlead.engine.services.pruner import BATCH, Pruner, Retention
 from fairlead.engine.services.service import Service
+from fairlead.engine.timing import LEAVE_S
 from fairlead.errors import DependencyUnavailable
 from fairlead.events import Emit, LeaseLost, ServiceFailed, StoreUnreachable
 from fairlead.testing.clock import ManualClock
@@ -84,6 +85,24 @@ async def test_woken_and_stopped_without_waiting() -> None:
         await clock.advance(0)
         assert passes.count == 2
     assert clock.monotonic() == 0
+
+
+async def test_a_pass_that_hangs_does_not_hold_up_the_end() -> None:
+    clock, emit, begun = ManualClock(), Recorder(), asyncio.Event()
+
+    async def hang() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    demo = Service("demo", hang, interval_s=10.0, clock=clock, draw=half, emit=emit)
+    task = asyncio.create_task(demo.run())
+    await begun.wait()
+    demo.stop()
+    await clock.advance(LEAVE_S - 0.1)
+    assert not task.done()
+    await clock.advance(0.1)
+    await task
+    assert emit.events == []
 
 
 async def test_trouble_is_told_when_it_begins_and_when_it_ends() -> None:

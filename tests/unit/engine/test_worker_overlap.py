@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from fairlead.engine.timing import LEAVE_S
 from tests.support.engine import new_job
 from tests.support.process import Fleet, Gate, Process
 
@@ -44,3 +45,19 @@ async def test_a_claim_under_way_at_the_stop_is_served(fleet: Fleet) -> None:
     answered.set()
     await process.stopped()
     assert await fleet.jobs.counts() == {"completed": 10}
+
+
+async def test_a_claim_without_an_answer_does_not_hold_up_the_end(fleet: Fleet) -> None:
+    """What it took is free with the session (E16)."""
+    gate = Gate()
+    process = fleet.new(gate.handler)
+    _hold_second_claim(process)
+    await fleet.enqueue(*(new_job() for _ in range(10)))
+    await gate.wait_running(5)
+    process.stop()
+    gate.open.set()
+    await fleet.advance(LEAVE_S - 0.1)
+    assert not process.task.done()
+    await fleet.advance(0.2)
+    await process.stopped()
+    assert await fleet.jobs.counts() == {"completed": 5, "available": 5}

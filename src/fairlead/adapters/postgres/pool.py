@@ -25,9 +25,9 @@ from fairlead.adapters.postgres.failures import (
     not_done,
     of_statement,
 )
+from fairlead.adapters.postgres.lender import Lender, whole
 from fairlead.adapters.postgres.listen import Listener
 from fairlead.adapters.postgres.session import (
-    ISOLATION,
     DatabaseSettings,
     checked_server,
     connect_options,
@@ -44,11 +44,6 @@ T = TypeVar("T")
 _ANEW_EVERY_S = 2.0
 """A server that stays read-only is asked by so few new sessions; a fail-over is over within 5 s (E15)."""
 _UNDONE_TRIES = 5
-_FULL_PAUSE_S = 0.1
-"""Of one caller at a time, before it asks a server again that has no connection left (E19)."""
-_HAND_BACK_S = 1.0
-"""How long the server may take to confirm that it gave up a statement nobody waits for any more."""
-_CLOSE_S = 2.0
 _AGAIN_PAUSE_S = (0.02, 0.1, 0.3, 0.6)  # the last one repeats
 WALL_LOOK_EVERY_S = 300.0
 WALL_ADVICE = "run `fairlead doctor`: it says what is missing, and the statement that helps"
@@ -70,6 +65,7 @@ class Database:
 
     def __init__(self, pool: Pool, settings: DatabaseSettings) -> None:
         self._pool = pool
+        self._lender = Lender(pool, settings.acquire_timeout_s, settings.connect_timeout_s)
         self.settings = settings
         self.schema: str | None = settings.schema
         """Where our tables are; None while nobody has migrated the database."""
@@ -79,7 +75,6 @@ class Database:
         self._emit: Emit = _nobody_listens
         self._listener = Listener(self._dedicated)
         self._anew_from_s = 0.0
-        self._pausing = asyncio.Lock()
 
     @classmethod
     async def open(cls, settings: DatabaseSettings) -> Self:
@@ -100,7 +95,7 @@ class Database:
             no_connection(error)
         database = cls(cast(Pool, pool), settings)
         try:
-            async with database._lent() as connection:
+            async with database._lender.lent() as connection:
                 database.schema = await checked_server(connection, settings) or settings.schema
                 database.walled = (await wall_state(connection)).stands
                 database._look_at_s = asyncio.get_running_loop().time() + WALL_LOOK_EVERY_S
@@ -132,11 +127,7 @@ class Database:
     async def close(self) -> None:
         """Stop listening, wait a moment for statements under way, and close all connections."""
         await self._listener.close()
-        try:
-            async with asyncio.timeout(_CLOSE_S):
-                await self._pool.close()
-        except DRIVER_ERRORS:  # whoever still holds a connection has had its time
-            self._pool.terminate()
+        await self._lender.close()
 
     # ---- statements ----------------------------------------------------------------------------
 
@@ -178,11 +169,11 @@ class Database:
     async def _fetch(
         self, statement: Statement, args: list[object], tenants: tuple[str, ...] | None
     ) -> list[Row]:
-        async with self._lent() as connection:
+        async with self._lender.lent() as connection:
             try:
                 if tenants is None and not self.settings.transaction_pooler:
                     return await connection.fetch(statement.text, *args)
-                async with connection.transaction(isolation=ISOLATION):  # its steps must reach one server
+                async with whole(connection):  # its steps must reach one server
                     if tenants is not None:
                         await self._raise_wall(connection, tenants)
                     return await connection.fetch(statement.text, *args)
@@ -195,10 +186,10 @@ class Database:
 
         Raises like `fetch`. CommitInDoubt comes only from the commit itself: what breaks before it is undone.
         """
-        async with self._lent() as connection:
+        async with self._lender.lent() as connection:
             inside = True
             try:
-                async with connection.transaction(isolation=ISOLATION):
+                async with whole(connection):
                     if tenants is not None:
                         await self._raise_wall(connection, tenants)
                     yield Transaction(connection)
@@ -247,40 +238,6 @@ class Database:
         if self.settings.transaction_pooler:
             return _nothing_to_stop
         return await self._listener.add(channel, on_payload)
-
-    # ---- connections ---------------------------------------------------------------------------
-
-    @asynccontextmanager
-    async def _lent(self) -> AsyncIterator[Connection]:
-        try:
-            connection = await self._acquired()
-        except DRIVER_ERRORS as error:
-            raise not_done(error) from error
-        try:
-            yield connection
-        finally:
-            with suppress(*DRIVER_ERRORS):  # the answer counts, not how the connection was handed back
-                await self._pool.release(connection, timeout=_HAND_BACK_S)
-
-    async def _acquired(self) -> Connection:
-        """A connection of the pool, waited for also where the server itself has none left.
-
-        Others end theirs all the time, and whoever asks seldom gets none of them.
-        """
-        full: asyncpg.TooManyConnectionsError | None = None
-        try:
-            async with asyncio.timeout(self.settings.acquire_timeout_s):
-                while True:
-                    try:
-                        return await self._pool.acquire()
-                    except asyncpg.TooManyConnectionsError as error:
-                        full = error
-                    async with self._pausing:
-                        await asyncio.sleep(_FULL_PAUSE_S)
-        except TimeoutError:
-            if full is None:
-                raise
-            raise full from None
 
     async def _raise_wall(self, connection: Connection, tenants: tuple[str, ...]) -> None:
         try:

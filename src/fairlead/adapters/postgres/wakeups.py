@@ -15,6 +15,8 @@ from fairlead.adapters.postgres.sqlfiles import statement
 from fairlead.errors import FairleadError
 
 QUIET_S = 0.02
+CLOSE_S = 2.0
+"""These are hints: workers poll, too."""
 
 
 class WakeUps:
@@ -40,9 +42,13 @@ class WakeUps:
         return False
 
     async def close(self) -> None:
-        """Send what is still to be told."""
-        for task in list(self._late.values()):
-            await task
+        """Send what is still to be told, unless the database is silent."""
+        if not self._late:
+            return
+        _, silent = await asyncio.wait(self._late.values(), timeout=CLOSE_S)
+        for task in silent:
+            task.cancel()
+        await asyncio.gather(*silent, return_exceptions=True)
 
     async def _tell(self, queue: str, wait_s: float) -> None:
         await asyncio.sleep(wait_s)

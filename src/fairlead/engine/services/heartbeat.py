@@ -137,7 +137,8 @@ class Heartbeat:
         except Exception as error:
             if not self._had_one and not is_outage(error):  # no waiting mends that, and nobody works yet
                 raise
-            if self._stop.is_set():
+            if self._stop.is_set():  # it may be there all the same: `_close` ends it
+                self._session_id = session_id
                 return
             # without a session there is no work: try until there is
             await heard(self._stop, self._clock, self._health.failed(error))

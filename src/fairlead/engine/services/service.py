@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from fairlead.clock import Clock, Draw
 from fairlead.engine.events import ServiceRecovered, StoreReachable
-from fairlead.engine.timing import heard
+from fairlead.engine.timing import LEAVE_S, TimeLimit, heard
 from fairlead.errors import DependencyUnavailable
 from fairlead.events import Emit, Event, ServiceFailed, StoreUnreachable
 from fairlead.policy.backoff import Jitter, backoff_s
@@ -113,9 +113,10 @@ class Service:
         self._health = Health(name, clock=clock, draw=draw, emit=emit)
         self._woken = asyncio.Event()
         self._stopping = False
+        self._under_way: TimeLimit | None = None
 
     async def run(self) -> None:
-        """Work until ``stop``; a pass that is under way is let end."""
+        """Work until ``stop``; a pass under way has a moment to end, then it is cut, as a kill would do."""
         while not self._stopping:
             self._woken.clear()
             wait_s = await self._guarded_pass()
@@ -130,13 +131,19 @@ class Service:
         """Begin no further pass."""
         self._stopping = True
         self._woken.set()
+        if self._under_way is not None:
+            self._clock.call_later(LEAVE_S, self._under_way.expire)
 
     async def _guarded_pass(self) -> float:
         if not self._ready():  # no pass is no sign of health either
             return min(self._interval_s, RETRY_CAP_S)
+        self._under_way = limit = TimeLimit(self._clock, None)
         try:
-            wait_s = await self._pass()
+            async with limit:
+                wait_s = await self._pass()
         except Exception as error:  # noqa: BLE001 (a service outlives whatever a pass meets; it is told)
+            if limit.expired:
+                return 0.0
             return self._health.failed(error, max(RETRY_CAP_S, self._interval_s))
         self._health.worked()
         if wait_s is not None:
