@@ -83,7 +83,9 @@ class Zero:
         of = f"{n:,}"
         if self.beside:
             of += f" with {sum(line.get('n', 0) for line in found):,} {self.beside}"
-        around = [f"{sum(line.get(name, 0) for line in found):,} {name}" for name in self.among]
+        around = [
+            f"{sum(line.get(name, 0) for line in found):,} {name.replace('_', ' ')}" for name in self.among
+        ]
         told = f"{self.words} {count}" + (f" among {', '.join(around)}" if around else "")
         is_bound = n > 3 and not count and not any(map(is_harmed, found))
         return told, of, share(3 / n) if is_bound else "–"

@@ -1,8 +1,8 @@
 """``python -m tools.promises``: README's promises and docs/figures.md, made from what was found (results/).
 
 A row speaks for every experiment that the catalogue names for its promise, also for those without a figure in
-it: what is broken comes first, and who gave nothing in full size at any commit is "not run yet at this
-commit". What README told before results were kept stands in results/README.json, until there are figures.
+it: what is broken comes first, and who gave nothing in full size at any commit is "not run yet". What README
+told before results were kept stands in results/README.json, until there are figures.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tools.results import ROOT, Line, proofs, read
 
 README = ROOT / "README.md"
 BEGIN, END = "<!-- promises -->", "<!-- /promises -->"
-NOT_YET = "not run yet at this commit"
+NOT_YET = "not run yet"
 SOAK = "E52"  # takes long, so it has a command of its own
 
 REDIS = ("E20", "E21", "E22", "E23")
@@ -51,7 +51,13 @@ PROMISES = (
         "P3",
         "A job may run more than once; extra runs are no more than the jobs in flight at kills.",
         (
-            Most("extra runs", ("E01",), "extra_runs", of=("in_flight_at_kills",), added=True),
+            Most(
+                "of the jobs in flight at kills ran again",
+                ("E01",),
+                "extra_runs",
+                of=("in_flight_at_kills",),
+                added=True,
+            ),
             Zero("duplicates after commits in doubt", ("E12",), ("duplicates",)),
         ),
         "At least once: handlers have to be idempotent.",
@@ -101,7 +107,7 @@ PROMISES = (
                 "illegal states after a death in a refresh", ("E02",), ("illegal_states",), what="refreshes"
             ),
             Most("window p50", ("E43",), "window_ms", " ms", "p50", ("window_n",)),
-            Most("p99", ("E43",), "window_ms", " ms", "p99", ("window_n",)),
+            Most("its p99", ("E43",), "window_ms", " ms", "p99", ("window_n",)),
         ),
         "The process dies between the provider's commit and ours, and the provider gives no grace.",
     ),
@@ -199,7 +205,7 @@ PROMISES = (
 
 def table(lines: Sequence[Line]) -> str:
     """The rows of README."""
-    head = "| promise | figure | n | 3/n | command | limit |\n| --- | --- | --- | --- | --- | --- |\n"
+    head = "| promise | figure | commit | command | limit |\n| --- | --- | --- | --- | --- |\n"
     return head + "".join(f"| {' | '.join(_cells(promise, lines))} |\n" for promise in PROMISES)
 
 
@@ -222,32 +228,35 @@ def untold(lines: Sequence[Line]) -> list[str]:
 
 def _cells(promise: Promise, lines: Sequence[Line]) -> list[str]:
     found = {name: proofs(lines, name) for name in experiments(promise)}
-    seed = next((line for line in lines if line.get("promise") == promise.id), None)
     told = [part.told([line for name in part.experiments for line in found[name]]) for part in promise.parts]
     figures = [figure for figure in told if figure is not None]
+    commits = {line.get("commit", "unknown") for ours in found.values() for line in ours}
+    seed = next((line for line in lines if line.get("promise") == promise.id), None)
     if not figures and seed is not None:
-        figures = [(f"{seed['figure']} (commit {seed['commit']})", f"{seed['n']:,}", seed.get("most", "–"))]
-    words, ns, mosts = zip(*figures, strict=True) if figures else ((), ("–",), ("–",))
-    figure = _figure(words, found)
-    says = f"{promise.id} {promise.says}"
-    return [says, figure, "; ".join(ns), "; ".join(mosts), _commands(promise), promise.limit]
+        figures = [(seed["figure"], f"{seed['n']:,}", seed.get("most", "–"))]
+        commits.add(seed["commit"])
+    broken = [name for name, ours in found.items() if any(map(is_harmed, ours))]
+    says = [f"**broken: {', '.join(broken)}**"] if broken else []
+    says += [_said(*figure) for figure in figures]
+    when = [", ".join(sorted(commit[:7] for commit in commits))] if commits else []
+    when += _missing(found) if commits else [NOT_YET]
+    told_by = (f"{promise.id} {promise.says}", "<br>".join(says) or "–", "; ".join(when))
+    return [*told_by, _commands(promise), promise.limit]
 
 
-def _figure(words: Sequence[str], found: Mapping[str, Sequence[Line]]) -> str:
-    """What is broken, the figures, at which commits, and which experiments are missing."""
-    ours = [line for lines in found.values() for line in lines]
-    broken = [name for name, lines in found.items() if any(is_harmed(line) for line in lines)]
-    told = [f"**broken: {', '.join(broken)}**"] if broken else []
-    told += ["; ".join(words)] if words else []
-    if not ours:
-        return "".join(told) or NOT_YET
-    about = ["commit " + ", ".join(sorted({line.get("commit", "unknown") for line in ours}))]
+def _said(words: str, n: str, most: str) -> str:
+    """A figure with its n, and beside a zero the most it may be."""
+    return f"{words} (n = {n}{'' if most == '–' else f', 3/n = {most}'})"
+
+
+def _missing(found: Mapping[str, Sequence[Line]]) -> list[str]:
+    """Which experiments gave nothing, and why."""
     missing = [name for name, lines in found.items() if not lines]
     absent = {name: each.absent for name in missing if (each := experiment(name)) and each.absent}
     due = [name for name in missing if name not in absent]
-    about += [f"{', '.join(due)} {NOT_YET}"] if due else []
-    about += [f"{name}: {why}" for name, why in absent.items()]
-    return f"{' '.join(told if words else [*told, 'no figure yet'])} ({'; '.join(about)})"
+    return ([f"{', '.join(due)} {NOT_YET}"] if due else []) + [
+        f"{name}: {why}" for name, why in absent.items()
+    ]
 
 
 def _commands(promise: Promise) -> str:

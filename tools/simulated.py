@@ -10,7 +10,7 @@ from tools.results import Line, proofs
 
 HEALTHY = "a fleet in simulated time, with some of thirty faults in each seed: what must hold (I1–I12) holds"
 ABLATED = "the same fleet without one of its safeguards: the invariant behind it is seen to break"
-NOT_YET = "not run yet at this commit"
+NOT_YET = "not run yet"
 
 
 def written(page: str, lines: Sequence[Line]) -> str:
