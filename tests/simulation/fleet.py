@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 from collections.abc import Iterable, Iterator
 
 from tests.simulation.run import Options, Outcome, run_seed
 
-CHUNK = 4
-"""Seeds handed out at once."""
 LIVES = 50
 """Seeds that one process runs before a fresh one takes its place: nothing is collected while a seed runs."""
 
@@ -25,5 +24,6 @@ def run_many(options: Iterable[Options], processes: int | None = None) -> Iterat
     if count == 1:
         yield from map(run_seed, options)
         return
-    with multiprocessing.get_context("fork").Pool(count, maxtasksperchild=LIVES) as pool:
-        yield from pool.imap(run_seed, options, chunksize=CHUNK)
+    # what is loaded stays: a collection after each seed need not look at it
+    with multiprocessing.get_context("fork").Pool(count, gc.freeze, maxtasksperchild=LIVES) as pool:
+        yield from pool.imap(run_seed, options)

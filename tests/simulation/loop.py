@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
-import heapq
+from array import array
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context, copy_context
+from heapq import heappop, heappush
 from random import Random
 from typing import Any, NoReturn, TypeVar
+from weakref import ref
 
-from tests.simulation.process import SimProcess, current, of_context
+from tests.simulation.process import CURRENT, SimProcess, current, of_context
 
 T = TypeVar("T")
 
@@ -43,18 +45,36 @@ class Stopped(RuntimeError):
     """`SimLoop.after_step` has ended the run."""
 
 
-class SimHandle(asyncio.Handle):
-    """A callback and whose it is; *process* None: the world's."""
+class SimHandle(asyncio.TimerHandle):
+    """A callback and whose it is, for now or for later; *process* None: the world's.
+
+    There is one for each step, so it is made, run and called off without asyncio's care for its debug mode.
+    """
 
     __slots__ = ("process",)
     process: SimProcess | None
 
+    def __init__(self, when: float, callback: Any, args: tuple[Any, ...], context: Context) -> None:
+        self._when = when
+        self._callback = callback
+        self._args = args
+        self._context = context
+        self._cancelled = False
+        self.process = context.get(CURRENT)
 
-class SimTimer(asyncio.TimerHandle):
-    """The same for later."""
+    def cancel(self) -> None:
+        """As in asyncio."""
+        self._cancelled = True
+        self._callback = self._args = None
 
-    __slots__ = ("process",)
-    process: SimProcess | None
+    def _run(self) -> None:
+        try:
+            self._context.run(self._callback, *self._args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            told = {"message": f"Exception in callback {_what(self._callback)}", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(told)
 
 
 class SimTask(asyncio.Task[T]):
@@ -66,6 +86,8 @@ class SimTask(asyncio.Task[T]):
         self.number = loop.count_task()
         self.process = current() if context is None else of_context(context)
         self.what = coro.__qualname__
+        if self.process is not None:
+            self.process.tasks.append(ref(self))
         super().__init__(coro, loop=loop, name=name or f"task-{self.number}", context=context)
 
     def __hash__(self) -> int:
@@ -78,18 +100,19 @@ class SimLoop(asyncio.BaseEventLoop):
     def __init__(self, sched: Random, fifo: Sequence[tuple[int, int]] = ()) -> None:
         super().__init__()
         self.set_debug(False)
-        self._ready: list[asyncio.Handle] = []  # type: ignore[assignment]
+        self._ready: list[SimHandle] = []  # type: ignore[assignment]
         self._now = 0.0
-        self._draw = sched.random
+        self._draw = self._draw_or_oldest if fifo else sched.random
+        self._sched = sched
         self._fifo = tuple(fifo)
         self._tasks = self._timed = 0
         self._moment_began = 0
-        self._timers: list[tuple[float, int, SimTimer]] = []
+        self._timers: list[tuple[float, int, SimHandle]] = []
         self._hash = hashlib.blake2b(digest_size=8)
-        self._noted: list[tuple[int, float, int, int, str, str]] = []
+        self._noted: list[tuple[float, int, int, str, str]] = []
         self.steps = 0
         """How many callbacks have run."""
-        self.after_step: Callable[[], bool] | None = None
+        self.after_step: Callable[[], bool] = _goes_on
         """Asked after each step; True ends the run with Stopped."""
         self.complaints: list[str] = []
         """What nobody handled: errors in callbacks, failures that nobody looked at."""
@@ -104,15 +127,16 @@ class SimLoop(asyncio.BaseEventLoop):
     def trace(self) -> str:
         """The hash over all steps so far."""
         whole = self._hash.copy()
-        whole.update(repr(self._noted).encode())
+        _take_in(whole, self._noted)
         return whole.hexdigest()
 
     @property
     def last(self) -> list[str]:
         """The latest steps in words, the newest last."""
+        noted = self._noted[-LAST:]
         return [
             f"step {step} at {now:.6f} s, {pick + 1} of {ready}: {whose} {what}"
-            for step, now, pick, ready, whose, what in self._noted[-LAST:]
+            for step, (now, pick, ready, whose, what) in enumerate(noted, self.steps - len(noted))
         ]
 
     def count_task(self) -> int:
@@ -120,36 +144,38 @@ class SimLoop(asyncio.BaseEventLoop):
         self._tasks += 1
         return self._tasks
 
-    def take_back(self, handles: Sequence[asyncio.Handle]) -> None:
+    def take_back(self, handles: Sequence[SimHandle]) -> None:
         """Have *handles* run after all, which were held back."""
         self._ready.extend(handles)
 
     def remains_of(self, process: SimProcess) -> list[asyncio.Task[object]]:
         """Its tasks that have not ended, in the order in which they began."""
-        tasks = [task for task in asyncio.all_tasks(self) if isinstance(task, SimTask)]
-        return sorted((task for task in tasks if task.process is process), key=lambda task: task.number)
+        tasks = (told() for told in process.tasks)
+        return [task for task in tasks if task is not None and not task.done()]
 
     # ---- scheduling ----------------------------------------------------------------------------
 
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> SimHandle:
         """As in asyncio, but that what is called soon is called in any order."""
-        context = copy_context() if context is None else context
-        handle = SimHandle(callback, args, self, context)
-        handle.process = of_context(context)
+        handle = SimHandle(self._now, callback, args, copy_context() if context is None else context)
         self._ready.append(handle)
         return handle
 
     call_soon_threadsafe = call_soon  # there is one thread
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> SimTimer:
+    def call_later(
+        self, delay: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> SimHandle:
         """As in asyncio, in virtual time."""
-        context = copy_context() if context is None else context
-        when = max(when, self._now + TICK_S)
-        timer = SimTimer(when, callback, args, self, context)
-        timer.process = of_context(context)
+        when = self._now + (delay if delay > TICK_S else TICK_S)
+        timer = SimHandle(when, callback, args, copy_context() if context is None else context)
         self._timed += 1  # of two that are due together the first stands first: timers know no order
-        heapq.heappush(self._timers, (when, self._timed, timer))
+        heappush(self._timers, (when, self._timed, timer))
         return timer
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> SimHandle:
+        """As in asyncio, in virtual time."""
+        return self.call_later(when - self._now, callback, *args, context=context)
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         """Run *func* in one step of its own: there are no threads."""
@@ -160,53 +186,48 @@ class SimLoop(asyncio.BaseEventLoop):
     # ---- running -------------------------------------------------------------------------------
 
     def _run_once(self) -> None:
-        ready, timers = self._ready, self._timers
-        while timers and timers[0][2]._cancelled:
-            heapq.heappop(timers)
-        if not ready and not self._jump():
-            return
-        due = self._now + AT_ONCE_S
-        while timers and timers[0][0] <= due:
-            ready.append(heapq.heappop(timers)[2])
-        if ready:
-            self._step(len(ready))
+        """Every step until the loop is to stop: in one frame, as there are so many."""
+        ready, timers, noted = self._ready, self._timers, self._noted
+        draw, is_over = self._draw, self.after_step
+        while not self._stopping:
+            while timers and timers[0][2]._cancelled:
+                heappop(timers)
+            if not ready:
+                self._jump()
+            while timers and timers[0][0] <= self._now + AT_ONCE_S:
+                ready.append(heappop(timers)[2])
+            count = len(ready)
+            pick = int(draw() * count) if count > 1 else 0
+            handle = ready.pop(pick)
+            process = handle.process
+            if handle._cancelled or (process is not None and process.state != "running"):
+                _keep_back(handle)
+                continue
+            whose = "world" if process is None else process.label
+            noted.append((self._now, pick, count, whose, _what(handle._callback)))
+            self.steps += 1
+            handle._run()
+            if is_over():
+                raise Stopped
+            if len(noted) >= HASHED:
+                self._take_stock()
 
-    def _jump(self) -> bool:
-        """Go on to what is due next; False: the loop is to stop, and nothing is."""
+    def _jump(self) -> None:
+        """Go on to what is due next."""
         if not self._timers:
-            if self._stopping:
-                return False
             raise Deadlock(f"at {self._now:g} s nothing can run")
         self._now = max(self._now, self._timers[0][0])
         self._moment_began = self.steps
-        return True
 
-    def _step(self, count: int) -> None:
-        pick = int(self._draw() * count) if count > 1 else 0
-        if self._fifo and any(begin <= self.steps < end for begin, end in self._fifo):
-            pick = 0
-        handle = self._ready.pop(pick)
-        if handle._cancelled:
-            return
-        process: SimProcess | None = handle.process  # type: ignore[attr-defined]
-        if process is not None and process.state != "running":
-            if process.state == "frozen":
-                process.held.append(handle)
-            return
-        self._note(handle, process, pick, count)
-        handle._run()
-        if self.after_step is not None and self.after_step():
-            raise Stopped
+    def _draw_or_oldest(self) -> float:
+        drawn = self._sched.random()
+        return 0.0 if any(begin <= self.steps < end for begin, end in self._fifo) else drawn
+
+    def _take_stock(self) -> None:
+        _take_in(self._hash, self._noted[:-LAST])
+        del self._noted[:-LAST]
         if self.steps - self._moment_began > MOST_AT_ONCE:
             raise Spinning(f"{MOST_AT_ONCE} steps at {self._now:g} s")
-
-    def _note(self, handle: asyncio.Handle, process: SimProcess | None, pick: int, count: int) -> None:
-        whose = "world" if process is None else process.label
-        self._noted.append((self.steps, self._now, pick, count, whose, _what(handle._callback)))
-        self.steps += 1
-        if len(self._noted) >= HASHED:
-            self._hash.update(repr(self._noted[:-LAST]).encode())
-            del self._noted[:-LAST]
 
     def _complain(self, _loop: object, context: dict[str, Any]) -> None:
         error = context.get("exception")
@@ -232,6 +253,25 @@ def _run_inline(done: asyncio.Future[Any], func: Callable[..., Any], args: tuple
         done.set_result(func(*args))
     except Exception as error:  # told to whoever waits
         done.set_exception(error)
+
+
+def _goes_on() -> bool:
+    return False
+
+
+def _keep_back(handle: SimHandle) -> None:
+    """It is not to run: not now, if its process stands still, or not at all."""
+    if handle.process is not None and handle.process.state == "frozen" and not handle._cancelled:
+        handle.process.held.append(handle)
+
+
+def _take_in(whole: Any, noted: Sequence[tuple[float, int, int, str, str]]) -> None:
+    """Have the hash *whole* know these steps: by column, as a thousand numbers in words take their time."""
+    if noted:
+        now, pick, ready, whose, what = zip(*noted, strict=True)
+        whole.update(array("d", now))
+        whole.update(array("L", (*pick, *ready)))
+        whole.update("\n".join((*whose, *what)).encode())
 
 
 def _what(callback: Any) -> str:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from contextvars import Context, ContextVar
 from typing import Literal
+from weakref import ref
 
 from fairlead.engine.ports import ProcessIdentity
 
@@ -28,9 +29,13 @@ class SimProcess:
         self.host = host
         self.number = number
         self.label = f"{name}#{number}"
+        pid = 100 * int(name.lstrip("abcdefghijklmnopqrstuvwxyz") or 0) + number
+        self._identity = ProcessIdentity(host, f"{BOOT}-{host}", NAMESPACE, pid, str(number))
         self.state: Literal["running", "frozen", "dead"] = "running"
         self.held: list[asyncio.Handle] = []
         """Callbacks that were due while it was frozen."""
+        self.tasks: list[ref[asyncio.Task[object]]] = []
+        """All that it ever began, in that order."""
         self.remains: list[asyncio.Task[object]] = []
         """Tasks that it had when it died: kept until the seed ends, or their ``finally`` would run now."""
         self._on_death: list[Callable[[], None]] = []
@@ -43,13 +48,12 @@ class SimProcess:
     def context(self) -> Context:
         """A new context for code of this process."""
         context = Context()
-        context.run(_current.set, self)
+        context.run(CURRENT.set, self)
         return context
 
     def identity(self) -> ProcessIdentity:
         """As the others of its host see it."""
-        pid = 100 * int(self.name.lstrip("abcdefghijklmnopqrstuvwxyz") or 0) + self.number
-        return ProcessIdentity(self.host, f"{BOOT}-{self.host}", NAMESPACE, pid, str(self.number))
+        return self._identity
 
     def on_death(self, told: Callable[[], None]) -> Callable[[], None]:
         """Have *told* called, in the world, when it dies; what is given back prevents it."""
@@ -64,17 +68,17 @@ class SimProcess:
             Context().run(tell)
 
 
-_current: ContextVar[SimProcess | None] = ContextVar("fairlead_simulated_process", default=None)
+CURRENT: ContextVar[SimProcess | None] = ContextVar("fairlead_simulated_process", default=None)
 
 
 def current() -> SimProcess | None:
     """Whose code runs now; None: the world's."""
-    return _current.get()
+    return CURRENT.get()
 
 
 def of_context(context: Context) -> SimProcess | None:
     """Whose code runs in *context*."""
-    return context.get(_current)
+    return context.get(CURRENT)
 
 
 async def never() -> None:

@@ -6,8 +6,8 @@ the scripts are held against. Nothing in it waits, so each method is one step.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 
 from fairlead.engine.ports.gate import (
     Admitted,
@@ -31,12 +31,8 @@ from fairlead.policy.gate.bucket import REDEEM_US, Bucket
 from fairlead.policy.gate.limit import MICRO, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.gate.pool import Holder, Leases, Pool, Take
 
-
-@dataclass(slots=True)
-class _Turns:
-    """What a bucket promised: (booking, cost) to the end of its redemption."""
-
-    until_us: dict[tuple[int, int], int] = field(default_factory=dict)
+_Turns = dict[tuple[int, int], int]
+"""What a bucket promised: (booking, cost) to the end of its redemption."""
 
 
 class LocalGate:
@@ -46,7 +42,7 @@ class LocalGate:
         self._now_us = now_us
         self._birth_us = birth_us
         self._buckets: dict[tuple[Domain, str], Bucket] = {}
-        self._turns: dict[tuple[Domain, str], _Turns] = {}
+        self._turns: defaultdict[tuple[Domain, str], _Turns] = defaultdict(dict)
         self._breakers: dict[tuple[Domain, str], Breaker] = {}
         self._pools: dict[tuple[Domain, str], Pool] = {}
         self._quotas: dict[tuple[Domain, str], Leases] = {}
@@ -134,7 +130,7 @@ class LocalGate:
         if rule is None:
             return None
         key = (ask.plan.domain, rule.key)
-        breaker = breakers.in_time(self._breakers.get(key, Breaker()), rule, now_us)
+        breaker = breakers.in_time(self._breakers.get(key, breakers.NEW), rule, now_us)
         self._breakers[key] = breaker
         judged = breakers.judge(breaker, rule, now_us, int(ask.call_s * MICRO))
         return GateRefusal(RefusedBy.BREAKER, judged / MICRO) if isinstance(judged, int) else judged
@@ -157,9 +153,7 @@ class LocalGate:
         for index, cost in enumerate(costs):
             key = (plan.domain, plan.buckets[index].key)
             self._buckets[key] = buckets.booked(self._bucket(plan, index), cost)
-            self._turns.setdefault(key, _Turns()).until_us[ask.booking, cost] = (
-                now_us + longest_us + REDEEM_US
-            )
+            self._turns[key][ask.booking, cost] = now_us + longest_us + REDEEM_US
         return Booked(longest_us / MICRO)
 
     def _redeem(self, ask: Ask, costs: Sequence[int], now_us: int) -> bool | Booked:
@@ -242,7 +236,7 @@ class LocalGate:
         if rule is None:
             return None, False
         key = (plan.domain, rule.key)
-        before = self._breakers.get(key, Breaker())
+        before = self._breakers.get(key, breakers.NEW)
         after = breakers.recorded(before, rule, finish.health, now_us, probe=finish.admitted.probe)
         self._breakers[key] = after
         opened = after.times_opened > before.times_opened and after.mode is breakers.Mode.OPEN
@@ -302,8 +296,8 @@ class LocalGate:
         bucket = self._buckets[key] = buckets.refilled(bucket, limit, now_us, self._birth_us)
         return bucket
 
-    def _turns_of(self, plan: Plan, index: int) -> dict[tuple[int, int], int]:
-        return self._turns.setdefault((plan.domain, plan.buckets[index].key), _Turns()).until_us
+    def _turns_of(self, plan: Plan, index: int) -> _Turns:
+        return self._turns[plan.domain, plan.buckets[index].key]
 
     def _take_turns(self, ask: Ask, costs: Sequence[int]) -> bool:
         turns = [(self._turns_of(ask.plan, index), cost) for index, cost in enumerate(costs)]

@@ -60,6 +60,10 @@ class Breaker:
     bad: tuple[int, ...] = (0,) * TICKS
 
 
+NEW = Breaker()
+"""One that nothing is known of."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pass:
     """A call may go on; *after* is the state once it is sent. *probe*: its name if it decides, or 0."""

@@ -52,6 +52,9 @@ def refilled(bucket: Bucket, limit: BucketLimit, now_us: int, birth_us: int) -> 
     A record from before *birth_us* is not trusted: what was spent since may be lost. A clock that was set
     back credits nothing and moves a block back with it.
     """
+    is_known = bucket.at_us == now_us >= birth_us and limit.version <= bucket.version
+    if is_known and (bucket.level, bucket.rest) <= (bucket.capacity - bucket.booked, 0):
+        return bucket  # one admission looks at its buckets several times
     if bucket.at_us < birth_us:
         level, at_us = min(bucket.level, 0), birth_us
         bucket = replace(bucket, level=level, rest=0, at_us=at_us, booked=0)

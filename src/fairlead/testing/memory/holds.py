@@ -22,8 +22,11 @@ def pauses_of(database: MemoryDatabase, lane: LaneKey) -> list[PauseRow]:
 
 def pauses_in_force(database: MemoryDatabase) -> list[PauseRow]:
     """All pauses that are not over."""
+    pauses = database.fair.pauses.values()
+    if not pauses:
+        return []
     now = database.now
-    return [pause for pause in database.fair.pauses.values() if pause.until is None or pause.until > now]
+    return [pause for pause in pauses if pause.until is None or pause.until > now]
 
 
 def last_end(pauses: list[PauseRow]) -> datetime | None:
@@ -62,7 +65,8 @@ class Room:
 
     def take(self, lane: LaneKey) -> None:
         """One more of *lane* runs."""
-        self._running.update(_holders(lane))
+        for holder in _holders(lane):
+            self._running[holder] += 1
 
     def has(self, lane: LaneKey) -> bool:
         """True where no cap keeps the next job of *lane* from running."""

@@ -93,8 +93,9 @@ class MemoryJobStore(MemoryStore):
     def _suspects(self, wanted: ClaimFilter) -> Iterator[JobRow]:
         room = Room(self.database)
         for row in self._available(wanted):
-            held = pauses_of(self.database, lane_key(row)) or not room.has(lane_key(row))
-            if row.crash_count > 0 and is_claimable(row, self.database.now) and not held:
+            if row.crash_count == 0 or not is_claimable(row, self.database.now):
+                continue
+            if not pauses_of(self.database, lane_key(row)) and room.has(lane_key(row)):
                 yield row
 
     def _available(self, wanted: ClaimFilter) -> Iterator[JobRow]:

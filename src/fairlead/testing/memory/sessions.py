@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
@@ -124,7 +125,9 @@ class MemorySessionStore(MemoryStore):
 
     @statement
     def search(self) -> list[SessionView]:
-        return [self._view(row) for row in self.database.sessions.values()]
+        now = self.database.now
+        held = Counter(job.session_id for job in self.database.jobs.values() if job.session_id)
+        return [_view(row, now, held[row.session_id]) for row in self.database.sessions.values()]
 
     @statement
     def prune(self, older_than_s: float, limit: int) -> int:
@@ -140,19 +143,19 @@ class MemorySessionStore(MemoryStore):
             del self.database.sessions[session_id]
         return len(ended[:limit])
 
-    def _view(self, row: SessionRow) -> SessionView:
-        age_s = (self.database.now - row.heartbeat_at).total_seconds()
-        running = [job for job in self.database.jobs.values() if job.session_id == row.session_id]
-        return SessionView(
-            session_id=row.session_id,
-            identity=row.identity,
-            version=row.version,
-            started_at=row.started_at,
-            heartbeat_age_s=age_s,
-            lease_s=row.lease_s,
-            state=_state(row, age_s),
-            running_jobs=len(running),
-        )
+
+def _view(row: SessionRow, now: datetime, running_jobs: int) -> SessionView:
+    age_s = (now - row.heartbeat_at).total_seconds()
+    return SessionView(
+        session_id=row.session_id,
+        identity=row.identity,
+        version=row.version,
+        started_at=row.started_at,
+        heartbeat_age_s=age_s,
+        lease_s=row.lease_s,
+        state=_state(row, age_s),
+        running_jobs=running_jobs,
+    )
 
 
 def _state(row: SessionRow, age_s: float) -> Literal["alive", "late", "lost", "stopped"]:
