@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tests.faults.catalogue import CATALOGUE, Experiment
 from tools import simulated
@@ -13,7 +13,9 @@ PAGE = ROOT / "docs/figures.md"
 BEGIN, END = "<!-- experiments -->", "<!-- /experiments -->"
 NOT_YET = "not run yet"
 CHANCES = (*LOSSES, "n")
-UNITS = ("s", "ms")
+UNITS = ("s", "ms", "mib")
+GREATEST = ("amplification", "recovery_s", "peak_mib", "rate_over", "probes_at_once")
+"""Figures that are one number and judged, where the greatest is the worst."""
 HEAD = "| experiment | what must hold | n | found | without its safeguard | commit |\n"
 
 
@@ -58,7 +60,9 @@ def worst(lines: Sequence[Line]) -> Iterator[str]:
             if isinstance(value, dict) and "p99" in value:
                 p99[name] = max(p99.get(name, value["p99"]), value["p99"])
     yield from _zeros(lines)
-    yield from (_quantile(name, value) for name, value in p99.items())
+    yield from (_figure(f"{_plain(what)} p99", value, unit) for (what, unit), value in _named(p99))
+    most = {name: max(found) for name in GREATEST if (found := [*_numbers(name, lines)])}
+    yield from (_figure(f"{_plain(what)} at most", value, unit) for (what, unit), value in _named(most))
 
 
 def _zeros(lines: Sequence[Line]) -> Iterator[str]:
@@ -79,9 +83,21 @@ def _chances(line: Line) -> int:
     return chances(line, named) if named else 0
 
 
-def _quantile(name: str, value: float) -> str:
-    what, _, unit = name.rpartition("_")
-    return f"{_plain(what)} p99 {value:g} {unit}" if unit in UNITS else f"{_plain(name)} p99 {value:g}"
+def _numbers(name: str, lines: Sequence[Line]) -> Iterator[float]:
+    for line in lines:
+        if isinstance(value := line.get(name), (int, float)):
+            yield value
+
+
+def _named(figures: Mapping[str, float]) -> Iterator[tuple[tuple[str, str], float]]:
+    """What each figure is of, and in which unit."""
+    for name, value in figures.items():
+        what, _, unit = name.rpartition("_")
+        yield ((what, f" {unit}") if unit in UNITS else (name, "")), value
+
+
+def _figure(what: str, value: float, unit: str) -> str:
+    return f"{what} {value:g}{unit.replace('mib', 'MiB')}"
 
 
 def _plain(name: str) -> str:
