@@ -135,6 +135,7 @@ PROMISES = (
         (
             Most("p99 alone", ("E46",), "alone_ms", " ms", "p99"),
             Most("beside it", ("E46",), "loud_ms", " ms", "p99"),
+            Most("at a bound of", ("E46",), "bounds_ms", " ms", "loud"),
         ),
         "By jobs that are begun, not by their length: slow jobs need a cap of their tenant.",
     ),
@@ -142,7 +143,7 @@ PROMISES = (
         "P10",
         "Retries add 20 % at most; when the trigger ends, 95 % of the calls do well again within 60 s.",
         (
-            Most("requests a call", ("E38",), "amplification"),
+            Most("requests a call", ("E38",), "amplification", of=("sent",)),
             Most("good again after", ("E38",), "recovery_s", " s", of=("triggers",)),
         ),
         "An open loop at 80 % of what the API can do.",

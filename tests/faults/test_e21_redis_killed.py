@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from fairlead.policy.gate.limit import BucketLimit
-from tests.faults.support.fleet import BOTH, RATE, Fleet, fleet_at, rate_alone
+from tests.faults.support.drained import drained
+from tests.faults.support.fleet import BOTH, RATE, Fleet, fleet_at
 from tests.faults.support.ground import own_ground
 from tests.faults.support.nursery import Nursery
 from tests.faults.support.report import Figures, quantiles, sized
@@ -73,17 +74,30 @@ async def test_E21_redis_killed(nursery: Nursery, tmp_path: Path) -> None:
     figures.conclude()
 
 
-async def test_E21_ablation_what_is_lost_is_full(nursery: Nursery, tmp_path: Path) -> None:
-    """A bucket that is full again after each restart gives its burst twice; it takes 10 s to fill up."""
-    figures = Figures("E21", ablation="no_marker_rule")
-    limit = BucketLimit("bucket", 300, 30)
-    order = rate_alone(limit, "no_marker_rule")
+async def _kill(fleet: Fleet, valkey: OwnValkey) -> None:
+    killed_s = time.monotonic()
+    valkey.kill()
+    await fleet.all_away(killed_s)
+    await asyncio.sleep(0.1)
+    back_s = time.monotonic()
+    valkey.start()
+    await fleet.back(back_s)
+
+
+async def test_E21_what_is_lost_is_empty(nursery: Nursery, tmp_path: Path) -> None:
+    figures = Figures("E21")
     with own_ground(figures) as valkey:
-        async with fleet_at(nursery, valkey.url, tmp_path, figures, **order) as fleet:
-            await fleet.all_born(PROCESSES)
-            await fleet.served(350)
-            await _kills(fleet, valkey, 1, 0.1)
-            await fleet.served(len(fleet.upstream.calls) + 300)
-            await fleet.rest()
-            fleet.note_rate(limit, overlap_s=OVERLAP_S)
+        kill = partial(_kill, valkey=valkey)
+        await drained(nursery, valkey.url, tmp_path, figures, kill, overlap_s=OVERLAP_S)
+    figures.conclude()
+
+
+async def test_E21_ablation_what_is_lost_is_full(nursery: Nursery, tmp_path: Path) -> None:
+    """A bucket that is full again after a restart gives its burst twice; it takes 10 s to fill up."""
+    figures = Figures("E21", ablation="no_marker_rule")
+    with own_ground(figures) as valkey:
+        kill = partial(_kill, valkey=valkey)
+        await drained(
+            nursery, valkey.url, tmp_path, figures, kill, "no_marker_rule", times=1, overlap_s=OVERLAP_S
+        )
     figures.conclude()

@@ -7,12 +7,14 @@ told of again by their processes, no slot is granted meanwhile, and buckets begi
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
 
 from fairlead.policy.gate.verdict import judge_pool
+from tests.faults.support.drained import drained
 from tests.faults.support.fleet import BOTH, LOG, RATE, SLOTS, Fleet, fleet_at, long_calls, parsed
 from tests.faults.support.ground import own_ground
 from tests.faults.support.nursery import Nursery
@@ -82,4 +84,14 @@ async def test_E22_ablation_what_is_lost_is_full(nursery: Nursery, tmp_path: Pat
             await fleet.served(SLOTS)
             await _flush(fleet, valkey.url)
             fleet.note_upstream()
+    figures.conclude()
+
+
+@pytest.mark.parametrize("unsafe", [(), ("no_marker_rule",)], ids=["", "ablation_full"])
+async def test_E22_what_is_lost_is_empty(nursery: Nursery, tmp_path: Path, unsafe: tuple[str, ...]) -> None:
+    """Nobody is away meanwhile, so nothing may come on top."""
+    figures = Figures("E22", ablation="".join(unsafe) and "no_marker_rule_for_buckets")
+    with own_ground(figures) as valkey:
+        flush = partial(_flush, url=valkey.url)
+        await drained(nursery, valkey.url, tmp_path, figures, flush, *unsafe, overlap_s=0.0)
     figures.conclude()

@@ -115,18 +115,29 @@ async def test_redis_latency_rising_5_ms_3_s_degraded_no_failed_job_back_by_itse
     figures.conclude()
 
 
-async def test_E23_ablation_nothing_is_owed(nursery: Nursery, tmp_path: Path) -> None:
-    """The store's bucket filled up while the processes spent their shares: both are spent."""
-    figures = Figures("E23", ablation="no_debts")
+async def _owed(nursery: Nursery, folder: Path, figures: Figures, *unsafe: str) -> None:
+    """One stall, with a bucket that fills up while the processes spend their shares."""
     limit = BucketLimit("bucket", 400, 200)
-    order = rate_alone(limit, "no_debts")
     with own_ground(figures) as valkey:
-        async with fleet_at(nursery, valkey.url, tmp_path, figures, **order) as fleet:
+        async with fleet_at(nursery, valkey.url, folder, figures, **rate_alone(limit, *unsafe)) as fleet:
             await fleet.all_born(PROCESSES)
             await fleet.served(450)
             await _stalls(fleet, valkey, ("pause",), 1.7)
             await fleet.rest()
+            figures.note(n=len(fleet.upstream.calls))
             fleet.note_rate(limit, overlap_s=OVERLAP_S)
+
+
+async def test_E23_what_was_spent_meanwhile_is_owed(nursery: Nursery, tmp_path: Path) -> None:
+    figures = Figures("E23")
+    await _owed(nursery, tmp_path, figures)
+    figures.conclude()
+
+
+async def test_E23_ablation_nothing_is_owed(nursery: Nursery, tmp_path: Path) -> None:
+    """What filled up in the store and the shares are both spent."""
+    figures = Figures("E23", ablation="no_debts")
+    await _owed(nursery, tmp_path, figures, "no_debts")
     figures.conclude()
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.support.drained import drained
 from tests.faults.support.fleet import BOTH, LEASE_S, RATE, SLOTS, Fleet, fleet_at
 from tests.faults.support.ground import CLUSTERED, own_ground
 from tests.faults.support.nursery import Nursery
@@ -62,6 +63,21 @@ async def test_E26_old_state(nursery: Nursery, tmp_path: Path) -> None:
     with own_ground(figures, APPENDS) as valkey:
         async with fleet_at(nursery, valkey.url, tmp_path, figures, plan=BOTH) as fleet:
             await _experiment(fleet, valkey, CRASHES)
+    figures.conclude()
+
+
+async def test_E26_what_was_spent_is_spent(nursery: Nursery, tmp_path: Path) -> None:
+    """What its file says of the buckets may be from before they were emptied."""
+    figures = Figures("E26")
+
+    async def crash(fleet: Fleet) -> None:
+        valkey.kill()
+        await asyncio.sleep(0.1)
+        valkey.start()
+        await fleet.back(time.monotonic())
+
+    with own_ground(figures, APPENDS) as valkey:
+        await drained(nursery, valkey.url, tmp_path, figures, crash, overlap_s=OVERLAP_S)
     figures.conclude()
 
 

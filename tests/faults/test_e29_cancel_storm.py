@@ -160,7 +160,7 @@ async def _experiment(figures: Figures, asks: int) -> None:
     failed = sum(
         count for name, count in told.items() if name not in ("cancelled", "full", "admitted", "wrong")
     )
-    figures.note(n=asks, answers=storm.answers, asks_per_s=round(asks / took_s), told=dict(told))
+    figures.note(n=storm.answers, asks=asks, asks_per_s=round(asks / took_s), told=dict(told))
     figures.zero(wrong_answers=told["wrong"], failed=failed, slots_missing=missing, calls_lost=lost)
 
 

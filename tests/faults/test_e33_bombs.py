@@ -67,7 +67,7 @@ async def _bombs(figures: Figures, child: Child, url: str, **options: Any) -> No
     kept: list[int] = []
     stalls_s: list[float] = []
     told: dict[str, str] = {}
-    killed = 0
+    unnamed = killed = 0
     for tenant, lie in calls:
         if lie == lies[0]:
             await child.ask("connect", tenant=tenant)  # its breaker has seen nothing yet
@@ -82,9 +82,10 @@ async def _bombs(figures: Figures, child: Child, url: str, **options: Any) -> No
         kept.append(came["kept"])
         stalls_s.append(came["stall_s"])
         told[lie] = came["told"]
+        unnamed += told[lie] in ("None", "breaker")
     figures.note(n=len(stalls_s), told=told, stall_ms=quantiles(stalls_s, 1000, 1))
     figures.note(peak_mib={lie: round(count / (1 << 20), 1) for lie, count in grew.items()})
-    figures.zero(killed=killed, unnamed=sum(name in ("None", "breaker") for name in told.values()))
+    figures.zero(killed=killed, unnamed=unnamed)
     figures.note(kept_mib=round(max(kept, default=0) / (1 << 20), 1))
     figures.holds(max(kept, default=0) <= MOST_KEPT_BYTES, "memory was left behind")
     over = [lie for lie, count in grew.items() if count > MOST_BYTES]

@@ -171,7 +171,7 @@ def test_a_line_without_what_is_asked_of_it_is_seen() -> None:
 
 
 def test_the_worst_is_told() -> None:
-    lines = (line("E38-queues", amplification=1.01, n=5), line("E38-sheds", amplification=1.15, n=5))
+    lines = (line("E38-queues", amplification=1.01, sent=5), line("E38-sheds", amplification=1.15, sent=5))
     assert row("P10", *lines)[1] == "requests a call 1.15 (n = 10)"
     windows = {"p50": 1.5, "p99": 11.7, "max": 20.0}
     told = row("P6", line("E43", window_ms=windows, window_n=9))[1]

@@ -26,7 +26,7 @@ AT_ONCE_S = 1e-9
 TICK_S = 1e-6
 """A timer takes at least so long: where time moves by timers alone, shorter ones might never move it."""
 MOST_AT_ONCE = 100_000
-"""Steps without any time going by, after which somebody is spinning."""
+"""About so many steps without any time going by, and somebody is spinning."""
 HASHED = 1000
 """Steps that go into the hash together: one by one they would take a tenth of the time."""
 LAST = 40
@@ -61,6 +61,10 @@ class SimHandle(asyncio.TimerHandle):
         self._context = context
         self._cancelled = False
         self.process = context.get(CURRENT)
+
+    def __repr__(self) -> str:
+        what = "called off" if self._cancelled else _what(self._callback)
+        return f"<{type(self).__name__} {what} at {self._when:.6f} s>"
 
     def cancel(self) -> None:
         """As in asyncio."""
@@ -113,7 +117,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.steps = 0
         """How many callbacks have run."""
         self.after_step: Callable[[], bool] = _goes_on
-        """Asked after each step; True ends the run with Stopped."""
+        """Asked after each step, as it stands when the loop begins to run; True ends that with Stopped."""
         self.complaints: list[str] = []
         """What nobody handled: errors in callbacks, failures that nobody looked at."""
         self.set_task_factory(_make_task)  # type: ignore[arg-type]
@@ -167,15 +171,22 @@ class SimLoop(asyncio.BaseEventLoop):
         self, delay: float, callback: Any, *args: Any, context: Context | None = None
     ) -> SimHandle:
         """As in asyncio, in virtual time."""
-        when = self._now + (delay if delay > TICK_S else TICK_S)
+        return self._call_at(self._now + delay, callback, args, context)
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> SimHandle:
+        """As in asyncio, in virtual time."""
+        return self._call_at(when, callback, args, context)
+
+    def _call_at(
+        self, when: float, callback: Any, args: tuple[Any, ...], context: Context | None
+    ) -> SimHandle:
+        soonest = self._now + TICK_S
+        if when < soonest:
+            when = soonest
         timer = SimHandle(when, callback, args, copy_context() if context is None else context)
         self._timed += 1  # of two that are due together the first stands first: timers know no order
         heappush(self._timers, (when, self._timed, timer))
         return timer
-
-    def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> SimHandle:
-        """As in asyncio, in virtual time."""
-        return self.call_later(when - self._now, callback, *args, context=context)
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         """Run *func* in one step of its own: there are no threads."""

@@ -46,10 +46,10 @@ BOTH: dict[str, Any] = {"pool": POOL, "buckets": [{"key": RATE.key, "capacity": 
 """A plan with slots and a bucket, both of which are felt."""
 
 
-def rate_alone(limit: BucketLimit, unsafe: str) -> dict[str, Any]:
-    """An order: short calls, as many as one bucket lets through, without the safeguard *unsafe*."""
+def rate_alone(limit: BucketLimit, *unsafe: str) -> dict[str, Any]:
+    """An order: short calls, as many as one bucket lets through, without the safeguards *unsafe*."""
     plan = {"buckets": [{"key": limit.key, "capacity": limit.capacity, "per_s": limit.per_s}]}
-    return {"plan": plan, "work_s": [0.0, 0.005], "unsafe": [unsafe], "limit": 0}
+    return {"plan": plan, "work_s": [0.0, 0.005], "unsafe": [*unsafe], "limit": 0}
 
 
 def long_calls(unsafe: str) -> dict[str, Any]:

@@ -45,6 +45,8 @@ class Upstream:
     over: int = 0
     over_s: float = 0.0
     """For how long in all more than the limit were in flight that nothing excuses."""
+    longest_over_s: float = 0.0
+    """The longest of these times."""
     excused_over: int = 0
     _open: dict[tuple[str, int], Call] = field(default_factory=dict)
     _thawed_s: dict[str, float] = field(default_factory=dict)
@@ -113,7 +115,9 @@ class Upstream:
         if is_over and self._over_since_s is None:
             self._over_since_s = time.monotonic()
         elif not is_over and self._over_since_s is not None:
-            self.over_s += time.monotonic() - self._over_since_s
+            lasted_s = time.monotonic() - self._over_since_s
+            self.over_s += lasted_s
+            self.longest_over_s = max(self.longest_over_s, lasted_s)
             self._over_since_s = None
 
     # ---- what it tells
