@@ -22,6 +22,7 @@ SOAK = "E52"  # takes long, so it has a command of its own
 
 REDIS = ("E20", "E21", "E22", "E23")
 LOST_REDIS = ("E21", "E22", "E23", "E24", "E25", "E26")
+OVER = ("over_limit_at_upstream",)
 CAME_BACK = ("E21", "E22", "E23", "E24", "E26")
 
 PROMISES = (
@@ -122,8 +123,8 @@ PROMISES = (
         "P8",
         "Calls in flight are no more than the slots, as the upstream counts them.",
         (
-            Zero("over the limit", (*REDIS, "E25", "E26", "E27"), ("over_limit_at_upstream",), ("calls",)),
-            Zero("slots given twice or leaked", ("E27",), ("over_admissions", "leaked")),
+            Zero("over the limit", (*REDIS, "E25", "E26", "E27"), OVER, (*LOSSES, "n"), "calls"),
+            Zero("slots given twice or leaked", ("E27",), ("over_admissions", "leaked"), (*LOSSES, "n")),
         ),
         "A holder that is frozen beyond its lease may still be served, and a call that was given up at its"
         " deadline, where the API works on; a failover that loses the last grants"
@@ -196,7 +197,7 @@ PROMISES = (
         "P15",
         "Redis gone: calls go on by their share, or not at all where so set; full limits again in 5 s.",
         (
-            Zero("calls failed for it", LOST_REDIS, ("failed",), ("calls",)),
+            Zero("calls failed for it", LOST_REDIS, ("failed",), LOSSES, "calls"),
             Most("fleet's limits again after", CAME_BACK, "resume_s", " s", of=LOSSES),
         ),
         "Slots are full again one lease after a loss of data.",

@@ -56,7 +56,7 @@ async def test_E20_clocks(nursery: Nursery, tmp_path: Path) -> None:
             await fleet.note_free()
             verdict = await fleet.note_log()
             longest_s = max(told["longest_retry_s"] for told in fleet.told)
-            figures.note(jumps_s=list(JUMPS_S), wall_jumps=counts["wall_jumps"])
+            figures.note(faults=len(JUMPS_S), jumps_s=list(JUMPS_S), wall_jumps=counts["wall_jumps"])
             figures.zero(early_ends=verdict.expired, slots_lost=counts["slot_lost"])
             figures.zero(
                 degraded=counts["gate_degraded"], closed_in_all=sum(figures.counters["closed"].values())

@@ -66,6 +66,7 @@ async def test_E25_memory_limit(nursery: Nursery, tmp_path: Path) -> None:
                 await _unfit(fleet, valkey, how)
             await fleet.served(len(fleet.upstream.calls) + PEAK_CALLS)
             await fleet.rest()
+            figures.note(outages=2 * ROUNDS)
             fleet.note_callers()
             fleet.note_upstream()
             fleet.note_rate(RATE, overlap_s=2 * OVERLAP_S * ROUNDS)
