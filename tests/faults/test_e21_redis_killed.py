@@ -32,19 +32,26 @@ RESUME_BOUND_S = 5.0
 OVERLAP_S = 0.5  # R27: while some know already and some do not
 
 
+async def _kill(fleet: Fleet, valkey: OwnValkey, down_s: float) -> tuple[float, float]:
+    """Seconds until all have noticed, and until all are let in again."""
+    killed_s = time.monotonic()
+    valkey.kill()
+    noticed_s = await fleet.all_away(killed_s)
+    await asyncio.sleep(down_s)
+    back_s = time.monotonic()
+    valkey.start()
+    return noticed_s, await fleet.back(back_s)
+
+
 async def _kills(fleet: Fleet, valkey: OwnValkey, kills: int, down_s: float) -> None:
     noticed_s, resumed_s, alone = [], [], 0
     for _ in range(kills):
         await fleet.served(len(fleet.upstream.calls) + PEAK_CALLS)
         before = len(fleet.upstream.calls)
-        killed_s = time.monotonic()
-        valkey.kill()
-        noticed_s.append(await fleet.all_away(killed_s))
-        await asyncio.sleep(down_s)
+        noticed, resumed = await _kill(fleet, valkey, down_s)
+        noticed_s.append(noticed)
+        resumed_s.append(resumed)
         alone += sum(call.local for call in fleet.upstream.calls[before:])
-        back_s = time.monotonic()
-        valkey.start()
-        resumed_s.append(await fleet.back(back_s))
     await fleet.served(len(fleet.upstream.calls) + PEAK_CALLS)
     figures = fleet.figures
     figures.note(kills=kills, noticed_s=quantiles(noticed_s), resume_s=quantiles(resumed_s), alone=alone)
@@ -74,20 +81,10 @@ async def test_E21_redis_killed(nursery: Nursery, tmp_path: Path) -> None:
     figures.conclude()
 
 
-async def _kill(fleet: Fleet, valkey: OwnValkey) -> None:
-    killed_s = time.monotonic()
-    valkey.kill()
-    await fleet.all_away(killed_s)
-    await asyncio.sleep(0.1)
-    back_s = time.monotonic()
-    valkey.start()
-    await fleet.back(back_s)
-
-
 async def test_E21_what_is_lost_is_empty(nursery: Nursery, tmp_path: Path) -> None:
     figures = Figures("E21")
     with own_ground(figures) as valkey:
-        kill = partial(_kill, valkey=valkey)
+        kill = partial(_kill, valkey=valkey, down_s=0.1)
         await drained(nursery, valkey.url, tmp_path, figures, kill, overlap_s=OVERLAP_S)
     figures.conclude()
 
@@ -96,7 +93,7 @@ async def test_E21_ablation_what_is_lost_is_full(nursery: Nursery, tmp_path: Pat
     """A bucket that is full again after a restart gives its burst twice; it takes 10 s to fill up."""
     figures = Figures("E21", ablation="no_marker_rule")
     with own_ground(figures) as valkey:
-        kill = partial(_kill, valkey=valkey)
+        kill = partial(_kill, valkey=valkey, down_s=0.1)
         await drained(
             nursery, valkey.url, tmp_path, figures, kill, "no_marker_rule", times=1, overlap_s=OVERLAP_S
         )

@@ -58,6 +58,7 @@ async def test_E24_redis_failover(nursery: Nursery, tmp_path: Path) -> None:
         up = fleet.upstream
         figures.note(n=len(up.calls), most_in_flight=up.most, times_over=up.over, over_s=round(up.over_s, 3))
         figures.note(longest_over_s=round(up.longest_over_s, 3))
+        figures.holds(up.over_s <= LEASE_S * FAIL_OVERS, f"over the limit for {up.over_s:.2f} s")
         figures.holds(up.in_flight == 0, f"{up.in_flight} calls are still in flight")
         figures.holds(up.longest_over_s <= LEASE_S, f"over the limit for {up.longest_over_s:.2f} s at a time")
         fleet.note_rate(RATE, overlap_s=OVERLAP_S * FAIL_OVERS)

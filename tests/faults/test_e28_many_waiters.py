@@ -53,6 +53,7 @@ async def _experiment(fleet: Fleet, valkey: OwnValkey, waiters: int) -> None:
     figures.note(n=waiters, keys=fleet.order.get("keys", 0), took_s=round(took_s, 3))
     figures.note(oldest_wait_s=round(longest_s, 3), asks_per_call=round(asks / waiters, 2))
     await _note_scripts(valkey, figures)
+    figures.holds(longest_s <= took_s, "somebody waited longer than all took")
     seconds = took_s + 1.0
     figures.holds(asks / waiters <= 2 + seconds, f"{asks / waiters:.1f} asks for each call")
 

@@ -171,15 +171,10 @@ class SimLoop(asyncio.BaseEventLoop):
         self, delay: float, callback: Any, *args: Any, context: Context | None = None
     ) -> SimHandle:
         """As in asyncio, in virtual time."""
-        return self._call_at(self._now + delay, callback, args, context)
+        return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> SimHandle:
         """As in asyncio, in virtual time."""
-        return self._call_at(when, callback, args, context)
-
-    def _call_at(
-        self, when: float, callback: Any, args: tuple[Any, ...], context: Context | None
-    ) -> SimHandle:
         soonest = self._now + TICK_S
         if when < soonest:
             when = soonest
