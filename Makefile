@@ -59,7 +59,7 @@ simulate-ablations: $(READY) ## each safeguard in turn taken out of the simulate
 
 .PHONY: security
 security: $(READY) ## the security checklist S01-S36: every test that it names, and a table of verdicts
-	@$(BIN)/python -m tests.security -o faulthandler_timeout=600 $(ARGS)
+	@$(BIN)/python -m tests.security $(ARGS)
 
 .PHONY: sbom
 sbom: $(READY) ## the bill of materials of this environment, as CycloneDX (stdout)

@@ -14,10 +14,10 @@ from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.session import DatabaseSettings
 from tests.faults.support.cluster import own_cluster
+from tests.support import page_hooks, standstill_hooks
 from tests.support.databases import migrated_database, settings_of
 from tests.support.page_hooks import (  # noqa: F401 - pytest looks for them here
     pytest_addoption,
-    pytest_configure,
     pytest_sessionfinish,
     pytest_terminal_summary,
     pytest_testnodedown,
@@ -27,6 +27,11 @@ from tests.support.servers import database_name, drop_database, fresh_database, 
 # A busy machine is no failure of a property; a found example is printed so that anyone can replay it.
 settings.register_profile("fairlead", deadline=None, print_blob=True)
 settings.load_profile("fairlead")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    page_hooks.pytest_configure(config)
+    config.pluginmanager.register(standstill_hooks)
 
 
 @pytest.fixture(scope="session")

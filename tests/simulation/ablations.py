@@ -30,8 +30,9 @@ from fairlead.testing.memory.rows import JobRow
 from fairlead.testing.memory.turns import is_wanted, settle
 from tests.simulation.chance import Chance
 from tests.simulation.providers import LITTLE
-from tests.simulation.redis import SharedGate, SimRedis
+from tests.simulation.redis import SimRedis
 from tests.simulation.run import Options, run_seed
+from tests.simulation.shared_gate import SharedGate
 from tests.simulation.stores import Parts, WatchedJobs, WatchedSessions, plain
 from tests.simulation.swarm import Swarm
 from tests.simulation.watch import Broken, Freed, Watch
@@ -303,7 +304,7 @@ ABLATIONS: tuple[Ablation, ...] = (
         ("freeze", "stop"),
     ),
     Ablation(
-        "replay at once", ("I6",), lambda: Parts(alter=replays_at_once), ("issuer_late",), (6003, 51026)
+        "replay at once", ("I6",), lambda: Parts(alter=replays_at_once), ("issuer_late",), (484, 610, 985)
     ),
     Ablation("a claim takes the job out", ("I1",), lambda: Parts(sessions=HasNothingToGiveBack)),
     Ablation("tokens kept without tenant", ("I9",), lambda: Parts(alter=with_tokens_of_no_tenant)),

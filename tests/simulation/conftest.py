@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import warnings
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ import pytest
 HERE = Path(__file__).parent
 NOT_BEGUN = "coroutine '.*' was never awaited"
 """What the end of a killed process would still have done: it is made, refused, and dropped."""
+MOST_ROUNDS = 20
+"""Of collections; a few are enough."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -22,9 +25,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def the_dead() -> Iterator[None]:
+def the_dead(request: pytest.FixtureRequest) -> Iterator[None]:
     """Collected here, and not while another test runs."""
+    asyncio.set_event_loop(None)  # or what their end begins is left to a loop that is made for it
     yield
+    request.node.funcargs.clear()  # a world that a fixture has made is held there still
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", NOT_BEGUN, RuntimeWarning)
-        gc.collect()
+        _collect()
+
+
+def _collect() -> None:
+    """Again, as long as there is anything: whom the end of another wakes is spared by the round of that."""
+    for _ in range(MOST_ROUNDS):
+        if not gc.collect():
+            return

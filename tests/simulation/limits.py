@@ -30,6 +30,8 @@ JITTER_S = 0.2
 """By how much later than another a call may arrive that was admitted with it."""
 AFTERWARDS_S = 5.0
 """So soon after its return Redis counts for all again."""
+OVERLAP_S = 0.5
+"""Of the rate: while processes go away or come back, some keep to their share and some do not yet (R27)."""
 MOST_SHARE = 1 / 2
 """Of a limit: what one process may keep to who knows of another."""
 AT_ONCE_S = 0.1
@@ -156,7 +158,7 @@ class CallsInAWindow:
         if key not in self._buckets:
             most, per_s = room.burst + room.per_s * JITTER_S, room.per_s
             self._buckets[key] = _Bucket(most * (share or 1.0), per_s * (share or 1.0))
-        spare = room.burst if self._alone.anywhere(at - AFTERWARDS_S, at) else 0.0
+        spare = room.per_s * OVERLAP_S if self._alone.anywhere(at - AFTERWARDS_S, at) else 0.0
         missing = self._buckets[key].take(at, spare)
         if not missing:
             return None

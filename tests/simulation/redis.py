@@ -11,13 +11,11 @@ import asyncio
 import math
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
-from copy import deepcopy
-from dataclasses import replace
+from contextvars import copy_context
 from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
-from fairlead.adapters.local.gate import LocalGate
 from fairlead.adapters.redis.link import ANSWER_TIMEOUT_S
 from fairlead.engine.ports.gate import (
     Admitted,
@@ -28,16 +26,15 @@ from fairlead.engine.ports.gate import (
     Finished,
     GateRefusal,
     Lease,
-    RefusedBy,
     Renewal,
     Wake,
 )
 from fairlead.errors import GateUnavailable
-from fairlead.policy.gate.breaker import Mode
-from fairlead.policy.gate.limit import MICRO, Domain, PoolLimit
-from fairlead.policy.gate.pool import Holder, Pool
+from fairlead.policy.gate.limit import MICRO
+from fairlead.policy.gate.pool import Holder
 from tests.simulation.admission import breaker_of, note
 from tests.simulation.process import SimProcess
+from tests.simulation.shared_gate import LEASE_S, SharedGate
 from tests.simulation.watch import (
     NOBODY,
     BreakerClosed,
@@ -48,80 +45,9 @@ from tests.simulation.watch import (
     Struck,
     Watch,
 )
-from tests.simulation.wire import HowItEnded, Reply, Wire
+from tests.simulation.wire import Gone, HowItEnded, Reply, Wire
 
 T = TypeVar("T")
-
-LEASE_S = 30.0
-"""The longest lease of a slot."""
-
-
-class SharedGate(LocalGate):
-    """What one run of the server knows. No slot is granted before *grants_from_us*."""
-
-    def __init__(self, now_us: Callable[[], int], *, birth_us: int = 0, grants_from_us: int = 0) -> None:
-        super().__init__(now_us, birth_us=birth_us)
-        self._grants_from_us = grants_from_us
-        self.expired: Callable[[Holder, str, int], None] = lambda holder, key, until_us: None
-
-    def _take(self, ask: Ask, now_us: int) -> int | Answer:
-        if ask.plan.pool is not None and now_us < self._grants_from_us and not self._holds(ask):
-            return GateRefusal(RefusedBy.RECOVERY, (self._grants_from_us - now_us) / MICRO)
-        return super()._take(ask, now_us)
-
-    def _pool(self, domain: Domain, limit: PoolLimit) -> Pool:
-        known, now_us = self._pools.get((domain, limit.key)), self._now_us()
-        held = {} if known is None else known.leases.until_us
-        ended = [(holder, until_us) for holder, until_us in held.items() if until_us <= now_us]
-        pool = super()._pool(domain, limit)
-        for holder, until_us in ended:
-            self.expired(holder, limit.key, until_us)
-        return pool
-
-    def _holds(self, ask: Ask) -> bool:
-        plan = ask.plan
-        if plan.pool is None or ask.holder is None:
-            return False
-        return ask.holder in self._pool(plan.domain, plan.pool).leases
-
-    def _renewed(self, renewal: Renewal) -> Lease:
-        learning = renewal.held and self._now_us() < self._grants_from_us
-        return super()._renewed(replace(renewal, adopt=True) if learning else renewal)
-
-    def renewed(self, renewals: Sequence[Renewal]) -> list[Lease]:
-        """``renew``, for callers that cannot wait."""
-        return [self._renewed(renewal) for renewal in renewals]
-
-    def cancelled(self, ask: Ask) -> bool:
-        """``cancel``, for callers that cannot wait."""
-        _run(self.cancel(ask))
-        return True
-
-    def slots_in_use(self) -> Iterator[str]:
-        """Each lease of a slot, in words."""
-        for (domain, key), known in self._pools.items():
-            pool = self._pool(domain, known.limit)
-            yield from (f"{holder.process} holds a slot of {key}" for holder in pool.leases.until_us)
-
-    def breakers_open(self) -> Iterator[str]:
-        """Each breaker that is not closed, in words."""
-        for (_, key), breaker in self._breakers.items():
-            if breaker.mode is not Mode.CLOSED:
-                yield f"the breaker {key} is {breaker.mode.name.lower()}"
-
-    def wakes(self, wake: Wake) -> None:
-        """``listen``, for callers that cannot wait."""
-        _run(self.listen(wake))
-
-    def restarted(self, now_us: int) -> SharedGate:
-        """A new run with a copy of this state: what was written last may be lost.
-
-        Promised turns are not trusted (adapters/redis/lua/include/bucket.lua): buckets forget theirs, too.
-        """
-        new = type(self)(self._now_us, birth_us=now_us, grants_from_us=now_us + round(LEASE_S * MICRO))
-        state = (self._buckets, self._breakers, self._pools, self._quotas, self._fences)
-        (new._buckets, new._breakers, new._pools, new._quotas, new._fences) = deepcopy(state)
-        return new
 
 
 class SimRedis:
@@ -279,9 +205,9 @@ class RedisRoad:
         self._process = process
         self._latency_s = latency_s
         self._wire = Wire(process, latency_s, lambda: redis.is_away(process.name))
-        self._waiting: dict[int, Callable[[GateUnavailable], None]] = {}
+        self._waiting: dict[asyncio.Future[Any], None] = {}  # in their order
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._asks = 0
+        self._under_way = 0
 
     async def admit(self, ask: Ask) -> Answer:
         """One step, all or nothing."""
@@ -333,35 +259,41 @@ class RedisRoad:
     def abandon(self, error: GateUnavailable) -> None:
         """Fail all who wait for an answer; what comes of their asks is undone when it is known."""
         waiting, self._waiting = self._waiting, {}
-        for fail in waiting.values():
-            fail(error)
+        for told in waiting:
+            _fail(told, error)
 
-    # ---- one exchange --------------------------------------------------------------------------
+    @property
+    def is_settled(self) -> bool:
+        """Whether no admission is under way, nor one to be undone."""
+        return not self._under_way and not self._tasks
 
     async def _asked(self, act: Callable[[SharedGate], T], undo: Callable[[T], None] | None = None) -> T:
-        told: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._asks += 1
-        number = self._asks
-        self._waiting[number] = partial(_fail, told)
-        self._spawn(self._exchange(act, told, undo))
+        loop, name = asyncio.get_running_loop(), self._process.name
+        told: asyncio.Future[T] = loop.create_future()
+        ours = copy_context()
+
+        def came(answer: T | Gone) -> None:
+            self._under_way -= undo is not None
+            if isinstance(answer, str):
+                _fail(told, GateUnavailable(f"the store did not answer: {answer}"))
+            elif not told.done():
+                told.set_result(answer)
+            elif undo is not None:  # nobody waits for it any more
+                loop.call_soon(undo, answer, context=ours)
+
+        self._waiting[told] = None
+        self._under_way += undo is not None
+        if (late_s := max(0.0, self._redis.stalled_until_s - loop.time())) > 0:
+            self._redis.watch.strikes["redis_stall"] += 1
+        self._wire.send(lambda: self._redis.serve(act, name), ANSWER_TIMEOUT_S, came, late_s)
         try:
             return await told
+        except asyncio.CancelledError:
+            if undo is not None and not told.cancelled() and told.exception() is None:
+                undo(told.result())  # it had come, and nobody had looked
+            raise
         finally:
-            self._waiting.pop(number, None)
-
-    async def _exchange(
-        self, act: Callable[[SharedGate], T], told: asyncio.Future[T], undo: Callable[[T], None] | None
-    ) -> None:
-        name = self._process.name
-        late_s = max(0.0, self._redis.stalled_until_s - asyncio.get_running_loop().time())
-        self._redis.watch.strikes["redis_stall"] += late_s > 0
-        came = await self._wire.ask(lambda: self._redis.serve(act, name), ANSWER_TIMEOUT_S, late_s)
-        if isinstance(came, str):
-            _fail(told, GateUnavailable(f"the store did not answer: {came}"))
-        elif not told.done():
-            told.set_result(came)
-        elif undo is not None:  # nobody waits for it any more
-            undo(came)
+            self._waiting.pop(told, None)
 
     def _undo(self, ask: Ask, answer: Answer) -> None:
         if isinstance(answer, GateRefusal):
@@ -380,15 +312,6 @@ class RedisRoad:
         task = asyncio.get_running_loop().create_task(work, name="simulated-gate")
         self._tasks[id(task)] = task
         task.add_done_callback(lambda done: self._tasks.pop(id(done), None) and None)
-
-
-def _run(step: Coroutine[Any, Any, object]) -> None:
-    """Nothing in a gate of one process waits."""
-    try:
-        step.send(None)
-    except StopIteration:
-        return
-    raise AssertionError("a step of the model waits")
 
 
 def _fail(told: asyncio.Future[T], error: GateUnavailable) -> None:

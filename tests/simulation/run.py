@@ -30,8 +30,8 @@ from tests.simulation.watch import Broken
 from tests.simulation.workload import orders
 from tests.simulation.world import World
 
-SAFETY_S = 120.0
-ORDERED_S = 90.0
+SAFETY_S = 90.0
+ORDERED_S = 68.0
 """Work is ordered in so much of it."""
 
 

@@ -21,7 +21,8 @@ from fairlead.testing.ledger import judge
 from tests.simulation.issuer import SimIssuer, Tokens
 from tests.simulation.loop import SimLoop
 from tests.simulation.process import SimProcess
-from tests.simulation.redis import LEASE_S, SimRedis
+from tests.simulation.redis import SimRedis
+from tests.simulation.shared_gate import LEASE_S
 from tests.simulation.upstream import CALL_HEADER, SimUpstream, UpstreamManner
 from tests.simulation.watch import NOBODY, Arrived, Left, Watch
 

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, Literal, TypeVar
 
 from tests.simulation.process import SimProcess
@@ -57,42 +58,56 @@ class Wire:
 
     async def ask(self, serve: Callable[[], Reply[T]], deadline_s: float, late_s: float = 0.0) -> T | Gone:
         """Send, and wait for the answer at most *deadline_s*; *late_s*: the request is held up on its way."""
-        loop = asyncio.get_running_loop()
-        told: asyncio.Future[T | Gone] = loop.create_future()
-        exchange = _Exchange(told, serve, self._latency_s, self._is_cut)
-        loop.call_later(self._latency_s() + late_s, exchange.arrive, context=Context())
-        forget = self._process.on_death(lambda: exchange.hang_up("died"))
-        timer = loop.call_later(deadline_s, _tell, told, "timeout")
+        told: asyncio.Future[T | Gone] = asyncio.get_running_loop().create_future()
+        exchange = self.send(serve, deadline_s, partial(_tell, told), late_s)
         try:
             return await told
         finally:
-            timer.cancel()
-            forget()
-            exchange.hang_up("gave_up" if told.done() and not told.cancelled() else "cancelled")
+            exchange.leave("cancelled")  # nothing where it has come
+
+    def send(
+        self,
+        serve: Callable[[], Reply[T]],
+        deadline_s: float,
+        tell: Callable[[T | Gone], None],
+        late_s: float = 0.0,
+    ) -> Exchange[T]:
+        """The same without anybody who waits: *tell* is told once, in the world or by the process's timer."""
+        loop = asyncio.get_running_loop()
+        exchange = Exchange(tell, serve, self._latency_s, self._is_cut)
+        loop.call_later(self._latency_s() + late_s, exchange.arrive, context=Context())
+        timer = loop.call_later(deadline_s, exchange.come, "timeout")
+        exchange.forget = self._process.on_death(partial(exchange.hang_up, "died")), timer.cancel
+        return exchange
 
 
-class _Exchange(Generic[T]):
+class Exchange(Generic[T]):
     """One request on its way, at the server, and back. Runs in the world."""
 
     def __init__(
         self,
-        told: asyncio.Future[T | Gone],
+        tell: Callable[[T | Gone], None],
         serve: Callable[[], Reply[T]],
         latency_s: Callable[[], float],
         is_cut: Callable[[], bool],
     ) -> None:
-        self._told = told
+        self._tell = tell
         self._serve = serve
         self._latency_s = latency_s
         self._is_cut = is_cut
         self._reply: Reply[T] | None = None
         self._leaving: asyncio.TimerHandle | None = None
         self._hung_up: HowItEnded | None = None
+        self.forget: tuple[Callable[[], object], ...] = ()
+        """What ends with it; nothing once it has."""
 
     def arrive(self) -> None:
         self._reply = reply = self._serve()
         if self._hung_up is not None:
             reply.ended(self._hung_up)
+            return
+        if not reply.after_s:
+            self._leave(reply)
             return
         loop = asyncio.get_running_loop()
         self._leaving = loop.call_later(reply.after_s, self._leave, reply, context=Context())
@@ -108,7 +123,21 @@ class _Exchange(Generic[T]):
         loop.call_later(self._latency_s(), self._come_home, answer, context=Context())
 
     def _come_home(self, answer: T | Gone) -> None:
-        _tell(self._told, "reset" if self._is_cut() else answer)
+        self.come("reset" if self._is_cut() else answer)
+
+    def come(self, what: T | Gone) -> None:
+        """Tell *what* came of it, unless that was told before."""
+        if self.leave("gave_up"):
+            self._tell(what)
+
+    def leave(self, how: HowItEnded) -> bool:
+        """Nobody wants to know any more what comes of it; False where it was told before."""
+        forget, self.forget = self.forget, ()
+        for each in forget:
+            each()
+        if forget:
+            self.hang_up(how)
+        return bool(forget)
 
     def hang_up(self, how: HowItEnded) -> None:
         """The caller is gone, or has what it asked for."""

@@ -34,7 +34,7 @@ TAKES_S, FLOOD_S = (0.05, 2.0), (3.0, 6.0)
 SLOW_S = 45.0
 CALL_EACH_S = 8.0
 """About so often each process makes a call for a tenant, outside of any job."""
-BURSTS, AT_ONCE = 3, 30
+BURSTS, AT_ONCE = 3, 24
 """Jobs that make many calls at once, and how many: more than an account may have in flight."""
 SHARE_OF_BURSTS = 0.1
 """Of the calls outside of jobs that are such a burst, too."""

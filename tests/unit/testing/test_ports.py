@@ -1,0 +1,23 @@
+"""Ports for servers of the tests (tests/support/ports.py)."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from tests.support import ports
+
+
+def test_nobody_listens_at_a_free_one_nor_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = server.getsockname()[1]
+        given = [ports.free_port(), ports.free_port()]
+        drawn = iter([taken, given[0], taken - 1, given[1]])
+        monkeypatch.setattr(ports, "randbelow", lambda _most: next(drawn) - ports.LOWEST)
+        assert ports.free_port() == given[0]
+        assert ports.free_port(1) == given[1]
+
+
+def test_they_are_below_those_that_the_system_gives() -> None:
+    assert all(ports.LOWEST <= ports.free_port(10_000) < ports.BEYOND - 10_000 for _ in range(20))
