@@ -26,7 +26,8 @@ class WakeUps:
         self._database = database
         self._enabled = enabled
         self._quiet_until: dict[str, float] = {}
-        self._late: dict[str, asyncio.Task[None]] = {}
+        self._late = set[str]()
+        self._telling = set[asyncio.Task[None]]()
 
     def now(self, queues: AbstractSet[str]) -> bool:
         """Whether the statement that is about to be sent shall notify; if not, it will be made up for."""
@@ -36,23 +37,26 @@ class WakeUps:
         if any(self._quiet_until.get(queue, 0.0) <= moment for queue in queues):
             self._quiet_until.update(dict.fromkeys(queues, moment + QUIET_S))
             return True
-        for queue in queues - self._late.keys():
+        for queue in queues - self._late:
+            self._late.add(queue)
             wait_s = self._quiet_until[queue] - moment
-            self._late[queue] = asyncio.create_task(self._tell(queue, wait_s), name="fairlead-notify")
+            task = asyncio.create_task(self._tell(queue, wait_s), name="fairlead-notify")
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
         return False
 
     async def close(self) -> None:
         """Send what is still to be told, unless the database is silent."""
-        if not self._late:
+        if not self._telling:
             return
-        _, silent = await asyncio.wait(self._late.values(), timeout=CLOSE_S)
+        _, silent = await asyncio.wait(self._telling, timeout=CLOSE_S)
         for task in silent:
             task.cancel()
         await asyncio.gather(*silent, return_exceptions=True)
 
     async def _tell(self, queue: str, wait_s: float) -> None:
         await asyncio.sleep(wait_s)
-        del self._late[queue]
+        self._late.discard(queue)
         self._quiet_until[queue] = asyncio.get_running_loop().time() + QUIET_S
         with suppress(FairleadError):  # a hint only: polling stays the truth
             await self._database.fetch(statement("job_notify"), queue=queue)

@@ -1,0 +1,40 @@
+"""A process that closes leaves no word on its way to the workers (`WakeUps.close`)."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from fairlead.adapters.postgres import wakeups
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.wakeups import QUIET_S, WakeUps
+from tests.support.notes import sql
+
+QUEUES = {"default"}
+
+
+@pytest.mark.parametrize("patience_s", [2.0, QUIET_S], ids=["it is sent", "it is cut off"])
+async def test_nobody_tells_any_more_after_the_end(
+    database_settings: DatabaseSettings, monkeypatch: pytest.MonkeyPatch, patience_s: float
+) -> None:
+    """Also a word that was due, and waits for a connection: it was forgotten, and pending for ever."""
+    monkeypatch.setattr(wakeups, "CLOSE_S", patience_s)
+    database = await Database.open(replace(database_settings, max_size=1))
+    try:
+        wake_ups = WakeUps(database)
+        async with database.transaction() as taken:
+            await taken.fetch(sql("SELECT 1"))
+            assert [wake_ups.now(QUEUES), wake_ups.now(QUEUES)] == [True, False]
+            (telling,) = [task for task in asyncio.all_tasks() if task.get_name() == "fairlead-notify"]
+            await asyncio.sleep(2 * QUIET_S)  # it is due, and has no connection
+            closing = asyncio.create_task(wake_ups.close())
+            await asyncio.wait([closing], timeout=2 * QUIET_S if patience_s > QUIET_S else None)
+            assert closing.done() is telling.done() is (patience_s == QUIET_S)
+        await closing
+        assert telling.done()
+        assert telling.cancelled() is (patience_s == QUIET_S)
+    finally:
+        await database.close()
