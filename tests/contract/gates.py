@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from random import Random
+from secrets import token_hex
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from fairlead.engine.ports.gate import (
     Renewal,
     Wake,
 )
+from fairlead.errors import GateUnavailable
 from fairlead.policy.gate.key import Keyspace
 from fairlead.policy.gate.limit import MICRO
 from fairlead.secret import Secret
@@ -43,6 +45,8 @@ class Timed:
     set_us: Callable[[int], None]
     lose: Callable[[], Awaitable[None]]
     """All that it knows is gone."""
+    replace: Callable[[], Awaitable[None]]
+    """Another server takes its place that knows all of it, though nobody can be sure of that."""
     now_us: int = T0_US
 
     def tick(self, seconds: float) -> None:
@@ -78,11 +82,25 @@ def client_of(request: pytest.FixtureRequest, **options: Any) -> Any:
     return kind.from_url(store_of(request), **options)
 
 
+class Model(LocalGate):
+    """The gate of one process in the place of a store: it is always there."""
+
+    async def ping(self) -> None:
+        return None
+
+    def abandon(self, error: GateUnavailable) -> None:
+        """Nobody waits for it."""
+
+    @property
+    def is_settled(self) -> bool:
+        return True
+
+
 def local_gate(*, new: bool = True) -> Timed:
     """The gate of one process. Not *new*: what it knew was lost just now."""
     state = {"now_us": T0_US}
-    gate = LocalGate(lambda: state["now_us"], birth_us=0 if new else T0_US)
-    return Timed(gate, lambda now_us: state.update(now_us=now_us), _never)
+    gate = Model(lambda: state["now_us"], birth_us=0 if new else T0_US)
+    return Timed(gate, lambda now_us: state.update(now_us=now_us), _never, _never)
 
 
 async def _never() -> None:
@@ -116,12 +134,16 @@ class Simulated:
     async def lose(self) -> None:
         self.redis.lose()
 
+    async def replace(self) -> None:
+        self.redis.keep()
+        self.redis.bring_back()
+
 
 def simulated_gate() -> Timed:
     """The gate of the simulation."""
     state = {"now_us": T0_US}
     gate = Simulated(lambda: state["now_us"])
-    return Timed(gate, lambda now_us: state.update(now_us=now_us), gate.lose)
+    return Timed(gate, lambda now_us: state.update(now_us=now_us), gate.lose, gate.replace)
 
 
 def redis_gate(url: str, name: str, *, new: bool = True, **options: Any) -> Timed:
@@ -139,9 +161,14 @@ def redis_gate(url: str, name: str, *, new: bool = True, **options: Any) -> Time
             await server.delete(*[key async for key in server.scan_iter(f"{Keyspace(name).prefix}*")])
         await notice()
 
+    async def replace() -> None:
+        await notice()
+        gate._seed.run_id = token_hex(20).encode()
+        await notice()
+
     async def notice() -> None:
         """What there was to be greeted is, and what is to be noticed with a batch is now."""
         await gate._seed.ready()
         await gate._seed.judge([Call(gate._seed.marker, 0, ())])
 
-    return Timed(gate, set_us, lose)
+    return Timed(gate, set_us, lose, replace)

@@ -103,8 +103,12 @@ class End(NamedTuple):
 
 
 class Lose(NamedTuple):
-    """All that is known is gone, so long after the step before: no server is emptied while it judges."""
+    """All that is known is gone, so long after the step before: no server is emptied while it judges.
 
+    *kept*: another server takes over that knows all of it, though nobody can be sure of that.
+    """
+
+    kept: bool = False
     seconds: float = 0.000_001
 
 
@@ -127,7 +131,7 @@ def history(random: Random, steps: int, losses: float = 0.0) -> list[Step]:
     asked: list[AskFor] = []
     for _ in range(steps):
         if losses and random.random() < losses:
-            made.append(Lose())
+            made.append(Lose(random.random() < 0.5))
             continue
         kind = random.random()
         if kind < 0.2:
@@ -169,10 +173,8 @@ def _follow_up(random: Random, kind: float, asked: AskFor) -> Step:
 
 
 def _observation(random: Random) -> Observation:
-    left, capacity, per_s, wait_s = (
-        random.choice((None, *some)) for some in (NUMBERS, (5.0, 40.0), (0.1, 50.0), NUMBERS)
-    )
-    return Observation(left, capacity, per_s, wait_s)
+    numbers = (NUMBERS, (5.0, 40.0), (0.1, 50.0), NUMBERS, NUMBERS)
+    return Observation(*(random.choice((None, *some)) for some in numbers))
 
 
 class Side:
@@ -189,7 +191,7 @@ class Side:
             return self._timed.tick(step.seconds)
         if isinstance(step, Lose):
             self._timed.tick(step.seconds)
-            return await self._timed.lose()
+            return await (self._timed.replace() if step.kept else self._timed.lose())
         return await self._told(step)
 
     async def _told(self, step: AskFor | Again | GiveUp | Renew | End) -> object:

@@ -28,6 +28,8 @@ from tests.support.still_clock import set_clock, still_database
 
 IDS_EACH = 10_000
 """Ids that one history may draw."""
+BATCH = 50
+"""Histories of one test: some ten seconds, so that a slow machine does not look like one that hangs."""
 
 _TABLES = (
     *("connection", "rotation", "dead_letter", "job", "pause", "worker_session", "endpoint_gate", "sweep"),
@@ -177,6 +179,11 @@ def _apart(memory: object, real: object, where: str = "") -> list[str]:
         pairs = enumerate(zip(memory, real, strict=True))
         return [line for place, pair in pairs for line in _apart(*pair, f"{where}[{place}]")]
     return [] if memory == real else [f"{where or 'answer'}: memory {memory!r}, postgres {real!r}"]
+
+
+def batches(count: int) -> list[range]:
+    """*count* seeds, a test for each *BATCH*."""
+    return [range(first, min(first + BATCH, count)) for first in range(0, count, BATCH)]
 
 
 @asynccontextmanager

@@ -286,6 +286,24 @@ async def test_retry_after_then_at_the_rate_without_a_burst(timed: Timed, wait_s
     assert await left(timed, limit) == 1
 
 
+async def test_a_refusal_for_another_limit_leaves_what_is_left(timed: Timed) -> None:
+    limit = plan(BucketLimit("b", 40, 2))
+    call = await timed.admitted(Ask(limit))
+    await finish(timed, call, Observation(left=30.0, held_s=60.0))
+    assert await timed.admit(Ask(limit)) == GateRefusal(RefusedBy.BUCKET, 60.0, 0)
+    timed.tick(60)
+    assert await left(timed, limit) >= 30
+
+
+async def test_of_both_refusals_the_longer_wait_counts(timed: Timed) -> None:
+    limit = plan(BucketLimit("b", 40, 2))
+    for wait_s, held_s in ((5.0, 60.0), (60.0, 5.0)):
+        call = await timed.admitted(Ask(limit))
+        await finish(timed, call, Observation(wait_s=wait_s, held_s=held_s))
+        assert await timed.admit(Ask(limit)) == GateRefusal(RefusedBy.BUCKET, 60.5, 0)
+        timed.tick(61)
+
+
 async def test_a_turn_during_a_penalty_is_taken_anew(timed: Timed) -> None:
     limit = plan(BucketLimit("b", 1, 1))
     call = await timed.admitted(Ask(limit))

@@ -8,10 +8,25 @@ import pytest
 
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.local.gate import LocalGate
-from fairlead.engine.ports.gate import Answer, Ask, Lease, Renewal
+from fairlead.engine.ports.gate import Answer, Ask, GateRefusal, Lease, RefusedBy, Renewal
+from fairlead.policy.gate.breaker import Health
+from fairlead.policy.gate.limit import Domain, Plan
+from fairlead.policy.gate.pool import Holder, Pool
 from tests.contract.gates import STORES, store_of
-from tests.contract.histories import difference, history, shortest
-from tests.simulation.redis import SharedGate, SimRedis
+from tests.contract.histories import (
+    DOMAIN,
+    POOL,
+    Again,
+    AskFor,
+    End,
+    Lose,
+    Renew,
+    difference,
+    history,
+    shortest,
+)
+from tests.simulation.redis import SimRedis
+from tests.simulation.shared_gate import SharedGate
 
 STEPS = 120
 LOSSES = 150
@@ -67,3 +82,51 @@ async def test_a_mistake_after_a_loss_is_found(
         await difference(servers.redis_url, history(Random(seed), STEPS, losses=0.03)) for seed in range(20)
     ]
     assert any(found)
+
+
+# ---- a line that outlives its server -------------------------------------------------------------
+
+
+class HandsOnAtOnce(SharedGate):
+    """After a loss who stands in line is handed what seems free, though others may hold it still."""
+
+    def _hand_over(self, domain: Domain, pool: Pool) -> None:
+        LocalGate._hand_over(self, domain, pool)
+
+
+class KeepsPlaces(SharedGate):
+    """Who is refused after a loss stays in the line in which he stood."""
+
+    def _take(self, ask: Ask, now_us: int) -> int | Answer:
+        if ask.plan.pool is None or ask.holder is None:
+            return super()._take(ask, now_us)
+        waiting = self._pool(ask.plan.domain, ask.plan.pool).waiting
+        place = waiting.get(ask.holder)
+        answer = super()._take(ask, now_us)
+        if place is not None and isinstance(answer, GateRefusal) and answer.by is RefusedBy.RECOVERY:
+            waiting[ask.holder] = place
+        return answer
+
+
+def _asked(number: int) -> AskFor:
+    return AskFor(number, Ask(Plan(DOMAIN, pool=POOL), holder=Holder(number, "p1"), wait_s=2.0))
+
+
+TAKEN_OVER = [
+    *map(_asked, range(1, POOL.capacity + 2)),
+    Lose(kept=True),
+    End(1, Health.NEUTRAL, {}, {}),
+    Renew(POOL.capacity + 1, held=False),
+    Again(POOL.capacity + 1),
+    Renew(POOL.capacity + 1, held=False),
+]
+"""One stands in line as another server takes over, and a slot comes free before any is granted again."""
+
+
+@pytest.mark.parametrize("kind", [SharedGate, HandsOnAtOnce, KeepsPlaces])
+async def test_a_line_that_outlives_its_server(
+    kind: type[SharedGate], servers: Endpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SimRedis, "kind", kind)
+    differs = await difference(servers.redis_url, TAKEN_OVER)
+    assert (differs is None) is (kind is SharedGate)

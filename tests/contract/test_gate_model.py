@@ -147,6 +147,7 @@ class Lockstep(RuleBasedStateMachine):
             some(st.sampled_from([5.0, 40.0])),
             some(st.sampled_from([0.1, 50.0])),
             some(NUMBERS),
+            some(NUMBERS),
         )
 
 

@@ -140,15 +140,94 @@ async def test_a_clock_put_far_forward_is_a_loss(
     limit, timed = PoolLimit("p", 2), place.timed
     admitted = await timed.admitted(ask(limit))
     await timed.gate.finish(Finish(admitted))
-    link = Link(Secret(servers.redis_url))
-    timed.tick(jump_s)
-    run_id = (await place.redis.info("server"))["run_id"].encode()
-    told = head(expected_us=T0_US, pinned_us=timed.now_us, lease_s=LEASE_S, run_ids=run_id)
-    await link.run(script("gate"), [([place.keys.marker.encode()], [told, b""])])
-    await link.drop()
+    await jumps(place, servers, jump_s)
     answer = await timed.admit(ask(limit))
     assert (answer == GateRefusal(RefusedBy.RECOVERY, LEASE_S)) is lost
     assert isinstance(answer, Admitted) is not lost
+
+
+async def jumps(place: Place, servers: Endpoints, jump_s: float) -> None:
+    """The server's clock is set, and a caller notices."""
+    before_us = place.timed.now_us
+    place.timed.tick(jump_s)
+    run_id = (await place.redis.info("server"))["run_id"].encode()
+    told = head(expected_us=before_us, pinned_us=place.timed.now_us, lease_s=LEASE_S, run_ids=run_id)
+    link = Link(Secret(servers.redis_url))
+    await link.run(script("gate"), [([place.keys.marker.encode()], [told, b""])])
+    await link.drop()
+
+
+@pytest.mark.parametrize("jump_s", [600.0, 2 * HOUR_S])
+async def test_a_clock_put_forward_pays_no_debt(place: Place, servers: Endpoints, jump_s: float) -> None:
+    """No time went by. After the jump it is paid again, and a restart later on pays what came after it."""
+    plan = Plan(DOMAIN, buckets=(BucketLimit("b", 10, 1),))
+    timed = place.timed
+    admitted = await timed.admitted(Ask(plan, (10.0,)))
+    await timed.gate.finish(Finish(admitted, actual={0: 50.0}))
+    await jumps(place, servers, jump_s)
+    assert await timed.admit(Ask(plan)) == GateRefusal(RefusedBy.BUCKET, 41.0, 0)
+    timed.tick(30.0)
+    assert await timed.admit(Ask(plan)) == GateRefusal(RefusedBy.BUCKET, 11.0, 0)
+
+
+async def test_a_restart_after_a_clock_was_put_forward_pays_what_came_after_it(
+    place: Place, servers: Endpoints
+) -> None:
+    plan = Plan(DOMAIN, buckets=(BucketLimit("b", 10, 1),))
+    timed = place.timed
+    admitted = await timed.admitted(Ask(plan, (10.0,)))
+    await timed.gate.finish(Finish(admitted, actual={0: 100.0}))
+    await jumps(place, servers, 600.0)
+    timed.tick(LEASE_S + 20.0)
+    await timed.replace()
+    assert await timed.admit(Ask(plan)) == GateRefusal(RefusedBy.BUCKET, 71.0, 0)
+
+
+async def test_a_debt_from_before_a_restart_is_paid_off_by_the_time_since(place: Place) -> None:
+    plan = Plan(DOMAIN, buckets=(BucketLimit("b", 10, 1),))
+    timed = place.timed
+    admitted = await timed.admitted(Ask(plan, (10.0,)))
+    await timed.gate.finish(Finish(admitted, actual={0: 50.0}))
+    timed.tick(30.0)
+    await timed.replace()
+    assert await timed.admit(Ask(plan)) == GateRefusal(RefusedBy.BUCKET, 11.0, 0)
+    timed.tick(100.0)
+    await timed.replace()
+    assert await timed.admit(Ask(plan)) == GateRefusal(RefusedBy.BUCKET, 1.0, 0), "and nothing is left"
+
+
+async def test_turns_that_were_promised_before_a_restart_are_no_debt_after_it(place: Place) -> None:
+    """Jobs book fifteen minutes ahead: who comes back afterwards does not wait for turns of nobody."""
+    plan = Plan(DOMAIN, buckets=(BucketLimit("b", 10, 1),))
+    timed = place.timed
+    await timed.admitted(Ask(plan, (10.0,)))
+    for booking in range(1, 801):
+        assert isinstance(await timed.admit(Ask(plan, booking=booking, book_s=900.0)), Booked)
+    timed.tick(0.001)
+    await timed.replace()
+    assert await timed.admit(Ask(plan)) == GateRefusal(RefusedBy.BUCKET, 1.0, 0)
+
+
+async def test_after_a_loss_nobody_in_line_is_handed_what_seems_free(place: Place) -> None:
+    """A replica that took over knows the line, and not all who hold a slot: they have a lease to say so."""
+    limit, timed = PoolLimit("p", 2), place.timed
+    first, second = [await timed.admitted(ask(limit)) for _ in range(2)]
+    waiter, renewed = ask(limit, wait_s=60.0), ask(limit, wait_s=60.0)
+    for waits in (waiter, renewed):
+        assert isinstance(await timed.admit(waits), Queued)
+    await timed.replace()
+    assert (await timed.gate.finish(Finish(first))).kept
+    await timed.gate.cancel(Ask(Plan(DOMAIN, pool=limit), holder=second.holder))
+    assert renewed.holder is not None
+    place_kept = Renewal(DOMAIN, limit, renewed.holder, wait_s=60.0)
+    assert await timed.gate.renew([place_kept]) == [Lease.WAITING]
+    assert await place.redis.zcard(place.leases(limit)) == 0
+    assert await place.redis.zcard(place.alive(limit)) == 2
+    assert isinstance(await timed.admit(waiter), GateRefusal)
+    assert await place.redis.zcard(place.alive(limit)) == 1, "who is refused leaves nothing behind"
+    timed.tick(LEASE_S)
+    assert isinstance(await timed.admit(waiter), Admitted)
+    assert isinstance(await timed.admit(renewed), Admitted)
 
 
 @pytest.mark.parametrize("program", [None, oldest_redis()], ids=["valkey", "redis_62"])

@@ -19,7 +19,7 @@ from fairlead.testing.memory.database import statement
 from fairlead.testing.memory.rows import JobRow, SessionRow
 from tests.contract.job_histories import Pair
 from tests.contract.losses import LossyDatabase
-from tests.contract.pairs import still
+from tests.contract.pairs import batches, still
 
 HISTORIES = 300
 ENOUGH = 30
@@ -38,9 +38,10 @@ async def still_one(servers: Endpoints) -> AsyncIterator[LossyDatabase]:
 
 
 @pytest.mark.slow
-async def test_random_histories_are_the_same_in_memory(still_one: LossyDatabase) -> None:
+@pytest.mark.parametrize("seeds", batches(HISTORIES), ids=str)
+async def test_random_histories_are_the_same_in_memory(still_one: LossyDatabase, seeds: range) -> None:
     pair = Pair(still_one)
-    found = await pair.first_difference(range(HISTORIES))
+    found = await pair.first_difference(seeds)
     if found is not None:
         pytest.fail(await pair.told(*found))
 

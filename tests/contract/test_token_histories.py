@@ -28,7 +28,7 @@ from fairlead.testing.memory import MemoryCredentialStore, MemoryEndpointGate
 from fairlead.testing.memory.database import statement
 from fairlead.testing.memory.token_rows import RotationRow
 from tests.contract.losses import LossyDatabase
-from tests.contract.pairs import still
+from tests.contract.pairs import batches, still
 from tests.contract.token_histories import Pair
 
 HISTORIES = 200
@@ -43,9 +43,10 @@ async def still_one(servers: Endpoints) -> AsyncIterator[LossyDatabase]:
 
 
 @pytest.mark.slow
-async def test_random_histories_are_the_same_in_memory(still_one: LossyDatabase) -> None:
+@pytest.mark.parametrize("seeds", batches(HISTORIES), ids=str)
+async def test_random_histories_are_the_same_in_memory(still_one: LossyDatabase, seeds: range) -> None:
     pair = Pair(still_one)
-    found = await pair.first_difference(range(HISTORIES))
+    found = await pair.first_difference(seeds)
     if found is not None:
         pytest.fail(await pair.told(*found))
 

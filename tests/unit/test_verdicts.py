@@ -55,7 +55,7 @@ def test_what_is_broken_is_told_as_broken(outcome: str, line: dict[str, object])
 
 
 def test_the_line_of_a_test_that_ends_before_it_concludes(capsys: pytest.CaptureFixture[str]) -> None:
-    figures = report.Figures("E01", ablation="no_rescue")
+    figures = report.Figures("E01", ablation="no_rescue", sees="still_running")
     figures.note(kills=3)
     report.end_of_test("TimeoutError: late")
     line = json.loads(capsys.readouterr().out)
@@ -81,8 +81,44 @@ def test_the_most_it_may_be_stands_where_all_is_0() -> None:
     report.end_of_test(None)
 
 
+@pytest.mark.parametrize(
+    ("broken", "verdict"), [("lost = 3", "violation seen"), ("late", "no violation seen")]
+)
+def test_an_ablation_sees_what_it_names_and_nothing_else(broken: str, verdict: str) -> None:
+    figures = report.Figures("E01", ablation="no_rescue", sees="lost =")
+    figures.holds(False, broken)
+    assert figures.verdict == verdict
+    report.end_of_test(None)
+
+
+@pytest.mark.parametrize("named", [{"ablation": "no_rescue"}, {"sees": "lost ="}])
+def test_an_ablation_names_what_it_must_break(named: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="names what it must break"):
+        report.Figures("E01", **named)
+
+
 def test_readme_is_made_from_the_folder_however_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(results.ROOT)
     assert is_kept("results")
     assert is_kept(str(results.ROOT / "tests" / ".." / "results"))
     assert not is_kept(str(Path("tests/results")))
+
+
+@pytest.mark.parametrize(
+    ("ablation", "seen_in", "attempts"), [(None, 1, 1), (None, 9, 1), ("x", 1, 1), ("x", 2, 2), ("x", 9, 3)]
+)
+async def test_an_ablation_is_tried_until_it_is_seen(
+    tmp_path: Path, ablation: str | None, seen_in: int, attempts: int
+) -> None:
+    figures = report.Figures("E01", ablation, "too many" if ablation else "")
+    folders: list[Path] = []
+
+    async def attempt(own: Path) -> None:
+        assert own.is_dir()
+        folders.append(own)
+        figures.holds(len(folders) < seen_in, "too many")
+
+    await report.tried(figures, attempt, tmp_path)
+    assert len(set(folders)) == attempts
+    assert figures.counters == ({"attempts": attempts} if ablation else {})
+    report.end_of_test(None)

@@ -140,6 +140,11 @@ class Batcher(Generic[Item, Result]):
         for answers in (waiting, *self._sent):
             _fail(answers, error)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way."""
+        return not self._senders
+
     async def drained(self) -> None:
         """Wait until nothing is under way: those taken have their answers, or nobody waits for them."""
         while self._senders:

@@ -72,6 +72,16 @@ async def in_time(asked: Awaitable[T], clock: Clock, at_most_s: float, late: Exc
         raise late from None
 
 
+async def all_of(*asked: Awaitable[T]) -> list[T]:
+    """The results of all, in their order; the first error once all have ended, so that nothing goes on."""
+    results: list[T] = []
+    for result in await asyncio.gather(*asked, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
+        results.append(result)
+    return results
+
+
 class Heard(Protocol):
     """Something that is set one day, as asyncio.Event is."""
 

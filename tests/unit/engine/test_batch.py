@@ -280,3 +280,18 @@ async def test_who_posts_is_told_of_failures_and_disturbs_nobody(caplog: pytest.
     batch.post(4, told.append)
     assert isinstance(told[2], DependencyUnavailable)
     assert len(told) == 3
+
+
+async def test_what_was_abandoned_is_under_way_until_it_is_answered() -> None:
+    store = Store()
+    batch = Batcher(store.send)
+    assert batch.is_idle
+    asked = asyncio.create_task(batch(1))
+    await store.begun.acquire()
+    batch.abandon(TimeoutError("nobody answers"))
+    with pytest.raises(TimeoutError):
+        await asked
+    assert not batch.is_idle
+    store.let(1)
+    await batch.drained()
+    assert batch.is_idle

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -31,7 +30,7 @@ from fairlead.policy.gate.limit import (
 )
 from fairlead.policy.gate.pool import Holder
 from fairlead.testing.clock import ManualClock
-from tests.support.several import Process, Store, lease_ids
+from tests.support.several import Process, Store, lease_ids, look
 
 DOMAIN = Domain(("tenant", "acme"))
 
@@ -59,12 +58,6 @@ def renewal(admitted: Admitted) -> Renewal:
     assert admitted.plan.pool is not None
     assert admitted.holder is not None
     return Renewal(DOMAIN, admitted.plan.pool, admitted.holder, held=True)
-
-
-async def look(fleet: Sequence[Process], times: int = 1) -> None:
-    for _ in range(times):
-        for process in fleet:
-            await process.gate.look()
 
 
 async def test_the_first_error_is_enough(fleet: list[Process], store: Store) -> None:

@@ -74,6 +74,20 @@ def test_a_refusal_for_limits_that_are_not_known_slows_all_until_the_last_of_the
     assert told == Learnt(dict.fromkeys((0, 1), Observation(wait_s=40.0)), {}, {})
 
 
+def test_a_bucket_that_is_known_waits_for_the_limits_that_are_not_and_keeps_what_it_has() -> None:
+    told = of("standard", Reply(429, {"ratelimit": ['"requests";r=30;t=10, "burst";r=0;t=40']}))
+    assert told.observed == {0: Observation(left=30.0, held_s=40.0), 1: Observation(wait_s=40.0)}
+    told = of("standard", Reply(429, {"ratelimit": ['"requests";r=0;t=90, "burst";r=0;t=40']}))
+    assert told.observed[0] == Observation(left=0.0, wait_s=90.0, held_s=40.0)
+
+
+def test_a_server_that_is_down_for_a_while_does_not_spend_the_day() -> None:
+    plan = Plan(PLAN.domain, buckets=(BucketLimit("sf|daily", 5_000, 0.52, name="daily"),))
+    headers = {"retry-after": ["60"], "sforce-limit-info": ["api-usage=1000/50000"]}
+    told = of("salesforce", Reply(503, headers), plan).observed[0]
+    assert (told.left, told.wait_s, told.held_s) == (49_000.0, None, 60.0)
+
+
 @pytest.mark.parametrize(("told_s", "waits_s"), [(0.0, 900.0), (3600.0, 3600.0), (1e6, 86_400.0)])
 def test_a_spent_day_parks_to_its_reset_and_at_most_a_day(told_s: float, waits_s: float) -> None:
     told = learnt(PLAN, [Heard("daily", wait_s=told_s, daily=True)])

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fairlead.engine.timing import TimeLimit, heard
+from fairlead.engine.timing import TimeLimit, all_of, heard
 from fairlead.testing.clock import ManualClock
 
 
@@ -101,3 +101,20 @@ async def test_an_event_is_heard_or_not() -> None:
     event.set()
     assert await waiting is True
     assert await heard(event, clock, 0) is True
+
+
+async def test_of_several_the_first_error_is_told_once_all_have_ended() -> None:
+    done: list[int] = []
+
+    async def work(number: int, *, fails: bool = False) -> int:
+        for _ in range(number):
+            await asyncio.sleep(0)
+        done.append(number)
+        if fails:
+            raise ValueError(str(number))
+        return number
+
+    assert await all_of(work(2), work(1)) == [2, 1]
+    with pytest.raises(ValueError, match="3"):
+        await all_of(work(3, fails=True), work(5), work(4, fails=True))
+    assert done == [1, 2, 3, 4, 5]

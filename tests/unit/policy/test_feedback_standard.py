@@ -113,6 +113,11 @@ def test_v3_a_repeated_policy_is_kept_at_its_tighter_reading() -> None:
     assert listen(ratelimit='"a";r=5;t=1, "a";r=0;t=9') == (Heard("a", left=0, reset_s=9),)
 
 
+def test_v3_of_two_readings_as_tight_the_longer_one_is_kept() -> None:
+    for value in ('"a";r=0;t=9, "a";r=0;t=40', '"a";r=0;t=40, "a";r=0;t=9'):
+        assert listen(ratelimit=value) == (Heard("a", left=0, reset_s=40),)
+
+
 def test_v3_policies_without_a_name_for_us_are_one_limit() -> None:
     for value in ('"per user";r=5, "per team";r=2', '"per team";r=2, "per user";r=5'):
         assert listen(ratelimit=value) == (Heard("requests", left=2),)

@@ -41,6 +41,11 @@ class AbsentStore:
     def abandon(self, error: GateUnavailable) -> None:
         """Nobody waits."""
 
+    @property
+    def is_settled(self) -> bool:
+        """Nothing was sent."""
+        return True
+
     async def close(self) -> None:
         """There is nothing to close."""
 

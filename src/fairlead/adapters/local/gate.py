@@ -95,6 +95,13 @@ class LocalGate:
         """Every bucket it has met."""
         return [(domain, key, bucket) for (domain, key), bucket in self._buckets.items()]
 
+    def take_back_turns(self) -> None:
+        """Nobody comes for what was promised."""
+        for key, turns in self._turns.items():
+            for _, cost in turns:
+                self._buckets[key] = buckets.unbooked(self._buckets[key], cost)
+            turns.clear()
+
     # ---- admission -----------------------------------------------------------------------------
 
     def judge(self, ask: Ask) -> Answer:
@@ -228,6 +235,8 @@ class LocalGate:
             )
             if seen.wait_s is not None:
                 bucket = buckets.penalised(bucket, now_us + round(seen.wait_s * MICRO))
+            if seen.held_s is not None:
+                bucket = buckets.held(bucket, now_us + round(seen.held_s * MICRO))
         self._buckets[plan.domain, plan.buckets[index].key] = bucket
 
     def _record(self, plan: Plan, finish: Finish, now_us: int) -> tuple[float | None, bool]:

@@ -50,7 +50,7 @@ ADMIT, FINISH, CANCEL, RENEW = 1, 2, 3, 4
 _PLAIN_ENDS = [_FINISH.pack(FINISH, 0, health, 0) for health in Health]
 """Ends of calls that are no probe, and tell nothing about buckets, by health."""
 _ADMITTED, _BOOKED, _QUEUED = 0, 1, 2
-_LEFT, _CAPACITY, _RATE, _REFUSED = 1, 2, 4, 8
+_LEFT, _CAPACITY, _RATE, _REFUSED, _HELD = 1, 2, 4, 8, 16
 _KEPT, _CLOSED = 1, 2
 
 
@@ -329,9 +329,10 @@ def _observed(finish: Finish, index: int) -> bytes:
             + _CAPACITY * (seen.capacity is not None)
             + _RATE * (seen.per_s is not None)
             + _REFUSED * (seen.wait_s is not None)
+            + _HELD * (seen.held_s is not None)
         )
         left = round((seen.left or 0) * MICRO)
         capacity = round((seen.capacity or 0) * MICRO)
         rate = max(1, int((seen.per_s or 0) * MICRO))
-        wait_us = round((seen.wait_s or 0) * MICRO)
+        wait_us = round(max(seen.wait_s or 0, seen.held_s or 0) * MICRO)
     return _OBSERVED.pack(index + 1, told, refund, left, sent, capacity, rate, wait_us)

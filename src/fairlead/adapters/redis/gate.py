@@ -29,6 +29,7 @@ from fairlead.engine.ports.gate import (
     Renewal,
     Wake,
 )
+from fairlead.engine.timing import all_of
 from fairlead.errors import GateUnavailable
 from fairlead.policy.gate.key import Keyspace
 from fairlead.secret import Secret
@@ -102,7 +103,8 @@ class RedisGate:
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
         """Keep leases and places; one batch for a whole process."""
-        return list(await asyncio.gather(*map(self._batch, renewals)))
+        leases: list[Lease] = await all_of(*map(self._batch, renewals))
+        return leases
 
     async def listen(self, wake: Wake) -> None:
         """Call *wake* for each grant to this process, until closed."""
@@ -187,6 +189,11 @@ class RedisGate:
     def abandon(self, error: GateUnavailable) -> None:
         """Fail all who wait for an answer; what comes of their asks is undone when it is known."""
         self._batch.abandon(error)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is under way, nor to be undone."""
+        return self._batch.is_idle and not self._undoing
 
     def _unclaimed(self, request: Request, answer: Any) -> None:
         if not isinstance(request, Ask) or isinstance(answer, GateRefusal):

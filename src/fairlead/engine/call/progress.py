@@ -24,6 +24,10 @@ from fairlead.policy.profile import Profile
 from fairlead.policy.token import PublicToken
 
 _NEW_KEY_HINT = "give it a new one: `fairlead connections add --replace`"
+_HOST_HINT = (
+    "allow it where that is meant: the setting `hosts` of the connection, or of the profile;"
+    " plain http goes only where the profile says allow_http"
+)
 _NOT_SENT_HINT = "check that this host can reach the provider's API; nothing was sent"
 
 
@@ -50,11 +54,11 @@ class Manners:
         host = self.origins.host_of(call.url)
         if host is None:
             raise InputInvalid(
-                "the call leads to a host that is none of the provider's",
+                "the call leads to a host that is none of the provider's, or over plain http",
                 tenant=call.key.tenant,
                 provider=call.key.provider,
                 reason="foreign_host",
-                hint="allow it where that is meant: the setting `hosts` of the connection, or of the profile",
+                hint=_HOST_HINT,
             )
         return host
 

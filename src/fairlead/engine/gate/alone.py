@@ -54,6 +54,10 @@ class LocalCounts(Gate, Protocol):
         """Every bucket it has met."""
         ...
 
+    def take_back_turns(self) -> None:
+        """Nobody comes for what was promised."""
+        ...
+
 
 @dataclass(slots=True)
 class Alone:
@@ -74,6 +78,9 @@ class Alone:
     """How many slots of each pool were ours when it began."""
     _running: dict[int, Renewal] = field(default_factory=dict)
     _ended: list[Finish] = field(default_factory=list)
+    _left: dict[int, Ask] = field(default_factory=dict)
+    _paid: Counter[tuple[Domain, str]] = field(default_factory=Counter)
+    """How much each bucket had spent when the store last heard what it owes."""
 
     def __post_init__(self) -> None:
         self.since_s = self.now_s()
@@ -85,6 +92,11 @@ class Alone:
         """Take over the slots that were held when the store went away."""
         for renewal in self.held:
             await self._renew(renewal, adopt=True)
+
+    async def take_over(self, renewal: Renewal) -> None:
+        """The same for one that the store granted as it went away, and whose call runs here."""
+        self._own[renewal.domain, renewal.pool.key] += 1
+        await self._renew(renewal, adopt=True)
 
     async def admit(self, ask: Ask) -> Answer:
         """As the connection's degraded mode has it."""
@@ -148,6 +160,7 @@ class Alone:
     def put_down(self, lease_id: int) -> None:
         """A slot that this process keeps no longer: nothing of it is to be told when the store is back."""
         self._running.pop(lease_id, None)
+        self._left.pop(lease_id, None)
 
     async def _renewed(self, renewal: Renewal, beyond: set[int]) -> Lease:
         if renewal.holder.lease_id in beyond:
@@ -209,19 +222,55 @@ class Alone:
 
     # ---- what is owed --------------------------------------------------------------------------
 
+    async def pay(self, ask: Ask) -> Admitted | GateRefusal | None:
+        """What *ask* costs, by our share of its buckets; None: of its buckets nobody else owes anything."""
+        plan = ask.plan
+        if not plan.buckets or plan.degraded is not Degraded.LOCAL_SHARE or self.share().processes == 1:
+            return None
+        answer = await self.gate.admit(Ask(Plan(plan.domain, buckets=self._plan(plan).buckets), ask.costs))
+        assert isinstance(answer, Admitted | GateRefusal)  # it stands in no line
+        return answer
+
+    async def refund(self, paid: Admitted) -> None:
+        """The store did not let it through."""
+        await self.gate.finish(Finish(paid, actual=dict.fromkeys(range(len(paid.plan.buckets)), 0.0)))
+
     def adopted(self) -> list[Renewal]:
         """The slots that are in use, for the store to know."""
         return [replace(renewal, adopt=True) for renewal in self._running.values()]
 
+    def leave_behind(self, asks: Iterable[Ask]) -> None:
+        """The store may have a slot or a place in line for *asks*, and nobody looks there for them now."""
+        for ask in asks:
+            if ask.holder is not None and ask.plan.pool is not None:
+                self._left[ask.holder.lease_id] = ask._replace(booking=0)  # a turn is still to be come for
+
+    def left_behind(self) -> list[Ask]:
+        """What is to be given up there, but for calls that run now: else a slot that comes to one of them is
+        idle until its claim ends, and one granted unheard for a lease. Told once: then it ends by itself."""
+        left, self._left = self._left, {}
+        return [ask for lease_id, ask in left.items() if lease_id not in self._running]
+
     def ended(self) -> Sequence[Finish]:
-        """Slots that the store takes for held and that are free: else each would be idle for a lease."""
-        return self._ended
+        """Slots that the store takes for held and that are free: else each would be idle for a lease. Told
+        once: what a call says of a destination counts once."""
+        ended, self._ended = self._ended, []
+        return ended
 
     def debts(self) -> Iterator[Finish]:
         """What was spent and has not come back, bucket by bucket, as ends of calls that spent it."""
         for domain, key, bucket in self.gate.buckets():
-            owed = min(bucket.sent, bucket.capacity - bucket.level - bucket.booked)
+            spent = bucket.sent - self._paid[domain, key]
+            owed = min(spent, bucket.capacity - bucket.level - bucket.booked)
             limit = self._limits.get((domain, key))
             if owed > 0 and limit is not None:
                 nothing = Admitted(Plan(domain, buckets=(limit,)), None, 0, 0, (0,), (0.0,))
                 yield Finish(nothing, actual={0: owed / MICRO})
+
+    def paid(self, debts: Iterable[Finish]) -> None:
+        """The store has heard of *debts*; nothing was spent since they were told."""
+        plans = [debt.admitted.plan for debt in debts]
+        heard = {(plan.domain, plan.buckets[0].key) for plan in plans}
+        for domain, key, bucket in self.gate.buckets():
+            if (domain, key) in heard:
+                self._paid[domain, key] = bucket.sent

@@ -9,7 +9,7 @@ want it to be so although Redis answers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from fairlead.clock import Clock, Draw
 from fairlead.engine.events import GateDegraded, GateRestored, GateSlow
 from fairlead.engine.gate.alone import Alone, LocalCounts
+from fairlead.engine.gate.wayback import tell
 from fairlead.engine.ports.gate import (
     Admitted,
     Answer,
@@ -49,8 +50,11 @@ AGAIN_S = 5.0
 """When to ask again for what only the store can tell."""
 ANSWERS_TO_RETURN = 2
 SHARED_S = 1.0
-"""After an absence as long as a lease, a process takes no more slots than its share for so long: by then the
-others are back, too, and the store knows what they hold."""
+"""So long a process that is back keeps to its share: by then the others are back, too, and the store knows
+what they hold and have spent. Of slots after an absence as long as a lease, of buckets after OVERLAP_S."""
+OVERLAP_S = 0.5
+"""What came back to a bucket meanwhile is no more than what processes with and without the store may send on
+top of each other anyway (R27)."""
 
 
 class GuardedGate:
@@ -78,8 +82,10 @@ class GuardedGate:
         self._draw = draw
         self._emit = emit
         self._alone: Alone | None = None
+        self._before: Alone | None = None
+        """The outage that has just ended, while we keep to our share."""
         self._held: dict[int, Admitted | Renewal] = {}
-        self._in_line: set[int] = set()
+        self._in_line: dict[int, Ask] = {}
         self._returned_s, self._away_s = -SHARED_S, 0.0
         self._taken: dict[tuple[Domain, str], set[int]] = {}
         self._returning: asyncio.Event | None = None
@@ -101,15 +107,16 @@ class GuardedGate:
         """By the fleet's counts, or by this process's share of them."""
         alone = self._alone if self._returning is None else await self._settled()
         if alone is None:
-            if (early := self._beyond_share(ask)) is not None:
-                return self._followed(ask, early)
             try:
-                answer = await self._fleet.admit(ask)
+                answer = await (self._fleet.admit(ask) if self._before is None else self._just_back(ask))
             except GateUnavailable as error:
                 alone = await self._goes_away(error)
             else:
-                self._note(answer)
-                return self._followed(ask, answer)
+                alone = self._alone  # gone while the answer was there and not taken up yet
+                if alone is None or isinstance(answer, Admitted):
+                    await self._note(answer)
+                    return self._followed(ask, answer)
+            alone.leave_behind([ask])
         return self._followed(ask, await alone.admit(ask))
 
     async def finish(self, finish: Finish) -> Finished:
@@ -176,6 +183,7 @@ class GuardedGate:
                 await self._fleet.cancel(ask)
             except GateUnavailable as error:
                 alone = await self._goes_away(error)
+                alone.leave_behind([ask])
         if alone is not None:
             await alone.cancel(ask)
 
@@ -196,9 +204,15 @@ class GuardedGate:
         """
         if await self._settled() is not None:
             raise GateUnavailable("whose slot it is can be told by Redis alone", retry_after_s=AGAIN_S)
-        (state,) = await self.renew([renewal])
+        try:
+            (state,) = await self._fleet.renew([renewal])
+        except GateUnavailable as error:
+            await self._goes_away(error)
+            raise GateUnavailable(error.what, hint=error.way_out, retry_after_s=AGAIN_S) from error
         if state is Lease.HELD:
             self._held[renewal.holder.lease_id] = renewal
+            if self._alone is not None:
+                await self._alone.take_over(renewal)
         return state
 
     async def put_down(self, renewal: Renewal) -> None:
@@ -215,30 +229,50 @@ class GuardedGate:
         self._wake = wake
         await self._fleet.listen(wake)
 
-    def _note(self, answer: Answer) -> None:
+    async def _note(self, answer: Answer) -> None:
         if isinstance(answer, Admitted) and answer.holder is not None and answer.plan.pool is not None:
             self._held[answer.holder.lease_id] = answer
+            if self._alone is not None:
+                await self._alone.take_over(_renewal(answer))
 
     def _followed(self, ask: Ask, answer: Answer) -> Answer:
         if isinstance(answer, Queued) and ask.holder is not None:
-            self._in_line.add(ask.holder.lease_id)
+            self._in_line[ask.holder.lease_id] = ask
         elif isinstance(answer, Admitted) and ask.holder is not None:
-            self._in_line.discard(ask.holder.lease_id)
+            self._in_line.pop(ask.holder.lease_id, None)
         else:
             self._forget(ask.plan, ask.holder)
         return answer
 
     def _forget(self, plan: Plan, holder: Holder | None) -> None:
         if holder is not None:
-            self._in_line.discard(holder.lease_id)
+            self._in_line.pop(holder.lease_id, None)
             if plan.pool is not None:
                 self._taken.get((plan.domain, plan.pool.key), set()).discard(holder.lease_id)
 
-    def _beyond_share(self, ask: Ask) -> GateRefusal | None:
-        """Just back: what is held and asked for may not pass our share while others may keep to theirs."""
-        left_s = self._returned_s + SHARED_S - self._clock.monotonic()
+    async def _just_back(self, ask: Ask) -> Answer:
+        """By the fleet's counts as far as our share goes: others may keep to theirs, and be counted later."""
+        before, left_s = self._before, self._returned_s + SHARED_S - self._clock.monotonic()
+        if before is None or left_s <= 0:
+            self._before = None
+            return await self._fleet.admit(ask)
+        if (early := self._beyond_share(ask, left_s)) is not None:
+            return early
+        paid = await before.pay(ask) if self._away_s > OVERLAP_S else None
+        if isinstance(paid, GateRefusal):
+            if ask.holder is not None and ask.holder.lease_id in self._in_line:
+                await self._fleet.cancel(ask)  # a refusal holds nothing: what comes to it would lie idle
+            wait_s = left_s if paid.retry_after_s is None else min(left_s, paid.retry_after_s)
+            return GateRefusal(RefusedBy.RECOVERY, wait_s)
+        answer = await self._fleet.admit(ask)
+        if paid is not None and not isinstance(answer, Admitted):
+            await before.refund(paid)
+        return answer
+
+    def _beyond_share(self, ask: Ask, left_s: float) -> GateRefusal | None:
+        """What is held and asked for may not pass our share while others may keep to theirs."""
         pool = ask.plan.pool
-        if left_s <= 0 or pool is None or ask.holder is None or self._away_s + SHARED_S < pool.lease_s:
+        if pool is None or ask.holder is None or self._away_s + SHARED_S < pool.lease_s:
             return None
         taken = self._taken.setdefault((ask.plan.domain, pool.key), set())
         if ask.holder.lease_id not in taken and len(taken) >= self._share().slots(pool.capacity):
@@ -246,11 +280,12 @@ class GuardedGate:
         taken.add(ask.holder.lease_id)
         return None
 
-    def _wake_all(self) -> None:
+    def _wake_all(self) -> Collection[Ask]:
         """Who stands in a line that no longer counts asks again now, not when a lost hint would be missed."""
-        waiting, self._in_line = self._in_line, set()
+        waiting, self._in_line = self._in_line, {}
         for lease_id in waiting:
             self._wake(lease_id)
+        return waiting.values()
 
     async def _settled(self) -> Alone | None:
         """Who counts now, once a return under way has ended: the fleet (None), or this process alone."""
@@ -260,9 +295,11 @@ class GuardedGate:
 
     # ---- away and back -------------------------------------------------------------------------
 
-    async def _goes_away(self, error: Exception) -> Alone:
+    async def _goes_away(self, error: GateUnavailable) -> Alone:
+        """Who waits for an answer of the store is served here; what comes of his ask is undone."""
         if self._alone is not None:
             return self._alone
+        self._before = None
         self._alone = alone = Alone(
             self._local(),
             self._share,
@@ -274,7 +311,8 @@ class GuardedGate:
         self._emit(GateDegraded(safe_text(error)))
         await alone.gate.listen(self._wake)
         await alone.begin()
-        self._wake_all()
+        alone.leave_behind(self._wake_all())
+        self._fleet.abandon(error)
         return alone
 
     async def stand_alone(self, why: str | None) -> None:
@@ -285,9 +323,7 @@ class GuardedGate:
         self._by_hand = why is not None
         if why is None or await self._settled() is not None:
             return
-        wanted = GateUnavailable(f"the gate is degraded by hand: {why}")
-        await self._goes_away(wanted)
-        self._fleet.abandon(wanted)
+        await self._goes_away(GateUnavailable(f"the gate is degraded by hand: {why}"))
 
     async def look(self) -> float | None:
         """One look at the store: is it there, is it back? To be done every *LOOK_S*."""
@@ -298,14 +334,13 @@ class GuardedGate:
         except (GateUnavailable, TimeoutError) as error:
             self._answers = 0
             if self._alone is None:
-                lost = error if isinstance(error, GateUnavailable) else _silent()
-                await self._goes_away(lost)
-                self._fleet.abandon(lost)
+                await self._goes_away(error if isinstance(error, GateUnavailable) else _silent())
             return LOOK_S
         took_s = self._clock.monotonic() - began_s
         self._tell_slow(took_s)
         self._answers = self._answers + 1 if took_s < SLOW_S else 0
-        if self._alone is not None and self._answers >= ANSWERS_TO_RETURN and not self._by_hand:
+        is_back = self._answers >= ANSWERS_TO_RETURN and self._fleet.is_settled
+        if self._alone is not None and is_back and not self._by_hand:
             await self._comes_back(self._alone)
         return LOOK_S
 
@@ -316,14 +351,13 @@ class GuardedGate:
         self._slow = slow
 
     async def _comes_back(self, alone: Alone) -> None:
-        """Tell the store what it missed; whoever asks meanwhile waits for that one round trip."""
+        """Tell the store what it missed; whoever asks meanwhile waits for that."""
         self._returning = asyncio.Event()
         try:
-            adopted = alone.adopted()
-            ends = [self._fleet.finish(end) for end in (*alone.ended(), *alone.debts())]
-            await asyncio.gather(self._fleet.renew(adopted), *ends)
+            adopted = await tell(self._fleet, alone, self._clock)
             self._held = {renewal.holder.lease_id: replace(renewal, adopt=False) for renewal in adopted}
-            self._alone = None
+            alone.gate.take_back_turns()  # the store gives turns again: these stand in nobody's way
+            self._alone, self._before = None, alone
             self._returned_s, self._taken = self._clock.monotonic(), {}
             self._away_s = self._returned_s - alone.since_s
             for renewal in adopted:

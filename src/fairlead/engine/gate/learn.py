@@ -9,7 +9,7 @@ affair, unless a bucket bears the name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fairlead.engine.ports.gate import Observation
 from fairlead.policy.feedback.reply import ACCOUNT, BULK, CONCURRENCY, ENDPOINT, OBJECT, SEARCH, Heard
@@ -53,7 +53,10 @@ def learnt(plan: Plan, heard: Iterable[Heard]) -> Learnt:
             unknown_s = max(unknown_s or 0.0, _wait_s(item) or 0.0)
     if unknown_s is not None:
         for other in range(len(plan.buckets)):
-            observed.setdefault(other, Observation(wait_s=unknown_s))
+            known = observed.get(other)
+            observed[other] = (
+                Observation(wait_s=unknown_s) if known is None else replace(known, held_s=unknown_s)
+            )
     return Learnt(observed, actual, asked, slots or None)
 
 

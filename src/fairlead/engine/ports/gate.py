@@ -114,6 +114,8 @@ class Observation:
     per_s: float | None = None
     wait_s: float | None = None
     """The vendor refused and asks to wait so long; 0 for a refusal without a time."""
+    held_s: float | None = None
+    """It refused for another limit, and asks to wait so long: what is left of this one stays."""
 
 
 class Finish(NamedTuple):
@@ -210,4 +212,10 @@ class FleetGate(Gate, Protocol):
 
     def abandon(self, error: GateUnavailable) -> None:
         """Fail all who wait for an answer; what comes of their asks is undone when it is known."""
+        ...
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is under way any more that was abandoned. Until then an ask with the same lease is
+        not to be made again: what is undone might be that one's."""
         ...

@@ -95,9 +95,14 @@ def _heard(states: Sequence[QuotaState]) -> tuple[Heard, ...]:
     for state in states[:_MOST_POLICIES]:
         limit = _limit_of(state.policy)
         known, told = found.get(limit), _item(limit, state)
-        if known is None or (told.left or 0.0) < (known.left or 0.0):
+        if known is None or _room(told) < _room(known):
             found[limit] = told
     return tuple(found.values())
+
+
+def _room(item: Heard) -> tuple[float, float]:
+    """Sorts by how tight it is: what is left, and of the same the one that lasts longer."""
+    return item.left or 0.0, -(item.reset_s or 0.0)
 
 
 def _item(limit: str, state: QuotaState) -> Heard:

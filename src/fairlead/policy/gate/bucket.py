@@ -49,24 +49,30 @@ def born(limit: BucketLimit, birth_us: int, *, full: bool = False) -> Bucket:
 def refilled(bucket: Bucket, limit: BucketLimit, now_us: int, birth_us: int) -> Bucket:
     """The bucket at *now_us*, from now on under *limit* if that is newer than the one it knows.
 
-    A record from before *birth_us* is not trusted: what was spent since may be lost. A clock that was set
-    back credits nothing and moves a block back with it.
+    A record from before *birth_us* is not trusted: what was spent since may be lost, so nothing is left at
+    that moment, nor of what was promised. A debt is what is not paid off by then. A clock that was set back
+    credits nothing and moves a block back with it.
     """
     is_known = bucket.at_us == now_us >= birth_us and limit.version <= bucket.version
     if is_known and (bucket.level, bucket.rest) <= (bucket.capacity - bucket.booked, 0):
         return bucket  # one admission looks at its buckets several times
     if bucket.at_us < birth_us:
-        level, at_us = min(bucket.level, 0), birth_us
-        bucket = replace(bucket, level=level, rest=0, at_us=at_us, booked=0)
+        bucket = _filled(replace(bucket, level=bucket.level + bucket.booked, booked=0), birth_us)
+        if bucket.level >= 0:
+            bucket = replace(bucket, level=0, rest=0)
     if bucket.at_us > now_us:
         blocked = max(0, bucket.blocked_until_us - (bucket.at_us - now_us))
         bucket = replace(bucket, at_us=now_us, blocked_until_us=blocked)
-    start_us = max(bucket.at_us, min(bucket.blocked_until_us, now_us))
-    credit, rest = divmod((now_us - start_us) * bucket.rate + bucket.rest, MICRO)
+    return _under(_filled(bucket, now_us), limit)
+
+
+def _filled(bucket: Bucket, at_us: int) -> Bucket:
+    start_us = max(bucket.at_us, min(bucket.blocked_until_us, at_us))
+    credit, rest = divmod((at_us - start_us) * bucket.rate + bucket.rest, MICRO)
     ceiling = bucket.capacity - bucket.booked
     if bucket.level + credit >= ceiling:
-        return _under(replace(bucket, level=ceiling, rest=0, at_us=now_us), limit)
-    return _under(replace(bucket, level=bucket.level + credit, rest=rest, at_us=now_us), limit)
+        return replace(bucket, level=ceiling, rest=0, at_us=at_us)
+    return replace(bucket, level=bucket.level + credit, rest=rest, at_us=at_us)
 
 
 def _under(bucket: Bucket, limit: BucketLimit) -> Bucket:
@@ -151,6 +157,11 @@ def observed(
     if since == 0 or left < bucket.level:
         return replace(bucket, level=left, rest=0)
     return bucket
+
+
+def held(bucket: Bucket, until_us: int) -> Bucket:
+    """The vendor refused for another limit: nothing before *until_us*, and then what is left."""
+    return replace(bucket, blocked_until_us=max(bucket.blocked_until_us, until_us))
 
 
 def penalised(bucket: Bucket, until_us: int) -> Bucket:

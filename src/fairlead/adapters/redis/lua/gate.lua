@@ -221,8 +221,11 @@ local function finish(blob, ask, holder)
         if told % 8 >= 1 then
             rare().observe(bucket, told, left, sent, capacity, rate)
         end
+        if told % 16 >= 8 then
+            rare().penalise(bucket)
+        end
         if told >= 8 then
-            rare().penalise(bucket, now + wait_us)
+            rare().hold(bucket, now + wait_us)
         end
     end
     local opened_us, closed = 0, false

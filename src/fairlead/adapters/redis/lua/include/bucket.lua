@@ -25,8 +25,15 @@ end
 
 local function refill(bucket)
     bucket.met = true
-    if bucket.at < marker.birth then
-        bucket.level, bucket.rest, bucket.at = math.min(bucket.level, 0), 0, marker.birth
+    if bucket.at < marker.birth then  -- what is left is a debt that is not paid off by then
+        -- How far a clock was set says nothing of how long that took: until reap_from no debt is paid.
+        local from = math.max(bucket.at, math.min(bucket.blocked, marker.birth), marker.reap_from)
+        bucket.level, bucket.rest = filled(bucket.level + bucket.booked, bucket.rest,
+            math.max(0, marker.birth - from), bucket.capacity, bucket.rate)
+        if bucket.level >= 0 then
+            bucket.level, bucket.rest = 0, 0
+        end
+        bucket.at = marker.birth
         if bucket.booked > 0 then
             bucket.booked, bucket.dirty = 0, true
             redis.call('DEL', bucket_key(bucket, ':t'))

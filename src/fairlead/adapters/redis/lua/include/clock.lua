@@ -5,8 +5,8 @@
 -- last written is lost; but not where it is that of another living primary: then the keys have moved here from
 -- there. `expected` is what the caller thinks the time is. If the server's clock says something
 -- else, it was set, or the call was held up for seconds: either way buckets begin from empty, and no lease is
--- reaped until every living holder has had time to renew. Where it was put forward so far that keys may have
--- come to their end, who holds a slot is not known any more: that is a loss.
+-- reaped, and no debt from before paid, until every living holder has had time to renew. Where it was put
+-- forward so far that keys may have come to their end, who holds a slot is not known any more: that is a loss.
 
 local CAUTION_US, KEYS_LAST_US = 2000000, 1800000000
 local MARKER_MS = 30 * 86400000

@@ -154,8 +154,12 @@ local function make_line(found)
         return best, best_quota, promoted
     end
 
-    -- Gives free slots to who waits, in order, and tells each process. The asker itself needs no telling.
+    -- Gives free slots to who waits, in order, and tells each process. The asker itself needs no telling. After
+    -- a loss what seems free may be somebody's, of whom nothing is known yet.
     function found.hand_over(pool, asker)
+        if now < marker.grants_from then
+            return false
+        end
         settled(pool)
         local served, passed = false, pool.passed_at == freed and pool.passed or {}
         while pool.in_line > 0 and pool.used < pool.capacity do
@@ -211,12 +215,15 @@ local function make_line(found)
         return grant(pool, quota, holder, now + limit.lease_us, 'claim')
     end
 
-    -- What was known of slots is lost: only who has one already keeps it.
+    -- What was known of slots is lost: only who has one already keeps it. Who is refused keeps no place either.
     function found.take_while_learning(pool, quota, limit, holder)
         settled(pool)
         local fence = claim(pool, quota, limit, holder)
         if fence then
             return TAKEN, 0, fence
+        end
+        if out_of_line(pool, holder) and events > 0 then
+            found.log(pool, 'leave', holder)
         end
         return LEARNING, marker.grants_from - now, 0
     end

@@ -124,8 +124,11 @@ local function make_turns(found)
         end
     end
 
-    function found.penalise(bucket, until_us)
+    function found.penalise(bucket)
         bucket.level, bucket.rest = math.min(bucket.level, -bucket.booked), 0
+    end
+
+    function found.hold(bucket, until_us)
         bucket.blocked = math.max(bucket.blocked, until_us)
         bucket.dirty = true
     end

@@ -1,0 +1,303 @@
+"""What a process tells a store that is back, and what it leaves behind there (R23, R27)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fairlead.engine.gate.alone import Alone
+from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, Lease, Queued, Renewal
+from fairlead.errors import GateUnavailable
+from fairlead.policy.gate.limit import Domain, Plan
+from fairlead.policy.gate.share import Share
+from fairlead.testing.clock import ManualClock
+from tests.support.several import DOMAIN, Process, Store, away, back, kept, look, rate, slots, waiter
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(start=1_800_000_000.0)
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> Store:
+    return Store(clock)
+
+
+@pytest.fixture
+def fleet(store: Store) -> list[Process]:
+    return [Process(store, rank, 4) for rank in range(4)]
+
+
+async def test_who_was_served_meanwhile_stands_in_nobodys_way(
+    fleet: list[Process], clock: ManualClock
+) -> None:
+    """A slot that comes free is for who waits, not for five seconds for who has long been served."""
+    ours, other = fleet[:2]
+    held = [await process.take(slots(2)) for process in (other, ours)]
+    served, gave_up, told_late = (waiter(slots(2)) for _ in range(3))
+    for waits in (served, gave_up, told_late):
+        assert isinstance(await ours.gate.admit(waits), Queued)
+    ours.way.cut = True
+    await ours.gate.cancel(told_late)  # this one finds out that the store is away
+    assert ours.gate.is_alone
+    await ours.gate.cancel(gave_up)
+    assert isinstance(held[1], Admitted)
+    await ours.gate.finish(Finish(held[1]))
+    answer = await ours.gate.admit(served)
+    assert isinstance(answer, Admitted)
+    await ours.gate.finish(Finish(answer))
+    await back(ours)
+    first, second = waiter(slots(2)), waiter(slots(2))
+    assert isinstance(await other.gate.admit(first), Admitted)
+    assert isinstance(await other.gate.admit(second), Queued)
+    assert isinstance(held[0], Admitted)
+    await other.gate.finish(Finish(held[0]))
+    assert isinstance(await other.gate.admit(second), Admitted)
+
+
+async def test_what_the_store_granted_unheard_is_given_back(fleet: list[Process]) -> None:
+    asked = waiter(slots())
+    fleet[0].way.deaf = True
+    assert not isinstance(await fleet[0].gate.admit(asked), Admitted)
+    assert fleet[0].gate.is_alone
+    assert isinstance(await fleet[1].take(slots()), GateRefusal), "it is held, of nobody"
+    await back(fleet[0])
+    assert isinstance(await fleet[1].take(slots()), Admitted)
+
+
+async def test_whose_slot_ended_unheard_and_who_runs_by_the_share_has_it_again(
+    fleet: list[Process], clock: ManualClock
+) -> None:
+    asked = waiter(slots(4))
+    fleet[0].way.deaf = True
+    assert not isinstance(await fleet[0].gate.admit(asked), Admitted)
+    await clock.advance(31)
+    assert isinstance(await fleet[0].gate.admit(asked), Admitted)
+    await back(fleet[0])
+    assert await fleet[0].gate.renew([kept(asked)]) == [Lease.HELD]
+
+
+async def test_an_answer_that_was_there_as_the_store_went_away_counts(
+    fleet: list[Process], clock: ManualClock
+) -> None:
+    """Its call runs under a slot that the store granted: the store is told of it, and does not give it up."""
+    process, asked = fleet[0], waiter(slots())
+    process.way.late = asyncio.Event()
+    admission = asyncio.create_task(process.gate.admit(asked))
+    await asyncio.sleep(0)
+    await away(process)
+    assert process.way.abandoned == 1
+    process.way.late.set()
+    assert isinstance(await admission, Admitted)
+    assert await process.gate.renew([kept(asked)]) == [Lease.HELD], "it is our own, as those before it"
+    await back(process)
+    assert isinstance(await fleet[1].take(slots()), GateRefusal)
+    assert await process.gate.renew([kept(asked)]) == [Lease.HELD]
+
+
+async def test_a_place_that_was_given_as_the_store_went_away_is_left(
+    fleet: list[Process], clock: ManualClock
+) -> None:
+    other = await fleet[1].take(slots())
+    process, asked = fleet[0], waiter(slots())
+    process.way.late = asyncio.Event()
+    admission = asyncio.create_task(process.gate.admit(asked))
+    await asyncio.sleep(0)
+    await away(process)
+    process.way.late.set()
+    await admission
+    await process.gate.cancel(asked)
+    await back(process)
+    late = waiter(slots())
+    assert isinstance(await fleet[1].gate.admit(late), Queued)
+    assert isinstance(other, Admitted)
+    await fleet[1].gate.finish(Finish(other))
+    assert isinstance(await fleet[1].gate.admit(late), Admitted)
+
+
+@pytest.mark.parametrize("error", ["an ask", "an end"])
+async def test_whatever_finds_the_store_away_all_stop_waiting_for_it(
+    fleet: list[Process], error: str
+) -> None:
+    process = fleet[0]
+    held = await process.take(slots(4))
+    process.way.cut = True
+    if error == "an ask":
+        await process.take(slots(4))
+    else:
+        assert isinstance(held, Admitted)
+        await process.gate.finish(Finish(held))
+    assert process.gate.is_alone
+    assert process.way.abandoned == 1
+
+
+async def test_who_holds_what_is_told_before_anything_is_given_back(fleet: list[Process]) -> None:
+    """What is given back goes to who waits: beside a call that nobody knows of yet that is one too many."""
+    process = fleet[0]
+    held = [await process.take(slots(2)) for _ in range(2)]
+    assert isinstance(await process.gate.admit(waiter(slots(2))), Queued)
+    await away(process)
+    assert isinstance(held[0], Admitted)
+    await process.gate.finish(Finish(held[0]))
+    process.way.done.clear()
+    await back(process)
+    assert process.way.done[0] == "renew"
+    assert sorted(process.way.done[1:]) == ["cancel", "finish"]
+
+
+async def test_what_cannot_be_left_keeps_nobody_away(fleet: list[Process]) -> None:
+    """A domain whose keys are damaged: its lease ends by itself. What has ended is told once."""
+    process, asked = fleet[0], waiter(slots(2))
+    await fleet[1].take(slots(2))
+    held = await process.take(slots(2))
+    await process.gate.admit(asked)
+    await away(process)
+    assert isinstance(held, Admitted)
+    await process.gate.finish(Finish(held))
+    assert asked.holder is not None
+    process.way.spoilt.add(asked.holder.lease_id)
+    await back(process)
+    assert process.way.done.count("finish") == 1
+
+
+async def test_a_slot_that_the_store_cannot_take_keeps_nobody_away(fleet: list[Process]) -> None:
+    """The others are told of one by one, and this one's lease ends."""
+    process, plan = fleet[0], slots(4)
+    held = await process.take_all(plan)
+    await away(process)
+    assert held[1].holder is not None
+    process.way.spoilt.add(held[1].holder.lease_id)
+    await back(process)
+    process.way.spoilt.clear()
+    renewals = [Renewal(DOMAIN, plan.pool, each.holder) for each in held if plan.pool and each.holder]
+    assert await process.gate.renew(renewals) == [Lease.HELD] * 4
+    for admitted in held:
+        await process.gate.finish(Finish(admitted))
+    assert len(await fleet[1].take_all(plan)) == 4
+
+
+@pytest.mark.parametrize(("bad_first", "left"), [(True, 80 - 20), (False, 80 - 2 * 20)])
+async def test_a_debt_is_told_again_once_beside_one_that_cannot_be_told(
+    fleet: list[Process], clock: ManualClock, bad_first: bool, left: int
+) -> None:
+    """Else whoever shares a batch with a damaged domain pays again at each try. It may have been done."""
+    process, other, plan = *fleet[:2], rate(80, 8)
+    bad = Plan(Domain(("tenant", "damaged")), buckets=plan.buckets)
+    await other.take_all(plan)
+    process.way.cut = True
+    await look([process])
+    await clock.advance(10)
+    for each in (bad, plan) if bad_first else (plan, bad):
+        assert len(await process.take_all(each)) == 20
+    process.way.bad_domains.add(bad.domain)
+    await back(process)
+    await away(process)
+    await back(process)
+    assert len(await other.take_all(plan)) == left
+
+
+async def test_a_slot_that_was_told_of_in_vain_is_given_back(
+    fleet: list[Process], clock: ManualClock
+) -> None:
+    """The way back broke off behind it, and its call ended before the next try."""
+    process, lost = fleet[0], waiter(slots(4))
+    process.way.deaf = True
+    await process.gate.admit(lost)
+    await process.gate.cancel(lost)
+    await clock.advance(31)
+    answer = await process.take(slots(4))
+    assert isinstance(answer, Admitted)
+    assert lost.holder is not None
+    process.way.breaks_at = lost.holder.lease_id
+    process.way.deaf = False
+    await look([process], 2)
+    assert process.gate.is_alone
+    await process.gate.finish(Finish(answer))
+    await back(process)
+    assert len(await fleet[1].take_all(slots(4))) == 4
+
+
+async def test_a_debt_that_was_heard_of_is_not_told_again(fleet: list[Process], clock: ManualClock) -> None:
+    """What was spent between two tries is."""
+    process, other, plan, lost = *fleet[:2], rate(80, 8), waiter(slots())
+    await other.take_all(plan)
+    process.way.deaf = True
+    await process.gate.admit(lost)
+    await clock.advance(10)
+    assert len(await process.take_all(plan)) == 20
+    assert lost.holder is not None
+    process.way.breaks_at = lost.holder.lease_id
+    process.way.deaf = False
+    await look([process], 2)
+    assert process.gate.is_alone
+    await clock.advance(0.5)
+    assert len(await process.take_all(plan)) == 1
+    await back(process)
+    assert len(await other.take_all(plan)) == 80 + 4 - 20 - 1
+
+
+async def test_a_way_back_on_which_the_store_falls_silent_ends(
+    fleet: list[Process], clock: ManualClock
+) -> None:
+    """Else whoever asks would wait with it."""
+    process = fleet[0]
+    held = await process.take(slots())
+    await away(process)
+    assert isinstance(held, Admitted)
+    await process.gate.finish(Finish(held))
+    process.way.cut = False
+    await look([process])
+    process.way.silent = asyncio.get_running_loop().create_future()
+    looking = asyncio.create_task(process.gate.look())
+    await clock.advance(1.9)
+    asked = asyncio.create_task(process.take(slots()))
+    await clock.advance(0.05)
+    assert not asked.done()
+    await clock.advance(0.1)
+    assert looking.done()
+    assert process.gate.is_alone
+    assert asked.done()
+    await back(process)
+
+
+async def test_nobody_is_back_while_something_may_be_undone_yet(fleet: list[Process]) -> None:
+    """It would be undone by its lease, with which the same call may have been admitted anew by then."""
+    process = fleet[0]
+    await away(process)
+    process.way.cut, process.way.is_settled = False, False
+    await look([process], 5)
+    assert process.gate.is_alone
+    process.way.is_settled = True
+    await look([process])
+    assert not process.gate.is_alone
+
+
+async def test_a_slot_taken_up_as_the_store_goes_away(fleet: list[Process]) -> None:
+    process, asked = fleet[0], waiter(slots())
+    assert isinstance(await fleet[1].gate.admit(asked), Admitted)
+    process.way.cut = True
+    with pytest.raises(GateUnavailable) as raised:
+        await process.gate.take_up(kept(asked))
+    assert raised.value.retry_after_s is not None, "its job comes back, and has not failed"
+    assert process.gate.is_alone
+    await back(process)
+    assert await process.gate.take_up(kept(asked)) is Lease.HELD
+
+
+async def test_a_turn_is_still_to_be_come_for(fleet: list[Process]) -> None:
+    alone = Alone(fleet[0].way.store.gate, lambda: Share(1, 0), lambda: 0.0, [])
+    booked, rate_alone = waiter(slots(), booking=7), Ask(rate(1, 1), booking=8)
+    alone.leave_behind([booked, rate_alone])
+    assert alone.left_behind() == [booked._replace(booking=0)]
+    assert alone.left_behind() == [], "told once"
+
+
+async def test_what_another_is_to_take_up_is_not_given_back(fleet: list[Process], store: Store) -> None:
+    process, asked = fleet[0], waiter(slots(4))
+    process.way.deaf = True
+    await process.gate.admit(asked)
+    await process.gate.put_down(kept(asked))
+    await back(process)
+    assert await store.gate.renew([kept(asked)]) == [Lease.HELD]
