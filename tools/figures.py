@@ -14,8 +14,21 @@ BEGIN, END = "<!-- experiments -->", "<!-- /experiments -->"
 NOT_YET = "not run yet"
 CHANCES = (*LOSSES, "n")
 UNITS = ("s", "ms", "mib")
-GREATEST = ("amplification", "recovery_s", "peak_mib", "rate_over", "probes_at_once")
-"""Figures that are one number and judged, where the greatest is the worst."""
+GREATEST = (
+    "amplification",
+    "recovery_s",
+    "peak_mib",
+    "max_stall_ms",
+    "rate_over",
+    "begun_over",
+    "probes_at_once",
+    "longest_lock_ms",
+    "lines_per_s",
+    "longest_over_s",
+    "oldest_wait_s",
+    "came_first_200_ms",
+)
+"""Figures that are judged, where the greatest is the worst; some are one number, some one for each case."""
 HEAD = "| experiment | what must hold | n | found | without its safeguard | commit |\n"
 
 
@@ -63,6 +76,7 @@ def worst(lines: Sequence[Line]) -> Iterator[str]:
     yield from (_figure(f"{_plain(what)} p99", value, unit) for (what, unit), value in _named(p99))
     most = {name: max(found) for name in GREATEST if (found := [*_numbers(name, lines)])}
     yield from (_figure(f"{_plain(what)} at most", value, unit) for (what, unit), value in _named(most))
+    yield from _growth(lines)
 
 
 def _zeros(lines: Sequence[Line]) -> Iterator[str]:
@@ -85,8 +99,18 @@ def _chances(line: Line) -> int:
 
 def _numbers(name: str, lines: Sequence[Line]) -> Iterator[float]:
     for line in lines:
-        if isinstance(value := line.get(name), (int, float)):
+        value = line.get(name)
+        if isinstance(value, (int, float)):
             yield value
+        elif isinstance(value, dict) and "p99" not in value:
+            yield from value.values()
+
+
+def _growth(lines: Sequence[Line]) -> Iterator[str]:
+    """How fast what must stay as it is grew."""
+    for line in lines:
+        for what, told in line.get("growth", {}).items():
+            yield f"{_plain(what).replace('mib', 'MiB')} {told['an_hour']:+g} an hour"
 
 
 def _named(figures: Mapping[str, float]) -> Iterator[tuple[tuple[str, str], float]]:

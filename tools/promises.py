@@ -23,7 +23,9 @@ SOAK = "E52"  # takes long, so it has a command of its own
 REDIS = ("E20", "E21", "E22", "E23")
 LOST_REDIS = ("E21", "E22", "E23", "E24", "E25", "E26")
 OVER = ("over_limit_at_upstream",)
-CAME_BACK = ("E21", "E22", "E23", "E24", "E26")
+LOST_SLOTS = ("E21", "E22", "E24", "E26")
+OUTAGES = (*REDIS, "E24", "E25", "E26")
+RATES = (*OUTAGES, "E41")
 
 PROMISES = (
     Promise(
@@ -76,7 +78,13 @@ PROMISES = (
                 ("in_flight_at_kills",),
             ),
             Most("the last one", ("E01",), "recovery_s", " s", of=("in_flight_at_kills",)),
-            Most("at a bound of", ("E01",), "recovery_bound_s", " s", of=("kills",)),
+            Most(
+                "bound: a lease of 5 s, a sweep of 5 s, and 1 s, so",
+                ("E01",),
+                "recovery_bound_s",
+                " s",
+                of=("kills",),
+            ),
         ),
         "At once where death is proven (same host); else after the lease, by default 30 s.",
     ),
@@ -115,20 +123,31 @@ PROMISES = (
     Promise(
         "P7",
         "Requests in any window T are no more than burst + rate × T, as the upstream counts them.",
-        (Most("requests over that", (*REDIS, "E24", "E25", "E26"), "rate_over", of=("calls", "n")),),
+        (
+            Most("requests above it in the worst window", RATES, "rate_over", of=("calls", "n")),
+            Most("seconds of the rate above what its outages may add", OUTAGES, "rate_beyond_s"),
+            Most("excused is the lag of the wire, at most", OUTAGES, "lag_s", " s"),
+        ),
         "Seen at the upstream, so with the lag of the wire; shares come on top while processes with and"
-        " without Redis overlap, 0.5 s a change.",
+        " without Redis overlap: 0.5 s a change, and where one alone cannot reach it, as long as that lasts.",
     ),
     Promise(
         "P8",
         "Calls in flight are no more than the slots, as the upstream counts them.",
         (
             Zero("over the limit", (*REDIS, "E25", "E26", "E27"), OVER, (*LOSSES, "n"), "calls"),
+            Zero(
+                "over it and one share, where one process alone cannot reach Redis",
+                ("E23",),
+                ("over_with_one_share",),
+                ("outages",),
+                "calls",
+            ),
             Zero("slots given twice or leaked", ("E27",), ("over_admissions", "leaked"), (*LOSSES, "n")),
         ),
-        "A holder that is frozen beyond its lease may still be served, and a call that was given up at its"
-        " deadline, where the API works on; a failover that loses the last grants"
-        " overlaps for a lease.",
+        "Who alone cannot reach Redis has its share on top, as long as that lasts. What a holder asked for"
+        " that is frozen beyond its lease, was killed, or gave up at its deadline, the API may still work on;"
+        " a failover that loses the last grants overlaps for a lease.",
     ),
     Promise(
         "P9",
@@ -136,16 +155,18 @@ PROMISES = (
         (
             Most("p99 alone", ("E46",), "alone_ms", " ms", "p99"),
             Most("beside it", ("E46",), "loud_ms", " ms", "p99"),
-            Most("at a bound of", ("E46",), "bounds_ms", " ms", "loud"),
+            Most("at a bound of twice that and a job of 150 ms:", ("E46",), "bounds_ms", " ms", "loud"),
         ),
         "By jobs that are begun, not by their length: slow jobs need a cap of their tenant.",
     ),
     Promise(
         "P10",
-        "Retries add 20 % at most; when the trigger ends, 95 % of the calls do well again within 60 s.",
+        "Retries add 20 % at most; one request at a time asks whether an API is well again; when the trigger"
+        " ends, 95 % of the calls do well within 60 s.",
         (
             Most("requests a call", ("E38",), "amplification", of=("sent",)),
             Most("good again after", ("E38",), "recovery_s", " s", of=("triggers",)),
+            Zero("probes beside another", ("E40",), ("two_probes",)),
         ),
         "An open loop at 80 % of what the API can do.",
     ),
@@ -164,7 +185,8 @@ PROMISES = (
         "P12",
         "No secret is found outside the vault.",
         (Zero("canaries found", ("S13",), ("canary_found",), among=("canaries", "places", "bytes")),),
-        "Logs, events, errors, dead letters, database, command lines; dashboard and mail do not exist yet.",
+        "Logs, events, errors, dead letters, database, command lines; metrics, traces, dashboard and mail do"
+        " not exist yet.",
         "`make security`",
     ),
     Promise(
@@ -173,6 +195,7 @@ PROMISES = (
         (
             Zero("cross-tenant reads and writes", ("S27",), ("cross_tenant_reads", "cross_tenant_writes")),
             Zero("rows of others over shared connections", ("S27",), ("foreign_rows", "settings_left")),
+            Zero("answers to another's question", ("E29",), ("wrong_answers",)),
         ),
         "What the command line, the library and the store are asked by name. The database itself holds to it"
         " what sets up, looks up and operates; enqueue, claim and refresh go by their statements.",
@@ -198,9 +221,11 @@ PROMISES = (
         "Redis gone: calls go on by their share, or not at all where so set; full limits again in 5 s.",
         (
             Zero("calls failed for it", LOST_REDIS, ("failed",), LOSSES, "calls"),
-            Most("fleet's limits again after", CAME_BACK, "resume_s", " s", of=LOSSES),
+            Most("nine tenths of the rate again after", LOST_REDIS, "buckets_full_s", " s", of=LOSSES),
+            Most("all slots again, at a lease of 1 s, after", LOST_SLOTS, "slots_full_s", " s", of=LOSSES),
         ),
-        "Slots are full again one lease after a loss of data.",
+        "After a loss of data slots are given again one lease later (by default 30 s), in which who holds"
+        " one tells of it.",
     ),
 )
 

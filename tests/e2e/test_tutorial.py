@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import faulthandler
 import os
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -18,6 +17,7 @@ import pytest
 
 from tests.support.cli import ROOT
 from tests.support.pages import Page
+from tests.support.ports import free_port
 from tests.support.terminals import Reader
 
 pytestmark = pytest.mark.slow
@@ -32,11 +32,6 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     return folder
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def lend_dependencies(venv: Path) -> None:

@@ -24,16 +24,17 @@ from tests.embedded.support import (
     wait_all_gone,
     wait_until,
 )
+from tests.support.standstill import ran_s
 
 pytestmark = pytest.mark.slow  # each starts real servers
 SETTINGS = {"fsync": "off"}
 
 
 async def test_starts_from_nothing_quickly_and_is_adopted_at_once(root: Path) -> None:
-    began = time.monotonic()
+    began_s = time.monotonic()
     first = EmbeddedServers(root)  # durable, as users have it
     endpoints = first.start()
-    assert time.monotonic() - began < 5
+    assert ran_s(began_s) < 5
     second = EmbeddedServers(root)
     assert min(_adoption_s(second, endpoints) for _ in range(5)) < 0.2
     connection = await asyncpg.connect(endpoints.database_url)
@@ -46,10 +47,10 @@ async def test_starts_from_nothing_quickly_and_is_adopted_at_once(root: Path) ->
 
 
 def _adoption_s(servers: EmbeddedServers, expected: Endpoints) -> float:
-    began = time.monotonic()
+    began_s = time.monotonic()
     assert servers.start() == expected
     servers.release()
-    return time.monotonic() - began
+    return time.monotonic() - began_s
 
 
 def test_settings_and_modes_are_those_promised(root: Path) -> None:

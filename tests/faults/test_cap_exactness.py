@@ -257,6 +257,6 @@ async def test_caps_ablation_no_lock(database_settings: DatabaseSettings, databa
     [counts] = await rows(database, "SELECT pg_get_functiondef('lane_rooms'::regproc) AS sql")
     locks = "FOR UPDATE SKIP LOCKED"
     assert locks in counts["sql"]
-    figures = Figures("CAPS", ablation="no_lock")
+    figures = Figures("CAPS", ablation="no_lock", sees="violations")
     await _experiment(database_settings, figures, ABLATION_CLAIMS, counts["sql"].replace(locks, ""))
     figures.conclude()

@@ -18,6 +18,7 @@ from tests.faults.support.child import Child
 from tests.faults.support.report import Figures, quantiles, sized
 from tests.faults.support.sink import Runs
 from tests.faults.support.stage import Stage, until
+from tests.support.standstill import ran_s
 
 pytestmark = pytest.mark.slow
 
@@ -119,7 +120,7 @@ async def _judge(storm: _Storm, stored: set[str]) -> None:
     in_flight = sum(len(jobs) for _, jobs in storm.killed)
     extra = len(runs) - len(newest)
     recovered_s = [
-        began_s - killed_s
+        ran_s(killed_s, began_s)
         for killed_s, jobs in storm.killed
         for job in jobs
         if (began_s := runs.next_began_s(job, killed_s)) is not None
@@ -148,7 +149,7 @@ async def test_E01_worker_kill_storm(stage: Stage, tmp_path: Path, death: str) -
 
 
 async def test_E01_ablation_nobody_looks_for_the_dead(stage: Stage, tmp_path: Path) -> None:
-    figures = Figures("E01", ablation="no_rescue")
+    figures = Figures("E01", ablation="no_rescue", sees="still_running")
     await _enqueue(stage, figures, 2 * SLOTS)
     storm = _Storm(stage, figures, tmp_path / "sink.ndjson", ("no_rescue",))
     await storm.start(1)

@@ -243,7 +243,7 @@ async def test_E02_crash_points_of_jobs(stage: Stage, tmp_path: Path) -> None:
 
 
 async def test_E02_ablation_nobody_looks_for_the_dead(stage: Stage, tmp_path: Path) -> None:
-    figures = Figures("E02", ablation="no_rescue")
+    figures = Figures("E02", ablation="no_rescue", sees="illegal_states")
     whose = await _round(stage, [Cell("job.after_claim", "work", 1)], tmp_path, 0, "no_rescue")
     await _judge_jobs(stage, figures, whose, tmp_path / "sink.ndjson")
     figures.conclude()

@@ -109,6 +109,6 @@ async def test_E03_zombie(stage: Stage, tmp_path: Path) -> None:
 
 
 async def test_E03_ablation_no_lease_check(stage: Stage, tmp_path: Path) -> None:
-    figures = Figures("E03", ablation="no_lease_check")
+    figures = Figures("E03", ablation="no_lease_check", sees="stale_accepted")
     await _experiment(stage, figures, tmp_path, 1, "no_lease_check")
     figures.conclude()

@@ -23,6 +23,7 @@ from tests.faults.support.load import ENDED, Load, all_begin, run_began
 from tests.faults.support.report import Figures, quantiles, sized
 from tests.faults.support.sink import Runs
 from tests.faults.support.stage import FAMILY, Stage, until
+from tests.support.standstill import ran_s
 
 pytestmark = pytest.mark.slow
 
@@ -78,7 +79,7 @@ class _Fleet:
             worker.terminate()
             told_s = time.monotonic()
         await worker.died()
-        self.exits_s.append(time.monotonic() - told_s)
+        self.exits_s.append(ran_s(told_s))
         self.codes.append(worker.code)
         self.held += (await self.stage.rows(HELD, worker.pid))[0]["jobs"]
 
@@ -156,7 +157,7 @@ async def test_E05_drain_second_sigterm(stage: Stage, tmp_path: Path) -> None:
 
 
 async def test_E05_ablation_no_drain(stage: Stage, tmp_path: Path) -> None:
-    figures, sink = Figures("E05", ablation="no_drain"), tmp_path / "sink.ndjson"
+    figures, sink = Figures("E05", ablation="no_drain", sees="short_jobs_run_again"), tmp_path / "sink.ndjson"
     fleet, load = await _drains(stage, figures, sink, 1, "no_drain", drains=1)
     fleet.judge(figures)
     rows = await _judge(stage, load, sink)

@@ -113,6 +113,6 @@ async def test_E06_all_die_at_once(stage: Stage, tmp_path: Path) -> None:
 
 
 async def test_E06_ablation_loop_ends(stage: Stage, tmp_path: Path) -> None:
-    figures = Figures("E06", ablation="loop_ends")
+    figures = Figures("E06", ablation="loop_ends", sees="alive_but_idle")
     await _experiment(stage, figures, tmp_path / "sink.ndjson", 1, "loop_ends")
     figures.conclude()

@@ -199,7 +199,7 @@ async def test_E07_memory_bomb(stage: Stage, tmp_path: Path, in_flight: int) -> 
 
 
 async def test_E07_ablation_no_crash_count(stage: Stage, tmp_path: Path) -> None:
-    figures = Figures("E07", ablation="no_crash_count")
+    figures = Figures("E07", ablation="no_crash_count", sees="a bomb killed")
     house, blasts = await _experiment(stage, figures, tmp_path, 8, 1, "no_crash_count")
     await _judge(house, blasts, figures)
     figures.broken = [what for what in figures.broken if what.startswith("a bomb killed")]

@@ -164,7 +164,7 @@ async def test_E09_false_rescue_slow_database(stage: Stage, tmp_path: Path) -> N
 
 
 async def test_E09_ablation_no_heartbeat(stage: Stage, tmp_path: Path) -> None:
-    figures = Figures("E09", ablation="no_heartbeat")
+    figures = Figures("E09", ablation="no_heartbeat", sees="false_rescues")
     await _slow(stage, figures, tmp_path / "sink.ndjson", 50, "no_heartbeat")
     figures.broken = [what for what in figures.broken if what.startswith("false_rescues")]
     figures.conclude()
@@ -230,7 +230,7 @@ async def test_E09_false_rescue_after_a_gap(stage: Stage, tmp_path: Path) -> Non
 
 
 async def test_E09_ablation_no_gap_rule(stage: Stage, tmp_path: Path) -> None:
-    figures = Figures("E09", ablation="no_gap_rule")
+    figures = Figures("E09", ablation="no_gap_rule", sees="false_rescues")
     await _gap(stage, figures, tmp_path, 20, 1, "no_gap_rule")
     figures.broken = [what for what in figures.broken if what.startswith("false_rescues")]
     figures.conclude()

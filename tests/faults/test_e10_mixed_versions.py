@@ -172,7 +172,7 @@ async def test_E10_the_shipped_migrations(servers: Endpoints) -> None:
 
 
 async def test_E10_ablation_a_patient_migration(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    figures = Figures("E10", ablation="a migration waits for its locks")
+    figures = Figures("E10", ablation="a migration waits for its locks", sees="a lock was waited for")
     monkeypatch.setattr(migrate, "_PATIENCE_MS", 60_000)
     migrator = Migrator(stage.database.settings, newer_migrations())
     async with (
@@ -185,7 +185,10 @@ async def test_E10_ablation_a_patient_migration(stage: Stage, monkeypatch: pytes
 
 
 async def test_E10_ablation_post_comes_too_early(stage: Stage, tmp_path: Path) -> None:
-    figures, sink = Figures("E10", ablation="post while older ones work"), tmp_path / "sink.ndjson"
+    figures, sink = (
+        Figures("E10", ablation="post while older ones work", sees="failed ="),
+        tmp_path / "sink.ndjson",
+    )
     load = Load(await stage.born(), figures)
     fleet = _Fleet(stage, sink, load)
     await fleet.start(newer=False)

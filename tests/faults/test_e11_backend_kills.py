@@ -80,7 +80,7 @@ async def test_E11_backend_kills(stage: Stage, tmp_path: Path) -> None:
 
 
 async def test_E11_ablation_believes(stage: Stage, tmp_path: Path) -> None:
-    figures = Figures("E11", ablation="believes")
+    figures = Figures("E11", ablation="believes", sees="lost")
     await _experiment(stage, figures, tmp_path / "sink.ndjson", "believes")
     figures.broken = [what for what in figures.broken if what.startswith("lost")]
     figures.conclude()

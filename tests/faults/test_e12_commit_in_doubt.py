@@ -227,7 +227,7 @@ async def test_E12_commit_in_doubt_refresh(stage: Stage) -> None:
 
 @pytest.mark.parametrize("place", ["enqueue", "save"])
 async def test_E12_ablation_naive_retry(stage: Stage, place: str) -> None:
-    figures = Figures("E12", ablation="naive_retry")
+    figures = Figures("E12", ablation="naive_retry", sees="duplicates")
     figures.note(what=place)
     if place == "enqueue":
         await _enqueue(stage, figures, 2, "naive_retry")

@@ -18,6 +18,7 @@ from tests.faults.support.load import Load, all_begin
 from tests.faults.support.report import Figures, quantiles, sized
 from tests.faults.support.server import End, OwnServer
 from tests.faults.support.stage import Stage
+from tests.support.standstill import ran_s
 
 pytestmark = pytest.mark.slow
 
@@ -54,9 +55,9 @@ async def _crashes(shaky: Stage, server: OwnServer, figures: Figures, sink: Path
             await asyncio.sleep(PEAK_S)
             back_s = await _crash(shaky, server, how)
             await load.acknowledged_after(back_s)
-            resumed_s.append(load.acknowledged_at_s - back_s)
+            resumed_s.append(ran_s(back_s, load.acknowledged_at_s))
             began_s = await all_begin(sink, workers, back_s)
-            resumed_s += [moment_s - back_s for moment_s in began_s.values()]
+            resumed_s += [ran_s(back_s, moment_s) for moment_s in began_s.values()]
     await load.all_ended(shaky, DRAINED_S)
     figures.note(crashes=dict.fromkeys(WAYS, CRASHES), resume_s=quantiles(resumed_s))
     figures.holds(max(resumed_s) <= RESUME_BOUND_S, f"resumed after {max(resumed_s):.1f} s")
@@ -71,7 +72,7 @@ async def test_E13_database_crash(shaky: Stage, server: OwnServer, tmp_path: Pat
 
 
 async def test_E13_ablation_asynchronous_commit(shaky: Stage, server: OwnServer) -> None:
-    figures = Figures("E13", ablation="asynchronous commit")
+    figures = Figures("E13", ablation="asynchronous commit", sees="lost")
     name = (await shaky.rows("SELECT quote_ident(current_database()) AS name"))[0]["name"]
     await shaky.run(f"ALTER DATABASE {name} SET synchronous_commit = off")
     shaky.database.settings = replace(shaky.database.settings, allow_async_commit=True)

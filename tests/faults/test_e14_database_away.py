@@ -19,12 +19,13 @@ from tests.faults.support.report import Figures, quantiles, sized
 from tests.faults.support.server import OwnServer
 from tests.faults.support.sink import Run, Runs
 from tests.faults.support.stage import Stage
+from tests.support.standstill import ran_s
 
 pytestmark = pytest.mark.slow
 
 PROCESSES, SLOTS = 2, sized(8, 16)
-LEASE_S = sized(1.5, 30.0)
-AWAY_S = sized(2.5, 60.0)
+LEASE_S = sized(3.0, 30.0)
+AWAY_S = sized(5.0, 60.0)
 WORK_S = (0.0, LEASE_S / 2)  # ends before its process gives itself up
 PATIENCE = sized({"within_s": AWAY_S / 10}, {})
 """A write in doubt is looked for, for 5 s; here that ends within the time away, as it does in a minute."""
@@ -58,7 +59,7 @@ async def _experiment(shaky: Stage, server: OwnServer, figures: Figures, sink: P
     gone_s, back_s, said = await _away(shaky, server, workers)
     async with load.coming():
         began_s = await all_begin(sink, workers, back_s)
-    resumed_s = [moment_s - back_s for moment_s in began_s.values()]
+    resumed_s = [ran_s(back_s, moment_s) for moment_s in began_s.values()]
     meanwhile = [run for run in Runs(sink).by_lease.values() if gone_s < (run.ended_s or 0.0) < back_s]
     figures.note(away_s=AWAY_S, lease_s=LEASE_S, finished_meanwhile=len(meanwhile))
     figures.note(outages=1, resume_s=quantiles(resumed_s))
@@ -100,7 +101,7 @@ async def test_E14_database_away(shaky: Stage, server: OwnServer, tmp_path: Path
 async def test_E14_ablation_drops_results_and_tells_each(
     shaky: Stage, server: OwnServer, tmp_path: Path
 ) -> None:
-    figures = Figures("E14", ablation="drops_results, tells_each")
+    figures = Figures("E14", ablation="drops_results, tells_each", sees="finished_results_lost")
     await _experiment(shaky, server, figures, tmp_path / "sink.ndjson", "drops_results", "tells_each")
     for sign in ("finished_results_lost", "flood"):
         assert any(what.startswith(sign) for what in figures.broken), f"{sign} was not seen: {figures.line}"

@@ -24,6 +24,7 @@ from tests.faults.support.report import Figures, quantiles, sized
 from tests.faults.support.smalldisk import Disk, small_disk, why_not
 from tests.faults.support.stage import Stage, staged, until
 from tests.support.databases import settings_of
+from tests.support.standstill import ran_s
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
@@ -121,7 +122,7 @@ async def test_E17_disk_full(nursery: Nursery, cluster: Cluster, tmp_path: Path,
                 began_s = await all_begin(ground.sink, workers, back_s)
                 await ground.load.acknowledged_after(back_s)
                 moments_s = (*began_s.values(), ground.load.acknowledged_at_s)
-                resumed_s += [moment_s - back_s for moment_s in moments_s]
+                resumed_s += [ran_s(back_s, moment_s) for moment_s in moments_s]
         await ground.load.all_ended(ground.stage, 60.0)
         await ground.load.judge(ground.stage, ground.sink)
     figures.note(resume_s=quantiles(resumed_s))
@@ -133,7 +134,7 @@ async def test_E17_disk_full(nursery: Nursery, cluster: Cluster, tmp_path: Path,
 
 async def test_E17_ablation_believes(nursery: Nursery, cluster: Cluster, tmp_path: Path) -> None:
     """Whoever takes what is in doubt for stored loses it with the server."""
-    figures = Figures("E17", ablation="believes")
+    figures = Figures("E17", ablation="believes", sees="lost")
     async with _ground(nursery, cluster, tmp_path, figures, "log", "believes") as ground:
         async with ground.load.coming():
             await ground.full()

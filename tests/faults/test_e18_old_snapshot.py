@@ -119,7 +119,7 @@ async def test_E18_old_snapshot(stage: Stage, tmp_path: Path) -> None:
 
 async def test_E18_ablation_a_queue_that_begins_at_its_head(stage: Stage) -> None:
     """A table of jobs without marks: each look walks over all that ended."""
-    figures = Figures("E18", ablation="a queue that begins at its head")
+    figures = Figures("E18", ablation="a queue that begins at its head", sees="a claim reads")
     await stage.run("CREATE TABLE naive (id integer PRIMARY KEY, state text NOT NULL)")
     await stage.run("CREATE INDEX naive_idx ON naive (id) WHERE state = 'available'")
     async with _held(stage):

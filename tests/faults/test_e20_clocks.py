@@ -69,7 +69,7 @@ async def test_E20_clocks(nursery: Nursery, tmp_path: Path) -> None:
 
 async def test_E20_ablation_nobody_minds(nursery: Nursery, tmp_path: Path) -> None:
     """Ten minutes forward, and all leases have ended: the slots are given to others, and their calls end."""
-    figures, clock = Figures("E20", ablation="clock_unwatched"), Clock(tmp_path)
+    figures, clock = Figures("E20", ablation="clock_unwatched", sees="slots_lost"), Clock(tmp_path)
     order = {"work_s": [0.3, 0.5], "unsafe": ["clock_unwatched"]}
     with own_ground(figures, env=clock.env) as valkey:
         async with fleet_at(nursery, valkey.url, tmp_path, figures, **order) as fleet:

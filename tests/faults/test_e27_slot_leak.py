@@ -28,6 +28,8 @@ PROCESSES = 3
 KILLS = sized(5, 300)
 FREEZES = sized(1, 40)
 CYCLES = sized(200, 10_000)
+ORPHAN_S = 1.0
+"""After its lease the slot of a dead process is another's by then (G4)."""
 PLAIN = {
     "plan": {"pool": POOL, "buckets": [{"key": "bucket", "capacity": 300, "per_s": 1000}]},
     "events": 0,
@@ -104,6 +106,9 @@ async def test_E27_slot_leak(nursery: Nursery, tmp_path: Path) -> None:
             await _cycles(fleet, KILLS, FREEZES, CYCLES)
             verdict = await fleet.note_log()
             figures.holds(verdict.most <= SLOTS, f"{verdict.most} slots at once")
+            orphan_s = verdict.longest_orphan_s
+            is_soon = orphan_s <= ORPHAN_S or figures.size != "full"  # in a small run a slow machine decides
+            figures.holds(is_soon, f"a slot of the dead was taken back {orphan_s:.2f} s after its lease")
     figures.conclude()
 
 
@@ -122,12 +127,12 @@ async def test_E27_common_path(nursery: Nursery, tmp_path: Path) -> None:
 
 @smoke_elsewhere
 async def test_E27_elsewhere(nursery: Nursery, tmp_path: Path, on: str) -> None:
-    figures = Figures("E27_common_path")
+    figures = Figures("E27_common_path", size="smoke")
     await _common_path(nursery, tmp_path, figures, 2, 0, 30, on=on)
 
 
 async def test_E27_ablation_the_common_path_counts_nobody(nursery: Nursery, tmp_path: Path) -> None:
-    figures = Figures("E27_common_path", ablation="swift_uncounted")
+    figures = Figures("E27_common_path", ablation="swift_uncounted", sees="over_limit_at_upstream")
     with own_ground(figures) as valkey:
         async with fleet_at(
             nursery, valkey.url, tmp_path, figures, unsafe=["swift_uncounted"], **PLAIN
@@ -141,7 +146,8 @@ async def test_E27_ablation_the_common_path_counts_nobody(nursery: Nursery, tmp_
 @pytest.mark.parametrize("unsafe", ["no_reaping", "no_renewals"])
 async def test_E27_ablation(nursery: Nursery, tmp_path: Path, unsafe: str) -> None:
     """A lease that nothing ends is lost with its holder; one that nobody renews ends under its call."""
-    figures = Figures("E27", ablation=unsafe)
+    sees = {"no_reaping": "slots free at rest", "no_renewals": "over_limit_at_upstream"}[unsafe]
+    figures = Figures("E27", ablation=unsafe, sees=sees)
     work = {"work_s": [0.8, 1.3]} if unsafe == "no_renewals" else {}
     with own_ground(figures) as valkey:
         async with fleet_at(nursery, valkey.url, tmp_path, figures, unsafe=[unsafe], **work) as fleet:
@@ -150,7 +156,7 @@ async def test_E27_ablation(nursery: Nursery, tmp_path: Path, unsafe: str) -> No
                 await fleet.served(50)
                 for child in list(fleet.children):
                     await fleet.kill(child)
-                await fleet.note_free(within_s=LEASE_S + 0.3)
+                await fleet.note_free(within_s=5 * LEASE_S)
                 await fleet.note_log()
             else:
                 await fleet.served(3 * SLOTS)

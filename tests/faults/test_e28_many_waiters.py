@@ -53,7 +53,6 @@ async def _experiment(fleet: Fleet, valkey: OwnValkey, waiters: int) -> None:
     figures.note(n=waiters, keys=fleet.order.get("keys", 0), took_s=round(took_s, 3))
     figures.note(oldest_wait_s=round(longest_s, 3), asks_per_call=round(asks / waiters, 2))
     await _note_scripts(valkey, figures)
-    figures.holds(longest_s <= took_s, "somebody waited longer than all took")
     seconds = took_s + 1.0
     figures.holds(asks / waiters <= 2 + seconds, f"{asks / waiters:.1f} asks for each call")
 
@@ -86,7 +85,7 @@ async def test_E28_many_waiters(nursery: Nursery, tmp_path: Path) -> None:
 
 
 async def test_E28_ablation_each_slot_wakes_all(nursery: Nursery, tmp_path: Path) -> None:
-    figures, waiters = Figures("E28", ablation="wakes_all"), 150
+    figures, waiters = Figures("E28", ablation="wakes_all", sees="asks for each call"), 150
     with own_ground(figures) as valkey:
         order = _order(waiters, unsafe=["wakes_all"])
         async with fleet_at(nursery, valkey.url, tmp_path, figures, **order) as fleet:

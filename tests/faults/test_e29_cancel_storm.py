@@ -172,7 +172,7 @@ async def test_E29_cancel_storm() -> None:
 
 
 async def test_E29_ablation_nothing_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
-    figures = Figures("E29", ablation="no_undo")
+    figures = Figures("E29", ablation="no_undo", sees="slots_missing")
     monkeypatch.setattr(RedisGate, "_unclaimed", gateless.leaves_it)
     await _experiment(figures, ABLATION_ASKS)
     figures.conclude()
@@ -180,7 +180,7 @@ async def test_E29_ablation_nothing_is_undone(monkeypatch: pytest.MonkeyPatch) -
 
 async def test_E29_ablation_a_cancelled_read_leaves_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Asks go over the connection themselves, and one that is cancelled leaves it open: the next reads on."""
-    figures = Figures("E29", ablation="careless_link")
+    figures = Figures("E29", ablation="careless_link", sees="wrong_answers")
     told: Counter[str] = Counter()
     for _ in range(10):  # a storm soon ends: answers that went astray leave every slot taken
         async with _storm(figures) as (storm, _):

@@ -84,7 +84,7 @@ async def test_E30_at_random() -> None:
 @pytest.mark.parametrize("unsafe", ["partners_not_copied", "partners_for_good"])
 async def test_E30_ablation_partners(unsafe: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tenant gets more slots than its quota where a shared set was not taken over."""
-    figures = Figures("E30", ablation=unsafe)
+    figures = Figures("E30", ablation=unsafe, sees="mismatches")
     made = altered("gate", SCRIPTS[unsafe])
     monkeypatch.setattr(node_module, "script", lambda _name: made)
     with own_ground(figures) as valkey:
@@ -94,7 +94,7 @@ async def test_E30_ablation_partners(unsafe: str, monkeypatch: pytest.MonkeyPatc
 
 @smoke_elsewhere
 def test_E30_elsewhere(on: str) -> None:
-    figures = Figures("E30")
+    figures = Figures("E30", size="smoke")
     with own_ground(figures, on=on) as valkey:
         _steps(valkey.url, figures, 8, 40)
     figures.conclude()
@@ -102,7 +102,7 @@ def test_E30_elsewhere(on: str) -> None:
 
 def test_E30_ablation_whole_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes back within a second is lost, so 100 a minute are 60 for who asks each second."""
-    figures = Figures("E30", ablation="whole_seconds")
+    figures = Figures("E30", ablation="whole_seconds", sees="mismatches")
     change = ("swift", "local micros = elapsed_us - seconds * MICRO", "local micros = 0")
     made = altered("gate", [change])
     monkeypatch.setattr(node_module, "script", lambda _name: made)

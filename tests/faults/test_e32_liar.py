@@ -136,7 +136,7 @@ async def test_E32_ablation_any_connection_will_do(
     servers: Endpoints, database_settings: DatabaseSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kept connection is used again whatever it has said meanwhile."""
-    figures = Figures("E32", ablation="careless_connections")
+    figures = Figures("E32", ablation="careless_connections", sees="mixed_answers")
     monkeypatch.setattr(connector_module, "_is_silent", lambda _protocol: True)
     monkeypatch.setattr(Flight, "check", lambda _flight: None)
     monkeypatch.setattr(ResponseHandler, "should_close", property(lambda _handler: False))

@@ -108,7 +108,7 @@ async def test_E33_bombs(nursery: Nursery, settings: dict[str, Any], tmp_path: P
 
 async def test_E33_ablation_no_bound(nursery: Nursery, settings: dict[str, Any], tmp_path: Path) -> None:
     """An answer may be as large as it likes."""
-    figures = Figures("E33", ablation="no_bound")
+    figures = Figures("E33", ablation="no_bound", sees="killed")
     async with _boxed(figures, nursery, settings, tmp_path) as (child, url):
         async with asyncio.timeout(50.0):
             await _bombs(figures, child, url, max_body_bytes=1 << 40)

@@ -153,7 +153,7 @@ async def test_E34_ablation_redirects_are_followed(
     servers: Endpoints, database_settings: DatabaseSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As HTTP libraries follow them."""
-    figures = Figures("E34", ablation="redirects_followed")
+    figures = Figures("E34", ablation="redirects_followed", sees="keys_at_foreign_hosts")
 
     given = transport_module.AiohttpTransport._begin
 
@@ -179,7 +179,7 @@ async def test_E34_ablation_next_pages_are_anywhere(
     servers: Endpoints, database_settings: DatabaseSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The address of a next page is believed."""
-    figures = Figures("E34", ablation="next_page_anywhere")
+    figures = Figures("E34", ablation="next_page_anywhere", sees="keys_at_foreign_hosts")
     monkeypatch.setattr(page_module, "origin_of", lambda _url: None)
     async with _ground(servers, database_settings, tmp_path) as ground:
         ground.leads = ground.leads[1:3]

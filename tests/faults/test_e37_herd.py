@@ -103,6 +103,6 @@ async def test_E37_herd(stage: Stage, servers: Endpoints) -> None:
 
 
 async def test_E37_ablation_nothing_is_spread(stage: Stage, servers: Endpoints) -> None:
-    figures = Figures("E37", ablation="no_spread")
+    figures = Figures("E37", ablation="no_spread", sees="within 0.2 s")
     await _experiment(stage, figures, servers.redis_url, ("no_spread",))
     figures.conclude()

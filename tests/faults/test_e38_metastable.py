@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import pytest
 from bench import storm as bench
 from fairlead import Fairlead
 from fairlead.adapters.embedded import Endpoints
-from tests.faults.support.report import FULL, Figures, sized
+from tests.faults.support.report import FULL, Figures, conclude, sized
 from tests.support.databases import SCHEMA
 from tests.support.servers import database_name, drop_database, fresh_database
 
@@ -44,11 +44,14 @@ STORMS = (
     Weather("sheds", "no_budget"),
     *(Weather(kind, "retries_only") for kind in bench.KINDS),
 )
+SEES = {"retries_only": "requests a call", "no_breaker": "good again", "no_budget": "requests a call"}
 
 
 async def test_E38_metastable(servers: Endpoints, migrated_url: str, tmp_path: Path) -> None:
     """In smoke size side by side, each with an API, stores and a process of its own; else one by one."""
-    figures = [Figures(f"E38-{weather.kind}", weather.ablation) for weather in STORMS]
+    figures = [
+        Figures(f"E38-{each.kind}", each.ablation, SEES.get(each.ablation or "", "")) for each in STORMS
+    ]
 
     async def blow(number: int) -> None:
         weather, it = STORMS[number], figures[number]
@@ -66,9 +69,7 @@ async def test_E38_metastable(servers: Endpoints, migrated_url: str, tmp_path: P
             figures[number].conclude()
         return
     await asyncio.gather(*(blow(number) for number in range(len(STORMS))))
-    with ExitStack() as lines:  # all are told, whichever of them fails
-        for each in reversed(figures):
-            lines.callback(each.conclude)
+    conclude(*figures)
 
 
 @asynccontextmanager

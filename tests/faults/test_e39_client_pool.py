@@ -165,7 +165,7 @@ async def test_E39_ablation_what_a_library_drops_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A call of another library that is cancelled is not ended."""
-    figures = Figures("E39", ablation="not_dropped")
+    figures = Figures("E39", ablation="not_dropped", sees="slots_stuck")
     figures.note(way=way)
 
     async def aclose(forwarded: Forwarded) -> None:
@@ -183,7 +183,7 @@ async def test_E39_ablation_the_cancelled_keep_their_slots(
     servers: Endpoints, database_settings: DatabaseSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a cancelled call still has to give back is not seen through."""
-    figures = Figures("E39", ablation="not_seen_through")
+    figures = Figures("E39", ablation="not_seen_through", sees="slots_stuck")
     given, given_end = Keeper.through, Admissions.end
 
     def end(admissions: Admissions, inside: Any) -> None:

@@ -1,7 +1,9 @@
 """E40: an API flaps, dies, half returns and is well again, and three processes call it all the time (G6).
 
-While it is dead one request at a time looks whether it lives, of all processes together. What the same
-connection calls at another host, and what another connection calls at the same one, is not touched by it.
+Several connections call it, and each has a breaker of its own. While it is dead one request of a connection
+at a time looks whether it lives, of all processes together; so it is when it is half back, some of these
+requests do well and others do not, until the breaker closes. What the same connection calls at another host,
+and what another connection calls at the same one, is not touched by it.
 """
 
 from __future__ import annotations
@@ -9,27 +11,38 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import takewhile
+from math import inf
 from secrets import token_hex
 from typing import Any
 
 import pytest
 
 from fairlead.adapters.embedded import Endpoints
+from fairlead.testing.api.base import Answer, Call, Handler, Route
 from fairlead.testing.api.ledger import Arrival
 from fairlead.testing.api.stripe import StripeApi
 from tests.faults.support.child import Child
-from tests.faults.support.report import Figures, sized
+from tests.faults.support.report import Figures, conclude, sized
 from tests.faults.support.stage import Stage, until
+from tests.support.standstill import ran_s
 
 pytestmark = pytest.mark.slow
 
 PROCESSES = 3
 EVERY_S, DEADLINE_S, PATIENCE_S = 0.1, 1.0, 20.0
-OPEN_S, PROBE_S = 0.1, 0.3  # a probe takes so long: another beside it would show
-PHASE_S, PROBES = sized((2.0, 2), (20.0, 3))
+OPEN_S, PROBE_S = 0.005, 0.3  # soon tried again, and a probe takes so long: another beside it would show
+CONNECTIONS, ROUNDS = sized((2, 1), (8, 8))
+PHASE_S, LOOKS = sized((2.0, 2), (3.0, 4))  # LOOKS: probes of each breaker while the API is dead
+PROBES = sized(6, 300)
+"""As many are judged at least: in each round those of the dead API, one that fails and one that does well."""
 BACK_S = sized(20.0, 60.0)
+WINDOW_S = 2.0
 SICK, OTHER_HOST, OTHER_TENANT = "sick", "other host", "other tenant"
+TENANTS = [f"acme-{number}" for number in range(CONNECTIONS)]
 OVERLAY = {
     "allow_http": True,
     "apis": {"rest": {"url": "http://localhost/v1"}},
@@ -38,13 +51,53 @@ OVERLAY = {
 WIDE = {"calls": {"requests": {"capacity": 10_000.0, "per_s": 10_000.0}}, "breaker_open_s": OPEN_S}
 
 
-def _api() -> StripeApi:
-    return StripeApi(per_s=1e6, endpoint_per_s=1e6)
+class _Api(StripeApi):
+    """One without limits. While it *flaps* every other call of an account fails, the first one too."""
+
+    def __init__(self) -> None:
+        super().__init__(per_s=1e6, endpoint_per_s=1e6)
+        self._turns: Counter[str] | None = None
+
+    def flap(self, slow_s: float = 0.0) -> None:
+        """Until `calm`; each call takes *slow_s* longer."""
+        self.calm()
+        self.switch(slow_s=slow_s)
+        self._turns = Counter()
+
+    def calm(self) -> None:
+        super().calm()
+        self._turns = None
+
+    def routes(self) -> Iterable[Route]:
+        return [(method, path, self._or_fails(handler)) for method, path, handler in super().routes()]
+
+    def _or_fails(self, handler: Handler) -> Handler:
+        async def answer(call: Call) -> Answer:
+            fails = self._has_bad_turn(call.account)
+            told = await handler(call)
+            return Answer(status=500) if fails else told
+
+        return answer
+
+    def _has_bad_turn(self, account: str) -> bool:
+        if self._turns is None:
+            return False
+        self._turns[account] += 1
+        return self._turns[account] % 2 == 1
+
+
+# ---- probes
+
+
+def until_well(arrivals: Sequence[Arrival]) -> list[Arrival]:
+    """Those that came before one had done well: while they do, the breaker is not closed."""
+    well_s = min((one.ended_s or inf for one in arrivals if one.status == 200), default=inf)
+    return [one for one in arrivals if one.begun_s < well_s]
 
 
 def most_at_once(arrivals: Sequence[Arrival]) -> int:
     """The most of them that were served at one time."""
-    ends = [(one.ended_s or float("inf"), -1) for one in arrivals]
+    ends = [(one.ended_s or inf, -1) for one in arrivals]
     most = now = 0
     for _, step in sorted([*((one.begun_s, 1) for one in arrivals), *ends]):
         now += step
@@ -52,19 +105,46 @@ def most_at_once(arrivals: Sequence[Arrival]) -> int:
     return most
 
 
+def begun_beside_another(arrivals: Sequence[Arrival]) -> int:
+    """How many of them, oldest first, came while an earlier one was served."""
+    count, busy_s = 0, -inf
+    for one in arrivals:
+        count += one.begun_s < busy_s
+        busy_s = max(busy_s, one.ended_s or inf)
+    return count
+
+
+# ---- the street
+
+
+@dataclass
 class _Street:
-    """Three processes, an API that falls ill, and one that is well."""
+    """Three processes, an API that falls ill, and one that is well.
 
-    def __init__(self, stage: Stage, figures: Figures, sick: StripeApi, well: StripeApi) -> None:
-        self.stage, self.figures, self.sick, self.well = stage, figures, sick, well
-        self.children: list[Child] = []
+    *breakers*: how many a connection has at the sick API. *probes*: those of one connection in one round.
+    *bad_half_back*: those of all that failed while the API was half back.
+    """
 
-    async def open(self, redis_url: str, *, alone: bool) -> None:
-        """*alone*: each process has a gate of its own."""
-        here, there = f"{self.well.url}/acme/v1/charges", self.well.url.replace("127.0.0.1", "localhost")
+    stage: Stage
+    sick: _Api
+    well: _Api
+    breakers: int
+    children: list[Child] = field(default_factory=list)
+    probes: list[list[Arrival]] = field(default_factory=list)
+    back_s: list[float] = field(default_factory=list)
+    bad_half_back: int = 0
+    _open_s: float = inf  # since when nothing but probes comes
+    _half_s: float = inf
+
+    async def open(self, redis_url: str) -> None:
+        """Where a connection has several breakers each process has a gate of its own."""
+        here, there = f"{self.well.url}/beta/v1/charges", self.well.url.replace("127.0.0.1", "localhost")
         targets: list[dict[str, Any]] = [
-            {"name": SICK, "tenant": "acme", "url": f"{self.sick.url}/acme/v1/charges"},
-            {"name": OTHER_HOST, "tenant": "acme", "url": f"{there}/acme/v1/charges"},
+            {"name": SICK, "tenant": tenant, "url": f"{self.sick.url}/{tenant}/v1/charges"}
+            for tenant in TENANTS
+        ]
+        targets += [
+            {"name": OTHER_HOST, "tenant": TENANTS[0], "url": f"{there}/{TENANTS[0]}/v1/charges"},
             {"name": OTHER_TENANT, "tenant": "beta", "url": here},
         ]
         for target in targets:  # those that are well have time: a busy machine is no violation
@@ -77,56 +157,69 @@ class _Street:
         }
         prefix = f"e40-{token_hex(4)}"
         for number in range(PROCESSES):
-            name = f"{prefix}-{number}" if alone else prefix
+            name = f"{prefix}-{number % self.breakers}"
             self.children.append(await self.stage.born(**order, redis={"url": redis_url, "prefix": name}))
-        who = [{"tenant": tenant, "provider": "stripe", "api_key": "sk_1"} for tenant in ("acme", "beta")]
+        who = [{"tenant": tenant, "provider": "stripe", "api_key": "sk_1"} for tenant in (*TENANTS, "beta")]
         await self.children[0].ask("connect", connections=[{**one, "settings": WIDE} for one in who])
         await asyncio.gather(*(child.ask("run") for child in self.children))
 
-    async def told(self) -> dict[str, Counter[str]]:
-        """What became of the calls, by target, in all processes."""
-        sums: dict[str, Counter[str]] = {name: Counter() for name in (SICK, OTHER_HOST, OTHER_TENANT)}
-        for answer in await asyncio.gather(*(child.ask("figures") for child in self.children)):
-            for name, counts in answer["told"].items():
-                sums[name].update(counts)
-        return sums
+    def _since(self, since_s: float) -> dict[str, list[Arrival]]:
+        """What came to the sick API, oldest first, by connection."""
+        came: dict[str, list[Arrival]] = {tenant: [] for tenant in TENANTS}
+        newest_first = takewhile(lambda one: one.begun_s >= since_s, reversed(self.sick.ledger.arrivals))
+        for one in reversed([*newest_first]):
+            came[one.account].append(one)
+        return came
 
-    async def breakers(self) -> Counter[tuple[str, str, str]]:
-        """Events of breakers: what, whose, and at which host."""
-        answers = await asyncio.gather(*(child.ask("figures") for child in self.children))
-        return Counter(tuple(event[:3]) for answer in answers for event in answer["breakers"])
+    def _looks(self) -> list[list[Arrival]]:
+        """What came since nothing but probes did, of each connection."""
+        return [*self._since(self._open_s).values()]
+
+    # ---- phases
+
+    async def flaps(self) -> None:
+        """Every other call fails, as long as nobody minds."""
+        self.sick.flap()
+        await asyncio.sleep(PHASE_S)
 
     async def dead(self) -> None:
-        """It answers nobody for a while; what comes once all calls of before are over are probes."""
+        """It answers nobody, and then badly; what comes once all calls of before are over are probes."""
+        self.sick.calm()
         self.sick.switch(failing=1.0, how="hang")
         dead_s = time.monotonic()
 
         async def is_open() -> bool:
             now_s = time.monotonic()
-            return now_s - dead_s >= 1.0 and len(self._since(now_s - 1.0)) <= 1
+            most = max(map(len, self._since(now_s - 1.0).values()))
+            return now_s - dead_s >= 1.0 and most <= self.breakers
 
         await until(is_open, "nobody calls it but to look")
         await asyncio.sleep(DEADLINE_S)  # the last of before end
-        since_s = time.monotonic()
+        self._open_s = time.monotonic()
         self.sick.switch(failing=1.0, how=500, slow_s=PROBE_S, after=True)
-        await asyncio.sleep(PHASE_S)
 
         async def looked() -> bool:
-            return len(self._since(since_s)) >= PROBES
+            ended = [sum(one.status is not None for one in looks) for looks in self._looks()]
+            return bool(min(ended) >= LOOKS * self.breakers)
 
-        await until(looked, "somebody looks")
-        probes = self._since(since_s)
-        self.figures.note(probes=len(probes), probes_at_once=most_at_once(probes))
-        self.figures.holds(most_at_once(probes) <= 1, f"{most_at_once(probes)} probes at once")
+        await until(looked, "somebody looks for each connection")
 
-    def _since(self, since_s: float) -> list[Arrival]:
-        """What came to it."""
-        return [one for one in self.sick.ledger.of("acme") if one.begun_s >= since_s]
+    async def half_returns(self) -> None:
+        """It answers every other call well, probes too: until each connection had one that did well."""
+        self._half_s = time.monotonic()
+        self.sick.flap(slow_s=PROBE_S)
 
-    async def flaps(self) -> None:
-        """Every other call fails, as long as nobody minds."""
-        self.sick.switch(failing=0.5, how=500)
-        await asyncio.sleep(PHASE_S)
+        async def did_well() -> bool:
+            return all(any(one.status == 200 for one in looks) for looks in self._looks())
+
+        await until(did_well, "each connection had a probe that did well", within_s=BACK_S)
+
+    def keep_probes(self) -> None:
+        """Those of the round that has been."""
+        probes = [until_well(looks) for looks in self._looks()]
+        half_back = [one for ours in probes for one in ours if one.begun_s >= self._half_s]
+        self.bad_half_back += sum(one.status == 500 for one in half_back)
+        self.probes += probes
 
     async def back(self) -> None:
         """It is well; how long until it is called as before."""
@@ -134,37 +227,75 @@ class _Street:
         began_s = time.monotonic()
 
         async def as_before() -> bool:
-            return len(self._since(time.monotonic() - 1.0)) >= 0.9 * PROCESSES / EVERY_S
+            fewest = min(map(len, self._since(time.monotonic() - WINDOW_S).values()))
+            return fewest >= 0.9 * PROCESSES / EVERY_S * WINDOW_S
 
         await until(as_before, "it is called as before", within_s=BACK_S)
-        self.figures.note(back_s=round(time.monotonic() - began_s, 2))
+        self.back_s.append(round(ran_s(began_s), 2))
+
+    # ---- what must hold
+
+    def judge_probes(self, figures: Figures) -> None:
+        """One at a time, of each connection."""
+        probes = [one for ours in self.probes for one in ours]
+        at_once = max(map(most_at_once, self.probes))
+        did_well = sum(one.status == 200 for one in probes)
+        figures.note(n=len(probes), did_well=did_well, bad_half_back=self.bad_half_back)
+        figures.note(connections=CONNECTIONS, probes_at_once=at_once)
+        figures.zero(two_probes=sum(map(begun_beside_another, self.probes)))
+        figures.holds(at_once <= 1, f"{at_once} probes at once")
+
+    async def judge_calls(self, figures: Figures) -> None:
+        """Nobody else is hurt, and no breaker opens but those of the sick API."""
+        told: dict[str, Counter[str]] = {name: Counter() for name in (SICK, OTHER_HOST, OTHER_TENANT)}
+        breakers: Counter[tuple[str, str, str]] = Counter()  # what, whose, and at which host
+        for answer in await asyncio.gather(*(child.ask("figures") for child in self.children)):
+            for name, counts in answer["told"].items():
+                told[name].update(counts)
+            breakers.update(tuple(event[:3]) for event in answer["breakers"])
+        wrong = sum(
+            count
+            for (_, tenant, host), count in breakers.items()
+            if tenant not in TENANTS or host != "127.0.0.1"
+        )
+        others = told[OTHER_HOST] + told[OTHER_TENANT]
+        figures.note(n=others.total(), told=told, back_s=max(self.back_s))
+        figures.note(opened=sum(count for (name, *_), count in breakers.items() if name.endswith("opened")))
+        figures.zero(wrong_opens=wrong, others_hurt=others.total() - others["done"])
 
 
-async def _experiment(stage: Stage, figures: Figures, redis_url: str, *, alone: bool = False) -> None:
-    async with _api() as sick, _api() as well:
-        street = _Street(stage, figures, sick, well)
-        await street.open(redis_url, alone=alone)
-        if not alone:
-            await street.flaps()
-        await street.dead()
-        if not alone:
-            await street.flaps()
-            await street.back()
-        told, breakers = await street.told(), await street.breakers()
-    wrong = sum(count for (_, *whose), count in breakers.items() if whose != ["acme", "127.0.0.1"])
-    others = told[OTHER_HOST] + told[OTHER_TENANT]
-    figures.note(n=sum(counts.total() for counts in told.values()), told=told)
-    figures.note(opened=sum(count for (name, *_), count in breakers.items() if name.endswith("opened")))
-    figures.zero(wrong_opens=wrong, others_hurt=others.total() - others["done"])
+@asynccontextmanager
+async def _street(stage: Stage, redis_url: str, *, breakers: int = 1) -> AsyncIterator[_Street]:
+    async with _Api() as sick, _Api() as well:
+        street = _Street(stage, sick, well, breakers)
+        await street.open(redis_url)
+        yield street
 
 
 async def test_E40_breaker(stage: Stage, servers: Endpoints) -> None:
-    figures = Figures("E40")
-    await _experiment(stage, figures, servers.redis_url)
-    figures.conclude()
+    figures, probes = Figures("E40"), Figures("E40")
+    figures.note(what="the others")
+    async with _street(stage, servers.redis_url) as street:
+        for _ in range(ROUNDS):
+            await street.flaps()
+            await street.dead()
+            await street.half_returns()
+            street.keep_probes()
+            await street.back()
+        await street.judge_calls(figures)
+    probes.note(what="probes")
+    street.judge_probes(probes)
+    found = probes.counters
+    probes.holds(found["n"] >= PROBES, f"{found['n']} probes are too few")
+    probes.holds(found["did_well"] >= CONNECTIONS * ROUNDS, "not each breaker was closed by a probe")
+    probes.holds(found["bad_half_back"] >= ROUNDS, "no probe failed while the API was half back")
+    conclude(figures, probes)
 
 
 async def test_E40_ablation_each_process_has_its_own(stage: Stage, servers: Endpoints) -> None:
-    figures = Figures("E40", ablation="breakers_not_shared")
-    await _experiment(stage, figures, servers.redis_url, alone=True)
+    figures = Figures("E40", ablation="breakers_not_shared", sees="two_probes =")
+    async with _street(stage, servers.redis_url, breakers=PROCESSES) as street:
+        await street.dead()
+        street.keep_probes()
+    street.judge_probes(figures)
     figures.conclude()

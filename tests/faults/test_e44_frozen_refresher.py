@@ -17,6 +17,7 @@ import pytest
 from tests.faults.support.child import Asked, Child
 from tests.faults.support.report import Figures, quantiles, sized
 from tests.faults.support.stage import FAMILY, Stage
+from tests.support.standstill import ran_s
 
 pytestmark = pytest.mark.slow
 
@@ -83,7 +84,7 @@ async def _freeze(
     )
     peer = asyncio.create_task(_ask(pair.peer, pair))
     await asyncio.wait([peer], timeout=FREEZE_S)
-    known_s = time.monotonic() - began_s if peer.done() else None
+    known_s = ran_s(began_s) if peer.done() else None
     await asyncio.sleep(max(0.0, began_s + FREEZE_S - time.monotonic()))
     pair.frozen.thaw()
     answers = await asked, await peer
@@ -154,7 +155,7 @@ async def test_E44_frozen_refresher(stage: Stage) -> None:
 
 
 async def test_E44_ablation_takeover_by_time(stage: Stage) -> None:
-    figures = Figures("E44", ablation="time_takeover")
+    figures = Figures("E44", ablation="time_takeover", sees="burnt")
     await _freeze_all(stage, figures, PAIRS, ("after_answer", "after_journal"), ("time_takeover",))
     figures.broken = [what for what in figures.broken if what.startswith(("burnt", "second_sends"))]
     figures.conclude()

@@ -21,6 +21,7 @@ from tests.faults.support.child import Asked, Child, Gone
 from tests.faults.support.faultproxy import FaultProxy, postgres_proxy
 from tests.faults.support.report import Figures, quantiles, sized
 from tests.faults.support.stage import FAMILY, Stage, until
+from tests.support.standstill import ran_s
 
 pytestmark = pytest.mark.slow
 
@@ -73,7 +74,7 @@ async def _saved(stage: Stage, connections: list[str], began_s: float) -> list[f
             return await stage.generation(connection) == 2
 
         await until(is_saved, f"the answer for {connection} is saved")
-        return time.monotonic() - began_s
+        return ran_s(began_s)
 
     return list(await asyncio.gather(*map(one, connections)))
 
@@ -200,7 +201,7 @@ async def test_E45_save_fails_nowhere_to_keep_it(stage: Stage, how: str) -> None
 
 
 async def test_E45_ablation_settled_once_and_no_journal(stage: Stage) -> None:
-    figures = Figures("E45", ablation="no_journal, settle_once")
+    figures = Figures("E45", ablation="no_journal, settle_once", sees="burnt =")
     unsafe = ["no_journal", "settle_once"]
     async with postgres_proxy(stage.database.settings.dsn) as (proxy, url):
         child = await stage.born(url=url, numbers=NUMBERS, unsafe=unsafe)

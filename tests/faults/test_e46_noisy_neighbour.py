@@ -188,7 +188,8 @@ async def test_E46_quiet_tenants_hardly_notice(stage: Stage, tmp_path: Path) -> 
 
 
 async def test_E46_ablation_one_line_for_all(stage: Stage, tmp_path: Path) -> None:
-    street = await _street(stage, Figures("E46", ablation="one_line_for_all"), tmp_path, alike=True)
+    figures = Figures("E46", ablation="one_line_for_all", sees="loud:")
+    street = await _street(stage, figures, tmp_path, alike=True)
     await street.work()
     await _experiment(street, "loud")
     street.figures.conclude()
@@ -227,6 +228,7 @@ async def test_E46_all_get_the_same(stage: Stage, tmp_path: Path) -> None:
 
 
 async def test_E46_busy_ablation_one_line_for_all(stage: Stage, tmp_path: Path) -> None:
-    street = await _street(stage, Figures("E46-busy", ablation="one_line_for_all"), tmp_path, alike=True)
+    figures = Figures("E46-busy", ablation="one_line_for_all", sees="jain")
+    street = await _street(stage, figures, tmp_path, alike=True)
     await _busy(street)
     street.figures.conclude()

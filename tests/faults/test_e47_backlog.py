@@ -151,6 +151,6 @@ async def test_E47_backlog(database_settings: DatabaseSettings) -> None:
 
 async def test_E47_ablation_one_class(database_settings: DatabaseSettings) -> None:
     """What is urgent is asked for like everything else: it has its turn, not the next one."""
-    figures = Figures("E47", ablation="one_class")
+    figures = Figures("E47", ablation="one_class", sees="urgent")
     await _experiment(database_settings, figures, ABLATION_JOBS, ABLATION_TENANTS, Priority.NORMAL)
     figures.conclude()

@@ -18,9 +18,10 @@ import asyncpg
 
 from tests.integration.dot_server.record import read_record
 from tests.support.servers import database_name, drop_database, fresh_database
+from tests.support.standstill import patience
 
 ROOT = Path(__file__).resolve().parents[2]
-READY_S = 30.0
+READY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,7 @@ async def _start(environ: dict[str, str], *arguments: str, stderr: Any) -> async
 
 async def _line(child: asyncio.subprocess.Process, log: Path) -> bytes:
     assert child.stdout is not None
-    async with asyncio.timeout(READY_S):
+    async with patience(READY_S):
         line = await child.stdout.readline()
     assert line, f"the server did not start: {log.read_text()[-2000:]}"
     return line
@@ -150,7 +151,7 @@ async def _line(child: asyncio.subprocess.Process, log: Path) -> bytes:
 async def _command(environ: dict[str, str], *arguments: str) -> bytes:
     """The standard output of one command that ends by itself."""
     child = await _start(environ, *arguments, stderr=asyncio.subprocess.PIPE)
-    async with asyncio.timeout(READY_S):
+    async with patience(READY_S):
         output, words = await child.communicate()
     assert child.returncode == 0, words.decode()[-2000:]
     return output

@@ -24,9 +24,10 @@ from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.app import Fairlead
 from tests.integration.dot import ROOT, DotServer
 from tests.support.servers import drop_database, fresh_database
+from tests.support.standstill import patience
 
 PROVIDER = "generic_oauth2"
-STOP_S = 30.0
+STOP_S = 60.0
 LOOK_S = 0.02
 """How often a condition is looked at that nothing announces."""
 
@@ -176,7 +177,7 @@ class Fleet:
         living = list(self.living.values())
         for process in living:
             process.terminate()
-        async with asyncio.timeout(STOP_S):
+        async with patience(STOP_S):
             return list(await asyncio.gather(*(process.wait() for process in living)))
 
     # ---- what they did
@@ -200,7 +201,7 @@ class Fleet:
     async def until(self, true: Callable[[], object], within_s: float, what: str) -> None:
         """Return as soon as the awaited ``true()`` says so; fail after *within_s*."""
         try:
-            async with asyncio.timeout(within_s):
+            async with patience(within_s):
                 while not await true():  # type: ignore[misc]
                     self._check_alive()
                     await asyncio.sleep(LOOK_S)

@@ -27,6 +27,6 @@ def told(folder: Path, since_s: float = 0) -> dict[str, dict[str, int | float]]:
             found[line["id"]] = {
                 name: value
                 for name, value in line.items()
-                if isinstance(value, int | float) and name not in ("seed", "3/n")
+                if isinstance(value, int | float) and name not in ("seed", "3/n", "stood_still_s")
             }
     return found

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.pool import Database
@@ -15,6 +15,7 @@ from fairlead.engine.ports import ClaimFilter, Completed
 from tests.support.engine import IDS, new_job
 from tests.support.notes import sql
 from tests.support.seeds import a_session
+from tests.support.standstill import all_ran_s
 
 TENANTS = ("acme", "globex", "initech")
 
@@ -24,8 +25,13 @@ class Beside:
     """What was done meanwhile."""
 
     done: int = 0
-    longest_s: float = 0.0
-    """The longest round of one tenant: jobs stored, claimed, acknowledged and looked for."""
+    rounds: list[tuple[float, float]] = field(default_factory=list)
+    """Each of one tenant: jobs stored, claimed, acknowledged and looked for."""
+
+    @property
+    def longest_s(self) -> float:
+        """The longest of them."""
+        return max(all_ran_s(self.rounds))
 
 
 @asynccontextmanager
@@ -42,7 +48,7 @@ async def at_work(database: Database) -> AsyncIterator[Beside]:
             accepted = await jobs.acknowledge([Completed(job.job_id, job.lease_id) for job in taken])
             beside.done += len(accepted)
             await jobs.search(state=None, kind=None, tenant_id=tenant, queue=None, limit=3)
-            beside.longest_s = max(beside.longest_s, time.monotonic() - began_s)
+            beside.rounds.append((began_s, time.monotonic()))
 
     async with asyncio.TaskGroup() as group:
         for tenant in TENANTS:

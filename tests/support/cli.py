@@ -21,9 +21,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from tests.support.standstill import patience
+
 ANSI = re.compile(r"\x1b|\x9b")
 BOXES = re.compile("[─━│┃╭╮╰╯┏┓┗┛]")
 MASTER_KEY = "k1:" + "0123456789abcdef" * 4
+PATIENCE_S = 180.0
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -80,7 +83,7 @@ class Child:
             self.stdin.write(stdin)
             self.stdin.close()
         try:
-            async with asyncio.timeout(60):
+            async with patience(PATIENCE_S):
                 out, err, code = await asyncio.gather(
                     asyncio.to_thread(self.stdout.read),
                     asyncio.to_thread(self.stderr.read),

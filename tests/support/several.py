@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from itertools import count
+from typing import Any
 
 from fairlead.adapters.local.gate import LocalGate
 from fairlead.engine.gate.guarded import GuardedGate
@@ -20,12 +22,13 @@ from fairlead.engine.ports.gate import (
 )
 from fairlead.errors import GateUnavailable
 from fairlead.events import Event
-from fairlead.policy.gate.limit import MICRO, Plan
+from fairlead.policy.gate.limit import MICRO, BucketLimit, Domain, Plan, PoolLimit
 from fairlead.policy.gate.pool import Holder
 from fairlead.policy.gate.share import Share
 from fairlead.testing.clock import ManualClock
 
 lease_ids = count(1)
+DOMAIN = Domain(("tenant", "acme"))
 
 
 class Store:
@@ -42,9 +45,23 @@ class Way:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.cut = False
+        self.cut = self.deaf = False
+        self.silent: asyncio.Future[None] | None = None
+        """An end that is told hears nothing, until it is given up."""
+        self.late: asyncio.Event | None = None
+        """Until then answers to asks are on their way."""
+        self.spoilt: set[int] = set()
+        """Leases whose words are errors, of a store that is there."""
+        self.bad_domains: set[Domain] = set()
+        """Of which the store can read nothing: whatever is told in one batch with it is an error."""
+        self._batch: list[Domain] = []
+        self.breaks_at = 0
+        """The lease at whose cancellation the way is cut."""
+        self.done: list[str] = []
+        """What was told on the way back, as it was done."""
         self.answers_in_s = 0.0
         self.abandoned = 0
+        self.is_settled = True
 
     def _check(self) -> LocalGate:
         if self.cut or self.store.away:
@@ -52,10 +69,36 @@ class Way:
         return self.store.gate
 
     async def admit(self, ask: Ask) -> Answer:
-        return await self._check().admit(ask)
+        answer = await self._check().admit(ask)
+        if self.deaf:
+            raise GateUnavailable("its answer was lost")
+        if self.late is not None:
+            await self.late.wait()
+        return answer
 
     async def finish(self, finish: Finish) -> Finished:
-        return await self._check().finish(finish)
+        self.done.append("finish")
+        if self.silent is not None:
+            await self.silent
+        spoilt = await self._batched_with(finish.admitted.plan.domain)
+        if spoilt is True:
+            raise GateUnavailable("WRONGTYPE")
+        finished = await self._check().finish(finish)
+        if spoilt is None:
+            return finished
+        raise GateUnavailable("WRONGTYPE of another in its batch")
+
+    async def _batched_with(self, domain: Domain) -> bool | None:
+        """As a script goes through what was told at once. True: not done; False: done, and not confirmed."""
+        if not self.bad_domains:
+            return None
+        batch = self._batch
+        batch.append(domain)
+        mine = len(batch)
+        await asyncio.sleep(0)
+        self._batch = []
+        bad = [place for place, told in enumerate(batch, 1) if told in self.bad_domains]
+        return mine >= bad[0] if bad else None
 
     def end(self, finish: Finish, told: Ended) -> None:
         try:
@@ -66,9 +109,20 @@ class Way:
             gate.end(finish, told)
 
     async def cancel(self, ask: Ask) -> None:
+        self.done.append("cancel")
+        if ask.holder is not None and ask.holder.lease_id == self.breaks_at:
+            self.cut = True
+        self._read(ask.holder)
         await self._check().cancel(ask)
 
+    def _read(self, *holders: Holder | None) -> None:
+        if self.spoilt.intersection(holder.lease_id for holder in holders if holder is not None):
+            raise GateUnavailable("WRONGTYPE")
+
     async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
+        await asyncio.sleep(0)  # a batch of its own
+        self.done.append("renew")
+        self._read(*(renewal.holder for renewal in renewals))
         return await self._check().renew(renewals)
 
     async def listen(self, wake: Wake) -> None:
@@ -76,11 +130,16 @@ class Way:
 
     async def ping(self) -> None:
         self._check()
+        if self.deaf:
+            raise GateUnavailable("its answer was lost")
         if self.answers_in_s:
             await self.store.clock.sleep(self.answers_in_s)
 
     def abandon(self, error: GateUnavailable) -> None:
         self.abandoned += 1
+        if self.silent is not None:
+            self.silent.set_exception(error)
+            self.silent = None
 
 
 class Process:
@@ -115,3 +174,40 @@ class Process:
         while isinstance(answer := await self.take(plan), Admitted):
             taken.append(answer)
         return taken
+
+
+async def look(fleet: Sequence[Process], times: int = 1) -> None:
+    """Each of *fleet* looks whether the store is there."""
+    for _ in range(times):
+        for process in fleet:
+            await process.gate.look()
+
+
+def rate(capacity: float, per_s: float) -> Plan:
+    return Plan(DOMAIN, buckets=(BucketLimit("b", capacity, per_s),))
+
+
+def slots(capacity: int = 1, **settings: Any) -> Plan:
+    return Plan(DOMAIN, pool=PoolLimit("p", capacity, lease_s=30, claim_s=5), **settings)
+
+
+def waiter(plan: Plan, booking: int = 0) -> Ask:
+    return Ask(plan, holder=Holder(next(lease_ids), "p"), wait_s=60.0, booking=booking)
+
+
+def kept(asked: Ask) -> Renewal:
+    assert asked.plan.pool is not None
+    assert asked.holder is not None
+    return Renewal(DOMAIN, asked.plan.pool, asked.holder)
+
+
+async def away(process: Process) -> None:
+    process.way.cut = True
+    await look([process])
+    assert process.gate.is_alone
+
+
+async def back(process: Process) -> None:
+    process.way.cut = process.way.deaf = False
+    await look([process], 2)
+    assert not process.gate.is_alone

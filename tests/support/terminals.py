@@ -21,8 +21,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.support.pages import Block
+from tests.support.standstill import patience
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 """For one more line, or for a command that is repeated; far beyond what any takes."""
 _MARK = "--- done:"
 
@@ -106,7 +107,7 @@ class Terminal:
             self._stdin.write(f"wait {self._lasting}\n".encode())
         self._stdin.close()
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with patience(PATIENCE_S):
                 await self._shell.wait()
         except TimeoutError:  # something hangs, which the page has been told of
             os.killpg(self._shell.pid, signal.SIGKILL)
@@ -123,7 +124,7 @@ class Terminal:
     async def _line(self, before: str) -> str:
         """The next line; AssertionError with what was *before*, where there is none in time."""
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with patience(PATIENCE_S):
                 line = await self._stdout.readline()
         except TimeoutError:
             line = b""
@@ -182,7 +183,7 @@ class Reader:
 async def _until(terminal: Terminal, each: Typed) -> None:
     output = await terminal.run(each.command)
     try:
-        async with asyncio.timeout(PATIENCE_S):
+        async with patience(PATIENCE_S):
             while not shows(output, each.shown):
                 output = await terminal.run(each.command)
     except TimeoutError:

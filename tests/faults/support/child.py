@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.support.nursery import Nursery
+from tests.support.standstill import patience
 
 LOOK_S = 0.001
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 class Gone(Exception):
@@ -67,7 +68,7 @@ class Child:
             raise Gone(self.words())
         future = self._asked[number] = asyncio.get_running_loop().create_future()
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with patience(PATIENCE_S):
                 answer = await future
         except TimeoutError:
             raise AssertionError(
@@ -98,7 +99,7 @@ class Child:
 
     async def frozen(self, unless: asyncio.Future[Any] | None = None) -> bool:
         """True once it is stopped (a fault point may stop it too), False if *unless* is done before."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with patience(PATIENCE_S):
             while _state(self.pid) != "T":
                 if self._ended.is_set():
                     raise Gone(self.words())
@@ -126,7 +127,7 @@ class Child:
 
     async def died(self) -> None:
         """Return once it is dead, by whatever cause."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with patience(PATIENCE_S):
             await self._ended.wait()
         self.code = self._nursery.reaped(self.pid)
         await self._let_go()

@@ -7,7 +7,7 @@ no_reaping       a lease never ends by itself
 swift_uncounted  the common path takes no notice of how many slots are taken
 no_renewals      slots under running calls are not renewed, and who holds one does not stop when it ends
 no_debts         what was spent without the store is not told to it
-no_share_on_return  who is back first takes what slots there seem to be
+no_share_on_return  who is back first takes what slots and units there seem to be
 no_undo          what nobody waits for any more is not given back
 careless_link    a cancelled ask leaves its answer to the next one
 wakes_all        each slot that comes free wakes all who wait
@@ -104,7 +104,11 @@ def _no_debts() -> None:
 
 
 def _no_share_on_return() -> None:
-    GuardedGate._beyond_share = lambda _gate, _ask: None  # type: ignore[method-assign]
+    async def nothing(_alone: Alone, _ask: Ask) -> None:
+        return None
+
+    GuardedGate._beyond_share = lambda _gate, _ask, _left_s: None  # type: ignore[method-assign]
+    Alone.pay = nothing  # type: ignore[method-assign]
 
 
 def leaves_it(_gate: RedisGate, _item: object, _told: bytes) -> None:

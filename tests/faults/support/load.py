@@ -18,6 +18,7 @@ from tests.faults.support.child import Asked, Child
 from tests.faults.support.report import Figures, quantiles
 from tests.faults.support.sink import Runs
 from tests.faults.support.stage import Stage, until
+from tests.support.standstill import all_ran_s
 
 TENANTS = 5
 OPEN = "SELECT count(*) AS jobs FROM job WHERE kind LIKE 'fault.%' AND state IN ('available', 'running')"
@@ -41,7 +42,7 @@ class Load:
     acknowledged: dict[int, str] = field(default_factory=dict)
     doubtful: set[int] = field(default_factory=set)
     told: Counter[str] = field(default_factory=Counter)
-    took_s: list[float] = field(default_factory=list)
+    asks: list[tuple[float, float]] = field(default_factory=list)  # from when until when
     asked_s: dict[int, float] = field(default_factory=dict)
     acknowledged_at_s: float = 0.0
     _next: int = 0
@@ -70,8 +71,13 @@ class Load:
             self.told["stored"] += 1
             self.acknowledged |= dict(zip(numbers, ids, strict=True))
             self.acknowledged_at_s = time.monotonic()
-        self.took_s.append(time.monotonic() - began_s)
+        self.asks.append((began_s, time.monotonic()))
         return numbers
+
+    @property
+    def took_s(self) -> list[float]:
+        """Each ask."""
+        return all_ran_s(self.asks)
 
     @asynccontextmanager
     async def coming(self) -> AsyncIterator[None]:
@@ -98,7 +104,7 @@ class Load:
 
         await until(is_acknowledged, "something is stored again")
 
-    async def all_ended(self, stage: Stage, within_s: float = 30.0) -> None:
+    async def all_ended(self, stage: Stage, within_s: float = 60.0) -> None:
         """Return once no job is open."""
 
         async def none_open() -> bool:

@@ -11,18 +11,25 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import Any
 
 from tests.faults.catalogue import experiment
+from tests.support.standstill import ran_s
 from tools import results
 
 FULL = os.environ.get("FAIRLEAD_FAULTS", "smoke") == "full"
 """Whether experiments (E01) are run in full size."""
 CONTROLS_FULL = os.environ.get("FAIRLEAD_SECURITY", "smoke") == "full"
 """Whether controls of the security checklist (S01) are."""
+
+
+CHANCES = 3
+MOST_STOOD = 0.2
 
 
 def is_full(id: str) -> bool:
@@ -53,6 +60,8 @@ class Figures:
 
     id: str
     ablation: str | None = None
+    sees: str = ""
+    """Of an ablation: what a line of `broken` says where the missing safeguard shows; no other counts."""
     seed: int = field(default_factory=lambda: int(os.environ.get("FAIRLEAD_SEED") or secrets.randbits(32)))
     counters: dict[str, Any] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
@@ -61,8 +70,11 @@ class Figures:
     size: str = ""
 
     def __post_init__(self) -> None:
+        if bool(self.ablation) != bool(self.sees):
+            raise ValueError(f"{self.id}: an ablation names what it must break")
         self.size = self.size or ("full" if is_full(self.id) else "smoke")
         self.draw = Random(self.seed)
+        self._begun_s = time.monotonic()
         _unconcluded.append(self)
 
     def note(self, **counters: Any) -> None:
@@ -86,17 +98,22 @@ class Figures:
         return bool(self.zeros) and not any(self.counters[name] for name in self.zeros)
 
     @property
+    def is_seen(self) -> bool:
+        """Whether what an ablation has to break is broken."""
+        return any(self.sees in said for said in self.broken)
+
+    @property
     def verdict(self) -> str:
         """``holds`` or ``broken``; of an ablation whether it showed that the check sees."""
         if self.ablation and not self.ended_early:
-            return "violation seen" if self.broken else "no violation seen"
+            return "violation seen" if self.is_seen else "no violation seen"
         return "broken" if self.broken else "holds"
 
     @property
     def line(self) -> Mapping[str, Any]:
         """As it is printed and kept."""
         told: dict[str, Any] = {"id": self.id, "test": _test()}
-        told |= {"ablation": self.ablation} if self.ablation else {}
+        told |= {"ablation": self.ablation, "sees": self.sees} if self.ablation else {}
         told |= {"size": self.size, "seed": self.seed} | results.circumstances()
         told |= self.counters | {"zeros": self.zeros}
         n = self.counters.get("n")
@@ -106,23 +123,59 @@ class Figures:
         about = {"promises": known.promises, "limit": known.limit} if known else {}
         return told | about | {"verdict": self.verdict, "broken": self.broken}
 
+    def _note_standstills(self) -> None:
+        """What is judged less such times is no judgement where they are most of it."""
+        until_s = time.monotonic()
+        took_s = until_s - self._begun_s
+        try:
+            stood_s = took_s - ran_s(self._begun_s, until_s)
+        except RuntimeError as gone:
+            self.broken.append(str(gone))
+            return
+        self.note(stood_still_s=round(stood_s, 3))
+        if self.size == "full":
+            what = f"the machine stood still for {stood_s:.0f} s of {took_s:.0f} s"
+            self.holds(stood_s <= MOST_STOOD * took_s, what)
+
     def conclude(self) -> None:
         """Tell, and fail unless it holds (for an ablation: unless a violation was seen)."""
-        line = self.tell()
+        conclude(self)
+
+    def check(self, line: str) -> None:
+        """Fail unless it holds; *line* is what was told."""
         if self.ablation:
-            assert self.broken, f"without its safeguard the check must fail: {line}"
+            assert self.is_seen, f"without its safeguard the check must see {self.sees!r}: {line}"
         else:
             assert not self.broken, line
 
     def tell(self) -> str:
         """Print the line and keep it."""
         _unconcluded.remove(self)
+        self._note_standstills()
         line = self.line
         _told.append(line)
         results.keep(line)
         told = json.dumps(line)
         print(f"\n{told}", flush=True)
         return told
+
+
+async def tried(figures: Figures, attempt: Callable[[Path], Awaitable[None]], folder: Path) -> None:
+    """One *attempt*, in *folder*; an ablation has three, for what it takes away need not show in each."""
+    for number in range(1, CHANCES + 1 if figures.ablation else 2):
+        own = folder / f"attempt-{number}"
+        own.mkdir(parents=True)
+        await attempt(own)
+        if figures.ablation:
+            figures.note(attempts=number)
+            if figures.is_seen:
+                break
+
+
+def conclude(*parts: Figures) -> None:
+    """Conclude the parts of one experiment: all are told, whichever of them fails."""
+    for figures, line in [(figures, figures.tell()) for figures in parts]:
+        figures.check(line)
 
 
 _unconcluded: list[Figures] = []

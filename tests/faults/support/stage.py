@@ -20,6 +20,7 @@ from tests.faults.support.child import Child
 from tests.faults.support.nursery import Nursery
 from tests.faults.support.worker import fingerprint
 from tests.support.rows import rows, run
+from tests.support.standstill import patience
 
 POLICIES: dict[str, dict[str, Any]] = {
     "strict": {"policy": "strict"},
@@ -50,10 +51,10 @@ account = {{ field = "account_id" }}
 """
 
 
-async def until(true: Callable[[], Awaitable[object]], what: str, within_s: float = 30.0) -> None:
+async def until(true: Callable[[], Awaitable[object]], what: str, within_s: float = 60.0) -> None:
     """Return as soon as the awaited ``true()`` is; fail after *within_s*."""
     try:
-        async with asyncio.timeout(within_s):
+        async with patience(within_s):
             while not await true():
                 await asyncio.sleep(LOOK_S)
     except TimeoutError:

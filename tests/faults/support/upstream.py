@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-MICRO = 1_000_000
+from fairlead.policy.gate.limit import MICRO
 
 
 @dataclass(eq=False, slots=True)
@@ -43,11 +43,11 @@ class Upstream:
     most: int = 0
     most_unexcused: int = 0
     over: int = 0
-    over_s: float = 0.0
-    """For how long in all more than the limit were in flight that nothing excuses."""
-    longest_over_s: float = 0.0
-    """The longest of these times."""
+    overs: list[tuple[float, float]] = field(default_factory=list)
+    """From when until when more than the limit were in flight that nothing excuses."""
     excused_over: int = 0
+    filled_s: list[float] = field(default_factory=list)
+    """When the limit was reached by calls that the fleet's counts let in, none by a share."""
     _open: dict[tuple[str, int], Call] = field(default_factory=dict)
     _thawed_s: dict[str, float] = field(default_factory=dict)
     _over_since_s: float | None = None
@@ -105,6 +105,8 @@ class Upstream:
     def _count(self, *, ends: bool = False) -> None:
         in_flight = len(self._open)
         excused = sum(call.excused for call in self._open.values())
+        if in_flight == self.limit and not ends and not any(call.local for call in self._open.values()):
+            self.filled_s.append(time.monotonic())
         self.most = max(self.most, in_flight)
         self.most_unexcused = max(self.most_unexcused, in_flight - excused)
         is_over = bool(self.limit) and in_flight - excused > self.limit
@@ -115,9 +117,7 @@ class Upstream:
         if is_over and self._over_since_s is None:
             self._over_since_s = time.monotonic()
         elif not is_over and self._over_since_s is not None:
-            lasted_s = time.monotonic() - self._over_since_s
-            self.over_s += lasted_s
-            self.longest_over_s = max(self.longest_over_s, lasted_s)
+            self.overs.append((self._over_since_s, time.monotonic()))
             self._over_since_s = None
 
     # ---- what it tells
@@ -134,7 +134,7 @@ class Upstream:
         )  # fmt: skip
 
     def spends(self, since_s: float = 0.0, until_s: float = float("inf")) -> list[tuple[int, int]]:
-        """(time in us, cost in micro-units) of each arrival within a time, for `judge_bucket`."""
+        """(time in us, cost in micro-units) of each arrival within a time."""
         return [
             (round(call.arrived_s * MICRO), round(call.cost * MICRO))
             for call in self.calls

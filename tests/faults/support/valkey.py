@@ -25,8 +25,10 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from fairlead.adapters.embedded.wheels import valkey_wheel
+from tests.support.ports import free_port
+from tests.support.standstill import patience
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 LOOK_S = 0.002
 BUS = 10_000
 _PR_SET_PDEATHSIG = 1
@@ -55,7 +57,7 @@ class OwnValkey:
         self.settings = DEFAULTS | dict(settings)
         if program is not None:
             del self.settings["enable-debug-command"]  # which Redis has from 7 on
-        self.port = _free_port(for_bus="cluster-enabled" in self.settings)
+        self.port = free_port(*([BUS] if "cluster-enabled" in self.settings else []))
         self._env = dict(os.environ) | dict(env)
         self._process: subprocess.Popen[bytes] | None = None
         self._clients: list[Redis] = []
@@ -132,7 +134,7 @@ class OwnValkey:
     async def follows(self, other: OwnValkey) -> None:
         """Become a replica of *other*; return once it has all."""
         await self.tell("REPLICAOF", "127.0.0.1", other.port)
-        async with asyncio.timeout(PATIENCE_S):
+        async with patience(PATIENCE_S):
             while not await self._is_in_step():
                 await asyncio.sleep(0.01)
 
@@ -146,19 +148,6 @@ class OwnValkey:
 def _die_with_the_test() -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _free_port(*, for_bus: bool) -> int:
-    """One of a cluster takes the port that is 10,000 higher, too."""
-    while True:
-        with socket.socket() as one, socket.socket() as other:
-            one.bind(("127.0.0.1", 0))
-            port = int(one.getsockname()[1])
-            if not for_bus:
-                return port
-            with suppress(OSError, OverflowError):
-                other.bind(("127.0.0.1", port + BUS))
-                return port
 
 
 @contextmanager

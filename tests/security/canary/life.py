@@ -20,9 +20,10 @@ from tests.security.canary import places
 from tests.security.canary.ground import Ground
 from tests.support.cli import Shell
 from tests.support.issuer import fetch
+from tests.support.standstill import patience
 
 Last = Callable[[Ground, Shell], Awaitable[None]]
-WITHIN_S = 100.0
+WITHIN_S = 300.0
 LOOK_S = 0.1
 AT_ONCE = 4
 BROKEN = """
@@ -193,7 +194,7 @@ async def work(ground: Ground, *manner: str) -> None:
     """A worker and a program of the user's do what there is to do."""
     worker = await ground.start("worker", *PRODUCT, *manner, "run", "--app", "shop:fl", "--verbose", "--json")
     program = await ground.start("program", "-m", "tests.security.canary.program")
-    async with asyncio.timeout(WITHIN_S):
+    async with patience(WITHIN_S):
         ground.add("command lines", places.command_lines())
         assert await program.wait() == 0, (ground.folder / "program.err").read_text()[-3000:]
         await until_done(ground)
@@ -242,7 +243,7 @@ async def crash(ground: Ground) -> None:
     enqueued = await ground.start("enqueue", "-c", ENQUEUE)
     assert await enqueued.wait() == 0, (ground.folder / "enqueue.err").read_text()[-3000:]
     worker = await ground.start("crash", *PRODUCT, "run", "--app", "shop:fl", "--verbose")
-    async with asyncio.timeout(WITHIN_S):
+    async with patience(WITHIN_S):
         assert await worker.wait() == -signal.SIGABRT
 
 
