@@ -2,7 +2,8 @@
 
 Whoever gets none is told so in time, also where he holds one connection of his pool and wants another. The
 processes lose nothing, not even where their connections are ended and the others take these; once the others
-are gone they are at work again.
+are gone they are at work again. One that gets none for longer than its lease, while the other has one, is to
+that one like a dead one: only what it had finished and could not write runs again.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import pytest
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.engine.services.heartbeat import BEATS_PER_LEASE
 from fairlead.errors import DependencyUnavailable
 from tests.faults.support.load import Load, all_begin
 from tests.faults.support.nursery import Nursery
@@ -36,7 +38,8 @@ T = TypeVar("T")
 pytestmark = pytest.mark.slow
 
 MOST, CLIENTS = 20, 30
-PROCESSES, SLOTS = 2, 4
+PROCESSES, SLOTS, LEASE_S = 2, 4, 5.0
+CUT_OFF_S = LEASE_S * (1 - 1 / BEATS_PER_LEASE)  # its last sign of life may be so old that less is left
 AT_ONCE = 2  # of one client, which is as many connections as its pool may have
 SCALE = sized(0.1, 1.0)
 HANG_BOUND_S = sized(4.0, 30.0)
@@ -153,7 +156,8 @@ async def _crowding(
 async def test_E19_connections_gone(crowded: Stage, tmp_path: Path) -> None:
     figures, sink = Figures("E19"), tmp_path / "sink.ndjson"
     waits = {"acquire_timeout_s": 10.0 * SCALE, "connect_timeout_s": 8.0 * SCALE}
-    order = {"sink": str(sink), "worker": {"concurrency": SLOTS, "poll_s": 0.2}, "database": waits}
+    worker = {"concurrency": SLOTS, "poll_s": 0.2, "lease_s": LEASE_S}
+    order = {"sink": str(sink), "worker": worker, "database": waits}
     workers = await crowded.all_born(PROCESSES, **order)
     load = Load(await crowded.born(database=waits), figures)
     crowd = _Crowd(_impatient(crowded.database.settings), figures.draw)
@@ -167,7 +171,7 @@ async def test_E19_connections_gone(crowded: Stage, tmp_path: Path) -> None:
         began_s = await all_begin(sink, workers, back_s)
         await load.acknowledged_after(back_s)
     await load.all_ended(crowded)
-    await load.judge(crowded, sink)
+    await load.judge(crowded, sink, cut_off_s=CUT_OFF_S)
     resumed_s = [ran_s(back_s, moment_s) for moment_s in (*began_s.values(), load.acknowledged_at_s)]
     figures.note(resume_s=quantiles(resumed_s))
     figures.holds(max(resumed_s) <= RESUME_BOUND_S, f"resumed after {max(resumed_s):.1f} s")

@@ -1,4 +1,4 @@
-"""What the soak measures with: a slope that a few peaks do not tilt, and limits with their excuses."""
+"""What long runs are measured with: a slope that a few peaks do not tilt, and limits with their excuses."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 
 from tests.faults import test_e52_soak as soak
 from tests.faults.support.growth import Growth, slope_an_hour
+from tests.faults.support.load import finished_run_again, was_silent
 from tests.faults.support.report import Figures, end_of_test
-from tests.faults.support.sink import Runs
+from tests.faults.support.sink import Run, Runs
 from tests.faults.support.weather import Fault, excuses_of, most_over_rate, over_excused
 
 
@@ -67,6 +68,32 @@ def test_a_run_too_many_needs_a_fault_of_its_time(
 ) -> None:
     assert list(excuses_of(runs_of(tmp_path, *lines), [fault])) == [fault if excused else None]
     assert list(excuses_of(runs_of(tmp_path, *lines[:1]), [fault])) == []
+
+
+@pytest.mark.parametrize(
+    ("between", "again_s", "silent"),
+    [
+        ((), 15.5, True),
+        ((), 13.5, False),  # taken from it too soon
+        (((12.0, 7, "c", "began"),), 15.5, False),  # it was at work
+        (((12.0, 8, "c", "began"),), 15.5, True),  # another one was
+        (((10.2, 7, "c", "began"),), 15.5, True),  # before its last effect
+    ],
+)
+def test_what_a_process_had_finished_runs_again_once_it_was_silent_for_long(
+    tmp_path: Path, between: tuple[tuple[float, int, str, str], ...], again_s: float, silent: bool
+) -> None:
+    runs = runs_of(tmp_path, *ALL_DONE[:2], (again_s, 8, "b", "began"))
+    for at, pid, lease, _ in between:
+        runs.by_lease["another", lease] = Run(2, "another", lease, pid, at)
+    [(first, again)] = finished_run_again(runs)
+    assert (first.pid, again.pid) == (7, 8)
+    assert was_silent(runs, first, again, 4.0) is silent
+
+
+def test_what_had_no_effect_may_run_again(tmp_path: Path) -> None:
+    assert finished_run_again(runs_of(tmp_path, *CUT_OFF)) == []
+    assert finished_run_again(runs_of(tmp_path, *ALL_DONE[:2])) == []
 
 
 def test_the_rate_is_judged_in_each_window_and_an_excuse_holds_at_its_time() -> None:

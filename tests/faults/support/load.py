@@ -6,6 +6,7 @@ Each ask is one batch: *acknowledged* where its answer was yes, else *doubtful*:
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
@@ -16,7 +17,7 @@ from typing import Any
 
 from tests.faults.support.child import Asked, Child
 from tests.faults.support.report import Figures, quantiles
-from tests.faults.support.sink import Runs
+from tests.faults.support.sink import Run, Runs
 from tests.faults.support.stage import Stage, until
 from tests.support.standstill import all_ran_s
 
@@ -112,10 +113,18 @@ class Load:
 
         await until(none_open, "every job has ended", within_s)
 
-    async def judge(self, stage: Stage, sink: Path) -> None:
-        """As `judge_kept`; and where nobody was killed at work, what had its effect did not run again."""
+    async def judge(self, stage: Stage, sink: Path, *, cut_off_s: float = math.inf) -> None:
+        """As `judge_kept`; and where nobody was killed at work, what had its effect did not run again.
+
+        But for a process that began nothing for *cut_off_s*: to the others it is dead, and what it could not
+        write runs again (P3). Those are told apart.
+        """
         runs = await self.judge_kept(stage, sink)
-        self.figures.zero(finished_run_again=finished_run_again(runs))
+        again = finished_run_again(runs)
+        lost = [pair for pair in again if was_silent(runs, *pair, cut_off_s)]
+        if cut_off_s < math.inf:
+            self.figures.note(run_again_of_a_lost_process=len(lost))
+        self.figures.zero(finished_run_again=len(again) - len(lost))
 
     async def judge_kept(self, stage: Stage, sink: Path) -> Runs:
         """P1 and P2: what was acknowledged is there, and what is done had its effect in its newest run."""
@@ -175,10 +184,24 @@ async def run_began(sink: Path, numbers: Iterable[int], times: int = 1) -> None:
     await until(have_begun, f"jobs {numbers} run")
 
 
-def finished_run_again(runs: Runs) -> int:
-    """Runs that began although an earlier run of their job had had its effect."""
-    had_effect: dict[str, float] = {}
-    for run in runs.by_lease.values():
-        if run.ended_s is not None:
-            had_effect[run.job_id] = min(run.ended_s, had_effect.get(run.job_id, run.ended_s))
-    return sum(had_effect.get(run.job_id, run.began_s) < run.began_s for run in runs.by_lease.values())
+def finished_run_again(runs: Runs) -> list[tuple[Run, Run]]:
+    """Runs that began although an earlier run of their job had had its effect, each behind that one."""
+    had_effect: dict[str, Run] = {}
+    for run in runs:
+        first = had_effect.setdefault(run.job_id, run)
+        if run.ended_s is not None and run.ended_s < (first.ended_s or math.inf):
+            had_effect[run.job_id] = run
+    return [
+        (first, run)
+        for run in runs
+        if (first := had_effect[run.job_id]).ended_s is not None and first.ended_s < run.began_s
+    ]
+
+
+def was_silent(runs: Runs, first: Run, again: Run, least_s: float) -> bool:
+    """Whether the process of *first* began nothing from its effect until *again* began, and for so long."""
+    assert first.ended_s is not None
+    begun = (run.began_s for run in runs if run.pid == first.pid)
+    return again.began_s - first.ended_s >= least_s and not any(
+        first.ended_s < began_s < again.began_s for began_s in begun
+    )
