@@ -27,6 +27,7 @@ GREATEST = (
     "longest_over_s",
     "oldest_wait_s",
     "came_first_200_ms",
+    "run_again_of_a_lost_process",
 )
 """Figures that are judged, where the greatest is the worst; some are one number, some one for each case."""
 HEAD = "| experiment | what must hold | n | found | without its safeguard | commit |\n"

@@ -214,7 +214,8 @@ PROMISES = (
             ),
             Most("works again after", ("E06", "E13", "E14", "E15"), "resume_s", " s", of=LOSSES),
         ),
-        "A bounded buffer; after 60 s no new work is begun.",
+        "A bounded buffer; after 60 s no new work is begun. A process that gets no connection for longer than"
+        " its lease (30 s), while others have some, is lost to them: what it had finished runs again (P3).",
     ),
     Promise(
         "P15",

@@ -254,7 +254,7 @@ async def test_caps_are_exact(database_settings: DatabaseSettings) -> None:
 
 async def test_caps_ablation_no_lock(database_settings: DatabaseSettings, database: Database) -> None:
     """What runs is counted without holding the row of the cap."""
-    [counts] = await rows(database, "SELECT pg_get_functiondef('lane_rooms'::regproc) AS sql")
+    [counts] = await rows(database, "SELECT pg_get_functiondef('lane_places'::regproc) AS sql")
     locks = "FOR UPDATE SKIP LOCKED"
     assert locks in counts["sql"]
     figures = Figures("CAPS", ablation="no_lock", sees="violations")
