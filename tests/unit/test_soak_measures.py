@@ -89,6 +89,14 @@ def test_what_a_process_had_finished_runs_again_once_it_was_silent_for_long(
     [(first, again)] = finished_run_again(runs)
     assert (first.pid, again.pid) == (7, 8)
     assert was_silent(runs, first, again, 4.0) is silent
+    assert not was_silent(runs, first, again, 4.0, until_s=10.5)  # by then it could have written it
+
+
+def test_a_run_too_many_is_that_of_the_effect_before_it(tmp_path: Path) -> None:
+    second = ((15.5, 8, "b", "began"), (15.6, 8, "b", "effect"))
+    runs = runs_of(tmp_path, *ALL_DONE[:2], *second, (15.7, 8, "c", "began"))
+    assert [(first.pid, again.lease) for first, again in finished_run_again(runs)] == [(7, "b"), (8, "c")]
+    assert not was_silent(runs, *finished_run_again(runs)[1], 4.0)
 
 
 def test_what_had_no_effect_may_run_again(tmp_path: Path) -> None:

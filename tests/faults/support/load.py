@@ -113,16 +113,18 @@ class Load:
 
         await until(none_open, "every job has ended", within_s)
 
-    async def judge(self, stage: Stage, sink: Path, *, cut_off_s: float = math.inf) -> None:
+    async def judge(
+        self, stage: Stage, sink: Path, *, silent_s: float = math.inf, until_s: float = math.inf
+    ) -> None:
         """As `judge_kept`; and where nobody was killed at work, what had its effect did not run again.
 
-        But for a process that began nothing for *cut_off_s*: to the others it is dead, and what it could not
-        write runs again (P3). Those are told apart.
+        But for what a process did before *until_s* that then began nothing for *silent_s*: to the others it
+        is dead, and what it could not write runs again (P3). Those are told apart.
         """
         runs = await self.judge_kept(stage, sink)
         again = finished_run_again(runs)
-        lost = [pair for pair in again if was_silent(runs, *pair, cut_off_s)]
-        if cut_off_s < math.inf:
+        lost = [pair for pair in again if was_silent(runs, *pair, silent_s, until_s)]
+        if silent_s < math.inf:
             self.figures.note(run_again_of_a_lost_process=len(lost))
         self.figures.zero(finished_run_again=len(again) - len(lost))
 
@@ -185,23 +187,25 @@ async def run_began(sink: Path, numbers: Iterable[int], times: int = 1) -> None:
 
 
 def finished_run_again(runs: Runs) -> list[tuple[Run, Run]]:
-    """Runs that began although an earlier run of their job had had its effect, each behind that one."""
-    had_effect: dict[str, Run] = {}
+    """Runs that began although an earlier run of their job had had its effect: the last such, and the run."""
+    ended: dict[str, list[tuple[float, Run]]] = {}
     for run in runs:
-        first = had_effect.setdefault(run.job_id, run)
-        if run.ended_s is not None and run.ended_s < (first.ended_s or math.inf):
-            had_effect[run.job_id] = run
-    return [
-        (first, run)
-        for run in runs
-        if (first := had_effect[run.job_id]).ended_s is not None and first.ended_s < run.began_s
-    ]
+        if run.ended_s is not None:
+            ended.setdefault(run.job_id, []).append((run.ended_s, run))
+    found = []
+    for run in runs:
+        before = [one for one in ended.get(run.job_id, ()) if one[0] < run.began_s]
+        if before:
+            found.append((max(before, key=lambda one: one[0])[1], run))
+    return found
 
 
-def was_silent(runs: Runs, first: Run, again: Run, least_s: float) -> bool:
-    """Whether the process of *first* began nothing from its effect until *again* began, and for so long."""
+def was_silent(runs: Runs, first: Run, again: Run, least_s: float, until_s: float = math.inf) -> bool:
+    """Whether the process of *first* began nothing from its effect until *again* began, and that for so long.
+
+    The effect must have come before *until_s*.
+    """
     assert first.ended_s is not None
     begun = (run.began_s for run in runs if run.pid == first.pid)
-    return again.began_s - first.ended_s >= least_s and not any(
-        first.ended_s < began_s < again.began_s for began_s in begun
-    )
+    long_enough = first.ended_s < until_s and again.began_s - first.ended_s >= least_s
+    return long_enough and not any(first.ended_s < began_s < again.began_s for began_s in begun)

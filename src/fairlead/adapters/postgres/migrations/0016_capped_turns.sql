@@ -80,7 +80,7 @@ CREATE FUNCTION is_full(of_tenant text, of_group text) RETURNS boolean LANGUAGE 
 $$;
 
 -- One suspect (R3), under the same caps and pauses as everything else. Those of a full cap are passed over before the
--- first twenty are taken: they stood in the way of all others.
+-- first twenty are taken: they stood in the way of all others. Each cap is counted once, however many wait for it.
 CREATE OR REPLACE FUNCTION job_claim_suspect(
     claimer uuid, lease_seed bigint, queues text[], kinds text[], providers text[])
 RETURNS SETOF job LANGUAGE plpgsql AS $$
@@ -91,14 +91,23 @@ BEGIN
         RETURN;
     END IF;
     FOR suspect IN
+        WITH due AS MATERIALIZED (
+            SELECT j.ctid AS tid, is_own(j.kind) AS own, j.tenant_id, j.group_key FROM job j
+            WHERE j.queue = ANY(queues) AND j.state = 'available' AND j.crash_count > 0 AND j.run_at <= now()
+                AND (j.expires_at IS NULL OR j.expires_at > now())
+                AND (cardinality(kinds) = 0 OR j.kind = ANY(kinds))
+                AND (cardinality(providers) = 0 OR j.provider = ANY(providers))
+                AND paused_until(j.queue, j.kind, coalesce(j.provider, ''), j.tenant_id, j.group_key) IS NULL
+        ),
+        held AS MATERIALIZED (
+            SELECT tenant_id, group_key FROM (SELECT DISTINCT tenant_id, group_key FROM due WHERE NOT own) AS named
+            WHERE is_full(tenant_id, group_key)
+        )
         SELECT j.ctid AS tid, j.tenant_id, j.group_key, is_capped(j.kind, j.tenant_id, j.group_key) AS capped
         FROM job j
-        WHERE j.queue = ANY(queues) AND j.state = 'available' AND j.crash_count > 0 AND j.run_at <= now()
-            AND (j.expires_at IS NULL OR j.expires_at > now())
-            AND (cardinality(kinds) = 0 OR j.kind = ANY(kinds))
-            AND (cardinality(providers) = 0 OR j.provider = ANY(providers))
-            AND paused_until(j.queue, j.kind, coalesce(j.provider, ''), j.tenant_id, j.group_key) IS NULL
-            AND NOT (is_capped(j.kind, j.tenant_id, j.group_key) AND is_full(j.tenant_id, j.group_key))
+        WHERE j.ctid = ANY(ARRAY(
+            SELECT due.tid FROM due
+            WHERE due.own OR (due.tenant_id, due.group_key) NOT IN (SELECT held.tenant_id, held.group_key FROM held)))
         ORDER BY j.priority, j.run_at, j.job_id
         LIMIT 20 FOR UPDATE SKIP LOCKED
     LOOP
