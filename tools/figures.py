@@ -118,7 +118,8 @@ def _named(figures: Mapping[str, float]) -> Iterator[tuple[tuple[str, str], floa
     """What each figure is of, and in which unit."""
     for name, value in figures.items():
         what, _, unit = name.rpartition("_")
-        yield ((what, f" {unit}") if unit in UNITS else (name, "")), value
+        is_time = unit in UNITS and not what.endswith("_per")
+        yield ((what, f" {unit}") if is_time else (name.replace("_per_s", "_a_second"), "")), value
 
 
 def _figure(what: str, value: float, unit: str) -> str:

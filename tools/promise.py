@@ -50,14 +50,15 @@ def is_harmed(line: Line) -> bool:
 class Zero:
     """Counters that must be 0, added up over the tests of experiments.
 
-    *of* names what counts the chances: of several names the first that a line has. *beside* is the word for
-    ``n`` where that is another count: of jobs that share the fate of an event, say. *what*: the part alone.
+    *counted* is the word for what *of* counts: of several names the first that a line has. *beside* is that for
+    ``n`` where it is another count: of jobs that share the fate of an event, say. *what*: the part alone.
     *among*: counters that say what was looked at, where that is no number of chances.
     """
 
     words: str
     experiments: Sequence[str]
     counters: Sequence[str]
+    counted: str
     of: Sequence[str] = ("n",)
     beside: str = ""
     what: str = ""
@@ -80,7 +81,7 @@ class Zero:
             return None
         count = sum(line.get(name, 0) for line in found for name in self.counters)
         n = sum(chances(line, self.of) for line in found)
-        of = f"{n:,}"
+        of = f"{n:,} {self.counted}"
         if self.beside:
             of += f" with {sum(line.get('n', 0) for line in found):,} {self.beside}"
         around = [
@@ -98,6 +99,7 @@ class Most:
     words: str
     experiments: Sequence[str]
     counter: str
+    counted: str
     unit: str = ""
     at: str = "max"
     of: Sequence[str] = ("n",)
@@ -119,7 +121,7 @@ class Most:
         values = [_value(line[self.counter], self.at) for line in found]
         worst = sum(values) if self.added else max(values)
         n = sum(chances(line, self.of) for line in found)
-        return f"{self.words} {worst:,g}{self.unit}", f"{n:,}", "–"
+        return f"{self.words} {worst:,g}{self.unit}", f"{n:,} {self.counted}", "–"
 
 
 @dataclass(frozen=True, slots=True)

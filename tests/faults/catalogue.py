@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 YET = "not written yet"
-PROXY = "its part does not exist yet: the socket proxy"
-MAIL = "its part does not exist yet: mail"
-DASHBOARD = "its part does not exist yet: the dashboard"
+PROXY = "not built yet: the socket proxy"
+MAIL = "not built yet: mail"
+DASHBOARD = "not built yet: the dashboard"
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ def test_of_two_tests_without_a_safeguard_both_are_told() -> None:
 def test_a_row_tells_what_is_broken_and_what_was_not_run() -> None:
     assert row("E01", line("E01", verdict="broken", broken=["lost = 1"]))[3] == "**broken: t**"
     assert row("E01", line("E01", size="smoke", n=3))[3] == figures.NOT_YET
-    assert "does not exist yet" in row("E48")[3]
+    assert "not built yet" in row("E48")[3]
 
 
 def test_a_page_without_the_marks_is_refused() -> None:

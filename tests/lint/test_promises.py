@@ -74,18 +74,18 @@ def test_events_count_where_jobs_share_their_fate() -> None:
     )
     _, figure, commit, _, _ = row("P1", *lines)
     assert figure.split("<br>") == [
-        "accepted jobs lost 0 (n = 32 with 1,500 jobs, 3/n = 9.4 %)",
-        "commits in doubt that were told wrongly 0 (n = 84, 3/n = 3.6 %)",
+        "accepted jobs lost 0 (n = 32 faults with 1,500 jobs, 3/n = 9.4 %)",
+        "commits in doubt that were told wrongly 0 (n = 84 commits, 3/n = 3.6 %)",
     ]
     assert commit == "abc; E02, E05, E08, E10, E11, E15, E17, E52 not run yet"
 
 
 def test_chances_are_what_could_have_gone_wrong() -> None:
     late = (line("E03", stale_accepted=0, n=75, late_writes_refused=90), line("E01", stale_accepted=0, n=9))
-    assert row("P2", *late)[1] == "late writes accepted 0 (n = 90, 3/n = 3.3 %)"
+    assert row("P2", *late)[1] == "late writes accepted 0 (n = 90 late writes, 3/n = 3.3 %)"
     parts = [line("E02", what=what, illegal_states=0, n=n) for what, n in (("jobs", 30), ("refreshes", 7))]
-    assert "(n = 30, 3/n = 10 %)" in row("P1", *parts)[1]
-    assert "(n = 7, 3/n = 43 %)" in row("P6", *parts)[1]
+    assert "(n = 30 kills, 3/n = 10 %)" in row("P1", *parts)[1]
+    assert "(n = 7 kills, 3/n = 43 %)" in row("P6", *parts)[1]
 
 
 @pytest.mark.parametrize("without", [{}, {"late_writes_refused": 0}])
@@ -95,7 +95,7 @@ def test_a_figure_without_its_n_is_not_dropped_in_silence(without: dict[str, int
 
 
 def test_what_has_no_part_yet_says_so() -> None:
-    assert "E49: its part does not exist yet: mail" in row("P3", line("E09"))[2]
+    assert "E49: not built yet: mail" in row("P3", line("E09"))[2]
 
 
 def test_p99_and_the_last_one_are_told() -> None:
@@ -103,9 +103,9 @@ def test_p99_and_the_last_one_are_told() -> None:
     told = row("P4", line("E01", recovery_s=recovery, in_flight_at_kills=40, recovery_bound_s=7.5, kills=12))
     assert told[0].startswith("P4 After SIGKILL 99 % of the work")
     assert told[1].split("<br>") == [
-        "jobs of the killed run again, p99 1.8 s (n = 40)",
-        "the last one 2.5 s (n = 40)",
-        "bound: a lease of 5 s, a sweep of 5 s, and 1 s, so 7.5 s (n = 12)",
+        "jobs of the killed run again, p99 1.8 s (n = 40 jobs in flight)",
+        "the last one 2.5 s (n = 40 jobs in flight)",
+        "bound: a lease of 5 s, a sweep of 5 s, and 1 s, so 7.5 s (n = 12 kills)",
     ]
 
 
@@ -173,26 +173,26 @@ def test_a_line_without_what_is_asked_of_it_is_seen() -> None:
 
 def test_the_worst_is_told() -> None:
     lines = (line("E38-queues", amplification=1.01, sent=5), line("E38-sheds", amplification=1.15, sent=5))
-    assert row("P10", *lines)[1] == "requests a call 1.15 (n = 10)"
+    assert row("P10", *lines)[1] == "requests a call, the worse of an API that queues and one that sheds: 1.15 (n = 10 calls sent)"
     windows = {"p50": 1.5, "p99": 11.7, "max": 20.0}
     told = row("P6", line("E43", window_ms=windows, window_n=9))[1]
-    assert told == "window p50 1.5 ms (n = 9)<br>its p99 11.7 ms (n = 9)"
+    assert told == "window p50 1.5 ms (n = 9 refreshes)<br>its p99 11.7 ms (n = 9 refreshes)"
 
 
 def test_what_is_broken_is_told() -> None:
     harm = line("E03", stale_accepted=1, n=75, late_writes_refused=75, verdict="broken")
-    assert row("P2", harm)[1] == "**broken: E03**<br>late writes accepted 1 (n = 75)"
+    assert row("P2", harm)[1] == "**broken: E03**<br>late writes accepted 1 (n = 75 late writes)"
 
 
 def test_canaries_are_told_with_where_they_were_looked_for() -> None:
     """Two runs bound nothing, however many canaries and places they had."""
     told = line("S13", canary_found=0, n=2, canaries=480, places=310, bytes=7_000_000)
-    assert row("P12", told)[1] == "canaries found 0 among 480 canaries, 310 places, 7,000,000 bytes (n = 2)"
+    assert row("P12", told)[1] == "planted secrets found 0 among 480 canaries, 310 places, 7,000,000 bytes (n = 2 runs)"
 
 
 def test_a_zero_of_what_is_broken_bounds_nothing() -> None:
     harm = line("E03", stale_accepted=0, n=75, late_writes_refused=75, verdict="broken")
-    assert row("P2", harm)[1] == "**broken: E03**<br>late writes accepted 0 (n = 75)"
+    assert row("P2", harm)[1] == "**broken: E03**<br>late writes accepted 0 (n = 75 late writes)"
 
 
 @pytest.mark.parametrize("other", [{"size": "smoke"}, {"ablation": "x"}])

@@ -31,7 +31,7 @@ def test_what_ran_is_told_with_its_figures() -> None:
 def test_what_did_not_run_is_told_as_it_is_kept() -> None:
     assert "not run this time; kept: holds at abc (full)" in row(Witness(), KEPT)
     assert "not run this time; kept: nothing" in row(Witness())
-    assert "not run: its part does not exist yet: mail" in row(Witness(), id="E49")
+    assert "not run: not built yet: mail" in row(Witness(), id="E49")
 
 
 def test_a_skipped_one_says_why() -> None:
