@@ -21,12 +21,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, cast
 from uuid import UUID
 
 from fairlead.adapters.local.line_writer import LineWriter
 from fairlead.events import Event, JobFinished
-from fairlead.policy.redact import redact
+from fairlead.policy.redact import redact, redact_values
 from fairlead.policy.safe import clipped, safe_text
 
 MAX_TEXT_BYTES = 8 << 10
@@ -159,8 +159,8 @@ def _console(colors: bool) -> Render:
     render = ConsoleRenderer(colors=colors, sort_keys=False, exception_formatter=plain_traceback)
 
     def rendered(line: Line) -> str:
-        trace = str(line.pop("exception", ""))
-        seen = {name: _visible(str(value)) for name, value in line.items()}
+        trace = str(line.get("exception", ""))
+        seen = {name: _visible(str(value)) for name, value in line.items() if name != "exception"}
         indented = "".join(f"\n    {_visible(part)}" for part in trace.splitlines())
         return str(render(None, "", seen)) + indented
 
@@ -185,8 +185,15 @@ class LogHandler(logging.Handler):
         self._put(text.encode())
 
     def text_of(self, line: Line) -> str:
-        """The line as it is written: rendered, filtered once more as a whole, ended."""
-        return redact(self._render(line), shapes=False) + "\n"
+        """The line as it is written: rendered, looked at once more as a whole, ended.
+
+        What is found then is taken out of the fields, not of the line: of ``"tenant": "token="`` that would take
+        the quotes and the fields behind as well, and a name would hide what is told of it.
+        """
+        text = self._render(line)
+        if redact(text, shapes=False) != text:
+            text = self._render(cast(Line, redact_values(line)))
+        return f"{text}\n"
 
 
 # ---- a program's own logs ----------------------------------------------------------------------

@@ -74,7 +74,7 @@ async def test_S08_the_loop_runs_on(bomb: str) -> None:
         rules = own(pattern(name="bomb", patterns=[bomb]))
     except ConfigInvalid:
         return  # refused where it was written
-    texts = ["a" * 30 + "!", "a," * 5000, "a" * 100_000 + "\n"]
+    texts = ["a" * 30 + "!", "a," * 5000, "a" * 100_000 + "\n", "pwd:" * 4_000, "token=" * 4_000]
     stalls = []
     for text in texts:
         began_s = time.thread_time()

@@ -14,6 +14,7 @@ import unicodedata
 
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.pool import Database
+from fairlead.policy.redact import redact
 from tests.security.figures import tell
 from tests.support.cli import Shell
 from tests.support.engine import IDS, new_job
@@ -35,6 +36,10 @@ TENANTS = (
     "𝓪𝓬𝓶𝓮 ᎪᏟᎷᎬ",
     "=1+1",
     "| a | b |",
+    'secret="',
+    "token=",
+    "token: a1b2c3d4e5 and",
+    "-----BEGIN PRIVATE KEY-----",
 )
 """What a tenant may be called (R36): anything without control characters."""
 APP = """
@@ -88,7 +93,12 @@ async def test_nothing_is_forged(shell: Shell, database: Database) -> None:
     logged = await worked(shell, len(jobs))
     lines = [json.loads(line) for line in logged.splitlines() if not line.startswith("draining")]
     told = [line for line in lines if line["event"] == "job_dead"]
-    assert sorted(line["tenant"] for line in told) == sorted(job.tenant_id for job in jobs)
+    assert sorted(line["tenant"] for line in told) == sorted(
+        redact(job.tenant_id, shapes=False) for job in jobs
+    )
+    assert {bool(line["category"] and line["code"]) for line in told} == {True}, (
+        "a name hides what is told of it"
+    )
     assert "forged" not in {line["event"] for line in lines}
     assert obeyed(logged) == []
     shown = await look(shell, len(jobs))

@@ -11,7 +11,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 from uuid import UUID
 
@@ -254,6 +254,19 @@ EVILS: list[Callable[[], object]] = [
     lambda: logging.getLogger(EVIL).error("x"),
     lambda: logging.getLogger("some.library").error("x", exc_info=ValueError(EVIL)),
 ]
+
+
+@pytest.mark.parametrize("name", ['secret="', "token=", "-----BEGIN PRIVATE KEY-----", "it: a_token:"])
+def test_a_name_hides_nothing_of_what_stands_behind_it(out: Output, name: str) -> None:
+    """What is masked is masked in its field: neither the quotes after it nor the next fields go with it."""
+    out.open()
+    log_event(replace(FAILED, tenant=name, reason=f"the answer had no {name}"))
+    logging.getLogger("some.library").error("password=%s", "hunter2")
+    line, other = out.lines()
+    assert {key: line[key] for key in ("category", "code", "outcome", "attempt")} == {
+        "category": FAILED.category, "code": FAILED.code, "outcome": FAILED.outcome, "attempt": FAILED.attempt
+    }  # fmt: skip
+    assert other["event"] == "password=***"
 
 
 @pytest.mark.parametrize("tell", EVILS)

@@ -32,10 +32,12 @@ _ASSIGNED = re.compile(
         \\" (?: (?!\\") . )*        # quoted within a quoted text
       | " (?: [^"\\] | \\. )* "?
       | ' (?: [^'\\] | \\. )* '?
-      | [^\s"'\\&,;}\])<>]+
+      | [^\s"'\\&,;}\])<>]{1,128}  # as much as says whether it is to go; the rest of it goes with it
     )""",
     re.DOTALL,
 )
+_BARE_END = re.compile(r"[\s\"'\\&,;}\])<>]|\Z")
+_DIGIT = re.compile(r"\d")
 _OAUTH_CODE = re.compile(r"(?i)(?P<name>[?&](?:code|state|sig))=(?P<value>[^\s&\"'<>]+)")
 
 _MARKS = re.compile(
@@ -142,8 +144,15 @@ def _without_named(text: str, lowered: str) -> Iterator[str]:
         assigned = _ASSIGNED.match(text, name.end())
         if assigned is not None and not _is_prose(assigned):
             yield text[done : name.end()] + assigned["separator"] + _masked_value(assigned["value"])
-            done = assigned.end()
+            done = _end_of(text, assigned)
     yield text[done:]
+
+
+def _end_of(text: str, assigned: re.Match[str]) -> int:
+    """Where the value ends: one without quotes was looked at in part."""
+    bare = assigned["value"][0] not in "\"'\\"
+    end = _BARE_END.search(text, assigned.end()) if bare else None
+    return end.start() if end else assigned.end()
 
 
 def _is_prose(assigned: re.Match[str]) -> bool:
@@ -151,7 +160,7 @@ def _is_prose(assigned: re.Match[str]) -> bool:
     value, separator = assigned["value"], assigned["separator"]
     if ":" not in separator or separator[0] in "\"'\\" or value[0] in "\"'\\":
         return False
-    return len(value) < 8 or not any(character.isdigit() for character in value)
+    return len(value) < 8 or _DIGIT.search(value) is None
 
 
 def _masked_value(value: str) -> str:
