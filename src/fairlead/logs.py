@@ -187,8 +187,8 @@ class LogHandler(logging.Handler):
     def text_of(self, line: Line) -> str:
         """The line as it is written: rendered, looked at once more as a whole, ended.
 
-        What is found then is taken out of the fields, not of the line: of ``"tenant": "token="`` that would take
-        the quotes and the fields behind as well, and a name would hide what is told of it.
+        What is found then is taken out of the fields, not of the line: of ``"tenant": "token="`` that would
+        take the quotes and the fields behind as well, and a name would hide what is told of it.
         """
         text = self._render(line)
         if redact(text, shapes=False) != text:

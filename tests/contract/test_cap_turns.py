@@ -7,10 +7,12 @@ from collections import Counter
 import pytest
 
 from fairlead.engine.ports.lanes import GroupCap, TenantShare
+from fairlead.policy.lane import LONGEST_WAIT_S
 from tests.contract.lane_steps import done, drained, jobs_of, taken, tenants_of
 from tests.contract.stores import ANY, Stores, a_session, enqueued
 
 LIGHT, HEAVY = "b", "ac"
+STEP_S = 10.0
 
 
 @pytest.mark.parametrize("demand", [1, 3, 10, 100])
@@ -59,3 +61,31 @@ async def test_suspects_of_a_full_cap_do_not_stand_before_others(stores: Stores)
     assert suspect is not None
     assert suspect.tenant_id == "b"
     assert await stores.jobs.claim_suspect(ANY, survivor) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whose", ["of a tenant", "shared"])
+async def test_endless_urgent_work_under_a_cap_keeps_nobody_from_his_turn(stores: Stores, whose: str) -> None:
+    """Who waits under a full cap waits for his turn: he ages as others do, and goes home once served (Q6)."""
+    session_id = await a_session(stores)
+    low = "a"
+    if whose == "shared":
+        await stores.lanes.set_group_cap(GroupCap("g", None, 1))
+    else:
+        low = "b"
+        await stores.lanes.set_tenant(TenantShare("b", max_running=1))
+    await enqueued(stores, *jobs_of(low, 2, priority=2, group_key="g"))
+    await enqueued(stores, *jobs_of("b", 60, priority=1, group_key="g"))
+    waited_s, began = 0.0, None
+    while waited_s <= LONGEST_WAIT_S and began is None:
+        (running,) = await stores.jobs.claim(ANY, 3, session_id)
+        assert await stores.jobs.claim(ANY, 3, session_id) == []  # it is full
+        began = waited_s if running.priority == 2 else None
+        await stores.pass_time(STEP_S)
+        await stores.lanes.age(0.0)
+        await done(stores, [running])
+        waited_s += STEP_S
+    assert began is not None
+    assert began > LONGEST_WAIT_S / 4, "more urgent work comes first until then"
+    (after,) = await stores.jobs.claim(ANY, 3, session_id)
+    assert after.priority == 1

@@ -11,8 +11,8 @@ from fairlead.adapters.postgres.driver import Connection
 from fairlead.adapters.postgres.jobrows import new_job_columns
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sqlfiles import statement
-from fairlead.engine.ports import NewJob
-from fairlead.engine.ports.lanes import TenantShare
+from fairlead.engine.ports import ClaimFilter, NewJob
+from fairlead.engine.ports.lanes import GroupCap, TenantShare
 from tests.contract.lane_steps import LINGER_S, done, drained, jobs_of, taken, tenant
 from tests.contract.postgres import PostgresStores, postgres_stores
 from tests.contract.stores import ANY, a_session
@@ -154,3 +154,47 @@ async def test_a_tenant_at_its_cap_with_many_groups_uses_the_place_that_gets_fre
         assert sum(job.tenant_id == "a" for job in running) == 1
         await done(stores, running)
         running = await stores.jobs.claim(ANY, 200, session_id)
+
+
+async def test_a_job_stored_while_its_lane_waits_for_a_later_one_need_not_wait_for_that(
+    stores: PostgresStores,
+) -> None:
+    """Who stores it sees a lane that is ready; who claims does not see the job, and parks the lane."""
+    session_id = await a_session(stores)
+    await stores.jobs.enqueue([new_job(delay_s=600.0), new_job()])
+    async with stores.database._lender.lent() as connection:
+        await connection.execute("BEGIN")
+        await enqueue_by(connection, new_job())
+        assert len(await stores.jobs.claim(ANY, 10, session_id)) == 1
+        await connection.execute("COMMIT")
+    await stores.pass_time(LINGER_S + 0.1)
+    assert len(await stores.jobs.claim(ANY, 10, session_id)) == 1
+
+
+@pytest.mark.parametrize("lanes", [1, 100])
+async def test_a_cap_that_somebody_counts_holds_up_no_other_work(stores: PostgresStores, lanes: int) -> None:
+    session_id = await a_session(stores)
+    await stores.lanes.set_group_cap(GroupCap("g", None, 1))
+    await stores.jobs.enqueue([new_job(tenant_id=f"t{n}", group_key="g", priority=1) for n in range(lanes)])
+    await stores.jobs.enqueue([new_job(tenant_id="b", priority=3), new_job(tenant_id="c", queue="other")])
+    wanted = ClaimFilter(queues=("default", "other"))
+    async with stores.database._lender.lent() as connection:
+        await connection.execute("BEGIN")
+        await connection.execute("SELECT FROM running_cap FOR UPDATE")
+        claimed = await stores.jobs.claim(wanted, 10, session_id)
+        await connection.execute("ROLLBACK")
+    assert sorted(job.tenant_id for job in claimed) == ["b", "c"]
+    assert len(await stores.jobs.claim(wanted, 10, session_id)) == 1
+
+
+async def test_a_pause_that_waits_holds_up_no_claim(stores: PostgresStores) -> None:
+    """It keeps out who makes lanes; a claim that was to make one leaves that to the next."""
+    session_id = await a_session(stores)
+    await stores.jobs.enqueue([new_job(tenant_id="a")])
+    async with stores.database._lender.lent() as connection:
+        await connection.execute("BEGIN")
+        await connection.execute("LOCK lane_name IN SHARE MODE")
+        await run(stores.database, "SELECT fairlead_enqueue('k', 'new')")
+        assert len(await stores.jobs.claim(ANY, 10, session_id)) == 1
+        await connection.execute("COMMIT")
+    assert [job.tenant_id for job in await drained(stores, session_id)] == ["new"]

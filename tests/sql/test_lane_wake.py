@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.session import DatabaseSettings
 from tests.support.databases import SCHEMA
-from tests.support.plans import explained
+from tests.support.plans import Plan, explained
 from tests.support.rows import rows, run
 
 ENQUEUE = f"SELECT \"{SCHEMA}\".fairlead_enqueue('k', $1)"
@@ -84,6 +85,67 @@ async def test_a_woken_lane_is_read_from_its_mark(database: Database, callers: l
         before = await _buffers(database)  # it finds its way through the dead, and leaves a mark
         await run(database, park)
         assert await _buffers(database) < before / 3
+
+
+# Lanes of one tenant and kind that come and go; the clock of the classes goes on.
+COME_AND_GO = """
+DO $$ BEGIN FOR i IN 1..1000 LOOP
+    UPDATE lane SET state = 'ready', park_reason = NULL, wake_at = NULL, vtime = vtime + 1000;
+    UPDATE lane SET state = 'parked', park_reason = 'empty', wake_at = now() + interval '1 hour';
+    PERFORM setval('lane_clock', (SELECT max(vtime) FROM lane));
+END LOOP; END $$
+"""
+JOIN = (
+    "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)"
+    " SELECT lane_start('default', 2::int2, 'k'), lane_last('default', 2::int2, 'a')"
+)
+
+
+async def test_who_makes_a_lane_ready_reads_no_dead_ones_where_none_is_ready(
+    database: Database, callers: list[Any]
+) -> None:
+    """Work that comes one by one leaves its class empty again and again, beside an old snapshot (Q12)."""
+    reader, _ = callers
+    await run(database, "SELECT fairlead_enqueue('k', 'a')")
+    await run(database, WAKE)
+    async with reader.transaction(isolation="repeatable_read"):
+        await reader.fetchval("SELECT 1 FROM pg_class LIMIT 1")
+        await run(database, COME_AND_GO)
+        before = await _join_buffers(database)
+        for _ in range(2):  # it follows one step behind
+            await run(database, RAISE)
+        assert await _join_buffers(database) < before / 3
+
+
+async def test_no_lane_lies_below_a_floor_that_rose_before_it_was_committed(
+    database: Database, callers: list[Any]
+) -> None:
+    """A commit may take long (a stand-by is waited for) while other queues drive the clock on."""
+    await run(database, "SELECT fairlead_enqueue('k', 'a')")
+    await run(database, WAKE)
+    await run(database, "UPDATE lane SET state = 'parked', park_reason = 'empty', wake_at = now()")
+    slow, _ = callers
+    await slow.execute(f'SET search_path = "{SCHEMA}"')
+    async with slow.transaction():
+        await slow.execute("SELECT lane_wake_up(200), lane_touch(array_agg(lane_id), ARRAY[now()]) FROM lane")
+        for clock in (10_000, 20_000, 30_000):
+            await run(database, f"SELECT setval('lane_clock', {clock})")
+            await run(database, RAISE)
+    join = "lane JOIN lane_floor f USING (queue, level, kind)"
+    below = f"SELECT FROM {join} WHERE state = 'ready' AND lane.vtime < f.vtime"
+    assert await ready(database) == 1
+    assert await rows(database, below) == []
+    for _ in range(2):
+        await run(database, RAISE)
+    assert await rows(database, below) == []
+
+
+async def _join_buffers(database: Database) -> int:
+    """Pages that a lane's way into its class takes."""
+    for _ in range(2):  # the first one reads the catalogs
+        [row] = await rows(database, JOIN)
+    plan = Plan(json.loads(row["QUERY PLAN"])[0]["Plan"])
+    return plan.buffers
 
 
 async def _buffers(database: Database) -> int:

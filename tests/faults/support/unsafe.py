@@ -25,6 +25,7 @@ from uuid import UUID, uuid4
 
 from fairlead.adapters.postgres import credentials as credentials_module
 from fairlead.adapters.postgres import jobs as jobs_module
+from fairlead.adapters.postgres import lanes as lanes_module
 from fairlead.adapters.postgres.failures import CommitInDoubt
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sqlfiles import Statement
@@ -243,6 +244,8 @@ class FaultRuntime(Runtime):
         if "time_takeover" in self.unsafe:
             unsent, anyhow = "held.phase = 'intent' AND held.sent_at IS NULL\n", "true\n"
             _alter(credentials_module, "rotation_claim", unsent, anyhow)
+        if "floors_stay" in self.unsafe:
+            _alter(lanes_module, "lane_raise_floors", "SELECT lane_raise_floors(false)", "SELECT NULL")
         if "no_lease_check" in self.unsafe:
             _alter(jobs_module, "job_complete", "lease_id = ANY(", "0 <> ALL(")
 

@@ -38,6 +38,7 @@ class LaneRow:
     vtime: int = 0
     ready: bool = False
     served_at: datetime | None = None  # or made ready, whichever was later
+    is_capped: bool = False  # it waits for room under a cap alone: that is a wait for its turn
     aged_to: int | None = None
     aged_vtime: int = 0
     processed: int = 0

@@ -16,9 +16,7 @@ from fairlead.engine.ports.lanes import (
     Tier,
 )
 from fairlead.errors import InputInvalid
-from fairlead.policy.job import Priority
 from fairlead.policy.lane import (
-    LONGEST_WAIT_S,
     QUANTUM,
     STRIDE,
     Scope,
@@ -34,14 +32,11 @@ from fairlead.testing.memory.holds import cap_of, pauses_in_force, weight_of
 from fairlead.testing.memory.lane_rows import LaneRow, PauseRow, covers, lane_key
 from fairlead.testing.memory.turns import (
     MOST_COUNTED,
-    class_clock,
+    age,
     is_claimable,
     ready_lanes,
     settle,
 )
-
-AGE_STEP_S = LONGEST_WAIT_S / len(Priority)
-"""A lane that waited so long moves up one class: it is in the first one well before its longest wait."""
 
 
 class MemoryLaneStore(MemoryStore):
@@ -217,18 +212,7 @@ class MemoryLaneStore(MemoryStore):
         if not self._takes_duty("age", every_s):
             return 0
         settle(self.database)
-        return sum(self._aged(lane) for lane in self.database.fair.lanes.values() if lane.ready)
-
-    def _aged(self, lane: LaneRow) -> bool:
-        """Move *lane* up by one class for every step it has waited, to the place of the rearmost there."""
-        assert lane.served_at is not None
-        steps = int((self.database.now - lane.served_at).total_seconds() // AGE_STEP_S)
-        level = max(0, lane.key.priority - steps)
-        if level >= lane.level:
-            return False
-        lane.aged_vtime = class_clock(self.database, lane.key.queue, level, lane.key.kind)
-        lane.aged_to = level
-        return True
+        return sum(age(self.database, lane) for lane in self.database.fair.lanes.values() if lane.ready)
 
     @statement
     def sweep(self, every_s: float) -> Swept | None:

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from fairlead.engine.ports import ClaimFilter
-from fairlead.policy.lane import QUANTUM, stride
+from fairlead.policy.job import Priority
+from fairlead.policy.lane import LONGEST_WAIT_S, QUANTUM, stride
 from fairlead.policy.states import JobState
 from fairlead.testing.memory.database import MemoryDatabase
 from fairlead.testing.memory.holds import Room, pauses_of, weight_of
@@ -21,6 +22,8 @@ from fairlead.testing.memory.rows import JobRow
 
 MOST_SIBLINGS = 64
 """Ready lanes of one tenant that count in the charge."""
+AGE_STEP_S = LONGEST_WAIT_S / len(Priority)
+"""A lane that waited so long moves up one class: it is in the first one well before its longest wait."""
 MOST_COUNTED = 1_000
 """Where figures for people stop."""
 
@@ -57,12 +60,15 @@ def settle(database: MemoryDatabase, room: Room | None = None) -> Due:
     """Bring every lane up to date; the due jobs of those that are ready, in the order of each lane."""
     room = room or Room(database)
     due = _due_by_lane(database)
-    held = [key for key in due if pauses_of(database, key) or not room.has(key)]
-    for key in held:
+    paused = {key for key in due if pauses_of(database, key)}
+    capped = {key for key in due if key not in paused and not room.has(key)}
+    for key in paused | capped:
         del due[key]
     for key, lane in database.fair.lanes.items():
-        if key not in due:
-            lane.ready, lane.aged_to = False, None
+        if key not in due and key not in capped:
+            lane.ready, lane.is_capped, lane.aged_to = False, False, None
+    for key in capped:
+        _wait_for_room(database, _lane(database, key))
     for key in due:
         _make_ready(database, _lane(database, key))
     return due
@@ -88,7 +94,31 @@ def _make_ready(database: MemoryDatabase, lane: LaneRow) -> None:
         behind = len(_siblings(ready_lanes(database, key.queue, key.priority), key.tenant_id))
         start = class_clock(database, key.queue, key.priority, key.kind)
         start += QUANTUM * stride(weight_of(database, key.tenant_id)) * behind
-        lane.vtime, lane.ready, lane.served_at = max(lane.vtime, start), True, database.now
+        lane.vtime, lane.ready = max(lane.vtime, start), True
+        if lane.is_capped:
+            age(database, lane)
+        else:
+            lane.served_at = database.now
+        lane.is_capped = False
+
+
+def _wait_for_room(database: MemoryDatabase, lane: LaneRow) -> None:
+    """Its wait began when it was served or became ready, not when the cap got full."""
+    if not lane.ready and not lane.is_capped:
+        lane.served_at = database.now
+    lane.ready, lane.is_capped = False, True
+
+
+def age(database: MemoryDatabase, lane: LaneRow) -> bool:
+    """Move *lane* up by one class for every step it has waited, to the place of the rearmost there."""
+    assert lane.served_at is not None
+    steps = int((database.now - lane.served_at).total_seconds() // AGE_STEP_S)
+    level = max(0, lane.key.priority - steps)
+    if level >= lane.level:
+        return False
+    lane.aged_vtime = class_clock(database, lane.key.queue, level, lane.key.kind)
+    lane.aged_to = level
+    return True
 
 
 def _siblings(lanes: Iterable[LaneRow], tenant_id: str) -> list[LaneRow]:
@@ -154,8 +184,8 @@ class Turns:
     def _drop_spent(self) -> None:
         """Lanes that ran empty, or have no room under a cap any more, are ready no longer."""
         for key in [key for key, jobs in self._due.items() if not jobs or not self._room.has(key)]:
-            del self._due[key]
-            self._database.fair.lanes[key].ready = False
+            lane = self._database.fair.lanes[key]
+            lane.ready, lane.is_capped = False, bool(self._due.pop(key))
 
     def _first_class(self) -> list[LaneRow]:
         """The lanes of the most urgent class that has work, of one queue, in the order of their turns."""
