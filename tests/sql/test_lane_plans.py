@@ -148,3 +148,33 @@ async def test_the_upkeep_of_each_second(seeded: Database, name: str) -> None:
     read = await read_of(seeded, name, **values.get(name, {}))
     assert read["job"] == (0, 0)
     assert read["lane"] <= (2 * LANES, 0)
+
+
+NAMES = 51  # that the suspects have between them
+SUSPECTS = """
+INSERT INTO job (job_id, kind, tenant_id, run_at, crash_count)
+SELECT gen_random_uuid(), 'k', CASE WHEN i <= 2500 THEN 'paused' ELSE 'capped' || i % 50 END,
+    now() - interval '1 hour' + i * interval '1 ms', 1
+FROM generate_series(1, 5000) AS i
+"""
+
+
+async def test_a_look_for_a_suspect_asks_each_name_once(database: Database) -> None:
+    """A crash of many processes leaves thousands; the first of them may be held."""
+    session_id = await a_session(database)
+    await run(database, SUSPECTS)
+    await run(
+        database, "INSERT INTO pause (scope, key, reason, paused_by) VALUES ('tenant', 'paused', 'x', 'y')"
+    )
+    await run(
+        database,
+        "INSERT INTO running_cap (tenant_id, group_key, max_running)"
+        " SELECT 'capped' || i, '', 1 FROM generate_series(0, 49) AS i",
+    )
+    await run(database, "VACUUM (ANALYZE)")
+    wanted = {"queues": ["default"], "kinds": [], "providers": []}
+    who = {"session_id": session_id, "lease_seed": 7}
+    for name, given in (("job_claim_suspect", wanted | who), ("job_next_due", wanted)):
+        read = await touched(database, name, generic=False, **given)
+        assert read["pause"] <= (2 * NAMES, 0), name
+        assert read["running_cap"] <= (2 * NAMES, 0), name

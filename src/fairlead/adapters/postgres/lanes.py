@@ -36,7 +36,7 @@ from fairlead.policy.waiting import Facts, FullCap, HeldBy, why_it_waits
 COUNT_BOUND = 1_000
 WAKE_AT_ONCE = 1_000
 """Lanes that are made ready by whoever ends a pause; what is left, the next claims wake."""
-SWEEP_BATCH = 10_000
+SWEEP_BATCH, MOST_BATCHES = 10_000, 10
 FOREIGN_KEY_VIOLATION = "23503"
 
 FLOORS, AGE, SWEEP = "lane_floors", "lane_age", "lane_sweep"
@@ -268,14 +268,35 @@ class PostgresLaneStore:
         return int(row["lanes"]) if row else 0
 
     async def sweep(self, every_s: float) -> Swept | None:
-        """See the port. Pauses that are over are forgotten, too."""
+        """See the port. Pauses that are over are forgotten, too. Small statements: each is done for good."""
         if not await self._due(SWEEP, every_s):
             return None
+        deleted = await self._forgotten()
         freed = await self._database.first(statement("pause_sweep"), limit=SWEEP_BATCH)
-        swept = await self._database.first(statement("lane_sweep"))
+        swept = await self._database.first(statement("lane_sweep_lost"))
         assert freed is not None
         assert swept is not None
-        return Swept(swept["opened"], swept["parked"], freed["lanes"], swept["deleted"])
+        return Swept(swept["opened"], await self._brought_up_to_date(), freed["lanes"], deleted)
+
+    async def _forgotten(self) -> int:
+        """How many lanes without work were deleted, of those that are old enough at most some ten batches."""
+        deleted = 0
+        for _ in range(MOST_BATCHES):
+            row = await self._database.first(statement("lane_forget"), most=SWEEP_BATCH)
+            gone = int(row["lanes"]) if row else 0
+            deleted += gone
+            if gone < SWEEP_BATCH:
+                break
+        return deleted
+
+    async def _brought_up_to_date(self) -> int:
+        """How many lanes were parked for a pause that had not reached them, page by page."""
+        behind, parked = UUID(int=0), 0
+        while behind is not None:
+            row = await self._database.first(statement("lane_sweep_page"), behind=behind, most=SWEEP_BATCH)
+            assert row is not None
+            behind, parked = row["last"], parked + row["parked"]
+        return parked
 
     async def _due(self, sweep: str, every_s: float) -> bool:
         """True for the one process that is to do it now; where it dies at it, the next one is soon enough."""

@@ -28,10 +28,12 @@ FROM (
      ORDER BY written_by LIMIT 1)
     UNION ALL
     SELECT suspect.at FROM unnest(:queues::text[]) AS named (queue) CROSS JOIN LATERAL (
-        SELECT greatest(run_at, paused_until(queue, kind, coalesce(provider, ''), tenant_id, group_key)) AS at FROM job
+        SELECT greatest(min(run_at), paused_until(queue, kind, coalesce(provider, ''), tenant_id, group_key)) AS at
+        FROM job
         WHERE job.queue = named.queue AND job.state = 'available' AND job.crash_count > 0
             AND (cardinality(:kinds::text[]) = 0 OR job.kind = ANY(:kinds::text[]))
             AND (cardinality(:providers::text[]) = 0 OR job.provider = ANY(:providers::text[]))
+        GROUP BY queue, kind, provider, tenant_id, group_key  -- a crash may leave thousands, of a few names
     ) AS suspect
     WHERE suspect.at < 'infinity'
 ) AS every

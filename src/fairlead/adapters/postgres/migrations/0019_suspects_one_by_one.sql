@@ -1,0 +1,52 @@
+-- 0019_suspects_one_by_one: a look for a suspect (R3) ends at the first that may run, however many wait.
+-- Phase   pre (the version before it calls the same function)
+-- Needs   0018_turns_under_caps
+
+-- A crash of many busy processes leaves thousands of suspects, and each claim begins with a look for one. It asked for
+-- pauses and caps of all of them. Now they are met in their turn, and those of names that were found held are passed by.
+--
+-- Whoever is met is looked at anew once his row is locked: somebody else may have claimed him meanwhile, and not every
+-- PostgreSQL 15 to 18 looks again by itself at a row that was found by its place in the table.
+CREATE OR REPLACE FUNCTION job_claim_suspect(
+    claimer uuid, lease_seed bigint, queues text[], kinds text[], providers text[])
+RETURNS SETOF job LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE suspect record; held text[] := '{}'; name text;
+BEGIN
+    PERFORM FROM worker_session w WHERE w.session_id = claimer AND w.lost_at IS NULL AND w.stopped_at IS NULL;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    FOR suspect IN
+        SELECT j.job_id, j.queue, j.kind, coalesce(j.provider, '') AS provider, j.tenant_id, j.group_key FROM job j
+        WHERE j.queue = ANY(queues) AND j.state = 'available' AND j.crash_count > 0 AND j.run_at <= now()
+            AND (j.expires_at IS NULL OR j.expires_at > now())
+            AND (cardinality(kinds) = 0 OR j.kind = ANY(kinds))
+            AND (cardinality(providers) = 0 OR j.provider = ANY(providers))
+        ORDER BY j.priority, j.run_at, j.job_id
+    LOOP
+        name := ROW(suspect.queue, suspect.kind, suspect.provider, suspect.tenant_id, suspect.group_key)::text;
+        CONTINUE WHEN name = ANY(held);
+        IF paused_until(suspect.queue, suspect.kind, suspect.provider, suspect.tenant_id, suspect.group_key) IS NOT NULL
+            OR NOT is_own(suspect.kind) AND is_full(suspect.tenant_id, suspect.group_key)
+        THEN
+            IF cardinality(held) < 100 THEN  -- beyond that, asking is as cheap as looking it up
+                held := held || name;
+            END IF;
+            CONTINUE;
+        END IF;
+        PERFORM FROM job j
+        WHERE j.job_id = suspect.job_id AND j.state = 'available' AND j.crash_count > 0 AND j.run_at <= now()
+        FOR UPDATE SKIP LOCKED;
+        CONTINUE WHEN NOT FOUND;
+        CONTINUE WHEN is_capped(suspect.kind, suspect.tenant_id, suspect.group_key) AND (lane_places(
+            ARRAY[suspect.tenant_id], ARRAY[suspect.group_key], ARRAY[1]))[1] <= 0;
+        RETURN QUERY
+        UPDATE job SET
+            state = 'running', attempt = attempt + 1, started_at = NULL, session_id = claimer,
+            lease_id = uuid_hash_extended(job_id, lease_seed) & 9223372036854775807
+        WHERE job_id = suspect.job_id AND state = 'available'
+        RETURNING job.*;
+        RETURN;
+    END LOOP;
+END $$;
