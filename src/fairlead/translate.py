@@ -16,10 +16,11 @@ from fairlead.engine.token.parts import RefreshSettings
 from fairlead.engine.worker_settings import WorkerSettings
 from fairlead.errors import ConfigInvalid
 from fairlead.policy.dead_letter import DEFAULT_DEAD_LETTER_RULES, DeadLetterRules
+from fairlead.policy.names import OWN_TENANT
 from fairlead.secret import Secret
 from fairlead.settings import Settings
 
-SYSTEM_TENANT = "fairlead"
+SYSTEM_TENANT = OWN_TENANT
 """Whose jobs the fleet's own duties are."""
 
 

@@ -24,6 +24,7 @@ ATTACKS = (
 MADE: Mapping[str, str] = {
     "0012_call_waits.sql": "the definition of a function of ours, with texts of its own put in; run once",
     "0016_capped_turns.sql": "the same",
+    "0021_full_dead_letters.sql": "the same",
     "0013_tenant_wall.sql": "rights and conditions that stand in the same statement as constants",
 }
 """Where a statement is made of something else, and why that is safe."""

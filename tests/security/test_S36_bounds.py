@@ -15,6 +15,7 @@ from fairlead.errors import ConfigInvalid, Refused
 from tests.lint.tree import ROOT
 from tests.security.figures import tell
 from tests.support.engine import IDS, new_job
+from tests.support.rows import run
 from tests.support.seeds import a_session
 from tools.bounds import BOUNDS, page
 
@@ -42,17 +43,34 @@ def is_there(proof: str) -> bool:
     )
 
 
-async def test_full_dead_letters_stop_their_kind_in_their_queue_and_nothing_else(database: Database) -> None:
-    store = PostgresJobStore(database, IDS, bound=BOUND)
-    await store.enqueue([new_job("sync", tenant_id="loud") for _ in range(BOUND)])
-    claimed = await store.claim(ClaimFilter(), 100, await a_session(database))
-    await store.acknowledge([Discarded(job.job_id, job.lease_id, IDS.uuid7(), FAILURE) for job in claimed])
-    fresh = PostgresJobStore(database, IDS, bound=BOUND)  # what the first knows is a few seconds old
-    for tenant in ("loud", "quiet"):
-        with pytest.raises(Refused) as refused:
-            await fresh.enqueue([new_job("sync", tenant_id=tenant)])
-        assert (refused.value.reason, refused.value.retry_after_s) == ("dead_letters_full", 60.0)
+async def all_die(database: Database, **jobs: int) -> PostgresJobStore:
+    """So many jobs of each tenant; a store that asks anew, as what the first knows is a few seconds old."""
+    store = PostgresJobStore(database, IDS, bound=10 * BOUND)
+    for tenant, count in jobs.items():
+        await store.enqueue([new_job("sync", tenant_id=tenant) for _ in range(count)])
+    session_id = await a_session(database)
+    while claimed := await store.claim(ClaimFilter(), 100, session_id):
+        await store.acknowledge(
+            [Discarded(job.job_id, job.lease_id, IDS.uuid7(), FAILURE) for job in claimed]
+        )
+    return PostgresJobStore(database, IDS, bound=BOUND)
+
+
+async def refused_to(store: PostgresJobStore, tenant: str) -> bool:
+    """Whether new work of *tenant* is."""
+    try:
+        await store.enqueue([new_job("sync", tenant_id=tenant)])
+    except Refused as refused:
+        assert (refused.reason, refused.retry_after_s) == ("dead_letters_full", 60.0)
+        return True
+    return False
+
+
+async def test_full_dead_letters_stop_who_filled_them_in_his_kind_and_queue(database: Database) -> None:
+    fresh = await all_die(database, loud=BOUND)
+    assert await refused_to(fresh, "loud")
     others = [
+        new_job("sync", tenant_id="quiet"),
         new_job("mail", tenant_id="quiet"),
         new_job("mail", tenant_id="loud"),
         new_job("sync", tenant_id="quiet", queue="another"),
@@ -61,6 +79,14 @@ async def test_full_dead_letters_stop_their_kind_in_their_queue_and_nothing_else
         await fresh.enqueue([job])
     ran = await fresh.claim(ClaimFilter(queues=("default", "another")), 100, await a_session(database))
     assert {job.job_id for job in ran} == {job.job_id for job in others}
+
+
+async def test_full_dead_letters_of_many_stop_their_kind(database: Database) -> None:
+    """Nobody stands out; or somebody does, and the queue has twice as many as it may."""
+    for jobs in ({"a": BOUND, "b": BOUND, "c": BOUND}, {"a": 9 * BOUND, "b": 1}):
+        fresh = await all_die(database, **jobs)
+        assert [await refused_to(fresh, tenant) for tenant in ("a", "b", "quiet")] == [True] * 3
+        await run(database, "DELETE FROM dead_letter")
 
 
 def test_a_settings_file_that_is_too_large_is_refused(tmp_path: Path) -> None:

@@ -317,6 +317,8 @@ async def test_sql_and_python_know_our_kinds_alike(database: Database) -> None:
         "tokens.x",
         ".token",
         "a.event",
+        "clean_up",
+        "clean_up.x",
     ]
     found = await rows(
         database, "SELECT kind, is_own(kind) AS own FROM unnest($1::text[]) AS k (kind)", kinds

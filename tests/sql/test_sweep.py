@@ -20,7 +20,8 @@ from tests.support.rows import rows, run
 # ruff: noqa: F811 - the fixtures that are imported
 
 OLD = """
-INSERT INTO lane (lane_id, vtime, served_at, priority, level, state, tenant_id, queue, kind, provider, group_key)
+INSERT INTO lane
+    (lane_id, vtime, served_at, priority, level, state, tenant_id, queue, kind, provider, group_key)
 SELECT gen_random_uuid(), 0, now() - interval '25 hours', 2, 2, 'idle', 't' || i, 'default', 'k', '', ''
 FROM generate_series(1, 25000) AS i
 """

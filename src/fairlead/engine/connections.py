@@ -27,7 +27,7 @@ from fairlead.engine.token.settle import NEVER, lifetime_of
 from fairlead.engine.token.stored import Stored, decode_stored, encode_stored
 from fairlead.errors import CredentialUnreadable, InputInvalid, NotFound, StaleWrite
 from fairlead.policy.connection_calls import call_settings_of
-from fairlead.policy.names import check_name, check_tenant, shown
+from fairlead.policy.names import check_customer, check_name, shown
 from fairlead.policy.profile import Profile
 from fairlead.policy.setting_names import check_names
 from fairlead.policy.token import TokenSet
@@ -114,7 +114,7 @@ class Connections:
 
     def check(self, key: ConnectionKey, grant: Grant) -> Profile:
         """The profile that *grant* is good for; raises what upsert would, and changes nothing."""
-        check_tenant(key.tenant)
+        check_customer(key.tenant)
         check_name("provider", key.provider)
         check_name("bucket", key.bucket)
         profile = self._rooms.profiles.profile(key.provider, grant.variant)

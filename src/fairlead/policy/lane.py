@@ -26,7 +26,8 @@ STRIDE = 1000
 MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000.0
 MAX_CAP = 1_000_000
 OWN_KINDS = frozenset({"token", "event", "dead_letter"})
-"""How kinds of our own begin, up to their first dot."""
+"""How kinds of our own begin, up to their first dot; and one that has none."""
+CLEAN_UP = "clean_up"
 LONGEST_WAIT_S = 300.0
 """No lane waits longer for its turn: by then it has aged into the first class (Q6)."""
 
@@ -116,11 +117,11 @@ def is_own(kind: str) -> bool:
 
     Tokens are kept fresh and customers told, whatever else of theirs has to wait.
 
-    >>> is_own("token.refresh"), is_own("token"), is_own("orders.sync")
-    (True, False, False)
+    >>> is_own("token.refresh"), is_own("clean_up"), is_own("token"), is_own("orders.sync")
+    (True, True, False, False)
     """
     family, dot, _ = kind.partition(".")
-    return bool(dot) and family in OWN_KINDS
+    return (bool(dot) and family in OWN_KINDS) or kind == CLEAN_UP
 
 
 class HasTenant(Protocol):

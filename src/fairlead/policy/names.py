@@ -13,6 +13,8 @@ from functools import lru_cache
 from fairlead.errors import InputInvalid
 
 MAX_TENANT_BYTES = 200
+OWN_TENANT = "fairlead"
+"""Whose schedules are that are nobody's in particular."""
 
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _SHOWN = 60
@@ -36,6 +38,18 @@ def check_name(noun: str, value: object, *, tenant: str | None = None) -> str:
 def check_tenant(value: object) -> str:
     """*value* if it can be a tenant id: 1 to 200 bytes of UTF-8 without control characters."""
     return check_label("tenant id", value, MAX_TENANT_BYTES)
+
+
+def check_customer(value: object) -> str:
+    """The tenant id of somebody who has connections: not the one that schedules of all belong to."""
+    tenant = check_tenant(value)
+    if tenant == OWN_TENANT:
+        raise InputInvalid(
+            f"the tenant id {tenant!r} is fairlead's own",
+            tenant=tenant,
+            hint="give the customer another: what holds this one's work would hold schedules of all",
+        )
+    return tenant
 
 
 def check_label(noun: str, value: object, max_bytes: int, *, tenant: str | None = None) -> str:

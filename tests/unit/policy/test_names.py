@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.errors import InputInvalid
-from fairlead.policy.names import check_name, check_tenant, shown
+from fairlead.policy.names import OWN_TENANT, check_customer, check_name, check_tenant, shown
 
 # name → (is it a provider/bucket/queue/kind name, is it a tenant id)
 V8 = {
@@ -106,3 +106,10 @@ def test_an_error_names_the_tenant_and_stays_small() -> None:
 def test_what_an_error_shows_is_printable_ascii(value: str) -> None:
     assert shown(value).isascii()
     assert shown(value).isprintable()
+
+
+def test_no_customer_is_called_as_we_are() -> None:
+    assert check_customer("acme") == "acme"
+    assert check_tenant(OWN_TENANT) == OWN_TENANT
+    with pytest.raises(InputInvalid, match="fairlead's own"):
+        check_customer(OWN_TENANT)

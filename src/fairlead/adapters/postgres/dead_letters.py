@@ -22,7 +22,7 @@ LOOK_EVERY_S = 5.0
 
 
 class Bound:
-    """Refuses new work of the kinds that a queue's dead letters are full of (Q10, R19).
+    """Refuses new work of the kinds that dead letters are full of, or of one tenant alone (Q10, R19).
 
     Asked at each enqueue, so it must be cheap: the answer of the database is kept for 5 s, per queue. Entries
     are thus bounded by *bound* and what dies in these seconds. Ticks of schedules and redrives are not asked
@@ -32,7 +32,7 @@ class Bound:
     def __init__(self, database: Database, bound: int) -> None:
         self._database = database
         self._bound = bound
-        self._full: dict[str, frozenset[str]] = {}
+        self._full: dict[str, frozenset[tuple[str, str | None]]] = {}
         self._look_at: dict[str, float] = {}
 
     async def check(self, jobs: Sequence[NewJob], within: Transaction | None = None) -> None:
@@ -44,9 +44,10 @@ class Bound:
                 rows = await (within or self._database).fetch(
                     statement("dead_letter_full"), queue=queue, bound=self._bound
                 )
-                self._full[queue] = frozenset(row["kind"] for row in rows)
+                self._full[queue] = frozenset((row["kind"], row["tenant_id"]) for row in rows)
         for job in jobs:
-            if job.kind in self._full.get(job.queue, ()):
+            full = self._full.get(job.queue, frozenset())
+            if (job.kind, None) in full or (job.kind, job.tenant_id) in full:
                 raise Refused(
                     f"queue {job.queue!r} takes no new {job.kind!r}: {self._bound} dead letters are open",
                     tenant=job.tenant_id,

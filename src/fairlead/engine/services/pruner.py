@@ -9,8 +9,8 @@ from types import MappingProxyType
 from fairlead.engine.handler import Handler, JobContext
 from fairlead.engine.ports import DeadLetterStore, DutyStore, JobStore, SessionStore
 from fairlead.policy.dead_letter import DEFAULT_DEAD_LETTER_RULES
+from fairlead.policy.lane import CLEAN_UP
 
-CLEAN_UP = "clean_up"
 BATCH = 1000
 _DAY_S = 86_400.0
 _TIMEOUT_S = 300.0
