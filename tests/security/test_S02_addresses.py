@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fairlead.adapters.http import AddressPolicy
+from fairlead.adapters.http.resolver import AddressRefused
 from fairlead.engine.ports import NoAnswer
 from fairlead.errors import ConfigInvalid, InputInvalid, RequestRejected
 from tests.contract.raw_server import RawServer, say_once
@@ -57,6 +58,16 @@ def is_inner(host: str) -> bool:
     """Whether *host* leads inside, or nowhere: without a label of somebody else's."""
     others = ("evil", "myshopify", "1.2.3.4", "1.0x7f")  # the last is 1.0.0.127
     return 0 < len(host) < 300 and not any(word in host for word in others)
+
+
+@pytest.mark.parametrize("host", ["127.1", "0", "0x7f000001", "2130706433", "0177.0.0.1", "[::1]"])
+def test_S02_the_policy_itself_knows_each_spelling(host: str) -> None:
+    """Whatever the HTTP client of the day takes for an address, and does not ask a resolver about."""
+    bare = host.strip("[]")
+    assert AddressPolicy().origin_refusal("https", bare, 443) is not None
+    with pytest.raises(AddressRefused):
+        AddressPolicy().check_literal(bare)
+    AddressPolicy().check_literal("0x7f000001.example.com")  # a name like others
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -96,7 +96,7 @@ async def test_S31_a_callback_that_cannot_judge_ends_no_consent(monkeypatch: pyt
     assert [type(each) for each in seen] == [Broken]
 
 
-@pytest.mark.parametrize("check", ["check_tenant", "check_name", "Connections.check"])
+@pytest.mark.parametrize("check", ["check_customer", "check_name", "Connections.check"])
 async def test_S31_a_name_that_cannot_be_judged_is_not_stored(
     check: str, fl: Refresher, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

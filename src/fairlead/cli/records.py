@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from fairlead.cli.secrets_in import NAMES, secrets_of
+from fairlead.cli.secrets_in import NAMES, check_known, secrets_of
 from fairlead.errors import InputInvalid
 from fairlead.secret import Secret
 
@@ -124,9 +124,7 @@ def _nested(cells: Mapping[str, str]) -> Row:
 
 def own_entry(row: Row, now: datetime) -> Entry:
     """The connection of a row in our own form; InputInvalid names what is wrong."""
-    unknown = sorted(set(map(str, row)) - set(FIELDS))
-    if unknown:
-        raise InputInvalid(f"{unknown[0]!r} is no field of a connection", hint=f"known: {', '.join(FIELDS)}")
+    check_known(map(str, row), FIELDS, "field of a connection")
     texts = {name: _text(row, name) for name in TEXTS if row.get(name) is not None}
     for name in ("tenant", "provider"):
         if not texts.get(name):

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +24,7 @@ from fairlead.secret import Secret
 
 NAMES = ("access_token", "refresh_token", "api_key", "client_secret", "private_key")
 MAX_BYTES = 1 << 20
+_PLAIN = re.compile(r"[a-z_]{1,20}")
 
 SecretSources = Annotated[
     list[str] | None,
@@ -103,13 +106,24 @@ def _from_stdin(needed: str) -> dict[str, Secret]:
 
 def secrets_of(found: Mapping[str, object]) -> dict[str, Secret]:
     """The secrets of a JSON object; InputInvalid for other names and for what is no text."""
-    unknown = sorted(set(found) - set(NAMES))
-    if unknown:
-        raise InputInvalid(f"{unknown[0]!r} is no name of a secret", hint=f"one of: {', '.join(NAMES)}")
+    check_known(found, NAMES, "name of a secret")
     wrong = sorted(name for name, value in found.items() if not isinstance(value, str))
     if wrong:
         raise InputInvalid(f"the {wrong[0]} is no text", hint="write it in quotes")
     return {name: _checked(name, str(value)) for name, value in found.items()}
+
+
+def check_known(found: Iterable[str], known: Sequence[str], noun: str) -> None:
+    """InputInvalid if a name in *found* is not *known*.
+
+    It is repeated only where it is one of those, misspelt: where a head line is missing it is a secret.
+    """
+    for number, name in enumerate(found, 1):
+        if name not in known:
+            is_meant = _PLAIN.fullmatch(name) and get_close_matches(name, known, 1)
+            told = f"{name!r} is" if is_meant else f"what stands in place {number} is"
+            hint = f"one of: {', '.join(known)}"
+            raise InputInvalid(f"{told} no {noun}", hint=hint if is_meant else f"are names missing? {hint}")
 
 
 def _checked(name: str, text: str) -> Secret:

@@ -150,3 +150,12 @@ def test_nango_credentials() -> None:
         with pytest.raises(InputInvalid, match=what) as caught:
             nango(theirs(credentials=credentials))
         assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize("token", ["APP_USR-canary", "canary", "eyJ.canary.x", "canary_of_the_secret"])
+def test_where_the_head_line_is_missing_no_secret_is_repeated(token: str) -> None:
+    """What stands first is taken for the names then."""
+    _, rows = rows_of(f"acme,mercadolibre,{token}\nglobex,mercadolibre,other\n", "csv")
+    with pytest.raises(InputInvalid, match="are names missing") as told:
+        own_entry(rows[0], NOW)
+    assert "canary" not in str(told.value)

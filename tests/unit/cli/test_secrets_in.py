@@ -66,7 +66,7 @@ def test_where_none_is_needed_none_is_asked_for(stdin: io.StringIO) -> None:
         (None, " \n", "the api_key is empty"),
         (None, '{"api_key": "canary"', "begins like JSON"),
         (None, '{"api_key": 7}', "the api_key is no text"),
-        (None, '{"canari": "canary"}', "'canari' is no name"),
+        (None, '{"acces_token": "canary"}', "'acces_token' is no name"),
     ],
 )
 def test_what_cannot_be_used_is_told_and_not_repeated(

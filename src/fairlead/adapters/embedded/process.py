@@ -101,9 +101,10 @@ class ManagedServer(ABC):
         if not is_locked(self._guard):
             return None
         try:
-            return int(self._pid_file.read_text().split("\n", 1)[0])
+            pid = int(self._pid_file.read_text().split("\n", 1)[0])
         except (FileNotFoundError, ValueError):
             return None
+        return pid if pid > 1 else None  # the file is the server's: -1 would be a signal to everybody
 
     def _gone_after(self, signum: signal.Signals, wait_s: float) -> bool:
         deadline = time.monotonic() + wait_s

@@ -69,12 +69,15 @@ class AddressPolicy:
             raise AddressRefused(f"the host leads to {kind}")
 
     def check_literal(self, host: str) -> None:
-        """The same for a host that is an address itself: nobody asks a resolver about those."""
+        """The same for a host that is an address itself, in any form: nobody asks a resolver about those."""
         try:
-            ipaddress.ip_address(host)
+            address = str(ipaddress.ip_address(host))
         except ValueError:
-            return
-        self.check(host, host)
+            try:  # 127.1, 0x7f000001, 2130706433: what C takes for an address, an HTTP client may, too
+                address = socket.inet_ntoa(socket.inet_aton(host))
+            except (OSError, ValueError):
+                return
+        self.check(host, address)
 
     def scheme_refusal(self, scheme: str, host: str) -> str | None:
         """Why nothing may be sent to *host* by *scheme*: secrets cross no public network in clear."""
