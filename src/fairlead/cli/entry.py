@@ -81,7 +81,7 @@ def _every_command(
     config_file: ConfigFile = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
 ) -> None:
-    """Keep every tenant's tokens fresh, and lose nothing on the way.
+    """Keep every tenant's tokens fresh and every call within its limits.
 
     Begin with `fairlead init`, or watch `fairlead demo`.
     """
