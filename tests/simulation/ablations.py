@@ -10,6 +10,7 @@ import multiprocessing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from fairlead.policy import job as asked
 from tests.simulation import careless, careless_gate
 from tests.simulation.careless_gate import redis_of
 from tests.simulation.chance import Chance
@@ -102,6 +103,13 @@ ABLATIONS: tuple[Ablation, ...] = (
         (484, 610, 985),
     ),
     Ablation("a claim takes the job out", ("I1",), lambda: Parts(sessions=careless.HasNothingToGiveBack)),
+    Ablation(
+        "a timeout cancels the job",
+        ("I1",),
+        careless.cut_off_as(asked.Cancel("it was cancelled")),
+        ("slow_jobs",),
+    ),
+    Ablation("a timeout ends the work", ("I3",), careless.cut_off_as(asked.Done()), ("slow_jobs",)),
     Ablation("tokens kept without tenant", ("I9",), lambda: Parts(alter=careless.with_tokens_of_no_tenant)),
     Ablation("slots of each process", ("I4",), lambda: Parts(redis=redis_of(careless_gate.SlotsOfEach))),
 )

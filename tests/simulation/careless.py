@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from fairlead.engine.handler import Handler
 from fairlead.engine.ports import (
     ClaimFilter,
     ConnectionKey,
     Enqueued,
     Job,
     NewJob,
+    Outcome,
     Settlement,
     SettleVerdict,
 )
 from fairlead.errors import DependencyUnavailable
+from fairlead.policy import job as asked
 from fairlead.policy.states import JobState
 from fairlead.policy.token import PublicToken
 from fairlead.testing.memory import MemoryCredentialStore
@@ -25,7 +28,7 @@ from fairlead.testing.memory.database import statement
 from fairlead.testing.memory.enqueue import insert
 from fairlead.testing.memory.rows import JobRow
 from fairlead.testing.memory.turns import is_wanted, settle
-from tests.simulation.stores import WatchedJobs, WatchedSessions, plain
+from tests.simulation.stores import Parts, WatchedJobs, WatchedSessions, plain
 from tests.simulation.watch import Freed
 
 # ---- jobs --------------------------------------------------------------------------------------
@@ -108,6 +111,22 @@ def silent_while_it_works(program: Any) -> None:
         return alive
 
     program.sessions.heartbeat = heartbeat
+
+
+def cut_off_as(answer: asked.Outcome) -> Callable[[], Parts]:
+    """Whatever runs into its timeout ends as if its handler had answered so."""
+
+    def alter(program: Any) -> None:
+        decide = program.executor._decide
+
+        def decided(job: Job, handler: Handler | None, said: asked.Outcome, ran_s: float) -> Outcome:
+            timed_out = isinstance(said, asked.Retry) and said.failure.timed_out_after_s is not None
+            outcome: Outcome = decide(job, handler, answer if timed_out else said, ran_s)
+            return outcome
+
+        program.executor._decide = decided
+
+    return lambda: Parts(alter=alter)
 
 
 # ---- refreshes ---------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from tests.simulation.watch import (
     Opened,
     Ran,
     Read,
+    Returned,
     Told,
 )
 
@@ -69,16 +70,21 @@ class NewestLease:
 
 
 class DoneOnce:
-    """I3: at most one accepted completion for each piece of work."""
+    """I3: at most one accepted completion for each piece of work, and none that no handler came to."""
 
     name = "I3"
 
     def __init__(self) -> None:
         self._done: set[int] = set()
+        self._returned: set[int] = set()
 
     def see(self, told: Told) -> str | None:
         match told.seen:
-            case Accepted(outcome="completed", work=int() as work):
+            case Returned(lease_id=lease_id):
+                self._returned.add(lease_id)
+            case Accepted(outcome="completed", lease_id=lease_id, work=int() as work):
+                if lease_id not in self._returned:
+                    return f"work {work} was completed, and its handler never returned under lease {lease_id}"
                 if work in self._done:
                     return f"work {work} was completed twice"
                 self._done.add(work)

@@ -31,6 +31,8 @@ FOUND_BEFORE = {
     "save without compare-and-set": 1,
     "replay at once": 484,
     "a claim takes the job out": 0,
+    "a timeout cancels the job": 4,
+    "a timeout ends the work": 4,
     "tokens kept without tenant": 0,
     "slots of each process": 0,
 }

@@ -22,6 +22,7 @@ from tests.simulation.watch import (
     Opened,
     Ran,
     Read,
+    Returned,
     Seen,
     Struck,
     Told,
@@ -46,6 +47,10 @@ def accepted(at: float, lease_id: int, outcome: str = "completed", job: UUID = J
     return at, "p1", Accepted(job, lease_id, outcome, work=1)
 
 
+def returned(at: float, lease_id: int, job: UUID = JOB) -> Step:
+    return at, "p1", Returned(job, lease_id)
+
+
 def handed_back(at: float, lease_id: int) -> Step:
     return accepted(at, lease_id, "handed_back")
 
@@ -67,19 +72,19 @@ def struck(at: float, fault: str, until: float, process: str = "p1") -> Step:
 
 def test_i2_an_outcome_under_an_older_lease_is_found() -> None:
     taken_over = [claimed(1, 7), freed(2, 7), claimed(3, 8)]
-    assert found([*taken_over, accepted(4, 7)]) == "I2"
-    assert found([*taken_over, accepted(4, 8)]) is None
+    assert found([*taken_over, returned(4, 7), accepted(4, 7)]) == "I2"
+    assert found([*taken_over, returned(4, 8), accepted(4, 8)]) is None
 
 
 def test_i2_an_outcome_after_the_lease_was_ended_is_found() -> None:
-    assert found([claimed(1, 7), freed(2, 7), accepted(3, 7)]) == "I2"
-    assert found([claimed(1, 7), accepted(2, 7), accepted(3, 7, "rescheduled")]) == "I2"
+    assert found([claimed(1, 7), freed(2, 7), returned(3, 7), accepted(3, 7)]) == "I2"
+    assert found([claimed(1, 7), accepted(2, 7, "handed_back"), accepted(3, 7, "rescheduled")]) == "I2"
 
 
 def test_i2_what_was_called_off_is_neither_run_to_its_end_nor_given_away_again() -> None:
     called_off: Step = (2.0, "c1", CalledOff(JOB))
     assert found([claimed(1, 7), called_off]) is None
-    assert found([claimed(1, 7), called_off, accepted(3, 7)]) == "I2"
+    assert found([claimed(1, 7), called_off, returned(3, 7), accepted(3, 7)]) == "I2"
     assert found([called_off, claimed(3, 8)]) == "I2"
 
 
@@ -90,9 +95,16 @@ def test_i2_a_lease_that_is_run_twice_is_found() -> None:
 
 def test_i3_work_that_is_completed_twice_is_found() -> None:
     other = UUID(int=9)
-    once = [claimed(1, 7), accepted(2, 7), claimed(3, 8, job=other)]
+    once = [claimed(1, 7), returned(2, 7), accepted(2, 7), claimed(3, 8, job=other), returned(4, 8, other)]
     assert found([*once, accepted(4, 8, job=other)]) == "I3"
     assert found([*once, accepted(4, 8, "cancelled", job=other)]) is None
+
+
+def test_i3_work_that_is_completed_though_its_handler_never_returned_is_found() -> None:
+    cut_off = [claimed(1, 7), ran(2, 7), freed(3, 7), claimed(4, 8), ran(5, 8)]
+    assert found([*cut_off, accepted(6, 8)]) == "I3"
+    assert found([*cut_off, returned(6, 7), accepted(6, 8)]) == "I3", "what returned was another run of it"
+    assert found([*cut_off, returned(6, 8), accepted(6, 8)]) is None
 
 
 def test_i7_a_job_that_takes_its_process_along_once_too_often_is_found() -> None:

@@ -114,6 +114,14 @@ class Ran:
     work: int
 
 
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """A handler came to its end by itself, and without an error: the work of its lease is done."""
+
+    job_id: UUID
+    lease_id: int
+
+
 # ---- processes ---------------------------------------------------------------------------------
 
 
@@ -247,7 +255,7 @@ class BreakerClosed:
 
 
 Seen = (
-    Enqueued | AskedAgain | Redriven | Claimed | Freed | Accepted | CalledOff | Ran
+    Enqueued | AskedAgain | Redriven | Claimed | Freed | Accepted | CalledOff | Ran | Returned
     | Opened | Beat | Closed | DeclaredLost | Struck | Over
     | Read | Arrived | Left | Kept | SlotExpired | BreakerOpened | BreakerClosed
 )  # fmt: skip
