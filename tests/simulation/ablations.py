@@ -79,6 +79,12 @@ ABLATIONS: tuple[Ablation, ...] = (
         lambda: Parts(alter=careless_gate.without_a_budget),
         ("ill", "storm", "cut_calls"),
     ),
+    Ablation(
+        "a failure lengthens no streak",
+        ("I7",),
+        lambda: Parts(jobs=careless.FailuresAreForgotten),
+        ("poison", "ill", "cut_calls"),
+    ),
     Ablation("a rescue is no attempt", ("I7",), lambda: Parts(sessions=careless.CrashesAreFree)),
     Ablation(
         "first come, first served", ("I8",), lambda: Parts(jobs=careless.FirstComeFirstServed), ("noisy",)

@@ -16,6 +16,7 @@ from fairlead.engine.ports import (
     Job,
     NewJob,
     Outcome,
+    Rescheduled,
     Settlement,
     SettleVerdict,
 )
@@ -70,6 +71,15 @@ class FirstComeFirstServed(WatchedJobs):
         lanes = settle(self.database).items()
         due = [row for lane, rows in lanes for row in rows if is_wanted(lane, wanted)]
         return sorted(due, key=lambda row: (row.run_at, row.job_id))
+
+
+class FailuresAreForgotten(WatchedJobs):
+    """A failure lengthens no streak: each that comes is the first of its category."""
+
+    def _write(self, row: JobRow, outcome: Outcome) -> None:
+        if isinstance(outcome, Rescheduled) and outcome.failure is not None:
+            outcome = replace(outcome, streaks=row.streaks)
+        super()._write(row, outcome)
 
 
 class CrashesAreFree(WatchedSessions):

@@ -25,6 +25,7 @@ FOUND_BEFORE = {
     "buckets full after a loss": 53,
     "no heartbeat during a handler": 3,
     "retries without a budget": 129,
+    "a failure lengthens no streak": 0,
     "a rescue is no attempt": 3,
     "first come, first served": 60,
     "a probe for everybody": 87,

@@ -7,7 +7,6 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.policy.retry import MAX_ATTEMPTS
 from tests.simulation.invariants import watching
 from tests.simulation.watch import (
     NOBODY,
@@ -47,6 +46,11 @@ def accepted(at: float, lease_id: int, outcome: str = "completed", job: UUID = J
     return at, "p1", Accepted(job, lease_id, outcome, work=1)
 
 
+def put_off(number: int, category: str, work: int | None = 1) -> list[Step]:
+    told = Accepted(JOB, number, "rescheduled", work, category)
+    return [claimed(number, number), (number + 0.5, "p1", told)]
+
+
 def returned(at: float, lease_id: int, job: UUID = JOB) -> Step:
     return at, "p1", Returned(job, lease_id)
 
@@ -59,8 +63,8 @@ def freed(at: float, lease_id: int, *, crash: bool = True) -> Step:
     return at, "p1", Freed(JOB, lease_id, crash)
 
 
-def ran(at: float, lease_id: int) -> Step:
-    return at, "p1", Ran(JOB, lease_id, "a", work=1)
+def ran(at: float, lease_id: int, kind: str = "sim.work") -> Step:
+    return at, "p1", Ran(JOB, lease_id, "a", kind, work=1)
 
 
 def struck(at: float, fault: str, until: float, process: str = "p1") -> Step:
@@ -114,17 +118,42 @@ def test_i7_a_job_that_takes_its_process_along_once_too_often_is_found() -> None
     assert found([*crashes, claimed(9, 9), freed(10, 9, crash=False), claimed(11, 10), freed(12, 10)]) is None
 
 
-def test_i7_an_attempt_beyond_the_last_is_found() -> None:
-    last = [ran(number, number) for number in range(MAX_ATTEMPTS)]
+RUNS_OF = [("sim.work", 6), ("sim.poison", 6), ("sim.slow", 6), ("sim.burst", 6), ("sim.call", 19)]
+"""As the specification's table has them: 1 and 5 for the network, 10 for rates and 3 for servers besides."""
+
+
+@pytest.mark.parametrize(("kind", "most"), RUNS_OF)
+def test_i7_an_attempt_beyond_the_last_is_found(kind: str, most: int) -> None:
+    last = [ran(number, number, kind) for number in range(most)]
     assert found(last) is None
-    assert found([*last, ran(90, 90)]) == "I7"
+    assert found([*last, ran(90, 90, kind)]) == "I7"
 
 
 @pytest.mark.parametrize("end", [freed, handed_back])
 def test_i7_what_was_handed_back_is_no_attempt(end: Callable[[float, int], Step]) -> None:
-    last = [ran(number, number) for number in range(MAX_ATTEMPTS)]
+    last = [ran(number, number) for number in range(6)]
     assert found([claimed(89, 90), *last, end(89.5, 90), ran(90, 91)]) == "I7"  # it had not run
     assert found([claimed(0, 0), *last, end(89, 0), ran(90, 90)]) is None
+
+
+def test_i7_nor_is_what_began_after_it_was_given_back() -> None:
+    last = [ran(number, number) for number in range(6)]
+    assert found([claimed(89, 90), freed(89.5, 90), *last, ran(90, 90)]) is None
+    assert found([claimed(89, 90), freed(89.5, 90), *last, ran(90, 90), ran(91, 91)]) == "I7"
+
+
+@pytest.mark.parametrize(
+    ("category", "most"),
+    [("transient_network", 5), ("transient_rate_limit", 10), ("transient_server", 3), ("permanent_auth", 0)],
+)
+def test_i7_a_failure_beyond_the_limit_of_its_category_is_found(category: str, most: int) -> None:
+    others = [step for number in (90, 91, 92) for step in put_off(number, "transient_server")]
+    others = [] if category == "transient_server" else others
+    all_of_them = [step for number in range(most) for step in put_off(number, category)]
+    assert found([*others, *all_of_them]) is None
+    assert found([*others, *all_of_them, *put_off(80, category)]) == "I7"
+    duties = [step for number in range(most + 1) for step in put_off(number, category, work=None)]
+    assert found(duties) is None, "what the fleet does for itself has rules of its own"
 
 
 def test_i8_a_tenant_who_waits_while_others_are_served_is_found() -> None:

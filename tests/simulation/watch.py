@@ -95,6 +95,8 @@ class Accepted:
     outcome: str
     work: int | None
     """None: of no piece of work, but a duty of the fleet."""
+    category: str | None = None
+    """That of the failure for which it is rescheduled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,7 @@ class Ran:
     job_id: UUID
     lease_id: int
     tenant: str
+    kind: str
     work: int
 
 

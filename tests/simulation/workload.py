@@ -123,7 +123,7 @@ class Desk:
     async def _told(self, run: Run, context: JobContext) -> object:
         """*run*, with its effect told, and that it came to its end."""
         job, watch, program = context.job, self._program.world.watch, self._program
-        effect = Ran(job.job_id, job.lease_id, context.tenant, context.args[WORK])
+        effect = Ran(job.job_id, job.lease_id, context.tenant, job.kind, context.args[WORK])
         watch.tell(effect, program.name)
         self.running += 1
         try:
