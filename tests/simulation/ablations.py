@@ -62,7 +62,12 @@ ABLATIONS: tuple[Ablation, ...] = (
     Ablation(
         "refresh lock by time", ("I6",), lambda: Parts(credentials=careless.LockByTime), ("freeze", "stop")
     ),
-    Ablation("local clock for leases", ("I4", "I5"), careless_gate.by_local_clocks),
+    Ablation(
+        "local clock for leases", ("I4",), careless_gate.by_local_clock(careless_gate.LeasesByLocalClock)
+    ),
+    Ablation(
+        "local clock for refills", ("I5",), careless_gate.by_local_clock(careless_gate.RefillsByLocalClock)
+    ),
     Ablation(
         "replayed COMMIT", ("I3",), lambda: Parts(jobs=careless.ReplaysCommits), ("lost_commit", "late_store")
     ),

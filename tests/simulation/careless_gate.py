@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from random import Random
 from typing import Any
 
-from fairlead.engine.ports.gate import Ask, GateRefusal
+from fairlead.engine.ports.gate import Answer, Ask, GateRefusal, Lease, Plan, Renewal
 from fairlead.policy.gate.breaker import Mode, Pass
+from fairlead.policy.gate.bucket import Bucket
 from fairlead.policy.gate.limit import MICRO, Domain, PoolLimit
 from fairlead.policy.gate.pool import Pool
 from fairlead.policy.gate.retries import RetryBudget
@@ -53,30 +55,82 @@ def redis_of(gate: type[SharedGate]) -> type[SimRedis]:
     return type(gate.__name__, (SimRedis,), {"kind": gate})
 
 
+class LocalGate(SharedGate):
+    """Knows the wall clock of the process that asks: its server tells it (`ClockOfWhoAsks`)."""
+
+    local_us: Callable[[], int]
+
+    @contextmanager
+    def by_local_clock(self) -> Iterator[int]:
+        """What is looked up meanwhile goes by it; its time."""
+        shared, self._now_us = self._now_us, self.local_us
+        try:
+            yield self.local_us()
+        finally:
+            self._now_us = shared
+
+
+class LeasesByLocalClock(LocalGate):
+    """When a lease of a slot ends is for the clock of who asks; all else goes by the server's."""
+
+    def _take(self, ask: Ask, now_us: int) -> int | Answer:
+        with self.by_local_clock() as local_us:
+            return super()._take(ask, local_us)
+
+    def _pool(self, domain: Domain, limit: PoolLimit) -> Pool:
+        with self.by_local_clock():
+            return super()._pool(domain, limit)
+
+    def _hand_over(self, domain: Domain, pool: Pool) -> None:
+        with self.by_local_clock():
+            super()._hand_over(domain, pool)
+
+    def _renewed(self, renewal: Renewal) -> Lease:
+        with self.by_local_clock():
+            return super()._renewed(renewal)
+
+
+class RefillsByLocalClock(LocalGate):
+    """How much has flowed into a bucket is for the clock of who asks; all else goes by the server's."""
+
+    def _bucket(self, plan: Plan, index: int, *, full: bool = False) -> Bucket:
+        with self.by_local_clock():
+            return super()._bucket(plan, index, full=full)
+
+
 class ClockOfWhoAsks(SimRedis):
-    """Leases and refills go by the wall clock of the process that asks."""
+    """Lets its gate know what time of day it is for the process that asks."""
 
     def __init__(self, now_us: Callable[[], int], draw: Random, watch: Watch) -> None:
         self.programs: dict[str, Any] = {}
         super().__init__(now_us, draw, watch)
 
-    def time_us(self) -> int:
+    def _begun(self, state: SharedGate) -> SharedGate:
+        assert isinstance(state, LocalGate)
+        state.local_us = self._local_us
+        return super()._begun(state)
+
+    def _local_us(self) -> int:
         program = self.programs.get(self.asker)
-        return super().time_us() + (0 if program is None else round(program.clock.wall_s * MICRO))
+        return self.time_us() + (0 if program is None else round(program.clock.wall_s * MICRO))
 
 
-def by_local_clocks() -> Parts:
+def by_local_clock(kind: type[LocalGate]) -> Callable[[], Parts]:
     """A store that asks each process for the time."""
-    made: list[ClockOfWhoAsks] = []
 
-    def redis(now_us: Callable[[], int], draw: Random, watch: Watch) -> SimRedis:
-        made.append(ClockOfWhoAsks(now_us, draw, watch))
-        return made[-1]
+    def parts() -> Parts:
+        made: list[ClockOfWhoAsks] = []
 
-    def alter(program: Any) -> None:
-        made[-1].programs[program.name] = program
+        def redis(now_us: Callable[[], int], draw: Random, watch: Watch) -> SimRedis:
+            made.append(type(kind.__name__, (ClockOfWhoAsks,), {"kind": kind})(now_us, draw, watch))
+            return made[-1]
 
-    return Parts(redis=redis, alter=alter)
+        def alter(program: Any) -> None:
+            made[-1].programs[program.name] = program
+
+        return Parts(redis=redis, alter=alter)
+
+    return parts
 
 
 class NoBudget(RetryBudget):
