@@ -1,7 +1,7 @@
 """What must hold once all is mended: nothing lost, nothing left, no grant burnt without an excuse.
 
-    I1 an acknowledged job is done, dead or pending   I6 no grant is burnt, and none given up that lives
-    I3 a key stands for one job
+    I1 an acknowledged job is done, dead, called off or pending   I3 a key stands for one job
+    I6 no grant is burnt, and none given up that lives
 
 What is still to come is told in words; `at_end` judges what has come to its end.
 """
@@ -20,7 +20,7 @@ from fairlead.testing.memory.token_rows import CredentialRow
 from tests.simulation.issuer import SimIssuer
 from tests.simulation.providers import RULES
 from tests.simulation.stores import WORK
-from tests.simulation.watch import NOBODY, Broken, Enqueued, Struck, Told, Watch
+from tests.simulation.watch import NOBODY, Broken, CalledOff, Enqueued, Struck, Told, Watch
 
 ON_DISK_S = 0.2
 """Between the moment that an answer leaves the issuer and that at which it is in the journal, at most."""
@@ -98,7 +98,10 @@ def at_end(watch: Watch, database: MemoryDatabase, issuer: SimIssuer) -> Broken 
 
 
 def lost_job(watch: Watch, database: MemoryDatabase) -> Broken | None:
-    """I1: what was acknowledged is there, and where it has ended badly there is a dead letter of it."""
+    """I1: what was acknowledged is there, and where it has ended badly there is a dead letter of it.
+
+    No handler of work cancels it, so what is cancelled was called off: that very job, in the store.
+    """
     letters = database.dead_letters.values()
     buried = {job_id for letter in letters for job_id in (letter.job_id, letter.lineage_id)}  # of its replays
     for told in watch.told:
@@ -106,6 +109,11 @@ def lost_job(watch: Watch, database: MemoryDatabase) -> Broken | None:
             why = _lost(database.jobs.get(told.seen.job_id), buried, told.seen)
             if why is not None:
                 return Broken("I1", told.at, why)
+    called_off = {told.seen.job_id for told in watch.told if isinstance(told.seen, CalledOff)}
+    for row in database.jobs.values():  # replays, and what was stored unanswered, among them
+        if WORK in row.args and row.state is JobState.CANCELLED and row.job_id not in called_off:
+            why = f"work {row.args[WORK]} of {row.tenant_id} is cancelled, and nobody called it off"
+            return Broken("I1", watch.now(), why)
     return None
 
 

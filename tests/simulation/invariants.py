@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from uuid import UUID
 
-from fairlead.policy.retry import MAX_ATTEMPTS
 from tests.simulation.limits import CallsAtOnce, CallsInAWindow, FewRetries, OneProbe
 from tests.simulation.spells import Spells
 from tests.simulation.watch import (
@@ -27,10 +26,23 @@ from tests.simulation.watch import (
     Opened,
     Ran,
     Read,
+    Returned,
     Told,
 )
 
 MAX_CRASHES = 3
+MOST_RUNS = 20
+"""Of one job, whatever it fails by (R14). This and the next are the specification's numbers, written here:
+taken from the product they would hold it to whatever it does."""
+RETRIES = {"transient_network": 5, "transient_rate_limit": 10, "transient_server": 3}
+"""How often a job is put off for failures of a category, each counted by itself; all others are final."""
+ALONE = ("sim.work", "sim.flood", "sim.slow", "sim.killer", "sim.poison", "sim.burst")
+"""Kinds that no refusal of anybody fails: their timeout does, or an error that nobody knows, and both count
+as the network's."""
+MEETS = {**dict.fromkeys(ALONE, ("transient_network",)), "sim.call": tuple(RETRIES)}
+"""By which categories each kind of work may fail and be run again."""
+RUNS = {kind: min(MOST_RUNS, 1 + sum(RETRIES[each] for each in met)) for kind, met in MEETS.items()}
+"""So often each kind may be run."""
 
 
 class NewestLease:
@@ -69,16 +81,21 @@ class NewestLease:
 
 
 class DoneOnce:
-    """I3: at most one accepted completion for each piece of work."""
+    """I3: at most one accepted completion for each piece of work, and none that no handler came to."""
 
     name = "I3"
 
     def __init__(self) -> None:
         self._done: set[int] = set()
+        self._returned: set[int] = set()
 
     def see(self, told: Told) -> str | None:
         match told.seen:
-            case Accepted(outcome="completed", work=int() as work):
+            case Returned(lease_id=lease_id):
+                self._returned.add(lease_id)
+            case Accepted(outcome="completed", lease_id=lease_id, work=int() as work):
+                if lease_id not in self._returned:
+                    return f"work {work} was completed, and its handler never returned under lease {lease_id}"
                 if work in self._done:
                     return f"work {work} was completed twice"
                 self._done.add(work)
@@ -86,9 +103,10 @@ class DoneOnce:
 
 
 class Attempts:
-    """I7: no job is run more often than its policy allows, or takes more processes along than it may.
+    """I7: no job is run more often than its kind may fail, or takes more processes along than it may.
 
     Its runs are counted as its handler tells them; what was given back, or ended by a crash, is no attempt.
+    Beside that each category has its own limit of failures for which the store puts a job off.
     """
 
     name = "I7"
@@ -96,19 +114,25 @@ class Attempts:
     def __init__(self) -> None:
         self._crashes: Counter[UUID] = Counter()
         self._attempts: Counter[UUID] = Counter()
+        self._retries: Counter[tuple[UUID, str]] = Counter()
         self._ran: set[int | None] = set()
+        self._freed: set[int | None] = set()
 
     def see(self, told: Told) -> str | None:
         match told.seen:
-            case Ran(job_id=job_id, lease_id=lease_id):
+            case Ran(lease_id=lease_id) if lease_id in self._freed:
+                return None  # it stood still, and begins what was given back meanwhile
+            case Ran(job_id=job_id, lease_id=lease_id, kind=kind):
                 self._ran.add(lease_id)
                 self._attempts[job_id] += 1
-                if self._attempts[job_id] > MAX_ATTEMPTS:
-                    return f"job {job_id} is at its attempt {self._attempts[job_id]}"
+                if self._attempts[job_id] > RUNS[kind]:
+                    return f"job {job_id} ({kind}) is at its attempt {self._attempts[job_id]}"
             case Accepted(job_id=job_id, lease_id=lease_id, outcome=outcome):
                 self._crashes.pop(job_id, None)
                 self._hand_back(job_id, lease_id if outcome == "handed_back" else None)
+                return self._put_off(told.seen)
             case Freed(job_id=job_id, lease_id=lease_id, crash=crash):
+                self._freed.add(lease_id)
                 self._hand_back(job_id, lease_id)
                 self._crashes[job_id] = self._crashes[job_id] + 1 if crash else 0
                 if self._crashes[job_id] > MAX_CRASHES:
@@ -120,6 +144,15 @@ class Attempts:
         if lease_id in self._ran:
             self._ran.remove(lease_id)
             self._attempts[job_id] -= 1
+
+    def _put_off(self, accepted: Accepted) -> str | None:
+        if accepted.work is None or accepted.category is None:
+            return None  # duties of the fleet have rules of their own
+        failed = accepted.job_id, accepted.category
+        self._retries[failed] += 1
+        if self._retries[failed] <= RETRIES.get(accepted.category, 0):
+            return None
+        return f"job {accepted.job_id} is put off for its {accepted.category} number {self._retries[failed]}"
 
 
 class OwnData:

@@ -70,10 +70,11 @@ class WatchedJobs(MemoryJobStore):
     def _write(self, row: JobRow, outcome: Outcome) -> None:
         handed_back = isinstance(outcome, Rescheduled) and outcome.failure is None
         name = "handed_back" if handed_back else type(outcome).__name__.lower()
+        category = outcome.failure.category if isinstance(outcome, Rescheduled) and outcome.failure else None
         work = row.args.get(WORK)
         super()._write(row, outcome)
         assert work is None or isinstance(work, int)
-        self.watch.tell(Accepted(outcome.job_id, outcome.lease_id, name, work))
+        self.watch.tell(Accepted(outcome.job_id, outcome.lease_id, name, work, category))
 
 
 class WatchedSessions(MemorySessionStore):

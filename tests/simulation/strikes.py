@@ -22,6 +22,8 @@ ALONE = {
     "redis_away one": "of those, from one process alone",
 }
 """What a fault may do besides, and the seeds are to have seen."""
+ENDED = {"kill": "killed there", "stop": "stopped there"}
+"""What became of who passed a place in the code, as the table has it."""
 UNREACHED: Mapping[str, str] = {
     "job.within_ack": "it stands in the store on PostgreSQL, whose place the store in memory has here"
 }
@@ -55,7 +57,7 @@ def table(struck: Counter[str]) -> list[str]:
     lines += [f"{struck[name]:7,d}   {name}: {words}" for name, words in (FAULTS | ALONE).items()]
     lines += ["passed    fault point"]
     for point in sorted(POINTS):
-        ended = [f"{struck[f'{action} {point}']} times to {action}" for action in _actions(point)]
+        ended = [f"{struck[f'{action} {point}']} {ENDED[action]}" for action in _actions(point)]
         told = f"cannot be reached: {UNREACHED[point]}" if point in UNREACHED else ", ".join(ended)
         lines.append(f"{struck[passed(point)]:7,d}   {point}: {told}")
     return lines

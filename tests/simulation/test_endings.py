@@ -23,7 +23,7 @@ from tests.simulation.endings import burnt_grant, given_up, lost_job, stored_twi
 from tests.simulation.issuer import SimIssuer
 from tests.simulation.providers import ACCESS_TTL_S
 from tests.simulation.stores import WORK
-from tests.simulation.watch import NOBODY, Enqueued, Struck, Watch
+from tests.simulation.watch import NOBODY, CalledOff, Enqueued, Struck, Watch
 from tests.simulation.wire import HowItEnded
 
 JOB, CONNECTION = UUID(int=1), UUID(int=2)
@@ -45,11 +45,14 @@ class Ends:
 
     # ---- jobs ----------------------------------------------------------------------------------
 
-    def enqueued(self, job_id: UUID = JOB, *, unique_key: str | None = None) -> JobRow:
-        """A job that was acknowledged."""
+    def enqueued(
+        self, job_id: UUID = JOB, *, unique_key: str | None = None, acknowledged: bool = True
+    ) -> JobRow:
+        """A job that was stored, and whether that was answered."""
         job = NewJob(job_id=job_id, kind="sim.work", tenant_id="a", args={WORK: 7}, unique_key=unique_key)
         insert(self.database, job)
-        self.watch.tell(Enqueued(job_id, 7, "a"))
+        if acknowledged:
+            self.watch.tell(Enqueued(job_id, 7, "a"))
         return self.database.jobs[job_id]
 
     def lost(self) -> bool:
@@ -124,11 +127,22 @@ def test_i1_a_discarded_job_without_a_dead_letter_is_found(ends: Ends) -> None:
     assert ends.lost()
 
 
-def test_i1_a_dead_letter_or_a_cancelled_job_is_no_loss(ends: Ends) -> None:
+def test_i1_a_dead_letter_or_a_job_that_was_called_off_is_no_loss(ends: Ends) -> None:
     row, other = ends.enqueued(), ends.enqueued(UUID(int=3))
     bury_unrun(ends.database, row, Category.TRANSIENT_SERVER, "poison", "it killed its worker")
     other.end(JobState.CANCELLED, ends.database.now)
+    ends.watch.tell(CalledOff(other.job_id))
     assert not ends.lost()
+
+
+@pytest.mark.parametrize("acknowledged", [True, False])
+def test_i1_a_job_that_is_cancelled_and_that_nobody_called_off_is_found(
+    ends: Ends, acknowledged: bool
+) -> None:
+    row, other = ends.enqueued(acknowledged=acknowledged), ends.enqueued(UUID(int=3))
+    row.end(JobState.CANCELLED, ends.database.now)
+    ends.watch.tell(CalledOff(other.job_id))
+    assert ends.lost()
 
 
 def test_i3_a_key_that_is_stored_twice_is_found(ends: Ends) -> None:

@@ -7,7 +7,6 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.policy.retry import MAX_ATTEMPTS
 from tests.simulation.invariants import watching
 from tests.simulation.watch import (
     NOBODY,
@@ -22,6 +21,7 @@ from tests.simulation.watch import (
     Opened,
     Ran,
     Read,
+    Returned,
     Seen,
     Struck,
     Told,
@@ -46,6 +46,15 @@ def accepted(at: float, lease_id: int, outcome: str = "completed", job: UUID = J
     return at, "p1", Accepted(job, lease_id, outcome, work=1)
 
 
+def put_off(number: int, category: str, work: int | None = 1) -> list[Step]:
+    told = Accepted(JOB, number, "rescheduled", work, category)
+    return [claimed(number, number), (number + 0.5, "p1", told)]
+
+
+def returned(at: float, lease_id: int, job: UUID = JOB) -> Step:
+    return at, "p1", Returned(job, lease_id)
+
+
 def handed_back(at: float, lease_id: int) -> Step:
     return accepted(at, lease_id, "handed_back")
 
@@ -54,8 +63,8 @@ def freed(at: float, lease_id: int, *, crash: bool = True) -> Step:
     return at, "p1", Freed(JOB, lease_id, crash)
 
 
-def ran(at: float, lease_id: int) -> Step:
-    return at, "p1", Ran(JOB, lease_id, "a", work=1)
+def ran(at: float, lease_id: int, kind: str = "sim.work") -> Step:
+    return at, "p1", Ran(JOB, lease_id, "a", kind, work=1)
 
 
 def struck(at: float, fault: str, until: float, process: str = "p1") -> Step:
@@ -67,19 +76,19 @@ def struck(at: float, fault: str, until: float, process: str = "p1") -> Step:
 
 def test_i2_an_outcome_under_an_older_lease_is_found() -> None:
     taken_over = [claimed(1, 7), freed(2, 7), claimed(3, 8)]
-    assert found([*taken_over, accepted(4, 7)]) == "I2"
-    assert found([*taken_over, accepted(4, 8)]) is None
+    assert found([*taken_over, returned(4, 7), accepted(4, 7)]) == "I2"
+    assert found([*taken_over, returned(4, 8), accepted(4, 8)]) is None
 
 
 def test_i2_an_outcome_after_the_lease_was_ended_is_found() -> None:
-    assert found([claimed(1, 7), freed(2, 7), accepted(3, 7)]) == "I2"
-    assert found([claimed(1, 7), accepted(2, 7), accepted(3, 7, "rescheduled")]) == "I2"
+    assert found([claimed(1, 7), freed(2, 7), returned(3, 7), accepted(3, 7)]) == "I2"
+    assert found([claimed(1, 7), accepted(2, 7, "handed_back"), accepted(3, 7, "rescheduled")]) == "I2"
 
 
 def test_i2_what_was_called_off_is_neither_run_to_its_end_nor_given_away_again() -> None:
     called_off: Step = (2.0, "c1", CalledOff(JOB))
     assert found([claimed(1, 7), called_off]) is None
-    assert found([claimed(1, 7), called_off, accepted(3, 7)]) == "I2"
+    assert found([claimed(1, 7), called_off, returned(3, 7), accepted(3, 7)]) == "I2"
     assert found([called_off, claimed(3, 8)]) == "I2"
 
 
@@ -90,9 +99,16 @@ def test_i2_a_lease_that_is_run_twice_is_found() -> None:
 
 def test_i3_work_that_is_completed_twice_is_found() -> None:
     other = UUID(int=9)
-    once = [claimed(1, 7), accepted(2, 7), claimed(3, 8, job=other)]
+    once = [claimed(1, 7), returned(2, 7), accepted(2, 7), claimed(3, 8, job=other), returned(4, 8, other)]
     assert found([*once, accepted(4, 8, job=other)]) == "I3"
     assert found([*once, accepted(4, 8, "cancelled", job=other)]) is None
+
+
+def test_i3_work_that_is_completed_though_its_handler_never_returned_is_found() -> None:
+    cut_off = [claimed(1, 7), ran(2, 7), freed(3, 7), claimed(4, 8), ran(5, 8)]
+    assert found([*cut_off, accepted(6, 8)]) == "I3"
+    assert found([*cut_off, returned(6, 7), accepted(6, 8)]) == "I3", "what returned was another run of it"
+    assert found([*cut_off, returned(6, 8), accepted(6, 8)]) is None
 
 
 def test_i7_a_job_that_takes_its_process_along_once_too_often_is_found() -> None:
@@ -102,17 +118,42 @@ def test_i7_a_job_that_takes_its_process_along_once_too_often_is_found() -> None
     assert found([*crashes, claimed(9, 9), freed(10, 9, crash=False), claimed(11, 10), freed(12, 10)]) is None
 
 
-def test_i7_an_attempt_beyond_the_last_is_found() -> None:
-    last = [ran(number, number) for number in range(MAX_ATTEMPTS)]
+RUNS_OF = [("sim.work", 6), ("sim.poison", 6), ("sim.slow", 6), ("sim.burst", 6), ("sim.call", 19)]
+"""As the specification's table has them: 1 and 5 for the network, 10 for rates and 3 for servers besides."""
+
+
+@pytest.mark.parametrize(("kind", "most"), RUNS_OF)
+def test_i7_an_attempt_beyond_the_last_is_found(kind: str, most: int) -> None:
+    last = [ran(number, number, kind) for number in range(most)]
     assert found(last) is None
-    assert found([*last, ran(90, 90)]) == "I7"
+    assert found([*last, ran(90, 90, kind)]) == "I7"
 
 
 @pytest.mark.parametrize("end", [freed, handed_back])
 def test_i7_what_was_handed_back_is_no_attempt(end: Callable[[float, int], Step]) -> None:
-    last = [ran(number, number) for number in range(MAX_ATTEMPTS)]
+    last = [ran(number, number) for number in range(6)]
     assert found([claimed(89, 90), *last, end(89.5, 90), ran(90, 91)]) == "I7"  # it had not run
     assert found([claimed(0, 0), *last, end(89, 0), ran(90, 90)]) is None
+
+
+def test_i7_nor_is_what_began_after_it_was_given_back() -> None:
+    last = [ran(number, number) for number in range(6)]
+    assert found([claimed(89, 90), freed(89.5, 90), *last, ran(90, 90)]) is None
+    assert found([claimed(89, 90), freed(89.5, 90), *last, ran(90, 90), ran(91, 91)]) == "I7"
+
+
+@pytest.mark.parametrize(
+    ("category", "most"),
+    [("transient_network", 5), ("transient_rate_limit", 10), ("transient_server", 3), ("permanent_auth", 0)],
+)
+def test_i7_a_failure_beyond_the_limit_of_its_category_is_found(category: str, most: int) -> None:
+    others = [step for number in (90, 91, 92) for step in put_off(number, "transient_server")]
+    others = [] if category == "transient_server" else others
+    all_of_them = [step for number in range(most) for step in put_off(number, category)]
+    assert found([*others, *all_of_them]) is None
+    assert found([*others, *all_of_them, *put_off(80, category)]) == "I7"
+    duties = [step for number in range(most + 1) for step in put_off(number, category, work=None)]
+    assert found(duties) is None, "what the fleet does for itself has rules of its own"
 
 
 def test_i8_a_tenant_who_waits_while_others_are_served_is_found() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from fairlead.engine.services.heartbeat import Heartbeat
 from fairlead.engine.worker import Worker
+from tests.simulation import __main__ as simulation
 from tests.simulation import ablations, endings, same
 from tests.simulation.__main__ import main
 from tests.simulation.chance import Chance
@@ -22,7 +23,7 @@ from tests.simulation.report import replay, told
 from tests.simulation.run import Options, run_seed
 from tests.simulation.stores import Parts
 from tests.simulation.swarm import FAULTS, Swarm
-from tests.simulation.watch import Struck
+from tests.simulation.watch import Broken, Struck
 
 SEEDS = 6
 """How many are run with all other tests; `make simulate` runs 200."""
@@ -50,7 +51,7 @@ def test_a_seed_is_the_same_in_fresh_interpreters(capsys: pytest.CaptureFixture[
     line, whole = capsys.readouterr().out.splitlines()
     assert line.startswith("seed 1 ")
     assert line.endswith(", the same in 3 interpreters")
-    assert whole.endswith(": 0 differ")
+    assert whole.startswith("1 seed in 3 fresh interpreters: 0 differ (")
 
 
 def test_seeds_that_have_every_fault_between_them_are_few() -> None:
@@ -224,6 +225,27 @@ def test_what_would_not_be_heard_is_refused(given: str, capsys: pytest.CaptureFi
         main(shlex.split(given))
     assert ended.value.code == 2
     assert "error: " in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("count", "breaks", "told"),
+    [(4, None, "0 broken (3/n = 75 %)"), (3, None, "0 broken"), (4, "I1", "4 broken")],
+)
+def test_a_zero_says_how_much_it_leaves_possible(
+    count: int,
+    breaks: str | None,
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    broken = None if breaks is None else Broken(breaks, 1.0, "planted")
+    outcome = replace(run_seed(Options(1)), steps=1000, broken=broken)
+    monkeypatch.setattr(simulation, "run_many", lambda options, _: [outcome for _ in options])
+    main(["--seeds", str(count)])
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith(f"{count} seeds in ")
+    assert last.endswith(f" s, {count},000 steps: {told}")
 
 
 @pytest.mark.slow

@@ -43,6 +43,7 @@ def test_what_cannot_be_reached_says_why_and_is_a_point() -> None:
 def test_the_table_names_every_fault_and_every_point() -> None:
     text = "\n".join(strikes.table(everything()))
     assert all(f"   {name}: " in text for name in (*FAULTS, *strikes.ALONE, *POINTS))
+    assert "token.after_sent: 1 killed there, 1 stopped there" in text
 
 
 @pytest.mark.slow

@@ -79,7 +79,7 @@ def test_what_went_well_is_none() -> None:
 def test_in_a_calm_seed_nothing_happens(seen: Seen) -> None:
     calm = Calm()
     for fine in (
-        Ran(JOB, 7, "a", 1),
+        Ran(JOB, 7, "a", "sim.work", 1),
         Accepted(JOB, 7, "handed_back", 1),
         Accepted(JOB, 8, "completed", 1),
     ):

@@ -95,6 +95,8 @@ class Accepted:
     outcome: str
     work: int | None
     """None: of no piece of work, but a duty of the fleet."""
+    category: str | None = None
+    """That of the failure for which it is rescheduled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,16 @@ class Ran:
     job_id: UUID
     lease_id: int
     tenant: str
+    kind: str
     work: int
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """A handler came to its end by itself, and without an error: the work of its lease is done."""
+
+    job_id: UUID
+    lease_id: int
 
 
 # ---- processes ---------------------------------------------------------------------------------
@@ -247,7 +258,7 @@ class BreakerClosed:
 
 
 Seen = (
-    Enqueued | AskedAgain | Redriven | Claimed | Freed | Accepted | CalledOff | Ran
+    Enqueued | AskedAgain | Redriven | Claimed | Freed | Accepted | CalledOff | Ran | Returned
     | Opened | Beat | Closed | DeclaredLost | Struck | Over
     | Read | Arrived | Left | Kept | SlotExpired | BreakerOpened | BreakerClosed
 )  # fmt: skip

@@ -20,7 +20,7 @@ from fairlead.errors import FairleadError
 from tests.simulation.providers import RULES
 from tests.simulation.stores import WORK
 from tests.simulation.upstream import CALL_HEADER
-from tests.simulation.watch import Ran, Read
+from tests.simulation.watch import Ran, Read, Returned
 
 if TYPE_CHECKING:
     from tests.simulation.program import Program
@@ -121,15 +121,17 @@ class Desk:
         ]
 
     async def _told(self, run: Run, context: JobContext) -> object:
-        """*run*, with its effect told."""
+        """*run*, with its effect told, and that it came to its end."""
         job, watch, program = context.job, self._program.world.watch, self._program
-        effect = Ran(job.job_id, job.lease_id, context.tenant, context.args[WORK])
+        effect = Ran(job.job_id, job.lease_id, context.tenant, job.kind, context.args[WORK])
         watch.tell(effect, program.name)
         self.running += 1
         try:
-            return await run(context)
+            result = await run(context)
         finally:
             self.running -= 1
+        watch.tell(Returned(job.job_id, job.lease_id), program.name)
+        return result
 
     async def work(self, context: JobContext) -> object:
         """Take a while."""

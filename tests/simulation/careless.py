@@ -1,0 +1,179 @@
+"""Parts of the world without a safeguard of jobs or refreshes, as careless as the systems they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from fairlead.engine.handler import Handler
+from fairlead.engine.ports import (
+    ClaimFilter,
+    ConnectionKey,
+    Enqueued,
+    Job,
+    NewJob,
+    Outcome,
+    Rescheduled,
+    Settlement,
+    SettleVerdict,
+)
+from fairlead.errors import DependencyUnavailable
+from fairlead.policy import job as asked
+from fairlead.policy.states import JobState
+from fairlead.policy.token import PublicToken
+from fairlead.testing.memory import MemoryCredentialStore
+from fairlead.testing.memory.database import statement
+from fairlead.testing.memory.enqueue import insert
+from fairlead.testing.memory.rows import JobRow
+from fairlead.testing.memory.turns import is_wanted, settle
+from tests.simulation.stores import Parts, WatchedJobs, WatchedSessions, plain
+from tests.simulation.watch import Freed
+
+# ---- jobs --------------------------------------------------------------------------------------
+
+
+class NoFence(WatchedJobs):
+    """An outcome is taken from whoever brings it."""
+
+    def _leased(self, job_id: UUID, lease_id: int) -> JobRow | None:
+        return self.database.jobs.get(job_id)
+
+
+class ReplaysCommits(WatchedJobs):
+    """What was committed and not answered is sent again as a new transaction."""
+
+    async def enqueue(self, jobs: Iterable[NewJob]) -> list[Enqueued]:
+        asked = list(jobs)
+        try:
+            return await super().enqueue(asked)
+        except DependencyUnavailable:
+            again = [replace(job, job_id=self.database.ids.uuid7()) for job in asked]
+            return [insert(self.database, job) for job in again]
+
+
+class FirstComeFirstServed(WatchedJobs):
+    """The longest due first, whoever's it is."""
+
+    async def claim(self, wanted: ClaimFilter, demand: int, session_id: UUID) -> list[Job]:
+        await self.link.arrive("claim")
+        self._hand_back_lost()
+        taken = self._due(wanted)[:demand] if self.database.is_open(session_id) else []
+        for row in taken:
+            row.started_at = self.database.now
+        jobs = [self._claimed(row, session_id) for row in taken]
+        await self._answer_claim("claim", jobs)
+        return jobs
+
+    def _due(self, wanted: ClaimFilter) -> list[JobRow]:
+        lanes = settle(self.database).items()
+        due = [row for lane, rows in lanes for row in rows if is_wanted(lane, wanted)]
+        return sorted(due, key=lambda row: (row.run_at, row.job_id))
+
+
+class FailuresAreForgotten(WatchedJobs):
+    """A failure lengthens no streak: each that comes is the first of its category."""
+
+    def _write(self, row: JobRow, outcome: Outcome) -> None:
+        if isinstance(outcome, Rescheduled) and outcome.failure is not None:
+            outcome = replace(outcome, streaks=row.streaks)
+        super()._write(row, outcome)
+
+
+class CrashesAreFree(WatchedSessions):
+    """A rescue counts for nothing."""
+
+    def _rescue_one(self, row: JobRow, max_crashes: int) -> bool:
+        row.crash_count = 0
+        return super()._rescue_one(row, max_crashes)
+
+
+class HasNothingToGiveBack(WatchedSessions):
+    """A claim takes the job out of the store, so what the dead held is gone with them."""
+
+    def _rescue_one(self, row: JobRow, max_crashes: int) -> bool:
+        self.watch.tell(Freed(row.job_id, row.lease_id, crash=row.started_at is not None))
+        del self.database.jobs[row.job_id]
+        return False
+
+
+class GivesBackEverybodys(WatchedSessions):
+    """Who stops gives back all that runs, whoever runs it."""
+
+    @statement
+    def close(self, session_id: UUID) -> None:
+        for row in self.database.jobs.values():
+            if row.state is JobState.RUNNING:
+                row.session_id = session_id
+        plain(WatchedSessions.close)(self, session_id)
+
+
+def silent_while_it_works(program: Any) -> None:
+    """No sign of life while a handler runs."""
+    ask = program.sessions.heartbeat
+
+    async def heartbeat(session_id: UUID) -> bool:
+        if program.desk.running:
+            raise DependencyUnavailable("nobody asked")
+        alive: bool = await ask(session_id)
+        return alive
+
+    program.sessions.heartbeat = heartbeat
+
+
+def cut_off_as(answer: asked.Outcome) -> Callable[[], Parts]:
+    """Whatever runs into its timeout ends as if its handler had answered so."""
+
+    def alter(program: Any) -> None:
+        decide = program.executor._decide
+
+        def decided(job: Job, handler: Handler | None, said: asked.Outcome, ran_s: float) -> Outcome:
+            timed_out = isinstance(said, asked.Retry) and said.failure.timed_out_after_s is not None
+            outcome: Outcome = decide(job, handler, answer if timed_out else said, ran_s)
+            return outcome
+
+        program.executor._decide = decided
+
+    return lambda: Parts(alter=alter)
+
+
+# ---- refreshes ---------------------------------------------------------------------------------
+
+
+class LockByTime(MemoryCredentialStore):
+    """A lock with an end in the place of intent and SENT mark: whoever comes after its end sends."""
+
+    @statement
+    def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> datetime | None:
+        held = self._held(connection_id, rotation_id)
+        return None if held is None else self.database.now
+
+
+class SavesWhateverStands(MemoryCredentialStore):
+    """An answer is stored though another has been meanwhile."""
+
+    @statement
+    def settle(self, settlement: Settlement) -> SettleVerdict:
+        row = self.database.tokens.credentials.get(settlement.connection_id)
+        if row is not None:
+            row.generation = settlement.from_generation
+        verdict: SettleVerdict = plain(MemoryCredentialStore.settle)(self, settlement)
+        return verdict
+
+
+def replays_at_once(program: Any) -> None:
+    """A replay does not ask whether the send before it may still be under way."""
+    program.unknown._settings = replace(program.unknown._settings, request_deadline_s=0.0)
+
+
+def with_tokens_of_no_tenant(program: Any) -> None:
+    """What is kept in memory is kept without its tenant: whoever asks is served the first that is there."""
+    ask, cache = program.reader.served, program.reader._cache
+
+    def served(key: ConnectionKey) -> PublicToken | None:
+        tokens = (ask(known) for known in [*cache])
+        return next((token for token in tokens if token is not None), None)
+
+    program.reader.served = served
