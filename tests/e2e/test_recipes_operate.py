@@ -29,7 +29,7 @@ async def test_every_command_of_the_page(gated: Shell) -> None:  # noqa: F811
     for name, *command in commands:
         assert name == "fairlead"
         done = await gated(*command)
-        assert done.code == 0, (command, done)
+        assert done.code == (4 if command == ["status"] else 0), (command, done)  # no process is at work here
 
 
 def test_the_events_to_be_woken_up_for_are_there() -> None:
