@@ -63,14 +63,15 @@ class Place:
         found: tuple[float, float, float] = struct.unpack_from("<ddd", await self.redis.get(self.keys.marker))
         return found
 
-    async def other(self, expected_us: int, *asks: Ask, doubted_us: int = 0) -> Any:
-        """What the script tells a process that thinks it is *expected_us*."""
+    async def other(self, expected_us: int, *asks: Ask, doubted_us: int = 0, known_s: float = 0.0) -> Any:
+        """What the script tells a process that thinks it is *expected_us*, and has done so for *known_s*."""
         run_id = (await self.redis.info("server"))["run_id"].encode()
         start = head(
             expected_us=expected_us,
             pinned_us=self.timed.now_us,
             lease_s=LEASE_S,
             doubted_us=doubted_us,
+            known_us=round(known_s * MICRO),
             run_ids=run_id,
         )
         keys, args = [self.keys.marker.encode()], [start, self.keys.prefix.encode()]
@@ -151,6 +152,41 @@ async def test_who_is_sure_that_the_clock_was_set_says_so_once_for_all(place: Pl
     assert len(await place.other(before_us, Ask(BUCKET), doubted_us=int(birth_us))) == 2
     assert await place.marker() == found
     assert (await timed.gate.finish(Finish(held))).kept
+
+
+async def accused(place: Place, expected_us: int) -> bool:
+    """Somebody is sure that the clock was set: whether that moves the marker."""
+    (birth_us, _, _) = await place.marker()
+    told = await place.other(expected_us, Ask(BUCKET), doubted_us=int(birth_us))
+    assert isinstance(told, list), "it was not done"
+    return (await place.marker())[0] != birth_us
+
+
+@pytest.mark.parametrize(("known_s", "moves"), [(60.0, False), (59.0, True)])
+async def test_a_machine_that_was_paused_empties_no_buckets_where_others_were_awake(
+    place: Place, known_s: float, moves: bool
+) -> None:
+    """Its own clock stood still: it cannot know, but they do who have known the time for long."""
+    timed = place.timed
+    await timed.admitted(Ask(BUCKET, (2.0,)))
+    paused_us = timed.now_us
+    timed.tick(3000.0)
+    await place.other(timed.now_us, known_s=known_s)
+    timed.tick(1.0)
+    assert await accused(place, paused_us) is moves
+    assert isinstance(await timed.admit(Ask(BUCKET, (7.0,))), GateRefusal) is moves
+
+
+async def test_who_was_right_before_a_clock_was_set_is_no_witness_after_it(place: Place) -> None:
+    """Nor is who has the time from the clock as it is now; back and forth, each jump is found."""
+    timed = place.timed
+    await timed.admitted(Ask(BUCKET))
+    for jump_s in (600.0, -600.0, 600.0):
+        await place.other(timed.now_us, known_s=3600.0)
+        before_us = timed.now_us + MICRO
+        timed.tick(1.0 + jump_s)
+        await place.other(timed.now_us, known_s=1.0)
+        assert await accused(place, before_us)
 
 
 # ---- the same through a gate, on the server's own clock --------------------------------------------

@@ -20,6 +20,8 @@ _HEAD = Struct("<ddd")
 class Line:
     """A connection to a server that hears everything; *cut*: its answer to the greeting is lost."""
 
+    is_ready = False
+
     def __init__(self, *, cut: bool = False) -> None:
         self.cut = cut
         self.hint_us = -1.0
@@ -53,6 +55,8 @@ class Judge:
         self.told: list[tuple[float, float]] = []
         """Of each run how far from the time is what it was told the time was, in s, and what it doubts."""
         self.judged = 0
+        self.known_s = 0.0
+        """For how long the one who asks has known the time."""
 
     async def ready(self) -> None:
         return None
@@ -72,7 +76,8 @@ class Judge:
         return told
 
     def _one(self, now_us: float, head: bytes) -> Any:
-        expected_us, *_, doubted_us = Struct("<ddddddd").unpack_from(head)
+        expected_us, *_, doubted_us, known_us = Struct("<dddddddd").unpack_from(head)
+        self.known_s = known_us / 1e6
         surprised_s = (now_us - expected_us) / 1e6 if expected_us else 0.0
         self.told.append((round(surprised_s, 1), doubted_us))
         if abs(surprised_s) > 2 and not doubted_us:
@@ -242,3 +247,20 @@ async def test_clocks_that_drift_apart_overnight_are_not_set() -> None:
     judge.ahead_s += 3
     assert await judged(node) == []
     assert judge.told == [(3, 0), (0, 0)]
+
+
+async def test_for_how_long_the_time_is_known_counts_from_when_it_was_learned() -> None:
+    """Who has it from a clock that was set is no witness of what it was before."""
+    clock = ManualClock()
+    node, judge = await met(clock)
+    known_s = []
+    for ahead_s in (0, 0, 600, 0):
+        await clock.advance(40.0)
+        judge.ahead_s += ahead_s
+        await judged(node)
+        known_s.append(judge.known_s)
+    assert known_s == [40, 80, 0, 40]
+    node._lost(Line())  # type: ignore[arg-type]
+    await node._greet(judge)  # type: ignore[arg-type]
+    await judged(node)
+    assert judge.known_s == 0

@@ -32,7 +32,7 @@ from fairlead.policy.gate.pool import Holder
 _NO_BOOKING = b"0" * 16
 _MOST_PLANS = 100_000
 
-_HEAD = Struct("<ddddddd")
+_HEAD = Struct("<dddddddd")
 _PLAN = Struct("<BB")
 _BREAKER = Struct("<dddddd")
 _NUMBER = Struct("<d")
@@ -243,11 +243,13 @@ def head(
     events: int = 0,
     spends: int = 0,
     doubted_us: int = 0,
+    known_us: int = 0,
     run_ids: bytes = b"",
 ) -> bytes:
     """What holds for a whole batch; see include/clock.lua."""
     lease_us = lease_s * MICRO // 1
-    return _HEAD.pack(expected_us, pinned_us, hint_us, lease_us, events, spends, doubted_us) + run_ids
+    told = (expected_us, pinned_us, hint_us, lease_us, events, spends, doubted_us, known_us)
+    return _HEAD.pack(*told) + run_ids
 
 
 def stamp(told: bytes) -> tuple[int, int]:

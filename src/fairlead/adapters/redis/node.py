@@ -93,7 +93,7 @@ class Node:
         self._terms = terms
         self._clock = clock
         self._ahead_us: float | None = None  # the server's clock less our monotonic one
-        self._learned_s = 0.0
+        self._known_s = self._learned_s = 0.0  # since when that is known, and when it was last corrected
         self._script = script("gate")
         self._pinger = Link(url, self._greet)
         self._pinging = asyncio.Lock()
@@ -201,8 +201,7 @@ class Node:
         left = dict.fromkeys(range(len(calls)), 0)  # the births that are doubted, by place
         for _ in range(TRIES):
             sent_s = self._clock.monotonic()
-            expected_us = 0 if self._ahead_us is None else round(sent_s * MICRO + self._ahead_us)
-            commands = [self._command(calls[place], expected_us, left[place]) for place in left]
+            commands = [self._command(calls[place], sent_s, left[place]) for place in left]
             told = await link.run(self._script, commands, asking=asking)
             again = {}
             for place, each in zip(left, told, strict=True):
@@ -219,17 +218,23 @@ class Node:
         return answers
 
     def _command(
-        self, call: Call, expected_us: int = 0, doubted_us: int = 0
+        self, call: Call, sent_s: float | None = None, doubted_us: int = 0
     ) -> tuple[list[bytes], list[bytes]]:
+        """*sent_s*: it says what time we think it is there."""
         terms = self._terms
+        expected_us = known_us = 0
+        if sent_s is not None and self._ahead_us is not None and not terms.pinned_us:
+            expected_us = round(sent_s * MICRO + self._ahead_us)
+            known_us = round((sent_s - self._known_s) * MICRO)
         start = head(
-            expected_us=0 if terms.pinned_us else expected_us,
+            expected_us=expected_us,
             pinned_us=terms.pinned_us,
             hint_us=call.hint_us,
             lease_s=terms.lease_s,
             events=terms.events,
             spends=terms.spends,
             doubted_us=doubted_us,
+            known_us=known_us,
             run_ids=self.run_id + b"".join(node.run_id for node in self.peers()),
         )
         keys, args = [call.marker], [start, terms.prefix]
@@ -252,6 +257,7 @@ class Node:
         if self._ahead_us is None or least_us - near_us <= self._ahead_us <= most_us + near_us:
             self._learn(now_us, sent_s)
             return 0
+        self._known_s = sent_s
         return (self.birth_us if call.marker == self.marker else birth_us) or NEW_US
 
     def _learn(self, now_us: int, sent_s: float) -> None:
@@ -261,7 +267,7 @@ class Node:
         if self._ahead_us is not None:
             self._ahead_us = min(max(self._ahead_us, least_us), most_us)
         elif most_us - least_us < KNOWN_US:
-            self._ahead_us = (least_us + most_us) / 2
+            self._ahead_us, self._known_s = (least_us + most_us) / 2, sent_s
 
     def _between(self, now_us: int, sent_s: float) -> tuple[float, float]:
         """The least and the most that the server's clock is ahead: it was read between sending and now.
