@@ -33,7 +33,7 @@ class KeyKind(StrEnum):
     One for a server that stands alone; in a cluster one a domain and one a server.
     """
     WITNESS = "s"
-    """When the server's clock was last found right by somebody who had known it for long; beside each marker."""
+    """When the server's clock was last found right, by who had known it for long; one beside each marker."""
     CELL = "c"
     """All numbers of a domain, in one hash: a field for each bucket, breaker, pool and quota."""
     BUCKET = "b"
