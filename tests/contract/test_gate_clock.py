@@ -14,6 +14,7 @@ import pytest
 from redis.asyncio import Redis
 
 from fairlead.adapters.embedded import Endpoints
+from fairlead.adapters.local.system import SystemClock
 from fairlead.adapters.redis.codec import Codec, arguments, head, stamp
 from fairlead.adapters.redis.gate import RedisGate
 from fairlead.adapters.redis.link import Link
@@ -25,6 +26,8 @@ from fairlead.policy.gate.pool import Holder
 from fairlead.secret import Secret
 from fairlead.testing.clock import ManualClock
 from tests.contract.gates import Timed, redis_gate
+from tests.faults.support.faultproxy import tcp_proxy
+from tests.faults.support.valkey import own_valkey
 
 DOMAIN = Domain(("tenant", "a"))
 BUCKET = Plan(DOMAIN, buckets=(BucketLimit("b", 10, 1 / 8640),))  # ten a day
@@ -255,3 +258,27 @@ async def test_a_clock_that_was_set_costs_nobody_an_answer(gate: RedisGate, serv
     assert node.birth_us > birth_us
     assert (await gate.finish(Finish(held))).kept
     assert isinstance(await gate.admit(ask()), Admitted)
+
+
+@pytest.mark.slow
+async def test_a_network_that_stood_still_for_two_seconds_costs_its_own_process_alone() -> None:
+    keys, spends = Keyspace(), Ask(BUCKET, (2.0,))
+    with own_valkey() as valkey:
+        async with tcp_proxy(valkey.url) as (wire, url):
+            steady, stalled = (
+                RedisGate(Secret(each), clock=SystemClock(), keys=keys, new=True)
+                for each in (valkey.url, url)
+            )
+            try:
+                assert isinstance(await steady.admit(spends), Admitted)
+                assert isinstance(await stalled.admit(spends), Admitted)
+                wire.stall()
+                asked = asyncio.create_task(stalled.admit(spends))
+                await asyncio.sleep(LATE_S)
+                wire.heal()
+                assert isinstance(await asked, Admitted)
+                assert isinstance(await steady.admit(Ask(BUCKET, (4.0,))), Admitted)
+                assert isinstance(await steady.admit(Ask(BUCKET)), GateRefusal)
+            finally:
+                await steady.close()
+                await stalled.close()
