@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import struct
 from collections.abc import AsyncIterator
 from itertools import count
 from pathlib import Path
@@ -147,11 +148,18 @@ async def test_a_clock_put_far_forward_is_a_loss(
 
 
 async def jumps(place: Place, servers: Endpoints, jump_s: float) -> None:
-    """The server's clock is set, and a caller notices."""
+    """The server's clock is set, and a caller is sure of it."""
     before_us = place.timed.now_us
     place.timed.tick(jump_s)
     run_id = (await place.redis.info("server"))["run_id"].encode()
-    told = head(expected_us=before_us, pinned_us=place.timed.now_us, lease_s=LEASE_S, run_ids=run_id)
+    (birth_us,) = struct.unpack_from("<d", await place.redis.get(place.keys.marker))
+    told = head(
+        expected_us=before_us,
+        pinned_us=place.timed.now_us,
+        lease_s=LEASE_S,
+        doubted_us=int(birth_us),
+        run_ids=run_id,
+    )
     link = Link(Secret(servers.redis_url))
     await link.run(script("gate"), [([place.keys.marker.encode()], [told, b""])])
     await link.drop()

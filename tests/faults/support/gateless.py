@@ -41,7 +41,7 @@ SCRIPTS: dict[str, tuple[Change, ...]] = {
         ("clock", "            born(now)\n", ""),
     ),
     "no_run_id": (("clock", "            born(now)\n", ""),),
-    "clock_unwatched": (("clock", "if expected_us > 0 and", "if false and"),),
+    "clock_unwatched": (("clock", "local is_off = expected_us > 0 and", "local is_off = false and"),),
     "no_reaping": (("pool", "elseif set.first_end <= now then", "elseif false then"),),
     "swift_uncounted": (("swift", "local used = call('ZCARD', key)", "local used = 0"),),
     "partners_not_copied": (

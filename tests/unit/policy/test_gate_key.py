@@ -19,6 +19,7 @@ def written() -> dict[str, str]:
         KEYS.marker: "marker",
         KEYS.key(KeyKind.MARKER, ACME): "marker",
         f"mine{LAYOUT}:{{4711}}:m": "marker",
+        KEYS.key(KeyKind.WITNESS, ACME): "witness",
         KEYS.key(KeyKind.CELL, ACME): "cells",
         KEYS.key(KeyKind.QUOTA, ACME, "q"): "quotas",
         bucket + Part.BOOKINGS: "turns",

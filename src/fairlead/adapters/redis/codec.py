@@ -32,7 +32,7 @@ from fairlead.policy.gate.pool import Holder
 _NO_BOOKING = b"0" * 16
 _MOST_PLANS = 100_000
 
-_HEAD = Struct("<dddddd")
+_HEAD = Struct("<dddddddd")
 _PLAN = Struct("<BB")
 _BREAKER = Struct("<dddddd")
 _NUMBER = Struct("<d")
@@ -242,10 +242,14 @@ def head(
     lease_s: float = 30.0,
     events: int = 0,
     spends: int = 0,
+    doubted_us: int = 0,
+    known_us: int = 0,
     run_ids: bytes = b"",
 ) -> bytes:
     """What holds for a whole batch; see include/clock.lua."""
-    return _HEAD.pack(expected_us, pinned_us, hint_us, lease_s * MICRO // 1, events, spends) + run_ids
+    lease_us = lease_s * MICRO // 1
+    told = (expected_us, pinned_us, hint_us, lease_us, events, spends, doubted_us, known_us)
+    return _HEAD.pack(*told) + run_ids
 
 
 def stamp(told: bytes) -> tuple[int, int]:

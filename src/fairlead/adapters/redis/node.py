@@ -2,6 +2,9 @@
 
 A greeting asks who the server is (a restart or a fail-over shows in the run id), whether it may be used at
 all (R23, R29), and since when nothing was lost on it. What the last one told is said with each batch.
+
+With each batch goes, too, what time we think it is there. A server that has another does nothing and says so:
+the batch was held up on its way, or the server's clock was set. What we hear, and when, tells which.
 """
 
 from __future__ import annotations
@@ -22,6 +25,12 @@ from fairlead.secret import Secret
 
 PARALLEL = 2
 """Batches under way: while the server judges one, this process packs the next."""
+TRIES = 3
+"""How often a batch is sent that the server heard too late to do anything."""
+KNOWN_US = MICRO
+"""So near we know the server's clock, or do not say that we know it."""
+DRIFT_US = 500
+"""In a second, at most, of two clocks that are kept right: who asked nothing for hours knows it less well."""
 NEW_US = 1
 """The birth of an installation that never granted anything: all that is missing is full."""
 
@@ -84,6 +93,7 @@ class Node:
         self._terms = terms
         self._clock = clock
         self._ahead_us: float | None = None  # the server's clock less our monotonic one
+        self._known_s = self._learned_s = 0.0  # since when that is known, and when it was last corrected
         self._script = script("gate")
         self._pinger = Link(url, self._greet)
         self._pinging = asyncio.Lock()
@@ -111,10 +121,9 @@ class Node:
         link = self._links.pop() if self._links else self._link()
         try:
             await link.ready()
-            sent_s = self._clock.monotonic()
-            commands = [self._command(call, sent_s) for call in calls]
-            told = await link.run(self._script, commands, asking=asking)
-            return [each if isinstance(each, Exception) else self._heard(each, sent_s) for each in told]
+            told = await self._told(link, calls, asking)
+            self._lost(link)
+            return told
         except GateUnavailable:
             self._lost(link)
             raise
@@ -161,52 +170,111 @@ class Node:
             await self._meet(link)
 
     async def _meet(self, link: Link) -> None:
-        """Learn since when nothing was lost, and leave the marker."""
+        """Learn since when nothing was lost, and what time it is there; and leave the marker."""
         hint_us = NEW_US if self._is_new() else self._hint_us
         self._is_new, self._hint_us = never, 0
-        call = Call(self.marker, hint_us, ())
-        (told,) = await link.run(self._script, [self._command(call, self._clock.monotonic())])
+        sent_s = self._clock.monotonic()
+        (told,) = await link.run(self._script, [self._command(Call(self.marker, hint_us, ()))])
         if isinstance(told, Exception):
             raise told if isinstance(told, GateUnavailable) else unavailable(told)
-        _, self.birth_us = stamp(told[0])
+        now_us, self.birth_us = stamp(told[0])
+        if self._ahead_us is None:  # else a clock that was set is what the next batch finds out
+            self._learn(now_us, sent_s)
 
     def _lost(self, link: Link) -> None:
-        """What ended *link* has ended the idle ones, too: no later batch may find one dead."""
+        """Where *link* has ended, so have the idle ones: no later batch may find one dead.
+
+        Meanwhile this machine may have slept, and its clock stood still: the time is asked anew.
+        """
         if not link.is_ready:
+            self._ahead_us = None
             for idle in self._links:
                 idle.doubt()
 
     # ---- batches -------------------------------------------------------------------------------
 
-    def _command(self, call: Call, sent_s: float) -> tuple[list[bytes], list[bytes]]:
-        expected_us = 0 if self._ahead_us is None else round(sent_s * MICRO + self._ahead_us)
+    async def _told(
+        self, link: Link, calls: Sequence[Call], asking: bool
+    ) -> list[Sequence[bytes] | Exception]:
+        """What each call is told. Those with which nothing was done are sent again."""
+        answers: list[Sequence[bytes] | Exception] = [()] * len(calls)
+        left = dict.fromkeys(range(len(calls)), 0)  # the births that are doubted, by place
+        for _ in range(TRIES):
+            sent_s = self._clock.monotonic()
+            commands = [self._command(calls[place], sent_s, left[place]) for place in left]
+            told = await link.run(self._script, commands, asking=asking)
+            again = {}
+            for place, each in zip(left, told, strict=True):
+                if isinstance(each, bytes):  # the time alone
+                    again[place] = self._doubted(calls[place], each, sent_s)
+                else:
+                    failed = isinstance(each, Exception)
+                    answers[place] = each if failed else self._heard(calls[place], each, sent_s)
+            if not again:
+                return answers
+            left = again
+        for place in left:
+            answers[place] = GateUnavailable("Redis hears what it is asked too late")
+        return answers
+
+    def _command(
+        self, call: Call, sent_s: float | None = None, doubted_us: int = 0
+    ) -> tuple[list[bytes], list[bytes]]:
+        """*sent_s*: it says what time we think it is there."""
         terms = self._terms
+        expected_us = known_us = 0
+        if sent_s is not None and self._ahead_us is not None and not terms.pinned_us:
+            expected_us = round(sent_s * MICRO + self._ahead_us)
+            known_us = round((sent_s - self._known_s) * MICRO)
         start = head(
-            expected_us=0 if terms.pinned_us else expected_us,
+            expected_us=expected_us,
             pinned_us=terms.pinned_us,
             hint_us=call.hint_us,
             lease_s=terms.lease_s,
             events=terms.events,
             spends=terms.spends,
+            doubted_us=doubted_us,
+            known_us=known_us,
             run_ids=self.run_id + b"".join(node.run_id for node in self.peers()),
         )
         keys, args = [call.marker], [start, terms.prefix]
         arguments(call.items, keys, args)
         return keys, args
 
-    def _heard(self, told: Sequence[bytes], sent_s: float) -> Sequence[bytes]:
-        """The answers to the items. The server's clock was read between sending and now.
+    def _heard(self, call: Call, told: Sequence[bytes], sent_s: float) -> Sequence[bytes]:
+        """The answers to the items."""
+        now_us, birth_us = stamp(told[0])
+        if call.marker == self.marker:
+            self.birth_us = birth_us
+        self._learn(now_us, sent_s)
+        return told[1:]
 
-        How long ago says nobody: this process may have been frozen meanwhile. So what was known before is
-        corrected only as far as it cannot be.
-        """
-        now_us, _ = stamp(told[0])
-        least_us, most_us = now_us - self._clock.monotonic() * MICRO, now_us - sent_s * MICRO
+    def _doubted(self, call: Call, told: bytes, sent_s: float) -> int:
+        """0 where the call may have been late; else the clock was set since the server told of this birth."""
+        now_us, birth_us = stamp(told)
+        least_us, most_us = self._between(now_us, sent_s)
+        near_us = KNOWN_US + (sent_s - self._learned_s) * DRIFT_US
+        if self._ahead_us is None or least_us - near_us <= self._ahead_us <= most_us + near_us:
+            self._learn(now_us, sent_s)
+            return 0
+        self._known_s = sent_s
+        return (self.birth_us if call.marker == self.marker else birth_us) or NEW_US
+
+    def _learn(self, now_us: int, sent_s: float) -> None:
+        """Correct what was known of the server's clock, as far as it cannot be."""
+        least_us, most_us = self._between(now_us, sent_s)
+        self._learned_s = sent_s
         if self._ahead_us is not None:
             self._ahead_us = min(max(self._ahead_us, least_us), most_us)
-        elif most_us - least_us < MICRO:
-            self._ahead_us = (least_us + most_us) / 2
-        return told[1:]
+        elif most_us - least_us < KNOWN_US:
+            self._ahead_us, self._known_s = (least_us + most_us) / 2, sent_s
+
+    def _between(self, now_us: int, sent_s: float) -> tuple[float, float]:
+        """The least and the most that the server's clock is ahead: it was read between sending and now.
+
+        How long ago says nobody: this process may have been frozen meanwhile.
+        """
+        return now_us - self._clock.monotonic() * MICRO, now_us - sent_s * MICRO
 
 
 def _info(told: Any) -> Mapping[str, str]:

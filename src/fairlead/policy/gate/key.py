@@ -32,6 +32,8 @@ class KeyKind(StrEnum):
 
     One for a server that stands alone; in a cluster one a domain and one a server.
     """
+    WITNESS = "s"
+    """When the server's clock was last found right, by who had known it for long; one beside each marker."""
     CELL = "c"
     """All numbers of a domain, in one hash: a field for each bucket, breaker, pool and quota."""
     BUCKET = "b"
@@ -63,6 +65,7 @@ class Part(StrEnum):
 
 NAMES: Mapping[tuple[str, str], str] = {
     (KeyKind.MARKER, ""): "marker",
+    (KeyKind.WITNESS, ""): "witness",
     (KeyKind.CELL, ""): "cells",
     (KeyKind.BUCKET, Part.BOOKINGS): "turns",
     (KeyKind.BUCKET, Part.EVENTS): "spends",

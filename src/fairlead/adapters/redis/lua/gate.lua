@@ -3,7 +3,8 @@
 --                  of quota and pool
 --         ARGV     head, prefix, then per item four: plan, names, ask (packed, see codec.py), holder; plan is
 --                  empty where it is that of the item before, and names where they are
--- Gives   the server's time, then one packed answer per item, in order
+-- Gives   the server's time, then one packed answer per item, in order; or the time alone, which is not what the
+--         caller thinks it is: then nothing was done
 -- Writes  what the items change; leases, lines, turns and events under keys beside the cell
 -- Needs   all keys that begin as a cell does under its hash tag; the limits travel in the plans (R28)
 --

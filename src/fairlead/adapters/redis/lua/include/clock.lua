@@ -3,15 +3,25 @@
 -- The marker says so. Where it is missing the caller's `hint` counts, if it has one: since when it knows this
 -- server, 1 for a new installation. A run id that is not the marker's is a restart or a fail-over, so what was
 -- last written is lost; but not where it is that of another living primary: then the keys have moved here from
--- there. `expected` is what the caller thinks the time is. If the server's clock says something
--- else, it was set, or the call was held up for seconds: either way buckets begin from empty, and no lease is
--- reaped, and no debt from before paid, until every living holder has had time to renew. Where it was put
--- forward so far that keys may have come to their end, who holds a slot is not known any more: that is a loss.
+-- there.
+--
+-- `expected` is what the caller thinks the time is. If the server's clock says something else, the call was held
+-- up for seconds, or the clock was set. Which of them only the caller can tell, by when it hears of it: so it is
+-- told the time, and nothing is done. If it comes again, sure that the clock was set since it heard of the birth
+-- `doubted`, and nothing has moved that since: then buckets begin from empty, and no lease is reaped, and no
+-- debt from before paid, until every living holder has had time to renew. Where it was put forward so far that
+-- keys may have come to their end, who holds a slot is not known any more: that is a loss.
+--
+-- It may be the caller's own clock that stood still, as that of a paused machine does. So who has `known` the time
+-- for a minute bears witness now and then that it is right: no clock was put forward over a moment at which it
+-- was right. Who learned it just now bears none: he may have it from a clock that was set and is yet to be found.
 
 local CAUTION_US, KEYS_LAST_US = 2000000, 1800000000
+local KNOWN_US, WITNESS_MS = 60000000, 3600000
 local MARKER_MS = 30 * 86400000
 
-local expected_us, pinned_us, hint_us, lease_us, events, spends, run_at = struct.unpack('<dddddd', ARGV[1])
+local expected_us, pinned_us, hint_us, lease_us, events, spends, doubted_us, known_us, run_at =
+    struct.unpack('<dddddddd', ARGV[1])
 local PREFIX = ARGV[2]
 
 local now = pinned_us
@@ -32,6 +42,10 @@ local function born(birth)
 end
 
 local kept = redis.call('GET', KEYS[1])
+local is_off = expected_us > 0 and math.abs(now - expected_us) > CAUTION_US
+if is_off and doubted_us == 0 then
+    return struct.pack('<dd', now, kept and struct.unpack('<d', kept) or 0)
+end
 marker.run = string.sub(ARGV[1], run_at, run_at + 39)
 if kept then
     local at
@@ -50,10 +64,19 @@ else
     born(hint_us > 0 and hint_us or now)
     write_marker()
 end
-if expected_us > 0 and math.abs(now - expected_us) > CAUTION_US then
-    marker.birth, marker.reap_from = now, now + lease_us
-    if now - expected_us > KEYS_LAST_US then
-        born(now)
+if not is_off then
+    if known_us >= KNOWN_US and now % 64 == 0 then
+        redis.call('SET', string.sub(KEYS[1], 1, -2) .. 's', string.format('%.0f', now), 'PX', WITNESS_MS)
     end
-    write_marker()
+elseif doubted_us == marker.birth then
+    local witness = string.sub(KEYS[1], 1, -2) .. 's'
+    local right_us = tonumber(redis.call('GET', witness) or 0)
+    if right_us <= expected_us + CAUTION_US or right_us > now then
+        redis.call('DEL', witness)
+        marker.birth, marker.reap_from = now, now + lease_us
+        if now - expected_us > KEYS_LAST_US then
+            born(now)
+        end
+        write_marker()
+    end
 end

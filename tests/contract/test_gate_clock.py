@@ -1,0 +1,284 @@
+"""Who is held up on the way changes nothing for the others; a server's clock that is set does (E20)."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from secrets import token_hex
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from fairlead.adapters.embedded import Endpoints
+from fairlead.adapters.local.system import SystemClock
+from fairlead.adapters.redis.codec import Codec, arguments, head, stamp
+from fairlead.adapters.redis.gate import RedisGate
+from fairlead.adapters.redis.link import Link
+from fairlead.adapters.redis.scripts import script
+from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, Queued, RefusedBy
+from fairlead.policy.gate.key import KeyKind, Keyspace, Part
+from fairlead.policy.gate.limit import MICRO, BucketLimit, Domain, Plan, PoolLimit
+from fairlead.policy.gate.pool import Holder
+from fairlead.secret import Secret
+from fairlead.testing.clock import ManualClock
+from tests.contract.gates import Timed, redis_gate
+from tests.faults.support.faultproxy import tcp_proxy
+from tests.faults.support.valkey import own_valkey
+
+DOMAIN = Domain(("tenant", "a"))
+BUCKET = Plan(DOMAIN, buckets=(BucketLimit("b", 10, 1 / 8640),))  # ten a day
+LEASE_S = 30.0
+POOL = PoolLimit("p", 1, lease_s=LEASE_S)
+LATE_S = 3.0
+_ids = count(1)
+
+
+def ask(wait_s: float = 0.0) -> Ask:
+    """One more who wants the slot."""
+    return Ask(Plan(DOMAIN, pool=POOL), holder=Holder(next(_ids), "p", "a", "job", 1), wait_s=wait_s)
+
+
+class Place:
+    """A gate whose clock the test sets, and what another process sends to the same server."""
+
+    def __init__(self, url: str) -> None:
+        self.keys = Keyspace(f"test-{token_hex(6)}")
+        self.timed: Timed = redis_gate(url, self.keys.name)
+        self.redis: Any = Redis.from_url(url)
+        self._link = Link(Secret(url))
+
+    async def close(self) -> None:
+        assert isinstance(self.timed.gate, RedisGate)
+        await self.timed.gate.close()
+        await self._link.drop()
+        await self.redis.aclose()
+
+    def of_pool(self, part: Part) -> str:
+        """A key of the pool."""
+        return self.keys.key(KeyKind.POOL, DOMAIN, POOL.key) + part
+
+    async def marker(self) -> tuple[float, float, float]:
+        """Its birth, since when slots are granted, and since when leases are reaped."""
+        found: tuple[float, float, float] = struct.unpack_from("<ddd", await self.redis.get(self.keys.marker))
+        return found
+
+    async def other(self, expected_us: int, *asks: Ask, doubted_us: int = 0, known_s: float = 0.0) -> Any:
+        """What the script tells a process that thinks it is *expected_us*, and has done so for *known_s*."""
+        run_id = (await self.redis.info("server"))["run_id"].encode()
+        start = head(
+            expected_us=expected_us,
+            pinned_us=self.timed.now_us,
+            lease_s=LEASE_S,
+            doubted_us=doubted_us,
+            known_us=round(known_s * MICRO),
+            run_ids=run_id,
+        )
+        keys, args = [self.keys.marker.encode()], [start, self.keys.prefix.encode()]
+        arguments([Codec(self.keys).pack(each) for each in asks], keys, args)
+        (told,) = await self._link.run(script("gate"), [(keys, args)])
+        return told
+
+    async def late(self) -> None:
+        """A batch of another process is here, three seconds after it was sent."""
+        told = await self.other(self.timed.now_us - round(LATE_S * MICRO), Ask(BUCKET))
+        assert isinstance(told, bytes), "it was done all the same"
+        assert stamp(told) == (self.timed.now_us, (await self.marker())[0])
+
+
+@pytest.fixture
+async def place(servers: Endpoints) -> AsyncIterator[Place]:
+    made = Place(servers.redis_url)
+    yield made
+    await made.close()
+
+
+async def test_a_batch_that_was_held_up_leaves_all_buckets_as_they_were(place: Place) -> None:
+    """A limit by the day without feedback would take a day to fill up again."""
+    timed = place.timed
+    await timed.admitted(Ask(BUCKET, (4.0,)))
+    before = await place.marker()
+    await place.late()
+    assert await place.marker() == before
+    await timed.admitted(Ask(BUCKET, (6.0,)))
+    assert isinstance(await timed.admit(Ask(BUCKET)), GateRefusal)
+
+
+@pytest.mark.parametrize("held_up_at_s", [[0.0], [29.0], [5.0 * times for times in range(6)]])
+async def test_slots_of_the_dead_come_back_whoever_is_held_up(
+    place: Place, held_up_at_s: Sequence[float]
+) -> None:
+    timed = place.timed
+    await timed.admitted(ask())
+    began_us = timed.now_us
+    for at_s in held_up_at_s:
+        timed.tick(began_us / MICRO + at_s - timed.now_us / MICRO)
+        await place.late()
+    timed.tick(began_us / MICRO + LEASE_S + 1 - timed.now_us / MICRO)
+    await place.late()
+    await timed.admitted(ask())
+
+
+async def test_who_is_gone_from_the_line_stands_in_nobodys_way(place: Place) -> None:
+    timed = place.timed
+    held = await timed.admitted(ask())
+    assert isinstance(await timed.admit(ask(wait_s=3.0)), Queued)
+    timed.tick(4.0)
+    await place.late()
+    assert isinstance(await timed.admit(ask(wait_s=3.0)), Queued)
+    await timed.gate.finish(Finish(held))
+    assert await place.redis.zcard(place.of_pool(Part.ALIVE)) == 0
+    assert await place.redis.zcard(place.of_pool(Part.LEASES)) == 1, "the slot is the living one's"
+
+
+@pytest.mark.parametrize("jump_s", [600.0, -600.0])
+async def test_who_is_sure_that_the_clock_was_set_says_so_once_for_all(place: Place, jump_s: float) -> None:
+    """Nobody's lease is ended early; the next who finds it out changes nothing more."""
+    timed = place.timed
+    held = await timed.admitted(ask())
+    await timed.admitted(Ask(BUCKET, (10.0,)))
+    before_us = timed.now_us
+    (birth_us, _, _) = await place.marker()
+    timed.tick(jump_s)
+    assert isinstance(await place.other(before_us, Ask(BUCKET)), bytes)
+    assert (await place.marker())[0] == birth_us
+    told = await place.other(before_us, Ask(BUCKET), doubted_us=int(birth_us))
+    assert stamp(told[0]) == (timed.now_us, timed.now_us)
+    found = await place.marker()
+    assert found == (timed.now_us, found[1], timed.now_us + LEASE_S * MICRO)
+    assert isinstance(await timed.admit(ask()), GateRefusal), "a slot was given twice"
+    assert isinstance(await timed.admit(Ask(BUCKET)), GateRefusal), "time that did not pass filled a bucket"
+    timed.tick(1.0)
+    assert len(await place.other(before_us, Ask(BUCKET), doubted_us=int(birth_us))) == 2
+    assert await place.marker() == found
+    assert (await timed.gate.finish(Finish(held))).kept
+
+
+async def accused(place: Place, expected_us: int) -> bool:
+    """Somebody is sure that the clock was set: whether that moves the marker."""
+    (birth_us, _, _) = await place.marker()
+    told = await place.other(expected_us, Ask(BUCKET), doubted_us=int(birth_us))
+    assert isinstance(told, list), "it was not done"
+    return (await place.marker())[0] != birth_us
+
+
+@pytest.mark.parametrize(("known_s", "moves"), [(60.0, False), (59.0, True)])
+async def test_a_machine_that_was_paused_empties_no_buckets_where_others_were_awake(
+    place: Place, known_s: float, moves: bool
+) -> None:
+    """Its own clock stood still: it cannot know, but they do who have known the time for long."""
+    timed = place.timed
+    await timed.admitted(Ask(BUCKET, (2.0,)))
+    paused_us = timed.now_us
+    timed.tick(3000.0)
+    await place.other(timed.now_us, known_s=known_s)
+    timed.tick(1.0)
+    assert await accused(place, paused_us) is moves
+    assert isinstance(await timed.admit(Ask(BUCKET, (7.0,))), GateRefusal) is moves
+
+
+async def test_who_was_right_before_a_clock_was_set_is_no_witness_after_it(place: Place) -> None:
+    """Nor is who has the time from the clock as it is now; back and forth, each jump is found."""
+    timed = place.timed
+    await timed.admitted(Ask(BUCKET))
+    for jump_s in (600.0, -600.0, 600.0):
+        await place.other(timed.now_us, known_s=3600.0)
+        before_us = timed.now_us + MICRO
+        timed.tick(1.0 + jump_s)
+        await place.other(timed.now_us, known_s=1.0)
+        assert await accused(place, before_us)
+
+
+# ---- the same through a gate, on the server's own clock --------------------------------------------
+
+
+@pytest.fixture
+async def gate(servers: Endpoints) -> AsyncIterator[RedisGate]:
+    made = RedisGate(
+        Secret(servers.redis_url), clock=ManualClock(), keys=Keyspace(f"t{token_hex(6)}"), new=True
+    )
+    await made.admit(Ask(BUCKET, (4.0,)))
+    yield made
+    await made.close()
+
+
+@contextmanager
+def held_up(gate: RedisGate, late_s: float) -> Iterator[None]:
+    """The next batch is so long under way, and what it meets is the server's clock by then."""
+    node, clock = gate._seed, gate._clock
+    link = node._links[-1]
+    run = link.run
+    assert isinstance(clock, ManualClock)
+    assert node._ahead_us is not None
+    node._ahead_us -= late_s * MICRO
+
+    async def late(*asked: Any, **how: Any) -> Any:
+        told = await run(*asked, **how)
+        link.run = run  # type: ignore[method-assign]
+        await clock.advance(late_s)
+        return told
+
+    link.run = late  # type: ignore[method-assign]
+    yield
+    assert link.run is run
+
+
+async def test_ends_and_asks_of_a_batch_that_was_held_up_are_done_when_it_is_sent_again(
+    gate: RedisGate,
+) -> None:
+    held = await gate.admit(ask())
+    assert isinstance(held, Admitted)
+    birth_us = gate._seed.birth_us
+    with held_up(gate, LATE_S):
+        finished, again, spent = await asyncio.gather(
+            gate.finish(Finish(held)), gate.admit(ask()), gate.admit(Ask(BUCKET, (6.0,)))
+        )
+    assert finished.kept
+    assert isinstance(again, Admitted)
+    assert isinstance(spent, Admitted)
+    assert spent.sent == (10 * MICRO,), "it was done twice"
+    assert gate._seed.birth_us == birth_us
+
+
+async def test_a_clock_that_was_set_costs_nobody_an_answer(gate: RedisGate, servers: Endpoints) -> None:
+    held = await gate.admit(ask())
+    assert isinstance(held, Admitted)
+    node = gate._seed
+    assert node._ahead_us is not None
+    node._ahead_us -= 600 * MICRO
+    birth_us = node.birth_us
+    refused, waits = await asyncio.gather(gate.admit(Ask(BUCKET)), gate.admit(ask()))
+    assert isinstance(refused, GateRefusal)
+    assert refused.by is RefusedBy.BUCKET
+    assert isinstance(waits, GateRefusal)
+    assert waits.by is RefusedBy.SLOT
+    assert node.birth_us > birth_us
+    assert (await gate.finish(Finish(held))).kept
+    assert isinstance(await gate.admit(ask()), Admitted)
+
+
+@pytest.mark.slow
+async def test_a_network_that_stood_still_for_two_seconds_costs_its_own_process_alone() -> None:
+    keys, spends = Keyspace(), Ask(BUCKET, (2.0,))
+    with own_valkey() as valkey:
+        async with tcp_proxy(valkey.url) as (wire, url):
+            steady, stalled = (
+                RedisGate(Secret(each), clock=SystemClock(), keys=keys, new=True)
+                for each in (valkey.url, url)
+            )
+            try:
+                assert isinstance(await steady.admit(spends), Admitted)
+                assert isinstance(await stalled.admit(spends), Admitted)
+                wire.stall()
+                asked = asyncio.create_task(stalled.admit(spends))
+                await asyncio.sleep(LATE_S)
+                wire.heal()
+                assert isinstance(await asked, Admitted)
+                assert isinstance(await steady.admit(Ask(BUCKET, (4.0,))), Admitted)
+                assert isinstance(await steady.admit(Ask(BUCKET)), GateRefusal)
+            finally:
+                await steady.close()
+                await stalled.close()
