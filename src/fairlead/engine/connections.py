@@ -22,6 +22,7 @@ from fairlead.engine.ports import (
     SealContext,
     SettingsChange,
 )
+from fairlead.engine.token.lending import check_lent
 from fairlead.engine.token.parts import PAYLOAD_FIELD, Rooms, payload_context
 from fairlead.engine.token.settle import NEVER, lifetime_of
 from fairlead.engine.token.stored import Stored, decode_stored, encode_stored
@@ -96,8 +97,9 @@ class Connections:
     async def upsert(self, key: ConnectionKey, grant: Grant, *, actor: str) -> ConnectionView:
         """Store *grant* for *key*: a new connection, or a new grant for the one that is there.
 
-        Raises InputInvalid, ProviderNotFound, ConfigInvalid for settings that no call could be made with, or
-        StaleWrite if others keep writing the same connection; then nothing is stored.
+        Raises InputInvalid, ProviderNotFound, ConfigInvalid for settings that no call could be made with and
+        for a host that may not have the app's secret, or StaleWrite if others keep writing the same
+        connection; then nothing is stored.
         """
         profile = self.check(key, grant)
         await self._rooms.vault.preflight(key.tenant)
@@ -175,6 +177,12 @@ class Connections:
             key_id=grant.key_id or (carried.key_id if carried else None),
         )
         context = SealContext(key.tenant, connection_id, key.provider, PAYLOAD_FIELD, generation)
+        refreshable = profile.refreshes and (
+            profile.strategy == "assertion" or grant.refresh_token is not None
+        )
+        if refreshable:
+            app = self._rooms.apps.app(key.provider, grant.client_id)
+            check_lent(profile, "token", endpoint, app, key, stored)
         return NewCredential(
             connection_id=connection_id,
             key=key,
@@ -185,8 +193,7 @@ class Connections:
             settings=_settings(grant, known),
             sealed=self._rooms.vault.seal(context, encode_stored(stored)),
             generation=generation,
-            refreshable=profile.refreshes
-            and (profile.strategy == "assertion" or grant.refresh_token is not None),
+            refreshable=refreshable,
             lifetime=self._lifetime(profile, connection_id, grant),
             actor=actor,
             audit_id=self._rooms.ids.uuid7(),
