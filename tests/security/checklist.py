@@ -147,7 +147,8 @@ CHECKLIST: tuple[Control, ...] = (
     ),
     Control(
         "S11",
-        "tokens are sealed with AES-256-GCM and bound to tenant, connection, provider, field and generation",
+        "tokens are sealed with AES-256-GCM and bound to tenant, connection, provider, field, generation "
+        "and the places that they may be sent to",
         ("11.3.2", "11.3.3", "11.3.4", "11.2.5"),
         (
             "security/test_S11_sealed_rows.py",

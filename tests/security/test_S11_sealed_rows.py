@@ -1,4 +1,7 @@
-"""S11 in the database itself: whoever can write rows gains no token by it, and nothing is sent for them."""
+"""S11 in the database itself: whoever can write rows gains no token by it, and nothing is sent for them.
+
+Nor by changing where they are sent: endpoint, variant, client id and hosts are sealed with them.
+"""
 
 from __future__ import annotations
 
