@@ -6,9 +6,7 @@
 -- Locks   the credential's row where that is sealed anew, as settle does first; then the connection's
 -- Needs   the primary keys. The version moves on even where the clock does not: the gate goes by the newest
 WITH held AS MATERIALIZED (
-    SELECT connection_id FROM credential
-    WHERE connection_id = :connection_id AND tenant_id = :tenant_id AND sealed = :seen::bytea
-    FOR UPDATE
+    SELECT FROM credential WHERE connection_id = :connection_id AND sealed = :seen::bytea FOR UPDATE
 ),
 changed AS (
     UPDATE connection SET
