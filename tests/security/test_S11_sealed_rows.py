@@ -13,9 +13,12 @@ from uuid import UUID
 import pytest
 
 from fairlead.adapters.postgres.pool import Database
+from fairlead.engine.account import Accounts
 from fairlead.engine.ports import ConnectionKey, Settlement, SettleVerdict
+from fairlead.engine.token.grants import Grants
 from fairlead.engine.token.parts import payload_context
 from fairlead.engine.token.places import places_of
+from fairlead.engine.token.reader import TokenReader
 from fairlead.engine.token.stored import decode_stored, encode_stored
 from fairlead.errors import CredentialUnreadable, KeyMissing
 from fairlead.policy.profile import Profile
@@ -23,7 +26,7 @@ from fairlead.secret import Secret
 from fairlead.testing.issuer import Issuer
 from tests.security.conftest import PROVIDERS
 from tests.security.figures import tell
-from tests.support.refresher import Refresher, local_profile
+from tests.support.refresher import FAST, Refresher, local_profile
 from tests.support.rows import rows, run
 
 ONE, TWO = PROVIDERS
@@ -115,6 +118,7 @@ def profiles(honest: Issuer, other: Issuer) -> dict[str, Profile]:
             honest.url,
             name=ONE,
             endpoints={**paths, "params": {"realm": realm}},
+            test={"url": f"{honest.url}/{{realm}}/token"},
             variants={"elsewhere": {"endpoints": {"token": f"{other.url}/{{realm}}/token"}}},
         ),
         TWO: local_profile(other.url, name=TWO),
@@ -223,6 +227,20 @@ async def test_S11_an_own_secret_does_not_follow_a_moved_endpoint_into_a_reconne
     credential = await fl.rooms.store.read(KEY)
     assert credential is not None
     assert (await fl.settler.stored(credential)).client_secret is None
+
+
+async def test_S11_a_token_in_memory_is_not_tried_at_a_place_that_was_moved(
+    fl: Refresher, honest: Issuer, database: Database
+) -> None:
+    ids = await connected(fl, honest, database)
+    reader = TokenReader(fl.rooms, fl.coordinator, fl.settler, 60.0)
+    accounts = Accounts(fl.rooms, Grants(fl.rooms, FAST), fl.settler, reader, fl.connections)
+    await reader.token(KEY)
+    await endpoint_moved(database, ids)
+    asked = len(honest.ledger().entries)
+    with pytest.raises(CredentialUnreadable):
+        await accounts.test(KEY)
+    assert len(honest.ledger().entries) == asked
 
 
 async def test_S11_a_record_from_before_opens_and_is_bound_by_its_next_refresh(

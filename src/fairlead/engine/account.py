@@ -75,6 +75,7 @@ class Accounts:
         credential = await self._rooms.store.read(key)
         if credential is None:
             raise NotFound("there is no such connection", tenant=key.tenant, provider=key.provider)
+        await self._settler.stored(credential)  # the token may be older than the row: it fits, or is not sent
         profile = profile_of(self._rooms, credential)
         url = profile.url("test", credential.connection.endpoint)
         headers = api_headers(profile, token.access_token)
