@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from fairlead.engine.token.parts import AppCredential
+from fairlead.engine.token.parts import NOBODYS, AppCredential
 from fairlead.errors import ConfigInvalid, ProviderNotFound
 from fairlead.policy.profile import Profile
 from fairlead.policy.profile_load import load_profiles
@@ -61,7 +61,7 @@ class AppBook:
         known = self._apps.get(provider)
         if known is not None and client_id in ("", known.client_id):
             return known
-        return AppCredential(client_id=client_id, fingerprint="none")
+        return AppCredential(client_id=client_id, fingerprint=NOBODYS)
 
 
 def _credential(provider: str, app: ProviderApp) -> AppCredential:
@@ -75,6 +75,7 @@ def _credential(provider: str, app: ProviderApp) -> AppCredential:
         client_secret=secret,
         private_key=key,
         key_id=app.key_id,
+        hosts=frozenset(app.hosts),
         fingerprint=hashlib.sha256(told.encode()).hexdigest()[:16],
     )
 

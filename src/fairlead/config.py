@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
@@ -140,6 +140,9 @@ def _file_secret(path: Path_, text: str, name: str) -> tuple[Path_, Any]:
 def _is_list(path: Path_) -> bool:
     model: Any = Settings
     for part in path[:-1]:
+        if get_origin(model) is dict:  # a table for each name
+            model = get_args(model)[1]
+            continue
         field = getattr(model, "model_fields", {}).get(part)
         model = field.annotation if field else None
     field = getattr(model, "model_fields", {}).get(path[-1])

@@ -13,9 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, m
 
 from fairlead.errors import InputInvalid
 from fairlead.policy.cron import parse_schedule
+from fairlead.policy.endpoint import LABEL
 
 Seconds = Annotated[float, Field(gt=0, le=10 * 366 * 86_400)]
 Port = Annotated[int, Field(ge=1, le=65_535)]
+Host = Annotated[str, Field(max_length=253, pattern=rf"\A{LABEL}(?:\.{LABEL})*\z")]
 
 
 class Table(BaseModel):
@@ -189,6 +191,13 @@ class ProviderApp(Table):
     client_secret_file: Path | None = Field(None, description="File that holds the client secret.")
     private_key_file: Path | None = Field(None, description="PEM key that signs assertions.")
     key_id: str | None = Field(None, max_length=200, description="Id of that key (`kid`).")
+    hosts: tuple[Host, ...] = Field(
+        (),
+        max_length=100,
+        description="Exact hosts that may have the secret or a signature of your app, where the profile "
+        "leaves the whole host to whoever connects (`generic_oauth2`). Default none: such connections bring "
+        "an app of their own.",
+    )
     overlay: dict[str, Any] = Field(default_factory=dict, description="Changes laid over the profile.")
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.engine.ports import ConnectionKey, Lifetime, SettingsChange
+from fairlead.engine.ports import ConnectionKey, Lifetime, Sealed, SettingsChange
 from fairlead.errors import InputInvalid
 from tests.contract.credential_steps import (
     FOR_EVER,
@@ -128,6 +128,32 @@ async def test_settings_change_for_who_read_the_latest(stores: Stores) -> None:
     assert record.details == {"set": {"rate": 5}, "unset": ["calls"]}
     gone = SettingsChange(replace(now.connection, connection_id=NOBODY), {})
     assert not await stores.credentials.configure(gone, actor="ann", audit_id=IDS.uuid7())
+
+
+async def test_settings_and_the_record_that_is_sealed_for_them_change_together(stores: Stores) -> None:
+    credential = await connected(stores)
+    fit, other = Sealed(IDS.uuid7(), b"for these"), Sealed(IDS.uuid7(), b"another")
+    late = SettingsChange(credential.connection, {"hosts": ["a.example"]}, seen=other, sealed=fit)
+    assert not await stores.credentials.configure(late, actor="ann", audit_id=IDS.uuid7())
+    untouched = await found(stores)
+    assert (untouched.connection, untouched.sealed) == (credential.connection, credential.sealed)
+    change = replace(late, seen=credential.sealed)
+    assert await stores.credentials.configure(change, actor="ann", audit_id=IDS.uuid7())
+    now = await found(stores)
+    assert (now.sealed, now.generation, now.connection.settings) == (fit, 1, {"hosts": ["a.example"]})
+    stale = replace(change, seen=fit, sealed=other)
+    assert not await stores.credentials.configure(stale, actor="bob", audit_id=IDS.uuid7()), "older settings"
+    assert (await found(stores)).sealed == fit
+
+
+async def test_an_answer_replaces_the_record_that_its_sender_saw(stores: Stores) -> None:
+    credential = await connected(stores)
+    answer = await sent(stores, intent(credential, await a_session(stores)))
+    other = Sealed(credential.sealed.key_id, b"another")
+    assert await stores.credentials.settle(replace(answer, seen=other)) == "superseded"
+    assert (await found(stores)).generation == 1
+    assert await stores.credentials.settle(replace(answer, seen=credential.sealed)) == "settled"
+    assert (await found(stores)).sealed == answer.sealed
 
 
 async def test_a_new_grant_and_new_settings_do_not_share_a_version(stores: Stores) -> None:

@@ -179,6 +179,17 @@ async def test_a_pause_is_for_the_secret_that_was_refused(stores: Stores) -> Non
     assert await stores.endpoints.pause(KEY, "invalid_client", "f2"), "another secret is news"
 
 
+async def test_who_has_his_pauses_elsewhere_is_not_held_by_one_and_ends_none(stores: Stores) -> None:
+    await admitted(stores, SLOW, secret="f1")
+    await stores.endpoints.pause(KEY, "invalid_client", "f1")
+    assert isinstance(await stores.endpoints.admit(KEY, SLOW, None), EndpointPermit)
+    assert (await seen(stores))["state"] == "paused"
+    assert (await refused(stores, secret="f1")).by == "pause"
+    rated = [await stores.endpoints.admit(KEY, SLOW, None) for _ in range(4)]
+    assert isinstance(rated[-1], EndpointRefusal)
+    assert rated[-1].by == "rate"
+
+
 async def test_a_pause_is_over_when_a_person_says_so(stores: Stores) -> None:
     assert not await stores.endpoints.resume(KEY)
     await stores.endpoints.pause(KEY, "invalid_client", "f")

@@ -147,7 +147,8 @@ CHECKLIST: tuple[Control, ...] = (
     ),
     Control(
         "S11",
-        "tokens are sealed with AES-256-GCM and bound to tenant, connection, provider, field and generation",
+        "tokens are sealed with AES-256-GCM and bound to tenant, connection, provider, field, generation "
+        "and the places that they may be sent to",
         ("11.3.2", "11.3.3", "11.3.4", "11.2.5"),
         (
             "security/test_S11_sealed_rows.py",
@@ -252,10 +253,12 @@ CHECKLIST: tuple[Control, ...] = (
     ),
     Control(
         "S29",
-        "secrets go to a token endpoint in a header or the body; redirects are refused",
+        "secrets go to a token endpoint in a header or the body, the app's to no host that a tenant chose; "
+        "redirects are refused",
         ("14.2.1",),
         (
             "security/test_S29_token_endpoint.py",
+            "security/test_S29_lent_secrets.py",
             "unit/policy/test_token_request.py::test_no_secret_stands_in_an_address_or_shows_when_printed",
             "contract/test_token_transport.py::test_an_error_is_an_answer_and_a_redirect_is_not_followed",
             "unit/policy/test_token_classify.py",

@@ -1,19 +1,32 @@
-"""S11 in the database itself: whoever can write rows gains no token by it, and nothing is sent for them."""
+"""S11 in the database itself: whoever can write rows gains no token by it, and nothing is sent for them.
+
+Nor by changing where they are sent: endpoint, variant, client id and hosts are sealed with them.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
 
 from fairlead.adapters.postgres.pool import Database
-from fairlead.engine.ports import ConnectionKey
+from fairlead.engine.account import Accounts
+from fairlead.engine.ports import ConnectionKey, Settlement, SettleVerdict
+from fairlead.engine.token.grants import Grants
+from fairlead.engine.token.parts import payload_context
+from fairlead.engine.token.places import places_of
+from fairlead.engine.token.reader import TokenReader
+from fairlead.engine.token.stored import decode_stored, encode_stored
 from fairlead.errors import CredentialUnreadable, KeyMissing
+from fairlead.policy.profile import Profile
+from fairlead.secret import Secret
 from fairlead.testing.issuer import Issuer
 from tests.security.conftest import PROVIDERS
 from tests.security.figures import tell
-from tests.support.refresher import Refresher
+from tests.support.refresher import FAST, Refresher, local_profile
 from tests.support.rows import rows, run
 
 ONE, TWO = PROVIDERS
@@ -66,10 +79,50 @@ async def counted_up(database: Database, ids: dict[str, UUID]) -> None:
     )
 
 
+async def endpoint_moved(database: Database, ids: dict[str, UUID]) -> None:
+    """To the other issuer: a parameter of the profile says at which path it is."""
+    await describe(database, ids, "endpoint", json.dumps({"realm": TWO}), "jsonb")
+
+
+async def variant_moved(database: Database, ids: dict[str, UUID]) -> None:
+    await describe(database, ids, "variant", "elsewhere", "text")
+
+
+async def client_moved(database: Database, ids: dict[str, UUID]) -> None:
+    await describe(database, ids, "client_id", "another", "text")
+
+
+async def hosts_added(database: Database, ids: dict[str, UUID]) -> None:
+    await describe(database, ids, "settings", json.dumps({"hosts": ["evil.example"]}), "jsonb")
+
+
+async def describe(database: Database, ids: dict[str, UUID], column: str, value: str, kind: str) -> None:
+    change = f"UPDATE connection SET {column} = $2::{kind} WHERE connection_id = $1"
+    await run(database, change, ids["acme"], value)
+
+
 OLD: dict[UUID, bytes] = {}
 TAMPERED: tuple[Tamper, ...] = (
     swapped_tenants, swapped_with_generations, swapped_ciphertext_alone, rolled_back, counted_up,
+    endpoint_moved, variant_moved, client_moved, hosts_added,
 )  # fmt: skip
+
+
+@pytest.fixture
+def profiles(honest: Issuer, other: Issuer) -> dict[str, Profile]:
+    """Who connects says at which path the token endpoint is; another variant is at the other issuer."""
+    paths = {"token": f"{honest.url}/{{realm}}/token", "authorize": f"{honest.url}/{{realm}}/authorize"}
+    realm = {"description": "its realm", "kind": "path", "default": ONE}
+    return {
+        ONE: local_profile(
+            honest.url,
+            name=ONE,
+            endpoints={**paths, "params": {"realm": realm}},
+            test={"url": f"{honest.url}/{{realm}}/token"},
+            variants={"elsewhere": {"endpoints": {"token": f"{other.url}/{{realm}}/token"}}},
+        ),
+        TWO: local_profile(other.url, name=TWO),
+    }
 
 
 async def connected(fl: Refresher, honest: Issuer, database: Database) -> dict[str, UUID]:
@@ -83,7 +136,7 @@ async def connected(fl: Refresher, honest: Issuer, database: Database) -> dict[s
 
 @pytest.mark.parametrize("tamper", TAMPERED, ids=lambda tamper: tamper.__name__)
 async def test_S11_a_row_that_was_tampered_with_gives_nothing(
-    fl: Refresher, honest: Issuer, database: Database, tamper: Tamper
+    fl: Refresher, honest: Issuer, other: Issuer, database: Database, tamper: Tamper
 ) -> None:
     ids = await connected(fl, honest, database)
     asked = sum(1 for _ in honest.ledger().of("arrived"))
@@ -95,6 +148,118 @@ async def test_S11_a_row_that_was_tampered_with_gives_nothing(
     with pytest.raises((CredentialUnreadable, KeyMissing)):
         await fl.coordinator.refresh(ids["acme"], row["generation"])
     assert sum(1 for _ in honest.ledger().of("arrived")) == asked
+    assert sum(1 for _ in other.ledger().of("arrived")) == 0
+
+
+KEY = ConnectionKey("acme", ONE)
+
+
+async def sealed_places(fl: Refresher) -> str | None:
+    credential = await fl.rooms.store.read(KEY)
+    assert credential is not None
+    stored = await fl.settler.stored(credential)
+    assert stored.places in (None, places_of(credential.connection))
+    return stored.places
+
+
+async def test_S11_whatever_changes_by_rights_is_sealed_with_it(fl: Refresher, honest: Issuer) -> None:
+    connection_id = await fl.connect(honest, ONE, "acme")
+    seen = [await sealed_places(fl)]
+    await fl.connections.configure(KEY, {"hosts": ["files.example.com"]}, actor="ann")
+    seen.append(await sealed_places(fl))
+    assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
+    await fl.connections.configure(KEY, {"observe": False}, actor="ann")
+    assert await sealed_places(fl) == seen[1], "of the settings hosts alone say where secrets go"
+    await fl.connections.configure(KEY, {}, ["hosts"], actor="ann")
+    assert await sealed_places(fl) == seen[0]
+    await fl.connect(honest, ONE, "acme", endpoint={"realm": TWO}, client_id="own", other_account=True)
+    seen.append(await sealed_places(fl))
+    assert len(set(seen)) == 3
+    assert None not in seen
+
+
+async def test_S11_settings_that_change_during_a_refresh_are_sealed_with_its_answer(
+    fl: Refresher, honest: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection_id = await fl.connect(honest, ONE, "acme")
+    settle, tried = fl.rooms.store.settle, 0
+
+    async def meanwhile(settlement: Settlement) -> SettleVerdict:
+        nonlocal tried
+        tried += 1
+        if tried == 1:
+            await fl.connections.configure(KEY, {"hosts": ["files.example.com"]}, actor="ann")
+        return await settle(settlement)
+
+    monkeypatch.setattr(fl.rooms.store, "settle", meanwhile)
+    assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
+    assert tried == 2
+    assert await sealed_places(fl)
+    assert (await fl.coordinator.refresh(connection_id, 2)).generation == 3
+
+
+async def test_S11_hosts_that_were_written_without_the_key_are_not_sealed_by_anybody(
+    fl: Refresher, honest: Issuer, database: Database
+) -> None:
+    """Neither by other settings nor by a reconnect, which is the way out and keeps settings otherwise."""
+    ids = await connected(fl, honest, database)
+    await fl.connections.configure(KEY, {"observe": False}, actor="ann")
+    added = json.dumps({"observe": False, "hosts": ["evil.example"]})
+    await describe(database, ids, "settings", added, "jsonb")
+    with pytest.raises(CredentialUnreadable):
+        await fl.connections.configure(KEY, {"hosts": ["evil.example", "files.example.com"]}, actor="ann")
+    await fl.connections.configure(KEY, {"observe": True}, actor="ann")
+    with pytest.raises(CredentialUnreadable, match="sealed for"):
+        await fl.reader.token(KEY)
+    await fl.connect(honest, ONE, "acme")
+    assert await fl.reader.token(KEY)
+    credential = await fl.rooms.store.read(KEY)
+    assert credential is not None
+    assert credential.connection.settings == {"observe": True}
+
+
+async def test_S11_an_own_secret_does_not_follow_a_moved_endpoint_into_a_reconnect(
+    fl: Refresher, honest: Issuer, database: Database
+) -> None:
+    connection_id = await fl.connect(honest, ONE, "acme", client_secret=Secret("own"))
+    await endpoint_moved(database, {"acme": connection_id})
+    await fl.connect(honest, ONE, "acme", endpoint={"realm": TWO}, other_account=True)
+    credential = await fl.rooms.store.read(KEY)
+    assert credential is not None
+    assert (await fl.settler.stored(credential)).client_secret is None
+
+
+async def test_S11_a_token_in_memory_is_not_tried_at_a_place_that_was_moved(
+    fl: Refresher, honest: Issuer, database: Database
+) -> None:
+    ids = await connected(fl, honest, database)
+    reader = TokenReader(fl.rooms, fl.coordinator, fl.settler, 60.0)
+    accounts = Accounts(fl.rooms, Grants(fl.rooms, FAST), fl.settler, reader, fl.connections)
+    await reader.token(KEY)
+    await endpoint_moved(database, ids)
+    asked = len(honest.ledger().entries)
+    with pytest.raises(CredentialUnreadable):
+        await accounts.test(KEY)
+    assert len(honest.ledger().entries) == asked
+
+
+async def test_S11_a_record_from_before_opens_and_is_bound_by_its_next_refresh(
+    fl: Refresher, honest: Issuer, database: Database
+) -> None:
+    connection_id = await fl.connect(honest, ONE, "acme")
+    credential = await fl.rooms.store.read(KEY)
+    assert credential is not None
+    context = payload_context(credential, 1)
+    plain = encode_stored(replace(await fl.settler.stored(credential), places=None))
+    before = json.dumps({name: value for name, value in json.loads(plain).items() if name != "places"})
+    assert decode_stored(before.encode()).places is None
+    sealed = fl.rooms.vault.seal(context, before.encode())
+    put = "UPDATE credential SET sealed = $2, key_id = $3 WHERE connection_id = $1"
+    await run(database, put, connection_id, sealed.blob, sealed.key_id)
+    assert await fl.reader.token(KEY)
+    assert await sealed_places(fl) is None
+    await fl.coordinator.refresh(connection_id, 1)
+    assert await sealed_places(fl)
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ class FixedProfiles:
     def profile(self, provider: str, variant: str | None) -> Profile:
         if provider not in self.profiles:
             raise ProviderNotFound("there is no profile of this name", provider=provider)
-        return self.profiles[provider]
+        return self.profiles[provider].variant(variant)
 
 
 def local_profile(url: str, policy: str = "strict", name: str = "local", **more: object) -> Profile:

@@ -234,10 +234,12 @@ def _exported(credential: Credential) -> dict[str, Any]:
 async def _secrets(runtime: Runtime, credential: Credential) -> dict[str, Any]:
     """Everything secret of one connection, in clear: for the file and nowhere else."""
     from fairlead.engine.token.parts import payload_context
+    from fairlead.engine.token.places import check_places
     from fairlead.engine.token.stored import decode_stored
 
     context = payload_context(credential, credential.generation)
     stored = decode_stored(await runtime.vault.open(context, credential.sealed))
+    check_places(credential, stored)  # whoever imports it would seal what somebody wrote here
     tokens = stored.tokens
     profile = runtime.profiles.profile(credential.connection.key.provider, credential.connection.variant)
     access = "api_key" if profile.strategy == "static_key" else "access_token"

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from fairlead.engine.connections import Connections
 from fairlead.engine.ports import ConnectionKey, Credential, HttpAnswer, NoAnswer, TokenCall
 from fairlead.engine.token.grants import Grants
+from fairlead.engine.token.lending import check_lent
 from fairlead.engine.token.parts import Rooms, profile_of
 from fairlead.engine.token.reader import TokenReader
 from fairlead.engine.token.settle import Settler
-from fairlead.errors import InputInvalid, NotFound
+from fairlead.errors import ConfigInvalid, InputInvalid, NotFound
 from fairlead.policy.token_request import Client, TokenRequest, api_headers, revoke_request
 
 DEADLINE_S = 15.0
@@ -56,9 +57,12 @@ class Accounts:
         stored = await self._settler.stored(credential)
         app = self._grants.app(credential, stored)
         try:
+            if profile.revoke is not None and profile.revoke.authenticates == "client":
+                endpoint, key = credential.connection.endpoint, credential.connection.key
+                check_lent(profile, "revoke", endpoint, app, key, stored)
             client = Client(app.client_id, app.client_secret)
             request = revoke_request(profile, credential.connection.endpoint, client, stored.tokens)
-        except InputInvalid as none:
+        except (InputInvalid, ConfigInvalid) as none:
             return f"not asked: {none.what}"
         answer = await self._send(request)
         if isinstance(answer, NoAnswer):
@@ -71,6 +75,7 @@ class Accounts:
         credential = await self._rooms.store.read(key)
         if credential is None:
             raise NotFound("there is no such connection", tenant=key.tenant, provider=key.provider)
+        await self._settler.stored(credential)  # the token may be older than the row: it fits, or is not sent
         profile = profile_of(self._rooms, credential)
         url = profile.url("test", credential.connection.endpoint)
         headers = api_headers(profile, token.access_token)

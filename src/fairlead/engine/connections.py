@@ -7,7 +7,7 @@ endpoint parameters are checked before anything is sealed; bad input changes not
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import UUID
 
@@ -22,7 +22,9 @@ from fairlead.engine.ports import (
     SealContext,
     SettingsChange,
 )
+from fairlead.engine.token.lending import check_lent
 from fairlead.engine.token.parts import PAYLOAD_FIELD, Rooms, payload_context
+from fairlead.engine.token.places import HOSTS, check_places, places, places_of
 from fairlead.engine.token.settle import NEVER, lifetime_of
 from fairlead.engine.token.stored import Stored, decode_stored, encode_stored
 from fairlead.errors import CredentialUnreadable, InputInvalid, NotFound, StaleWrite
@@ -96,15 +98,17 @@ class Connections:
     async def upsert(self, key: ConnectionKey, grant: Grant, *, actor: str) -> ConnectionView:
         """Store *grant* for *key*: a new connection, or a new grant for the one that is there.
 
-        Raises InputInvalid, ProviderNotFound, ConfigInvalid for settings that no call could be made with, or
-        StaleWrite if others keep writing the same connection; then nothing is stored.
+        Raises InputInvalid, ProviderNotFound, ConfigInvalid for settings that no call could be made with and
+        for a host that may not have the app's secret, or StaleWrite if others keep writing the same
+        connection; then nothing is stored.
         """
         profile = self.check(key, grant)
         await self._rooms.vault.preflight(key.tenant)
         for _ in range(WRITERS):
             known = await self._rooms.store.read(key)
-            carried = await self._carried(known, grant)
-            new = self._new(key, grant, profile, known, carried, actor)
+            opened = await self._opened(known, grant)
+            settings = _settings(grant, known, trusted=opened is not None)
+            new = self._new(key, grant, profile, known, opened, settings, actor)
             stored = await (
                 self._rooms.store.create(new) if known is None else self._rooms.store.replace(new)
             )
@@ -154,7 +158,8 @@ class Connections:
         grant: Grant,
         profile: Profile,
         known: Credential | None,
-        carried: Stored | None,
+        opened: Stored | None,
+        settings: Mapping[str, Json],
         actor: str,
     ) -> NewCredential:
         connection_id = known.connection.connection_id if known else self._rooms.ids.uuid7()
@@ -162,6 +167,8 @@ class Connections:
         endpoint = profile.endpoint_values(grant.endpoint)
         account_id = self._account_id(profile, grant, endpoint)
         self._check_same_account(key, grant, known, account_id)
+        client_id = grant.client_id or self._rooms.apps.app(key.provider, "").client_id
+        carried = opened if known and _keeps_app(known, grant) else None
         stored = Stored(
             tokens=TokenSet(
                 access_token=grant.api_key or grant.access_token or Secret(""),
@@ -173,34 +180,45 @@ class Connections:
             client_secret=grant.client_secret or (carried.client_secret if carried else None),
             private_key=grant.private_key or (carried.private_key if carried else None),
             key_id=grant.key_id or (carried.key_id if carried else None),
+            places=places(grant.variant, client_id, endpoint, settings),
         )
         context = SealContext(key.tenant, connection_id, key.provider, PAYLOAD_FIELD, generation)
+        refreshable = profile.refreshes and (
+            profile.strategy == "assertion" or grant.refresh_token is not None
+        )
+        if refreshable:
+            app = self._rooms.apps.app(key.provider, grant.client_id)
+            check_lent(profile, "token", endpoint, app, key, stored)
         return NewCredential(
             connection_id=connection_id,
             key=key,
             variant=grant.variant,
             account_id=account_id,
-            client_id=grant.client_id or self._rooms.apps.app(key.provider, "").client_id,
+            client_id=client_id,
             endpoint=endpoint,
-            settings=_settings(grant, known),
+            settings=settings,
             sealed=self._rooms.vault.seal(context, encode_stored(stored)),
             generation=generation,
-            refreshable=profile.refreshes
-            and (profile.strategy == "assertion" or grant.refresh_token is not None),
+            refreshable=refreshable,
             lifetime=self._lifetime(profile, connection_id, grant),
             actor=actor,
             audit_id=self._rooms.ids.uuid7(),
         )
 
-    async def _carried(self, known: Credential | None, grant: Grant) -> Stored | None:
-        """The connection's own app, which a reconnect through the same client keeps."""
-        if known is None or grant.client_id not in ("", known.connection.client_id):
+    async def _opened(self, known: Credential | None, grant: Grant) -> Stored | None:
+        """What is stored; None where nothing is, nothing of it is asked for, or it cannot be relied on."""
+        if known is None or not (_keeps_app(known, grant) or HOSTS in known.connection.settings):
             return None
         try:
-            context = payload_context(known, known.generation)
-            return decode_stored(await self._rooms.vault.open(context, known.sealed))
+            return await self._stored(known)
         except CredentialUnreadable:
             return None  # reconnecting is the way out of a damaged record
+
+    async def _stored(self, credential: Credential) -> Stored:
+        context = payload_context(credential, credential.generation)
+        stored = decode_stored(await self._rooms.vault.open(context, credential.sealed))
+        check_places(credential, stored)
+        return stored
 
     def _check_same_account(
         self, key: ConnectionKey, grant: Grant, known: Credential | None, account_id: str | None
@@ -231,7 +249,12 @@ class Connections:
         self, key: ConnectionKey, settings: Mapping[str, Json], unset: Iterable[str] = ()
     ) -> SettingsChange:
         """What `configure` would do, checked; nothing is done."""
-        connection = (await self._read(key)).connection
+        return self._changed(await self._read(key), settings, unset)
+
+    def _changed(
+        self, credential: Credential, settings: Mapping[str, Json], unset: Iterable[str]
+    ) -> SettingsChange:
+        connection, key = credential.connection, credential.connection.key
         missing = sorted(set(unset) - connection.settings.keys())
         if missing:
             known = ", ".join(sorted(connection.settings)) or "none"
@@ -254,15 +277,29 @@ class Connections:
         """Give the connection *settings* beside those that it has, and take *unset* away; its grant stays.
 
         Raises NotFound, InputInvalid for a name in *unset* that it does not have, ConfigInvalid for settings
-        that no call could be made with, or StaleWrite if others keep writing the same connection.
+        that no call could be made with, CredentialUnreadable for other hosts where its record cannot be
+        relied on, or StaleWrite if others keep writing the same connection.
         """
         unset = tuple(unset)
         for _ in range(WRITERS):
-            change = await self.change(key, settings, unset)
+            credential = await self._read(key)
+            change = await self._resealed(credential, self._changed(credential, settings, unset))
             audit_id = self._rooms.ids.uuid7()
             if not change.is_one or await self._rooms.store.configure(change, actor=actor, audit_id=audit_id):
                 return change
         raise StaleWrite("others are writing this connection", tenant=key.tenant, provider=key.provider)
+
+    async def _resealed(self, credential: Credential, change: SettingsChange) -> SettingsChange:
+        """With the secrets sealed for the hosts that they may go to from then on."""
+        connection = credential.connection
+        if change.after.get(HOSTS) == connection.settings.get(HOSTS):
+            return change
+        await self._rooms.vault.preflight(connection.key.tenant)
+        fit = places_of(replace(connection, settings=change.after))
+        stored = replace(await self._stored(credential), places=fit)
+        context = payload_context(credential, credential.generation)
+        sealed = self._rooms.vault.seal(context, encode_stored(stored))
+        return replace(change, seen=credential.sealed, sealed=sealed)
 
     async def described(self, key: ConnectionKey) -> Connection | None:
         """What rarely changes of a connection; None where there is none."""
@@ -320,10 +357,17 @@ def _check_settings(
     call_settings_of(profile, settings, tenant=key.tenant)
 
 
-def _settings(grant: Grant, known: Credential | None) -> Mapping[str, Json]:
+def _keeps_app(known: Credential, grant: Grant) -> bool:
+    """Whether a reconnect goes through the same client, and so keeps an app of the connection's own."""
+    return grant.client_id in ("", known.connection.client_id)
+
+
+def _settings(grant: Grant, known: Credential | None, *, trusted: bool) -> Mapping[str, Json]:
+    """Hosts that nobody can vouch for are not taken over."""
     if grant.settings is not None:
         return grant.settings
-    return known.connection.settings if known else {}
+    kept = known.connection.settings if known else {}
+    return {name: value for name, value in kept.items() if trusted or name != HOSTS}
 
 
 def view(credential: Credential) -> ConnectionView:

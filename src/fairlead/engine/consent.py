@@ -19,6 +19,7 @@ from weakref import WeakSet
 
 from fairlead.engine.connections import Connections, ConnectionView, Grant
 from fairlead.engine.ports import ConnectionKey, HttpAnswer, NoAnswer, TokenCall
+from fairlead.engine.token.lending import check_lent
 from fairlead.engine.token.parts import Rooms
 from fairlead.errors import (
     DependencyUnavailable,
@@ -71,8 +72,11 @@ class Consents:
         endpoint: Mapping[str, str] | None = None,
         scopes: Sequence[str] = (),
     ) -> tuple[str, Consent]:
-        """The consent page's address and what to keep; InputInvalid where the provider has no such page, and
-        for a *redirect_uri* that a code must not travel to."""
+        """The consent page's address and what to keep.
+
+        Raises InputInvalid where the provider has no such page, and for a *redirect_uri* that a code must not
+        travel to; ConfigInvalid where the app's secret would go to a host that the settings do not name.
+        """
         if not is_redirect(redirect_uri):
             raise InputInvalid(
                 "the redirect URI is neither https nor http on this very host",
@@ -86,10 +90,13 @@ class Consents:
             raise InputInvalid(
                 "no client_id is set for this provider", tenant=key.tenant, provider=key.provider
             )
+        values = profile.endpoint_values(endpoint or {})
+        check_lent(profile, "authorize", values, app, key)
+        check_lent(profile, "token", values, app, key)
         consent = Consent(
             key=key,
             variant=variant,
-            endpoint=profile.endpoint_values(endpoint or {}),
+            endpoint=values,
             client_id=app.client_id,
             redirect_uri=redirect_uri,
             state=Secret(self._rooms.ids.nonce()),
@@ -116,6 +123,7 @@ class Consents:
         await self._rooms.vault.preflight(consent.key.tenant)  # what can fail, fails before the code is spent
         await self._rooms.store.read(consent.key)
         app = self._rooms.apps.app(consent.key.provider, consent.client_id)
+        check_lent(profile, "token", consent.endpoint, app, consent.key)  # it may come from elsewhere
         request = code_request(
             profile,
             consent.endpoint,

@@ -15,12 +15,15 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 ParamKind = Literal["label", "subdomain", "host", "segment", "path"]
+HostBy = Literal["profile", "name", "choice"]
+"""Who decides the host of an address: the profile; who connects, but below a domain of the profile; who
+connects, and the domain, too."""
 
-_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _PATTERN: Mapping[ParamKind, re.Pattern[str]] = {
-    "label": re.compile(_LABEL),
-    "subdomain": re.compile(rf"{_LABEL}(?:\.{_LABEL}){{0,3}}"),
-    "host": re.compile(rf"{_LABEL}(?:\.{_LABEL}){{1,9}}"),
+    "label": re.compile(LABEL),
+    "subdomain": re.compile(rf"{LABEL}(?:\.{LABEL}){{0,3}}"),
+    "host": re.compile(rf"{LABEL}(?:\.{LABEL}){{1,9}}"),
     "segment": re.compile(r"[A-Za-z0-9._~-]{1,128}"),
     "path": re.compile(r"[A-Za-z0-9._~-]{1,64}(?:/[A-Za-z0-9._~-]{1,64}){0,7}"),
 }
@@ -32,10 +35,11 @@ KIND_TEXT: Mapping[ParamKind, str] = {
     "path": "a path without query, 1 to 8 segments, no leading slash",
 }
 _IN_PATH = frozenset({"segment", "path"})
+_LABELS_OF_A_DOMAIN = 2
 _LONGEST_VALUE = 253  # what DNS allows for a whole name
 _PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]{0,31})\}")
 _TEMPLATE = re.compile(r"(https?)://([^/?#@\\\s]+)((?:/[^?#\\\s]*)?)")
-_FIXED_HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*(:[0-9]{{1,5}})?")
+_FIXED_HOST = re.compile(rf"{LABEL}(?:\.{LABEL})*(:[0-9]{{1,5}})?")
 _FIXED_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]*)*")
 # A name that ends in a number is read as an IPv4 address by browsers and by inet_aton ("127.1", "0x7f.1").
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
@@ -116,6 +120,25 @@ def _check_fixed_parts(parsed: Template, allow_http: bool) -> None:
         raise EndpointRefused("is not https (a test profile may say allow_http = true)")
     if host[1]:
         raise EndpointRefused("names a port (a test profile may say allow_http = true)")
+
+
+def host_by(template: Template, known: Mapping[str, str]) -> HostBy:
+    """Who decides the host of *template*; values in *known* are the profile's.
+
+    A domain is two labels at the end: of ``{name}.com`` anybody may have one.
+
+    >>> kinds = {"shop": "label", "host": "host"}
+    >>> host_by(parse_template("https://{shop}.myshopify.com/", kinds), {})
+    'name'
+    >>> auth = parse_template("https://auth.{host}/", kinds)
+    >>> host_by(auth, {}), host_by(auth, {"host": "example.com"})
+    ('choice', 'profile')
+    """
+    host = _PLACEHOLDER.sub(lambda found: known.get(found[1], found[0]), template.host).partition(":")[0]
+    fixed_end = _PLACEHOLDER.split(host)[-1]
+    if fixed_end == host:
+        return "profile"
+    return "name" if fixed_end.count(".") >= _LABELS_OF_A_DOMAIN else "choice"
 
 
 def build_url(template: Template, values: Mapping[str, str], kinds: Mapping[str, ParamKind]) -> str:

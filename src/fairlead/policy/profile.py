@@ -18,7 +18,15 @@ from fairlead.errors import ConfigInvalid, InputInvalid
 from fairlead.policy import profile_parts as parts
 from fairlead.policy.call_settings import CallManners
 from fairlead.policy.classify.pattern import Pattern, in_order
-from fairlead.policy.endpoint import EndpointRefused, ParamKind, Template, build_url, parse_template
+from fairlead.policy.endpoint import (
+    EndpointRefused,
+    HostBy,
+    ParamKind,
+    Template,
+    build_url,
+    host_by,
+    parse_template,
+)
 from fairlead.policy.profile_api import Api
 from fairlead.policy.profile_limits import Limits
 from fairlead.policy.profile_problem import Problem, problems_of, told
@@ -168,6 +176,20 @@ class Profile(parts.Table):
         return self._url(
             place, values, f"no {place} endpoint is known", "add it to a profile file of your own"
         )
+
+    def host_by(self, place: Place, values: Mapping[str, str]) -> HostBy:
+        """Who decides the host of *place* for a connection: a default, or one of `one_of`, is a profile's."""
+        parsed = self._parsed.get(place)
+        if parsed is None:
+            return "profile"
+        params = self.endpoints.params
+        given = {name: self._value(name, values.get(name)) for name in parsed.names & set(params)}
+        known = {
+            name: value
+            for name, value in given.items()
+            if value == params[name].default or value in params[name].one_of
+        }
+        return host_by(parsed, known)
 
     def api_url(self, api: str, values: Mapping[str, str]) -> str:
         """The address that calls of *api* begin with; InputInvalid where there is none or it is unsafe."""

@@ -132,6 +132,7 @@ class PostgresCredentialStore:
             connection_ids=[answer.connection_id for answer in answers],
             generations=[answer.from_generation for answer in answers],
             epochs=[answer.epoch for answer in answers],
+            seens=[answer.seen.blob if answer.seen else None for answer in answers],
             sealeds=[answer.sealed.blob for answer in answers],
             key_ids=[answer.sealed.key_id for answer in answers],
             refreshables=[answer.refreshable for answer in answers],
@@ -278,6 +279,9 @@ class PostgresCredentialStore:
             settings=json.dumps(dict(change.after)),
             set=json.dumps(dict(change.new)),
             unset=change.gone,
+            seen=change.seen.blob if change.seen else None,
+            sealed=change.sealed.blob if change.sealed else None,
+            key_id=change.sealed.key_id if change.sealed else None,
             actor=actor,
             audit_id=audit_id,
         )

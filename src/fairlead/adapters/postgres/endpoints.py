@@ -19,7 +19,7 @@ from fairlead.engine.ports import EndpointKey, EndpointLimits, EndpointPermit, E
 class _Ask:
     key: EndpointKey
     limits: EndpointLimits
-    secret_fingerprint: str
+    secret_fingerprint: str | None
 
 
 class PostgresEndpointGate:
@@ -36,7 +36,7 @@ class PostgresEndpointGate:
         await self._asks.close()
 
     async def admit(
-        self, key: EndpointKey, limits: EndpointLimits, secret_fingerprint: str
+        self, key: EndpointKey, limits: EndpointLimits, secret_fingerprint: str | None
     ) -> EndpointPermit | EndpointRefusal:
         return await self._asks(_Ask(key, limits, secret_fingerprint))
 

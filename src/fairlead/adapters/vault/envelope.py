@@ -3,7 +3,8 @@
     version (1) | key id (16) | nonce (12) | ciphertext and tag
 
 Associated data are the header and the five words of its context, each with its length before it, so that
-no two contexts read alike (R36). A record that is moved, rolled back or altered does not open (S11).
+no two contexts read alike (R36). A record that is moved, altered, or stands for another generation does not
+open (S11). A whole older row does, as after a restore.
 """
 
 from __future__ import annotations

@@ -61,10 +61,15 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class SettingsChange:
-    """What becomes of the settings of *connection*."""
+    """What becomes of the settings of *connection*.
+
+    *sealed* takes the place of the record *seen*, where the change says where its secrets may go.
+    """
 
     connection: Connection
     after: Mapping[str, Json]
+    seen: Sealed | None = None
+    sealed: Sealed | None = None
 
     @property
     def new(self) -> Mapping[str, Json]:
@@ -171,6 +176,7 @@ class IntentGranted:
 class Settlement:
     """The answer of the send (*from_generation*, *epoch*), to be stored by compare-and-set.
 
+    *seen*: the record that it replaces, which must still be there; None: whichever.
     *yields_s*: for so long after the first send it gives way to a later send of the same token, whose answer
     has the newer one; None: never.
     """
@@ -187,6 +193,7 @@ class Settlement:
     actor: str
     audit_id: UUID
     yields_s: float | None = None
+    seen: Sealed | None = None
 
 
 SettleVerdict = Literal["settled", "superseded"]

@@ -76,9 +76,12 @@ class EndpointGate(Protocol):
     """Rate, breaker and pause of token endpoints, shared by the fleet (R13)."""
 
     async def admit(
-        self, key: EndpointKey, limits: EndpointLimits, secret_fingerprint: str
+        self, key: EndpointKey, limits: EndpointLimits, secret_fingerprint: str | None
     ) -> EndpointPermit | EndpointRefusal:
-        """Batched. One permit, or who refused and when to come again."""
+        """Batched. One permit, or who refused and when to come again.
+
+        *secret_fingerprint* None: whoever asks has his pauses elsewhere; one here neither holds him nor ends.
+        """
         ...
 
     async def record(

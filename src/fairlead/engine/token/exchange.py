@@ -56,6 +56,8 @@ BeforeSent = Callable[[], Awaitable[None]]
 
 JITTER_SHARE = 0.1
 """Waits of many connections for one endpoint are spread by this share, so that they do not return at once."""
+OF_THE_NAME = ("dns", "tls")
+"""What a name alone can bring about: who gives one that is none must not close the app's endpoint to all."""
 
 
 class _MayNotLeave(Exception):
@@ -107,10 +109,11 @@ class Exchange:
         await self._rooms.vault.preflight(credential.connection.key.tenant)
         self._rooms.journal.preflight()
         endpoint, limits = self._grants.endpoint(profile, credential, app)
-        whole_app = self._grants.whole_app(profile, app)
-        if whole_app != endpoint:  # limits are counted per account, a refused secret is not
-            await self._leave(credential, whole_app, UNLIMITED, app)
-        permit = await self._leave(credential, endpoint, limits, app)
+        whole_app = self._grants.whole_app(profile, credential, app)
+        apart = whole_app != endpoint
+        if apart:  # limits are counted per account, a refused secret is not
+            await self._leave(credential, whole_app, UNLIMITED, app.fingerprint)
+        permit = await self._leave(credential, endpoint, limits, None if apart else app.fingerprint)
         rotation_id = self._rooms.ids.uuid7()
         epoch = await self._claim(credential, rotation_id, replay)
         if epoch is None:
@@ -133,9 +136,9 @@ class Exchange:
         return await self._send(step, call)
 
     async def _leave(
-        self, credential: Credential, endpoint: EndpointKey, limits: EndpointLimits, app: AppCredential
+        self, credential: Credential, endpoint: EndpointKey, limits: EndpointLimits, fingerprint: str | None
     ) -> EndpointPermit:
-        leave = await self._rooms.gate.admit(endpoint, limits, app.fingerprint)
+        leave = await self._rooms.gate.admit(endpoint, limits, fingerprint)
         if isinstance(leave, EndpointPermit):
             return leave
         kind = {"rate": RateLimited, "breaker": EndpointUnavailable, "pause": EndpointPaused}[leave.by]
@@ -267,7 +270,7 @@ class Exchange:
     async def _client_refused(self, step: _Try, outcome: outcomes.Rejected) -> FairleadError:
         """One incident for all connections of this app: the rest is refused before it is sent (R13)."""
         await self._release(step)
-        app = self._grants.whole_app(step.profile, step.app)
+        app = self._grants.whole_app(step.profile, step.credential, step.app)
         if await self._rooms.gate.pause(app, outcome.code, step.app.fingerprint):
             self._rooms.emit(EndpointStateChanged(app.provider, app.client_id, "paused", outcome.code))
             return self._failed(step, RequestRejected, outcome.code, outcome.category)
@@ -305,7 +308,9 @@ class Exchange:
     async def _not_sent(self, step: _Try, answer: HttpAnswer | NoAnswer) -> FairleadError:
         await self._release(step)
         kind, why = (answer.kind, answer.why) if isinstance(answer, NoAnswer) else ("unmarked", "not sent")
-        await self._unhealthy(step, why)
+        chosen = step.profile.host_by("token", step.credential.connection.endpoint) == "name"
+        if not (chosen and kind in OF_THE_NAME):
+            await self._unhealthy(step, why)
         return self._failed(step, NotSent, kind, "transient_network", reason=why)
 
     # ---- small parts

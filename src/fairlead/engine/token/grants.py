@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fairlead.engine.ports import Credential, EndpointKey, EndpointLimits, TokenCall
-from fairlead.engine.token.parts import AppCredential, RefreshSettings, Rooms
+from fairlead.engine.token.lending import check_lent
+from fairlead.engine.token.parts import NOBODYS, AppCredential, RefreshSettings, Rooms
 from fairlead.engine.token.stored import Stored
 from fairlead.errors import ConfigInvalid, InputInvalid
 from fairlead.policy.profile import Profile
@@ -35,17 +36,26 @@ class Grants:
             private_key=stored.private_key or shared.private_key,
             key_id=stored.key_id or shared.key_id,
             fingerprint=f"own:{connection.connection_id}:{credential.generation}",
+            apart="" if shared.fingerprint == NOBODYS else f"own:{connection.connection_id}",
         )
 
-    def whole_app(self, profile: Profile, app: AppCredential) -> EndpointKey:
+    def whole_app(self, profile: Profile, credential: Credential, app: AppCredential) -> EndpointKey:
         """The app itself, whatever its limits are counted by: what a refused secret pauses (R13)."""
-        return EndpointKey(profile.name, app.client_id or "-")
+        whole = self._client_at(profile, credential, app)
+        return EndpointKey(profile.name, f"{whole} {app.apart}" if app.apart else whole)
+
+    def _client_at(self, profile: Profile, credential: Credential, app: AppCredential) -> str:
+        """The client id, and the place where who connects chose it: what happens there concerns no other."""
+        client_id, endpoint = app.client_id or "-", credential.connection.endpoint
+        if profile.host_by("token", endpoint) != "choice":
+            return client_id
+        return f"{client_id} {profile.url('token', endpoint).partition('://')[2]}"
 
     def endpoint(
         self, profile: Profile, credential: Credential, app: AppCredential
     ) -> tuple[EndpointKey, EndpointLimits]:
         """Whose limits count, and the first guess at them."""
-        client_id = app.client_id or "-"
+        client_id = self._client_at(profile, credential, app)
         if profile.rate.scope == "app_and_account":
             client_id = (
                 f"{client_id} {credential.connection.account_id or credential.connection.connection_id}"
@@ -66,6 +76,7 @@ class Grants:
         """The request, fully built; ConfigInvalid or InputInvalid where something is missing."""
         connection = credential.connection
         try:
+            check_lent(profile, "token", connection.endpoint, app, connection.key, stored)
             request = token_request(
                 profile,
                 connection.endpoint,

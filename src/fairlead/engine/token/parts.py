@@ -29,6 +29,8 @@ PAYLOAD_FIELD = "credential"
 """Field name of the stored credential in its associated data."""
 ANSWER_FIELD = "answer"
 """Field name of a raw answer in the journal and among the withheld."""
+NOBODYS = "none"
+"""Fingerprint of an app that the settings do not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +54,19 @@ class RefreshSettings:
 
 @dataclass(frozen=True, slots=True)
 class AppCredential:
-    """Your app at a provider. *fingerprint* names the secret without telling it (R13)."""
+    """Your app at a provider. *fingerprint* names the secret without telling it (R13).
+
+    *hosts* may have the app's secret though who connects chose them. *apart*: set where the secret is a
+    connection's own under the client id of the settings; its refusal says nothing of theirs.
+    """
 
     client_id: str
     client_secret: Secret | None = None
     private_key: Secret | None = None
     key_id: str | None = None
     fingerprint: str = ""
+    hosts: frozenset[str] = frozenset()
+    apart: str = ""
 
 
 class Apps(Protocol):

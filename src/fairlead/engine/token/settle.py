@@ -13,8 +13,9 @@ from uuid import UUID
 
 from fairlead.engine.ports import Credential, HttpAnswer, JournalEntry, Lifetime, Sealed, Settlement, Withheld
 from fairlead.engine.token.parts import Fresh, Rooms, answer_context, payload_context, profile_of
+from fairlead.engine.token.places import check_places, places_of
 from fairlead.engine.token.stored import Stored, decode_stored, encode_answer, encode_stored
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import CredentialUnreadable, DependencyUnavailable
 from fairlead.events import StoreUnreachable, TokenRefreshed
 from fairlead.faultpoint import faultpoint
 from fairlead.policy.profile import Profile
@@ -61,6 +62,8 @@ def lifetime_of(profile: Profile, connection_id: UUID, expires_in_s: float | Non
     )
 
 
+WRITERS = 5
+"""How often an answer is sealed anew because others sealed the record that it replaces."""
 GIVES_WAY = 0
 """In the place of a generation: the token was sent again since, and that answer has the newer one."""
 
@@ -84,9 +87,12 @@ class Settler:
         return _fresh(credential, credential.generation, stored, credential.expires_in_s)
 
     async def stored(self, credential: Credential) -> Stored:
-        """The secrets of the stored generation, opened."""
+        """The secrets of the stored generation, opened; CredentialUnreadable also where the row would send
+        them elsewhere than they were sealed for."""
         context = payload_context(credential, credential.generation)
-        return decode_stored(await self._rooms.vault.open(context, credential.sealed))
+        stored = decode_stored(await self._rooms.vault.open(context, credential.sealed))
+        check_places(credential, stored)
+        return stored
 
     async def journal(self, send: Send, answer: HttpAnswer) -> JournalEntry:
         """Have the raw answer on disk. A disk that fails now is no reason to drop it: settling goes on."""
@@ -112,7 +118,11 @@ class Settler:
         self, send: Send, stored: Stored, granted: Granted, *, recovered: bool
     ) -> Published | None:
         """Settle *granted* as the next generation; None if a newer one is there by now, or is to be had."""
-        merged = replace(stored, tokens=merge(stored.tokens, granted, send.sent_at))
+        merged = replace(
+            stored,
+            tokens=merge(stored.tokens, granted, send.sent_at),
+            places=stored.places or places_of(send.credential.connection),
+        )
         generation = await self._settle_or_supersede(send, merged, granted)
         if generation == GIVES_WAY:  # it stays in the journal, should nothing newer come
             return None
@@ -133,24 +143,36 @@ class Settler:
         )
 
     async def _settle_or_supersede(self, send: Send, merged: Stored, granted: Granted) -> int | None:
-        spent = send.credential.generation
-        if await self._settle(self._settlement(send, merged, granted, spent)) == "settled":
-            return spent + 1
-        now = await self._rooms.store.read_id(send.credential.connection.connection_id)
-        if now is not None and now.generation == spent and now.state != "revoked":
-            return GIVES_WAY
-        if now is None or now.generation != spent + 1:
-            return None
-        if now.settled_epoch == send.epoch:
-            return now.generation  # ours: its commit had been in doubt
-        # A later send than the settled one, from the same generation, carries the newer token (replays).
-        if not 0 < now.settled_epoch < send.epoch:
-            return None
-        verdict = await self._settle(self._settlement(send, merged, granted, now.generation))
-        return now.generation + 1 if verdict == "settled" else None
+        spent, base = send.credential.generation, send.credential
+        for _ in range(WRITERS):
+            if await self._settle(self._settlement(send, base, merged, granted)) == "settled":
+                return base.generation + 1
+            now = await self._rooms.store.read_id(base.connection.connection_id)
+            if now is None:
+                return None
+            unchanged = (now.generation, now.sealed) == (base.generation, base.sealed)
+            if now.generation == spent and now.state != "revoked":
+                if unchanged:
+                    return GIVES_WAY
+            elif now.generation != spent + 1:
+                return None
+            elif now.settled_epoch == send.epoch:
+                return now.generation  # ours: its commit had been in doubt
+            # A later send than the settled one, of the same generation, carries the newer token (replays).
+            elif unchanged or not 0 < now.settled_epoch < send.epoch:
+                return None
+            base, merged = now, replace(merged, places=await self._places(now, merged))
+        return GIVES_WAY
 
-    def _settlement(self, send: Send, merged: Stored, granted: Granted, spent: int) -> Settlement:
-        credential = send.credential
+    async def _places(self, now: Credential, merged: Stored) -> str | None:
+        """Where secrets may go by now: a change of settings seals that; what does not open says nothing."""
+        try:
+            return (await self.stored(now)).places or merged.places
+        except CredentialUnreadable:
+            return merged.places
+
+    def _settlement(self, send: Send, credential: Credential, merged: Stored, granted: Granted) -> Settlement:
+        spent = credential.generation
         profile = profile_of(self._rooms, credential)
         connection = credential.connection
         unnamed = connection.account_id is None
@@ -158,6 +180,7 @@ class Settler:
             connection_id=connection.connection_id,
             rotation_id=send.rotation_id,
             from_generation=spent,
+            seen=credential.sealed,
             epoch=send.epoch,
             sealed=self._rooms.vault.seal(payload_context(credential, spent + 1), encode_stored(merged)),
             refreshable=profile.strategy == "assertion" or merged.tokens.refresh_token is not None,

@@ -15,12 +15,16 @@ from fairlead.secret import Secret
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """All secrets of a connection: its tokens, and its own app's where it does not use the shared one."""
+    """All secrets of a connection: its tokens, and its own app's where it does not use the shared one.
+
+    *places*: a digest of where they may go; None in records from before there was one.
+    """
 
     tokens: TokenSet
     client_secret: Secret | None = None
     private_key: Secret | None = None
     key_id: str | None = None
+    places: str | None = None
 
 
 def encode_stored(stored: Stored) -> bytes:
@@ -30,6 +34,7 @@ def encode_stored(stored: Stored) -> bytes:
         "client_secret": _plain(stored.client_secret),
         "private_key": _plain(stored.private_key),
         "key_id": stored.key_id,
+        "places": stored.places,
     }
     return json.dumps(record, separators=(",", ":")).encode()
 
@@ -43,6 +48,7 @@ def decode_stored(plain: bytes) -> Stored:
             client_secret=_secret(record["client_secret"]),
             private_key=_secret(record["private_key"]),
             key_id=record["key_id"],
+            places=record.get("places"),
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         raise CredentialUnreadable("a sealed record opens but holds no credential") from None

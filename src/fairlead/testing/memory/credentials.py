@@ -92,6 +92,11 @@ class MemoryCredentialStore(Rotations):
         of = change.connection.key.tenant
         if row is None or row.key.tenant != of or row.version != change.connection.version:
             return False
+        if change.seen is not None and change.sealed is not None:
+            credential = self.database.tokens.credentials[connection_id]
+            if credential.sealed != change.seen:
+                return False
+            credential.sealed = change.sealed
         row.settings = dict(change.after)
         row.change(self.database.now)
         details: dict[str, Json] = {"set": dict(change.new), "unset": list(change.gone)}

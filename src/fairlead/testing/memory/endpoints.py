@@ -19,12 +19,12 @@ class MemoryEndpointGate(MemoryStore):
 
     @statement
     def admit(
-        self, key: EndpointKey, limits: EndpointLimits, secret_fingerprint: str
+        self, key: EndpointKey, limits: EndpointLimits, secret_fingerprint: str | None
     ) -> EndpointPermit | EndpointRefusal:
         now, rows = self.database.now, self.database.tokens.endpoints
         row = rows.setdefault(key, EndpointRow(now, now, permits=limits.burst))
         level = min(limits.burst, self._refilled(row, limits.per_s or 0.0))
-        halted = row.secret_fingerprint == secret_fingerprint
+        halted = secret_fingerprint is not None and row.secret_fingerprint == secret_fingerprint
         under_probe = row.probe_until is not None and row.probe_until > now
         cooling = row.open_until is not None and row.open_until > now
         shut = row.state == "open" and (cooling or under_probe)
@@ -43,7 +43,7 @@ class MemoryEndpointGate(MemoryStore):
         row.refilled_at = max(row.refilled_at, now)
         if probing:
             row.probe_until = now + seconds(limits.probe_s)
-        if row.state == "paused" and not halted:
+        if row.state == "paused" and secret_fingerprint is not None and not halted:
             row.state = "closed"
         return answer
 

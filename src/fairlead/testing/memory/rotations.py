@@ -121,6 +121,8 @@ class Rotations(MemoryStore):
         row, now = self.database.tokens.credentials.get(settlement.connection_id), self.database.now
         if row is None or row.generation != settlement.from_generation or row.state == "revoked":
             return "superseded"
+        if settlement.seen not in (None, row.sealed):
+            return "superseded"
         held = self.database.tokens.rotations.get(settlement.connection_id)
         if held is not None and self._goes_before(held, settlement):
             return "superseded"

@@ -1,7 +1,8 @@
 -- credential_settle: the answers of refreshes become the new generations, by compare-and-set.
 -- Takes   arrays of one length: connection_ids, generations (the spent ones), epochs, sealeds, key_ids,
 --         refreshables, sent_ats, expires/urgent/critical/due offsets in seconds after sent_at,
---         account_ids (NULL: as it was), actors, audit_ids, yields_s (NULL: never; see Settlement)
+--         account_ids (NULL: as it was), actors, audit_ids, yields_s (NULL: never; see Settlement),
+--         seens (the records that they replace; NULL: whichever is there)
 -- Gives   connection_id, epoch of those that settled; who is missing was superseded, or gives way
 -- Locks   the credential rows, in key order of the batch, and the lanes of those that had waited for a grant
 -- Needs   the spent generation still stands: a reconnect or a faster answer wins, and so may the answer of a later
@@ -13,9 +14,9 @@ WITH answer AS (
         :connection_ids::uuid[], :generations::bigint[], :epochs::bigint[], :sealeds::bytea[],
         :key_ids::uuid[], :refreshables::boolean[], :sent_ats::timestamptz[], :expires_in_s::float8[],
         :urgent_in_s::float8[], :critical_in_s::float8[], :due_in_s::float8[], :account_ids::text[],
-        :actors::text[], :audit_ids::uuid[], :yields_s::float8[])
+        :actors::text[], :audit_ids::uuid[], :yields_s::float8[], :seens::bytea[])
     AS a (connection_id, generation, epoch, sealed, key_id, refreshable, sent_at, expires_in_s,
-          urgent_in_s, critical_in_s, due_in_s, account_id, actor, audit_id, yields_s)
+          urgent_in_s, critical_in_s, due_in_s, account_id, actor, audit_id, yields_s, seen)
 ),
 settled AS (
     UPDATE credential cr SET
@@ -29,6 +30,7 @@ settled AS (
         refreshed_at = answer.sent_at
     FROM answer
     WHERE cr.connection_id = answer.connection_id AND cr.generation = answer.generation
+        AND (answer.seen IS NULL OR cr.sealed = answer.seen)
         AND cr.state <> 'revoked'
         AND NOT EXISTS (
             SELECT FROM rotation r

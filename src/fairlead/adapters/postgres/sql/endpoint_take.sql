@@ -1,6 +1,7 @@
 -- endpoint_take: leave to send to one token endpoint: pause, breaker and rate in one step (R13).
 -- Takes   provider, client_id, want (permits asked), per_s (NULL: no rate), burst, probe_s (a probe's time),
---         secret_fingerprint (a pause is for the secret that was refused; others pass, and it stays refused)
+--         secret_fingerprint (a pause is for the secret that was refused; others pass, and it stays refused; NULL:
+--         whoever asks has his pauses in another row, and lifts none here)
 -- Gives   granted, level (permits left before), state, probe, dirty, retry_after_s (breaker or pause), reason;
 --         no row if this endpoint was never seen
 -- Locks   the endpoint's row
@@ -28,7 +29,8 @@ UPDATE endpoint_gate g SET
     permits = CASE WHEN :per_s::float8 IS NULL THEN d.permits ELSE d.level - d.granted END,
     refilled_at = greatest(g.refilled_at, now()),
     probe_until = CASE WHEN d.probing THEN now() + :probe_s::float8 * interval '1 second' ELSE g.probe_until END,
-    state = CASE WHEN d.state = 'paused' AND NOT d.halted THEN 'closed' ELSE g.state END
+    state = CASE WHEN d.state = 'paused' AND NOT d.halted AND :secret_fingerprint::text IS NOT NULL
+        THEN 'closed' ELSE g.state END
 FROM decided d
 WHERE g.provider = d.provider AND g.client_id = d.client_id
 RETURNING d.granted, d.level, d.probing AS probe, d.failures > 0 OR d.state = 'open' AS dirty, d.reason,

@@ -1,0 +1,47 @@
+"""Where a connection's secrets may go is sealed with them (S11).
+
+Requests are built from plain columns: variant, client id, endpoint, and the hosts that the settings allow
+calls to. Whoever can write those and has no key would be sent the secrets. So a digest of them is inside the
+sealed record, and what does not fit it is not used. A record from before there was one has none; the next
+refresh gives it one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+
+from fairlead.engine.ports import Connection, Credential, Json
+from fairlead.engine.token.stored import Stored
+from fairlead.errors import CredentialUnreadable
+
+HOSTS = "hosts"
+"""The setting that allows calls to hosts besides the profile's."""
+
+
+def places_of(connection: Connection) -> str:
+    """The digest for *connection* as it stands."""
+    return places(connection.variant, connection.client_id, connection.endpoint, connection.settings)
+
+
+def places(
+    variant: str | None, client_id: str, endpoint: Mapping[str, str], settings: Mapping[str, Json]
+) -> str:
+    """A digest of all that says where secrets go; of *settings* that is the hosts alone."""
+    told = [variant, client_id, dict(endpoint), settings.get(HOSTS)]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def check_places(credential: Credential, stored: Stored) -> None:
+    """CredentialUnreadable where the row would send *stored* elsewhere than it was sealed for."""
+    connection = credential.connection
+    if stored.places in (None, places_of(connection)):
+        return
+    raise CredentialUnreadable(
+        f"the endpoint, variant, client id or hosts of connection {connection.connection_id} are not those "
+        "that its secrets were sealed for",
+        tenant=connection.key.tenant,
+        provider=connection.key.provider,
+        hint="see who wrote to the database, then `fairlead connections reauthorize`, or import it again",
+    )
