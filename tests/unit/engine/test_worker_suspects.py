@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from fairlead.engine.handler import Handler, JobContext
+from fairlead.engine.ports import MemoryUsage
 from fairlead.engine.suspects import PATIENCE_S
 from fairlead.errors import DependencyUnavailable
 from tests.support.engine import new_job
@@ -219,3 +220,25 @@ async def test_a_suspect_of_which_it_is_not_known_whether_it_began_is_not_handed
     survivor.link.after = survivor._count
     await fleet.advance(60)
     assert desk.done("quick") == 1
+
+
+class Memory:
+    def __init__(self) -> None:
+        self.share = 0.1
+
+    def usage(self) -> MemoryUsage:
+        return MemoryUsage(int(self.share * 1000), 1000)
+
+
+async def test_a_process_without_memory_keeps_no_suspect(fleet: Fleet) -> None:
+    desk, memory = Desk(fleet), Memory()
+    await fleet.enqueue(new_job("export"))
+    busy = await fleet.start(desk.kind("export", HOUR_S, 2 * HOUR_S), desk.kind("quick", 0.1), memory=memory)
+    await fleet.advance(1)
+    await suspects(fleet, "quick", 1)
+    await fleet.advance(3)
+    assert (await fleet.jobs.counts())["running"] == 2  # held
+    memory.share = 0.95
+    await fleet.advance(PATIENCE_S + 1)
+    assert await fleet.jobs.counts() == {"running": 1, "available": 1}
+    assert busy.worker.running == 1
