@@ -3,12 +3,13 @@
     ask > stand still until alone > suspects, one after the other > other work, for as long > ask
              └─ not alone in time: hand it back > other work > make room > ask
 
-Nothing begins while a process stands still, critical refreshes included; so it stands for 15 s at most. What
-it could not wait for within these may run for an hour, by its kind's timeout. Then it *makes room*: it begins
-only what ends, by its timeout, before the last of what runs already must. That moment never moves back, so
-each process is alone in the end, however long its jobs are, and until then it works. A kind of our own counts
-as ending within the 15 s: tokens are refreshed for as long as anything longer runs. Suspects are not held
-meanwhile: a process that is alone sooner takes them.
+Nothing begins while a process stands still, critical refreshes included; so it stands for 15 s. What it could
+not wait for within these may run for an hour, by its kind's timeout. Then it *makes room*: it begins only
+what ends, by its timeout, before the last of what runs already must. That moment never moves back, so each
+process is alone in the end, however long its jobs are, and until then it works. A kind of our own counts as
+ending within the 15 s: tokens are refreshed for as long as anything longer runs. Suspects are not held
+meanwhile: a process that is alone sooner takes them. Where room was made and 15 s were still too few, as
+beside refreshes at a slow provider, the next time is 15 s longer, up to a minute.
 
 Where room was made for long, for as long again only short kinds begin between suspects, or every turn would
 cost as much. Handlers that outlive their timeouts keep a process from being alone: it tries less and less
@@ -23,8 +24,10 @@ from collections.abc import Callable
 from fairlead.policy.lane import is_own
 
 PATIENCE_S = 15.0
-"""How long nothing begins while a process waits to be alone. Most jobs end within it, and refreshes bear it:
-they are begun minutes before a token expires."""
+"""How long nothing begins while a process waits to be alone, at first. Most jobs end within it, and refreshes
+bear it: they are begun minutes before a token expires."""
+MOST_PATIENCE_S = 60.0
+"""The most that it comes to: all tries of one refresh have 50 s (R9)."""
 ALONE_S, MOST_ALONE_S = 5.0, 60.0
 """How long suspects may follow each other before other work has its turn again: 5 s, or twice what it took to
 be alone, so that this is the smaller part; at most 60 s."""
@@ -87,13 +90,17 @@ class SuspectTurns:
 
     def is_late(self, now: float) -> bool:
         """The suspect that is held has waited long enough to begin."""
-        return self._held_since is not None and now >= self._held_since + PATIENCE_S
+        return self._held_since is not None and now >= self._held_since + self._patience_s
 
     def wait_s(self, now: float) -> float:
         """When to look again at the latest."""
         if self._held_since is not None:
-            return max(0.0, self._held_since + PATIENCE_S - now)
+            return max(0.0, self._held_since + self._patience_s - now)
         return LOOK_S if self._missed else math.inf
+
+    @property
+    def _patience_s(self) -> float:
+        return min(PATIENCE_S * max(1, self._failed), MOST_PATIENCE_S)
 
     def _makes_room(self, now: float) -> bool:
         return self._failed > 0 and now >= self._rest_until and self._still_since is None
