@@ -94,6 +94,10 @@ class Executor:
         """The kinds that can be run here."""
         return tuple(self._handlers)
 
+    def timeout_s(self, kind: str) -> float:
+        """How long a run of *kind* may take."""
+        return self._handlers[kind].timeout_s
+
     def begin(self, job: Job, end_by: EndBy = _never) -> JobContext:
         """What one run of *job* has to go by, and where it leaves what it saves; its time begins now."""
         started = self._clock.monotonic()

@@ -6,16 +6,17 @@ While there is work and room, the next claim is under way before the jobs of the
 store finds jobs while this process runs some. There is never more than one claim at a time.
 
 One worker serves a process: a job that was in flight at a crash runs alone in it (R3), and alone means that
-nothing else of the process can be lost with it. A job's task is cancelled for two reasons only, lease loss
-and drain; neither is a failure, so the job goes back with its attempt restored. Everything else that ends a
-run is an outcome, written under the lease id of its claim.
+nothing else of the process can be lost with it; `suspects` says when. A job's task is cancelled for two
+reasons only, lease loss and drain; neither is a failure, so the job goes back with its attempt restored.
+Everything else that ends a run is an outcome, written under the lease id of its claim.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from uuid import UUID
 
@@ -25,9 +26,11 @@ from fairlead.engine.events import HandlersStuck, JobsHandedBack, WorkerDraining
 from fairlead.engine.executor import Executor
 from fairlead.engine.handler import JobContext
 from fairlead.engine.memory import MemoryGuard
-from fairlead.engine.ports import Job, JobStore, Json, MemoryGauge, Outcome, Rescheduled
+from fairlead.engine.ports import ClaimFilter, Job, JobStore, MemoryGauge, Outcome
+from fairlead.engine.run import Claim, Run, handed_back
 from fairlead.engine.services.heartbeat import Heartbeat
 from fairlead.engine.services.service import Health
+from fairlead.engine.suspects import SuspectTurns, reach_s
 from fairlead.engine.timing import LEAVE_S, TimeLimit, heard
 from fairlead.engine.worker_settings import WorkerSettings, runnable
 from fairlead.events import Emit, ServiceFailed
@@ -42,28 +45,6 @@ default of 60 s the leases are free after 45 s, and 6 s are left to write what e
 CANCEL_HURRIED_S, WRITE_HURRIED_S = 1.0, 2.0
 """The same after a second stop, in seconds from it."""
 LAST_WRITE_S = 1.0
-ALONE_S = 5.0
-"""How long suspects may follow each other before other work has its turn again, for as long as they took."""
-
-
-@dataclass(slots=True)
-class _Claim:
-    """One that is under way, for as many jobs as there was room."""
-
-    answer: asyncio.Task[list[Job]]
-    demand: int
-    session_id: UUID
-
-
-@dataclass(slots=True)
-class _Run:
-    context: JobContext
-    session_id: UUID
-    task: asyncio.Task[Outcome]
-
-    @property
-    def job(self) -> Job:
-        return self.context.job
 
 
 class Worker:
@@ -94,16 +75,16 @@ class Worker:
         self._health = Health("worker", clock=clock, draw=draw, emit=emit)
         self._woken = asyncio.Event()
         self._acks = Acknowledger(jobs, clock=clock, draw=draw, emit=emit, on_flushed=self._flushed)
-        self._running: dict[int, _Run] = {}  # by lease id: after a lost lease a job may be here twice
+        self._running: dict[int, Run] = {}  # by lease id: after a lost lease a job may be here twice
         self._handed_back: set[int] = set()
         self._cut: set[int] = set()  # runs that we have cancelled
-        self._claiming: _Claim | None = None
+        self._claiming: Claim | None = None
         self._stepping: TimeLimit | None = None
         self._suspect: tuple[Job, UUID] | None = None
-        self._alone_since: float | None = None
         self._more = True
         self._fruitless = 0  # looks in a row at due work that was not to be had
-        self._next_claim = self._next_suspect = clock.monotonic()
+        self._next_claim = clock.monotonic()
+        self._turns = SuspectTurns(self._next_claim, self._settings.poll_s)
         self._stopped_at: float | None = None
         self._hurried_at: float | None = None
         self._failure: asyncio.Future[None] | None = None
@@ -170,10 +151,11 @@ class Worker:
 
     async def _step(self) -> float:
         if self._claiming is None:
+            self._hand_back_in_time()
             session_id = self._heartbeat.session_id
             if session_id is None or not self._may_begin():
                 return self._poll_s()
-            if self._suspect is None and self._clock.monotonic() >= self._next_suspect:
+            if self._suspect is None and self._asks_for_suspect():
                 await self._reserve_suspect(session_id)
             if self._suspect is not None:
                 await self._serve_suspect()
@@ -183,7 +165,7 @@ class Worker:
                 await self._clock.sleep(gap_s)
             self._begin_claim()
             if self._claiming is None:
-                return self._poll_s()  # whatever changes this wakes us
+                return 0.0 if self._is_idle() else self._poll_s()  # whatever changes this wakes us
         return await self._end_claim(self._claiming)
 
     def _may_begin(self) -> bool:
@@ -193,14 +175,15 @@ class Worker:
         """Ask for as many jobs as there is room beside those that arrive, at most half of all."""
         free = self._settings.concurrency - len(self._running) - arriving
         session_id = self._heartbeat.session_id
-        if free <= 0 or session_id is None or self._stopped_at is not None:
+        takes = self._takes()
+        if free <= 0 or takes is None or session_id is None or self._stopped_at is not None:
             return
         self._next_claim = self._clock.monotonic() + self._settings.claim_gap_s
         demand = min(free, self._settings.concurrency - self._half)
-        answer = asyncio.create_task(self._jobs.claim(self._wanted, demand, session_id))
-        self._claiming = _Claim(answer, demand, session_id)
+        answer = asyncio.create_task(self._jobs.claim(takes, demand, session_id))
+        self._claiming = Claim(answer, demand, session_id)
 
-    async def _end_claim(self, claim: _Claim) -> float:
+    async def _end_claim(self, claim: Claim) -> float:
         """Start what *claim* has given; the seconds until the next look."""
         try:
             jobs = await claim.answer
@@ -209,12 +192,13 @@ class Worker:
         self._health.worked()
         if not jobs:
             self._more = False
-            return await self._idle_s()
+            return 0.0 if self._is_idle() else await self._idle_s()
         faultpoint("job.after_claim")
+        self._turns.took()
         self._more = True
         self._fruitless = 0
         free = self._settings.concurrency - len(self._running) - len(jobs)
-        in_time = self._clock.monotonic() < self._next_suspect
+        in_time = not self._turns.asks(self._clock.monotonic())
         if len(jobs) >= claim.demand and free >= self._half and in_time and self._may_begin():
             self._begin_claim(arriving=len(jobs))
         for job in jobs:
@@ -223,7 +207,8 @@ class Worker:
 
     async def _idle_s(self) -> float:
         """Until the next job is due, at most a poll interval."""
-        due_s = await self._jobs.next_due_s(self._wanted)
+        takes = self._takes()
+        due_s = None if takes is None else await self._jobs.next_due_s(takes)
         poll_s = self._poll_s()
         if due_s is None:
             return poll_s
@@ -233,18 +218,19 @@ class Worker:
         return min(poll_s, max(due_s, self._settings.poll_s * SOON_SHARE))
 
     def _poll_s(self) -> float:
-        return self._settings.poll_s * (0.5 + self._draw())
+        poll_s = self._settings.poll_s * (0.5 + self._draw())
+        return min(poll_s, self._turns.wait_s(self._clock.monotonic()))
 
     def _has_memory(self) -> bool:
         return self._memory is None or self._memory.may_claim()
 
     def _start(self, job: Job, session_id: UUID) -> None:
         if session_id != self._heartbeat.session_id:  # lost while the claim was under way
-            self._acks.put(job, _handed_back(job))
+            self._acks.put(job, handed_back(job))
             return
         context = self._executor.begin(job, self._end_by)
         task = asyncio.create_task(self._executor.carry_out(context, self._end_by))
-        self._running[job.lease_id] = _Run(context, session_id, task)
+        self._running[job.lease_id] = Run(context, session_id, task)
         task.add_done_callback(partial(self._ended, context))  # not in it: it may be cancelled unstarted
 
     def _ended(self, context: JobContext, task: asyncio.Task[Outcome]) -> None:
@@ -257,7 +243,8 @@ class Worker:
             self._acks.put(job, outcome)
         if self._suspect is not None and self._suspect[0] is job:
             self._end_suspect()
-        if self._more or self._suspect is not None or self._stopped_at is not None:
+        alone = self._turns.waiting and not self._running
+        if self._more or alone or self._suspect is not None or self._stopped_at is not None:
             self._woken.set()
 
     def _outcome(self, context: JobContext, task: asyncio.Task[Outcome]) -> Outcome:
@@ -270,7 +257,7 @@ class Worker:
         if error is not None and self._failure is not None and not self._failure.done():
             self._failure.set_exception(error)  # it goes up the task group of `run`
         if task.cancelled() or error is not None:
-            return _handed_back(context.job, context.args_after)
+            return handed_back(context.job, context.args_after)
         return task.result()
 
     def _flushed(self) -> None:
@@ -279,16 +266,40 @@ class Worker:
 
     # ---- suspects ------------------------------------------------------------------------------
 
+    def _asks_for_suspect(self) -> bool:
+        now = self._clock.monotonic()
+        self._turns.look(now, lambda: max((run.left_s() for run in self._running.values()), default=0.0))
+        return self._turns.asks(now)
+
+    def _takes(self) -> ClaimFilter | None:
+        """What may begin beside suspects that wait; None: nothing."""
+        limit_s = self._turns.limit_s(self._clock.monotonic())
+        if limit_s == math.inf:
+            return self._wanted
+        kinds = self._wanted.kinds
+        short = tuple(kind for kind in kinds if reach_s(kind, self._executor.timeout_s(kind)) <= limit_s)
+        return replace(self._wanted, kinds=short) if short else None
+
+    def _is_idle(self) -> bool:
+        return not self._running and self._turns.idle(self._clock.monotonic())
+
     async def _reserve_suspect(self, session_id: UUID) -> None:
         """Take one job that was in flight at a crash. It does not run yet; nothing new begins before it."""
         asked_at = self._clock.monotonic()
-        self._next_suspect = asked_at + self._settings.poll_s
+        self._turns.asked(asked_at)
         job = await self._jobs.claim_suspect(self._wanted, session_id)
         if job is None:
-            self._alone_since = None
+            self._turns.missed(asked_at)
             return
         self._suspect = job, session_id
-        self._alone_since = asked_at if self._alone_since is None else self._alone_since
+        if not self._turns.found(asked_at):
+            self._return_suspect()
+
+    def _hand_back_in_time(self) -> None:
+        now = self._clock.monotonic()
+        if self._suspect is not None and self._turns.is_late(now):
+            self._turns.gave_up(now, self._draw())
+            self._return_suspect()
 
     async def _serve_suspect(self) -> None:
         """Start the suspect once nothing can be lost with it: no other run, no unwritten result."""
@@ -296,6 +307,7 @@ class Worker:
         job, session_id = self._suspect
         if self._running or self._acks.pending:
             return
+        self._turns.started(self._clock.monotonic())  # asked for is begun: its answer may be lost
         started = await self._jobs.start_suspect(job.job_id, job.lease_id)
         if self._suspect is None:  # the lease was lost meanwhile, and the job handed back
             return
@@ -305,15 +317,16 @@ class Worker:
             self._end_suspect()
 
     def _end_suspect(self) -> None:
-        """A crash leaves many innocent suspects: the next follows at once, until others waited enough."""
         self._suspect = None
-        now = self._clock.monotonic()
-        alone_s = 0.0 if self._alone_since is None else now - self._alone_since
-        if alone_s < ALONE_S:
-            self._next_suspect = now
-        else:
-            self._next_suspect, self._alone_since = now + alone_s, None
+        self._turns.ended(self._clock.monotonic())
         self.wake()
+
+    def _return_suspect(self) -> None:
+        """Hand back a suspect that was taken and not begun, to its place."""
+        if self._suspect is not None and self._suspect[0].lease_id not in self._running:
+            job, self._suspect = self._suspect[0], None
+            self._turns.dropped()
+            self._acks.put(job, replace(handed_back(job), delay_s=None))
 
     # ---- losing and leaving --------------------------------------------------------------------
 
@@ -329,18 +342,12 @@ class Worker:
         self._return_suspect()
         self._cancel(lost, "lease_lost")
 
-    def _cancel(self, runs: list[_Run], reason: str) -> None:
+    def _cancel(self, runs: list[Run], reason: str) -> None:
         for run in runs:
             self._cut.add(run.job.lease_id)
             run.task.cancel()
         if runs:
             self._emit(JobsHandedBack(len(runs), reason))
-
-    def _return_suspect(self) -> None:
-        """Hand back a suspect that was taken and not begun."""
-        if self._suspect is not None and self._suspect[0].lease_id not in self._running:
-            self._acks.put(self._suspect[0], _handed_back(self._suspect[0]))
-            self._suspect = self._alone_since = None
 
     async def _drain(self) -> None:
         self._emit(WorkerDraining(len(self._running), self._settings.grace_s))
@@ -376,15 +383,10 @@ class Worker:
         """Handlers that ignore their cancellation: their leases are freed, whatever they still do."""
         for run in self._running.values():
             self._handed_back.add(run.job.lease_id)
-            self._acks.put(run.job, _handed_back(run.job, run.context.args_after))
+            self._acks.put(run.job, handed_back(run.job, run.context.args_after))
         if self._running:
             self._emit(HandlersStuck(tuple(sorted({run.job.kind for run in self._running.values()}))))
 
 
 async def _raised(failure: asyncio.Future[None]) -> None:
     await failure
-
-
-def _handed_back(job: Job, args: Mapping[str, Json] | None = None) -> Rescheduled:
-    """Available again at once, as if it had not been claimed, but for what its run saved (*args*)."""
-    return Rescheduled(job.job_id, job.lease_id, 0.0, call_waited_s=job.call_waited_s, args=args)

@@ -90,7 +90,7 @@ async def test_a_suspect_runs_alone_and_its_neighbours_are_not_disturbed(fleet: 
     assert (gate.running, slow.running) == (0, 1)  # it waits for the other to end, and does not disturb it
     await fleet.enqueue(named("late", "slow"))
     second.worker.wake()
-    await fleet.advance(10)
+    await fleet.advance(3)
     assert slow.started == ["slow"]  # nothing new begins before it
     slow.open.set()
     await fleet.advance(2)
