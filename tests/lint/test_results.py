@@ -1,4 +1,4 @@
-"""A figure can be looked up: the commit that a kept line names is one of this history, without changes on top."""
+"""A figure can be looked up: a kept line names a commit of this history, without changes on top."""
 
 from __future__ import annotations
 
