@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 ROUNDS = sized(2, 26)
 LEASE_S = sized(0.8, 1.5)
-WORK_S = 1.0  # long enough to be frozen in, and over when three leases have passed
+WORK_S = 2 * LEASE_S  # long enough to be frozen in, and over when three leases have passed
 MODES: Sequence[tuple[str, str, Mapping[str, Any]]] = (
     ("result", "fault.work", {"work_s": WORK_S}),
     ("result", "fault.deaf", {"work_s": WORK_S}),
@@ -62,7 +62,7 @@ class _Zombies:
 
     async def round(self, over: bool) -> None:
         """Freeze, have the jobs run again, wake while they run or, if *over*, when they have results."""
-        worker = {"lease_s": LEASE_S, "concurrency": 1}
+        worker = {"lease_s": LEASE_S, "concurrency": 1, "poll_s": 0.05}
         gate = self.folder / "gate"
         order = {"sink": str(self.sink), "worker": worker, "unsafe": self.unsafe}
         zombies = await self._frozen(await self.stage.all_born(len(self.modes), **order))
@@ -87,16 +87,18 @@ class _Zombies:
         """Each with the mode of the job that it took and froze at, in the middle or at its end.
 
         The jobs are stored by one more process: who takes one may freeze before it could say that it has it.
+        Each is of another tenant, so that nobody waits for a look at the same line.
         """
         ages = len(self.heirs)
         jobs = [
-            {"kind": kind, "tenant_id": "acme", "args": {"n": n, **args}}
+            {"kind": kind, "tenant_id": f"tenant-{n}", "args": {"n": n, **args}}
             for n, (_, kind, args) in enumerate(self.modes, ages)
         ]
         desk = await self.stage.born()
         await desk.ask("enqueue", jobs=jobs)
         first = await self._begun(1)
         by_pid = {run.pid: self.modes[run.n - ages] for run in first}
+        assert len(by_pid) == len(children), "each took one, before the first lease had passed"
         zombies = [(child, by_pid[child.pid]) for child in children]
         for child, (_, _, args) in zombies:
             await (child.frozen() if "late" in args else child.freeze())
