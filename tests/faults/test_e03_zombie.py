@@ -25,9 +25,9 @@ from tests.faults.support.stage import Stage, until
 
 pytestmark = pytest.mark.slow
 
-ROUNDS = sized(2, 26)
-LEASE_S = sized(0.8, 1.5)
-WORK_S = 2 * LEASE_S  # long enough to be frozen in, and over when three leases have passed
+ROUNDS = sized(2, 20)
+LEASE_S = sized(1.5, 2.0)  # six processes at once have to keep it
+WORK_S = LEASE_S  # long enough to be frozen in, and over when three leases have passed
 MODES: Sequence[tuple[str, str, Mapping[str, Any]]] = (
     ("result", "fault.work", {"work_s": WORK_S}),
     ("result", "fault.deaf", {"work_s": WORK_S}),
@@ -39,9 +39,11 @@ UNSAFE = {"result": "no_lease_check"} | {
 }
 """The safeguard against what is written late."""
 ROWS = (
-    "SELECT job_id::text AS id, state, coalesce(lease_id::text, result->>'lease') AS lease,"
-    " EXISTS (SELECT FROM dead_letter WHERE dead_letter.job_id = job.job_id) AS dead FROM job"
+    "SELECT job_id::text AS id, state, settled_lease_id::text AS settled, result->>'lease' AS result,"
+    " EXISTS (SELECT FROM dead_letter WHERE dead_letter.job_id = job.job_id AND code <> 'poison') AS dead"
+    " FROM job"
 )
+OPEN = "SELECT FROM job WHERE state IN ('available', 'running')"
 
 
 @dataclass
@@ -54,7 +56,8 @@ class _Zombies:
     unsafe: Sequence[str]
     refused: Counter[str] = field(default_factory=Counter)
     stale: dict[str, str] = field(default_factory=dict)  # what was written late, by job
-    heirs: dict[str, str] = field(default_factory=dict)  # the lease of the second run, by job
+    leases: set[str] = field(default_factory=set)  # that are superseded
+    jobs: int = 0
 
     @property
     def sink(self) -> Path:
@@ -62,14 +65,13 @@ class _Zombies:
 
     async def round(self, over: bool) -> None:
         """Freeze, have the jobs run again, wake while they run or, if *over*, when they have results."""
-        worker = {"lease_s": LEASE_S, "concurrency": 1, "poll_s": 0.05}
+        worker = {"lease_s": LEASE_S, "concurrency": 1}
         gate = self.folder / "gate"
         order = {"sink": str(self.sink), "worker": worker, "unsafe": self.unsafe}
         zombies = await self._frozen(await self.stage.all_born(len(self.modes), **order))
-        frozen_s = time.monotonic()
+        frozen_s, before = time.monotonic(), len(Runs(self.sink))
         heirs = await self.stage.all_born(len(zombies), gate=str(gate), **order)
-        await self._begun(2)
-        self.heirs |= {run.job_id: run.lease for run in Runs(self.sink).newest().values()}
+        await self._begun(before + len(zombies))
         await asyncio.sleep(max(0.0, frozen_s + 3 * LEASE_S - time.monotonic()))
         if over:
             await self._end(heirs, gate)
@@ -86,44 +88,51 @@ class _Zombies:
     async def _frozen(self, children: Sequence[Child]) -> list[tuple[Child, tuple[str, str, Any]]]:
         """Each with the mode of the job that it took and froze at, in the middle or at its end.
 
-        The jobs are stored by one more process: who takes one may freeze before it could say that it has it.
-        Each is of another tenant, so that nobody waits for a look at the same line.
+        They are stored one after the other, by one more process: a worker whose job has ended looks for the
+        next one at once, and could have claimed it when it freezes.
         """
-        ages = len(self.heirs)
-        jobs = [
-            {"kind": kind, "tenant_id": f"tenant-{n}", "args": {"n": n, **args}}
-            for n, (_, kind, args) in enumerate(self.modes, ages)
-        ]
-        desk = await self.stage.born()
-        await desk.ask("enqueue", jobs=jobs)
-        first = await self._begun(1)
-        by_pid = {run.pid: self.modes[run.n - ages] for run in first}
-        assert len(by_pid) == len(children), "each took one, before the first lease had passed"
-        zombies = [(child, by_pid[child.pid]) for child in children]
-        for child, (_, _, args) in zombies:
-            await (child.frozen() if "late" in args else child.freeze())
+        by_pid, zombies = {child.pid: child for child in children}, []
+        desk, before = await self.stage.born(), len(Runs(self.sink))
+        for mode in self.modes:
+            n, (_, kind, args) = self.jobs, mode
+            self.jobs += 1
+            await desk.ask("enqueue", jobs=[{"kind": kind, "tenant_id": "acme", "args": {"n": n, **args}}])
+            run = (await self._begun(before + len(zombies) + 1))[-1]
+            self.leases.add(run.lease)
+            zombie = by_pid.pop(run.pid)  # who has one is frozen
+            await (zombie.frozen() if "late" in args else zombie.freeze())
+            zombies.append((zombie, mode))
         await desk.stop()
         return zombies
 
-    async def _begun(self, times: int) -> list[Run]:
-        """The runs of this round, once each of its jobs has begun *times*."""
-        runs, before = Runs(self.sink), 2 * len(self.heirs)
+    async def _begun(self, count: int) -> list[Run]:
+        """All runs, once so many have begun."""
+        runs = Runs(self.sink)
 
         async def begun() -> bool:
-            return len(runs.look()) == before + times * len(self.modes)
+            return len(runs.look()) >= count
 
-        await until(begun, f"each job has begun {times} times")
-        return list(runs.by_lease.values())[before:]
+        await until(begun, f"{count} runs have begun")
+        return list(runs.by_lease.values())
 
     async def _end(self, heirs: Sequence[Child], gate: Path) -> None:
+        """The second runs end; on a machine that is no match for the lease there may be a third."""
         gate.touch()
         await asyncio.gather(*(heir.ask("idle") for heir in heirs))
 
+        async def all_ended() -> bool:
+            return bool(self.unsafe) or not await self.stage.rows(OPEN)
+
+        await until(all_ended, "every job has ended")
+
     async def _judge(self) -> None:
-        """A job is its second run's: held by it, or done with its result, and no dead letter."""
-        for row in await self.stage.rows(ROWS):
-            is_kept = row["state"] in ("running", "completed") and row["lease"] == self.heirs[row["id"]]
-            if row["dead"] or not is_kept:
+        """No outcome is of a superseded lease, there is no dead letter, and a result is the newest run's."""
+        rows = await self.stage.rows(ROWS)
+        newest = Runs(self.sink).newest()
+        for row in rows:
+            is_late = row["dead"] or row["settled"] in self.leases
+            is_wrong = row["state"] == "completed" and row["result"] != newest[row["id"]].lease
+            if is_late or is_wrong:
                 self.stale.setdefault(row["id"], f"{row['state']} after a late write")
 
 
