@@ -124,7 +124,8 @@ PROMISES = (
                 what="refreshes",
             ),
             Most(
-                "burnt where no answer is given again, and this one was lost on its way or with its process",
+                "burnt where no answer is given again, and this one was cut, or its process killed"
+                " before it told that it had kept it:",
                 ("E43",),
                 "burnt_where_nobody_can_help",
                 "such answers",

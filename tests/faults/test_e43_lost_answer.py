@@ -301,7 +301,7 @@ async def test_E43_lost_answer_killed_at_any_moment(stage: Stage, tmp_path: Path
     def not_on_disk(told: Iterable[Any]) -> int:
         return sum((ids[one.connection], one.generation) not in on_disk for one in told)
 
-    # before the heir asks for anything; some are on the disk, and the process died before it could say so
+    # before the heir asks for anything; some were written when their process died before it could say so
     lost = not_on_disk(stage.verdict().rotations)
     await _settle_all(stage, killed)
     burns = stage.verdict().burns

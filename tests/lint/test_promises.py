@@ -115,7 +115,7 @@ def test_what_nobody_can_help_is_told_apart() -> None:
     killed = line("E43", n=8, burnt_outside_window=0, burnt_where_nobody_can_help=7, lost_without_grace=9)
     zero, apart = row("P6", cut, killed)[1].split("<br>")
     assert zero == "burnt outside the window 0 (n = 14 requests or faults, 3/n = 21 %)"
-    assert apart.endswith("lost on its way or with its process 11 (n = 13 such answers)")
+    assert apart.endswith(" it had kept it: 11 (n = 13 such answers)")
 
 
 @pytest.mark.parametrize("without", [{}, {"late_writes_refused": 0}])
