@@ -12,7 +12,7 @@ from tools.results import ROOT, Line, base, proofs
 PAGE = ROOT / "docs/figures.md"
 BEGIN, END = "<!-- experiments -->", "<!-- /experiments -->"
 NOT_YET = "not run yet"
-CHANCES = (*LOSSES, "n")
+CHANCES = (*LOSSES, "suspects", "n")
 UNITS = ("s", "ms", "mib")
 GREATEST = (
     "amplification",
@@ -93,9 +93,20 @@ def _zeros(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _chances(line: Line) -> int:
-    """How often *line* had the chance to be wrong; 0 where it does not tell."""
+    """How often *line* had the chance to be wrong; 0 where it does not tell.
+
+    What a load has stored are no chances: all of it shares the fate of what was done to it, and where no line
+    tells how often that was it may have been once.
+    """
     named = [name for name in CHANCES if line.get(name) and name not in line["zeros"]]
+    if named == ["n"] and _is_of_a_load(line):
+        return 0
     return chances(line, named) if named else 0
+
+
+def _is_of_a_load(line: Line) -> bool:
+    """Whether its n are the jobs of one (tests/faults/support/load.py)."""
+    return "runs" in line and "told" in line
 
 
 def _numbers(name: str, lines: Sequence[Line]) -> Iterator[float]:

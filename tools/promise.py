@@ -12,6 +12,7 @@ from tools.results import Line
 Figure = tuple[str, str, str]  # in words, its n, and the most it may be at 95 %
 
 LOSSES = (
+    "at_work",
     "kills",
     "backends_ended",
     "crashes",
@@ -23,8 +24,12 @@ LOSSES = (
     "rounds",
     "faults",
     "outages",
+    "rollouts",
 )
-"""Events that may lose something, as experiments count them: whoever is hit by one shares its fate."""
+"""Events that may lose something, as experiments count them: whoever is hit by one shares its fate.
+
+Of backends that were ended those that were ``at_work`` come first: one that rested in a pool loses nothing.
+"""
 
 
 def chances(line: Line, of: Collection[str]) -> int:
@@ -50,9 +55,10 @@ def is_harmed(line: Line) -> bool:
 class Zero:
     """Counters that must be 0, added up over the tests of experiments.
 
-    *counted* is the word for what *of* counts: of several names the first that a line has. *beside* is that for
-    ``n`` where it is another count: of jobs that share the fate of an event, say. *what*: the part alone.
-    *among*: counters that say what was looked at, where that is no number of chances.
+    *counted* is the word for what *of* counts: of several names the first that a line has. *beside* is that
+    for ``n`` where it is another count: of jobs that share the fate of an event, say. *what*: the part alone.
+    *among*: counters that say what was looked at, where that is no number of chances. *unless*: a line that
+    has this counter is of another setting, in which the others are no faults.
     """
 
     words: str
@@ -63,6 +69,7 @@ class Zero:
     beside: str = ""
     what: str = ""
     among: Sequence[str] = ()
+    unless: str = ""
 
     @property
     def asked(self) -> Sequence[str]:
@@ -76,6 +83,7 @@ class Zero:
     def told(self, lines: Sequence[Line]) -> Figure | None:
         """None where no line has a counter; ValueError where one has no chances."""
         found = [line for line in lines if any(name in line for name in self.counters)]
+        found = [line for line in found if not self.unless or self.unless not in line]
         found = [line for line in found if not self.what or line.get("what") == self.what]
         if not found:
             return None

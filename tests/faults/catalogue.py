@@ -194,8 +194,8 @@ CATALOGUE = (
     _one("E51", "dashboard pressure", "P9", "claim p99 + 10 % at most", absent=DASHBOARD),
     _one(
         "E52",
-        "soak",
-        "P1 P2 P3 P6 P7 P8",
+        "soak of half an hour",
+        "P1 P2 P3 P7 P8",
         "all of these at the end; an hour adds 20 MiB and 12 descriptors at most",
         "test_e52_soak.py",
     ),

@@ -140,6 +140,7 @@ async def test_E10_mixed_versions(stage: Stage, tmp_path: Path) -> None:
             await fleet.work()
         await load.all_ended(stage)
     await load.judge(stage, sink)
+    figures.note(rollouts=1)
     await _judge(stage, figures, waits_s)
     figures.holds(await _older_is_refused(stage), "the older version would start after post")
     figures.conclude()

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from tests.faults.support.load import Load, all_begin
 from tests.faults.support.nursery import Nursery
 from tests.faults.support.pgpair import Cluster, Pair, migrated_cluster, pair_of
 from tests.faults.support.report import Figures, quantiles, sized, tried
+from tests.faults.support.sink import Runs
 from tests.faults.support.stage import Stage, staged
 from tests.support.databases import settings_of
 from tests.support.standstill import patience, ran_s
@@ -116,6 +118,29 @@ class _Ground:
         return len(self.load.acknowledged.keys() - {row["n"] for row in await self.stage.rows(STORED)})
 
 
+@dataclass
+class _Rounds:
+    """What the loads of all rounds came to: a line tells of them together."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    told: Counter[str] = field(default_factory=Counter)
+    asks_s: list[float] = field(default_factory=list)
+    done_s: list[float] = field(default_factory=list)
+
+    def add(self, load: Load, runs: Runs) -> None:
+        """One that was judged."""
+        zeros = {name: load.figures.counters[name] for name in load.figures.zeros}
+        self.counts.update(zeros | {"n": len(load.acknowledged), "runs": len(runs)})
+        self.told.update(load.told)
+        self.asks_s += load.took_s
+        self.done_s += load.done_s(runs)
+
+    def note(self, figures: Figures) -> None:
+        """In the place of what the last one told."""
+        figures.note(**self.counts, told=dict(self.told))
+        figures.note(ask_ms=quantiles(self.asks_s, 1000, 1), done_ms=quantiles(self.done_s, 1000, 1))
+
+
 @asynccontextmanager
 async def _ground(
     nursery: Nursery, cluster: Cluster, folder: Path, figures: Figures, *, synchronous: bool
@@ -133,7 +158,7 @@ async def _ground(
 
 @pytest.mark.parametrize("way", ["killed", "demoted"])
 async def test_E15_failover(nursery: Nursery, cluster: Cluster, tmp_path: Path, way: str) -> None:
-    figures, resumed_s, stored = Figures("E15"), list[float](), 0
+    figures, resumed_s, rounds = Figures("E15"), list[float](), _Rounds()
     figures.note(what=f"synchronous, {way}")
     for number in range(ROUNDS):
         folder = tmp_path / str(number)
@@ -143,9 +168,9 @@ async def test_E15_failover(nursery: Nursery, cluster: Cluster, tmp_path: Path, 
                 back_s = await getattr(ground, way)()
                 resumed_s += await ground.resumed_s(back_s)
             await ground.load.all_ended(ground.stage, 60.0)
-            await ground.load.judge(ground.stage, ground.sink)
-            stored += len(ground.load.acknowledged)
-    figures.note(n=stored, failovers=ROUNDS, resume_s=quantiles(resumed_s))
+            rounds.add(ground.load, await ground.load.judge(ground.stage, ground.sink))
+    rounds.note(figures)
+    figures.note(failovers=ROUNDS, resume_s=quantiles(resumed_s))
     figures.holds(max(resumed_s) <= RESUME_BOUND_S, f"resumed after {max(resumed_s):.1f} s")
     figures.conclude()
 

@@ -125,6 +125,7 @@ async def test_E18_old_snapshot(stage: Stage, tmp_path: Path) -> None:
     load, facts = await _churn(stage, figures, tmp_path)
     await load.all_ended(stage)
     await load.judge(stage, tmp_path / "sink.ndjson")
+    figures.note(faults=1)
     check = snapshot_check(facts, WARN_S)
     figures.note(doctor=check.detail)
     figures.holds(check.status == "warn", f"doctor says {check.status}: {check.detail}")

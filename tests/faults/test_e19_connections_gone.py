@@ -173,7 +173,7 @@ async def test_E19_connections_gone(crowded: Stage, tmp_path: Path) -> None:
     await load.all_ended(crowded)
     await load.judge(crowded, sink, silent_s=CUT_OFF_S, until_s=back_s)
     resumed_s = [ran_s(back_s, moment_s) for moment_s in (*began_s.values(), load.acknowledged_at_s)]
-    figures.note(resume_s=quantiles(resumed_s))
+    figures.note(outages=1, resume_s=quantiles(resumed_s))
     figures.holds(max(resumed_s) <= RESUME_BOUND_S, f"resumed after {max(resumed_s):.1f} s")
     figures.holds(crowd.told["DependencyUnavailable"] > 0, "there were connections for all")
     longest_s = max([*all_ran_s(crowd.wishes), *load.took_s])

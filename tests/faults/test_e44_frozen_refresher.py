@@ -139,7 +139,8 @@ async def _freeze_all(
 
     await asyncio.gather(*map(lane, await _pairs(stage, unsafe)))
     verdict, strict = stage.verdict(), stage.verdict(FAMILY)
-    figures.note(n=freezes, frozen_in=dict(seen), margin_s=MARGIN_S, freeze_s=FREEZE_S)
+    under_way = freezes - seen["none"]  # of the others nobody could have sent or saved too late
+    figures.note(n=under_way, freezes=freezes, frozen_in=dict(seen), margin_s=MARGIN_S, freeze_s=FREEZE_S)
     figures.note(takeover_s=quantiles(known_s))
     figures.zero(
         second_sends=strict.provider_posts - strict.generations,

@@ -161,11 +161,12 @@ async def _experiment(street: _Street, *names: str) -> None:
     alone = await street.dwells()
     beside = {name: await street.dwells(NUISANCES[name][0]) for name in names}
     alone += await street.dwells()
-    figures.note(quiet=len(QUIET), slots=SLOTS, n=len(alone), alone_ms=quantiles(alone, 1000, 1))
+    figures.note(quiet=len(QUIET), slots=SLOTS, n=len(alone) + sum(map(len, beside.values())))
+    figures.note(alone_n=len(alone), alone_ms=quantiles(alone, 1000, 1))
     bounds_s = {name: 2 * _judged(alone) + NUISANCES[name][1] + HICCUP_S for name in names}
     figures.note(bounds_ms={name: round(bound_s * 1000, 1) for name, bound_s in bounds_s.items()})
     for name, dwells in beside.items():
-        figures.note(**{f"{name}_ms": quantiles(dwells, 1000, 1)})
+        figures.note(**{f"{name}_n": len(dwells), f"{name}_ms": quantiles(dwells, 1000, 1)})
         figures.holds(
             _judged(dwells) <= bounds_s[name], f"{name}: {_judged(dwells):.3f} s of {bounds_s[name]:.3f} s"
         )

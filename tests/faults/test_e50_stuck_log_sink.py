@@ -141,7 +141,7 @@ def pipe(tmp_path: Path) -> Iterator[_Pipe]:
 
 async def test_E50_nobody_reads(stage: Stage, ledgers: Path, pipe: _Pipe) -> None:
     figures = Figures("E50")
-    figures.note(what="a pipe whose reader stopped", stuck_s=STUCK_S)
+    figures.note(what="a pipe whose reader stopped", faults=1, stuck_s=STUCK_S)
     load = Load(await stage.born(), figures)
     async with _talking(stage, load, ledgers, pipe.path) as child:
         talk = _Talk(child, ledgers / "ledger.ndjson", pipe.look)
@@ -206,7 +206,7 @@ def _log_disk() -> Iterator[tuple[Any, Path]]:
 @pytest.mark.skipif(bool(why_not()), reason=why_not())
 async def test_E50_the_disk_of_the_log_is_full(stage: Stage, ledgers: Path) -> None:
     figures = Figures("E50")
-    figures.note(what="a full disk", stuck_s=STUCK_S)
+    figures.note(what="a full disk", faults=1, stuck_s=STUCK_S)
     load = Load(await stage.born(), figures)
     with _log_disk() as (disk, log):
         async with _talking(stage, load, ledgers, log) as child:

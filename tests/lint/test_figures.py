@@ -54,6 +54,20 @@ def test_a_zero_is_of_its_own_chances() -> None:
     assert row("E36", crashed)[3] == "crashes 0, early 0 (3/n = 1 % of 300)", "no chances: it must be zero"
 
 
+def test_jobs_of_a_load_are_no_chances() -> None:
+    """All of them share the fate of what was done to them, and nobody told how often that was."""
+    load = {"n": 15_455, "told": {"stored": 3091}, "runs": 15_455, "lost": 0, "zeros": ["lost"]}
+    assert row("E10", line("E10", **load))[3] == "lost 0"
+    assert row("E10", line("E10", rollouts=1, **load))[3] == "lost 0 (n = 1)"
+    beside = line("E10", n=40, unknown_states=0, zeros=["unknown_states"])
+    assert row("E10", beside)[3] == "unknown states 0 (3/n = 7.5 % of 40)", "its n is of what was tried"
+
+
+def test_the_neighbours_of_a_bomb_are_the_chances_of_their_zero() -> None:
+    bombs = line("E07", n=5, neighbours=3951, suspects=650, neighbours_lost=0, zeros=["neighbours_lost"])
+    assert row("E07", bombs)[3] == "neighbours lost 0 (3/n = 0.46 % of 650)"
+
+
 def test_of_two_tests_without_a_safeguard_both_are_told() -> None:
     without = [
         line("E12", ablation="naive", verdict=verdict) for verdict in ("violation seen", "nothing seen")

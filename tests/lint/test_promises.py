@@ -88,6 +88,36 @@ def test_chances_are_what_could_have_gone_wrong() -> None:
     assert "(n = 7 kills, 3/n = 43 %)" in row("P6", *parts)[1]
 
 
+def test_late_writes_of_each_kind_are_chances() -> None:
+    told = line("E03", stale_accepted=0, late_writes_refused={"result": 78, "retry": 26})
+    assert row("P2", told)[1] == "late writes accepted 0 (n = 104 late writes, 3/n = 2.9 %)"
+
+
+def test_a_backend_that_rested_is_no_chance() -> None:
+    ended = line("E11", lost=0, n=900, backends_ended=300, at_work=240)
+    before = line("E11", lost=0, n=100, backends_ended=60)
+    assert "(n = 300 faults with 1,000 jobs" in row("P1", ended, before)[1]
+
+
+def test_calls_that_are_refused_or_lose_their_slot_have_failed() -> None:
+    hurt = line("E21", failed=0, refused=2, slots_lost=1, kills=10, n=900)
+    before = line("E22", failed=0, flushes=5, n=100)
+    closed = line("E21", failed=0, slots_lost=0, sent_without_the_store=0, kills=10, n=900)
+    told = "calls failed, refused or without their slot for it 3 (n = 15 faults with 1,000 calls)"
+    assert row("P15", hurt, before, closed)[1] == told, "where it is so set they are refused by right"
+    assert row("P15", closed)[1] == "–"
+
+
+def test_what_nobody_can_help_is_told_apart() -> None:
+    cut = line(
+        "E43", n=6, burnt_where_it_can_be_had_again=0, burnt_where_nobody_can_help=4, lost_without_grace=4
+    )
+    killed = line("E43", n=8, burnt_outside_window=0, burnt_where_nobody_can_help=7, lost_without_grace=9)
+    zero, apart = row("P6", cut, killed)[1].split("<br>")
+    assert zero == "burnt outside the window 0 (n = 14 requests or faults, 3/n = 21 %)"
+    assert apart.endswith(" it had kept it: 11 (n = 13 such answers)")
+
+
 @pytest.mark.parametrize("without", [{}, {"late_writes_refused": 0}])
 def test_a_figure_without_its_n_is_not_dropped_in_silence(without: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="E03 t: a figure without its n, late_writes_refused"):
@@ -173,7 +203,8 @@ def test_a_line_without_what_is_asked_of_it_is_seen() -> None:
 
 def test_the_worst_is_told() -> None:
     lines = (line("E38-queues", amplification=1.01, sent=5), line("E38-sheds", amplification=1.15, sent=5))
-    assert row("P10", *lines)[1] == "requests a call, the worse of an API that queues and one that sheds: 1.15 (n = 10 calls sent)"
+    worse = "requests a call, the worse of an API that queues and one that sheds: 1.15"
+    assert row("P10", *lines)[1] == f"{worse} (n = 10 calls sent)"
     windows = {"p50": 1.5, "p99": 11.7, "max": 20.0}
     told = row("P6", line("E43", window_ms=windows, window_n=9))[1]
     assert told == "window p50 1.5 ms (n = 9 refreshes)<br>its p99 11.7 ms (n = 9 refreshes)"
@@ -187,7 +218,8 @@ def test_what_is_broken_is_told() -> None:
 def test_canaries_are_told_with_where_they_were_looked_for() -> None:
     """Two runs bound nothing, however many canaries and places they had."""
     told = line("S13", canary_found=0, n=2, canaries=480, places=310, bytes=7_000_000)
-    assert row("P12", told)[1] == "planted secrets found 0 among 480 canaries, 310 places, 7,000,000 bytes (n = 2 runs)"
+    around = "480 canaries, 310 places, 7,000,000 bytes"
+    assert row("P12", told)[1] == f"planted secrets found 0 among {around} (n = 2 runs)"
 
 
 def test_a_zero_of_what_is_broken_bounds_nothing() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.security.checklist import CHECKLIST
 from tests.security.figures import RESULTS, told
-from tests.security.verdicts import BROKEN, NOT_SHOWN, table, withdrawn
+from tests.security.verdicts import BROKEN, NOT_SHOWN, summary, table, withdrawn
 from tools import promises, results
 
 
@@ -42,7 +42,7 @@ def main(options: Sequence[str]) -> int:
     witness, begun_s = Witness(), time.time()
     code = pytest.main(["-q", "-s", *options, "tests/security", *rest], plugins=[witness])
     lines = list(table(witness.outcomes, told(folder, int(begun_s))))
-    print("\n".join(["", *lines]), flush=True)
+    print("\n".join(["", *lines, summary(witness.outcomes)]), flush=True)
     results.amend(folder, lambda kept: withdrawn(kept, witness.outcomes))
     untold = promises.untold(results.read(folder))
     print("".join(f"{each}\n" for each in untold), end="", flush=True)

@@ -158,5 +158,9 @@ def test_the_table_tells_the_figures_of_each_part_of_a_control(
     figures.zero(foreign_rows=0)
     figures.tell()
     lines = list(table({}, told(tmp_path)))
-    after = lines.index("S27  NOT SHOWN: no test was run")
+    [s27] = [line for line in lines if line.startswith("S27")]
+    what = next(control.what for control in CHECKLIST if control.id == "S27")
+    assert s27.startswith(f"S27  {what[:50]}"), "a verdict is of something"
+    assert s27.endswith("  NOT SHOWN: no test was run")
+    after = lines.index(s27)
     assert lines[after + 1 : after + 3] == ["     n 35", "     pool: foreign_rows 0"]

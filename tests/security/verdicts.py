@@ -12,14 +12,16 @@ from tools.results import ROOT, Line, base
 
 Outcomes = Mapping[str, str]
 """passed, failed or skipped, by the id of a test; none of a test that was left out."""
-BROKEN, NOT_SHOWN = "BROKEN", "NOT SHOWN"
+HOLDS, ABSENT, BROKEN, NOT_SHOWN = "holds", "absent", "BROKEN", "NOT SHOWN"
 NOT_RUN = f"{NOT_SHOWN}: no test was run"
+WIDE = 60
+"""So much is told of what a control asks for."""
 
 
 def verdict(control: Control, outcomes: Outcomes) -> str:
     """In words; BROKEN and NOT SHOWN are failures. It holds if each of its tests was passed at least once."""
     if not control.tests:
-        return f"absent: {control.absent}"
+        return f"{ABSENT}: {control.absent}"
     ours = {test: how for test, how in outcomes.items() if any(_is(test, name) for name in control.node_ids)}
     counts = Counter(ours.values())
     total = counts.total()
@@ -30,17 +32,25 @@ def verdict(control: Control, outcomes: Outcomes) -> str:
     if lacking := sorted(_named(control, ours) - {_plain(test) for test in ours if ours[test] == "passed"}):
         return f"{NOT_SHOWN}: {', '.join(lacking)}"
     skipped = f", {counts['skipped']} skipped" if counts["skipped"] else ""
-    return f"holds ({_tests(counts['passed'])}{skipped})"
+    return f"{HOLDS} ({_tests(counts['passed'])}{skipped})"
 
 
 def table(outcomes: Outcomes, figures: Mapping[str, Mapping[str, object]]) -> Iterator[str]:
     """A line for each control, with the figures that were told of it."""
     for control in CHECKLIST:
-        yield f"{control.id}  {verdict(control, outcomes)}"
+        yield f"{control.id}  {control.what[:WIDE]:<{WIDE}}  {verdict(control, outcomes)}"
         for id, told in figures.items():
             if base(id) == control.id:
                 part = f"{id.removeprefix(control.id).lstrip('-')}: " if id != control.id else ""
                 yield f"     {part}" + ", ".join(f"{name} {value}" for name, value in told.items())
+
+
+def summary(outcomes: Outcomes) -> str:
+    """The last line: how many of each."""
+    words = (HOLDS, ABSENT, BROKEN, NOT_SHOWN)
+    told = [verdict(control, outcomes) for control in CHECKLIST]
+    held, absent, broken, not_shown = (sum(one.startswith(word) for one in told) for word in words)
+    return f"{held} hold, {absent} absent, {broken} broken, {not_shown} not shown"
 
 
 def withdrawn(lines: Sequence[Line], outcomes: Outcomes) -> list[Line]:

@@ -89,6 +89,8 @@ class Fleet:
     told: list[dict[str, Any]] = field(default_factory=list)
     outages: list[tuple[float, float]] = field(default_factory=list)
     """From when until when processes with and without the store may have overlapped."""
+    froze: bool = False
+    """Whether a process was stopped: whoever holds a slot there loses it."""
     usual_per_s: float = float("inf")
     """Units that this machine can let through, where that was measured."""
     _born: int = 0
@@ -132,6 +134,7 @@ class Fleet:
     async def freeze(self, child: Child, seconds: float) -> None:
         """SIGSTOP, and SIGCONT after *seconds*."""
         name = self.names[child.pid]
+        self.froze = True
         await child.freeze()
         self.upstream.excuse(name, float("inf"))  # also what it was let in for and has not sent
         await asyncio.sleep(seconds)
@@ -249,7 +252,10 @@ class Fleet:
     # ---- what must hold
 
     def note_callers(self) -> Counter[str]:
-        """What the callers counted, and that none saw an error that is not his to see."""
+        """What the callers counted, and that none saw an error that is not his to see.
+
+        Nor was one refused or cut off, but where that is the setting, or the doing of the experiment.
+        """
         counts: Counter[str] = Counter()
         closed: Counter[str] = Counter()
         for told in self.told:
@@ -262,6 +268,10 @@ class Fleet:
         self.figures.zero(failed=len(bad))
         if bad:
             self.figures.note(first_failure=bad[0])
+        if not (self.figures.ablation or self.froze or self.order.get("stall")):
+            if self.order["plan"].get("degraded") != "closed":
+                self.figures.zero(refused=closed.total())
+            self.figures.zero(slots_lost=counts["slot_lost"])
         return counts
 
     def lines(self) -> list[dict[str, Any]]:

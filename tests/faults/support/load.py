@@ -115,7 +115,7 @@ class Load:
 
     async def judge(
         self, stage: Stage, sink: Path, *, silent_s: float = math.inf, until_s: float = math.inf
-    ) -> None:
+    ) -> Runs:
         """As `judge_kept`; and where nobody was killed at work, what had its effect did not run again.
 
         But for what a process did before *until_s* that then began nothing for *silent_s*: to the others it
@@ -127,6 +127,7 @@ class Load:
         if silent_s < math.inf:
             self.figures.note(run_again_of_a_lost_process=len(lost))
         self.figures.zero(finished_run_again=len(again) - len(lost))
+        return runs
 
     async def judge_kept(self, stage: Stage, sink: Path) -> Runs:
         """P1 and P2: what was acknowledged is there, and what is done had its effect in its newest run."""
@@ -136,7 +137,7 @@ class Load:
         stored = {row["n"] for row in rows}
         done = [row for row in rows if row["state"] == "completed"]
         figures.note(n=len(self.acknowledged), told=dict(self.told), runs=len(runs))
-        figures.note(ask_ms=quantiles(self.took_s, 1000, 1), done_ms=quantiles(self._done_s(runs), 1000, 1))
+        figures.note(ask_ms=quantiles(self.took_s, 1000, 1), done_ms=quantiles(self.done_s(runs), 1000, 1))
         figures.zero(
             lost=len(self.acknowledged.keys() - stored) + sum(row["n"] not in effects for row in done),
             unfinished=len(rows) - len(done),
@@ -145,7 +146,7 @@ class Load:
         )
         return runs
 
-    def _done_s(self, runs: Runs) -> list[float]:
+    def done_s(self, runs: Runs) -> list[float]:
         """From the ask for a job to its effect."""
         ended = ((run.n, run.ended_s) for run in runs.by_lease.values())
         return [ended_s - self.asked_s[n] for n, ended_s in ended if ended_s is not None]

@@ -7,7 +7,8 @@ settle_once     an answer that the database does not take is given up
 no_proof        death is never proven, only presumed when the lease has passed
 no_rescue       nobody looks for the dead
 no_meter        nobody measures how long the event loop stood still
-no_lease_check  an outcome is written whoever holds the job by now
+no_lease_check  a result is written whoever holds the job by now; with _of_a_retry, _of_a_dead_letter or
+                _of_a_cancel behind it that is written so
 naive_retry     what is in doubt is done again, without looking what was done
 ...             support/careless.py has those of an outage
 """
@@ -51,6 +52,13 @@ from tests.support.rows import rows, run
 TTL_LOCK_TABLE = "CREATE TABLE unsafe_lock (connection_id uuid PRIMARY KEY, owner uuid, until timestamptz)"
 _PAUSE_S = 0.01
 _SERVICES = {"no_rescue": "rescuer", "no_meter": "loop_meter"}
+_JOINED = " AND job.lease_id = input.lease_id"
+_LEASE_CHECKS = {
+    "no_lease_check": ("job_complete", "lease_id = ANY(", "0 <> ALL("),
+    "no_lease_check_of_a_retry": ("job_reschedule", _JOINED, ""),
+    "no_lease_check_of_a_dead_letter": ("job_discard", _JOINED, ""),
+    "no_lease_check_of_a_cancel": ("job_cancel_running", _JOINED, ""),
+}
 
 
 # ---- refreshing
@@ -246,8 +254,8 @@ class FaultRuntime(Runtime):
             _alter(credentials_module, "rotation_claim", unsent, anyhow)
         if "floors_stay" in self.unsafe:
             _alter(lanes_module, "lane_raise_floors", "SELECT lane_raise_floors(false)", "SELECT NULL")
-        if "no_lease_check" in self.unsafe:
-            _alter(jobs_module, "job_complete", "lease_id = ANY(", "0 <> ALL(")
+        for name in self.unsafe & _LEASE_CHECKS.keys():
+            _alter(jobs_module, *_LEASE_CHECKS[name])
 
     @property
     def refresh_settings(self) -> RefreshSettings:

@@ -217,7 +217,7 @@ class _Worker:
         """What is run here."""
         jobs = {"work": self._work, "deaf": self._deaf, "fail": self._fail}
         jobs |= {"stuck": self._stuck, "thread": self._thread, "block": self._block}
-        jobs |= {"die": self._die, "snooze": self._snooze}
+        jobs |= {"die": self._die, "snooze": self._snooze, "late": self._late}
         timeout_s = self._order.get("timeout_s", 60.0)
         return [Handler(f"fault.{name}", run, timeout_s=timeout_s) for name, run in jobs.items()]
 
@@ -284,6 +284,22 @@ class _Worker:
         if not context.saved:
             context.save("snoozed", True)
             return context.snooze(0.0)
+        return self._effect(fields)
+
+    async def _late(self, context: JobContext) -> object:
+        """As `_work`, but its first run ends as ``args.late`` says, and freezes before that is written."""
+        fields = self._began(context)
+        if context.job.crash_count:
+            await self._pass_gate(context)
+            return self._effect(fields)
+        _arm("job.before_ack:1:stop")
+        match context.args["late"]:
+            case "retry":
+                raise ConnectionResetError("as it was ordered")
+            case "dead_letter":
+                return Discard("as it was ordered")
+            case "cancel":
+                return context.cancel("as it was ordered")
         return self._effect(fields)
 
     def _began(self, context: JobContext) -> dict[str, Any]:

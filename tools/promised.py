@@ -1,0 +1,356 @@
+"""README's promises: what each says, its figures and what they are counted of, and its limit."""
+
+from __future__ import annotations
+
+from tools.promise import LOSSES, Most, Promise, Zero
+
+REDIS = ("E20", "E21", "E22", "E23")
+LOST_REDIS = ("E21", "E22", "E23", "E24", "E25", "E26")
+OVER = ("over_limit_at_upstream",)
+LOST_SLOTS = ("E21", "E22", "E24", "E26")
+OUTAGES = (*REDIS, "E24", "E25", "E26")
+RATES = (*OUTAGES, "E41")
+
+PROMISES = (
+    Promise(
+        "P1",
+        "A job whose enqueue returned is not lost.",
+        (
+            Zero(
+                "accepted jobs lost",
+                ("E01", "E05", "E11", "E13", "E15", "E17", "E52"),
+                ("lost",),
+                "faults",
+                LOSSES,
+                beside="jobs",
+            ),
+            Zero("commits in doubt that were told wrongly", ("E12",), ("false_success",), "commits"),
+            Zero(
+                "impossible states after a kill at one of the named points of the code",
+                ("E02",),
+                ("illegal_states",),
+                "kills",
+                what="jobs",
+            ),
+        ),
+        "PostgreSQL with synchronous_commit on, and its disk survives.",
+    ),
+    Promise(
+        "P2",
+        "A result, retry or dead letter of a superseded lease is not accepted.",
+        (
+            Zero(
+                "late writes accepted",
+                ("E03", "E04"),
+                ("stale_accepted",),
+                "late writes",
+                ("late_writes_refused",),
+            ),
+        ),
+        "The handler's own effects elsewhere are not undone.",
+    ),
+    Promise(
+        "P3",
+        "A job may run more than once; extra runs are no more than the jobs in flight at kills.",
+        (
+            Most(
+                "jobs in flight at kills that ran again",
+                ("E01",),
+                "extra_runs",
+                "jobs in flight",
+                of=("in_flight_at_kills",),
+                added=True,
+            ),
+            Zero("duplicates after commits in doubt", ("E12",), ("duplicates",), "commits"),
+        ),
+        "At least once: handlers have to be idempotent.",
+    ),
+    Promise(
+        "P4",
+        "After SIGKILL 99 % of the work goes on within lease + sweep + 1 s.",
+        (
+            Most(
+                "jobs of the killed run again, p99",
+                ("E01",),
+                "recovery_s",
+                "jobs in flight",
+                " s",
+                "p99",
+                ("in_flight_at_kills",),
+            ),
+            Most("the last one", ("E01",), "recovery_s", "jobs in flight", " s", of=("in_flight_at_kills",)),
+            Most(
+                "bound: a lease of 5 s, a sweep of 5 s, and 1 s, so",
+                ("E01",),
+                "recovery_bound_s",
+                "kills",
+                " s",
+                of=("kills",),
+            ),
+        ),
+        "At once where death is proven (same host); else after the lease, by default 30 s.",
+    ),
+    Promise(
+        "P5",
+        "A job that kills its worker does so three times at most; its neighbours lose nothing.",
+        (
+            Most("processes killed by one job", ("E07",), "crashes_of_a_bomb", "such jobs"),
+            Zero(
+                "neighbours or their attempts lost",
+                ("E07",),
+                ("neighbours_lost", "attempts_lost"),
+                "jobs in flight beside it at its kills",
+                ("suspects",),
+            ),
+        ),
+        "Neighbours run again, each alone, so they wait.",
+    ),
+    Promise(
+        "P6",
+        "No refresh token is burnt, but in one window that is measured.",
+        (
+            Zero(
+                "burnt outside the window",
+                ("E42", "E43", "E44", "E45"),
+                ("burnt", "burnt_outside_window", "burnt_where_it_can_be_had_again"),
+                "requests or faults",
+                ("provider_posts", "n"),
+            ),
+            Zero(
+                "impossible states after a kill in a refresh",
+                ("E02",),
+                ("illegal_states",),
+                "kills",
+                what="refreshes",
+            ),
+            Most(
+                "burnt where no answer is given again, and this one was cut, or its process killed"
+                " before it told that it had kept it:",
+                ("E43",),
+                "burnt_where_nobody_can_help",
+                "such answers",
+                of=("lost_without_grace",),
+                added=True,
+            ),
+            Most("window p50", ("E43",), "window_ms", "refreshes", " ms", "p50", ("window_n",)),
+            Most("its p99", ("E43",), "window_ms", "refreshes", " ms", "p99", ("window_n",)),
+            Most(
+                "of an idle process, p99",
+                ("E43",),
+                "window_idle_ms",
+                "refreshes",
+                " ms",
+                "p99",
+                ("window_idle_n",),
+            ),
+        ),
+        "The window: after the provider's commit and before our fsync the process dies or the answer is lost"
+        " on its way, and the provider gives no grace. The disk with the journal survives.",
+    ),
+    Promise(
+        "P7",
+        "Requests in any window T are no more than burst + rate × T, as the upstream counts them.",
+        (
+            Most("requests above it in the worst window", RATES, "rate_over", "calls", of=("calls", "n")),
+            Most(
+                "of that, beyond what an outage may add, in seconds of the rate",
+                OUTAGES,
+                "rate_beyond_s",
+                "calls",
+            ),
+            Most(
+                "longest time on the way, which excuses as many requests as the rate gives in it:",
+                RATES,
+                "lag_s",
+                "calls",
+                " s",
+                of=("calls", "n"),
+            ),
+        ),
+        "Counted where requests arrive: of one that was on its way for longer than the next, as much comes"
+        " on top. While some processes count by Redis and others by their share, the shares come on top,"
+        " too: 0.5 s at each change, and as long as it lasts where one process alone cannot reach Redis.",
+    ),
+    Promise(
+        "P8",
+        "Calls in flight are no more than the slots, as the upstream counts them.",
+        (
+            Zero(
+                "over the limit",
+                (*REDIS, "E25", "E26", "E27"),
+                OVER,
+                "faults or calls",
+                (*LOSSES, "n"),
+                "calls",
+            ),
+            Zero(
+                "over the limit plus one share, where one process alone cannot reach Redis",
+                ("E23",),
+                ("over_with_one_share",),
+                "cuts",
+                ("outages",),
+                "calls",
+            ),
+            Zero(
+                "slots given twice or leaked",
+                ("E27",),
+                ("over_admissions", "leaked"),
+                "kills",
+                (*LOSSES, "n"),
+            ),
+        ),
+        "A process that alone cannot reach Redis has its share on top, as long as that lasts. The API may"
+        " still work on a call whose process was killed, was frozen beyond its lease, or gave up at its"
+        " deadline. After a fail-over that loses the last grants, old and new slots overlap for one lease.",
+    ),
+    Promise(
+        "P9",
+        "Beside a tenant with 100 times the load others wait twice their p99 alone + one job at most.",
+        (
+            Most("p99 alone", ("E46",), "alone_ms", "jobs", " ms", "p99", ("alone_n", "n")),
+            Most("beside it", ("E46",), "loud_ms", "jobs", " ms", "p99", ("loud_n", "n")),
+            Most(
+                "bound, twice the p99 alone and one job of 150 ms:",
+                ("E46",),
+                "bounds_ms",
+                "jobs",
+                " ms",
+                "loud",
+                ("alone_n", "n"),
+            ),
+            Most(
+                "beside one with jobs of 500 ms", ("E46",), "slow_ms", "jobs", " ms", "p99", ("slow_n", "n")
+            ),
+            Most(
+                "the same, with a cap on it",
+                ("E46",),
+                "slow_capped_ms",
+                "jobs",
+                " ms",
+                "p99",
+                ("slow_capped_n", "n"),
+            ),
+        ),
+        "Turns count jobs, not their length: slow jobs need a cap of their tenant.",
+    ),
+    Promise(
+        "P10",
+        "Retries add 20 % at most; one request at a time asks whether an API is well again; when the trigger"
+        " ends, 95 % of the calls do well within 60 s.",
+        (
+            Most(
+                "requests a call, the worse of an API that queues and one that sheds:",
+                ("E38",),
+                "amplification",
+                "calls sent",
+                of=("sent",),
+            ),
+            Most(
+                "95 % of the calls do well again after",
+                ("E38",),
+                "recovery_s",
+                "APIs",
+                " s",
+                of=("triggers",),
+            ),
+            Zero("probes beside another", ("E40",), ("two_probes",), "probes"),
+        ),
+        "At a steady 80 % of what the API can do, of which nine tenths are gone for 30 s. Where it queues,"
+        " the breaker refuses most calls meanwhile.",
+    ),
+    Promise(
+        "P11",
+        "No answer costs more than 32 MiB, 50 ms of the event loop, or the call's deadline.",
+        (
+            Zero("processes killed by an answer", ("E33",), ("killed",), "answers"),
+            Most("memory", ("E33",), "peak_mib", "answers", " MiB"),
+            Most("loop still for", ("E33",), "stall_ms", "answers", " ms"),
+            Most("the same while names resolve slowly or not", ("E35",), "max_stall_ms", "calls", " ms"),
+            Most("longest call with a deadline of 10 s", ("E31",), "took_s", "calls", " s"),
+        ),
+        "A body of 16 MiB at most, as set by default. A call may end up to 0.5 s after its deadline.",
+    ),
+    Promise(
+        "P12",
+        "No secret is found outside the vault.",
+        (
+            Zero(
+                "planted secrets found",
+                ("S13",),
+                ("canary_found",),
+                "runs",
+                among=("canaries", "places", "bytes"),
+            ),
+        ),
+        "Looked for in logs, events, errors, dead letters, the database and on command lines. Metrics,"
+        " traces, dashboard and mail do not exist yet.",
+        "`make security`",
+    ),
+    Promise(
+        "P13",
+        "No tenant reads or writes what is another's.",
+        (
+            Zero(
+                "cross-tenant reads and writes",
+                ("S27",),
+                ("cross_tenant_reads", "cross_tenant_writes"),
+                "ways to ask",
+            ),
+            Zero(
+                "rows of others over shared connections", ("S27",), ("foreign_rows", "settings_left"), "uses"
+            ),
+            Zero("answers to another's question", ("E29",), ("wrong_answers",), "answers"),
+        ),
+        "Asked of every command, method and statement that takes a tenant's name. Row-level security guards"
+        " as a second wall what sets up, looks up and operates; enqueue, claim and refresh rely on their SQL"
+        " alone.",
+        "`make security`",
+    ),
+    Promise(
+        "P14",
+        "PostgreSQL gone: workers stay up, keep what was finished for 60 s, and go on within 5 s.",
+        (
+            Zero(
+                "finished results lost",
+                ("E14",),
+                ("finished_results_lost",),
+                "outages",
+                LOSSES,
+                among=("finished_meanwhile",),
+            ),
+            Most("works again after", ("E06", "E13", "E14", "E15"), "resume_s", "outages", " s", of=LOSSES),
+        ),
+        "A bounded buffer; after 60 s no new work is begun. A process that gets no connection for longer"
+        " than its lease (30 s), while others have some, is taken for dead by them: what it had finished"
+        " runs again (P3).",
+    ),
+    Promise(
+        "P15",
+        "Redis gone: calls go on by their share, or not at all where so set. When it is back, rates are full"
+        " within 5 s; slots too or, if it lost its data, after one lease.",
+        (
+            Zero(
+                "calls failed, refused or without their slot for it",
+                LOST_REDIS,
+                ("failed", "refused", "slots_lost"),
+                "faults",
+                LOSSES,
+                "calls",
+                unless="sent_without_the_store",
+            ),
+            Most(
+                "nine tenths of the rate again after", LOST_REDIS, "buckets_full_s", "faults", " s", of=LOSSES
+            ),
+            Most(
+                "all slots again, at a lease of 1 s, after",
+                LOST_SLOTS,
+                "slots_full_s",
+                "faults",
+                " s",
+                of=LOSSES,
+            ),
+        ),
+        "One lease is 30 s by default, 1 s in this experiment. In that time whoever holds a slot tells of"
+        " it, so that none is given twice.",
+    ),
+)
