@@ -1,8 +1,8 @@
 """E18: one transaction stays open, so no row of an ended job is removed, while 300 jobs a second come and go.
 
 A look for work does not walk over the jobs that ended: each lane has a mark behind which it begins. Nor over
-what lanes were before: each class has a floor. What is read of indexes is counted by the server, whoever it is
-that reads it. `fairlead doctor` tells of the transaction and of its holder.
+what lanes were before: each class has a floor. What is read of indexes is counted by the server, whoever
+reads it. `fairlead doctor` tells of the transaction and of its holder.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ async def _churn(
             took_s, entries = await looks.cost(LATE_S)
             facts = await server_facts(stage.database.settings)
             dead = (await stage.rows(DEAD))[0]["n"]
-    figures.note(held_s=held_s, snapshots=1, dead_rows=dead, claims=len(took_s))
+    figures.note(held_s=held_s, dead_rows=dead, claims=len(took_s))
     figures.note(claim_ms=quantiles(took_s, 1000, 2), entries_a_claim=entries)
     p99_s = quantiles(took_s)["p99"]
     figures.holds(

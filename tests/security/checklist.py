@@ -249,7 +249,7 @@ CHECKLIST: tuple[Control, ...] = (
             "unit/policy/test_token_request.py::test_the_consent_page",
             "unit/policy/test_token_request.py::test_the_exchange_of_a_code",
         ),
-        absent="a mark in the store: that it was answered is known of one object in one process, of no copy",
+        absent="a mark in the store: only the object itself knows that it was answered; a copy of it does not",
     ),
     Control(
         "S29",
@@ -295,7 +295,7 @@ CHECKLIST: tuple[Control, ...] = (
             "sql/test_tenants.py::test_the_audit_trail_only_grows_whoever_asks",
             "contract/test_grants.py::test_each_act_leaves_one_line",
         ),
-        absent="a token that a process asks for is not recorded: there is no caller but that process yet",
+        absent="reads of a token are not recorded: only the process itself can ask for one yet",
     ),
     Control("S33", "mail cannot be bent", ("1.3.11",), absent=ABSENT_MAIL),
     Control(
