@@ -303,9 +303,7 @@ ABLATIONS: tuple[Ablation, ...] = (
         lambda: Parts(credentials=SavesWhateverStands),
         ("freeze", "stop"),
     ),
-    Ablation(
-        "replay at once", ("I6",), lambda: Parts(alter=replays_at_once), ("issuer_late",), (925, 970)
-    ),
+    Ablation("replay at once", ("I6",), lambda: Parts(alter=replays_at_once), ("issuer_late",), (925, 970)),
     Ablation("a claim takes the job out", ("I1",), lambda: Parts(sessions=HasNothingToGiveBack)),
     Ablation("tokens kept without tenant", ("I9",), lambda: Parts(alter=with_tokens_of_no_tenant)),
     Ablation("slots of each process", ("I4",), lambda: Parts(redis=_redis(SlotsOfEach))),
