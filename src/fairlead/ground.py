@@ -118,6 +118,7 @@ def database_settings(settings: Settings, url: Secret) -> DatabaseSettings:
         dsn=url.reveal(),
         schema=settings.database.schema_name,
         max_size=settings.database.pool_size,
+        urgent_size=1,
         transaction_pooler=settings.database.pooler,
     )
 

@@ -221,7 +221,8 @@ class Runtime:
         self.connections = Connections(self.rooms)
         self.consents = Consents(self.rooms, self.connections)
         self.accounts = Accounts(self.rooms, grants, settler, self.reader, self.connections)
-        await self.unknown.replay_journal()
+        self.timeline_watch = TimelineWatch(self.rooms, self.unknown)
+        await self.timeline_watch.begin()
 
     async def _open_outside(self) -> None:
         """What answers pass on their way in: the wire and the journal."""
@@ -359,8 +360,7 @@ class Runtime:
                 await unlisten()
 
     def _make_services(self, roles: Roles) -> list[Service]:
-        emit = self.bus.emit
-        crashes = self.settings.worker.max_crashes
+        emit, crashes = self.bus.emit, self.settings.worker.max_crashes
         rescuer = Rescuer(
             self.sessions, self.jobs, self.processes, self.heartbeat, emit=emit, max_crashes=crashes
         )
@@ -368,7 +368,7 @@ class Runtime:
             rescuer.service(clock=self.clock, draw=draw),
             *LaneKeeper(self.lanes, emit=emit).services(clock=self.clock, draw=draw),
             LoopMeter(clock=self.clock, emit=emit).service(draw=draw),
-            TimelineWatch(self.credentials, self.unknown, emit=emit).service(clock=self.clock, draw=draw),
+            self.timeline_watch.service(clock=self.clock, draw=draw),
         ]
         if roles.scheduler:
             scheduler = Scheduler(self.duties, self.heartbeat, ids=self.ids, emit=emit)

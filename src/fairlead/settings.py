@@ -33,7 +33,9 @@ class Database(Table):
     schema_name: str | None = Field(
         None, min_length=1, max_length=63, description="Schema to live in. Default the DSN's own."
     )
-    pool_size: int = Field(8, ge=2, le=200, description="Connections of one process. Default 8.")
+    pool_size: int = Field(
+        8, ge=2, le=200, description="Connections of one process, one of them for its heartbeat. Default 8."
+    )
     pooler: bool = Field(
         False,
         description="The DSN leads through a transaction-mode pooler: no prepared statements, no LISTEN.",

@@ -84,12 +84,17 @@ class LossyDatabase(Database):
             self._loss = None
 
     async def run(
-        self, statement: Statement, values: dict[str, object], tenants: tuple[str, ...] | None
+        self,
+        statement: Statement,
+        values: dict[str, object],
+        tenants: tuple[str, ...] | None,
+        *,
+        urgent: bool = False,
     ) -> list[Row]:
         if statement.name in _BESIDE:
-            return await super().run(statement, values, tenants)
+            return await super().run(statement, values, tenants, urgent=urgent)
         self._arrive()
-        found = await super().run(statement, values, tenants)
+        found = await super().run(statement, values, tenants, urgent=urgent)
         if statement.name != _WITH_A_CLAIM:
             self._depart()
         return found

@@ -328,6 +328,15 @@ async def test_all_entries_for_a_database_that_lost_its_tail(folder: Path) -> No
 # ---- refusing
 
 
+async def test_a_journal_that_cannot_be_read_refuses(journal: FileJournal, folder: Path) -> None:
+    entry = entry_number(1)
+    await journal.append(entry)
+    folder.rename(folder.with_name("elsewhere"))
+    with pytest.raises(Refused, match="cannot be read"):
+        await journal.find(entry.connection_id, 1)
+    folder.with_name("elsewhere").rename(folder)
+
+
 async def test_a_closed_journal_refuses(folder: Path) -> None:
     journal = FileJournal(folder, uuid4(), SMALL)
     with pytest.raises(Refused):

@@ -238,10 +238,10 @@ async def test_E29_ablation_the_cancelled_keep_their_connections(
     """Nobody takes them back."""
     given = Lender._take_back
 
-    async def take_back(lender: Lender, connection: Connection) -> None:
+    async def take_back(lender: Lender, connection: Connection, urgent: bool) -> None:
         task = asyncio.current_task()
         if task is None or task.get_name() != "fairlead-take-back":
-            await given(lender, connection)
+            await given(lender, connection, urgent)
 
     parts = Parts("not_taken_back", connections="connections missing")
     monkeypatch.setattr(Lender, "_take_back", take_back)

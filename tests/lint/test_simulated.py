@@ -13,6 +13,7 @@ from fairlead.adapters.local.system import SystemClock, SystemIds, draw
 from fairlead.config import Config
 from fairlead.engine.services.rescuer import rescue_interval_s
 from fairlead.engine.services.service import Service
+from fairlead.engine.services.timeline import TimelineWatch
 from fairlead.gatehouse import GateRooms, GateSettings
 from fairlead.runtime import Roles, Runtime
 from fairlead.secret import Secret
@@ -40,8 +41,9 @@ LESS_OFTEN = {"lanes": LANES_LOOK_S, "gate-guard": GUARD_LOOK_S}
 def of_the_runtime() -> dict[str, float]:
     """Each service of a process with both roles and a Redis, and how often it looks, in seconds."""
     runtime = cast(Any, Runtime(Config(Settings(), {})))
-    for room in ("sessions", "jobs", "processes", "lanes", "credentials", "unknown", "duties"):
+    for room in ("sessions", "jobs", "processes", "lanes", "duties"):
         setattr(runtime, room, None)  # services are made, and not run
+    runtime.timeline_watch = TimelineWatch(cast(Any, SimpleNamespace(emit=None)), cast(Any, None))
     runtime.heartbeat = SimpleNamespace(lease_s=runtime.settings.worker.lease_s, holds=lambda: True)
     gate = GateRooms(
         Secret("redis://127.0.0.1:1"),

@@ -111,7 +111,7 @@ ABLATIONS: tuple[Ablation, ...] = (
         ("I6",),
         lambda: Parts(alter=careless.replays_at_once),
         ("issuer_late",),
-        (484, 610, 985),
+        (925, 970),
     ),
     Ablation("a claim takes the job out", ("I1",), lambda: Parts(sessions=careless.HasNothingToGiveBack)),
     Ablation(

@@ -175,6 +175,7 @@ class Program:
         self.unknown = UnknownOutcomes(self.rooms, REFRESH, settler)
         exchange = Exchange(self.rooms, REFRESH, grants, settler, self.unknown)
         self.coordinator = Coordinator(self.rooms, REFRESH, exchange, settler, self.unknown)
+        self.timeline_watch = TimelineWatch(self.rooms, self.unknown)
         self.reader = TokenReader(self.rooms, self.coordinator, settler, 5.0)
         self.connections = Connections(self.rooms)
 
@@ -272,7 +273,7 @@ class Program:
         async with AsyncExitStack() as stack:
             await self._open_session(stack)
             stack.push_async_callback(self.coordinator.drain, REFRESH.total_deadline_s)
-            await self.unknown.replay_journal()
+            await self.timeline_watch.begin()
             await self._open_gate(stack)
             await Schedules(self.duties, self.jobs, ids=self.ids).declare(SCHEDULES)
             await self._work()
@@ -320,7 +321,7 @@ class Program:
             rescuer.service(clock=clock, draw=draw),
             Service("lanes", keeper.tend, interval_s=LANES_LOOK_S, clock=clock, draw=draw, emit=emit),
             sweep,
-            TimelineWatch(self.credentials, self.unknown, emit=emit).service(clock=clock, draw=draw),
+            self.timeline_watch.service(clock=clock, draw=draw),
             Scheduler(self.duties, self.heartbeat, ids=self.ids, emit=emit).service(clock=clock, draw=draw),
         ]
 

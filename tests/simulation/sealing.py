@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextvars import Context
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -60,6 +60,7 @@ class HostDisk:
     kept: list[_Kept] = field(default_factory=list)
     full: bool = False
     strikes: Counter[str] = field(default_factory=Counter)
+    timelines: dict[str, str] = field(default_factory=dict)
 
     def refuses(self) -> bool:
         """Whether somebody who wants to write cannot."""
@@ -142,3 +143,13 @@ class SimJournal:
         for kept in [*self._disk.kept]:
             if kept.owner is self._process:
                 yield kept.entry
+
+    async def on_timeline(self, timeline: str) -> Mapping[str, str | None]:
+        """As the port says; what was taken over counts as its new owner's own."""
+        before = self._disk.timelines.setdefault(self._process.label, timeline)
+        return {} if before == timeline else {self._process.label: before}
+
+    async def caught_up(self, owners: Iterable[str], timeline: str) -> None:
+        """As the port says."""
+        for owner in owners:
+            self._disk.timelines[owner] = timeline

@@ -9,7 +9,7 @@ import asyncio
 import os
 import shutil
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -126,13 +126,18 @@ class Pair:
 
 
 @asynccontextmanager
-async def pair_of(cluster: Cluster, *, synchronous: bool) -> AsyncIterator[Pair]:
-    """A running pair with the data of *cluster*. *synchronous*: a commit waits until the stand-by has it."""
+async def pair_of(
+    cluster: Cluster, *, synchronous: bool, settings: Mapping[str, str] | None = None
+) -> AsyncIterator[Pair]:
+    """A running pair with the data of *cluster*. *synchronous*: a commit waits until the stand-by has it.
+
+    *settings* are the stand-by's.
+    """
     with temporary_root() as one, temporary_root() as two:
         waits = {"synchronous_standby_names": STANDBY} if synchronous else {}
         primary = Cluster(one, settings=waits)
         source = f"{_conninfo(primary)} application_name={STANDBY}"
-        standby = Cluster(two, settings={"primary_conninfo": source, **QUICK})
+        standby = Cluster(two, settings={"primary_conninfo": source, **QUICK, **(settings or {})})
         for server in (primary, standby):
             await asyncio.to_thread(server.take, cluster)
         standby.follow()

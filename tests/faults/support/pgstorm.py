@@ -76,8 +76,8 @@ class Watched(Lender):
         self.told: Counter[str] = Counter()
 
     @asynccontextmanager
-    async def lent(self) -> AsyncIterator[Connection]:
-        async with super().lent() as connection:
+    async def lent(self, *, urgent: bool = False) -> AsyncIterator[Connection]:
+        async with super().lent(urgent=urgent) as connection:
             try:
                 await self._look(connection)
                 yield connection

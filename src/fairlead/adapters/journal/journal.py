@@ -6,7 +6,7 @@ import asyncio
 import errno
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,6 +29,7 @@ from fairlead.adapters.journal.record import (
 )
 from fairlead.adapters.journal.segment import Segments
 from fairlead.adapters.journal.shelf import MAX_FILE_BYTES, Shelf, read_frames, trim
+from fairlead.adapters.journal.timelines import Timelines
 from fairlead.adapters.journal.writer import Append, Mark, Stop, Writer
 from fairlead.engine.ports import JournalEntry
 from fairlead.errors import Refused
@@ -85,6 +86,7 @@ class FileJournal:
         self._disk = disk or Disk()
         self._now = now
         self._owners = Owners(folder, self._name)
+        self._timelines = Timelines(folder, self._name, self._disk)
         self._shelf = Shelf()
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fairlead-journal-reader")
         self._held: dict[EntryKey, _Held] = {}
@@ -135,14 +137,7 @@ class FileJournal:
         """Raise Refused unless an answer could be kept now."""
         trouble = self._trouble()
         if trouble is not None:
-            why, hint = trouble
-            raise Refused(
-                f"no answer could be kept, so none is asked for: {why}",
-                hint=hint,
-                retry_after_s=1.0,
-                category="transient_network",
-                reason="journal_unavailable",
-            )
+            raise _refused(*trouble)
 
     def _trouble(self) -> tuple[str, str] | None:
         if not self._open:
@@ -209,9 +204,13 @@ class FileJournal:
 
     async def find(self, connection_id: UUID, from_generation: int) -> JournalEntry | None:
         """The newest entry of this generation, in anybody's files of this host."""
-        return await self._read(
-            lambda: self._shelf.find(self._owners.all_files(), connection_id, from_generation)
-        )
+        try:
+            return await self._read(
+                lambda: self._shelf.find(self._owners.all_files(), connection_id, from_generation)
+            )
+        except OSError as error:
+            why = f"the journal cannot be read: {error.strerror}"
+            raise _refused(why, f"see to the disk of {self._folder}") from error
 
     async def orphans(self) -> list[JournalEntry]:
         """Take over the files of the dead; all their entries that are unsettled by now, oldest first."""
@@ -244,6 +243,14 @@ class FileJournal:
             if await self._read(partial(self._age_s, path)) <= since_s:
                 for entry in await self._entries_of(path):
                     yield entry
+
+    async def on_timeline(self, timeline: str) -> Mapping[str, str | None]:
+        """Whose files, of ours and those we took over, are settled on another timeline, and on which."""
+        return await self._read(lambda: self._timelines.others_than(timeline, self._owners.held()))
+
+    async def caught_up(self, owners: Iterable[str], timeline: str) -> None:
+        """What the files of *owners* hold is settled on *timeline*, too."""
+        await self._read(lambda: self._timelines.write(owners, timeline))
 
     async def _entries_of(self, path: Path) -> list[JournalEntry]:
         return await self._read(lambda: _entries(read_frames(path)))
@@ -288,3 +295,13 @@ class FileJournal:
 
 def _entries(frames: Sequence[Frame]) -> list[JournalEntry]:
     return [decode_entry(frame) for frame in frames if is_entry(frame)]
+
+
+def _refused(why: str, hint: str) -> Refused:
+    return Refused(
+        f"no answer could be kept, so none is asked for: {why}",
+        hint=hint,
+        retry_after_s=1.0,
+        category="transient_network",
+        reason="journal_unavailable",
+    )

@@ -12,6 +12,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from fairlead.adapters.journal.timelines import SUFFIX as _TIMELINE
 from fairlead.errors import ConfigInvalid
 
 _LOCK, _JOURNAL = ".lock", ".journal"
@@ -52,6 +53,10 @@ class Owners:
                 self._held[owner] = descriptor
         return [path for owner in sorted(self._held) if owner != self._own for path in self.files(owner)]
 
+    def held(self) -> list[str]:
+        """Ourselves, and the dead whose files are ours by now."""
+        return sorted(self._held)
+
     def release_empty(self) -> None:
         """Forget the dead whose last file is gone."""
         for owner in list(self._held):
@@ -80,6 +85,7 @@ class Owners:
 
     def _release(self, owner: str) -> None:
         if not self.files(owner):
+            (self._folder / f"{owner}{_TIMELINE}").unlink(missing_ok=True)
             self._lock_path(owner).unlink(missing_ok=True)
         os.close(self._held.pop(owner))
 

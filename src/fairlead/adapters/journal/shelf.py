@@ -24,6 +24,7 @@ MAX_FILE_BYTES = 1 << 24
 _PLACE_MASK = (1 << 40) - 1
 _OFFSET_MASK = MAX_FILE_BYTES - 1
 _STRETCH_BYTES = 256 << 10
+_PEEK_BYTES = 4 << 10
 _MAX_INDEXES = 1024  # about 3,000 entries each: 24 MB at the most
 
 
@@ -64,6 +65,9 @@ class Shelf:
             position += 1
 
     def _index(self, path: Path) -> _Index:
+        known, found = self._indexes.get(path), path.stat()
+        if known and (known.inode, known.scanned_to) == (found.st_ino, found.st_size):
+            return known  # it was closed, and is read to its end
         with path.open("rb", buffering=0) as file:
             inode = os.fstat(file.fileno()).st_ino
             index = self._indexes.get(path)
@@ -72,7 +76,7 @@ class Shelf:
             self._indexes.move_to_end(path)
             start = index.scanned_to
             file.seek(start)
-            added = _written(file)
+            added = _written(file, _PEEK_BYTES if start else _STRETCH_BYTES)
         for frame in frames(added):
             index.scanned_to = start + frame.end
             if is_entry(frame):
@@ -106,13 +110,17 @@ def trim(path: Path) -> None:
             os.utime(path, ns=(kept.st_atime_ns, kept.st_mtime_ns))
 
 
-def _written(file: RawIOBase) -> bytes:
-    """What stands in *file* from here on; a long stretch of zeros is room that waits to be written."""
+def _written(file: RawIOBase, stretch: int) -> bytes:
+    """What stands in *file* from here on; a long stretch of zeros is room that waits to be written.
+
+    Behind what was read a shorter one, *stretch*, shows that nothing was written since.
+    """
     parts = []
-    while chunk := file.read(_STRETCH_BYTES):
+    while chunk := file.read(stretch):
         if chunk == bytes(len(chunk)):
             break
         parts.append(chunk)
+        stretch = _STRETCH_BYTES
     return b"".join(parts)
 
 

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from fairlead.adapters.postgres.credential_rows import credential_of, due_of, is_asked_for, named_columns
 from fairlead.adapters.postgres.driver import Row
+from fairlead.adapters.postgres.failures import READ_ONLY_HINT, ReadOnlyServer
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sqlfiles import statement
 from fairlead.engine.batch import Batcher
@@ -297,8 +298,10 @@ class PostgresCredentialStore:
         return {row["state"]: row["count"] for row in rows}
 
     async def timeline(self) -> str:
-        rows = await self._database.fetch(statement("database_timeline"))
-        return str(rows[0]["timeline"])
+        row = await self._database.first(statement("database_timeline"))
+        if row is None:
+            raise ReadOnlyServer("this database server is a stand-by", hint=READ_ONLY_HINT)
+        return str(row["timeline"])
 
     async def _doubtless(self, work: Callable[[], Awaitable[T]]) -> T:
         """For statements that recognise their own effect: ask again while a commit is in doubt."""

@@ -39,6 +39,7 @@ _DATA = ("22", "23", "54", "44")  # bad values, broken constraints, limits of si
 _UNDONE = {"40001", "40P01", "0A000"}  # rolled back by a deadlock, or its cached plan is out of date
 _LOGIN = ("28", "3D", "0P")  # who or where we are is wrong
 _MAX_BYTES = 300
+READ_ONLY_HINT = "DATABASE_URL points at a replica or at a former primary: point it at the primary"
 
 
 class CommitInDoubt(DependencyUnavailable):
@@ -83,8 +84,7 @@ def not_done(error: BaseException) -> FairleadError:
         hint = "behind a pooler in transaction mode set database.pooler; `fairlead migrate` must go past it"
         return ConfigInvalid(_told("the server refuses how we connect", error), hint=hint)
     if state == "25006":
-        hint = "DATABASE_URL points at a replica or at a former primary: point it at the primary"
-        return ReadOnlyServer(_told("this database server is read-only", error), hint=hint)
+        return ReadOnlyServer(_told("this database server is read-only", error), hint=READ_ONLY_HINT)
     return DependencyUnavailable(_told("the database is not available", error))
 
 

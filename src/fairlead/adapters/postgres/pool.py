@@ -65,7 +65,9 @@ class Database:
 
     def __init__(self, pool: Pool, settings: DatabaseSettings) -> None:
         self._pool = pool
-        self._lender = Lender(pool, settings.acquire_timeout_s, settings.connect_timeout_s)
+        self._lender = Lender(
+            pool, settings.acquire_timeout_s, settings.connect_timeout_s, urgent=settings.urgent_size
+        )
         self.settings = settings
         self.schema: str | None = settings.schema
         """Where our tables are; None while nobody has migrated the database."""
@@ -147,15 +149,27 @@ class Database:
         """
         return await self.run(statement, values, None)
 
+    async def urgent(self, statement: Statement, /, **values: object) -> list[Row]:
+        """`fetch`, with a connection that is kept for it: what keeps a process alive waits behind nobody.
+
+        For what is done at once, one at a time; what may wait for a lock would hold up the heartbeat.
+        """
+        return await self.run(statement, values, None, urgent=True)
+
     async def run(
-        self, statement: Statement, values: dict[str, object], tenants: tuple[str, ...] | None
+        self,
+        statement: Statement,
+        values: dict[str, object],
+        tenants: tuple[str, ...] | None,
+        *,
+        urgent: bool = False,
     ) -> list[Row]:
         """`fetch`, behind the wall where *tenants* are given."""
         args = statement.args(**values)
         tries = 1
         while True:
             try:
-                return await self._fetch(statement, args, tenants)
+                return await self._fetch(statement, args, tenants, urgent)
             except Undone:
                 if tries == _UNDONE_TRIES:
                     raise
@@ -167,9 +181,9 @@ class Database:
         return rows[0] if rows else None
 
     async def _fetch(
-        self, statement: Statement, args: list[object], tenants: tuple[str, ...] | None
+        self, statement: Statement, args: list[object], tenants: tuple[str, ...] | None, urgent: bool
     ) -> list[Row]:
-        async with self._lender.lent() as connection:
+        async with self._lender.lent(urgent=urgent) as connection:
             try:
                 if tenants is None and not self.settings.transaction_pooler:
                     return await connection.fetch(statement.text, *args)

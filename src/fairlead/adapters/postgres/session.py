@@ -33,6 +33,8 @@ class DatabaseSettings:
     """Connections kept open; default 1."""
     max_size: int = 8
     """Most connections of this process, one more for LISTEN; default 8."""
+    urgent_size: int = 0
+    """How many of them are kept for what may not wait, the heartbeat; default 0: it waits with the others."""
     connect_timeout_s: float = 8.0
     """For one new connection; default 8."""
     acquire_timeout_s: float = 10.0

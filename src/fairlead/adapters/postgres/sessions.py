@@ -31,17 +31,16 @@ class PostgresSessionStore:
             "version": version,
             "lease_s": lease_s,
         }
-        await self._database.again(lambda: self._database.fetch(statement("session_open"), **values))
+        await self._database.again(lambda: self._database.urgent(statement("session_open"), **values))
 
     async def heartbeat(self, session_id: UUID) -> bool:
         """See the port."""
-        row = await self._database.first(statement("session_heartbeat"), session_id=session_id)
-        return row is not None
+        return bool(await self._database.urgent(statement("session_heartbeat"), session_id=session_id))
 
     async def close(self, session_id: UUID) -> None:
         """See the port."""
         await self._database.again(
-            lambda: self._database.fetch(statement("session_close"), session_id=session_id)
+            lambda: self._database.urgent(statement("session_close"), session_id=session_id)
         )
 
     async def local_sessions(self, identity: ProcessIdentity) -> list[tuple[UUID, ProcessIdentity]]:

@@ -347,5 +347,8 @@ class CredentialStore(Protocol):
         ...
 
     async def timeline(self) -> str:
-        """Which history of the database this is; changes when a stand-by was promoted (R11)."""
+        """Which history of the database this is: another one as soon as a stand-by is promoted (R11).
+
+        Raises DependencyUnavailable on a server that is a stand-by still.
+        """
         ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -169,7 +169,10 @@ class Journal(Protocol):
         ...
 
     async def find(self, connection_id: UUID, from_generation: int) -> JournalEntry | None:
-        """The newest entry of this generation in the journals of this host, living or dead owners alike."""
+        """The newest entry of this generation in the journals of this host, living or dead owners alike.
+
+        Raises Refused where they cannot be read.
+        """
         ...
 
     async def orphans(self) -> list[JournalEntry]:
@@ -184,4 +187,16 @@ class Journal(Protocol):
 
         Those of this process and of the dead whose files it took over; a few older ones may be among them.
         """
+        ...
+
+    async def on_timeline(self, timeline: str) -> Mapping[str, str | None]:
+        """Told before the first `append` and again later: the database is on *timeline* now.
+
+        Gives those whose entries were settled on another one, and on which (None: nobody noted it): this
+        process, and the dead whose files it took over. Settle their entries again; then `caught_up`.
+        """
+        ...
+
+    async def caught_up(self, owners: Iterable[str], timeline: str) -> None:
+        """What *owners* have here is settled on *timeline*: noted for whoever takes their files over."""
         ...

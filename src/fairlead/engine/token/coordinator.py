@@ -211,6 +211,9 @@ class Coordinator:
             if self._rooms.clock.monotonic() < until_s:
                 raise refusal
             del self._refused[connection_id]
+        # a database that was failed over may have forgotten the answer: its token is spent (R11)
+        if await self._unknown.from_journal(credential):
+            return None
         try:
             return await self._exchange.run(credential, replay=None, actor=actor)
         except RequestRejected as rejected:

@@ -7,6 +7,8 @@ Meanwhile the stored token is served for as long as it lasts.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -24,6 +26,7 @@ from fairlead.policy.token_replay import Wait as WaitUntil
 
 JOURNAL_KEPT_S = 86_400.0
 """How far back answers are settled again after a fail-over (R11)."""
+PAGE = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +212,26 @@ class UnknownOutcomes:
 
     async def replay_all(self) -> int:
         """After a fail-over: settle again whatever the database forgot; how many it took."""
-        entries = self._rooms.journal.all_entries(JOURNAL_KEPT_S)
-        return sum([await self._replay(entry) async for entry in entries])
+        taken, page = 0, list[JournalEntry]()
+        async for entry in self._rooms.journal.all_entries(JOURNAL_KEPT_S):
+            page.append(entry)
+            if len(page) == PAGE:
+                taken += await self._replay_page(page)
+                page = []
+        return taken + await self._replay_page(page)
+
+    async def _replay_page(self, page: Sequence[JournalEntry]) -> int:
+        """What the database still knows is passed over: a day of answers is read in few round trips."""
+        ids = list({entry.connection_id for entry in page})
+        read = await asyncio.gather(*(self._rooms.store.read_id(connection_id) for connection_id in ids))
+        stored = dict(zip(ids, read, strict=True))
+        taken = 0
+        for entry in page:
+            if _may_be_newer(stored[entry.connection_id], entry):
+                taken += await self._replay(entry)
+            else:
+                self._rooms.journal.settled(entry.rotation_id, entry.epoch)
+        return taken
 
     async def _replay(self, entry: JournalEntry) -> bool:
         """One entry; what is wrong with it (a profile or key that is gone) concerns no other."""
@@ -239,6 +260,13 @@ def _is_newer(credential: Credential, entry: JournalEntry) -> bool:
         return True
     sent_later = 0 < credential.settled_epoch < entry.epoch
     return credential.generation == entry.from_generation + 1 and sent_later
+
+
+def _may_be_newer(credential: Credential | None, entry: JournalEntry) -> bool:
+    """Whether *entry* may hold a newer token, once those before it are settled."""
+    if credential is None:
+        return False
+    return credential.generation < entry.from_generation or _is_newer(credential, entry)
 
 
 def _rotation(credential: Credential) -> Rotation:
