@@ -263,7 +263,10 @@ class Log(Table):
 class Settings(Table):
     """All settings. `fairlead config show --origin` tells where each came from."""
 
-    home: Path = Field(Path(".fairlead"), description="Embedded servers, journal, key: on a disk that outlives the process. Default .fairlead.")
+    home: Path = Field(
+        Path(".fairlead"),
+        description="Embedded servers, journal, key: on a disk that outlives the process. Default .fairlead.",
+    )
     database: Database = Database()
     redis: Redis = Redis()
     vault: Vault = Vault()

@@ -249,7 +249,7 @@ CHECKLIST: tuple[Control, ...] = (
             "unit/policy/test_token_request.py::test_the_consent_page",
             "unit/policy/test_token_request.py::test_the_exchange_of_a_code",
         ),
-        absent="a mark in the store: only the object itself knows that it was answered; a copy of it does not",
+        absent="a mark in the store: only the object itself knows that it was answered, no copy of it",
     ),
     Control(
         "S29",
