@@ -183,6 +183,24 @@ async def test_a_wrong_master_key_stops_clearly_and_changes_nothing(made, issuer
         await fl.token("acme", "mercadolibre")
 
 
+async def test_what_a_fail_over_lost_is_there_again_before_anything_is_served(made, issuer, database) -> None:
+    async with made as fl:
+        await connect(fl, issuer)
+        [lost] = await rows(database, "SELECT connection_id, generation, sealed, key_id FROM credential")
+        await fl.runtime.coordinator.refresh(lost["connection_id"], lost["generation"])
+        journal = fl.runtime.settings.home / "journal"
+    await run(
+        database,
+        "UPDATE credential SET generation = $2, sealed = $3, key_id = $4 WHERE connection_id = $1",
+        *lost.values(),
+    )
+    [noted] = journal.glob("*.timeline")
+    noted.write_text(noted.read_text().partition("/")[0] + "/0")
+    async with made as fl:
+        [now] = await rows(database, "SELECT generation FROM credential")
+        assert now["generation"] == lost["generation"] + 1
+
+
 async def test_a_worker_tells_at_its_start_that_the_second_wall_is_missing(made, database) -> None:
     await run(database, "DROP POLICY tenants_see_theirs ON job")
     told = Recorder()
