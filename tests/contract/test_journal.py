@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import stat
+import threading
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -335,6 +336,17 @@ async def test_a_journal_that_cannot_be_read_refuses(journal: FileJournal, folde
     with pytest.raises(Refused, match="cannot be read"):
         await journal.find(entry.connection_id, 1)
     folder.with_name("elsewhere").rename(folder)
+
+
+async def test_a_journal_whose_disk_does_not_answer_refuses(folder: Path) -> None:
+    answers = threading.Event()
+    async with FileJournal(folder, uuid4(), replace(SMALL, sync_timeout_s=0.05)) as journal:
+        reading = asyncio.create_task(journal._read(answers.wait))  # one thread reads, and it hangs
+        await asyncio.sleep(0)
+        with pytest.raises(Refused, match="does not answer"):
+            await journal.find(entry_number(1).connection_id, 1)
+        answers.set()
+        await reading
 
 
 async def test_a_closed_journal_refuses(folder: Path) -> None:

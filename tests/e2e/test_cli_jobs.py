@@ -11,7 +11,7 @@ from fairlead.adapters.postgres.pool import Database
 from fairlead.engine.ports import ClaimFilter, Discarded, EndpointKey, FailureRecord, NewJob
 from tests.support.cli import Shell
 from tests.support.engine import IDS, new_job
-from tests.support.rows import rows
+from tests.support.rows import rows, run
 from tests.support.seeds import a_session
 
 ANY = ClaimFilter()
@@ -131,7 +131,11 @@ async def test_status_tells_what_is_unhealthy(shell: Shell, database: Database) 
     ]
     shown = await shell("providers", "show", "hubspot", "--json")
     assert shown.record["endpoints_state"][0]["state"] == "paused"
-    dry = await shell("providers", "resume", "hubspot", "--dry-run", "--json")
+    # as an endpoint has it whose host people choose: its app finds it all the same
+    await run(database, "UPDATE endpoint_gate SET client_id = client_id || ' vendor.example/token'")
+    other = await shell("providers", "resume", "hubspot", "--client-id", "ap", "--json")
+    assert (other.code, other.error["code"]) == (1, "not_found")
+    dry = await shell("providers", "resume", "hubspot", "--client-id", "app", "--dry-run", "--json")
     assert dry.record["result"] == "would be resumed"
     resumed = await shell("providers", "resume", "hubspot", "--json")
     assert (resumed.code, resumed.record["result"]) == (0, "resumed")

@@ -42,8 +42,9 @@ DEARER, SPARE_S = (
 )  # a claim's p99 than before; few looks, on a busy machine, in smoke size
 ENTRIES_BOUND = 1.5 * JOBS_PER_S
 """Of the index of jobs, that one look may read: a mark is a second behind, however many have ended."""
-LANE_ENTRIES_BOUND = 2 * 3 * JOBS_PER_S
-"""Of each index of lanes: a floor is two looks of a second behind, or three; a job moves its lane twice."""
+LANE_ENTRIES_BOUND = 2 * 12 * JOBS_PER_S
+"""Of each index of lanes: a floor of a class that runs empty follows each 5 s, two looks behind; a job moves
+its lane twice."""
 LANE_INDEXES = ("lane_ready_idx", "lane_find_idx", "lane_sibling_idx")
 NUMBERS = {"concurrency": SLOTS, "poll_s": 0.1}
 READ = (

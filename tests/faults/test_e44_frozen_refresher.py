@@ -155,8 +155,11 @@ async def test_E44_frozen_refresher(stage: Stage) -> None:
     figures.conclude()
 
 
+WITHOUT = ("time_takeover", "unread_journal")
+
+
 async def test_E44_ablation_takeover_by_time(stage: Stage) -> None:
     figures = Figures("E44", ablation="time_takeover", sees="burnt")
-    await _freeze_all(stage, figures, PAIRS, ("after_answer", "after_journal"), ("time_takeover",))
+    await _freeze_all(stage, figures, PAIRS, ("after_answer", "after_journal"), WITHOUT)
     figures.broken = [what for what in figures.broken if what.startswith(("burnt", "second_sends"))]
     figures.conclude()

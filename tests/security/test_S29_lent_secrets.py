@@ -13,6 +13,7 @@ from uuid import UUID
 
 import pytest
 
+from fairlead.adapters.postgres.pool import Database
 from fairlead.config import load
 from fairlead.engine.account import Accounts
 from fairlead.engine.connections import Grant
@@ -34,6 +35,7 @@ from fairlead.secret import Secret
 from fairlead.testing.issuer import Issuer
 from tests.security.conftest import PROVIDERS
 from tests.support.refresher import APP, FAST, Refresher, local_profile
+from tests.support.rows import run
 
 PROVIDER = "open"
 ONE, TWO = PROVIDERS
@@ -197,11 +199,13 @@ async def test_S29_hosts_have_keys_of_their_own_and_a_vendor_has_one(fl: Refresh
     assert keys("salesforce", domain="acme.my") == keys("salesforce", domain="login") == {"app"}
 
 
-@pytest.mark.parametrize(("shop", "failures"), [("nosuch", 0), ("usual", 1)])
+@pytest.mark.parametrize(
+    ("shop", "has_answered", "failures"), [("nosuch", False, 0), ("usual", False, 1), ("nosuch", True, 1)]
+)
 async def test_S29_a_name_that_is_none_counts_against_nobody_else(
-    fl: Refresher, honest: Issuer, shop: str, failures: int
+    fl: Refresher, honest: Issuer, database: Database, shop: str, has_answered: bool, failures: int
 ) -> None:
-    """Unless it is the profile's own, which is the same for all."""
+    """Unless it is the profile's own, which is the same for all, or has answered before."""
     params = {"shop": {"description": "its shop", "default": "usual"}}
     fl.rooms.profiles.profiles[PROVIDER] = local_profile(  # type: ignore[attr-defined]
         honest.url,
@@ -211,6 +215,8 @@ async def test_S29_a_name_that_is_none_counts_against_nobody_else(
     )
     grant = Grant(Secret("at"), Secret("rt"), endpoint={"shop": shop})
     view = await fl.connections.upsert(ConnectionKey("mallory", PROVIDER), grant, actor="test")
+    if has_answered:
+        await run(database, "UPDATE credential SET refreshed_at = now() - interval '1 hour'")
     with pytest.raises(NotSent):
         await fl.coordinator.refresh(view.connection_id, 1)
     (row,) = await fl.rooms.gate.search()

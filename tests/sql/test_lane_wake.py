@@ -88,6 +88,16 @@ async def test_a_woken_lane_is_read_from_its_mark(database: Database, callers: l
 
 
 # Lanes of one tenant and kind that come and go; the clock of the classes goes on.
+LATER = """
+DO $$ BEGIN
+    UPDATE lane_floor SET noted_at = noted_at - interval '{after_s} seconds';
+    PERFORM lane_raise_floors(false);
+END $$
+"""
+BELOW = (
+    "SELECT FROM lane JOIN lane_floor f USING (queue, level, kind)"
+    " WHERE state = 'ready' AND lane.vtime < f.vtime"
+)
 COME_AND_GO = """
 DO $$ BEGIN FOR i IN 1..1000 LOOP
     UPDATE lane SET state = 'ready', park_reason = NULL, wake_at = NULL, vtime = vtime + 1000;
@@ -112,8 +122,7 @@ async def test_who_makes_a_lane_ready_reads_no_dead_ones_where_none_is_ready(
         await reader.fetchval("SELECT 1 FROM pg_class LIMIT 1")
         await run(database, COME_AND_GO)
         before = await _join_buffers(database)
-        for _ in range(2):  # it follows one step behind
-            await run(database, RAISE)
+        await _raise(database, 2)  # it follows one step behind
         assert await _join_buffers(database) < before / 3
 
 
@@ -128,16 +137,73 @@ async def test_no_lane_lies_below_a_floor_that_rose_before_it_was_committed(
     await slow.execute(f'SET search_path = "{SCHEMA}"')
     async with slow.transaction():
         await slow.execute("SELECT lane_wake_up(200), lane_touch(array_agg(lane_id), ARRAY[now()]) FROM lane")
+        await run(database, "CREATE TABLE x ()")  # somebody else begins later and ends before
         for clock in (10_000, 20_000, 30_000):
             await run(database, f"SELECT setval('lane_clock', {clock})")
-            await run(database, RAISE)
-    join = "lane JOIN lane_floor f USING (queue, level, kind)"
-    below = f"SELECT FROM {join} WHERE state = 'ready' AND lane.vtime < f.vtime"
+            await _raise(database, 1)
     assert await ready(database) == 1
-    assert await rows(database, below) == []
-    for _ in range(2):
-        await run(database, RAISE)
-    assert await rows(database, below) == []
+    assert await rows(database, BELOW) == []
+    await _raise(database, 2)
+    assert await rows(database, BELOW) == []
+
+
+async def test_no_lane_of_the_newest_writer_lies_below_a_floor(
+    database: Database, callers: list[Any]
+) -> None:
+    """Nobody has ended after it began, so the server's snapshots do not say that it writes."""
+    await run(database, "SELECT fairlead_enqueue('k', 'a'), setval('lane_clock', 10000)")
+    await run(database, WAKE)
+    await run(database, "UPDATE lane SET state = 'parked', park_reason = 'empty', wake_at = now()")
+    slow, quick = callers
+    await quick.execute("BEGIN")
+    await quick.execute("SELECT pg_current_xact_id()")
+    await slow.execute(f'SET search_path = "{SCHEMA}"')
+    async with slow.transaction():
+        await slow.execute("SELECT lane_touch(array_agg(lane_id), ARRAY[now()]) FROM lane")
+        await quick.execute(f"SELECT setval('\"{SCHEMA}\".lane_clock', 20000)")
+        await quick.execute("COMMIT")
+        await _raise(database, 2)
+    assert await rows(database, BELOW) == []
+
+
+async def test_a_writer_that_stays_open_holds_floors_for_a_while_only(
+    database: Database, callers: list[Any]
+) -> None:
+    """He has stored a job and does other things for hours: what he writes are no lanes."""
+    await run(database, "SELECT fairlead_enqueue('k', 'a')")
+    await run(database, WAKE)
+    idle, _ = callers
+    async with idle.transaction():
+        await idle.execute(ENQUEUE, "idle")
+        await run(database, "UPDATE lane SET vtime = 10000 WHERE state = 'ready'")
+        await _raise(database, 1)
+        await run(database, "UPDATE lane SET vtime = 20000 WHERE state = 'ready'")
+        await _raise(database, 2)
+        floor = "SELECT vtime FROM lane_floor WHERE level = 2"
+        assert await rows(database, floor) == [{"vtime": 0}]
+        await _raise(database, 1, after_s=16)
+        assert await rows(database, floor) == [{"vtime": 10000}]
+
+
+async def test_floors_rest_where_nothing_moves(database: Database) -> None:
+    await run(database, "SELECT fairlead_enqueue('k', 'a'), fairlead_enqueue('other', 'a', queue => 'q')")
+    await run(database, WAKE)
+    await run(database, "SELECT setval('lane_clock', 10000)")
+    await run(
+        database, "UPDATE lane SET state = 'parked', park_reason = 'empty', wake_at = now() WHERE queue = 'q'"
+    )
+    await _raise(database, 3)
+    await run(database, "UPDATE lane_floor SET noted_at = now() - interval '1 hour'")
+    written = "SELECT ctid::text FROM lane_floor ORDER BY ctid"
+    before = await rows(database, written)
+    await run(database, RAISE)
+    assert await rows(database, written) == before
+
+
+async def _raise(database: Database, times: int, *, after_s: float = 6.0) -> None:
+    """Look at the floors, so long apart."""
+    for _ in range(times):
+        await run(database, LATER.format(after_s=after_s))
 
 
 async def _join_buffers(database: Database) -> int:

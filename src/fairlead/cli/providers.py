@@ -103,7 +103,7 @@ def resume(
             for row in await runtime.endpoints.search()
             if row["provider"] == provider
             and row["state"] != "closed"
-            and client_id in (None, row["client_id"])
+            and (client_id is None or str(row["client_id"]).partition(" ")[0] == client_id)  # with its hosts
         ]
         if not found:
             raise NotFound(

@@ -29,7 +29,7 @@ from fairlead.engine.token.settle import NEVER, lifetime_of
 from fairlead.engine.token.stored import Stored, decode_stored, encode_stored
 from fairlead.errors import CredentialUnreadable, InputInvalid, NotFound, StaleWrite
 from fairlead.policy.connection_calls import call_settings_of
-from fairlead.policy.names import check_customer, check_name, shown
+from fairlead.policy.names import check_customer, check_name, check_tenant, shown
 from fairlead.policy.profile import Profile
 from fairlead.policy.setting_names import check_names
 from fairlead.policy.token import TokenSet
@@ -106,6 +106,8 @@ class Connections:
         await self._rooms.vault.preflight(key.tenant)
         for _ in range(WRITERS):
             known = await self._rooms.store.read(key)
+            if known is None:
+                check_customer(key.tenant)
             opened = await self._opened(known, grant)
             settings = _settings(grant, known, trusted=opened is not None)
             new = self._new(key, grant, profile, known, opened, settings, actor)
@@ -118,7 +120,7 @@ class Connections:
 
     def check(self, key: ConnectionKey, grant: Grant) -> Profile:
         """The profile that *grant* is good for; raises what upsert would, and changes nothing."""
-        check_customer(key.tenant)
+        check_tenant(key.tenant)
         check_name("provider", key.provider)
         check_name("bucket", key.bucket)
         profile = self._rooms.profiles.profile(key.provider, grant.variant)

@@ -32,6 +32,7 @@ from fairlead.errors import (
 )
 from fairlead.policy import token_outcome as outcomes
 from fairlead.policy.consent import answered_by_another, is_redirect
+from fairlead.policy.names import check_customer
 from fairlead.policy.profile import Profile
 from fairlead.policy.token_parse import parse_answer
 from fairlead.policy.token_request import Client, authorize_url, code_request
@@ -91,7 +92,6 @@ class Consents:
                 "no client_id is set for this provider", tenant=key.tenant, provider=key.provider
             )
         values = profile.endpoint_values(endpoint or {})
-        check_lent(profile, "authorize", values, app, key)
         check_lent(profile, "token", values, app, key)
         consent = Consent(
             key=key,
@@ -121,7 +121,8 @@ class Consents:
         profile = self._rooms.profiles.profile(consent.key.provider, consent.variant)
         code = self._checked_code(consent, profile, answer)
         await self._rooms.vault.preflight(consent.key.tenant)  # what can fail, fails before the code is spent
-        await self._rooms.store.read(consent.key)
+        if await self._rooms.store.read(consent.key) is None:
+            check_customer(consent.key.tenant)
         app = self._rooms.apps.app(consent.key.provider, consent.client_id)
         check_lent(profile, "token", consent.endpoint, app, consent.key)  # it may come from elsewhere
         request = code_request(

@@ -3,6 +3,7 @@
 ttl_lock        a well-made lock with a time limit, in place of the rotation row
 time_takeover   a refresh may be taken over by time even after its SENT mark
 no_journal      answers are not written down before they are settled
+unread_journal  they are, and nobody looks: else this is the second wall behind what is taken out
 settle_once     an answer that the database does not take is given up
 no_proof        death is never proven, only presumed when the lease has passed
 no_rescue       nobody looks for the dead
@@ -137,7 +138,9 @@ class _SettleAgain(_Around):
             except CommitInDoubt:
                 await asyncio.sleep(_PAUSE_S)
                 now = await self._inner.read_id(settlement.connection_id)
-                settlement = replace(settlement, from_generation=now.generation, audit_id=uuid4())
+                settlement = replace(
+                    settlement, from_generation=now.generation, seen=now.sealed, audit_id=uuid4()
+                )
 
 
 class _WatchedJournal(_Around):
@@ -150,6 +153,11 @@ class _WatchedJournal(_Around):
     async def append(self, entry: JournalEntry) -> None:
         await self._inner.append(entry)
         self._ledger.write(connection=str(entry.connection_id), generation=entry.from_generation)
+
+
+class _UnreadJournal(_Around):
+    async def find(self, connection_id: UUID, from_generation: int) -> None:
+        return None
 
 
 class _NoJournal(_Around):
@@ -270,6 +278,8 @@ class FaultRuntime(Runtime):
         rooms = super()._make_rooms()
         store: Any = rooms.store
         journal: Any = _NoJournal(rooms.journal) if "no_journal" in self.unsafe else rooms.journal
+        if "unread_journal" in self.unsafe:
+            journal = _UnreadJournal(journal)
         if "ttl_lock" in self.unsafe:
             store = _TtlLock(store, self.database)
         if "time_takeover" in self.unsafe:

@@ -205,11 +205,12 @@ class FileJournal:
     async def find(self, connection_id: UUID, from_generation: int) -> JournalEntry | None:
         """The newest entry of this generation, in anybody's files of this host."""
         try:
-            return await self._read(
-                lambda: self._shelf.find(self._owners.all_files(), connection_id, from_generation)
-            )
-        except OSError as error:
-            why = f"the journal cannot be read: {error.strerror}"
+            async with asyncio.timeout(self._settings.sync_timeout_s):
+                return await self._read(
+                    lambda: self._shelf.find(self._owners.all_files(), connection_id, from_generation)
+                )
+        except OSError as error:  # a time-out is one, too
+            why = f"the journal cannot be read: {error.strerror or 'its disk does not answer'}"
             raise _refused(why, f"see to the disk of {self._folder}") from error
 
     async def orphans(self) -> list[JournalEntry]:

@@ -57,7 +57,8 @@ BeforeSent = Callable[[], Awaitable[None]]
 JITTER_SHARE = 0.1
 """Waits of many connections for one endpoint are spread by this share, so that they do not return at once."""
 OF_THE_NAME = ("dns", "tls")
-"""What a name alone can bring about: who gives one that is none must not close the app's endpoint to all."""
+"""What a name alone can bring about: who gives one that is none must not close the app's endpoint to all. One
+that has answered before is a name, and says that the vendor or our resolver is away (R13)."""
 
 
 class _MayNotLeave(Exception):
@@ -309,7 +310,8 @@ class Exchange:
         await self._release(step)
         kind, why = (answer.kind, answer.why) if isinstance(answer, NoAnswer) else ("unmarked", "not sent")
         chosen = step.profile.host_by("token", step.credential.connection.endpoint) == "name"
-        if not (chosen and kind in OF_THE_NAME):
+        has_answered = step.credential.refreshed_age_s is not None
+        if not (chosen and not has_answered and kind in OF_THE_NAME):
             await self._unhealthy(step, why)
         return self._failed(step, NotSent, kind, "transient_network", reason=why)
 

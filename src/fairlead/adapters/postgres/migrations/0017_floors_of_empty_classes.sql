@@ -5,9 +5,11 @@
 -- Work that comes one by one leaves its class empty again and again. No floor rose then, and under a pinned snapshot
 -- whoever made a lane ready read past every lane that had been: 11,000 entries after five minutes.
 
--- What was in progress when `rising` was noted: the floor follows once all of it has ended. A statement that made a
--- lane ready may commit late (a stand-by that is waited for), and its lane must not lie below the floor.
-ALTER TABLE lane_floor ADD COLUMN risen_at xid8 NOT NULL DEFAULT '0';
+-- Who was writing when `rising` was noted: the floor follows once all of them have ended. A statement that made a lane
+-- ready may commit late (a stand-by that is waited for), and its lane must not lie below the floor. But for no longer
+-- than 15 s: who has a transaction open for hours makes no lanes, and what else comes so late the sweep finds.
+ALTER TABLE lane_floor ADD COLUMN noted_by xid8 NOT NULL DEFAULT '0';
+ALTER TABLE lane_floor ADD COLUMN noted_at timestamptz NOT NULL DEFAULT '-infinity';
 
 CREATE OR REPLACE FUNCTION lane_raise_floors(whole boolean) RETURNS void LANGUAGE sql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
@@ -26,11 +28,14 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
     UPDATE lane_floor SET
         vtime = CASE WHEN found.own IS NULL THEN greatest(lane_floor.vtime, least(lane_floor.rising, found.vtime))
                      ELSE least(lane_floor.rising, found.vtime) END,
-        rising = found.vtime, risen_at = pg_snapshot_xmax(pg_current_snapshot())
+        rising = found.vtime, noted_by = pg_current_xact_id(), noted_at = now()
     FROM (
         SELECT f.ctid AS tid, firsts.own, firsts.vtime FROM firsts JOIN lane_floor f ON f.ctid = firsts.tid
-        WHERE (firsts.vtime <> f.vtime OR firsts.vtime <> f.rising)
-            AND (firsts.own < f.vtime OR f.risen_at <= pg_snapshot_xmin(pg_current_snapshot()))
+        WHERE CASE  -- the clock is of all classes: those where nothing is ready follow it now and then
+                WHEN firsts.own IS NULL THEN firsts.vtime > f.vtime AND f.noted_at < now() - interval '5 seconds'
+                ELSE firsts.vtime <> f.vtime OR firsts.vtime <> f.rising END
+            AND (firsts.own < f.vtime OR f.noted_by <= pg_snapshot_xmin(pg_current_snapshot())
+                 OR f.noted_at < now() - interval '15 seconds')
         FOR UPDATE OF f SKIP LOCKED
     ) AS found
     WHERE lane_floor.ctid = found.tid;

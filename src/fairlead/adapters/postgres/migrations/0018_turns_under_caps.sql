@@ -243,6 +243,9 @@ DROP FUNCTION lane_rooms;
 -- A lane that came back from a full cap had its wait begin anew, each second. So none looked old, and endless urgent
 -- work under the same cap, another tenant's too, kept the less urgent from its turn for ever.
 
+DROP INDEX lane_cap_idx, lane_group_cap_idx;
+CREATE INDEX lane_cap_idx ON lane (tenant_id, level, vtime) WHERE park_reason = 'cap';
+CREATE INDEX lane_group_cap_idx ON lane (group_key, level, vtime) WHERE park_reason = 'cap' AND group_key <> '';
 CREATE INDEX lane_cap_wait_idx ON lane (tenant_id, served_at) WHERE park_reason = 'cap';
 CREATE INDEX lane_group_cap_wait_idx ON lane (group_key, served_at) WHERE park_reason = 'cap' AND group_key <> '';
 
@@ -262,10 +265,10 @@ SET enable_seqscan = off AS $$
     FROM (
         SELECT held.tid, held.level, lane_start(held.queue, held.level, held.kind) AS start,
             lane_last(held.queue, held.level, held.tenant_id) AS last,
-            row_number() OVER (PARTITION BY held.queue, held.level, held.tenant_id ORDER BY held.vtime) - 1 AS before
+            row_number() OVER (PARTITION BY held.queue, held.level, held.tenant_id ORDER BY held.served_at) - 1 AS before
         FROM (
             SELECT l.ctid AS tid, l.queue, least(l.level, lane_risen(l.priority, l.served_at)) AS level, l.kind,
-                l.tenant_id, l.vtime
+                l.tenant_id, l.served_at
             FROM lane l
             WHERE l.park_reason = 'cap' AND l.ctid = ANY(ARRAY(
                 SELECT near.tid FROM (SELECT DISTINCT unnest(tenants)) AS freed (tenant_id) CROSS JOIN LATERAL (
@@ -273,7 +276,7 @@ SET enable_seqscan = off AS $$
                      ORDER BY c.served_at LIMIT 2)
                     UNION
                     (SELECT c.ctid FROM lane c WHERE c.park_reason = 'cap' AND c.tenant_id = freed.tenant_id
-                     ORDER BY c.vtime LIMIT least(most, 500))) AS near
+                     ORDER BY c.level, c.vtime LIMIT least(most, 500))) AS near
                 UNION
                 SELECT near.tid FROM (SELECT DISTINCT unnest(groups)) AS freed (group_key) CROSS JOIN LATERAL (
                     (SELECT c.ctid AS tid FROM lane c
@@ -282,8 +285,8 @@ SET enable_seqscan = off AS $$
                     UNION
                     (SELECT c.ctid FROM lane c
                      WHERE c.park_reason = 'cap' AND c.group_key <> '' AND c.group_key = freed.group_key
-                     ORDER BY c.vtime LIMIT least(most, 500))) AS near))
-            ORDER BY lane_risen(l.priority, l.served_at) = l.priority, l.vtime
+                     ORDER BY c.level, c.vtime LIMIT least(most, 500))) AS near))
+            ORDER BY least(l.level, lane_risen(l.priority, l.served_at)), l.served_at
             LIMIT least(most, 500) + 2 FOR UPDATE SKIP LOCKED
         ) AS held
     ) AS waiting
@@ -315,6 +318,7 @@ BEGIN
     IF NOT EXISTS (SELECT FROM lane l WHERE l.state = 'parked' AND l.wake_at BETWEEN seen_to.wake_at AND now()) THEN
         RETURN woken;
     END IF;
+    PERFORM pg_current_xact_id();  -- before the snapshot by which lanes join: floors wait for it (0017)
     WITH due AS MATERIALIZED (
         SELECT l.*, l.ctid AS tid FROM lane l
         WHERE l.state = 'parked' AND l.wake_at BETWEEN seen_to.wake_at AND now()
@@ -322,6 +326,8 @@ BEGIN
     ),
     seen AS MATERIALIZED (
         SELECT due.*, next.run_at, next.job_id,
+            -- who has risen while it waited for room stays where it is; all others go home
+            CASE due.park_reason WHEN 'cap' THEN least(due.level, due.priority) ELSE due.priority END AS joins,
             held_until(due.queue, due.kind, due.provider, due.tenant_id, due.group_key) AS paused
         FROM due LEFT JOIN LATERAL (
             SELECT job.run_at, job.job_id FROM job
@@ -332,8 +338,7 @@ BEGIN
         ) AS next ON true
     ),
     class AS MATERIALIZED (
-        SELECT queue, priority, kind, lane_start(queue, priority, kind) AS start FROM seen
-        GROUP BY queue, priority, kind
+        SELECT queue, joins, kind, lane_start(queue, joins, kind) AS start FROM seen GROUP BY queue, joins, kind
     ),
     moved AS (
         UPDATE lane SET
@@ -342,8 +347,8 @@ BEGIN
                 CASE WHEN now.paused IS NOT NULL THEN 'pause' WHEN now.run_at IS NULL THEN 'empty' ELSE 'due' END END,
             wake_at = CASE WHEN now.state = 'parked' THEN coalesce(
                 now.paused, now.run_at, now() + interval '1 second') END,
-            level = lane.priority,
-            vtime = CASE WHEN now.state = 'ready' THEN now.joins ELSE lane.vtime END,
+            level = now.joins,
+            vtime = CASE WHEN now.state = 'ready' THEN now.place ELSE lane.vtime END,
             -- as in job_claim: who commits within a second may be before what is seen now
             mark_at = CASE WHEN now.run_at IS NULL THEN lane.mark_at
                            ELSE least(now.run_at, now() - interval '1 second') END,
@@ -354,19 +359,20 @@ BEGIN
             served_at = CASE WHEN now.state = 'ready' AND lane.park_reason <> 'cap' THEN now() ELSE lane.served_at END
         FROM (
             SELECT seen.*, greatest(class.start, coalesce(
-                    lane_last(seen.queue, seen.priority, seen.tenant_id) + seen.stride, seen.own_vtime))
+                    lane_last(seen.queue, seen.joins, seen.tenant_id) + seen.stride, seen.own_vtime))
                 + seen.stride::bigint * (row_number() OVER (
-                    PARTITION BY seen.queue, seen.priority, seen.tenant_id, seen.state
-                    ORDER BY seen.vtime) - 1) AS joins
+                    PARTITION BY seen.queue, seen.joins, seen.tenant_id, seen.state
+                    ORDER BY seen.served_at) - 1) AS place
             FROM (
-                SELECT s.tid, s.queue, s.priority, s.kind, s.tenant_id, s.stride, s.vtime, s.run_at, s.job_id, s.paused,
-                    CASE WHEN s.level = s.priority THEN s.vtime END AS own_vtime,  -- other classes have times of their own
+                SELECT s.tid, s.queue, s.joins, s.served_at, s.kind, s.tenant_id, s.stride, s.vtime, s.run_at, s.job_id,
+                    s.paused,
+                    CASE WHEN s.level = s.joins THEN s.vtime END AS own_vtime,  -- other classes have times of their own
                     CASE WHEN s.paused IS NOT NULL THEN 'parked'
                          WHEN s.run_at <= now() THEN 'ready'
                          WHEN s.run_at IS NULL AND s.park_reason = 'empty' THEN 'idle'  -- it was empty twice
                          ELSE 'parked' END AS state
                 FROM seen s
-            ) AS seen JOIN class USING (queue, priority, kind)
+            ) AS seen JOIN class USING (queue, joins, kind)
         ) AS now
         WHERE lane.ctid = now.tid
         RETURNING lane.state

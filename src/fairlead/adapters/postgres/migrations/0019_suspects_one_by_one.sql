@@ -27,8 +27,11 @@ BEGIN
     LOOP
         name := ROW(suspect.queue, suspect.kind, suspect.provider, suspect.tenant_id, suspect.group_key)::text;
         CONTINUE WHEN name = ANY(held);
+        -- the last only if there may be room: it keeps the cap's row to the end, for an exact count (R17)
         IF paused_until(suspect.queue, suspect.kind, suspect.provider, suspect.tenant_id, suspect.group_key) IS NOT NULL
-            OR NOT is_own(suspect.kind) AND is_full(suspect.tenant_id, suspect.group_key)
+            OR is_capped(suspect.kind, suspect.tenant_id, suspect.group_key)
+                AND (is_full(suspect.tenant_id, suspect.group_key) OR (lane_places(
+                    ARRAY[suspect.tenant_id], ARRAY[suspect.group_key], ARRAY[1]))[1] <= 0)
         THEN
             IF cardinality(held) < 100 THEN  -- beyond that, asking is as cheap as looking it up
                 held := held || name;
@@ -39,8 +42,6 @@ BEGIN
         WHERE j.job_id = suspect.job_id AND j.state = 'available' AND j.crash_count > 0 AND j.run_at <= now()
         FOR UPDATE SKIP LOCKED;
         CONTINUE WHEN NOT FOUND;
-        CONTINUE WHEN is_capped(suspect.kind, suspect.tenant_id, suspect.group_key) AND (lane_places(
-            ARRAY[suspect.tenant_id], ARRAY[suspect.group_key], ARRAY[1]))[1] <= 0;
         RETURN QUERY
         UPDATE job SET
             state = 'running', attempt = attempt + 1, started_at = NULL, session_id = claimer,

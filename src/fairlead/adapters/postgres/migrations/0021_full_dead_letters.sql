@@ -34,9 +34,12 @@ DECLARE
                 FROM (SELECT count(*) AS entries FROM dead_letter o
                       WHERE o.queue = fairlead_enqueue.queue AND o.status = 'pending_review' GROUP BY o.kind) AS open))
 $old$,
-        $new$        AND EXISTS (
+        $new$        AND (SELECT count(*) FROM dead_letter d
+             WHERE d.queue = fairlead_enqueue.queue AND d.status = 'pending_review') >= dead_letter_bound
+        AND EXISTS (
             SELECT FROM dead_letter_refused(fairlead_enqueue.queue, dead_letter_bound) AS r
-            WHERE r.kind = fairlead_enqueue.kind AND coalesce(r.tenant_id, fairlead_enqueue.tenant) = fairlead_enqueue.tenant)
+            WHERE r.kind = fairlead_enqueue.kind
+                AND coalesce(r.tenant_id, fairlead_enqueue.tenant) = fairlead_enqueue.tenant)
 $new$];
 BEGIN
     IF strpos(made, change[1]) = 0 THEN
