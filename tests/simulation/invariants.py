@@ -168,7 +168,10 @@ class OwnData:
 
 
 class DeclaredDead:
-    """I11: nobody is declared dead within his lease, or by silence that no fault explains."""
+    """I11: nobody is declared dead within his lease, or by silence that no fault explains.
+
+    A session that was opened after its caller had given it up is nobody's: he lives on in another.
+    """
 
     name = "I11"
 
@@ -176,6 +179,8 @@ class DeclaredDead:
         self._strikes = Spells("kill", "freeze", "away", "restart", "cut")
         self._leases: dict[UUID, tuple[str, float]] = {}
         self._beats: dict[UUID, float] = {}
+        self._lives_in: dict[str, UUID] = {}
+        self._silent: set[UUID] = set()
 
     def see(self, told: Told) -> str | None:
         self._strikes.see(told)
@@ -183,8 +188,11 @@ class DeclaredDead:
             case Opened(session_id=session_id, lease_s=lease_s):
                 self._leases[session_id] = told.process, lease_s
                 self._beats[session_id] = told.at
+                self._silent.add(session_id)
             case Beat(session_id=session_id):
                 self._beats[session_id] = told.at
+                self._lives_in[told.process] = session_id
+                self._silent.discard(session_id)
             case DeclaredLost(session_id=session_id, proven=proven) if session_id in self._leases:
                 return self._judge(session_id, told.at, proven=proven)
         return None
@@ -192,6 +200,10 @@ class DeclaredDead:
     def _judge(self, session_id: UUID, at: float, *, proven: bool) -> str | None:
         owner, lease_s = self._leases[session_id]
         silent_s = at - self._beats[session_id]
+        lives_in = self._lives_in.get(owner)
+        is_nobodys = session_id in self._silent and lives_in is not None
+        if is_nobodys and silent_s >= lease_s and self._beats[lives_in] > self._beats[session_id]:
+            return None
         if not self._strikes.of(owner, at - 2 * lease_s, at):
             return (
                 f"{owner} was declared dead after {silent_s:.1f} s of silence, and nothing had happened to it"

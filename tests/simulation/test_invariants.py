@@ -28,7 +28,7 @@ from tests.simulation.watch import (
     first_breach,
 )
 
-JOB, SESSION = UUID(int=1), UUID(int=2)
+JOB, SESSION, OTHER = UUID(int=1), UUID(int=2), UUID(int=3)
 Step = tuple[float, str, Seen]
 
 
@@ -185,6 +185,16 @@ def test_i11_a_process_that_nothing_happened_to_is_not_dead() -> None:
     assert found([*opened(), struck(6.0, "kill", 9.0), lost(21.0)]) is None
     assert found([*opened(), struck(6.0, "away", 30.0, NOBODY), lost(21.0)]) is None
     assert found([*opened(), struck(6.0, "kill", 9.0, "p3"), lost(21.0)]) == "I11"
+
+
+def test_i11_a_session_that_its_caller_gave_up_is_nobodys() -> None:
+    late = [(6.0, "p1", Opened(OTHER, 15.0))]
+    beats = [(at, "p1", Beat(SESSION)) for at in (10.0, 15.0, 20.0)]
+    gone = [(21.5, "p2", DeclaredLost(OTHER, False))]
+    assert found([*opened(), *late, *beats, *gone]) is None
+    assert found([*opened(), *late, *gone]) == "I11", "nobody knows of a life in another"
+    assert found([*opened(), *late, (7.0, "p1", Beat(OTHER)), *beats, (22.5, *gone[0][1:])]) == "I11"
+    assert found([*opened(), *late, *beats, (20.5, *gone[0][1:])]) == "I11", "within its lease"
 
 
 def test_i11_a_lease_stands_to_its_end_unless_there_is_a_proof() -> None:

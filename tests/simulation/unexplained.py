@@ -30,7 +30,12 @@ CAUSES: Mapping[str, Collection[str]] = {
     "http_429": {"storm"},
     "http_503": {"ill"},
     "reset": {"cut_calls"},
-    "timeout": STILL | {"slow_calls"},
+    "timeout": STILL
+    | {"slow_calls"}
+    | ISSUER
+    | STORE
+    | REDIS,  # who waited for a token or a turn has little left
+    "http_401": NO_TOKEN,  # it was refused, and no newer token was to be had
     "job_timeout": ANY - {"kill", "killer", "poison", "jump"},
     "deadline_too_short": NO_TOKEN | API | REDIS,
     "dependency_unavailable": STORE,
