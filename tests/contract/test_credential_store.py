@@ -103,6 +103,23 @@ async def test_a_new_grant_in_place(stores: Stores) -> None:
     assert connection.version > old.connection.version
 
 
+async def test_when_a_grant_was_given_stays_until_the_next_one(stores: Stores) -> None:
+    """By the clock that says when a token was sent."""
+    await connected(stores)
+    await stores.pass_time(100)
+    credential = await found(stores)
+    answer = await sent(stores, intent(credential, await a_session(stores)))
+    assert credential.granted_at is not None
+    assert (answer.sent_at - credential.granted_at).total_seconds() == pytest.approx(100, abs=5)
+    await stores.credentials.settle(answer)
+    refreshed = await found(stores)
+    assert (refreshed.generation, refreshed.granted_at) == (2, credential.granted_at)
+    assert await stores.credentials.replace(again(refreshed))
+    granted_at = (await found(stores)).granted_at
+    assert granted_at is not None
+    assert (granted_at - credential.granted_at).total_seconds() == pytest.approx(100, abs=5)
+
+
 async def test_of_two_new_grants_the_first_wins(stores: Stores) -> None:
     credential = await connected(stores)
     one, two = again(credential), again(credential)

@@ -76,6 +76,16 @@ async def test_the_newest_send_of_a_generation_is_found(journal: FileJournal) ->
     assert found.epoch == 9
 
 
+async def test_the_newest_send_that_fits_is_found(journal: FileJournal) -> None:
+    entry = entry_number(1)
+    for epoch in (5, 9, 7):
+        await journal.append(replace(entry, epoch=epoch, rotation_id=uuid4()))
+    found = await journal.find(entry.connection_id, 1, lambda entry: entry.epoch < 8)
+    assert found is not None
+    assert found.epoch == 7
+    assert await journal.find(entry.connection_id, 1, lambda entry: entry.epoch < 5) is None
+
+
 async def test_places_that_look_alike_are_told_apart(journal: FileJournal) -> None:
     one = entry_number(1)
     other = replace(one, connection_id=UUID(int=1 << 100 | 1), rotation_id=uuid4())

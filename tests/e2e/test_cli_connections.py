@@ -13,10 +13,12 @@ from uuid import UUID
 
 import pytest
 
+from fairlead.adapters.postgres.pool import Database
 from fairlead.testing.issuer import Issuer, IssuerConfig, ProviderConfig
 from fairlead.testing.ledger import judge
 from tests.support.cli import Shell
 from tests.support.issuer import fetch
+from tests.support.rows import rows, run
 
 SETTINGS = """
 http.allow_private_addresses = true
@@ -243,6 +245,30 @@ async def test_import_isolates_each_row_and_export_gives_back(cli: Shell, issuer
         )
     )
     assert [done.record["generation"] for done in works] == [3, 3]
+
+
+async def test_export_tells_of_a_connection_that_cannot_be_relied_on_and_goes_on(
+    cli: Shell, issuer: Issuer, database: Database
+) -> None:
+    for tenant in ("a", "b"):
+        of = ("--tenant", tenant, "--provider", "mercadolibre")
+        await cli("connections", "add", *of, stdin=json.dumps(a_grant(cli, issuer, tenant)))
+    elsewhere = """UPDATE connection SET settings = '{"hosts": ["evil.example"]}' WHERE tenant_id = $1"""
+    await run(database, elsewhere, "a")
+    done = await cli("connections", "export", "--with-secrets", "--output", "some.json", "--json")
+    failed, told = done.rows
+    assert (done.code, failed["tenant"], failed["code"]) == (3, "a", "credential_unreadable")
+    assert (told["connections"], told["failed"]) == (1, 1)
+    kept = [json.loads(line) for line in (cli.folder / "some.json").read_text().splitlines()]
+    assert [row["tenant"] for row in kept] == ["b"]
+    [told_of] = await rows(database, "SELECT details FROM audit WHERE act = 'connections.exported'")
+    assert json.loads(told_of["details"]) == {"count": 1}
+    await run(database, elsewhere, "b")
+    none = await cli("connections", "export", "--with-secrets", "--output", "none.json")
+    assert (none.code, (cli.folder / "none.json").read_text()) == (1, "")
+    assert none.out.count("secrets were sealed for") == 2
+    without = await cli("connections", "export")
+    assert (without.code, len(without.rows)) == (0, 2)
 
 
 async def test_a_grant_that_is_gone_says_what_to_do(cli: Shell, issuer: Issuer) -> None:

@@ -218,6 +218,27 @@ async def test_S11_hosts_that_were_written_without_the_key_are_not_sealed_by_any
     assert credential.connection.settings == {"observe": True}
 
 
+async def test_S11_hosts_that_were_written_without_the_key_can_be_put_back(
+    fl: Refresher, honest: Issuer, database: Database
+) -> None:
+    """As a process of the version before does that sets them: nothing but what was sealed is good again."""
+    ids = await connected(fl, honest, database)
+    for hosts in (["files.example.com"], None):
+        old, unset = ({"hosts": hosts}, ()) if hosts else ({}, ("hosts",))
+        await fl.connections.configure(KEY, old, unset, actor="ann")
+        before = await fl.rooms.store.read(KEY)
+        assert before is not None
+        await hosts_added(database, ids)
+        with pytest.raises(CredentialUnreadable):
+            await fl.connections.configure(KEY, {"hosts": ["mine.example.com"]}, actor="ann")
+        await fl.connections.configure(KEY, old, unset, actor="ann")
+        now = await fl.rooms.store.read(KEY)
+        assert now is not None
+        assert (now.connection.settings, now.sealed) == (before.connection.settings, before.sealed)
+        refreshed = await fl.coordinator.refresh(ids["acme"], now.generation)
+        assert refreshed.generation == now.generation + 1
+
+
 async def test_S11_an_own_secret_does_not_follow_a_moved_endpoint_into_a_reconnect(
     fl: Refresher, honest: Issuer, database: Database
 ) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from fairlead.engine.ports import JournalEntry, SealContext, Sealed
+from fairlead.engine.ports.sealing import Fits, whichever
 from fairlead.errors import CredentialUnreadable, Refused
 from tests.simulation.loop import SimLoop
 from tests.simulation.process import SimProcess, never
@@ -117,13 +118,15 @@ class SimJournal:
             if (kept.entry.rotation_id, kept.entry.epoch) == (rotation_id, epoch):
                 kept.settled = kept.settled or kept.owner is self._process
 
-    async def find(self, connection_id: UUID, from_generation: int) -> JournalEntry | None:
-        """As the port says: anybody's of this host, the latest send."""
+    async def find(
+        self, connection_id: UUID, from_generation: int, fits: Fits = whichever
+    ) -> JournalEntry | None:
+        """As the port says: anybody's of this host, the latest send that fits."""
         place = (connection_id, from_generation)
         found = [
             kept.entry
             for kept in self._disk.kept
-            if (kept.entry.connection_id, kept.entry.from_generation) == place
+            if (kept.entry.connection_id, kept.entry.from_generation) == place and fits(kept.entry)
         ]
         return max(found, key=lambda entry: entry.epoch, default=None)
 

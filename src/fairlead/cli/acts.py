@@ -51,15 +51,22 @@ class Tally:
 
 
 async def on_each(
-    things: Iterable[T], name: Callable[[T], Record], act: Callable[[T], Awaitable[str]]
+    things: Iterable[T],
+    name: Callable[[T], Record],
+    act: Callable[[T], Awaitable[str]],
+    *,
+    but: tuple[type[FairleadError], ...] = (FairleadError,),
 ) -> Tally:
-    """Do *act* to each; a row for each: its *name*, its ``result`` (*act*'s word, or ``failed``) and why."""
+    """Do *act* to each; a row for each: its *name*, its ``result`` (*act*'s word, or ``failed``) and why.
+
+    *but*: errors that concern one of them; others end it. By default all of ours.
+    """
     tally = Tally()
     for thing in things:
         result, error = "failed", None
         try:
             result = await act(thing)
-        except FairleadError as told:
+        except but as told:
             tally.failed += 1
             error = told
         more = {"error": error.what, "code": error.code, "hint": error.way_out} if error else {}

@@ -20,7 +20,7 @@ from fairlead.cli.invocation import DryRun, Invocation
 from fairlead.cli.names import pairs
 from fairlead.cli.output import Record, plain
 from fairlead.cli.records import FORMATS, Entry, Row, nango_entry, own_entry, rows_of
-from fairlead.errors import InputInvalid
+from fairlead.errors import CredentialUnreadable, InputInvalid, ProviderNotFound
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
@@ -165,41 +165,42 @@ def export(
     """Write connections in the form that import reads, one JSON object per line; secrets only if asked.
 
     Refresh tokens that rotate belong to one program: stop this one before another uses what was exported.
+    A connection whose secrets cannot be relied on is told and left out: ends with 3 if some are, 1 if all.
     """
     if with_secrets and output is None:
         raise InputInvalid("secrets are not printed", hint="add --output FILE: it is made with mode 0600")
 
-    async def work(fairlead: Fairlead) -> list[Record]:
+    async def work(fairlead: Fairlead) -> tuple[list[Record], Tally]:
         runtime = fairlead.runtime
         found = await runtime.credentials.search(
             tenant=tenant, provider=provider, state=None, limit=MOST_EXPORTED
         )
-        records = [_exported(one) for one in found]
-        if with_secrets:
-            for record, one in zip(records, found, strict=True):
-                record.update(await _secrets(runtime, one))
-            await record_act(
-                runtime,
-                "connections.exported",
-                call.actor,
-                {"count": len(found)},
-                tenant=tenant,
-                provider=provider,
-            )
-        return list(records)
+        if not with_secrets:
+            return [_exported(one) for one in found], Tally()
+        records, tally = await _with_secrets(runtime, found)
+        details = {"count": len(records)}
+        await record_act(
+            runtime, "connections.exported", call.actor, details, tenant=tenant, provider=provider
+        )
+        return records, tally
 
     if output is None:
-        for record in call.with_fairlead(work):
+        records, _ = call.with_fairlead(work)
+        for record in records:
             call.out.text(_line(record))
         return None
     descriptor = new_file(output)
     with os.fdopen(descriptor, "w", encoding="utf-8") as written:
-        records = call.with_fairlead(work)
+        records, tally = call.with_fairlead(work)
         written.writelines(f"{_line(record)}\n" for record in records)
         written.flush()
         os.fsync(written.fileno())
-    call.out.record({"file": output, "connections": len(records), "with_secrets": with_secrets})
-    return None
+    failed = [row for row in tally.rows if row["result"] == "failed"]
+    if failed:
+        call.out.rows(failed, ("tenant", "provider", "bucket", "result", "error"))
+    told = {"file": output, "connections": len(records), "with_secrets": with_secrets}
+    call.out.record(told | ({"failed": tally.failed} if failed else {}))
+    return tally.exit
 
 
 def new_file(path: Path) -> int:
@@ -229,6 +230,21 @@ def _exported(credential: Credential) -> dict[str, Any]:
         "settings": dict(connection.settings),
         "expires_at": credential.expires_at,
     }
+
+
+async def _with_secrets(runtime: Runtime, found: Iterable[Credential]) -> tuple[list[Record], Tally]:
+    """The connections with all that is secret of them, and what became of each."""
+    records: list[Record] = []
+
+    async def one(credential: Credential) -> str:
+        records.append({**_exported(credential), **await _secrets(runtime, credential)})
+        return "exported"
+
+    def name(credential: Credential) -> Record:
+        return credential.connection.key._asdict()
+
+    its_own = (CredentialUnreadable, ProviderNotFound)  # a master key that is missing is everybody's
+    return records, await on_each(found, name, one, but=its_own)
 
 
 async def _secrets(runtime: Runtime, credential: Credential) -> dict[str, Any]:

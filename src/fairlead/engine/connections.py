@@ -217,10 +217,13 @@ class Connections:
             return None  # reconnecting is the way out of a damaged record
 
     async def _stored(self, credential: Credential) -> Stored:
-        context = payload_context(credential, credential.generation)
-        stored = decode_stored(await self._rooms.vault.open(context, credential.sealed))
+        stored = await self._unchecked(credential)
         check_places(credential, stored)
         return stored
+
+    async def _unchecked(self, credential: Credential) -> Stored:
+        context = payload_context(credential, credential.generation)
+        return decode_stored(await self._rooms.vault.open(context, credential.sealed))
 
     def _check_same_account(
         self, key: ConnectionKey, grant: Grant, known: Credential | None, account_id: str | None
@@ -279,8 +282,8 @@ class Connections:
         """Give the connection *settings* beside those that it has, and take *unset* away; its grant stays.
 
         Raises NotFound, InputInvalid for a name in *unset* that it does not have, ConfigInvalid for settings
-        that no call could be made with, CredentialUnreadable for other hosts where its record cannot be
-        relied on, or StaleWrite if others keep writing the same connection.
+        that no call could be made with, CredentialUnreadable for other hosts than it was sealed for where
+        its record cannot be relied on, or StaleWrite if others keep writing the same connection.
         """
         unset = tuple(unset)
         for _ in range(WRITERS):
@@ -297,10 +300,12 @@ class Connections:
         if change.after.get(HOSTS) == connection.settings.get(HOSTS):
             return change
         await self._rooms.vault.preflight(connection.key.tenant)
-        fit = places_of(replace(connection, settings=change.after))
-        stored = replace(await self._stored(credential), places=fit)
+        fit, stored = places_of(replace(connection, settings=change.after)), await self._unchecked(credential)
+        if stored.places == fit:
+            return change  # others wrote hosts without sealing them, and these are put back
+        check_places(credential, stored)
         context = payload_context(credential, credential.generation)
-        sealed = self._rooms.vault.seal(context, encode_stored(stored))
+        sealed = self._rooms.vault.seal(context, encode_stored(replace(stored, places=fit)))
         return replace(change, seen=credential.sealed, sealed=sealed)
 
     async def described(self, key: ConnectionKey) -> Connection | None:

@@ -91,6 +91,15 @@ class Judge:
         return None
 
 
+class Breaking(Judge):
+    """It hears the second of two calls too late, and the connection breaks as that is sent again."""
+
+    async def run(self, script: object, calls: Sequence[Any], *, asking: bool = False) -> Any:
+        self.cut = len(calls) == 1
+        told = await super().run(script, calls, asking=asking)
+        return [told[0], told[1][0]]
+
+
 def a_node(is_new: Callable[[], bool], clock: ManualClock | None = None) -> Node:
     terms = Terms(Keyspace().prefix.encode(), 30.0, 0, 0, 0)
     return Node(Secret("redis://localhost"), b"m", terms, clock or ManualClock(), is_new=is_new)
@@ -182,6 +191,18 @@ async def test_a_batch_that_is_held_up_each_time_finds_the_server_away() -> None
     assert isinstance(told, GateUnavailable)
     assert judge.told == [(2.5, 0)] * TRIES
     assert await judged(node) == []
+
+
+async def test_an_answer_outlives_the_connection_that_breaks_as_another_call_is_sent_again() -> None:
+    """Who was granted a slot has it, and would keep others from it for as long as its lease goes."""
+    clock = ManualClock()
+    node, judge = await met(clock)
+    node._links[:] = [breaking := Breaking(clock)]  # type: ignore[list-item]
+    told, lost = await node.judge([Call(b"m", 0, ()), Call(b"n", 0, ())])
+    assert told == []
+    assert isinstance(lost, GateUnavailable)
+    assert (judge.judged, breaking.judged) == (0, 2)
+    assert node._ahead_us is None, "as behind every connection that was lost"
 
 
 async def test_a_clock_that_was_set_is_found_behind_a_batch_that_was_held_up() -> None:

@@ -32,6 +32,7 @@ from fairlead.adapters.journal.shelf import MAX_FILE_BYTES, Shelf, read_frames, 
 from fairlead.adapters.journal.timelines import Timelines
 from fairlead.adapters.journal.writer import Append, Mark, Stop, Writer
 from fairlead.engine.ports import JournalEntry
+from fairlead.engine.ports.sealing import Fits, whichever
 from fairlead.errors import Refused
 
 T = TypeVar("T")
@@ -202,12 +203,14 @@ class FileJournal:
 
     # ---- reading
 
-    async def find(self, connection_id: UUID, from_generation: int) -> JournalEntry | None:
-        """The newest entry of this generation, in anybody's files of this host."""
+    async def find(
+        self, connection_id: UUID, from_generation: int, fits: Fits = whichever
+    ) -> JournalEntry | None:
+        """The newest entry of this generation that fits, in anybody's files of this host."""
         try:
             async with asyncio.timeout(self._settings.sync_timeout_s):
                 return await self._read(
-                    lambda: self._shelf.find(self._owners.all_files(), connection_id, from_generation)
+                    lambda: self._shelf.find(self._owners.all_files(), connection_id, from_generation, fits)
                 )
         except OSError as error:  # a time-out is one, too
             why = f"the journal cannot be read: {error.strerror or 'its disk does not answer'}"

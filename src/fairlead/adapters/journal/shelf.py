@@ -19,6 +19,7 @@ from uuid import UUID
 
 from fairlead.adapters.journal.record import Frame, decode_entry, frame_at, frames, is_entry, place_of
 from fairlead.engine.ports import JournalEntry
+from fairlead.engine.ports.sealing import Fits, whichever
 
 MAX_FILE_BYTES = 1 << 24
 _PLACE_MASK = (1 << 40) - 1
@@ -41,13 +42,15 @@ class Shelf:
     def __init__(self) -> None:
         self._indexes: OrderedDict[Path, _Index] = OrderedDict()
 
-    def find(self, paths: Sequence[Path], connection_id: UUID, generation: int) -> JournalEntry | None:
-        """The entry of the highest epoch for this place in *paths*."""
+    def find(
+        self, paths: Sequence[Path], connection_id: UUID, generation: int, fits: Fits = whichever
+    ) -> JournalEntry | None:
+        """The entry of the highest epoch for this place in *paths*, of those that fit."""
         found = [
             entry
             for path in paths
             for entry in self._candidates(path, connection_id.bytes, generation)
-            if (entry.connection_id, entry.from_generation) == (connection_id, generation)
+            if (entry.connection_id, entry.from_generation) == (connection_id, generation) and fits(entry)
         ]
         return max(found, key=lambda entry: entry.epoch, default=None)
 

@@ -70,6 +70,7 @@ def credential_of(row: Row) -> Credential:
         refreshed_age_s=row["refreshed_age_s"],
         expires_at=row["expires_at"],
         rotation=None if row["rotation_id"] is None else _rotation_of(row),
+        granted_at=row["granted_at"],
     )
 
 

@@ -116,7 +116,8 @@ class Node:
     ) -> list[Sequence[bytes] | Exception]:
         """What the script says to the items of each call, or what became of the call.
 
-        GateUnavailable where the connection is lost: each call may have been run or not.
+        GateUnavailable where the connection is lost: each call may have been run or not. Where some had their
+        answers by then, it stands in the places of the others.
         """
         link = self._links.pop() if self._links else self._link()
         try:
@@ -196,13 +197,21 @@ class Node:
     async def _told(
         self, link: Link, calls: Sequence[Call], asking: bool
     ) -> list[Sequence[bytes] | Exception]:
-        """What each call is told. Those with which nothing was done are sent again."""
+        """What each call is told. Those with which nothing was done are sent again.
+
+        A connection that breaks then is no reason to forget what the others were told: they may have a slot.
+        """
         answers: list[Sequence[bytes] | Exception] = [()] * len(calls)
         left = dict.fromkeys(range(len(calls)), 0)  # the births that are doubted, by place
         for _ in range(TRIES):
             sent_s = self._clock.monotonic()
             commands = [self._command(calls[place], sent_s, left[place]) for place in left]
-            told = await link.run(self._script, commands, asking=asking)
+            try:
+                told = await link.run(self._script, commands, asking=asking)
+            except GateUnavailable as error:
+                if len(left) == len(calls):
+                    raise
+                told = [error] * len(left)
             again = {}
             for place, each in zip(left, told, strict=True):
                 if isinstance(each, bytes):  # the time alone

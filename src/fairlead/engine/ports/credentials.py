@@ -123,6 +123,7 @@ class Credential:
     refreshed_age_s: float | None  # since the last successful refresh
     expires_at: datetime | None
     rotation: Rotation | None
+    granted_at: datetime | None = None  # by a person or an import; None: before that was noted
 
 
 @dataclass(frozen=True, slots=True)

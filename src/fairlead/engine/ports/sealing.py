@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -153,6 +153,14 @@ class JournalEntry:
     sealed: Sealed
 
 
+Fits = Callable[[JournalEntry], bool]
+
+
+def whichever(entry: JournalEntry) -> bool:
+    """Every entry fits."""
+    return True
+
+
 class Journal(Protocol):
     """Host-local, append-only, fsynced (R6, R11)."""
 
@@ -168,8 +176,12 @@ class Journal(Protocol):
         """The entry is in the database now; it is kept for 24 h and then dropped."""
         ...
 
-    async def find(self, connection_id: UUID, from_generation: int) -> JournalEntry | None:
+    async def find(
+        self, connection_id: UUID, from_generation: int, fits: Fits = whichever
+    ) -> JournalEntry | None:
         """The newest entry of this generation in the journals of this host, living or dead owners alike.
+
+        Of those that *fits* holds for, which may be asked on another thread.
 
         Raises Refused where they cannot be read.
         """

@@ -2,8 +2,8 @@
 
 Requests are built from plain columns: variant, client id, endpoint, and the hosts that the settings allow
 calls to. Whoever can write those and has no key would be sent the secrets. So a digest of them is inside the
-sealed record, and what does not fit it is not used. A record from before there was one has none; the next
-refresh gives it one.
+sealed record, and what does not fit it is not used. A record from before there was one has none, until a
+refresh gives it one, or a new grant: a static key is never refreshed.
 """
 
 from __future__ import annotations
@@ -43,5 +43,6 @@ def check_places(credential: Credential, stored: Stored) -> None:
         "that its secrets were sealed for",
         tenant=connection.key.tenant,
         provider=connection.key.provider,
-        hint="see who wrote to the database, then `fairlead connections reauthorize`, or import it again",
+        hint="see who wrote to the database, then `fairlead connections reauthorize`, or import it again;"
+        " hosts can be set back, too",
     )

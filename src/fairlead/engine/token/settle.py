@@ -68,6 +68,18 @@ GIVES_WAY = 0
 """In the place of a generation: the token was sent again since, and that answer has the newer one."""
 
 
+def is_of_grant(credential: Credential, rotation_id: UUID, sent_at: datetime) -> bool:
+    """Whether a send was of the grant that is stored, by the database's clock.
+
+    Where a fail-over took back a reconnect, the next one gets its generations again: the answer for the first
+    would take the place of the second. A send that the row still names needs no clock, which may be set back.
+    """
+    rotation, generation = credential.rotation, credential.generation
+    if rotation and (rotation.from_generation, rotation.rotation_id) == (generation, rotation_id):
+        return True
+    return credential.granted_at is None or sent_at >= credential.granted_at
+
+
 def give_way_s(profile: Profile) -> float | None:
     """Settlement.yields_s by the replay policy of *profile*."""
     return None if profile.replay is None else yields_s(profile.replay.policy, profile.replay.grace_s)
@@ -148,7 +160,7 @@ class Settler:
             if await self._settle(self._settlement(send, base, merged, granted)) == "settled":
                 return base.generation + 1
             now = await self._rooms.store.read_id(base.connection.connection_id)
-            if now is None:
+            if now is None or not is_of_grant(now, send.rotation_id, send.sent_at):
                 return None
             unchanged = (now.generation, now.sealed) == (base.generation, base.sealed)
             if now.generation == spent and now.state != "revoked":

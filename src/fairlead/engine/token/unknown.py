@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
 from fairlead.engine.ports import Condemnation, Credential, JournalEntry, Rotation, Unknown
 from fairlead.engine.token.parts import RefreshSettings, Replay, Rooms, answer_context, profile_of
-from fairlead.engine.token.settle import Send, Settler, give_way_s
+from fairlead.engine.token.settle import Send, Settler, give_way_s, is_of_grant
 from fairlead.engine.token.stored import decode_answer
 from fairlead.errors import DependencyUnavailable, FairleadError, OutcomeUnknown, ReauthRequired
 from fairlead.events import NeedsReauth, ServiceFailed, TokenOutcomeUnknown
@@ -164,9 +165,12 @@ class UnknownOutcomes:
     async def from_journal(self, credential: Credential, *, yields: bool = True) -> bool:
         """Settle what this host's journals hold for the stored generation; False if that decides nothing.
 
-        Nor does it where it *yields*: the token was sent again since, and may be once more.
+        Nor does it where it *yields*: the token was sent again since, and may be once more. What was got with
+        another grant stays where it is.
         """
-        entry = await self._rooms.journal.find(credential.connection.connection_id, credential.generation)
+        entry = await self._rooms.journal.find(
+            credential.connection.connection_id, credential.generation, partial(_is_of_grant, credential)
+        )
         if entry is None or (yields and self._gives_way(credential, entry)):
             return False
         return await self.settle_entry(credential, entry, yields=yields)
@@ -254,8 +258,11 @@ def _is_newer(credential: Credential, entry: JournalEntry) -> bool:
     """Whether *entry* holds a newer token than what is stored.
 
     It does where it was got with the stored one; and where the stored one came of an earlier send than its
-    own: of two answers to one token, which lay on two hosts, the later replaces the first.
+    own: of two answers to one token, which lay on two hosts, the later replaces the first. What was got with
+    another grant is none.
     """
+    if not _is_of_grant(credential, entry):
+        return False
     if credential.generation == entry.from_generation:
         return True
     sent_later = 0 < credential.settled_epoch < entry.epoch
@@ -266,7 +273,13 @@ def _may_be_newer(credential: Credential | None, entry: JournalEntry) -> bool:
     """Whether *entry* may hold a newer token, once those before it are settled."""
     if credential is None:
         return False
-    return credential.generation < entry.from_generation or _is_newer(credential, entry)
+    if credential.generation < entry.from_generation:
+        return _is_of_grant(credential, entry)
+    return _is_newer(credential, entry)
+
+
+def _is_of_grant(credential: Credential, entry: JournalEntry) -> bool:
+    return is_of_grant(credential, entry.rotation_id, entry.sent_at)
 
 
 def _rotation(credential: Credential) -> Rotation:

@@ -57,7 +57,7 @@ class MemoryCredentialStore(Rotations):
             created_at=now,
             updated_at=now,
         )
-        row = CredentialRow(new.connection_id, new.key, new.sealed, new.refreshable, state_at=now)
+        row = CredentialRow(new.connection_id, new.key, new.sealed, new.refreshable, now, granted_at=now)
         row.live(new.lifetime, now)
         tokens.credentials[new.connection_id] = row
         audit(self.database, new.audit_id, "connection.created", new.actor, new.connection_id)
@@ -69,7 +69,7 @@ class MemoryCredentialStore(Rotations):
         if row is None or row.key.tenant != new.key.tenant or row.generation != new.generation - 1:
             return False
         row.generation, row.settled_epoch, row.refreshed_at = new.generation, 0, None
-        row.sealed, row.refreshable = new.sealed, new.refreshable
+        row.sealed, row.refreshable, row.granted_at = new.sealed, new.refreshable, now
         row.become("active", None, now)
         row.live(new.lifetime, now)
         connection = self.database.tokens.connections[new.connection_id]

@@ -54,6 +54,7 @@ def credential_view(database: MemoryDatabase, row: CredentialRow) -> Credential:
         refreshed_age_s=None if refreshed_s is None else -refreshed_s,
         expires_at=row.expires_at,
         rotation=None if rotation is None else _rotation_view(database, rotation),
+        granted_at=row.granted_at,
     )
 
 

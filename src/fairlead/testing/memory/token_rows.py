@@ -56,6 +56,7 @@ class CredentialRow:
     critical_at: datetime | None = None
     due_at: datetime | None = None
     refreshed_at: datetime | None = None
+    granted_at: datetime | None = None
 
     @property
     def usable(self) -> bool:

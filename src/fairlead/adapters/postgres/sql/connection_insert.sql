@@ -13,8 +13,9 @@ WITH made AS (
 ),
 sealed AS (
     INSERT INTO credential (connection_id, tenant_id, provider, bucket, sealed, key_id, refreshable,
-                            expires_at, urgent_at, critical_at, due_at)
+                            granted_at, expires_at, urgent_at, critical_at, due_at)
     SELECT connection_id, tenant_id, provider, bucket, :sealed::bytea, :key_id::uuid, :refreshable::boolean,
+           now(),
            now() + :expires_in_s::float8 * interval '1 second',
            now() + :urgent_in_s::float8 * interval '1 second',
            now() + :critical_in_s::float8 * interval '1 second',

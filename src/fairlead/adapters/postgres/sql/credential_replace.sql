@@ -14,7 +14,7 @@ WITH moved AS (
         urgent_at = now() + :urgent_in_s::float8 * interval '1 second',
         critical_at = now() + :critical_in_s::float8 * interval '1 second',
         due_at = now() + :due_in_s::float8 * interval '1 second',
-        refreshed_at = NULL
+        refreshed_at = NULL, granted_at = now()
     WHERE connection_id = :connection_id AND tenant_id = :tenant_id AND generation = :generation::bigint - 1
     RETURNING connection_id, tenant_id
 ),

@@ -1,0 +1,31 @@
+"""What a command does to several things, one after the other."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.cli.acts import on_each
+from fairlead.cli.exits import Exit
+from fairlead.errors import CredentialUnreadable, DependencyUnavailable, FairleadError, InputInvalid
+
+
+async def act(error: FairleadError | None) -> str:
+    if error is not None:
+        raise error
+    return "done"
+
+
+async def test_one_that_fails_stops_no_other() -> None:
+    tally = await on_each([None, InputInvalid("no such thing"), None], lambda one: {"of": str(one)}, act)
+    assert [row["result"] for row in tally.rows] == ["done", "failed", "done"]
+    assert (tally.rows[1]["code"], tally.exit) == ("input_invalid", Exit.PARTIAL)
+
+
+async def test_what_concerns_all_of_them_ends_it() -> None:
+    """Where the database is away each of a million would wait for it."""
+    of_one = CredentialUnreadable("it does not open")
+    tally = await on_each([of_one], lambda one: {}, act, but=(CredentialUnreadable,))
+    assert (tally.failed, tally.exit) == (1, Exit.FAILED)
+    away = [of_one, DependencyUnavailable("the database is away")]
+    with pytest.raises(DependencyUnavailable):
+        await on_each(away, lambda one: {}, act, but=(CredentialUnreadable,))
