@@ -97,7 +97,7 @@ async def test_errors_name_tenant_provider_and_the_way_out(made) -> None:
 async def test_no_customer_has_the_name_that_schedules_of_all_belong_to(made, issuer) -> None:
     async with made as fl:
         with pytest.raises(InputInvalid, match="fairlead's own"):
-            await fl.connections.upsert("fairlead", "generic_oauth2", refresh_token="TG-1")
+            await fl.connections.upsert("fairlead", "mercadolibre", refresh_token="TG-1")
 
 
 async def test_a_worker_in_the_same_loop_keeps_tokens_fresh_and_tells_of_losses(made, issuer) -> None:
