@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.testing.ledger import posts_of
 from tests.faults.support.child import Asked, Child
 from tests.faults.support.report import Figures, quantiles, sized
 from tests.faults.support.stage import FAMILY, Stage
@@ -104,10 +105,23 @@ async def _look(stage: Stage, pair: _Pair, figures: Figures, point: str, answers
         stored = await _ask(pair.peer, pair)
         sound = not isinstance(stored, str) and stored["token"] == stage.live_token(pair.policy, pair.name)
     at = f"{pair.policy} frozen at {point}: {row['state']} {row['generation']} after {pair.generation}"
-    figures.holds(sound, f"{at}, answers {answers}")
+    figures.holds(sound, f"{at}, answers {answers}" + ("" if sound else f"; {await _course(stage, pair)}"))
     if not sound:  # go on with a new grant
         await stage.connect(pair.peer, pair.policy, [pair.name])
     pair.generation = await stage.generation(pair.connection)
+
+
+async def _course(stage: Stage, pair: _Pair) -> str:
+    """What led to it: the last requests for this grant at the issuer, and what the database says of it."""
+    posts = [post for post in posts_of(stage.issuer.ledger()) if post.connection == pair.name][-4:]
+    told = await stage.rows(
+        "SELECT act, details, at::text FROM audit WHERE connection_id = $1::text::uuid ORDER BY at DESC LIMIT 4",
+        pair.connection,
+    )
+    rotation = await stage.rows(
+        "SELECT * FROM rotation WHERE connection_id = $1::text::uuid", pair.connection
+    )
+    return f"posts {posts}, audit {told}, rotation {rotation}"
 
 
 async def _pairs(stage: Stage, unsafe: tuple[str, ...]) -> list[_Pair]:
