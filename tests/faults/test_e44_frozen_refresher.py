@@ -114,13 +114,11 @@ async def _look(stage: Stage, pair: _Pair, figures: Figures, point: str, answers
 async def _course(stage: Stage, pair: _Pair) -> str:
     """What led to it: the last requests for this grant at the issuer, and what the database says of it."""
     posts = [post for post in posts_of(stage.issuer.ledger()) if post.connection == pair.name][-4:]
+    about = "WHERE connection_id = $1::text::uuid"
     told = await stage.rows(
-        "SELECT act, details, at::text FROM audit WHERE connection_id = $1::text::uuid ORDER BY at DESC LIMIT 4",
-        pair.connection,
+        f"SELECT act, details, at::text FROM audit {about} ORDER BY at DESC LIMIT 4", pair.connection
     )
-    rotation = await stage.rows(
-        "SELECT * FROM rotation WHERE connection_id = $1::text::uuid", pair.connection
-    )
+    rotation = await stage.rows(f"SELECT phase, replays, epoch FROM rotation {about}", pair.connection)
     return f"posts {posts}, audit {told}, rotation {rotation}"
 
 
