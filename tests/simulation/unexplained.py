@@ -35,7 +35,6 @@ CAUSES: Mapping[str, Collection[str]] = {
     | ISSUER
     | STORE
     | REDIS,  # who waited for a token or a turn has little left
-    "http_401": NO_TOKEN,  # it was refused, and no newer token was to be had
     "job_timeout": ANY - {"kill", "killer", "poison", "jump"},
     "deadline_too_short": NO_TOKEN | API | REDIS,
     "dependency_unavailable": STORE,
