@@ -20,6 +20,7 @@ POINTS = frozenset(
         "job.after_ack",
         "token.after_intent",
         "token.after_sent",
+        "token.before_write",
         "token.after_answer",
         "token.after_journal",
         "token.after_settle",

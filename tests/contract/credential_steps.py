@@ -13,6 +13,7 @@ from fairlead.engine.ports import (
     Intent,
     IntentGranted,
     Lifetime,
+    Marked,
     NewCredential,
     Sealed,
     Settlement,
@@ -95,17 +96,22 @@ async def sent(stores: Stores, wish: Intent) -> Settlement:
 
 async def marked(stores: Stores, wish: Intent, granted: IntentGranted) -> Settlement:
     """What was granted is sent; its answer."""
-    sent_at = await stores.credentials.mark_sent(wish.connection_id, wish.rotation_id)
-    assert sent_at is not None
+    mark = await stores.credentials.mark_sent(wish.connection_id, wish.rotation_id)
+    assert mark is not None
+    return answer(wish, mark, granted.epoch)
+
+
+def answer(wish: Intent, mark: Marked, epoch: int) -> Settlement:
+    """Of what was sent."""
     return Settlement(
         connection_id=wish.connection_id,
         rotation_id=wish.rotation_id,
         from_generation=wish.from_generation,
-        epoch=granted.epoch,
+        epoch=epoch,
         sealed=Sealed(IDS.uuid7(), b"refreshed"),
         refreshable=True,
         account_id=None,
-        sent_at=sent_at,
+        sent_at=mark.first_at,
         lifetime=HOUR,
         actor="fairlead",
         audit_id=IDS.uuid7(),

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from pathlib import Path
 
 import pytest
 
-from fairlead.adapters.http import AiohttpTokenTransport
+from fairlead.adapters.http import AiohttpTokenTransport, token_transport
 from fairlead.engine.ports import HttpAnswer, NoAnswer
-from tests.contract.raw_server import BODY, OK, RawConnection, RawServer
+from tests.contract.raw_server import BODY, OK, RawConnection, RawServer, tls_contexts
 from tests.contract.token_calls import PRIVATE, call_of, let_it_go
 from tests.support.standstill import ran_s
 
 pytestmark = pytest.mark.slow
 
-DEADLINE_S, STANDSTILL_S = 0.2, 0.5
+DEADLINE_S, STANDSTILL_S, THINKS_S = 0.2, 0.5, 0.3
 
 
 @pytest.mark.parametrize("reuse", [True, False])
@@ -31,6 +33,49 @@ async def test_an_answer_that_came_while_it_stood_still_is_read(reuse: bool) -> 
         answer = await transport.send(call_of(server.url, deadline_s=DEADLINE_S, reuse=reuse), let_it_go)
         assert isinstance(answer, HttpAnswer)
         assert answer.body == BODY
+        assert answer.late_s == 0.0, "it had left before"
+
+
+@pytest.mark.parametrize("reuse", [True, False])
+async def test_how_late_it_left_is_told(reuse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the last look at the clock and the write no code can forbid it any more."""
+
+    async def think(connection: RawConnection) -> None:
+        for _ in range(2 if reuse else 1):
+            await connection.request()
+            await asyncio.sleep(THINKS_S)
+            await connection.say(OK)
+
+    async with RawServer(think) as server, AiohttpTokenTransport(policy=PRIVATE) as transport:
+        call = call_of(server.url, reuse=reuse)
+        if reuse:
+            prompt = await transport.send(call, let_it_go)
+            assert isinstance(prompt, HttpAnswer)
+            assert prompt.late_s == 0.0
+        monkeypatch.setattr(token_transport, "faultpoint", lambda _name: time.sleep(STANDSTILL_S))
+        answer = await transport.send(call, let_it_go)
+        assert isinstance(answer, HttpAnswer)
+        assert STANDSTILL_S - 0.05 < answer.late_s < answer.late_s + answer.took_s
+        assert answer.took_s > THINKS_S - 0.05
+
+
+async def test_who_thinks_for_long_makes_nobody_late(tmp_path: Path) -> None:
+    """Over TLS a farewell leaves with the answer, on a connection that is not kept."""
+
+    async def think(connection: RawConnection) -> None:
+        await connection.request()
+        await asyncio.sleep(THINKS_S)
+        await connection.say(OK)
+
+    server_tls, client_tls = tls_contexts(tmp_path)
+    async with (
+        RawServer(think, tls=server_tls) as server,
+        AiohttpTokenTransport(policy=PRIVATE, tls=client_tls) as transport,
+    ):
+        answer = await transport.send(call_of(server.url, reuse=False), let_it_go)
+        assert isinstance(answer, HttpAnswer)
+        assert answer.late_s == 0.0
+        assert answer.took_s > THINKS_S - 0.05
 
 
 async def test_a_request_is_not_sent_after_its_deadline() -> None:

@@ -74,6 +74,8 @@ class Draft:
         kind = self._draw.random()
         if kind < 0.25:
             self._do("send" if kind < 0.15 else "ask_again", number)
+        elif kind < 0.35:
+            self._do("late", number, self._draw.choice([0.0, 1.0, 10.0, 40.0, 1e4]))
         else:
             self._end(number)
 

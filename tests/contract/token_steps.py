@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from datetime import datetime
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -24,6 +24,7 @@ from fairlead.engine.ports import (
     EndpointPermit,
     Intent,
     Lifetime,
+    Marked,
     NewCredential,
     NewJob,
     Sealed,
@@ -66,7 +67,7 @@ class Side(Names):
         self._read: dict[tuple[int, int], Credential] = {}
         self._wishes: dict[int, tuple[Intent, Credential]] = {}
         self._granted: dict[int, int] = {}
-        self._sent_at: dict[int, datetime] = {}
+        self._marks: dict[int, Marked] = {}
         self._permits: dict[int, EndpointPermit] = {}
 
     async def take(self, step: Step) -> object:
@@ -226,10 +227,21 @@ class Side(Names):
         if refresh not in self._wishes:
             return None
         intent, _ = self._wishes[refresh]
-        sent_at = await self._store.mark_sent(intent.connection_id, intent.rotation_id)
-        if sent_at is not None:
-            self._sent_at[refresh] = sent_at
-        return sent_at
+        mark = await self._store.mark_sent(intent.connection_id, intent.rotation_id)
+        if mark is not None:
+            self._marks[refresh] = mark
+        return mark
+
+    async def late(self, refresh: int, late_s: float) -> object:
+        """It leaves so long after its mark."""
+        if refresh not in self._marks:
+            return None
+        intent, _ = self._wishes[refresh]
+        left_at = self._marks[refresh].at + timedelta(seconds=late_s)
+        epoch = await self._store.mark_late(intent.connection_id, intent.from_generation, left_at)
+        if epoch is not None:
+            self._granted[refresh] = epoch
+        return {"epoch": epoch}
 
     async def release(self, refresh: int) -> object:
         if refresh not in self._wishes:
@@ -238,7 +250,7 @@ class Side(Names):
         return await self._store.release(intent.connection_id, intent.rotation_id)
 
     async def settle(self, refresh: int, lifetime: int, number: int) -> object:
-        if refresh not in self._sent_at:  # nobody answers what was never sent
+        if refresh not in self._marks:  # nobody answers what was never sent
             return None
         intent, _ = self._wishes[refresh]
         return await self._store.settle(
@@ -250,7 +262,7 @@ class Side(Names):
                 sealed=Sealed(self.id("key"), b"answer %d" % number),
                 refreshable=number % 5 > 0,
                 account_id=None if number % 3 else f"account {number}",
-                sent_at=self._sent_at[refresh],
+                sent_at=self._marks[refresh].first_at,
                 lifetime=LIFETIMES[lifetime],
                 actor="fairlead",
                 audit_id=self.id("audit"),

@@ -1,7 +1,8 @@
 """E44: a refresher is frozen at some moment of its refresh, for three times as long as others wait for it.
 
-Another process asks meanwhile. Before the SENT mark it takes over; after the mark it never sends, and what
-the frozen one saves when it wakes is a compare-and-set. The request's deadline passes in the freeze, too.
+Another process asks meanwhile. Before the SENT mark it takes over; after the mark it never sends but as the
+replay policy lets it, and what the frozen one saves when it wakes is a compare-and-set. The deadline of the
+request passes in the freeze, too. Who is frozen between mark and write sends on waking, behind the replay.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ NUMBERS = {
     "total_deadline_s": 5.0,
     "wait_s": 10.0,
 }
-POINTS = ("after_intent", "after_sent", "after_answer", "after_journal", "any", "any", "any", "any")
+POINTS = (*("after_intent", "after_sent", "before_write", "after_answer", "after_journal"), *5 * ("any",))
 RANDOM_S = 0.03
 LOOK_AGAIN_S = 0.05
 
@@ -174,4 +175,10 @@ async def test_E44_ablation_takeover_by_time(stage: Stage) -> None:
     figures = Figures("E44", ablation="time_takeover", sees="burnt")
     await _freeze_all(stage, figures, PAIRS, ("after_answer", "after_journal"), WITHOUT)
     figures.broken = [what for what in figures.broken if what.startswith(("burnt", "second_sends"))]
+    figures.conclude()
+
+
+async def test_E44_ablation_late_untold(stage: Stage) -> None:
+    figures = Figures("E44", ablation="late_untold", sees="frozen at before_write")
+    await _freeze_all(stage, figures, 2 * PAIRS, ("before_write",), ("late_untold",))
     figures.conclude()

@@ -177,3 +177,39 @@ async def test_a_first_send_that_was_held_up_does_not_leave_after_its_lease(
     monkeypatch.setattr(fl.rooms.store, "mark_sent", held_up)
     assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
     assert judge(issuer.ledger()).provider_posts == 1
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_what_leaves_after_a_replay_takes_its_place(
+    fl, peer, issuer, database, monkeypatch, told
+) -> None:
+    """Its process stood still before the first byte. The issuer takes it for the replay, and lets its answer
+    live; without a word that it was late the answer of the other would be kept, which is dead (E44)."""
+    connection_id = await fl.connect(issuer, SUCCESSOR)
+    send, clock = fl.rooms.transport.send, fl.rooms.clock
+
+    async def stands_still(call: Any, before_sent: Any) -> Any:
+        late_s = 0.0
+
+        async def let_go() -> None:
+            nonlocal late_s
+            await before_sent()
+            stopped_s = clock.monotonic()
+            await run(database, "UPDATE rotation SET lease_until = now() - interval '1 s'")
+            await end_sends(database)
+            assert (await peer.coordinator.refresh(connection_id, 1)).generation == 2
+            late_s = clock.monotonic() - stopped_s if told else 0.0
+
+        return replace(await send(call, let_go), late_s=late_s)
+
+    monkeypatch.setattr(fl.rooms.transport, "send", stands_still)
+    assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2 + told
+    monkeypatch.setattr(fl.rooms.transport, "send", send)
+    if not told:
+        with pytest.raises(ReauthRequired):
+            await peer.coordinator.refresh(connection_id, 2)
+    else:
+        await expire(database)
+        assert (await peer.coordinator.refresh(connection_id, 3)).generation == 4
+    verdict = judge(issuer.ledger())
+    assert (verdict.burnt, verdict.violations) == (int(not told), ())

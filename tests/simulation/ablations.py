@@ -111,7 +111,13 @@ ABLATIONS: tuple[Ablation, ...] = (
         ("I6",),
         lambda: Parts(alter=careless.replays_at_once),
         ("issuer_late",),
-        (925, 970),
+        (260, 610),
+    ),
+    Ablation(
+        "a late send counts as of its mark",
+        ("I6",),
+        lambda: Parts(credentials=careless.KeepsThePlaceOfTheMark),
+        ("stop",),
     ),
     Ablation("a claim takes the job out", ("I1",), lambda: Parts(sessions=careless.HasNothingToGiveBack)),
     Ablation(

@@ -14,6 +14,7 @@ from fairlead.engine.ports import (
     ConnectionKey,
     Enqueued,
     Job,
+    Marked,
     NewJob,
     Outcome,
     Rescheduled,
@@ -146,9 +147,9 @@ class LockByTime(MemoryCredentialStore):
     """A lock with an end in the place of intent and SENT mark: whoever comes after its end sends."""
 
     @statement
-    def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> datetime | None:
-        held = self._held(connection_id, rotation_id)
-        return None if held is None else self.database.now
+    def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> Marked | None:
+        held, now = self._held(connection_id, rotation_id), self.database.now
+        return None if held is None else Marked(now, now)
 
 
 class SavesWhateverStands(MemoryCredentialStore):
@@ -161,6 +162,14 @@ class SavesWhateverStands(MemoryCredentialStore):
             row.generation = settlement.from_generation
         verdict: SettleVerdict = plain(MemoryCredentialStore.settle)(self, settlement)
         return verdict
+
+
+class KeepsThePlaceOfTheMark(MemoryCredentialStore):
+    """A send that left late counts as of its mark."""
+
+    @statement
+    def mark_late(self, connection_id: UUID, from_generation: int, left_at: datetime) -> int | None:
+        return None
 
 
 def replays_at_once(program: Any) -> None:

@@ -10,12 +10,13 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from random import Random
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from fairlead.engine.ports import HttpAnswer, NoAnswer, TokenCall
+from fairlead.faultpoint import faultpoint
 from fairlead.testing.issuer.entries import Entries
 from fairlead.testing.issuer.families import Families, Family, Granted, RefreshRefused
 from fairlead.testing.issuer.visit import Visit
@@ -95,6 +96,10 @@ class SimIssuer:
         """The processes that asked for leave to send a refresh token, by its text."""
         self.ends: dict[int, HowItEnded] = {}
         """How it ended."""
+        self.since: dict[int, float] = {}
+        """Since when it may have been under way, as far as the clock of a database can tell."""
+        self.late: set[int] = set()
+        """Those that left late."""
 
     def _mint(self, kind: str) -> str:
         self._minted += 1
@@ -138,9 +143,14 @@ class SimIssuer:
         """A time of at most *most_s*."""
         return self._draw.random() * most_s
 
-    def arrive(self, call: TokenCall, process: str) -> Reply[HttpAnswer]:
+    def arrive(
+        self, call: TokenCall, process: str, since: float | None = None, late_s: float = 0.0
+    ) -> Reply[HttpAnswer]:
         """One request is here; what becomes of it is decided now."""
         visit = self._visit(call)
+        self.since[visit.number] = self._now() if since is None else since
+        if late_s:
+            self.late.add(visit.number)
         self.senders[visit.number], self.deadlines[visit.number] = process, call.deadline_s
         self._entries.arrived(visit, self._now(), query=False, complete=True)
         if self.chance("cut", 0.5):
@@ -201,8 +211,8 @@ class IssuerRoad:
         self, call: TokenCall, before_sent: Callable[[], Awaitable[None]]
     ) -> HttpAnswer | NoAnswer:
         """Connect, ask for leave, send once."""
-        began = asyncio.get_running_loop().time()
-        issuer = self._issuer
+        loop, issuer = asyncio.get_running_loop(), self._issuer
+        began = loop.time()
         if issuer.chance("down"):
             await asyncio.sleep(issuer.up_to(call.deadline_s))
             return NoAnswer(sent=False, kind="connect", why="nobody answers there")
@@ -210,14 +220,21 @@ class IssuerRoad:
             return NoAnswer(sent=False, kind="connect", why="nobody answers there in time")
         token = call.form.get("refresh_token")
         issuer.leaves.setdefault("" if token is None else token.reveal(), []).append(self._process.name)
+        asked = loop.time()
         await before_sent()
-        if asyncio.get_running_loop().time() - began >= call.deadline_s:  # it stood still after the mark
+        let_go = loop.time()
+        if let_go - began >= call.deadline_s:  # it stood still after the mark
             return NoAnswer(sent=False, kind="timeout", why="no time was left to send")
-        late_s = issuer.up_to(issuer.manner.late_s) if issuer.chance("late") else 0.0
-        name = self._process.name
-        came = await self._wire.ask(lambda: issuer.arrive(call, name), call.deadline_s, late_s)
+        faultpoint("token.before_write")
+        await asyncio.sleep(0)  # who was stopped there goes on from here
+        left = loop.time()
+        late_s, since, name = left - let_go, asked + left - let_go, self._process.name
+        on_its_way_s = issuer.up_to(issuer.manner.late_s) if issuer.chance("late") else 0.0
+        came = await self._wire.ask(
+            lambda: issuer.arrive(call, name, since, late_s), call.deadline_s, on_its_way_s
+        )
         if isinstance(came, HttpAnswer):
-            return came
+            return replace(came, late_s=late_s)
         return NoAnswer(sent=True, kind=came, why="the answer did not come")
 
 

@@ -280,3 +280,26 @@ def test_i6_two_refreshes_of_one_grant_at_once_are_found(ends: Ends) -> None:
     assert ends.harm() == "1 refreshes were sent beside others of their grant"
     ends.strikes("freeze", AT_S, 9.0)
     assert ends.harm() is None
+
+
+@pytest.mark.parametrize(
+    ("since", "late_s", "excused"), [(AT_S, 3.0, True), (AT_S, 0.0, False), (AT_S + 1, 3.0, False)]
+)
+def test_i6_of_two_sends_under_way_at_once_nobody_knows_the_later(
+    ends: Ends, since: float, late_s: float, excused: bool
+) -> None:
+    """Where the one that left late had been answered before the other began, everybody does."""
+    token = ends.connected("successor")
+    form = {"grant_type": Secret("refresh_token"), "refresh_token": Secret(token)}
+    call = TokenCall("https://issuer.sim/successor/token", {}, form, 15.0, reuse_connection=True)
+    ends.at = AT_S
+    ends.strikes("freeze", AT_S, 9.0)
+    reply = ends.issuer.arrive(call, "p1", AT_S - 1, late_s)
+    ends.at = AT_S + 0.5
+    reply.ended("answered")
+    family = ends.issuer.families.family("successor", "a")
+    assert family is not None
+    ends.stored("successor", family.current.text)
+    ends.at = AT_S + 2
+    ends.issuer.arrive(call, "p2", since).ended("answered")
+    assert (ends.harm() is None) == excused

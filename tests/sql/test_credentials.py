@@ -82,8 +82,8 @@ def intent(credential: Credential, session_id: UUID, lease_s: float = 60.0) -> I
 async def answer(
     store: PostgresCredentialStore, wish: Intent, epoch: int, blob: bytes = b"secret 2"
 ) -> Settlement:
-    sent_at = await store.mark_sent(wish.connection_id, wish.rotation_id)
-    assert sent_at is not None
+    mark = await store.mark_sent(wish.connection_id, wish.rotation_id)
+    assert mark is not None
     return Settlement(
         connection_id=wish.connection_id,
         rotation_id=wish.rotation_id,
@@ -92,7 +92,7 @@ async def answer(
         sealed=Sealed(uuid4(), b"secret 2"),
         refreshable=True,
         account_id="77",
-        sent_at=sent_at,
+        sent_at=mark.first_at,
         lifetime=HOUR,
         actor="test",
         audit_id=uuid4(),

@@ -25,7 +25,7 @@ async def asked(child: Child, connection: str, newer_than: int) -> dict[str, Any
 
 def expected(point: str, policy: str) -> tuple[str, int]:
     """Where it ends, and after how many posts."""
-    if point == "after_sent":  # marked and never left
+    if point in ("after_sent", "before_write"):  # marked and never left
         return ("needs_reauth", 0) if policy == FAMILY else ("active", 1)
     if point == "after_answer":  # the window
         return ("active", 2) if policy not in STRICT else ("needs_reauth", 2 if policy == "strict" else 1)

@@ -4,6 +4,7 @@ ttl_lock        a well-made lock with a time limit, in place of the rotation row
 time_takeover   a refresh may be taken over by time even after its SENT mark
 no_journal      answers are not written down before they are settled
 unread_journal  they are, and nobody looks: else this is the second wall behind what is taken out
+late_untold     who settles an answer is not told that its request left late
 settle_once     an answer that the database does not take is given up
 no_proof        death is never proven, only presumed when the lease has passed
 no_rescue       nobody looks for the dead
@@ -20,7 +21,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, cast
 from uuid import UUID, uuid4
@@ -34,9 +34,11 @@ from fairlead.adapters.postgres.sqlfiles import Statement
 from fairlead.engine.ports import (
     Credential,
     Enqueued,
+    HttpAnswer,
     Intent,
     IntentGranted,
     JournalEntry,
+    Marked,
     NewJob,
     Settlement,
 )
@@ -94,10 +96,10 @@ class _TtlLock(_Around):
         await self.release(intent.connection_id, intent.rotation_id)
         return None
 
-    async def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> datetime | None:
+    async def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> Marked | None:
         ours = "SELECT now() FROM unsafe_lock WHERE connection_id = $1 AND owner = $2 AND until > now()"
         held = await rows(self._database, ours, connection_id, rotation_id)
-        return held[0]["now"] if held else None
+        return Marked(held[0]["now"], held[0]["now"]) if held else None
 
     async def settle(self, settlement: Settlement) -> str:
         verdict: str = await self._inner.settle(settlement)
@@ -118,6 +120,12 @@ class _TimeTakeover(_Around):
         if credential is not None and credential.rotation is not None and credential.rotation.expired:
             return replace(credential, rotation=None)
         return credential
+
+
+class _LateUntold(_Around):
+    async def send(self, *call: Any) -> Any:
+        answer = await self._inner.send(*call)
+        return replace(answer, late_s=0.0) if isinstance(answer, HttpAnswer) else answer
 
 
 class _SettleOnce(_Around):
@@ -288,6 +296,8 @@ class FaultRuntime(Runtime):
             store = _SettleOnce(store)
         if "naive_retry" in self.unsafe:
             store = _SettleAgain(store)
+        if "late_untold" in self.unsafe:
+            rooms = replace(rooms, transport=cast(Any, _LateUntold(rooms.transport)))
         if "journaled" in self.order:
             journal = _WatchedJournal(journal, Sink(Path(self.order["journaled"])))
         return replace(rooms, store=store, journal=journal)

@@ -40,6 +40,10 @@ class Flight:
         """Whether it still waits for a free place among our own connections."""
         return not self.dialled and self.protocol is None
 
+    def connected(self, connection: Connection) -> None:
+        """It has got this one."""
+        self.protocol = connection.protocol
+
     def check(self) -> None:
         """ConnectionUnfit unless its connection is open and has not spoken."""
         if self.protocol is None or not self.protocol.is_connected() or self.protocol.should_close:
@@ -62,7 +66,7 @@ class FitConnector(aiohttp.TCPConnector):
         flight = current_flight.get()
         while True:
             connection = await super().connect(req, traces, timeout)
-            flight.protocol = connection.protocol
+            flight.connected(connection)
             if flight.dialled or _is_silent(connection.protocol):
                 return connection
             connection.close()

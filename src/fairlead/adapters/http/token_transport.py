@@ -16,16 +16,19 @@ from typing import Any
 from urllib.parse import urlencode
 
 import aiohttp
+from aiohttp.connector import Connection
 from yarl import URL
 
 from fairlead.adapters.http.body import BodyTooLarge, decoded
 from fairlead.adapters.http.connector import Flight, TooLate, current_flight
 from fairlead.adapters.http.deadline import Deadline
+from fairlead.adapters.http.departure import late_s
 from fairlead.adapters.http.failures import no_answer
 from fairlead.adapters.http.resolver import AddressPolicy, AddressRefused, CheckedResolver
 from fairlead.adapters.http.session import Proxies, TransportSettings, open_session
 from fairlead.adapters.http.wire import check_header, checked_url, lower
 from fairlead.engine.ports import HttpAnswer, NoAnswer, TokenCall
+from fairlead.faultpoint import faultpoint
 
 MAX_BODY_BYTES = 256 << 10
 """Of an answer, before and after decoding."""
@@ -43,6 +46,17 @@ class _TokenFlight(Flight):
     before_sent: Callable[[], Awaitable[None]]
     deadline: Deadline
     refused: Exception | None = None
+    late_s: float = 0.0
+
+    def connected(self, connection: Connection) -> None:
+        """It has got this one; what is sent on it after the answer (a farewell, say) counts no more."""
+        Flight.connected(self, connection)
+        connection.add_callback(self._look_back)
+
+    def _look_back(self) -> None:
+        transport = None if self.protocol is None else self.protocol.transport
+        if self.left_s is not None and transport is not None:
+            self.late_s = late_s(transport, self.left_s, asyncio.get_running_loop().time)
 
     async def let_go(self) -> None:
         """Ask the hook; when this returns, aiohttp writes the request in one piece."""
@@ -58,6 +72,7 @@ class _TokenFlight(Flight):
         # What the mark took of the time is not taken from the provider's: its answer may come once only.
         self.deadline.restart()
         self.left_s = asyncio.get_running_loop().time()
+        faultpoint("token.before_write")
 
 
 async def _let_go(_session: aiohttp.ClientSession, context: Any, _params: object) -> None:
@@ -130,7 +145,7 @@ class AiohttpTokenTransport:
         return no_answer(failure, flight)
 
     async def _exchange(
-        self, call: TokenCall, url: URL, headers: dict[str, str], flight: Flight
+        self, call: TokenCall, url: URL, headers: dict[str, str], flight: _TokenFlight
     ) -> HttpAnswer:
         self._policy.check_literal(url.host or "")
         if (refusal := self._policy.scheme_refusal(url.scheme, url.host or "")) is not None:
@@ -148,7 +163,8 @@ class AiohttpTokenTransport:
             body = await self._body(response)
             assert flight.left_s is not None
             took_s = asyncio.get_running_loop().time() - flight.left_s
-            return HttpAnswer(response.status, lower(response.headers.items()), body, took_s)
+            headers_in = lower(response.headers.items())
+            return HttpAnswer(response.status, headers_in, body, took_s - flight.late_s, flight.late_s)
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
         """The whole body, within its bound before and after decoding."""

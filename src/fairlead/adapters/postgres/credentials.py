@@ -26,6 +26,7 @@ from fairlead.engine.ports import (
     DuePage,
     Intent,
     IntentGranted,
+    Marked,
     NewCredential,
     SettingsChange,
     Settlement,
@@ -98,16 +99,16 @@ class PostgresCredentialStore:
         granted = {row["rotation_id"]: IntentGranted(row["epoch"]) for row in rows}
         return [granted.get(intent.rotation_id) for intent in intents]
 
-    async def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> datetime | None:
+    async def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> Marked | None:
         return await self._sents((connection_id, rotation_id))
 
-    async def _mark_many(self, marks: Sequence[tuple[UUID, UUID]]) -> list[datetime | None]:
+    async def _mark_many(self, marks: Sequence[tuple[UUID, UUID]]) -> list[Marked | None]:
         rows = await self._database.fetch(
             statement("rotation_sent"),
             connection_ids=[connection_id for connection_id, _ in marks],
             rotation_ids=[rotation_id for _, rotation_id in marks],
         )
-        sent = {row["rotation_id"]: row["sent_at"] for row in rows}
+        sent = {row["rotation_id"]: Marked(row["sent_at"], row["started_at"]) for row in rows}
         return [sent.get(rotation_id) for _, rotation_id in marks]
 
     async def release(self, connection_id: UUID, rotation_id: UUID) -> bool:
@@ -181,6 +182,15 @@ class PostgresCredentialStore:
             lease_s=intent.lease_s,
         )
         return None if row is None else IntentGranted(row["epoch"])
+
+    async def mark_late(self, connection_id: UUID, from_generation: int, left_at: datetime) -> int | None:
+        row = await self._database.first(
+            statement("rotation_late"),
+            connection_id=connection_id,
+            generation=from_generation,
+            left_at=left_at,
+        )
+        return None if row is None else int(row["epoch"])
 
     async def mark_unknown(self, unknown: Unknown) -> bool:
         row = await self._database.first(

@@ -173,6 +173,13 @@ class IntentGranted:
     epoch: int
 
 
+class Marked(NamedTuple):
+    """When a token was sent first and last, this time, by the database's clock."""
+
+    first_at: datetime
+    at: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class Settlement:
     """The answer of the send (*from_generation*, *epoch*), to be stored by compare-and-set.
@@ -287,8 +294,16 @@ class CredentialStore(Protocol):
         """
         ...
 
-    async def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> datetime | None:
+    async def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> Marked | None:
         """Batched. SENT by compare-and-set, the database's now; None: not ours any more, so do not send."""
+        ...
+
+    async def mark_late(self, connection_id: UUID, from_generation: int, left_at: datetime) -> int | None:
+        """The epoch of a send that left at *left_at*, long after its mark: above all that were marked before.
+
+        None where another send of that token was marked since, or is about to be: that will be the newer one;
+        and where no other is known.
+        """
         ...
 
     async def release(self, connection_id: UUID, rotation_id: UUID) -> bool:

@@ -58,13 +58,15 @@ class HttpAnswer:
     """A complete answer, whatever its status. Header names are lower case; *body* is decoded. What it says is
     never shown.
 
-    *took_s* counts from the moment the request left.
+    *took_s* counts from the moment the request left. Of a token request *late_s* tells how long after it was
+    let go that was, where its process stood still in between; else 0.0.
     """
 
     status: int
     headers: Mapping[str, Sequence[str]] = field(repr=False)
     body: bytes = field(repr=False)
     took_s: float
+    late_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from uuid import UUID
 
 from fairlead.engine.ports import (
@@ -21,6 +20,7 @@ from fairlead.engine.ports import (
     EndpointPermit,
     HttpAnswer,
     Intent,
+    Marked,
     NoAnswer,
     TokenCall,
 )
@@ -161,13 +161,15 @@ class Exchange:
         return None if granted is None else granted.epoch
 
     async def _send(self, step: _Try, call: TokenCall) -> Fresh | None:
-        marks: list[tuple[datetime, float]] = []
+        marks: list[tuple[Marked, float]] = []
 
         async def before_sent() -> None:
-            at = await self._rooms.store.mark_sent(step.credential.connection.connection_id, step.rotation_id)
-            if at is None or self._is_late(step):
+            mark = await self._rooms.store.mark_sent(
+                step.credential.connection.connection_id, step.rotation_id
+            )
+            if mark is None or self._is_late(step):
                 raise _MayNotLeave
-            marks.append((at, self._rooms.clock.monotonic()))
+            marks.append((mark, self._rooms.clock.monotonic()))
             faultpoint("token.after_sent")
 
         try:
@@ -181,8 +183,8 @@ class Exchange:
         faultpoint("token.after_answer")
         if not marks or (isinstance(answer, NoAnswer) and not answer.sent):
             raise await self._not_sent(step, answer)
-        at, marked_s = marks[0]
-        send = Send(step.credential, step.rotation_id, step.epoch, at, step.asked_s, marked_s, step.actor)
+        mark, marked_s = marks[0]
+        send = Send(step.credential, step.rotation_id, step.epoch, *mark, step.asked_s, marked_s, step.actor)
         return await self._conclude(step, send, answer)
 
     def _is_late(self, step: _Try) -> bool:
@@ -241,6 +243,8 @@ class Exchange:
     ) -> Fresh | None:
         entry = await self._settler.journal(send, answer)
         faultpoint("token.after_journal")
+        if answer.late_s:
+            send = await self._settler.late(send, answer)
         if account_mismatch(step.credential.connection.account_id, granted):
             await self._settler.withhold(send, entry.sealed, "account_mismatch")
             await self._unknown.condemn(step.credential, "account_mismatch", rotation_id=step.rotation_id)

@@ -7,8 +7,11 @@ that cannot be published is kept all the same: it was paid for with a spent toke
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TypeVar
 from uuid import UUID
 
 from fairlead.engine.ports import Credential, HttpAnswer, JournalEntry, Lifetime, Sealed, Settlement, Withheld
@@ -24,17 +27,23 @@ from fairlead.policy.token_outcome import Granted
 from fairlead.policy.token_replay import yields_s
 from fairlead.policy.window import jitter_fraction, windows
 
+_Heard = TypeVar("_Heard")
+
 NEVER = Lifetime(expires_in_s=None, urgent_in_s=None, critical_in_s=None, due_in_s=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """One request that left: which rotation it was, and when by the database's clock."""
+    """One request that left: which rotation it was, and when by the database's clock.
+
+    *sent_at* is when its token was sent first, *marked_at* when it was marked this time.
+    """
 
     credential: Credential
     rotation_id: UUID
     epoch: int
     sent_at: datetime
+    marked_at: datetime
     asked_s: float  # monotonic, when the caller asked
     marked_s: float  # monotonic, when it was marked as sent
     actor: str
@@ -126,6 +135,22 @@ class Settler:
             self._rooms.emit(StoreUnreachable("journal", type(error).__name__))
         return entry
 
+    async def late(self, send: Send, answer: HttpAnswer) -> Send:
+        """*send* in the place that it has by when it left: others may have sent the token again before.
+
+        Of two answers the provider lets the one to the later request live (E44), and of two epochs the higher
+        stands for it.
+        """
+        connection_id, spent = send.credential.connection.connection_id, send.credential.generation
+        left_at = send.marked_at + timedelta(seconds=answer.late_s)
+        epoch = await self._until_heard(partial(self._rooms.store.mark_late, connection_id, spent, left_at))
+        if epoch is None:
+            return send
+        late = replace(send, epoch=epoch)
+        await self.journal(late, answer)
+        self._rooms.journal.settled(send.rotation_id, send.epoch)
+        return late
+
     async def publish(
         self, send: Send, stored: Stored, granted: Granted, *, recovered: bool
     ) -> Published | None:
@@ -157,7 +182,8 @@ class Settler:
     async def _settle_or_supersede(self, send: Send, merged: Stored, granted: Granted) -> int | None:
         spent, base = send.credential.generation, send.credential
         for _ in range(WRITERS):
-            if await self._settle(self._settlement(send, base, merged, granted)) == "settled":
+            settle = partial(self._rooms.store.settle, self._settlement(send, base, merged, granted))
+            if await self._until_heard(settle) == "settled":
                 return base.generation + 1
             now = await self._rooms.store.read_id(base.connection.connection_id)
             if now is None or not is_of_grant(now, send.rotation_id, send.sent_at):
@@ -204,12 +230,12 @@ class Settler:
             yields_s=give_way_s(profile) if send.yields else None,
         )
 
-    async def _settle(self, settlement: Settlement) -> str:
+    async def _until_heard(self, ask: Callable[[], Awaitable[_Heard]]) -> _Heard:
         """Ask until the store answers: the answer is on disk, the lease runs on, nothing is dropped."""
         told = False
         while True:
             try:
-                return await self._rooms.store.settle(settlement)
+                return await ask()
             except DependencyUnavailable as away:
                 if not told:
                     self._rooms.emit(StoreUnreachable("postgres", away.what))

@@ -195,6 +195,7 @@ class UnknownOutcomes:
             rotation_id=entry.rotation_id,
             epoch=entry.epoch,
             sent_at=entry.sent_at,
+            marked_at=entry.sent_at,
             asked_s=self._rooms.clock.monotonic(),
             marked_s=self._rooms.clock.monotonic(),
             actor="fairlead",

@@ -10,6 +10,7 @@ from fairlead.engine.ports import (
     Intent,
     IntentGranted,
     Json,
+    Marked,
     Settlement,
     SettleVerdict,
     Unknown,
@@ -84,7 +85,7 @@ class Rotations(MemoryStore):
         return IntentGranted(held.epoch)
 
     @statement
-    def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> datetime | None:
+    def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> Marked | None:
         held = self._held(connection_id, rotation_id)
         credential = self.database.tokens.credentials.get(connection_id)
         if held is None or held.phase != "intent" or credential is None:
@@ -94,7 +95,19 @@ class Rotations(MemoryStore):
         held.replays += held.sent_at is not None
         held.phase, held.started_at = "sent", self.database.now
         held.sent_at = held.sent_at or held.started_at
-        return held.sent_at
+        return Marked(held.sent_at, held.started_at)
+
+    @statement
+    def mark_late(self, connection_id: UUID, from_generation: int, left_at: datetime) -> int | None:
+        tokens, earlier = self.database.tokens, False
+        held, row = tokens.rotations.get(connection_id), tokens.credentials.get(connection_id)
+        if held is not None and held.from_generation == from_generation and held.phase != "intent":
+            earlier = held.started_at <= left_at
+            held.started_at = max(held.started_at, left_at)
+        if row is not None and row.generation == from_generation + 1 and row.last_sent_at is not None:
+            earlier = row.last_sent_at <= left_at
+            row.last_sent_at = max(row.last_sent_at, left_at)
+        return tokens.next_epoch() if earlier else None
 
     @statement
     def release(self, connection_id: UUID, rotation_id: UUID) -> bool:
@@ -131,7 +144,10 @@ class Rotations(MemoryStore):
         row.generation, row.settled_epoch = row.generation + 1, settlement.epoch
         row.sealed, row.refreshable = settlement.sealed, settlement.refreshable
         row.live(settlement.lifetime, settlement.sent_at)
-        row.refreshed_at = settlement.sent_at
+        row.refreshed_at, last_at = settlement.sent_at, settlement.sent_at
+        if held is not None and held.from_generation == settlement.from_generation:
+            last_at = max(last_at, held.started_at)
+        row.last_sent_at = max(row.last_sent_at or last_at, last_at)
         if held is not None and held.from_generation < row.generation:
             del self.database.tokens.rotations[row.connection_id]
         connection = self.database.tokens.connections[row.connection_id]

@@ -57,6 +57,7 @@ class CredentialRow:
     due_at: datetime | None = None
     refreshed_at: datetime | None = None
     granted_at: datetime | None = None
+    last_sent_at: datetime | None = None
 
     @property
     def usable(self) -> bool:

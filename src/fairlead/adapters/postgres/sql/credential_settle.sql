@@ -27,7 +27,10 @@ settled AS (
         urgent_at = answer.sent_at + answer.urgent_in_s * interval '1 second',
         critical_at = answer.sent_at + answer.critical_in_s * interval '1 second',
         due_at = answer.sent_at + answer.due_in_s * interval '1 second',
-        refreshed_at = answer.sent_at
+        refreshed_at = answer.sent_at,
+        last_sent_at = greatest(cr.last_sent_at, answer.sent_at, (
+            SELECT r.started_at FROM rotation r
+            WHERE r.connection_id = answer.connection_id AND r.from_generation = answer.generation))
     FROM answer
     WHERE cr.connection_id = answer.connection_id AND cr.generation = answer.generation
         AND (answer.seen IS NULL OR cr.sealed = answer.seen)

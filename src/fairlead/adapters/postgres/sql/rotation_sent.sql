@@ -1,6 +1,7 @@
 -- rotation_sent: the SENT mark, by compare-and-set, committed before the first byte leaves (R6).
 -- Takes   connection_ids, rotation_ids (arrays of one length)
--- Gives   rotation_id and the time of the first send, of those that may be sent; who is missing must not send
+-- Gives   rotation_id, and the time of the first send and of this, of those that may be sent; who is missing must
+--         not send
 -- Locks   the rotation rows
 -- Needs   looks at the credential again: rotation_claim may have read an older generation.
 --         sent_at keeps the first send: a grace window is counted from there, and the life of the token too,
@@ -16,4 +17,4 @@ WHERE rotation.connection_id = wanted.connection_id AND rotation.rotation_id = w
         SELECT FROM credential cr
         WHERE cr.connection_id = wanted.connection_id AND cr.generation = rotation.from_generation
             AND cr.state IN ('active', 'unknown'))
-RETURNING rotation.rotation_id, rotation.sent_at;
+RETURNING rotation.rotation_id, rotation.sent_at, rotation.started_at;

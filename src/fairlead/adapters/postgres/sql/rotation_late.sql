@@ -1,0 +1,20 @@
+-- rotation_late: a place for a send that left long after its SENT mark, as its process stood still in between.
+-- Takes   connection_id, generation (the spent one), left_at (when it left, at the earliest)
+-- Gives   epoch, above that of every send that was marked before; no row where one was marked since, or is about to
+--         be, and where none is known
+-- Locks   the rotation's row while it is under way, else the credential's
+-- Needs   rotation_sent to refuse once this answer is settled: an intent that comes in between loses to it, or is
+--         marked before and has the newer answer, and the higher epoch. Replays wait for this one, too
+WITH under_way AS (
+    UPDATE rotation SET started_at = :left_at::timestamptz
+    WHERE connection_id = :connection_id AND from_generation = :generation
+        AND phase <> 'intent' AND started_at <= :left_at::timestamptz
+    RETURNING connection_id
+),
+over AS (
+    UPDATE credential SET last_sent_at = :left_at::timestamptz
+    WHERE connection_id = :connection_id AND generation = :generation + 1
+        AND last_sent_at <= :left_at::timestamptz
+    RETURNING connection_id
+)
+SELECT nextval('send_epoch') AS epoch FROM (TABLE under_way UNION ALL TABLE over) AS earlier;

@@ -1,0 +1,59 @@
+"""CredentialStore: of two sends of one token the one that left later has the newer answer (R7, E44)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+from tests.contract.credential_steps import answer, intent, unknown_rotation
+from tests.contract.stores import Stores
+
+NEVER, MOMENT = datetime(3000, 1, 1, tzinfo=UTC), timedelta(seconds=1)
+
+
+async def test_a_send_that_left_late_comes_after_those_that_were_marked_before(stores: Stores) -> None:
+    credential, first = await unknown_rotation(stores)
+    late = partial(stores.credentials.mark_late, first.connection_id, 1)
+    replay = intent(credential, first.session_id)
+    granted = await stores.credentials.claim_replay(replay, 0)
+    assert granted is not None
+    assert await late(NEVER) is None, "that one is about to go, and will be the newer"
+    mark = await stores.credentials.mark_sent(replay.connection_id, replay.rotation_id)
+    assert mark is not None
+    assert await late(mark.at - MOMENT) is None, "the replay was marked since"
+    epoch, latest = await late(mark.at + 2 * MOMENT), await late(mark.at + 3 * MOMENT)
+    assert epoch is not None
+    assert latest is not None
+    assert granted.epoch < epoch < latest
+    assert await late(mark.at + MOMENT) is None, "two others left later"
+    settled = replace(answer(first, mark, epoch), yields_s=math.inf)
+    assert await stores.credentials.settle(settled) == "settled"
+
+
+async def test_a_send_that_left_late_finds_the_answer_of_another_stored(stores: Stores) -> None:
+    credential, first = await unknown_rotation(stores)
+    late = partial(stores.credentials.mark_late, first.connection_id, 1)
+    replay = intent(credential, first.session_id)
+    granted = await stores.credentials.claim_replay(replay, 0)
+    assert granted is not None
+    mark = await stores.credentials.mark_sent(replay.connection_id, replay.rotation_id)
+    assert mark is not None
+    assert await stores.credentials.settle(answer(replay, mark, granted.epoch)) == "settled"
+    assert await late(mark.at - MOMENT) is None, "the one that is stored was marked since"
+    epoch = await late(mark.at + 2 * MOMENT)
+    assert epoch is not None
+    assert await late(mark.at + MOMENT) is None, "another left later, and is about to be stored"
+    now = answer(first, mark, epoch)
+    assert await stores.credentials.settle(replace(now, from_generation=2, seen=None)) == "settled"
+    assert await late(NEVER) is None, "that one was got with another token"
+
+
+async def test_who_is_alone_has_no_need_of_another_place(stores: Stores) -> None:
+    credential, first = await unknown_rotation(stores)
+    late = partial(stores.credentials.mark_late, first.connection_id)
+    assert await late(2, NEVER) is None
+    assert await stores.credentials.release(first.connection_id, first.rotation_id)
+    assert await late(1, NEVER) is None
+    assert credential.generation == 1
