@@ -47,10 +47,10 @@ async def test_a_send_that_left_late_finds_the_answer_of_another_stored(stores: 
     assert await late(mark.at + MOMENT) is None, "another left later, and is about to be stored"
     now = answer(first, mark, epoch)
     assert await stores.credentials.settle(replace(now, from_generation=2, seen=None)) == "settled"
-    assert await late(NEVER) is None, "that one was got with another token"
+    assert await late(NEVER) is None, "two generations on, there is nothing to order"
 
 
-async def test_who_is_alone_has_no_need_of_another_place(stores: Stores) -> None:
+async def test_where_no_send_of_that_token_is_known_there_is_no_place(stores: Stores) -> None:
     credential, first = await unknown_rotation(stores)
     late = partial(stores.credentials.mark_late, first.connection_id)
     assert await late(2, NEVER) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from pathlib import Path
 
@@ -36,6 +37,7 @@ async def test_an_answer_that_came_while_it_stood_still_is_read(reuse: bool) -> 
         assert answer.late_s == 0.0, "it had left before"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only the kernel of Linux tells when a request left")
 @pytest.mark.parametrize("reuse", [True, False])
 async def test_how_late_it_left_is_told(reuse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the last look at the clock and the write no code can forbid it any more."""
@@ -59,13 +61,16 @@ async def test_how_late_it_left_is_told(reuse: bool, monkeypatch: pytest.MonkeyP
         assert answer.took_s > THINKS_S - 0.05
 
 
-async def test_who_thinks_for_long_makes_nobody_late(tmp_path: Path) -> None:
-    """Over TLS a farewell leaves with the answer, on a connection that is not kept."""
+@pytest.mark.parametrize("hangs_up", [True, False])
+async def test_who_thinks_for_long_makes_nobody_late(tmp_path: Path, hangs_up: bool) -> None:
+    """Over TLS a farewell of ours leaves with the answer: when it did is not when the request did."""
 
     async def think(connection: RawConnection) -> None:
         await connection.request()
         await asyncio.sleep(THINKS_S)
         await connection.say(OK)
+        if hangs_up:
+            connection.hang_up()
 
     server_tls, client_tls = tls_contexts(tmp_path)
     async with (
@@ -73,9 +78,33 @@ async def test_who_thinks_for_long_makes_nobody_late(tmp_path: Path) -> None:
         AiohttpTokenTransport(policy=PRIVATE, tls=client_tls) as transport,
     ):
         answer = await transport.send(call_of(server.url, reuse=False), let_it_go)
-        assert isinstance(answer, HttpAnswer)
-        assert answer.late_s == 0.0
-        assert answer.took_s > THINKS_S - 0.05
+    assert isinstance(answer, HttpAnswer)
+    assert answer.late_s == 0.0
+    assert answer.took_s > THINKS_S - 0.05
+
+
+@pytest.mark.parametrize("believes", [True, False])
+async def test_a_farewell_makes_nobody_late_who_stood_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, believes: bool
+) -> None:
+    """It wakes, reads an answer and a farewell of long ago, and says its own before anybody looks."""
+
+    async def answer_then_stand_still(connection: RawConnection) -> None:
+        await connection.request()
+        await connection.say(OK)
+        connection.hang_up()
+        time.sleep(STANDSTILL_S)
+
+    if not believes:  # that the connection is closing tells it as well
+        monkeypatch.setattr("asyncio.sslproto._SSLProtocolTransport.is_closing", lambda _self: False)
+    server_tls, client_tls = tls_contexts(tmp_path)
+    async with (
+        RawServer(answer_then_stand_still, tls=server_tls) as server,
+        AiohttpTokenTransport(policy=PRIVATE, tls=client_tls) as transport,
+    ):
+        answer = await transport.send(call_of(server.url, deadline_s=DEADLINE_S, reuse=False), let_it_go)
+    assert isinstance(answer, HttpAnswer)
+    assert answer.late_s == 0.0
 
 
 async def test_a_request_is_not_sent_after_its_deadline() -> None:

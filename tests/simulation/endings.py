@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from itertools import combinations
+from itertools import product
 from uuid import UUID
 
 from fairlead.policy.states import JobState
@@ -174,7 +174,7 @@ def _stops(told: Told) -> bool:
 
 def _is_excused(burn: Burn, ledger: Ledger, issuer: SimIssuer, told: list[Told]) -> bool:
     if burn.cause == "superseded":
-        return _have_crossed(burn.connection, ledger, issuer)
+        return _have_crossed(burn.connection, burn.generation, ledger, issuer)
     if burn.cause != "lost_answer" or burn.rotation is None:
         return False
     if RULES[burn.provider].policy.forgives:
@@ -220,21 +220,32 @@ def given_up(watch: Watch, database: MemoryDatabase, issuer: SimIssuer) -> Broke
     for row in database.tokens.credentials.values():
         holds = _holds_live(row, issuer)
         forgives = RULES[row.key.provider].policy.forgives or not _may_be_spent(row, issuer, watch.told)
-        if row.state == "active" and not holds and not _have_crossed(row.key.tenant, issuer.ledger(), issuer):
+        if row.state == "active" and not holds and not _may_be_the_other(row, issuer):
             return Broken("I6", watch.now(), f"the token stored for {row.key.tenant} is none that lives")
         if row.state == "needs_reauth" and holds and forgives:
             return Broken("I6", watch.now(), f"the grant of {row.key.tenant} lives, and was given up")
     return None
 
 
-def _have_crossed(connection: str | None, ledger: Ledger, issuer: SimIssuer) -> bool:
-    """Whether two sends of one token were under way at once, as one had left late: nobody knows their order.
+def _may_be_the_other(row: CredentialRow, issuer: SimIssuer) -> bool:
+    """Whether what is stored came of one of two sends of which nobody knows the later."""
+    found = [issuer.families.find(text) for text in _stored(row)]
+    numbers = [one.number for one in found if one is not None and one.state == "superseded"]
+    return any(_have_crossed(row.key.tenant, number, issuer.ledger(), issuer) for number in numbers)
 
-    Who waits for the end of a send counts from its mark, and cannot know that it left long after that.
+
+def _have_crossed(connection: str | None, generation: int | None, ledger: Ledger, issuer: SimIssuer) -> bool:
+    """Whether what brought *generation* and another send of that token were under way at once, one of them late.
+
+    Nobody knows their order. Who waits for the end of a send counts from its mark, and cannot know that it
+    left long after that. Nor does one that left late know when another left, but only when that was marked:
+    seconds may lie between.
     """
     posts = [post for post in posts_of(ledger) if post.connection == connection and post.rotated]
-    for one, other in combinations(posts, 2):
-        if one.generation == other.generation and issuer.late & {one.request, other.request}:
+    ours = [post for post in posts if post.successor == generation]
+    for one, other in product(ours, posts):
+        same = one.generation == other.generation and one is not other
+        if same and issuer.late & {one.request, other.request}:
             assert one.t_answered is not None
             assert other.t_answered is not None
             since = issuer.since[one.request], issuer.since[other.request]

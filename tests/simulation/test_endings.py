@@ -303,3 +303,22 @@ def test_i6_of_two_sends_under_way_at_once_nobody_knows_the_later(
     ends.at = AT_S + 2
     ends.issuer.arrive(call, "p2", since).ended("answered")
     assert (ends.harm() is None) == excused
+
+
+def test_i6_a_later_loss_is_not_excused_by_sends_that_crossed(ends: Ends) -> None:
+    token = ends.connected("successor")
+    form = {"grant_type": Secret("refresh_token"), "refresh_token": Secret(token)}
+    call = TokenCall("https://issuer.sim/successor/token", {}, form, 15.0, reuse_connection=True)
+    ends.at = AT_S
+    ends.strikes("freeze", AT_S, 9.0)
+    for process, late_s in (("p1", 3.0), ("p2", 0.0)):
+        reply = ends.issuer.arrive(call, process, AT_S - 1, late_s)
+        reply.ended("answered")
+    family = ends.issuer.families.family("successor", "a")
+    assert family is not None
+    stored = family.current.text
+    ends.stored("successor", stored)
+    assert ends.harm() is None
+    ends.at = AT_S + 60
+    ends.refreshed("successor", stored)
+    assert ends.harm() is not None

@@ -15,20 +15,23 @@ from collections.abc import Callable
 from fairlead.adapters.http.deadline import FROZEN_S
 
 _TCP_INFO = getattr(socket, "TCP_INFO", None)
-_UNTIL_RETRANSMITS = struct.Struct("=44xI52xI")
-"""struct tcp_info of linux/tcp.h: tcpi_last_data_sent in ms, and tcpi_total_retrans."""
+_INFO = struct.Struct("=44xI4xI44xI16xQ")
+"""Of struct tcp_info in linux/tcp.h: how long ago, in ms, data was last sent (tcpi_last_data_sent) and got
+(tcpi_last_data_recv), what was sent again (tcpi_total_retrans), and what has arrived (tcpi_bytes_acked)."""
 _GRAIN_S = 0.01
 """The kernel counts in ticks of at most so much."""
 _LOOKS = 5
+"""Whoever is held up at each of so many is so slow that nothing can be told."""
 
 
 def late_s(transport: asyncio.BaseTransport, let_go_s: float, now_s: Callable[[], float]) -> float:
     """How long after *let_go_s* the last data left by *transport*; 0.0 where nothing held it up.
 
-    0.0, too, where that cannot be told: by a system other than Linux, and once data had to be sent twice.
+    0.0, too, where that cannot be told: by a system other than Linux or one that keeps no such numbers, once
+    data had to be sent twice, and where something left after the answer had come (the farewell of TLS).
     """
     found: socket.socket | None = transport.get_extra_info("socket")
-    if found is None:
+    if found is None or transport.is_closing():
         return 0.0
     for _ in range(_LOOKS):
         looked_s, ago_s = now_s(), _last_sent_s(found)
@@ -44,8 +47,9 @@ def _last_sent_s(connection: socket.socket) -> float | None:
     if _TCP_INFO is None:
         return None
     try:
-        told = connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _UNTIL_RETRANSMITS.size)
-        last_sent_ms, retransmits = _UNTIL_RETRANSMITS.unpack(told)
+        told = connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _INFO.size)
+        sent_ms, received_ms, retransmits, acknowledged = _INFO.unpack(told)
     except (OSError, struct.error):
         return None
-    return None if retransmits else float(last_sent_ms) / 1000
+    is_of_the_request = sent_ms >= received_ms and acknowledged and not retransmits
+    return float(sent_ms) / 1000 if is_of_the_request else None

@@ -49,8 +49,8 @@ class _TokenFlight(Flight):
     late_s: float = 0.0
 
     def connected(self, connection: Connection) -> None:
-        """It has got this one; what is sent on it after the answer (a farewell, say) counts no more."""
-        Flight.connected(self, connection)
+        """It has got this one, and is looked at once more before anything else is sent on it."""
+        Flight.connected(self, connection)  # a dataclass with slots is another class than super() looks for
         connection.add_callback(self._look_back)
 
     def _look_back(self) -> None:

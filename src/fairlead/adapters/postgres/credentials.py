@@ -184,13 +184,12 @@ class PostgresCredentialStore:
         return None if row is None else IntentGranted(row["epoch"])
 
     async def mark_late(self, connection_id: UUID, from_generation: int, left_at: datetime) -> int | None:
-        row = await self._database.first(
-            statement("rotation_late"),
-            connection_id=connection_id,
-            generation=from_generation,
-            left_at=left_at,
-        )
-        return None if row is None else int(row["epoch"])
+        asked = {"connection_id": connection_id, "generation": from_generation, "left_at": left_at}
+        for _ in range(2):  # a settlement that it had to wait for is not in the snapshot of the first
+            row = await self._database.first(statement("rotation_late"), **asked)
+            if row is not None:
+                return int(row["epoch"])
+        return None
 
     async def mark_unknown(self, unknown: Unknown) -> bool:
         row = await self._database.first(

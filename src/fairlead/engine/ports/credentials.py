@@ -301,8 +301,8 @@ class CredentialStore(Protocol):
     async def mark_late(self, connection_id: UUID, from_generation: int, left_at: datetime) -> int | None:
         """The epoch of a send that left at *left_at*, long after its mark: above all that were marked before.
 
-        None where another send of that token was marked since, or is about to be: that will be the newer one;
-        and where no other is known.
+        None where another send of that token was marked since, or is about to be: that will be the newer one.
+        None, too, where none is known, not even this: its token is neither being spent nor the last that was.
         """
         ...
 

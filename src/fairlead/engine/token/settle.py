@@ -117,9 +117,14 @@ class Settler:
 
     async def journal(self, send: Send, answer: HttpAnswer) -> JournalEntry:
         """Have the raw answer on disk. A disk that fails now is no reason to drop it: settling goes on."""
+        entry = self._entry(send, answer)
+        await self._is_kept(entry)
+        return entry
+
+    def _entry(self, send: Send, answer: HttpAnswer) -> JournalEntry:
         credential = send.credential
         plain = encode_answer(answer.status, answer.headers, answer.body)
-        entry = JournalEntry(
+        return JournalEntry(
             connection_id=credential.connection.connection_id,
             tenant=credential.connection.key.tenant,
             provider=credential.connection.key.provider,
@@ -129,11 +134,14 @@ class Settler:
             sent_at=send.sent_at,
             sealed=self._rooms.vault.seal(answer_context(credential, credential.generation), plain),
         )
+
+    async def _is_kept(self, entry: JournalEntry) -> bool:
         try:
             await self._rooms.journal.append(entry)
         except OSError as error:
             self._rooms.emit(StoreUnreachable("journal", type(error).__name__))
-        return entry
+            return False
+        return True
 
     async def late(self, send: Send, answer: HttpAnswer) -> Send:
         """*send* in the place that it has by when it left: others may have sent the token again before.
@@ -147,8 +155,8 @@ class Settler:
         if epoch is None:
             return send
         late = replace(send, epoch=epoch)
-        await self.journal(late, answer)
-        self._rooms.journal.settled(send.rotation_id, send.epoch)
+        if await self._is_kept(self._entry(late, answer)):
+            self._rooms.journal.settled(send.rotation_id, send.epoch)
         return late
 
     async def publish(

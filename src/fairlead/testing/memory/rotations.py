@@ -104,9 +104,14 @@ class Rotations(MemoryStore):
         if held is not None and held.from_generation == from_generation and held.phase != "intent":
             earlier = held.started_at <= left_at
             held.started_at = max(held.started_at, left_at)
-        if row is not None and row.generation == from_generation + 1 and row.last_sent_at is not None:
-            earlier = row.last_sent_at <= left_at
-            row.last_sent_at = max(row.last_sent_at, left_at)
+        if (
+            row is not None
+            and row.generation == from_generation + 1
+            and row.refreshed_at
+            and row.last_sent_at
+        ):
+            earlier = row.refreshed_at <= row.last_sent_at <= left_at
+            row.last_sent_at = left_at if earlier else row.last_sent_at
         return tokens.next_epoch() if earlier else None
 
     @statement

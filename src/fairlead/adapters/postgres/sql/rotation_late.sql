@@ -4,7 +4,9 @@
 --         be, and where none is known
 -- Locks   the rotation's row while it is under way, else the credential's
 -- Needs   rotation_sent to refuse once this answer is settled: an intent that comes in between loses to it, or is
---         marked before and has the newer answer, and the higher epoch. Replays wait for this one, too
+--         marked before and has the newer answer, and the higher epoch. Replays wait for this one, too.
+--         To be asked twice: where the first waits for a settlement, it knows of neither row. A version that does
+--         not write last_sent_at leaves the one of an older generation, before refreshed_at
 WITH under_way AS (
     UPDATE rotation SET started_at = :left_at::timestamptz
     WHERE connection_id = :connection_id AND from_generation = :generation
@@ -14,7 +16,7 @@ WITH under_way AS (
 over AS (
     UPDATE credential SET last_sent_at = :left_at::timestamptz
     WHERE connection_id = :connection_id AND generation = :generation + 1
-        AND last_sent_at <= :left_at::timestamptz
+        AND last_sent_at BETWEEN refreshed_at AND :left_at::timestamptz
     RETURNING connection_id
 )
 SELECT nextval('send_epoch') AS epoch FROM (TABLE under_way UNION ALL TABLE over) AS earlier;
