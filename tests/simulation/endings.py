@@ -235,7 +235,7 @@ def _may_be_the_other(row: CredentialRow, issuer: SimIssuer) -> bool:
 
 
 def _have_crossed(connection: str | None, generation: int | None, ledger: Ledger, issuer: SimIssuer) -> bool:
-    """Whether what brought *generation* and another send of that token were under way at once, one of them late.
+    """Whether what brought *generation* and another send of that token were under way at once, one late.
 
     Nobody knows their order. Who waits for the end of a send counts from its mark, and cannot know that it
     left long after that. Nor does one that left late know when another left, but only when that was marked:
