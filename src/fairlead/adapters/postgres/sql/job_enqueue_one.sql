@@ -3,7 +3,7 @@
 --         priority, delay_s, expires_in_s, tags, replay_of. And notify (tell listening workers if it is due now)
 -- Gives   one row
 -- Locks   the new row, and its lane if that is not ready
--- Needs   lane_find_idx, lane_touch; a job id that is new (a known one breaks the primary key: see job_present)
+-- Needs   lane_is_open, lane_touch; a job id that is new (a known one breaks the primary key: see job_present)
 WITH stored AS (
     INSERT INTO job (job_id, kind, tenant_id, queue, provider, group_key, priority, run_at, args, expires_at, tags,
                      replay_of, lane_id)
@@ -13,9 +13,6 @@ WITH stored AS (
     RETURNING lane_id, run_at
 )
 SELECT
-    CASE WHEN (  -- most lanes are ready, and need nothing
-        SELECT lane.state = 'ready' AND lane.mark_at < stored.run_at FROM lane
-        WHERE lane.lane_id = stored.lane_id ORDER BY lane.vtime DESC LIMIT 1
-    ) IS NOT TRUE THEN lane_touch(ARRAY[lane_id], ARRAY[run_at]) END AS touched,
+    CASE WHEN NOT lane_is_open(lane_id, run_at) THEN lane_touch(ARRAY[lane_id], ARRAY[run_at]) END AS touched,
     CASE WHEN :notify::boolean AND run_at <= now() THEN pg_notify('fairlead_job', :queue::text) END AS told
 FROM stored

@@ -4,7 +4,7 @@
 --         expires_in_s, tags (JSON lists), replay_of. And notify (tell listening workers about what is due now)
 -- Gives   one row: stored
 -- Locks   the new rows, and lanes that are not ready
--- Needs   lane_find_idx, lane_touch; job ids that are new (a known one breaks the primary key: see job_present)
+-- Needs   lane_is_open, lane_touch; job ids that are new (a known one breaks the primary key: see job_present)
 WITH alike AS MATERIALIZED (
     SELECT cardinality(:kinds::text[]) = 1 AS kind, cardinality(:queues::text[]) = 1 AS queue,
         cardinality(:providers::text[]) = 1 AS provider, cardinality(:group_keys::text[]) = 1 AS group_key,
@@ -36,11 +36,7 @@ stored AS (
 ),
 come AS MATERIALIZED (SELECT queue, lane_id, min(run_at) AS run_at FROM stored GROUP BY queue, lane_id),
 waiting AS MATERIALIZED (  -- most lanes are ready, and need nothing
-    SELECT come.lane_id, come.run_at
-    FROM come LEFT JOIN LATERAL (
-        SELECT l.state, l.mark_at FROM lane l WHERE l.lane_id = come.lane_id ORDER BY l.vtime DESC LIMIT 1
-    ) AS lane ON true
-    WHERE (lane.state = 'ready' AND lane.mark_at < come.run_at) IS NOT TRUE
+    SELECT lane_id, run_at FROM come WHERE NOT lane_is_open(lane_id, run_at)
 ),
 lanes AS MATERIALIZED (
     SELECT lane_touch(array_agg(lane_id), array_agg(run_at)) FROM waiting HAVING count(*) > 0

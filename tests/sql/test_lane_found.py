@@ -1,0 +1,49 @@
+"""A lane is found by its newest row, however many rows it was before that a snapshot keeps (Q12)."""
+
+from __future__ import annotations
+
+import asyncpg
+import pytest
+
+from fairlead.adapters.postgres.jobs import PostgresJobStore
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.session import DatabaseSettings
+from tests.support.engine import IDS, new_job
+from tests.support.rows import run
+
+pytestmark = pytest.mark.slow
+
+WAS, LANES = 2_500, 5
+BLOAT = f"DO $$ BEGIN FOR i IN 1..{WAS} LOOP UPDATE lane SET vtime = vtime + 1; END LOOP; END $$"
+READ = "SELECT pg_stat_get_xact_tuples_returned('lane_find_idx'::regclass)"
+ASKS = {
+    "lane_touch(uuid[], timestamptz[])": "SELECT lane_touch(ARRAY[lane_id], ARRAY[now()]) FROM lane_name",
+    "lane_is_open(uuid, timestamptz)": "SELECT lane_is_open(lane_id, now()) FROM lane_name",
+}
+
+
+@pytest.mark.parametrize("careless", [False, True])
+@pytest.mark.parametrize("function", ASKS)
+async def test_it_reads_no_row_that_was(
+    database: Database,
+    database_settings: DatabaseSettings,
+    function: str,
+    careless: bool,
+) -> None:
+    """To read them all and sort looks as good to the planner, which counts them as none."""
+    await PostgresJobStore(database, IDS).enqueue([new_job(tenant_id=f"t{n}") for n in range(LANES)])
+    holder = await asyncpg.connect(database_settings.dsn)
+    async with holder.transaction(isolation="repeatable_read"):
+        await holder.fetchval("SELECT pg_current_snapshot()::text")
+        await run(database, BLOAT)
+        await run(database, "VACUUM (ANALYZE) lane")
+        async with database.transaction() as transaction:
+            asks = transaction._connection
+            if careless:
+                await asks.execute(f"ALTER FUNCTION {function} RESET enable_bitmapscan")
+            before = await asks.fetchval(READ)
+            await asks.fetch(ASKS[function])
+            read = await asks.fetchval(READ) - before
+    await holder.close()
+    assert (read > WAS) == careless
+    assert read >= LANES
