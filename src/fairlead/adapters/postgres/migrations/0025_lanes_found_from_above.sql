@@ -10,7 +10,7 @@ ALTER FUNCTION lane_touch(uuid[], timestamptz[]) SET enable_bitmapscan = off;
 ALTER FUNCTION lane_wake_up(integer) SET enable_bitmapscan = off;
 
 -- Whether a lane needs nothing where work has come that is due at `due_at`: most are ready.
-CREATE FUNCTION lane_is_open(of_lane uuid, due_at timestamptz) RETURNS boolean LANGUAGE plpgsql STABLE
+CREATE OR REPLACE FUNCTION lane_is_open(of_lane uuid, due_at timestamptz) RETURNS boolean LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
     RETURN (
