@@ -7,18 +7,25 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
+from fairlead.engine.ports import Intent, IntentGranted
 from tests.contract.credential_steps import answer, intent, unknown_rotation
 from tests.contract.stores import Stores
 
 NEVER, MOMENT = datetime(3000, 1, 1, tzinfo=UTC), timedelta(seconds=1)
 
 
-async def test_a_send_that_left_late_comes_after_those_that_were_marked_before(stores: Stores) -> None:
+async def about_to_replay(stores: Stores) -> tuple[Intent, Intent, IntentGranted]:
+    """A send of unknown outcome, and the intent to send its token once more."""
     credential, first = await unknown_rotation(stores)
-    late = partial(stores.credentials.mark_late, first.connection_id, 1)
     replay = intent(credential, first.session_id)
     granted = await stores.credentials.claim_replay(replay, 0)
     assert granted is not None
+    return first, replay, granted
+
+
+async def test_a_send_that_left_late_comes_after_those_that_were_marked_before(stores: Stores) -> None:
+    first, replay, granted = await about_to_replay(stores)
+    late = partial(stores.credentials.mark_late, first.connection_id, 1)
     assert await late(NEVER) is None, "that one is about to go, and will be the newer"
     mark = await stores.credentials.mark_sent(replay.connection_id, replay.rotation_id)
     assert mark is not None
@@ -33,11 +40,8 @@ async def test_a_send_that_left_late_comes_after_those_that_were_marked_before(s
 
 
 async def test_a_send_that_left_late_finds_the_answer_of_another_stored(stores: Stores) -> None:
-    credential, first = await unknown_rotation(stores)
+    first, replay, granted = await about_to_replay(stores)
     late = partial(stores.credentials.mark_late, first.connection_id, 1)
-    replay = intent(credential, first.session_id)
-    granted = await stores.credentials.claim_replay(replay, 0)
-    assert granted is not None
     mark = await stores.credentials.mark_sent(replay.connection_id, replay.rotation_id)
     assert mark is not None
     assert await stores.credentials.settle(answer(replay, mark, granted.epoch)) == "settled"
