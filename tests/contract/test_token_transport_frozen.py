@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from fairlead.adapters.http import AiohttpTokenTransport, token_transport
+from fairlead.adapters.http.departure import late_s
 from fairlead.engine.ports import HttpAnswer, NoAnswer
 from tests.contract.raw_server import BODY, OK, RawConnection, RawServer, tls_contexts
 from tests.contract.token_calls import PRIVATE, call_of, let_it_go
@@ -96,7 +99,7 @@ async def test_a_farewell_makes_nobody_late_who_stood_still(
         time.sleep(STANDSTILL_S)
 
     if not believes:  # that the connection is closing tells it as well
-        monkeypatch.setattr("asyncio.sslproto._SSLProtocolTransport.is_closing", lambda _self: False)
+        monkeypatch.setattr(token_transport, "late_s", _late_s_of_an_open_one)
     server_tls, client_tls = tls_contexts(tmp_path)
     async with (
         RawServer(answer_then_stand_still, tls=server_tls) as server,
@@ -105,6 +108,14 @@ async def test_a_farewell_makes_nobody_late_who_stood_still(
         answer = await transport.send(call_of(server.url, deadline_s=DEADLINE_S, reuse=False), let_it_go)
     assert isinstance(answer, HttpAnswer)
     assert answer.late_s == 0.0
+
+
+def _late_s_of_an_open_one(
+    transport: asyncio.BaseTransport, let_go_s: float, now_s: Callable[[], float]
+) -> float:
+    looks_open = Mock(wraps=transport)
+    looks_open.is_closing = Mock(return_value=False)
+    return late_s(looks_open, let_go_s, now_s)
 
 
 async def test_a_request_is_not_sent_after_its_deadline() -> None:
