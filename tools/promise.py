@@ -102,7 +102,7 @@ class Zero:
 
 @dataclass(frozen=True, slots=True)
 class Most:
-    """The worst value of a counter, or *added* up; of quantiles that which *at* names."""
+    """The worst value of a counter, or *added* up; of quantiles that which *at* names. *what*: as of Zero."""
 
     words: str
     experiments: Sequence[str]
@@ -112,6 +112,7 @@ class Most:
     at: str = "max"
     of: Sequence[str] = ("n",)
     added: bool = False
+    what: str = ""
 
     @property
     def asked(self) -> Sequence[str]:
@@ -124,6 +125,7 @@ class Most:
     def told(self, lines: Sequence[Line]) -> Figure | None:
         """As of Zero; there is nothing that may be more."""
         found = [line for line in lines if line.get(self.counter) not in (None, {})]
+        found = [line for line in found if not self.what or line.get("what") == self.what]
         if not found:
             return None
         values = [_value(line[self.counter], self.at) for line in found]

@@ -1,8 +1,7 @@
 """``python -m tools.promises``: README's promises and docs/figures.md, made from what was found (results/).
 
 A row speaks for every experiment that the catalogue names for its promise, also for those without a figure in
-it: what is broken comes first, and who gave nothing in full size at any commit is "not run yet". What README
-told before results were kept stands in results/README.json, until there are figures.
+it: what is broken comes first, and who gave nothing in full size at any commit is "not run yet".
 """
 
 from __future__ import annotations
@@ -50,10 +49,6 @@ def _cells(promise: Promise, lines: Sequence[Line]) -> list[str]:
     told = [part.told([line for name in part.experiments for line in found[name]]) for part in promise.parts]
     figures = [figure for figure in told if figure is not None]
     commits = {line.get("commit", "unknown") for ours in found.values() for line in ours}
-    seed = next((line for line in lines if line.get("promise") == promise.id), None)
-    if not figures and seed is not None:
-        figures = [(seed["figure"], f"{seed['n']:,}", seed.get("most", "–"))]
-        commits.add(seed["commit"])
     broken = [name for name, ours in found.items() if any(map(is_harmed, ours))]
     says = [f"**broken: {', '.join(broken)}**"] if broken else []
     says += [_said(*figure) for figure in figures]

@@ -232,14 +232,6 @@ def test_a_smoke_run_or_one_without_a_safeguard_is_no_proof(other: dict[str, str
     assert row("P2", line("E03", stale_accepted=0, n=3) | other)[1:3] == ["–", promises.NOT_YET]
 
 
-def test_what_readme_told_before_stands_until_it_is_run_again() -> None:
-    seed = {"id": "README", "promise": "P5", "figure": "three", "n": 5, "commit": "old"}
-    assert row("P5", seed)[1:3] == ["three (n = 5)", "old; E07 not run yet"]
-    assert row("P5", seed, line("E07", crashes_of_a_bomb=2, n=5))[1].startswith(
-        "processes killed by one job 2"
-    )
-
-
 @pytest.mark.parametrize(
     ("value", "told"),
     [(1.0, "100 %"), (3 / 84, "3.6 %"), (3 / 1500, "0.2 %"), (3 / 87720, "0.0034 %"), (3e-7, "0.00003 %")],
