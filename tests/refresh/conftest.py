@@ -10,6 +10,7 @@ import pytest
 from fairlead.adapters.postgres.pool import Database
 from fairlead.policy.profile import Profile
 from fairlead.testing.issuer import Issuer, IssuerConfig, ProviderConfig
+from fairlead.testing.issuer.families import Policy
 from tests.support.refresher import Refresher, local_profile, refresher
 
 POLICIES: dict[str, dict[str, object]] = {
@@ -19,6 +20,8 @@ POLICIES: dict[str, dict[str, object]] = {
     "until_successor_used": {},
     "stable": {},
 }
+SAME = "same-again"
+"""Who presents a spent token gets the successor that there is."""
 
 
 @pytest.fixture
@@ -27,18 +30,20 @@ async def issuer() -> AsyncIterator[Issuer]:
         policy.replace("_", "-"): ProviderConfig(policy=policy, ttl_s=3600.0, **more)  # type: ignore[arg-type]
         for policy, more in POLICIES.items()
     }
+    providers[SAME] = ProviderConfig(policy=Policy.UNTIL_SUCCESSOR_USED, on_replay="same", ttl_s=3600.0)
     async with Issuer(IssuerConfig(providers=providers)) as issuer:
         yield issuer
 
 
 @pytest.fixture
 def profiles(issuer: Issuer) -> dict[str, Profile]:
-    return {
+    known = {
         policy.replace("_", "-"): local_profile(
             issuer.url, policy, policy.replace("_", "-"), replay=more, rotates=policy != "stable"
         )
         for policy, more in POLICIES.items()
     }
+    return known | {SAME: local_profile(issuer.url, "until_successor_used", SAME)}
 
 
 @pytest.fixture

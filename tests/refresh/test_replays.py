@@ -14,6 +14,7 @@ from fairlead.errors import OutcomeUnknown, ReauthRequired, TransientFailure
 from fairlead.testing.holds import Hold
 from fairlead.testing.issuer import Issuer
 from fairlead.testing.ledger import judge
+from tests.refresh.conftest import SAME
 from tests.support.refresher import FAST, Refresher, end_sends, refresher
 from tests.support.rows import rows, run
 
@@ -213,3 +214,36 @@ async def test_what_leaves_after_a_replay_takes_its_place(
         assert (await peer.coordinator.refresh(connection_id, 3)).generation == 4
     verdict = judge(issuer.ledger())
     assert (verdict.burnt, verdict.violations) == (int(not told), ())
+
+
+async def test_what_left_late_and_brings_what_is_stored_makes_room_for_nobody(
+    fl, peer, issuer, database, monkeypatch
+) -> None:
+    """The stored token has been sent since: in another generation it would be sent again, and is spent."""
+    connection_id = await fl.connect(issuer, SAME)
+    send, mark_late, holds = fl.rooms.transport.send, fl.rooms.store.mark_late, list[Hold]()
+
+    async def stands_still(call: Any, before_sent: Any) -> Any:
+        async def let_go() -> None:
+            await before_sent()
+            await run(database, "UPDATE rotation SET lease_until = now() - interval '1 s'")
+            await end_sends(database)
+            assert (await peer.coordinator.refresh(connection_id, 1)).generation == 2
+
+        return replace(await send(call, let_go), late_s=1.0)
+
+    async def meanwhile(*which: Any) -> Any:
+        monkeypatch.setattr(fl.rooms.store, "mark_late", mark_late)
+        holds.append(issuer.hold("processed"))
+        peer.coordinator.launch(connection_id, 2)
+        await holds[0].reached()
+        return await mark_late(*which)
+
+    monkeypatch.setattr(fl.rooms.transport, "send", stands_still)
+    monkeypatch.setattr(fl.rooms.store, "mark_late", meanwhile)
+    assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
+    holds[0].release()
+    assert (await peer.coordinator.refresh(connection_id, 2)).generation == 3
+    assert (await peer.coordinator.refresh(connection_id, 3)).generation == 4
+    verdict = judge(issuer.ledger())
+    assert (verdict.burnt, verdict.violations) == (0, ())

@@ -89,6 +89,18 @@ def is_of_grant(credential: Credential, rotation_id: UUID, sent_at: datetime) ->
     return credential.granted_at is None or sent_at >= credential.granted_at
 
 
+def is_same_successor(before: Stored, there: Stored | None, merged: Stored) -> bool:
+    """Whether an answer brings, in place of the refresh token *before*, that which is *there* already.
+
+    Some providers repeat it to whoever presents the spent one again. As one more generation it would be sent
+    twice: by who has sent it from this one since, and by who reads the new one.
+    """
+    if there is None:
+        return False
+    spent, stored = before.tokens.refresh_token, there.tokens.refresh_token
+    return stored != spent and stored == merged.tokens.refresh_token
+
+
 def give_way_s(profile: Profile) -> float | None:
     """Settlement.yields_s by the replay policy of *profile*."""
     return None if profile.replay is None else yields_s(profile.replay.policy, profile.replay.grace_s)
@@ -168,7 +180,7 @@ class Settler:
             tokens=merge(stored.tokens, granted, send.sent_at),
             places=stored.places or places_of(send.credential.connection),
         )
-        generation = await self._settle_or_supersede(send, merged, granted)
+        generation = await self._settle_or_supersede(send, stored, merged, granted)
         if generation == GIVES_WAY:  # it stays in the journal, should nothing newer come
             return None
         self._rooms.journal.settled(send.rotation_id, send.epoch)
@@ -187,7 +199,9 @@ class Settler:
             _fresh(send.credential, published.generation, published.stored, left_s), refreshed=True
         )
 
-    async def _settle_or_supersede(self, send: Send, merged: Stored, granted: Granted) -> int | None:
+    async def _settle_or_supersede(
+        self, send: Send, before: Stored, merged: Stored, granted: Granted
+    ) -> int | None:
         spent, base = send.credential.generation, send.credential
         for _ in range(WRITERS):
             settle = partial(self._rooms.store.settle, self._settlement(send, base, merged, granted))
@@ -207,15 +221,19 @@ class Settler:
             # A later send than the settled one, of the same generation, carries the newer token (replays).
             elif unchanged or not 0 < now.settled_epoch < send.epoch:
                 return None
-            base, merged = now, replace(merged, places=await self._places(now, merged))
+            there = await self._there(now)
+            if now.generation != spent and is_same_successor(before, there, merged):
+                return None
+            base, merged = now, replace(merged, places=(there and there.places) or merged.places)
         return GIVES_WAY
 
-    async def _places(self, now: Credential, merged: Stored) -> str | None:
-        """Where secrets may go by now: a change of settings seals that; what does not open says nothing."""
+    async def _there(self, now: Credential) -> Stored | None:
+        """What is stored by now. A change of settings seals where secrets may go; what does not open says
+        nothing."""
         try:
-            return (await self.stored(now)).places or merged.places
+            return await self.stored(now)
         except CredentialUnreadable:
-            return merged.places
+            return None
 
     def _settlement(self, send: Send, credential: Credential, merged: Stored, granted: Granted) -> Settlement:
         spent = credential.generation
