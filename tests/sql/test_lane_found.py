@@ -19,6 +19,8 @@ READ = "SELECT pg_stat_get_xact_tuples_returned('lane_find_idx'::regclass)"
 ASKS = {
     "lane_touch(uuid[], timestamptz[])": "SELECT lane_touch(ARRAY[lane_id], ARRAY[now()]) FROM lane_name",
     "lane_is_open(uuid, timestamptz)": "SELECT lane_is_open(lane_id, now()) FROM lane_name",
+    "lane_sweep_lost()": "SELECT lane_sweep_lost()",
+    "lane_sweep_page(uuid, integer)": "SELECT lane_sweep_page('00000000-0000-0000-0000-000000000000', 100)",
 }
 
 

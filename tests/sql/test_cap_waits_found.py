@@ -1,0 +1,114 @@
+"""Who waits under a cap is found among those parked just now, however often lanes were before (Q7, Q12)."""
+
+from __future__ import annotations
+
+import asyncpg
+import pytest
+
+from fairlead.adapters.postgres.jobs import PostgresJobStore
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.session import DatabaseSettings
+from tests.support.engine import IDS, new_job
+from tests.support.rows import rows, run
+
+pytestmark = pytest.mark.slow
+
+LANES, ROUNDS = 5, 500
+LOOKUPS, SPANS_S = 3, 20 + 5
+"""Of a cap: whether anybody waits, who longest, and whose turn it is. How far back the oldest span begins."""
+PARKED = LANES * ROUNDS
+PARKED_ONCE_A_SECOND = f"""
+DO $$ BEGIN
+    FOR ago_s IN REVERSE {ROUNDS}..0 LOOP
+        UPDATE lane SET state = 'parked', park_reason = 'cap',
+            wake_at = now() + (1 - ago_s) * interval '1 second';
+        EXIT WHEN ago_s = 0;
+        UPDATE lane SET state = 'ready', park_reason = NULL, wake_at = NULL, vtime = vtime + 1;
+    END LOOP;
+END $$
+"""
+PARK = "UPDATE lane SET state = 'parked', park_reason = 'cap', wake_at = now() + $1 * interval '1 second'"
+RAISE_FLOORS = "SELECT lane_raise_floors(false)"
+READ = """
+SELECT sum(pg_stat_get_xact_tuples_returned(format('lane_%s_idx', name)::regclass))::integer
+FROM unnest(ARRAY['cap', 'cap_wait', 'group_cap', 'group_cap_wait']) AS name
+"""
+WHOSE = {
+    "of a tenant": "SELECT lane_uncap(ARRAY['acme'], ARRAY[''], {most})",
+    "shared": "SELECT lane_uncap(ARRAY['globex'], ARRAY['g'], {most})",
+}
+READY = "SELECT kind FROM lane WHERE state = 'ready' ORDER BY level, vtime"
+
+
+async def lanes_of(database: Database, kinds: int = LANES) -> None:
+    jobs = [new_job(kind=f"k{n:02}", group_key="g") for n in range(kinds)]
+    await PostgresJobStore(database, IDS).enqueue(jobs)
+
+
+@pytest.mark.parametrize("whose", WHOSE)
+@pytest.mark.parametrize("analyzed", [False, True])
+async def test_it_reads_nobody_who_was_parked_long_ago(
+    database: Database, database_settings: DatabaseSettings, whose: str, analyzed: bool
+) -> None:
+    """A snapshot keeps them all, and the wait of each began when that of today did."""
+    await lanes_of(database)
+    holder = await asyncpg.connect(database_settings.dsn)
+    async with holder.transaction(isolation="repeatable_read"):
+        await holder.fetchval("SELECT pg_current_snapshot()::text")
+        await run(database, PARKED_ONCE_A_SECOND)
+        await run(database, RAISE_FLOORS)
+        if analyzed:
+            await run(database, "VACUUM (ANALYZE) lane")
+        async with database.transaction() as transaction:
+            asks = transaction._connection
+            before = await asks.fetchval(READ)
+            await asks.fetch(WHOSE[whose].format(most=12))
+            read = await asks.fetchval(READ) - before
+    await holder.close()
+    assert LOOKUPS * LANES <= read <= LOOKUPS * LANES * SPANS_S < PARKED
+    assert len(await rows(database, READY)) == LANES
+
+
+@pytest.mark.parametrize("whose", WHOSE)
+@pytest.mark.parametrize(
+    ("woken_in_s", "seen_by_the_floor"),
+    [(1.0, True), (4.0, True), (-11.0, False), (-200.0, True)],
+    ids=[
+        "parked just now",
+        "parked while this statement waited",
+        "parked by a late commit",
+        "woken by nobody",
+    ],
+)
+async def test_nobody_is_forgotten(
+    database: Database, whose: str, woken_in_s: float, seen_by_the_floor: bool
+) -> None:
+    await lanes_of(database)
+    if not seen_by_the_floor:
+        await run(database, RAISE_FLOORS)
+    await run(database, PARK, woken_in_s)
+    if seen_by_the_floor:
+        await run(database, RAISE_FLOORS)
+    await run(database, WHOSE[whose].format(most=LANES))
+    assert len(await rows(database, READY)) == LANES
+
+
+@pytest.mark.parametrize("whose", WHOSE)
+async def test_whose_turn_it_is_is_one_line_whenever_they_were_parked(database: Database, whose: str) -> None:
+    """The first of it, and the two that wait longest, though each span has as many that are more urgent."""
+    await lanes_of(database, 40)
+    await run(database, PARK, 1.0)
+    await run(
+        database,
+        "UPDATE lane SET level = 1 + (place > 20)::integer, vtime = 1000 + place,"
+        " wake_at = wake_at - CASE WHEN place > 20 THEN 0 ELSE place % 12 END * interval '1 second',"
+        " served_at = now() - (place + 10) * interval '1 second'"
+        " FROM (SELECT kind, row_number() OVER (ORDER BY md5(kind)) AS place FROM lane) AS mixed"
+        " WHERE mixed.kind = lane.kind",
+    )
+    by_turn = [row["kind"] for row in await rows(database, "SELECT kind FROM lane ORDER BY level, vtime")]
+    by_wait = [row["kind"] for row in await rows(database, "SELECT kind FROM lane ORDER BY served_at")]
+    assert not set(by_turn[:3]) & set(by_wait[:2])
+    await run(database, WHOSE[whose].format(most=3))
+    ready = [row["kind"] for row in await rows(database, READY)]
+    assert sorted(ready) == sorted(by_turn[:3] + by_wait[:2])
