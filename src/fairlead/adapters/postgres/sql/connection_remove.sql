@@ -1,10 +1,15 @@
 -- connection_remove: delete a connection, its secrets and its refresh in flight.
 -- Takes   connection_id, tenant_id (whose it must be), actor, audit_id
 -- Gives   connection_id; no row if there is none
--- Locks   the connection's rows, and the lanes that waited for a grant
+-- Locks   the credential's row, as settle does first; then the connection's and the rotation's, and the
+--         lanes that waited for a grant
 -- Needs   credential and withheld_answer follow by their foreign keys; grant_given
-WITH gone AS (
-    DELETE FROM connection WHERE connection_id = :connection_id AND tenant_id = :tenant_id
+WITH held AS MATERIALIZED (
+    SELECT FROM credential WHERE connection_id = :connection_id FOR NO KEY UPDATE
+),
+gone AS (
+    DELETE FROM connection USING (SELECT count(*) FROM held) AS first
+    WHERE connection_id = :connection_id AND tenant_id = :tenant_id
     RETURNING connection_id, tenant_id, provider, bucket
 ),
 freed AS (

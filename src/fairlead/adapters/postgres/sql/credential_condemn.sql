@@ -3,10 +3,14 @@
 -- Takes   connection_id, generation, rotation_id (NULL: no refresh may be in flight), reason, audit_id,
 --         job_id, job_args (of the notice, which is told once per loss), unique_key
 -- Gives   connection_id; no row if a winner was there: a loser can never disable it
--- Locks   the rotation's and the credential's rows, the job's lane if that is not ready, and the lanes of its group
+-- Locks   the credential's row, as settle does first; then the rotation's, the job's lane if that is not ready,
+--         and the lanes of its group
 -- Needs   the primary keys; the rotation row is the proof that no other owner is at it; await_grant
-WITH held AS (
-    DELETE FROM rotation
+WITH held AS MATERIALIZED (
+    SELECT FROM credential WHERE connection_id = :connection_id FOR NO KEY UPDATE
+),
+over AS (
+    DELETE FROM rotation USING (SELECT count(*) FROM held) AS first
     WHERE connection_id = :connection_id AND rotation_id = :rotation_id::uuid
     RETURNING connection_id
 ),
@@ -16,7 +20,7 @@ condemned AS (
     WHERE connection_id = :connection_id AND generation = :generation AND state IN ('active', 'unknown')
         AND CASE WHEN :rotation_id::uuid IS NULL
                  THEN NOT EXISTS (SELECT FROM rotation r WHERE r.connection_id = :connection_id)
-                 ELSE EXISTS (SELECT FROM held) END
+                 ELSE EXISTS (SELECT FROM over) END
     RETURNING connection_id, tenant_id, expires_at
 ),
 buried AS (  -- found by a caller or a scan there is no job to die; one that dies is folded into this entry

@@ -1,0 +1,98 @@
+"""Whoever writes a credential and its rotation holds the credential first: nobody stands across (R7)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from uuid import uuid4
+
+import pytest
+
+from fairlead.adapters.postgres.credentials import PostgresCredentialStore
+from fairlead.adapters.postgres.pool import Database
+from fairlead.engine.ports import Intent, Unknown
+from tests.sql.test_credentials import condemnation, connected, intent, session
+from tests.support.rows import rows
+
+BLOCKED = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1"
+GOES_ON = "SELECT FROM rotation FOR UPDATE NOWAIT"
+WHAT_IS_LEFT = (
+    "SELECT credential.state, rotation.phase FROM credential LEFT JOIN rotation USING (connection_id)"
+)
+
+
+@pytest.fixture
+async def store(database: Database) -> AsyncIterator[PostgresCredentialStore]:
+    made = PostgresCredentialStore(database)
+    yield made
+    await made.close()
+
+
+async def is_unknown(store: PostgresCredentialStore, sent: Intent) -> bool:
+    return await store.mark_unknown(Unknown(sent.connection_id, sent.rotation_id, "cut", 0.0, uuid4()))
+
+
+async def releases(store: PostgresCredentialStore, sent: Intent) -> bool:
+    return await store.release(sent.connection_id, sent.rotation_id)
+
+
+async def condemns(store: PostgresCredentialStore, sent: Intent) -> bool:
+    credential = await store.read_id(sent.connection_id)
+    assert credential is not None
+    return await store.condemn(condemnation(credential, sent.rotation_id))
+
+
+async def removes(store: PostgresCredentialStore, sent: Intent) -> bool:
+    return await store.remove(sent.connection_id, "acme", actor="test", audit_id=uuid4())
+
+
+Act = Callable[[PostgresCredentialStore, Intent], Awaitable[bool]]
+ACTS: dict[str, tuple[Act, list[tuple[str, str | None]]]] = {
+    "rotation_unknown": (is_unknown, [("unknown", "unknown")]),
+    "rotation_release": (releases, [("active", None)]),
+    "credential_condemn": (condemns, [("needs_reauth", None)]),
+    "connection_remove": (removes, []),
+}
+"""By statement: what asks for it, and what is left of credential and rotation."""
+
+
+async def sent_once(store: PostgresCredentialStore, database: Database, name: str) -> Intent:
+    """A send on its way; what is released was given up by others meanwhile."""
+    wish = intent(await connected(store), await session(database))
+    assert await store.claim(wish) is not None
+    assert await store.mark_sent(wish.connection_id, wish.rotation_id) is not None
+    if name == "rotation_release":
+        assert await is_unknown(store, wish)
+    return wish
+
+
+async def beside(
+    database: Database, store: PostgresCredentialStore, name: str, *does: str
+) -> tuple[bool, list[tuple[str, str | None]]]:
+    """What *name* gives and leaves where somebody has the credential, then goes on to the rotation."""
+    act, _ = ACTS[name]
+    sent = await sent_once(store, database, name)
+    async with database.transaction() as transaction:
+        await transaction._connection.execute(does[0])
+        asked = asyncio.create_task(act(store, sent))
+        while not asked.done() and not await rows(database, BLOCKED, f"/* {name}%"):
+            await asyncio.sleep(0.005)
+        for more in (GOES_ON, *does[1:]):
+            await transaction._connection.execute(more)
+    return await asked, [(row["state"], row["phase"]) for row in await rows(database, WHAT_IS_LEFT)]
+
+
+@pytest.mark.parametrize("name", ACTS)
+async def test_it_waits_with_empty_hands_and_goes_by_what_is_there_then(
+    database: Database, store: PostgresCredentialStore, name: str
+) -> None:
+    postponed = "UPDATE credential SET due_at = now() + interval '1 hour'"
+    assert await beside(database, store, name, postponed) == (True, ACTS[name][1])
+
+
+@pytest.mark.parametrize("name", [name for name in ACTS if name != "connection_remove"])
+async def test_a_settlement_that_was_first_stands(
+    database: Database, store: PostgresCredentialStore, name: str
+) -> None:
+    settled = "UPDATE credential SET generation = generation + 1, state = 'active'"
+    assert await beside(database, store, name, settled, "DELETE FROM rotation") == (False, [("active", None)])
