@@ -12,7 +12,7 @@ from fairlead.adapters.postgres.migrate import Migrator, read_migration, shipped
 from fairlead.adapters.postgres.pool import Database
 from tests.support.catalog import catalog
 from tests.support.databases import settings_of, without_public
-from tests.support.rows import run
+from tests.support.rows import rows, run
 from tests.support.servers import drop_database, fresh_database
 
 KEPT = Path(__file__).with_name("catalog.txt")
@@ -61,6 +61,10 @@ async def test_the_schema_is_the_one_that_was_agreed_upon(database: Database) ->
         "GRANT DELETE ON audit TO fairlead_engine",
         "CREATE OR REPLACE FUNCTION failure_added(failures jsonb, failure jsonb) RETURNS jsonb"
         " LANGUAGE sql STABLE AS 'SELECT failures'",
+        "ALTER FUNCTION fairlead_enqueue RESET search_path",
+        "GRANT EXECUTE ON FUNCTION lane_touch_for_tenant TO PUBLIC",
+        "GRANT UPDATE (kind) ON job TO fairlead_door",
+        "GRANT SELECT ON job TO PUBLIC",
         "CREATE VIEW v AS SELECT 1",
     ],
 )
@@ -68,6 +72,20 @@ async def test_the_comparison_sees(database: Database, sql: str) -> None:
     before = await catalog(database)
     await run(database, sql)
     assert await catalog(database) != before
+
+
+UNSAFE = """
+    SELECT p.proname AS name FROM pg_proc p
+    WHERE p.prosecdef AND p.pronamespace = quote_ident(current_schema())::regnamespace AND NOT EXISTS (
+        SELECT FROM unnest(p.proconfig) AS setting WHERE setting ~ '^search_path=.*, pg_temp$')"""
+
+
+async def test_what_runs_with_its_owners_rights_has_a_search_path_of_its_own(database: Database) -> None:
+    """Else a caller's schema, or its temporary tables, decide what runs with other rights."""
+    assert await rows(database, UNSAFE) == []
+    for path in ("RESET search_path", "SET search_path = pg_temp, public"):
+        await run(database, f"ALTER FUNCTION fairlead_enqueue {path}")
+        assert await rows(database, UNSAFE) == [{"name": "fairlead_enqueue"}]
 
 
 def test_every_shipped_migration_says_what_it_needs() -> None:

@@ -34,7 +34,11 @@ QUERIES = {
         WHERE i.relnamespace = :here""",
     "functions": """
         SELECT p.oid::regprocedure::text AS name, concat_ws(' ', p.prokind::text, p.provolatile::text,
-            CASE WHEN p.prosecdef THEN 'definer' END, md5(p.prosrc)) AS what
+            CASE WHEN p.prosecdef THEN 'definer' END, md5(p.prosrc),
+            (SELECT string_agg(replace(setting, quote_ident(current_schema()), 'here'), '; ' ORDER BY setting)
+                FROM unnest(p.proconfig) setting),
+            'to ' || (SELECT string_agg(r.name, ' ' ORDER BY r.name)
+                FROM aclexplode(p.proacl) a JOIN :grantee AS r (oid, name) ON r.oid = a.grantee)) AS what
         FROM pg_proc p WHERE p.pronamespace = :here""",
     "triggers": """
         SELECT c.relname || '.' || t.tgname AS name,
@@ -50,12 +54,19 @@ QUERIES = {
         SELECT c.relname AS name, md5(pg_get_viewdef(c.oid)) AS what
         FROM pg_class c WHERE c.relnamespace = :here AND c.relkind = 'v'""",
     "grants": """
-        SELECT c.relname || ' to ' || r.rolname AS name,
+        SELECT what.name || ' to ' || r.name AS name,
             string_agg(a.privilege_type, ' ' ORDER BY a.privilege_type) AS what
-        FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) a JOIN pg_roles r ON r.oid = a.grantee
-        WHERE c.relnamespace = :here AND r.rolname LIKE 'fairlead%'
-        GROUP BY c.relname, r.rolname""",
+        FROM (
+            SELECT relname, relacl FROM pg_class WHERE relnamespace = :here
+            UNION ALL SELECT c.relname || '.' || attname, attacl
+            FROM pg_attribute JOIN pg_class c ON c.oid = attrelid WHERE c.relnamespace = :here
+        ) AS what (name, acl) CROSS JOIN LATERAL aclexplode(what.acl) a
+            JOIN :grantee AS r (oid, name) ON r.oid = a.grantee
+        GROUP BY what.name, r.name""",
 }
+HERE = "quote_ident(current_schema())::regnamespace"
+GRANTEE = """(
+    SELECT oid, rolname::text FROM pg_roles WHERE rolname LIKE 'fairlead%' UNION ALL SELECT 0, 'PUBLIC')"""
 VERSION_BOUND = {"views"}
 """PostgreSQL prints these differently from version to version: compared, but not kept in a file."""
 
@@ -66,8 +77,8 @@ async def catalog(database: Database, *, to_be_kept: bool = False) -> str:
     for noun, query in QUERIES.items():
         if to_be_kept and noun in VERSION_BOUND:
             continue
-        here = "quote_ident(current_schema())::regnamespace"
-        found = await rows(database, f"{query.replace(':here', here)} ORDER BY 1")
+        sql = query.replace(":here", HERE).replace(":grantee", GRANTEE)
+        found = await rows(database, f"{sql} ORDER BY 1")
         lines.append(f"# {noun}")
         lines += [f"{row['name']}: {' '.join(row['what'].split())}" for row in found]
     return "\n".join(lines) + "\n"
