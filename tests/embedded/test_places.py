@@ -183,6 +183,69 @@ def test_a_folder_that_cannot_be_made_is_told(root: Path) -> None:
     root.unlink()
 
 
+PRIVATE = {
+    "servers": lambda home: Home(home.layout.root),
+    "servers/run": Home.sockets,
+    "servers/valkey": lambda home: home.folder("valkey"),
+}
+"""What opens each folder that others must not enter."""
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_a_folder_that_others_may_enter_is_refused(root: Path, name: str) -> None:
+    home, folder = Home(root), root / name
+    home.sockets()
+    home.folder("valkey")
+    for mode in (0o701, 0o710, 0o702, 0o740):
+        folder.chmod(mode)
+        with pytest.raises(DependencyUnavailable, match=rf"{name} is open to others.*hint: .*chmod 700"):
+            PRIVATE[name](home)
+    folder.chmod(0o700)
+    PRIVATE[name](home)
+
+
+@pytest.mark.parametrize("name", ["servers/run", "servers/valkey"])
+def test_a_link_or_a_file_in_a_folders_place_is_refused(root: Path, name: str, tmp_path: Path) -> None:
+    """A link to the short folder of the sockets is ours; every other one, somebody else may have set."""
+    home, folder = Home(root), root / name
+    folder.touch()
+    with pytest.raises(DependencyUnavailable, match=r"is a link or a file.*hint: "):
+        PRIVATE[name](home)
+    folder.unlink()
+    (tmp_path / "theirs").mkdir(mode=0o755)
+    folder.symlink_to(tmp_path / "theirs")
+    if name == "servers/run":
+        assert home.sockets() != tmp_path / "theirs"
+        shutil.rmtree(home.sockets())
+    else:
+        with pytest.raises(DependencyUnavailable, match=r"is a link or a file.*hint: "):
+            PRIVATE[name](home)
+
+
+def test_a_link_in_the_place_of_the_short_folder_is_not_followed(root: Path, tmp_path: Path) -> None:
+    """Where all may write, a stranger can lead us to a folder of our own, and elsewhere a moment later."""
+    home, folder = Home(root), root / "servers/run"
+    ours, lure = tmp_path / "ours", tmp_path / "lure"
+    ours.mkdir(mode=0o700)
+    os.chown(ours, home.account.uid, home.account.gid)
+    lure.symlink_to(ours)
+    folder.symlink_to(lure)
+    short = home.sockets()
+    assert short not in {ours, lure}
+    assert home.sockets() == short, "ours is kept"
+    shutil.rmtree(short)
+
+
+@pytest.mark.parametrize("name", ["servers/run", "servers/valkey"])
+def test_a_folder_of_another_user_is_refused(root: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Home(root)
+    PRIVATE[name](home)
+    home.account = Account(STRANGER.uid, STRANGER.gid, switch=False)
+    monkeypatch.setattr(os, "geteuid", lambda: STRANGER.uid)  # we are he, and the folder is not
+    with pytest.raises(DependencyUnavailable, match=r"belongs to user id .*hint: run as the user"):
+        PRIVATE[name](home)
+
+
 def test_who_may_pass_a_folder_is_read_from_the_class_that_counts(root: Path) -> None:
     root.mkdir(mode=0o700)
     owner = Account(root.stat().st_uid, 54321, switch=True)

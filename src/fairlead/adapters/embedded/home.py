@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from fairlead.adapters.embedded.account import can_enter, explain_os_errors, server_account
@@ -21,6 +23,7 @@ __all__ = ["Home"]
 STATE_FOLDER = Path("/var/lib/fairlead")  # not a temporary folder: those are swept while we run
 SHORT_FOLDER = Path("/tmp")  # noqa: S108 - only sockets, in a 0700 folder with a random name
 LONGEST_SOCKET_FOLDER_BYTES = 85  # sun_path holds 104 bytes on macOS; `/.s.PGSQL.5432.lock` needs 19
+OTHERS = 0o077
 _PLAIN = re.compile(r"[A-Za-z0-9_./-]+")  # needs no quoting in a URL or in a list of folders
 
 
@@ -91,6 +94,7 @@ class Home:
                 f"user id {self.account.uid}, which runs the servers, can no longer reach {servers}",
                 hint=f"let it pass the parent folders again, as when {servers} was made",
             )
+        self._check_private(servers.resolve())
 
     def _temporary_folder(self, parent: Path) -> Path:
         folder = Path(tempfile.mkdtemp(prefix="fairlead-", dir=parent))  # 0700
@@ -98,14 +102,35 @@ class Home:
         return folder
 
     def _own_folder(self, path: Path) -> Path:
-        if not path.is_dir():
+        with suppress(FileExistsError):  # of an earlier start, or another process was faster
             path.mkdir(mode=0o700)
+        self._check_private(path)
         self.account.own(path)
         return path
 
+    def _check_private(self, path: Path) -> None:
+        """The servers ask for no password: who gets into their folders may do everything."""
+        status = path.lstat()
+        if not stat.S_ISDIR(status.st_mode):
+            raise DependencyUnavailable(
+                f"{path} is a link or a file, so others may decide what lies there",
+                hint="put the folder itself in its place",
+            )
+        if status.st_uid not in {self.account.uid, os.geteuid()}:  # root's own: made, not yet handed over
+            raise DependencyUnavailable(
+                f"{path} belongs to user id {status.st_uid}, and the servers run as {self.account.uid}",
+                hint="run as the user who made that folder, or use another root",
+            )
+        if status.st_mode & OTHERS:
+            raise DependencyUnavailable(
+                f"{path} is open to others, and the servers ask nobody who comes in for a password",
+                hint=f"see who was there, then chmod 700 {path}",
+            )
+
     def _is_ours(self, run: Path) -> bool:
         try:
-            status = run.stat()
-        except FileNotFoundError:
+            status = run.readlink().lstat()  # a link there would be whoever's who may write to SHORT_FOLDER
+        except OSError:
             return False
-        return status.st_uid == self.account.uid and status.st_mode & 0o077 == 0
+        private = stat.S_ISDIR(status.st_mode) and not status.st_mode & OTHERS
+        return private and status.st_uid == self.account.uid
