@@ -51,11 +51,6 @@ BOUNDS = (
         "contract/test_caps.py::test_no_more_than_the_cap_and_others_run",
     ),
     Bound(
-        "jobs that wait", "tenant", "none",
-        "they are rows; a claim takes turns by tenant, so a backlog delays its own tenant",
-        "faults/test_e46_noisy_neighbour.py::test_E46_quiet_tenants_hardly_notice",
-    ),
-    Bound(
         "jobs that run", "process", f"`worker.concurrency`, {Worker.model_fields['concurrency'].default}",
         "nothing more is claimed",
         "e2e/test_cli_run.py::test_sigterm_lets_jobs_end_and_exits_with_0",
@@ -138,28 +133,54 @@ BOUNDS = (
     ),
 )  # fmt: skip
 
+UNBOUND = (
+    ("jobs that wait", "a claim takes turns by tenant, so a backlog delays its own tenant (E46)"),
+    (
+        "bytes stored (args, results, errors)",
+        "those of each job are bounded, and `retention` ends them; a full disk stops everybody (E17)",
+    ),
+    (
+        "connections stored",
+        "each is a row and a credential; no door of fairlead's lets a tenant add one by himself",
+    ),
+)
+"""What a tenant has no cap of: what, and what there is instead."""
+
 _HEAD = """\
 # Bounds
 
 <!-- Written by `python -m tools.bounds`. Do not edit. -->
 
-Everything that somebody can fill has a bound. What stands at *of* has so much each, so that one who fills
-theirs leaves the others theirs. Each row is shown by the test that it names.
+What stands at *of* has so much each, so that one who fills theirs leaves the others theirs. Each row is shown
+by the test that it names. What a tenant has no cap of stands [below](#no-cap-of-a-tenants-own).
 
 | what | of | at most | what happens there | shown by |
 | --- | --- | --- | --- | --- |
 """
 
+_UNBOUND_HEAD = """
+## No cap of a tenant's own
+
+Nothing refuses a tenant more of these, however many there are: bound them where you take them in.
+
+| what | what there is instead |
+| --- | --- |
+"""
+
 
 def page() -> str:
     """docs/reference/bounds.md."""
-    return _HEAD + "".join(map(_row, BOUNDS))
+    return _HEAD + "".join(map(_row, BOUNDS)) + _UNBOUND_HEAD + "".join(map(_unbound_row, UNBOUND))
 
 
 def _row(bound: Bound) -> str:
     file, _, name = bound.proof.partition("::")
     shown = f"[`{name}`](../../tests/{file})"
     return f"| {bound.what} | {bound.of} | {bound.most} | {bound.there} | {shown} |\n"
+
+
+def _unbound_row(row: tuple[str, str]) -> str:
+    return f"| {row[0]} | {row[1]} |\n"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""S36: everything that can be filled has a bound; who fills theirs leaves the others theirs."""
+"""S36: what is bounded, and by which test that is shown; who fills theirs leaves the others theirs."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from tests.faults.support.report import Figures
 from tests.lint.tree import ROOT
 from tests.security.checklist import CHECKLIST, Control, page
 from tests.security.figures import RESULTS, tell, told
-from tests.security.verdicts import functions, table, verdict, withdrawn
+from tests.security.verdicts import functions, summary, table, verdict, withdrawn
 from tools import results
 
 HERE = Path(__file__).parent
@@ -138,6 +138,14 @@ def test_a_function_that_is_named_stands_for_its_parameters_alone() -> None:
 
 def test_what_is_not_there_is_said() -> None:
     assert verdict(Control("S00", "", (), absent="no part"), {}) == "absent: no part"
+    in_part = Control("S00", "", (), ("a.py",), absent="the rest")
+    assert verdict(in_part, {"tests/a.py::test_x": "passed"}) == "holds (1 test); absent: the rest"
+    whole, part = (next(one for one in CHECKLIST if one.id == id) for id in ("S01", "S32"))
+    named = [node for control in (whole, part) for node in control.node_ids]
+    tests = {
+        node if "::" in node else f"{node}::{name}" for node in named for name in functions(node) or [""]
+    }
+    assert summary(dict.fromkeys(tests, "passed")).startswith("2 hold (1 in part), ")
 
 
 def test_a_figure_is_a_line_and_a_file(

@@ -32,7 +32,8 @@ def verdict(control: Control, outcomes: Outcomes) -> str:
     if lacking := sorted(_named(control, ours) - {_plain(test) for test in ours if ours[test] == "passed"}):
         return f"{NOT_SHOWN}: {', '.join(lacking)}"
     skipped = f", {counts['skipped']} skipped" if counts["skipped"] else ""
-    return f"{HOLDS} ({_tests(counts['passed'])}{skipped})"
+    told = f"{HOLDS} ({_tests(counts['passed'])}{skipped})"
+    return f"{told}; {ABSENT}: {control.absent}" if control.absent else told
 
 
 def table(outcomes: Outcomes, figures: Mapping[str, Mapping[str, object]]) -> Iterator[str]:
@@ -50,7 +51,8 @@ def summary(outcomes: Outcomes) -> str:
     words = (HOLDS, ABSENT, BROKEN, NOT_SHOWN)
     told = [verdict(control, outcomes) for control in CHECKLIST]
     held, absent, broken, not_shown = (sum(one.startswith(word) for one in told) for word in words)
-    return f"{held} hold, {absent} absent, {broken} broken, {not_shown} not shown"
+    in_part = sum(one.startswith(HOLDS) and ABSENT in one for one in told)
+    return f"{held} hold ({in_part} in part), {absent} absent, {broken} broken, {not_shown} not shown"
 
 
 def withdrawn(lines: Sequence[Line], outcomes: Outcomes) -> list[Line]:
