@@ -34,7 +34,7 @@ async def way_out(way: str, policy: AddressPolicy = AddressPolicy()) -> AsyncIte
             yield lambda url: _told(calls.send(request_of(url)))
         elif way == "token":
             tokens = await stack.enter_async_context(AiohttpTokenTransport(policy=policy))
-            yield lambda url: _told(tokens.send(call_of(url), let_it_go))
+            yield lambda url: _told(tokens.send(call_of(url, authorization="Basic app"), let_it_go))
         else:
             yield lambda url: _told(_posted(url, policy))
 

@@ -1,0 +1,243 @@
+"""S31: no check is left out. Each `check_...` of the product raises in turn, and what is asked for at a door
+behind it does not happen; with the check it does."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from fairlead import Fairlead, JobRequest
+from fairlead.adapters.local.system import SystemIds
+from fairlead.adapters.postgres.duties import PostgresDutyStore
+from fairlead.adapters.postgres.jobs import PostgresJobStore
+from fairlead.adapters.postgres.pool import Database
+from fairlead.app.requests import new_jobs
+from fairlead.cli import dlq_acts, gate_switches, secrets_in, shares
+from fairlead.engine.ports import ConnectionKey, Schedule
+from fairlead.engine.schedules import Schedules
+from fairlead.policy.dead_letter import DeadLetterStatus, Resolution
+from fairlead.policy.gate.switch import Act, Reach
+from fairlead.testing.issuer import Issuer
+from tests.lint.tree import PACKAGE, ROOT, files
+from tests.security.conftest import PROVIDERS
+from tests.security.test_S28_consent import told
+from tests.security.test_S31_fail_closed import GRANT, JUDGES, Broken, broken
+from tests.security.ways_out import resolving, way_out
+from tests.support.refresher import MASTER, Refresher
+from tests.support.rows import rows
+from tests.unit.app.test_client_doors import BY_CURSOR, client
+from tests.unit.engine.test_pipeline import World, answer
+
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+KEY = ConnectionKey("new", PROVIDERS[0])
+HOURLY = Schedule("scan", "0 * * * *", "work", "acme")
+URL = "https://api.stripe.com/v1/items"
+
+
+@dataclass
+class Stage:
+    """What stands behind the doors, and what was done there. *ready*: a connection; *done*: by commands."""
+
+    fl: Refresher
+    database: Database
+    issuer: Issuer
+    environ: dict[str, str]
+    ready: UUID
+    world: World = field(default_factory=lambda: World([answer(200, b'{"data": []}')] * 9))
+    done: list[object] = field(default_factory=list)
+
+    @property
+    def jobs(self) -> PostgresJobStore:
+        return PostgresJobStore(self.database, SystemIds())
+
+    @property
+    def schedules(self) -> Schedules:
+        return Schedules(PostgresDutyStore(self.database), self.jobs, ids=SystemIds())
+
+    async def traces(self) -> tuple[object, ...]:
+        """Whatever going through a door leaves behind."""
+        [counts] = await rows(
+            self.database,
+            "SELECT (SELECT count(*) FROM connection) AS a, (SELECT sum(generation) FROM credential) AS b,"
+            " (SELECT count(*) FROM job) AS c, (SELECT count(*) FROM schedule) AS d,"
+            " (SELECT count(*) FROM worker_session) AS e, (SELECT count(*) FROM audit) AS f",
+        )
+        return *counts.values(), told(self.issuer), len(self.world.sent), len(self.done)
+
+
+@pytest.fixture
+async def stage(fl: Refresher, database: Database, honest: Issuer, tmp_path: Path) -> Stage:
+    environ = {
+        "DATABASE_URL": database.settings.dsn,
+        "FAIRLEAD_DATABASE__SCHEMA_NAME": database.settings.schema or "",
+        "FAIRLEAD_MASTER_KEY": MASTER.hex(),
+        "FAIRLEAD_HOME": str(tmp_path / "home"),
+    }
+    ready = await fl.connect(honest, PROVIDERS[0])
+    stage = Stage(fl, database, honest, environ, ready)
+    await stage.schedules.declare([replace(HOURLY, name="ready")])
+    return stage
+
+
+# ---- the doors
+
+
+async def connect(stage: Stage) -> None:
+    await stage.fl.connections.upsert(KEY, replace(GRANT, settings={}), actor="test")
+
+
+async def refresh(stage: Stage) -> None:
+    await stage.fl.coordinator.refresh(stage.ready, 1)
+
+
+async def enqueue(stage: Stage) -> None:
+    wanted = [JobRequest("work", tenant="acme", delay_s=1.0)]
+    await stage.jobs.enqueue(list(new_jobs(wanted, lambda _kind: None, SystemIds().uuid7)))
+
+
+async def declare(stage: Stage) -> None:
+    await stage.schedules.declare([HOURLY])
+
+
+async def run_schedule(stage: Stage) -> None:
+    await stage.schedules.run("ready")
+
+
+async def paginate(stage: Stage) -> None:
+    listing = client(stage.world).paginate(URL, pages=BY_CURSOR, headers={})
+    assert [item async for item in listing] == []
+
+
+async def graphql(stage: Stage) -> None:
+    await client(stage.world).graphql("{ a }", api="rest")
+
+
+async def start(stage: Stage) -> None:
+    async with Fairlead.from_env(stage.environ):
+        pass
+
+
+async def weigh(stage: Stage) -> None:
+    stage.done.append(shares.set_weight(THROUGH, "acme", 2.0))
+
+
+async def cap(stage: Stage) -> None:
+    stage.done.append(shares.set_cap(THROUGH, "acme", 2))
+
+
+async def isolate(stage: Stage) -> None:
+    stage.done.append(gate_switches._switch(THROUGH, Act.ISOLATED, Reach(), "why", dry_run=False, yes=True))
+
+
+async def close(stage: Stage) -> None:
+    stage.done.append(dlq_acts._closing(THROUGH, DeadLetterStatus.ABANDONED, Resolution.ABANDONED, "why"))
+
+
+async def read_secrets(stage: Stage) -> None:
+    stage.done.append(secrets_in.secrets_of({"access_token": "at"}))
+
+
+THROUGH: Any = SimpleNamespace(
+    actor="test", out=SimpleNamespace(record=lambda _record: None), with_fairlead=lambda _work: None
+)
+"""A command's invocation that opens nothing."""
+AT: Mapping[Callable[[Stage], Awaitable[None]], tuple[str, ...]] = {
+    connect: (
+        "check_tenant", "check_name", "check_customer", "check_label", "check_names", "check_settings",
+        "raise_wall",
+    ),
+    refresh: ("check_places", "check_lent"),
+    enqueue: ("check_job_fields", "check_delay"),
+    declare: ("check_schedule",),
+    run_schedule: ("check_new_job",),
+    paginate: ("check_options", "check_kind", "check_list", "check_bounds"),
+    graphql: ("check_graphql", "check_no_body"),
+    start: ("check_schema",),
+    weigh: ("check_weight",),
+    cap: ("check_cap",),
+    isolate: ("check_reason",),
+    close: ("check_closing",),
+    read_secrets: ("check_known",),
+}  # fmt: skip
+DOORS = {check: door for door, checks in AT.items() for check in checks}
+"""Each check, and one door that it stands at."""
+ON_THE_WIRE = {"check_header": "token", "check_value": "call"}
+EXEMPT = {"check_plots": "asks whether a library is there"}
+
+
+@cache
+def checks() -> dict[str, str]:
+    """Every `check_...` of the product, and the walls that are called otherwise, with their modules."""
+    found = {"raise_wall": "fairlead.adapters.postgres.wall"}
+    for path in files(PACKAGE):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, FUNCTIONS) and node.name.startswith("check_"):
+                found[node.name] = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
+    return found
+
+
+def test_S31_no_check_is_left_out() -> None:
+    judges = {judge.rpartition(".")[2] for judge in JUDGES} & {*checks()}
+    assert {*checks()} == {*DOORS, *ON_THE_WIRE, *EXEMPT, *judges}
+
+
+def break_it(name: str, patch: pytest.MonkeyPatch) -> None:
+    """Have the check raise wherever it was imported to."""
+    check = getattr(import_module(checks()[name]), name)
+    for module in [module for at, module in sys.modules.items() if at.partition(".")[0] == "fairlead"]:
+        if vars(module).get(name) is check:
+            patch.setattr(module, name, broken)
+
+
+@pytest.mark.parametrize("name", DOORS)
+async def test_S31_what_cannot_be_checked_is_not_done(
+    name: str, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shares, "change_tenants", lambda *_given, **_more: None)
+    monkeypatch.setattr(shares, "_change_cap", lambda *_given, **_more: None)
+    before = await stage.traces()
+    with monkeypatch.context() as patch:
+        break_it(name, patch)
+        with pytest.raises(Broken):
+            await DOORS[name](stage)
+    assert await stage.traces() == before
+    await DOORS[name](stage)
+    assert await stage.traces() != before, "it is done where the check can be made"
+
+
+@pytest.mark.parametrize(("name", "way"), ON_THE_WIRE.items())
+async def test_S31_a_header_that_cannot_be_checked_is_not_sent(
+    name: str, way: str, dialled: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolving(monkeypatch, ["8.8.8.8"])
+    async with way_out(way) as ask:
+        with monkeypatch.context() as patch:
+            break_it(name, patch)
+            with pytest.raises(Broken):
+                await ask("https://api.example.com/x")
+        assert dialled == []
+        await ask("https://api.example.com/x")
+        assert dialled != []
+
+
+async def test_S31_a_token_whose_account_cannot_be_judged_is_not_stored(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The provider has been asked by then; what it gave does not take the place of what is there."""
+    monkeypatch.setattr("fairlead.engine.token.exchange.account_mismatch", broken)
+    monkeypatch.setattr("fairlead.engine.token.unknown.account_mismatch", broken)
+    with pytest.raises(Broken):
+        await refresh(stage)
+    assert told(stage.issuer) == 1
+    [kept] = await rows(stage.database, "SELECT generation FROM credential")
+    assert kept["generation"] == 1
