@@ -8,7 +8,7 @@ import importlib
 import sys
 from typing import Any
 
-from bench.report import print_rows
+from bench.report import commit, print_rows
 
 NAMES = {
     "refresh": (),
@@ -36,6 +36,7 @@ def main() -> int:
     )
     parser.add_argument("--seconds", type=float, default=None, help="bloat: how long the load lasts")
     options = parser.parse_args()
+    commit()  # rows name the one that was loaded, not the one that is there when they are told
     bench = importlib.import_module(f"bench.{options.name}")
     rows = asyncio.run(bench.run(rounds=options.rounds, quick=options.quick, **_further(parser, options)))
     print_rows(rows, as_json=options.json)

@@ -6,6 +6,7 @@ import json
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 _TOLD = tuple(f":(exclude,top){path}" for path in ("results", "README.md", "docs/figures.md"))
@@ -75,14 +76,30 @@ def print_rows(rows: Sequence[Row], *, as_json: bool) -> None:
         print(f"{row.bench:<24}{row.ours:>12.1f} {row.unit:<14}{ratios:<28}{verdict}")
 
 
-def commit() -> str:
-    """The commit that is measured, with ``+`` if the tree differs from it, but for figures told."""
-    folder = Path(__file__).parent
+def commit(folder: Path = Path(__file__).parent) -> str:
+    """The commit that this process began with, with ``+`` if the tree differs from it, but for figures told.
+
+    It is looked up at the first call, which is best made before the code that is measured is loaded; whatever
+    was changed or committed since then may be what other processes of the same run have loaded.
+    """
     try:
-        name = _git(folder, "rev-parse", "--short=12", "HEAD")
-        return name + ("+" if _git(folder, "status", "--porcelain", "--", ":/", *_TOLD) else "")
+        name, is_changed = _first(folder)
+        return name[:12] + ("+" if is_changed or _is_changed(folder, name) else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
+
+
+@cache
+def _first(folder: Path) -> tuple[str, bool]:
+    name = _git(folder, "rev-parse", "HEAD")
+    return name, _is_changed(folder, name)
+
+
+def _is_changed(folder: Path, since: str) -> bool:
+    """Whether there is something else in the tree now than in a commit, or something new."""
+    paths = ("--", ":/", *_TOLD)
+    new = ("ls-files", "--others", "--exclude-standard")
+    return bool(_git(folder, "diff", "--name-only", since, *paths) or _git(folder, *new, *paths))
 
 
 def _git(folder: Path, *words: str) -> str:
