@@ -1,10 +1,13 @@
 """E46: one tenant is a nuisance, and fifty quiet ones hardly notice (P9, Q6, Q7).
 
-First the quiet tenants are alone; then beside one with a hundred times their load, one whose jobs take five
-times as long (as it is, and with a cap), and one that meets a 429 at each of its jobs. Their dwell, from the
-ask to the start, stays within twice what it was at the 99th percentile, plus one job: whoever finds all
-places taken must wait until one is free. And where all of them have more work than can be done, all get the
-same.
+First the quiet tenants are alone; then beside one with a hundred times their load, which is more than can be
+done, one whose jobs take five times as long (as it is, and with a cap), and one that meets a 429 at each of
+its jobs. Their dwell, from the ask to the start, stays within twice what it was at the 99th percentile, plus
+one job: whoever finds all places taken must wait until one is free. And where all of them have more work than
+can be done, all get the same. One process with ten slots does it all.
+
+Beside the loud one the quiet ones ask for half of what that process can do, beside the others for a fifth: at
+half, jobs of 500 ms that hold the other slots cost them a little more than the bound.
 """
 
 from __future__ import annotations
@@ -34,10 +37,13 @@ QUIET = [f"quiet-{number}" for number in range(50)]
 NOISE = "noise"
 SLOTS = 10
 WORK_S, SLOW_S = (0.05, 0.15), 0.5
-EACH_S = 2.5  # one job of each quiet tenant in this time: a fifth of what the worker can do
-INTERVALS = sized(1, 12)
+FIFTH = 2.5, sized(1, 12)
+"""One job of each quiet tenant in so many seconds is a fifth of what the worker can do; how often that is."""
+HALF = sized((2.5, 1), (1.0, 30))
+"""The same for half of it; in small size as above."""
 JUDGED = sized(0.95, 0.99)  # the highest quantile that so few jobs have
 HICCUP_S = sized(0.3, 0.0)  # of a machine that has other things to do; many jobs do without
+WAITING = "SELECT count(*)::int AS jobs FROM job WHERE state = 'available'"
 LOUD = 100  # times that, and as much at once before
 PAUSE_S = 0.5
 BUSY_EACH = sized(12, 60)  # jobs of each tenant, on an average, until they are counted
@@ -52,6 +58,9 @@ class _Street:
     sink: Path
     desk: Child
     alike: bool
+    asks: tuple[float, int] = FIFTH
+    left: int = 0
+    """Jobs that waited when the quiet tenants had asked for their last."""
     asked: dict[int, tuple[str, float]] = field(default_factory=dict)
     _next: int = 0
 
@@ -75,11 +84,12 @@ class _Street:
 
     async def dwells(self, beside: Callable[[_Street], Awaitable[None]] | None = None) -> list[float]:
         """Of the quiet tenants' jobs, while each of them asks for one in each interval. Then all is still."""
-        since, noise = self._next, asyncio.create_task(beside(self)) if beside else None
+        (each_s, intervals), since = self.asks, self._next
+        noise = asyncio.create_task(beside(self)) if beside else None
         moments = sorted(
-            ((interval + self.figures.draw.random()) * EACH_S, tenant)
+            ((interval + self.figures.draw.random()) * each_s, tenant)
             for tenant in QUIET
-            for interval in range(INTERVALS)
+            for interval in range(intervals)
         )
         began_s = time.monotonic()
         async with asyncio.TaskGroup() as group:
@@ -91,6 +101,7 @@ class _Street:
             with suppress(asyncio.CancelledError):
                 await noise
         dwells = self._dwells(since)
+        self.left = (await self.stage.rows(WAITING))[0]["jobs"]
         await self._silence()
         return dwells
 
@@ -127,12 +138,12 @@ async def _street(stage: Stage, figures: Figures, folder: Path, *, alike: bool =
 async def _loud(street: _Street) -> None:
     await street.ask(NOISE, 2 * LOUD)
     while True:
-        await asyncio.sleep(EACH_S / 10)
+        await asyncio.sleep(street.asks[0] / 10)
         await street.ask(NOISE, LOUD // 10)
 
 
 async def _slow(street: _Street) -> None:
-    await street.ask(NOISE, 100 * INTERVALS, work_s=SLOW_S)
+    await street.ask(NOISE, 100 * street.asks[1], work_s=SLOW_S)
 
 
 async def _slow_with_a_cap(street: _Street) -> None:
@@ -159,10 +170,13 @@ async def _experiment(street: _Street, *names: str) -> None:
     await street.ask(QUIET[0])  # the first of all is slow
     await street.dwells()
     alone = await street.dwells()
-    beside = {name: await street.dwells(NUISANCES[name][0]) for name in names}
+    beside, left = {}, {}
+    for name in names:
+        beside[name] = await street.dwells(NUISANCES[name][0])
+        left[name] = street.left
     alone += await street.dwells()
     figures.note(quiet=len(QUIET), slots=SLOTS, n=len(alone) + sum(map(len, beside.values())))
-    figures.note(alone_n=len(alone), alone_ms=quantiles(alone, 1000, 1))
+    figures.note(left=left, alone_n=len(alone), alone_ms=quantiles(alone, 1000, 1))
     bounds_s = {name: 2 * _judged(alone) + NUISANCES[name][1] + HICCUP_S for name in names}
     figures.note(bounds_ms={name: round(bound_s * 1000, 1) for name, bound_s in bounds_s.items()})
     for name, dwells in beside.items():
@@ -180,7 +194,7 @@ async def test_E46_quiet_tenants_hardly_notice(stage: Stage, tmp_path: Path) -> 
     street = await _street(stage, Figures("E46"), tmp_path)
     await street.work()
     began_s = time.monotonic()
-    await _experiment(street, *NUISANCES)
+    await _experiment(street, "slow", "slow_capped", "limited")
     pauses = (time.monotonic() - began_s) / PAUSE_S + 1
     limited = sum(run.n in street.asked and run.ended_s is None for run in Runs(street.sink))
     street.figures.note(limited_runs=limited)
@@ -188,9 +202,22 @@ async def test_E46_quiet_tenants_hardly_notice(stage: Stage, tmp_path: Path) -> 
     street.figures.conclude()
 
 
+async def test_E46_beside_more_than_can_be_done(stage: Stage, tmp_path: Path) -> None:
+    figures = Figures("E46")
+    figures.note(what="a standing backlog")
+    street = await _street(stage, figures, tmp_path)
+    street.asks = HALF
+    await street.work()
+    await _experiment(street, "loud")
+    left = figures.counters["left"]["loud"]
+    figures.holds(left > SLOTS, f"{left} jobs waited at the end")
+    figures.conclude()
+
+
 async def test_E46_ablation_one_line_for_all(stage: Stage, tmp_path: Path) -> None:
     figures = Figures("E46", ablation="one_line_for_all", sees="loud:")
     street = await _street(stage, figures, tmp_path, alike=True)
+    street.asks = HALF
     await street.work()
     await _experiment(street, "loud")
     street.figures.conclude()
