@@ -32,6 +32,7 @@ SIZE_MIB, ROOMY_MIB = 256, 4096  # of the disk that is filled, and of the other
 PROCESSES, SLOTS = 2, 8
 ROUNDS = sized(1, 5)
 FULL_S = sized(0.5, 15.0)
+BEFORE = 20  # batches that are acknowledged before each fault
 REFUSED = 3  # asks, before it counts as full
 REFUSED_WITHIN_S = sized(30.0, 180.0)  # what was set aside for the log is used up first
 PAD_BITS = 128_000
@@ -61,7 +62,11 @@ class _Ground:
     sink: Path
 
     async def full(self) -> float:
-        """Until enqueues are refused and *FULL_S* longer; when there is room and the server answers."""
+        """Until enqueues are refused and *FULL_S* longer; when there is room and the server answers.
+
+        Before that some are acknowledged, which could be lost.
+        """
+        await self._acknowledged(BEFORE)
         self.disk.fill()
         before = self._refused()
 
@@ -75,6 +80,15 @@ class _Ground:
         back_s = time.monotonic()
         await self.stage.look_again()
         return back_s
+
+    async def _acknowledged(self, more: int) -> None:
+        """Return once so many batches more are stored."""
+        least = self.load.told["stored"] + more
+
+        async def are_stored() -> bool:
+            return self.load.told["stored"] >= least
+
+        await until(are_stored, f"{more} batches are stored")
 
     def _refused(self) -> int:
         return sum(count for told, count in self.load.told.items() if told != "stored")
