@@ -49,7 +49,7 @@ async def _cut(fleet: Fleet, wire: FaultProxy) -> float:
 
 
 def _judge_rates(fleet: Fleet) -> None:
-    """What the fleet's counts let in, and what the share did, each by its own limit."""
+    """What the fleet's counts let in, and what the share did, each by its own limit; both by the whole."""
     figures, lag_s = fleet.figures, fleet.upstream.lag_s() + 0.05
     figures.note(lag_s=round(lag_s, 3))
     for alone, limit, name in ((False, RATE, "others_over_s"), (True, SHARE_OF_RATE, "share_over_s")):
@@ -58,6 +58,8 @@ def _judge_rates(fleet: Fleet) -> None:
         over_s = most_over(spends, limit) / limit.per_s
         figures.note(**{name: round(over_s, 3)})
         figures.holds(over_s <= lag_s, f"{name} is {over_s:.2f}")
+    both = most_over(fleet.upstream.spends(), RATE)
+    figures.note(rate_over_with_one_share=round(both, 3))
     alone = sum(call.local for call in fleet.upstream.calls)
     figures.note(calls_by_the_share=alone)
     figures.holds(alone > 0, "who was cut off sent nothing")
