@@ -1,6 +1,8 @@
 """E33: answers that are small on the wire and huge when opened, in a process of 256 MiB (P11, S10).
 
-Each is told to the caller by name, costs less than 32 MiB at its peak, and the loop runs on meanwhile.
+Each is told to the caller by name, costs less than 32 MiB at its peak, and the loop runs on meanwhile. So it
+is until the caller reads it. What it costs to read as JSON an answer that is twenty times as large then is
+judged where it has 1 MiB, and told where it has 15, in a process of 1 GiB.
 """
 
 from __future__ import annotations
@@ -38,15 +40,19 @@ BOMBS = (
     "large_header", "early_hints", "deep", "long_number", "wrong_encoding", "wide?mib=15",
 )  # fmt: skip
 DEADLINE_S = 20.0
+READ_BOXES_BYTES = {1: BOX_BYTES, 15: 1 << 30}
+"""By the MiB of an answer that is read."""
+READ_STALL_BOUND_S = sized(1.0, MOST_STALL_S)
+"""A busy machine takes its time for a third of a million of lists."""
 
 
 @asynccontextmanager
 async def _boxed(
-    figures: Figures, nursery: Nursery, settings: dict[str, Any], folder: Path
+    figures: Figures, nursery: Nursery, settings: dict[str, Any], folder: Path, box_bytes: int = BOX_BYTES
 ) -> AsyncIterator[tuple[Child, str]]:
     """A process in its box, and the address of the liar, who is outside of it."""
-    with boxes(BOX_BYTES) as made:
-        figures.note(box=made.how, box_mib=BOX_BYTES >> 20)
+    with boxes(box_bytes) as made:
+        figures.note(box=made.how, box_mib=box_bytes >> 20)
         told = {"settings": settings, "numbers": {}, "log": str(folder / "child.log")}
         child = Child(nursery, {"child": "bombed", **told, **made.order()})
         await child.begin()
@@ -103,6 +109,25 @@ async def test_E33_bombs(nursery: Nursery, settings: dict[str, Any], tmp_path: P
     figures = Figures("E33")
     async with _boxed(figures, nursery, settings, tmp_path) as (child, url):
         await _bombs(figures, child, url)
+    figures.conclude()
+
+
+@pytest.mark.parametrize("mib", READ_BOXES_BYTES)
+async def test_E33_read_as_json(nursery: Nursery, settings: dict[str, Any], tmp_path: Path, mib: int) -> None:
+    figures, came = Figures("E33"), list[dict[str, Any]]()
+    figures.note(what=f"read as JSON, {mib} MiB")
+    async with _boxed(figures, nursery, settings, tmp_path, READ_BOXES_BYTES[mib]) as (child, url):
+        asked = {"tenant": "acme", "url": f"{url}/liar/wide?mib={mib}", "deadline_s": DEADLINE_S}
+        for _ in range(TIMES):
+            came.append(await child.ask("call", read=True, **asked))
+    most_bytes, most_s = (max(one[name] for one in came) for name in ("grew", "stall_s"))
+    figures.note(
+        n=len(came), read_mib=round(most_bytes / (1 << 20), 1), read_stall_ms=round(most_s * 1000, 1)
+    )
+    figures.holds({one["told"] for one in came} == {"200"}, "it is read")
+    if mib == 1:
+        figures.holds(most_bytes <= MOST_BYTES, f"{most_bytes >> 20} MiB to read one")
+        figures.holds(most_s <= READ_STALL_BOUND_S, f"the loop stood still for {most_s:.3f} s")
     figures.conclude()
 
 

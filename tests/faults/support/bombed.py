@@ -1,12 +1,13 @@
 """A child that makes calls in a box of memory, and says what each cost it (support/membox.py).
 
 ``call`` makes one at *url*: what came of it, by how much its memory peaked meanwhile, how much of it was left
-behind since the first, and for how long its loop stood still by its own doing. ``connect`` stores the
-connection of a *tenant*.
+behind since the first, and for how long its loop stood still by its own doing; with *read* its caller reads
+it as JSON, and that is of it. ``connect`` stores the connection of a *tenant*.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import gc
 import os
@@ -21,6 +22,9 @@ from fairlead.errors import FairleadError
 from fairlead.secret import Secret
 from tests.faults.support import worker
 from tests.faults.support.calls import KEY, PROVIDER, TRIES_ONCE, watched
+
+WATCHED_S = 0.005
+"""In which the watch sees for how long the loop stood still just now."""
 
 
 def main(channel: socket.socket, order: dict[str, Any]) -> None:
@@ -40,7 +44,7 @@ class _Caller(worker._Worker):
         await self.runtime.connections.upsert(ConnectionKey(tenant, PROVIDER), given, actor="test")
         return {}
 
-    async def do_call(self, tenant: str, url: str, **options: Any) -> dict[str, Any]:
+    async def do_call(self, tenant: str, url: str, read: bool = False, **options: Any) -> dict[str, Any]:
         """One call. Times in seconds, memory in bytes."""
         from fairlead.app.client import Client
 
@@ -51,7 +55,12 @@ class _Caller(worker._Worker):
         self.at_rest = self.at_rest or before
         async with watched() as watch:
             try:
-                told = f"{(await client.get(url, **options)).status_code}"
+                response = await client.get(url, **options)
+                told = f"{response.status_code}"
+                if read:
+                    response.json()
+                    await asyncio.sleep(WATCHED_S)
+                del response
             except FairleadError as error:
                 told = str(error.reason)
         grew = _status("VmHWM") - before
