@@ -23,7 +23,7 @@ from tests.faults.support.faultproxy import FaultProxy, postgres_proxy
 from tests.faults.support.load import Load, all_begin
 from tests.faults.support.nursery import Nursery
 from tests.faults.support.pgpair import Cluster, Pair, migrated_cluster, pair_of
-from tests.faults.support.report import Figures, quantiles, sized, tried
+from tests.faults.support.report import Figures, conclude, quantiles, sized, tried
 from tests.faults.support.sink import Runs
 from tests.faults.support.stage import Stage, staged
 from tests.support.databases import settings_of
@@ -212,7 +212,7 @@ async def test_E15_ablation_each_refusal_looks_anew(
 
 
 async def test_E15_ablation_asynchronous(nursery: Nursery, cluster: Cluster, tmp_path: Path) -> None:
-    """It acknowledges before the stand-by has it; what is lost then is counted."""
+    """It acknowledges before the stand-by has it. What is lost then is counted, and told: many run one so."""
     figures, lost, stored = Figures("E15", ablation="asynchronous stand-by", sees="lost ="), 0, 0
     for number in range(ROUNDS):
         folder = tmp_path / str(number)
@@ -222,9 +222,12 @@ async def test_E15_ablation_asynchronous(nursery: Nursery, cluster: Cluster, tmp
                 await ground.resumed_s(await ground.killed())
             lost += await ground.lost()
             stored += len(ground.load.acknowledged)
-    figures.note(n=stored, failovers=ROUNDS, unsent_s=UNSENT_S)
+    counted = {"n": stored, "failovers": ROUNDS, "unsent_s": UNSENT_S}
+    figures.note(**counted)
     figures.zero(lost=lost)
-    figures.conclude()
+    told = Figures("E15", seed=figures.seed)
+    told.note(what="asynchronous, killed", lost_with_an_asynchronous_standby=lost, **counted)
+    conclude(figures, told)
 
 
 async def test_E15_ablation_connections_are_kept(nursery: Nursery, cluster: Cluster, tmp_path: Path) -> None:
