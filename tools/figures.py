@@ -12,8 +12,8 @@ from tools.results import ROOT, Line, base, proofs
 PAGE = ROOT / "docs/figures.md"
 BEGIN, END = "<!-- experiments -->", "<!-- /experiments -->"
 NOT_YET = "not run yet"
-CHANCES = (*LOSSES, "suspects", "n")
-UNITS = ("s", "ms", "mib")
+CHANCES = (*LOSSES, "deaths", "n")
+UNITS = {"s": "s", "ms": "ms", "mib": "MiB", "percent": "%"}
 GREATEST = (
     "amplification",
     "recovery_s",
@@ -26,7 +26,7 @@ GREATEST = (
     "lines_per_s",
     "longest_over_s",
     "oldest_wait_s",
-    "came_first_200_ms",
+    "came_first_200_ms_percent",
     "run_again_of_a_lost_process",
 )
 """Figures that are judged, where the greatest is the worst; some are one number, some one for each case."""
@@ -130,11 +130,11 @@ def _named(figures: Mapping[str, float]) -> Iterator[tuple[tuple[str, str], floa
     for name, value in figures.items():
         what, _, unit = name.rpartition("_")
         is_time = unit in UNITS and not what.endswith("_per")
-        yield ((what, f" {unit}") if is_time else (name.replace("_per_s", "_a_second"), "")), value
+        yield ((what, f" {UNITS[unit]}") if is_time else (name.replace("_per_s", "_a_second"), "")), value
 
 
 def _figure(what: str, value: float, unit: str) -> str:
-    return f"{what} {value:g}{unit.replace('mib', 'MiB')}"
+    return f"{what} {value:g}{unit}"
 
 
 def _plain(name: str) -> str:

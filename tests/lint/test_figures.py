@@ -63,9 +63,15 @@ def test_jobs_of_a_load_are_no_chances() -> None:
     assert row("E10", beside)[3] == "unknown states 0 (3/n = 7.5 % of 40)", "its n is of what was tried"
 
 
-def test_the_neighbours_of_a_bomb_are_the_chances_of_their_zero() -> None:
-    bombs = line("E07", n=5, neighbours=3951, suspects=650, neighbours_lost=0, zeros=["neighbours_lost"])
-    assert row("E07", bombs)[3] == "neighbours lost 0 (3/n = 0.46 % of 650)"
+def test_the_deaths_by_a_bomb_are_the_chances_of_its_neighbours() -> None:
+    """They share the fate of a death, however many were in flight."""
+    bombs = line("E07", n=5, deaths=15, suspects=650, neighbours_lost=0, zeros=["neighbours_lost"])
+    assert row("E07", bombs)[3] == "neighbours lost 0 (3/n = 20 % of 15)"
+
+
+def test_a_share_is_told_in_per_cent() -> None:
+    herd = line("E37", n=5, zeros=[], came_first_200_ms_percent=2.68)
+    assert row("E37", herd)[3] == "came first 200 ms at most 2.68 %"
 
 
 def test_of_two_tests_without_a_safeguard_both_are_told() -> None:
