@@ -56,7 +56,8 @@ class Zero:
     """Counters that must be 0, added up over the tests of experiments.
 
     *counted* is the word for what *of* counts: of several names the first that a line has. *beside* is that
-    for ``n`` where it is another count: of jobs that share the fate of an event, say. *what*: the part alone.
+    for ``n`` where it is another count: of jobs that share the fate of an event, say. *what*: the part alone;
+    *without*: all but this part.
     *among*: counters that say what was looked at, where that is no number of chances. *unless*: a line that
     has this counter is of another setting, in which the others are no faults.
     """
@@ -68,6 +69,7 @@ class Zero:
     of: Sequence[str] = ("n",)
     beside: str = ""
     what: str = ""
+    without: str = ""
     among: Sequence[str] = ()
     unless: str = ""
 
@@ -85,6 +87,7 @@ class Zero:
         found = [line for line in lines if any(name in line for name in self.counters)]
         found = [line for line in found if not self.unless or self.unless not in line]
         found = [line for line in found if not self.what or line.get("what") == self.what]
+        found = [line for line in found if not self.without or line.get("what") != self.without]
         if not found:
             return None
         count = sum(line.get(name, 0) for line in found for name in self.counters)

@@ -72,7 +72,7 @@ CATALOGUE = (
     _one(
         "E12",
         "commit in doubt",
-        "P1 P3",
+        "P1 P3 P6",
         "false successes 0, duplicates 0, COMMITs sent again 0",
         "test_e12_commit_in_doubt.py",
     ),

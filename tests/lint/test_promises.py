@@ -74,7 +74,9 @@ def test_events_count_where_jobs_share_their_fate() -> None:
     )
     _, figure, commit, _, _ = row("P1", *lines)
     assert figure.split("<br>") == [
-        "accepted jobs lost 0 (n = 32 faults with 1,500 jobs, 3/n = 9.4 %)",
+        "accepted jobs lost where workers are killed or drained 0"
+        " (n = 12 deaths or drains with 900 jobs, 3/n = 25 %)",
+        "where the database crashes, fails over or has no room 0 (n = 20 faults with 600 jobs, 3/n = 15 %)",
         "commits in doubt that were told wrongly 0 (n = 84 commits, 3/n = 3.6 %)",
     ]
     assert commit == "abc; E02, E05, E08, E10, E11, E15, E17, E52 not run yet"
@@ -96,7 +98,22 @@ def test_late_writes_of_each_kind_are_chances() -> None:
 def test_a_backend_that_rested_is_no_chance() -> None:
     ended = line("E11", lost=0, n=900, backends_ended=300, at_work=240)
     before = line("E11", lost=0, n=100, backends_ended=60)
-    assert "(n = 300 faults with 1,000 jobs" in row("P1", ended, before)[1]
+    assert "(n = 300 backends at work with 1,000 jobs" in row("P1", ended, before)[1]
+
+
+def test_commits_of_jobs_and_of_refreshes_are_told_apart() -> None:
+    zeros = {"false_success": 0, "duplicates": 0, "burnt": 0}
+    places = (("enqueue", 40), ("claim", 50), ("intent, sent mark, save", 300))
+    lines = [line("E12", what=what, n=n, **zeros) for what, n in places]
+    assert "(n = 90 commits," in row("P1", *lines)[1]
+    assert "(n = 90 commits," in row("P3", *lines)[1]
+    assert "(n = 300 commits," in row("P6", *lines)[1]
+
+
+def test_the_deaths_by_a_bomb_are_the_chances_of_its_neighbours() -> None:
+    bombs = line("E07", n=5, deaths=15, suspects=650, neighbours_lost=0, attempts_lost=0)
+    told = "neighbours or their attempts lost 0 among 650 suspects (n = 15 deaths, 3/n = 20 %)"
+    assert row("P5", bombs)[1] == told
 
 
 def test_calls_that_are_refused_or_lose_their_slot_have_failed() -> None:
@@ -130,10 +147,14 @@ def test_what_has_no_part_yet_says_so() -> None:
 
 def test_p99_and_the_last_one_are_told() -> None:
     recovery = {"p50": 0.4, "p99": 1.8, "max": 2.5}
-    told = row("P4", line("E01", recovery_s=recovery, in_flight_at_kills=40, recovery_bound_s=7.5, kills=12))
+    presumed = {"what": "death is presumed", "recovery_bound_s": 7.5, "kills": 12}
+    proven = line("E01", what="death is proven", recovery_s={"p99": 0.3, "max": 0.4}, in_flight_at_kills=30)
+    told = row("P4", line("E01", recovery_s=recovery, in_flight_at_kills=40, **presumed), proven)
     assert told[0].startswith("P4 After SIGKILL 99 % of the work")
     assert told[1].split("<br>") == [
-        "jobs of the killed run again, p99 1.8 s (n = 40 jobs in flight)",
+        "jobs of the killed run again where death is proven, p99 0.3 s (n = 30 jobs in flight)",
+        "the last one 0.4 s (n = 30 jobs in flight)",
+        "where it is presumed, at a lease of 5 s, p99 1.8 s (n = 40 jobs in flight)",
         "the last one 2.5 s (n = 40 jobs in flight)",
         "bound: a lease of 5 s, a sweep of 5 s, and 1 s, so 7.5 s (n = 12 kills)",
     ]
