@@ -51,6 +51,11 @@ def is_harmed(line: Line) -> bool:
     return bool(line.get("verdict", "holds") != "holds")
 
 
+def is_of(line: Line, what: str, without: str = "") -> bool:
+    """Whether it is of the part *what* of its test, if one is named, and not of the part *without*."""
+    return what in ("", line.get("what")) and (not without or line.get("what") != without)
+
+
 @dataclass(frozen=True, slots=True)
 class Zero:
     """Counters that must be 0, added up over the tests of experiments.
@@ -80,14 +85,14 @@ class Zero:
 
     def is_told_by(self, line: Line) -> bool:
         """Whether *line* says something to it."""
-        return any(name in line for name in self.counters) and any(line.get(name) for name in self.of)
+        is_told = any(name in line for name in self.counters) and any(line.get(name) for name in self.of)
+        return is_told and is_of(line, self.what, self.without)
 
     def told(self, lines: Sequence[Line]) -> Figure | None:
         """None where no line has a counter; ValueError where one has no chances."""
         found = [line for line in lines if any(name in line for name in self.counters)]
         found = [line for line in found if not self.unless or self.unless not in line]
-        found = [line for line in found if not self.what or line.get("what") == self.what]
-        found = [line for line in found if not self.without or line.get("what") != self.without]
+        found = [line for line in found if is_of(line, self.what, self.without)]
         if not found:
             return None
         count = sum(line.get(name, 0) for line in found for name in self.counters)
@@ -123,12 +128,13 @@ class Most:
 
     def is_told_by(self, line: Line) -> bool:
         """As of Zero."""
-        return line.get(self.counter) not in (None, {}) and any(line.get(name) for name in self.of)
+        is_told = line.get(self.counter) not in (None, {}) and any(line.get(name) for name in self.of)
+        return is_told and is_of(line, self.what)
 
     def told(self, lines: Sequence[Line]) -> Figure | None:
         """As of Zero; there is nothing that may be more."""
         found = [line for line in lines if line.get(self.counter) not in (None, {})]
-        found = [line for line in found if not self.what or line.get("what") == self.what]
+        found = [line for line in found if is_of(line, self.what)]
         if not found:
             return None
         values = [_value(line[self.counter], self.at) for line in found]

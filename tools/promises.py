@@ -36,7 +36,8 @@ def experiments(promise: Promise) -> list[str]:
 def untold(lines: Sequence[Line]) -> list[str]:
     """What a promise asks of an experiment that was run in full, and no line of it tells."""
     return [
-        f"{promise.id} asks {name} for {' or '.join(part.asked)} of {' or '.join(part.of)}: no line tells it"
+        f"{promise.id} asks {name} for {' or '.join(part.asked)} of {' or '.join(part.of)}"
+        f"{f' of {part.what}' if part.what else ''}: no line tells it"
         for promise in PROMISES
         for part in promise.parts
         for name in part.experiments

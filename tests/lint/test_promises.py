@@ -222,6 +222,15 @@ def test_a_line_without_what_is_asked_of_it_is_seen() -> None:
         assert len(promises.untold([wrong])) == 1, wrong
 
 
+def test_a_line_of_another_part_than_what_is_asked_is_seen() -> None:
+    def asked(*parts: str) -> list[str]:
+        counters = {"illegal_states": 0, "n": 3}
+        return promises.untold([line("E02", what=part, **counters) for part in parts])
+
+    assert asked("jobs", "refreshes") == []
+    assert asked("jobs", "ticks")[0].startswith("P6 asks E02 for illegal_states of n of refreshes")
+
+
 def test_the_worst_is_told() -> None:
     lines = (line("E38-queues", amplification=1.01, sent=5), line("E38-sheds", amplification=1.15, sent=5))
     worse = "requests a call, the worse of an API that queues and one that sheds: 1.15"
