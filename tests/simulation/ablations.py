@@ -77,6 +77,12 @@ ABLATIONS: tuple[Ablation, ...] = (
         lambda: Parts(redis=redis_of(careless_gate.FullAfterLoss)),
         ("redis_loss", "redis_old"),
     ),
+    Ablation(
+        "rescues right after an outage",
+        ("I11",),
+        lambda: Parts(sessions=careless.DeclaresAtOnce),
+        ("database_away",),
+    ),
     Ablation("no heartbeat during a handler", ("I11",), lambda: Parts(alter=careless.silent_while_it_works)),
     Ablation(
         "retries without a budget",

@@ -28,7 +28,7 @@ from fairlead.policy.token import PublicToken
 from fairlead.testing.memory import MemoryCredentialStore
 from fairlead.testing.memory.database import statement
 from fairlead.testing.memory.enqueue import insert
-from fairlead.testing.memory.rows import JobRow
+from fairlead.testing.memory.rows import JobRow, SessionRow
 from fairlead.testing.memory.turns import is_wanted, settle
 from tests.simulation.stores import Parts, WatchedJobs, WatchedSessions, plain
 from tests.simulation.watch import Freed
@@ -89,6 +89,13 @@ class CrashesAreFree(WatchedSessions):
     def _rescue_one(self, row: JobRow, max_crashes: int) -> bool:
         row.crash_count = 0
         return super()._rescue_one(row, max_crashes)
+
+
+class DeclaresAtOnce(WatchedSessions):
+    """Silence is silence, though nobody could be heard."""
+
+    def _is_sure(self, row: SessionRow, since: datetime) -> bool:
+        return True
 
 
 class HasNothingToGiveBack(WatchedSessions):

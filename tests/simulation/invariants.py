@@ -36,6 +36,8 @@ MOST_RUNS = 20
 taken from the product they would hold it to whatever it does."""
 RETRIES = {"transient_network": 5, "transient_rate_limit": 10, "transient_server": 3}
 """How often a job is put off for failures of a category, each counted by itself; all others are final."""
+GAP = 0.5
+"""The part of a lease without the database after which nobody's silence before it counts (R2)."""
 ALONE = ("sim.work", "sim.flood", "sim.slow", "sim.killer", "sim.poison", "sim.burst")
 """Kinds that no refusal of anybody fails: their timeout does, or an error that nobody knows, and both count
 as the network's."""
@@ -170,13 +172,15 @@ class OwnData:
 class DeclaredDead:
     """I11: nobody is declared dead within his lease, or by silence that no fault explains.
 
-    A session that was opened after its caller had given it up is nobody's: he lives on in another.
+    While the database is away from all nobody is heard, so the silence of all counts from its return (R2). A
+    session that was opened after its caller had given it up is nobody's: he lives on in another.
     """
 
     name = "I11"
 
     def __init__(self) -> None:
         self._strikes = Spells("kill", "freeze", "away", "restart", "cut")
+        self._outages = Spells("away")
         self._leases: dict[UUID, tuple[str, float]] = {}
         self._beats: dict[UUID, float] = {}
         self._lives_in: dict[str, UUID] = {}
@@ -184,6 +188,7 @@ class DeclaredDead:
 
     def see(self, told: Told) -> str | None:
         self._strikes.see(told)
+        self._outages.see(told)
         match told.seen:
             case Opened(session_id=session_id, lease_s=lease_s):
                 self._leases[session_id] = told.process, lease_s
@@ -199,7 +204,8 @@ class DeclaredDead:
 
     def _judge(self, session_id: UUID, at: float, *, proven: bool) -> str | None:
         owner, lease_s = self._leases[session_id]
-        silent_s = at - self._beats[session_id]
+        heard_s = self._outages.ended_for_all(GAP * lease_s)
+        silent_s = at - max(self._beats[session_id], heard_s)
         lives_in = self._lives_in.get(owner)
         is_nobodys = session_id in self._silent and lives_in is not None
         if is_nobodys and silent_s >= lease_s and self._beats[lives_in] > self._beats[session_id]:
@@ -210,7 +216,8 @@ class DeclaredDead:
             )
         if not proven and silent_s < lease_s:
             return (
-                f"{owner} was declared dead {silent_s:.1f} s after a sign of life, the lease is {lease_s:g} s"
+                f"{owner} was declared dead {silent_s:.1f} s after it was heard, or could not be:"
+                f" the lease is {lease_s:g} s"
             )
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import chain
 
 from tests.simulation.watch import NOBODY, Over, Struck, Told
@@ -47,6 +48,13 @@ class Spells:
     def meets_alone(self, process: str, since: float, until: float) -> bool:
         """Whether *process* was struck between the two, and not all were."""
         return bool(self.of(process, since, until)) and not self.of(NOBODY, since, until)
+
+    def ended_for_all(self, least_s: float) -> float:
+        """When the latest that met all, and lasted *least_s* or longer, was over or will be."""
+        of_all = self._of.get(NOBODY, ())
+        return max(
+            (spell.ended for spell in of_all if spell.ended - spell.began >= least_s), default=-math.inf
+        )
 
     def anywhere(self, since: float, until: float) -> bool:
         """Whether anybody was struck between the two."""

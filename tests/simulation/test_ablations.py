@@ -24,6 +24,7 @@ FOUND_BEFORE = {
     "local clock for refills": 1,
     "replayed COMMIT": 0,
     "buckets full after a loss": 53,
+    "rescues right after an outage": 16,
     "no heartbeat during a handler": 0,
     "retries without a budget": 19,
     "a failure lengthens no streak": 0,

@@ -19,6 +19,7 @@ from tests.simulation.watch import (
     DeclaredLost,
     Freed,
     Opened,
+    Over,
     Ran,
     Read,
     Returned,
@@ -183,8 +184,28 @@ def lost(at: float, *, proven: bool = False) -> Step:
 def test_i11_a_process_that_nothing_happened_to_is_not_dead() -> None:
     assert found([*opened(), lost(21.0)]) == "I11"
     assert found([*opened(), struck(6.0, "kill", 9.0), lost(21.0)]) is None
-    assert found([*opened(), struck(6.0, "away", 30.0, NOBODY), lost(21.0)]) is None
     assert found([*opened(), struck(6.0, "kill", 9.0, "p3"), lost(21.0)]) == "I11"
+
+
+@pytest.mark.parametrize(
+    ("until", "whose", "at", "excused"),
+    [
+        (30.0, NOBODY, 21.0, False),  # nobody can tell while it lasts
+        (30.0, NOBODY, 31.0, False),
+        (30.0, NOBODY, 45.5, True),
+        (13.0, NOBODY, 21.0, True),  # shorter than half a lease
+        (30.0, "p1", 21.0, True),  # the others would have heard it
+    ],
+)
+def test_i11_an_outage_for_all_is_nobodys_silence(until: float, whose: str, at: float, excused: bool) -> None:
+    away = struck(6.0, "away", until, whose)
+    assert (found([*opened(), away, lost(at)]) is None) == excused
+
+
+def test_i11_an_outage_that_ends_early_counts_to_its_end() -> None:
+    away: list[Step] = [struck(6.0, "away", 60.0, NOBODY), (20.0, NOBODY, Over("away"))]
+    assert found([*opened(), *away, lost(34.5)]) == "I11"
+    assert found([*opened(), *away, lost(35.5)]) is None
 
 
 def test_i11_a_session_that_its_caller_gave_up_is_nobodys() -> None:

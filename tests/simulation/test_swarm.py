@@ -10,7 +10,13 @@ import pytest
 
 from fairlead import faultpoint
 from tests.simulation import points
+from tests.simulation.chance import Chance
+from tests.simulation.spells import Spells
+from tests.simulation.stores import Parts
 from tests.simulation.swarm import FAULTS, Swarm
+from tests.simulation.trouble import Trouble
+from tests.simulation.watch import NOBODY, Struck
+from tests.simulation.world import World
 
 
 def test_a_seed_has_some_faults_and_they_are_drawn_again_alike() -> None:
@@ -107,3 +113,18 @@ def test_afterwards_no_point_is_armed() -> None:
     with killing(1.0):
         pass
     faultpoint.faultpoint("job.after_claim")
+
+
+# ---- the end of all faults -----------------------------------------------------------------------
+
+
+def test_what_is_mended_early_is_told_to_be_over() -> None:
+    """Or whoever counts from the end of an outage would wait for one that is over."""
+    world = World(Chance(1), Swarm({}), Parts())
+    away = Spells("away")
+    world.watch.tell(Struck("away", 60.0), NOBODY)
+    Trouble(world.swarm, world.chance.faults, world).heal()
+    for told in world.watch.told:
+        away.see(told)
+    world.close()
+    assert away.ended_for_all(0.0) == 0.0

@@ -13,7 +13,7 @@ from tests.simulation.redis import SimRedis
 from tests.simulation.sealing import HostDisk
 from tests.simulation.swarm import FAULTS, Swarm
 from tests.simulation.upstream import SimUpstream
-from tests.simulation.watch import NOBODY, Struck, Watch
+from tests.simulation.watch import NOBODY, Over, Struck, Watch
 
 MOST_FROZEN_S = 120.0
 MOST_AWAY_S = 45.0
@@ -129,6 +129,9 @@ class Trouble:
         for task in self._tasks:
             task.cancel()
         self._tasks = []
+        for whom in (NOBODY, *self._world.living()):
+            for fault in ("cut", "away"):
+                self._world.watch.tell(Over(fault), whom)
         for mended in (self._world.roads, self._world.redis, self._world.issuer.manner):
             mended.heal()
         self._world.upstream.manner.heal()
