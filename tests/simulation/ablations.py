@@ -113,6 +113,12 @@ ABLATIONS: tuple[Ablation, ...] = (
         ("freeze", "stop"),
     ),
     Ablation(
+        "a refusal is taken for a loss",
+        ("I6",),
+        lambda: Parts(alter=careless.takes_refusals_for_losses),
+        ("issuer_busy", "issuer_ill"),
+    ),
+    Ablation(
         "replay at once",
         ("I6",),
         lambda: Parts(alter=careless.replays_at_once),

@@ -13,9 +13,11 @@ from fairlead.engine.ports import (
     ClaimFilter,
     ConnectionKey,
     Enqueued,
+    HttpAnswer,
     Job,
     Marked,
     NewJob,
+    NoAnswer,
     Outcome,
     Rescheduled,
     Settlement,
@@ -177,6 +179,20 @@ class KeepsThePlaceOfTheMark(MemoryCredentialStore):
     @statement
     def mark_late(self, connection_id: UUID, from_generation: int, left_at: datetime) -> int | None:
         return None
+
+
+def takes_refusals_for_losses(program: Any) -> None:
+    """A complete 429 or 503 leaves open what became of the token."""
+    exchange = program.coordinator._exchange
+    post = exchange._post
+
+    async def posted(*args: Any) -> HttpAnswer | NoAnswer:
+        answer: HttpAnswer | NoAnswer = await post(*args)
+        if isinstance(answer, HttpAnswer) and answer.status in (429, 503):
+            return NoAnswer(sent=True, kind="reset", why="the answer did not come")
+        return answer
+
+    exchange._post = posted
 
 
 def replays_at_once(program: Any) -> None:

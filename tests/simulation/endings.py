@@ -8,9 +8,10 @@ What is still to come is told in words; `at_end` judges what has come to its end
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterator
-from itertools import product
+from itertools import combinations, product
 from uuid import UUID
 
 from fairlead.policy.states import JobState
@@ -18,16 +19,21 @@ from fairlead.testing.ledger import Burn, Ledger, Post, judge, posts_of
 from fairlead.testing.memory import MemoryDatabase
 from fairlead.testing.memory.rows import JobRow
 from fairlead.testing.memory.token_rows import CredentialRow
-from tests.simulation.issuer import SimIssuer
+from tests.simulation.issuer import Leave, SimIssuer
 from tests.simulation.providers import RULES
+from tests.simulation.spells import Spells
 from tests.simulation.stores import WORK
-from tests.simulation.watch import NOBODY, Broken, CalledOff, Enqueued, Struck, Told, Watch
+from tests.simulation.watch import Broken, CalledOff, Enqueued, Struck, Told, Watch
 
 ON_DISK_S = 0.2
 """Between the moment that an answer leaves the issuer and that at which it is in the journal, at most."""
 _TOKENS = re.compile(r"[a-z]+-[0-9]+")
 OVERDUE_S = 10.0
 """So much later than its time a job of the fleet may begin where there is little to do."""
+RELEASED_S = 1.0
+"""Between the moment that a sender knows that nothing was done and that at which the database does."""
+KEEP_FROM_TELLING = ("kill", "freeze", "cut", "away")
+"""Faults that keep a process from telling the database what it knows."""
 UNAVOIDABLE = ("lost", "cut", "died", "gave_up")
 """Ways to lose an answer that no client can help: only the provider's grace does."""
 DEADLINE_S = 15.0
@@ -154,10 +160,9 @@ def burnt_grant(watch: Watch, database: MemoryDatabase, issuer: SimIssuer) -> Br
     for count in verdict.violations:
         why = f"generation {count.generation} of {count.connection} was presented {count.posts} times"
         return Broken("I6", watch.now(), why)
-    if verdict.overlaps and not any(_stops(each) for each in watch.told):
-        return Broken(
-            "I6", watch.now(), f"{verdict.overlaps} refreshes were sent beside others of their grant"
-        )
+    beside = sum(not _is_taken_over(*pair, issuer, watch.told) for pair in _overlaps(ledger))
+    if beside:
+        return Broken("I6", watch.now(), f"{beside} refreshes were sent beside others of their grant")
     for burn in verdict.burns:
         if burn.connection not in kept and not _is_excused(burn, ledger, issuer, watch.told):
             why = (
@@ -167,16 +172,40 @@ def burnt_grant(watch: Watch, database: MemoryDatabase, issuer: SimIssuer) -> Br
     return None
 
 
-def _stops(told: Told) -> bool:
-    """Whether somebody died or stood still: what he had sent is still on its way when another takes over."""
-    return isinstance(told.seen, Struck) and told.seen.fault in ("kill", "freeze")
+def _overlaps(ledger: Ledger) -> Iterator[tuple[Post, Post]]:
+    """Each two presentations of a token of which one arrived while the other was in the issuer's hands."""
+    for one, other in combinations(posts_of(ledger), 2):
+        of = one.provider, one.connection, one.generation
+        same = one.generation is not None and of == (other.provider, other.connection, other.generation)
+        if same and (one.seq_answered is None or other.seq_arrived < one.seq_answered):
+            yield one, other
+
+
+def _is_taken_over(one: Post, other: Post, issuer: SimIssuer, told: list[Told]) -> bool:
+    """Whether who asked first died or stood still before he was answered: his place was another's by then."""
+    first = min(one, other, key=lambda post: issuer.asked[post.request])
+    until = math.inf if first.t_answered is None else first.t_answered
+    return _struck(
+        issuer.senders[first.request], ("kill", "freeze"), issuer.asked[first.request], until, told
+    )
+
+
+def _struck(process: str, faults: Collection[str], since: float, until: float, told: list[Told]) -> bool:
+    """Whether one of *faults* met *process*, or all, between the two."""
+    spells = Spells(*faults)
+    for each in told:
+        spells.see(each)
+    return bool(spells.of(process, since, until))
 
 
 def _is_excused(burn: Burn, ledger: Ledger, issuer: SimIssuer, told: list[Told]) -> bool:
     if burn.cause == "superseded":
-        return _have_crossed(burn.connection, burn.generation, ledger, issuer)
+        crossed = _have_crossed(burn.connection, burn.generation, ledger, issuer)
+        return crossed or _by_a_late_loss(burn.connection, burn.generation, issuer, told)
     if burn.cause != "lost_answer" or burn.rotation is None:
         return False
+    if _is_late_loss(burn.connection, burn.generation, issuer, told):
+        return True
     if RULES[burn.provider].policy.forgives:
         return False
     posts = [post for post in posts_of(ledger) if _is_of(post, burn)]
@@ -186,6 +215,29 @@ def _is_excused(burn: Burn, ledger: Ledger, issuer: SimIssuer, told: list[Told])
 def _is_of(post: Post, burn: Burn) -> bool:
     of = post.provider, post.connection, post.generation
     return of == (burn.provider, burn.connection, burn.generation)
+
+
+def _is_late_loss(connection: str | None, spent: int | None, issuer: SimIssuer, told: list[Told]) -> bool:
+    """Whether the newest answer to a token was for one who left late and never had it, after another had his.
+
+    What that other stored is good for nothing then, and nobody is left who knows.
+    """
+    rotated = [
+        post
+        for post in posts_of(issuer.ledger())
+        if (post.connection, post.generation) == (connection, spent) and post.rotated
+    ]
+    last, answered = rotated[-1], any(post.tokens for post in rotated[:-1])
+    return answered and last.request in issuer.late and _lost_for_good(last, issuer, told)
+
+
+def _by_a_late_loss(
+    connection: str | None, generation: int | None, issuer: SimIssuer, told: list[Told]
+) -> bool:
+    """Whether that took the life of *generation*."""
+    posts = [post for post in posts_of(issuer.ledger()) if post.connection == connection and post.rotated]
+    spent = {post.generation for post in posts if post.successor == generation}
+    return any(_is_late_loss(connection, each, issuer, told) for each in spent)
 
 
 def _lost_for_good(post: Post, issuer: SimIssuer, told: list[Told]) -> bool:
@@ -215,23 +267,29 @@ def given_up(watch: Watch, database: MemoryDatabase, issuer: SimIssuer) -> Broke
     """I6: what is stored as good is the issuer's live token, and no token that lives is stored as gone.
 
     Where a provider forgives no replay, a grant whose last send may have been heard is given up unseen; one
-    that was never sent, or whose every send was answered, is not.
+    that was never sent, or of whose every send the database knew that nothing was done, is not.
     """
     for row in database.tokens.credentials.values():
         holds = _holds_live(row, issuer)
-        forgives = RULES[row.key.provider].policy.forgives or not _may_be_spent(row, issuer, watch.told)
-        if row.state == "active" and not holds and not _may_be_the_other(row, issuer):
+        given_up_s = watch.now() - (database.now - row.state_at).total_seconds()
+        spent = _may_be_spent(row, given_up_s, issuer, watch.told)
+        forgives = RULES[row.key.provider].policy.forgives or not spent
+        if row.state == "active" and not holds and not _may_be_the_other(row, issuer, watch.told):
             return Broken("I6", watch.now(), f"the token stored for {row.key.tenant} is none that lives")
         if row.state == "needs_reauth" and holds and forgives:
             return Broken("I6", watch.now(), f"the grant of {row.key.tenant} lives, and was given up")
     return None
 
 
-def _may_be_the_other(row: CredentialRow, issuer: SimIssuer) -> bool:
+def _may_be_the_other(row: CredentialRow, issuer: SimIssuer, told: list[Told]) -> bool:
     """Whether what is stored came of one of two sends of which nobody knows the later."""
     found = [issuer.families.find(text) for text in _stored(row)]
     numbers = [one.number for one in found if one is not None and one.state == "superseded"]
-    return any(_have_crossed(row.key.tenant, number, issuer.ledger(), issuer) for number in numbers)
+    of, ledger = row.key.tenant, issuer.ledger()
+    return any(
+        _have_crossed(of, number, ledger, issuer) or _by_a_late_loss(of, number, issuer, told)
+        for number in numbers
+    )
 
 
 def _have_crossed(connection: str | None, generation: int | None, ledger: Ledger, issuer: SimIssuer) -> bool:
@@ -254,21 +312,24 @@ def _have_crossed(connection: str | None, generation: int | None, ledger: Ledger
     return False
 
 
-def _may_be_spent(row: CredentialRow, issuer: SimIssuer, told: list[Told]) -> bool:
-    """Whether somebody may have sent the newest token of a grant without hearing what became of it."""
+def _may_be_spent(row: CredentialRow, at: float, issuer: SimIssuer, told: list[Told]) -> bool:
+    """Whether nobody could know, as a grant was given up at *at*, what had become of its newest token.
+
+    Its sender knows once an answer has come, or where nothing left, and the database soon after, unless he
+    was kept from telling it.
+    """
     family = issuer.families.family(row.key.provider, row.key.tenant)
     assert family is not None
     leaves = issuer.leaves.get(family.current.text, [])
-    posts = [
-        post
-        for post in posts_of(issuer.ledger())
-        if (post.connection, post.generation) == (row.key.tenant, family.current.number)
-    ]
-    if not leaves:
-        return False
-    if len(posts) < len(leaves) or any(issuer.ends.get(post.request) != "answered" for post in posts):
+    return any(_is_open(leave, at, told) for leave in leaves if leave.at <= at)
+
+
+def _is_open(leave: Leave, at: float, told: list[Told]) -> bool:
+    """Whether the database may not have known at *at* that nothing was done with what was to be sent."""
+    if leave.done_at is None:
         return True
-    return any(isinstance(each.seen, Struck) and each.process in (*leaves, NOBODY) for each in told)
+    until = leave.done_at + RELEASED_S
+    return at <= until or _struck(leave.process, KEEP_FROM_TELLING, leave.at, until, told)
 
 
 def _holds_live(row: CredentialRow, issuer: SimIssuer) -> bool:

@@ -63,6 +63,19 @@ class Tokens(NamedTuple):
     account_id: str
 
 
+@dataclass(slots=True)
+class Leave:
+    """*process* asked for leave to send a token at *at*.
+
+    *done_at*: when it had done with that send, as an answer had come, nothing had left, or it did not want to
+    wait any more. None: it died, or its answer never came.
+    """
+
+    process: str
+    at: float
+    done_at: float | None = None
+
+
 class _Lines:
     """The ledger's lines in memory, numbered from 1."""
 
@@ -92,8 +105,10 @@ class SimIssuer:
         """Which process sent a request, by its number."""
         self.deadlines: dict[int, float] = {}
         """How long its sender would wait, in seconds."""
-        self.leaves: dict[str, list[str]] = {}
-        """The processes that asked for leave to send a refresh token, by its text."""
+        self.leaves: dict[str, list[Leave]] = {}
+        """Who asked for leave to send a refresh token, by its text."""
+        self.asked: dict[int, float] = {}
+        """When the sender of a request asked for leave to send it."""
         self.ends: dict[int, HowItEnded] = {}
         """How it ended."""
         self.since: dict[int, float] = {}
@@ -144,10 +159,16 @@ class SimIssuer:
         return self._draw.random() * most_s
 
     def arrive(
-        self, call: TokenCall, process: str, since: float | None = None, late_s: float = 0.0
+        self,
+        call: TokenCall,
+        process: str,
+        since: float | None = None,
+        late_s: float = 0.0,
+        asked: float | None = None,
     ) -> Reply[HttpAnswer]:
         """One request is here; what becomes of it is decided now."""
         visit = self._visit(call)
+        self.asked[visit.number] = self._now() if asked is None else asked
         self.since[visit.number] = self._now() if since is None else since
         if late_s:
             self.late.add(visit.number)
@@ -219,8 +240,21 @@ class IssuerRoad:
         if not await self._wire.connect(call.deadline_s):
             return NoAnswer(sent=False, kind="connect", why="nobody answers there in time")
         token = call.form.get("refresh_token")
-        issuer.leaves.setdefault("" if token is None else token.reveal(), []).append(self._process.name)
-        asked = loop.time()
+        leave = Leave(self._process.name, loop.time())
+        issuer.leaves.setdefault("" if token is None else token.reveal(), []).append(leave)
+        try:
+            answer = await self._leave(call, before_sent, began, leave.at)
+        except (Exception, asyncio.CancelledError):
+            leave.done_at = loop.time()
+            raise
+        if isinstance(answer, HttpAnswer) or not answer.sent:
+            leave.done_at = loop.time()
+        return answer
+
+    async def _leave(
+        self, call: TokenCall, before_sent: Callable[[], Awaitable[None]], began: float, asked: float
+    ) -> HttpAnswer | NoAnswer:
+        loop, issuer = asyncio.get_running_loop(), self._issuer
         await before_sent()
         let_go = loop.time()
         if let_go - began >= call.deadline_s:  # it stood still after the mark
@@ -231,7 +265,7 @@ class IssuerRoad:
         late_s, since, name = left - let_go, asked + left - let_go, self._process.name
         on_its_way_s = issuer.up_to(issuer.manner.late_s) if issuer.chance("late") else 0.0
         came = await self._wire.ask(
-            lambda: issuer.arrive(call, name, since, late_s), call.deadline_s, on_its_way_s
+            lambda: issuer.arrive(call, name, since, late_s, asked), call.deadline_s, on_its_way_s
         )
         if isinstance(came, HttpAnswer):
             return replace(came, late_s=late_s)

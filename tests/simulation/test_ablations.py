@@ -32,6 +32,7 @@ FOUND_BEFORE = {
     "first come, first served": 37,
     "a probe for everybody": 37,
     "save without compare-and-set": 17,
+    "a refusal is taken for a loss": 20,
     "replay at once": 260,
     "a late send counts as of its mark": 33,
     "a claim takes the job out": 0,

@@ -29,6 +29,7 @@ from tests.simulation.wire import HowItEnded
 JOB, CONNECTION = UUID(int=1), UUID(int=2)
 AT_S = 5.0
 """When a refresh arrives."""
+GIVEN_UP = "the grant of a lives, and was given up"
 
 
 class Ends:
@@ -240,23 +241,7 @@ def test_i6_an_older_token_that_is_stored_as_good_is_found(ends: Ends) -> None:
 def test_i6_a_grant_that_lives_and_is_given_up_is_found(ends: Ends) -> None:
     token = ends.connected("grace")
     ends.stored("grace", token, "needs_reauth")
-    assert ends.harm() == "the grant of a lives, and was given up"
-
-
-@pytest.mark.parametrize("provider", ["strict", "family"])
-def test_i6_a_grant_of_no_second_chance_is_given_up_for_a_send_that_may_have_been_heard_alone(
-    ends: Ends, provider: str
-) -> None:
-    token = ends.connected(provider)
-    ends.stored(provider, token, "needs_reauth")
-    assert ends.harm() == "the grant of a lives, and was given up"  # it was never sent
-    ends.issuer.leaves[token] = ["p1"]
-    assert ends.harm() is None  # it has left, and never arrived
-    ends.issuer.manner.ill = 1.0
-    ends.refreshed(provider, token)
-    assert ends.harm() == "the grant of a lives, and was given up"  # a 503 says that nothing was done
-    ends.strikes("kill", AT_S, 9.0)
-    assert ends.harm() is None  # and he who was told so is dead
+    assert ends.harm() == GIVEN_UP
 
 
 @pytest.mark.parametrize(("deadline_s", "excused"), [(15.0, True), (3.0, False)])
@@ -268,18 +253,6 @@ def test_i6_who_waits_too_short_for_an_answer_has_burnt_the_grant(
     ends.refreshed("strict", token, "gave_up", deadline_s=deadline_s)
     ends.stored("strict", token, "needs_reauth")
     assert (ends.harm() is None) == excused
-
-
-def test_i6_two_refreshes_of_one_grant_at_once_are_found(ends: Ends) -> None:
-    token = ends.connected("stable")
-    form = {"grant_type": Secret("refresh_token"), "refresh_token": Secret(token)}
-    call = TokenCall("https://issuer.sim/stable/token", {}, form, 15.0, reuse_connection=True)
-    replies = [ends.issuer.arrive(call, process) for process in ("p1", "p2")]
-    for reply in replies:
-        reply.ended("answered")
-    assert ends.harm() == "1 refreshes were sent beside others of their grant"
-    ends.strikes("freeze", AT_S, 9.0)
-    assert ends.harm() is None
 
 
 @pytest.mark.parametrize(
