@@ -51,7 +51,7 @@ class CallsAtOnce:
 
     No upstream checks a fence: whose lease ended while it stood still may be there beside who has its slot
     now, until it goes on. While Redis is away, and until leases of that time have ended, one process's share
-    may be added (P8, P15).
+    may be added (P8, P15). Who stood still then and has not looked yet keeps to its share, too.
     """
 
     name = "I4"
@@ -79,7 +79,8 @@ class CallsAtOnce:
         here, slots = arrived.in_flight, _room(arrived.account).slots
         if slots is None or len(here) <= slots:
             return None
-        excused = sum(self._lost_its_lease(self._calls[number], at) for number in here)
+        calls = [self._calls[number] for number in here]
+        excused = sum(self._lost_its_lease(call, at) or self._has_not_looked(call) for call in calls)
         if self._alone.anywhere(at - LEASE_S, at):
             excused += slots // 2
         if len(here) <= slots + excused:
@@ -95,6 +96,14 @@ class CallsAtOnce:
         end = max(way.at + LEASE_S, self._leases.get(way.slot, 0.0))
         still = self._frozen.of(told.process, end, end)
         return end <= at and any(spell.ended + AT_ONCE_S >= at for spell in still)
+
+    def _has_not_looked(self, told: Told) -> bool:
+        """Whether a call was let in by its process alone, which had stood still just then."""
+        assert isinstance(told.seen, Arrived)
+        way = told.seen.admission
+        if way is None or not way.alone:
+            return False
+        return bool(self._frozen.of(told.process, way.at - AFTERWARDS_S, way.at))
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.simulation.invariants import watching
-from tests.simulation.limits import LEASE_S
+from tests.simulation.limits import AFTERWARDS_S, LEASE_S
 from tests.simulation.providers import LITTLE
 from tests.simulation.watch import (
     NOBODY,
@@ -122,6 +122,18 @@ def test_i4_one_share_more_while_redis_is_away() -> None:
     assert found([away, *together(9.0, 1, more)]) is None
     assert found([away, *together(9.0, 1, more + 1)]) == "I4"
     assert found([away, over(2.0, "redis", NOBODY), *together(3.0 + LEASE_S, 1, more)]) == "I4"
+
+
+def test_i4_who_stood_still_and_has_not_looked_yet_keeps_to_a_share_of_its_own() -> None:
+    frozen, others = struck(5.0, "freeze", 60.0, "p2"), together(60.2, 2, SLOTS)
+    own = arrived(60.1, 1, alone=True, process="p2")
+    last = arrived(60.3, 99, here=range(1, SLOTS + 1))
+    assert found([frozen, own, *others[:-1], last]) is None
+    assert found([own, *others[:-1], last]) == "I4"
+    assert found([frozen, arrived(60.1, 1, process="p2"), *others[:-1], last]) == "I4"
+    later = arrived(60.1 + AFTERWARDS_S, 1, alone=True, process="p2")
+    others = together(60.2 + AFTERWARDS_S, 2, SLOTS)
+    assert found([frozen, later, *others[:-1], arrived(67.0, 99, here=range(1, SLOTS + 1))]) == "I4"
 
 
 # ---- calls in a window -------------------------------------------------------------------------
