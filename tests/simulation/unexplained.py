@@ -47,7 +47,7 @@ CAUSES: Mapping[str, Collection[str]] = {
     "endpoint_unavailable": ISSUER,
     "not_sent_connect": {"issuer_down"},
     "not_sent_timeout": STILL | STORE,
-    "poison": ANY - {"poison"},
+    "poison": DEATHS | STILL | STORE,
 }
 """By the code of a failure, what may be behind it. *poison* is one that took its processes along."""
 REFRESHES: Mapping[str, Collection[str]] = {
