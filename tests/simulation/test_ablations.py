@@ -6,8 +6,10 @@ happens at a seed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +18,9 @@ from tests.simulation.ablations import ABLATIONS, MOST_SEEDS, Ablation, search
 from tests.simulation.invariants import watching
 from tests.simulation.swarm import FAULTS
 
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "simulation.md"
+ROW = re.compile(r"^\| ([^|]+) \| [^|]+ \| (I\d+(?:, I\d+)*) \| ([^|]*?) ?\|$", re.MULTILINE)
+"""Of its table: the name, what it breaks, and the seeds that are looked at first."""
 FOUND_BEFORE = {
     "no fence check": 0,
     "release without owner check": 0,
@@ -68,3 +73,10 @@ def test_each_invariant_stands_behind_a_safeguard() -> None:
 def test_another_breach_does_not_count() -> None:
     fence = ablations.named("no fence check")
     assert search(replace(fence, breaks=("I9",)), [FOUND_BEFORE[fence.name]]) is None
+
+
+def test_the_page_tells_of_each() -> None:
+    told = ROW.findall(PAGE.read_text(encoding="utf-8"))
+    assert told == [
+        (each.name, ", ".join(each.breaks), ", ".join(map(str, each.first))) for each in ABLATIONS
+    ]
