@@ -336,7 +336,7 @@ CHECKLIST: tuple[Control, ...] = (
             "unit/adapters/test_vault_master.py::test_a_file_that_others_can_read_is_refused",
             "e2e/test_cli_connections.py::test_secrets_come_from_anywhere_but_the_command_line",
         ),
-        absent="giving up rights: a process keeps its user's; only the embedded servers do not run as root",
+        absent="giving up rights: a process keeps its user's, root's too; only the embedded servers do not",
     ),
     Control(
         "S35",
