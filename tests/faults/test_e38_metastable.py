@@ -28,6 +28,18 @@ pytestmark = pytest.mark.slow
 
 SIZE = sized(bench.SMALL, bench.FULL)
 RECOVERY_S = sized(11.0, bench.MOST_RECOVERY_S)
+OPENINGS = 2
+"""Of the breaker, while an API is gone for long; in small size, where each is short, there are more."""
+RAMP_S = sized(9.0, 10.0)
+GONE = {
+    "briefly": (replace(SIZE, trigger_s=sized(2, 5)), SIZE.open_s + RAMP_S),
+    "for long": (
+        replace(SIZE, trigger_s=sized(6, 90), after_s=sized(16, 140)),
+        OPENINGS * SIZE.open_s + RAMP_S,
+    ),
+}
+"""For less than the first opening, and for more; and how long after it all is well again at the latest, as
+nobody looks before an opening is over."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +71,8 @@ async def test_E38_metastable(servers: Endpoints, migrated_url: str, tmp_path: P
         folder.mkdir()
         async with _storm(weather, servers, migrated_url, folder, it.seed) as told:
             _judge(it, told)
+            it.note(recovery_s=told.recovery_s)
+            _judge_recovery(it, told, RECOVERY_S)
         if weather.ablation is None:
             it.holds(told.share(0, SIZE.before_s - 1) >= bench.GOOD, "it was well before")
             it.holds(told.share(SIZE.before_s, SIZE.before_s + SIZE.trigger_s) < bench.GOOD, "it was ill")
@@ -74,12 +88,12 @@ async def test_E38_metastable(servers: Endpoints, migrated_url: str, tmp_path: P
 
 @asynccontextmanager
 async def _storm(
-    weather: Weather, servers: Endpoints, migrated_url: str, folder: Path, seed: int
+    weather: Weather, servers: Endpoints, migrated_url: str, folder: Path, seed: int, size: bench.Size = SIZE
 ) -> AsyncIterator[bench.Told]:
-    async with bench.stripe(weather.kind, SIZE) as api:
+    async with bench.stripe(weather.kind, size) as api:
         if weather.ablation == "retries_only":
-            async with bench.with_retries_only(api.url, SIZE, seed) as call:
-                yield await bench.storm(api, SIZE, call)
+            async with bench.with_retries_only(api.url, size, seed) as call:
+                yield await bench.storm(api, size, call)
             return
         url = await fresh_database(servers.database_url, template=database_name(migrated_url))
         stores = {"DATABASE_URL": url, "REDIS_URL": servers.redis_url}
@@ -87,8 +101,8 @@ async def _storm(
         async with bench.house(folder, api.url, environ) as fl:
             if weather.ablation is not None:
                 _ABLATIONS[weather.ablation](fl)
-            async with bench.through_fairlead(fl, SIZE, weather.kind) as call:
-                yield await bench.storm(api, SIZE, call)
+            async with bench.through_fairlead(fl, size, weather.kind) as call:
+                yield await bench.storm(api, size, call)
         await drop_database(servers.database_url, url)
 
 
@@ -111,13 +125,27 @@ _ABLATIONS = {"no_breaker": _no_breaker, "no_budget": _no_budget}
 
 
 def _judge(figures: Figures, told: bench.Told) -> None:
-    recovery_s = told.recovery_s
-    before = told.share(0, SIZE.before_s - 1)  # later ones may end after it
-    figures.note(
-        triggers=1, n=told.calls.total(), sent=told.sent, requests=told.requests, recovery_s=recovery_s
-    )
+    before = told.share(0, told.size.before_s - 1)  # later ones may end after it
+    figures.note(triggers=1, n=told.calls.total(), sent=told.sent, requests=told.requests)
     figures.note(amplification=round(told.amplification, 3), good_before=round(before, 3))
     figures.note(slipped_s=round(told.slipped_s, 2))
     figures.note(good_by_second=[round(told.share(each, each + 1), 2) for each in sorted(told.calls)])
     figures.holds(told.amplification <= bench.MOST_AMPLIFIED, f"{told.amplification:.2f} requests a call")
-    figures.holds(recovery_s is not None and recovery_s <= RECOVERY_S, f"good again after {recovery_s} s")
+
+
+def _judge_recovery(figures: Figures, told: bench.Told, bound_s: float) -> None:
+    recovery_s = told.recovery_s
+    figures.holds(recovery_s is not None and recovery_s <= bound_s, f"good again after {recovery_s} s")
+
+
+@pytest.mark.parametrize("gone", GONE)
+async def test_E38_gone_for_less_or_more(
+    servers: Endpoints, migrated_url: str, tmp_path: Path, gone: str
+) -> None:
+    """A breaker that is open looks again when its time is over, and not before."""
+    figures, (size, bound_s) = Figures("E38-queues"), GONE[gone]
+    async with _storm(Weather("queues"), servers, migrated_url, tmp_path, figures.seed, size) as told:
+        _judge(figures, told)
+        figures.note(what=f"gone {gone}", trigger_s=size.trigger_s, again_s=told.recovery_s)
+        _judge_recovery(figures, told, bound_s)
+    figures.conclude()
