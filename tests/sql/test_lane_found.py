@@ -1,4 +1,4 @@
-"""A lane is found by its newest row, however many rows it was before that a snapshot keeps (Q12)."""
+"""What reads lanes reads what they are, however many rows they were before that a snapshot keeps (Q12)."""
 
 from __future__ import annotations
 
@@ -49,3 +49,39 @@ async def test_it_reads_no_row_that_was(
     await holder.close()
     assert (read > WAS) == careless
     assert read >= LANES
+
+
+READY_AND_PARKED = f"""
+DO $$ BEGIN
+    FOR i IN 1..{WAS} LOOP
+        UPDATE lane SET state = 'parked', park_reason = 'due',
+            wake_at = now() - interval '1 hour' + i * interval '1 second';
+        UPDATE lane SET state = 'ready', park_reason = NULL, wake_at = NULL, vtime = vtime + 1;
+    END LOOP;
+END $$
+"""
+RAISE_FLOORS = "SELECT lane_raise_floors(false)"
+READ_OF_ALL = "SELECT sum(pg_stat_get_xact_tuples_returned(indexrelid))::integer FROM pg_stat_user_indexes"
+
+
+@pytest.mark.parametrize("analyzed", [False, True])
+@pytest.mark.parametrize("look", [RAISE_FLOORS, "SELECT lane_age(300)"])
+async def test_the_upkeep_of_each_second_begins_at_the_floor(
+    database: Database, database_settings: DatabaseSettings, look: str, analyzed: bool
+) -> None:
+    await PostgresJobStore(database, IDS).enqueue([new_job(tenant_id=f"t{n}") for n in range(LANES)])
+    holder = await asyncpg.connect(database_settings.dsn)
+    async with holder.transaction(isolation="repeatable_read"):
+        await holder.fetchval("SELECT pg_current_snapshot()::text")
+        await run(database, READY_AND_PARKED)
+        for _ in range(2):  # it is noted, then it rises
+            await run(database, RAISE_FLOORS)
+        if analyzed:
+            await run(database, "VACUUM (ANALYZE) lane")
+        async with database.transaction() as transaction:
+            asks = transaction._connection
+            before = await asks.fetchval(READ_OF_ALL)
+            await asks.fetch(look)
+            read = await asks.fetchval(READ_OF_ALL) - before
+    await holder.close()
+    assert read <= 20 * LANES < WAS

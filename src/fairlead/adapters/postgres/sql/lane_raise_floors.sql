@@ -2,5 +2,5 @@
 -- Takes   nothing
 -- Gives   nothing of interest
 -- Locks   the floors that move; never waits
--- Needs   the function lane_raise_floors (0004_lane_upkeep)
+-- Needs   the function lane_raise_floors (0026_what_lanes_were)
 SELECT lane_raise_floors(false)

@@ -1,6 +1,6 @@
--- 0026_lanes_found_under_caps: nor does who looks for waits under a cap, or sweeps, read what lanes were (Q7, Q12).
+-- 0026_what_lanes_were: is read neither for waits under a cap, nor by the sweep, nor by the upkeep (Q7, Q12).
 -- Phase   pre (the version before it calls the same functions)
--- Needs   0018_turns_under_caps, 0020_sweep_in_pages, 0025_lanes_found_from_above
+-- Needs   0017_floors_of_empty_classes, 0018_turns_under_caps, 0020_sweep_in_pages, 0025_lanes_found_from_above
 
 -- ---- waits under a cap -------------------------------------------------------------------------
 
@@ -135,3 +135,79 @@ BEGIN
         last := NULL;
     END IF;
 END $$;
+
+-- ---- the upkeep of each second -----------------------------------------------------------------
+
+-- As in 0017, but what a floor is compared with is one value: of two conditions, one of them `whole`, an index knows
+-- nothing, and each look read its class from the first row that it ever had.
+CREATE OR REPLACE FUNCTION lane_raise_floors(whole boolean) RETURNS void LANGUAGE sql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+    WITH firsts AS MATERIALIZED (
+        SELECT f.ctid AS tid, f.queue, f.level, least_ready.vtime AS own,
+            -- where a lane would join, as lane_start has it; the clock never goes back
+            coalesce(least_ready.vtime, min(least_ready.vtime) OVER (PARTITION BY f.queue, f.level),
+                     (SELECT last_value FROM lane_clock)) AS vtime
+        FROM lane_floor f LEFT JOIN LATERAL (
+            SELECT lane.vtime FROM lane
+            WHERE lane.queue = f.queue AND lane.kind = f.kind AND lane.level = f.level
+                AND lane.state = 'ready' AND lane.vtime >= CASE WHEN whole THEN 0 ELSE f.vtime END
+            ORDER BY lane.vtime LIMIT 1
+        ) AS least_ready ON true
+    )
+    UPDATE lane_floor SET
+        vtime = CASE WHEN found.own IS NULL THEN greatest(lane_floor.vtime, least(lane_floor.rising, found.vtime))
+                     ELSE least(lane_floor.rising, found.vtime) END,
+        rising = found.vtime, noted_by = pg_current_xact_id(), noted_at = now()
+    FROM (
+        SELECT f.ctid AS tid, firsts.own, firsts.vtime FROM firsts JOIN lane_floor f ON f.ctid = firsts.tid
+        WHERE CASE  -- the clock is of all classes: those where nothing is ready follow it now and then
+                WHEN firsts.own IS NULL THEN firsts.vtime > f.vtime AND f.noted_at < now() - interval '5 seconds'
+                ELSE firsts.vtime <> f.vtime OR firsts.vtime <> f.rising END
+            AND (firsts.own < f.vtime OR f.noted_by <= pg_snapshot_xmin(pg_current_snapshot())
+                 OR f.noted_at < now() - interval '15 seconds')
+        FOR UPDATE OF f SKIP LOCKED
+    ) AS found
+    WHERE lane_floor.ctid = found.tid;
+    UPDATE lane_wake_floor SET
+        wake_at = least(now() - interval '2 seconds', coalesce((
+            SELECT lane.wake_at FROM lane
+            WHERE lane.state = 'parked'
+                AND lane.wake_at >= CASE WHEN whole THEN '-infinity' ELSE lane_wake_floor.wake_at END
+            ORDER BY lane.wake_at LIMIT 1), 'infinity')),
+        -- what an older transaction wrote is visible to this statement, or was undone
+        written_by = coalesce((
+            SELECT w.written_by FROM lane_wake w
+            WHERE w.written_by >= CASE WHEN whole THEN '0' ELSE lane_wake_floor.written_by END
+                AND w.written_by < pg_snapshot_xmin(pg_current_snapshot())
+            ORDER BY w.written_by LIMIT 1), pg_snapshot_xmin(pg_current_snapshot()))
+$$;
+
+-- Ready lanes that waited too long for their turn move into a more urgent class, as in 0004.
+CREATE OR REPLACE FUNCTION lane_age(longest_wait_s float8) RETURNS integer LANGUAGE sql VOLATILE AS $$
+    WITH old AS MATERIALIZED (
+        SELECT l.ctid AS tid, l.queue, l.kind, l.tenant_id, l.stride::bigint, l.vtime,
+            greatest(0, l.priority - floor(extract(epoch FROM now() - l.served_at) / (longest_wait_s / 4)))::smallint
+                AS level
+        FROM lane_floor f CROSS JOIN LATERAL (  -- class by class: as a join it may be of all classes, from end to end
+            SELECT lane.*, lane.ctid FROM lane
+            WHERE lane.queue = f.queue AND lane.kind = f.kind AND lane.level = f.level AND lane.state = 'ready'
+                AND lane.vtime >= f.vtime
+                AND lane.served_at < now() - (lane.priority - lane.level + 1) * longest_wait_s / 4 * interval '1 second'
+            FOR UPDATE SKIP LOCKED) AS l
+        WHERE f.level > 0
+    ),
+    class AS MATERIALIZED (
+        SELECT queue, level, kind, lane_start(queue, level, kind) AS start FROM old GROUP BY queue, level, kind
+    ),
+    aged AS (
+        UPDATE lane SET level = lined.level, vtime = lined.vtime
+        FROM (  -- those of a tenant one behind the other
+            SELECT old.tid, old.level, greatest(class.start, lane_last(old.queue, old.level, old.tenant_id) + old.stride)
+                + old.stride * (row_number() OVER (PARTITION BY old.queue, old.level, old.tenant_id ORDER BY old.vtime) - 1)
+                AS vtime
+            FROM old JOIN class USING (queue, level, kind)
+        ) AS lined
+        WHERE lane.ctid = lined.tid RETURNING 1
+    )
+    SELECT count(*)::integer FROM aged
+$$;
