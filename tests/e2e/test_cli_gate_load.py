@@ -91,7 +91,8 @@ async def test_a_load_that_is_ended_leaves_nothing(bare: Shell, servers: Endpoin
 async def test_a_redis_that_dies_meanwhile_spoils_no_report(bare: Shell) -> None:
     with own_valkey() as server:
         bare.environ["REDIS_URL"] = server.url
-        child = bare.start("gate", "simulate-load", *SMALL, "--seconds", "3", "--json")
+        # long enough for shares, which begin empty, to let somebody in on a busy machine, too
+        child = bare.start("gate", "simulate-load", *SMALL, "--seconds", "8", "--json")
         async with Redis.from_url(server.url, decode_responses=True) as client:
             while not [key async for key in client.scan_iter("*:c")]:
                 await asyncio.sleep(0.02)
