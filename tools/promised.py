@@ -15,6 +15,7 @@ OUTAGES = (*REDIS, "E24", "E25", "E26")
 RATES = (*OUTAGES, "E41")
 OF_A_REFRESH = "intent, sent mark, save"
 """The part of E12 that is about tokens; the others are about jobs."""
+BACKLOG = "a standing backlog"
 
 PROMISES = (
     Promise(
@@ -46,6 +47,12 @@ PROMISES = (
                 beside="jobs",
             ),
             Zero("in a soak", ("E52",), ("lost",), "faults of ten kinds", LOSSES, beside="jobs"),
+            Most(
+                "lost at ten fail-overs to a stand-by that is not waited for and lacks the last 0.5 s:",
+                ("E15",),
+                "lost_with_an_asynchronous_standby",
+                "jobs",
+            ),
             Zero(
                 "commits in doubt that were told wrongly",
                 ("E12",),
@@ -152,12 +159,31 @@ PROMISES = (
                 what="death is presumed",
             ),
             Most(
-                "bound: a lease of 5 s, a sweep of 5 s, and 1 s, so",
+                "bound: a lease of 5 s, a sweep of a sixth of it, and 1 s, so",
                 ("E01",),
                 "recovery_bound_s",
                 "kills",
                 " s",
                 of=("kills",),
+                what="death is presumed",
+            ),
+            Most(
+                "the last one at the default lease of 30 s",
+                ("E01",),
+                "recovery_s",
+                "jobs in flight",
+                " s",
+                of=("in_flight_at_kills",),
+                what="death is presumed, at the default lease",
+            ),
+            Most(
+                "bound: this, a sweep of 5 s, and 1 s, so",
+                ("E01",),
+                "recovery_bound_s",
+                "kills",
+                " s",
+                of=("kills",),
+                what="death is presumed, at the default lease",
             ),
         ),
         "At once where death is proven (same host); else after the lease, by default 30 s. What ran beside"
@@ -235,7 +261,13 @@ PROMISES = (
         (
             Most("requests above it in the worst window", RATES, "rate_over", "calls", of=("calls", "n")),
             Most(
-                "of that, beyond what an outage may add, in seconds of the rate",
+                "above it in all, by one process that alone cannot reach Redis for six times 10 s:",
+                ("E23",),
+                "rate_over_with_one_share",
+                "calls",
+            ),
+            Most(
+                "of the former, beyond what an outage may add, in seconds of the rate",
                 OUTAGES,
                 "rate_beyond_s",
                 "calls",
@@ -289,8 +321,17 @@ PROMISES = (
         "P9",
         "Beside a tenant with 100 times the load others wait twice their p99 alone + one job at most.",
         (
-            Most("p99 alone", ("E46",), "alone_ms", "jobs", " ms", "p99", ("alone_n", "n")),
-            Most("beside it", ("E46",), "loud_ms", "jobs", " ms", "p99", ("loud_n", "n")),
+            Most("p99 alone", ("E46",), "alone_ms", "jobs", " ms", "p99", ("alone_n",), what=BACKLOG),
+            Most(
+                "beside it, of whose jobs a backlog stands,",
+                ("E46",),
+                "loud_ms",
+                "jobs",
+                " ms",
+                "p99",
+                ("loud_n",),
+                what=BACKLOG,
+            ),
             Most(
                 "bound, twice the p99 alone and one job of 150 ms:",
                 ("E46",),
@@ -298,7 +339,8 @@ PROMISES = (
                 "jobs",
                 " ms",
                 "loud",
-                ("alone_n", "n"),
+                ("alone_n",),
+                what=BACKLOG,
             ),
             Most(
                 "beside one with jobs of 500 ms", ("E46",), "slow_ms", "jobs", " ms", "p99", ("slow_n", "n")
@@ -314,7 +356,7 @@ PROMISES = (
             ),
         ),
         "One process with 10 slots. Turns count jobs, not their length: slow jobs need a cap of their"
-        " tenant.",
+        " tenant, and are measured beside quiet ones that ask for a fifth of what the process can do.",
     ),
     Promise(
         "P10",
@@ -336,11 +378,30 @@ PROMISES = (
                 " s",
                 of=("triggers",),
             ),
+            Most(
+                "where it was gone for 5 s, as the breaker does not look for 60 s,",
+                ("E38",),
+                "again_s",
+                "APIs",
+                " s",
+                of=("triggers",),
+                what="gone briefly",
+            ),
+            Most(
+                "where it was gone for 90 s, past that look,",
+                ("E38",),
+                "again_s",
+                "APIs",
+                " s",
+                of=("triggers",),
+                what="gone for long",
+            ),
             Zero("probes beside another", ("E40",), ("two_probes",), "probes"),
         ),
-        "At a steady 80 % of what the API can do, of which nine tenths are gone for 30 s. Where it queues,"
-        " the breaker refuses most calls meanwhile. It looks again after 60 s, then after twice as long each"
-        " time: where an outage outlasts that look, calls do well after the next one, up to 10 min later.",
+        "At a steady 80 % of what the API can do, of which nine tenths are gone for 30 s. Where it queues, the"
+        " breaker refuses most calls meanwhile. It looks again after 60 s, so a shorter outage costs a minute, too,"
+        " and 3 s more; then after twice as long each time: where an outage outlasts that look, calls do well"
+        " after the next one, up to 10 min later.",
     ),
     Promise(
         "P11",
@@ -349,7 +410,15 @@ PROMISES = (
             Zero("processes killed by an answer", ("E33",), ("killed",), "answers"),
             Most("memory", ("E33",), "peak_mib", "answers", " MiB"),
             Most("loop still for", ("E33",), "stall_ms", "answers", " ms"),
-            Most("the same while names resolve slowly or not", ("E35",), "max_stall_ms", "calls", " ms"),
+            *(
+                Most(words.format(mib), ("E33",), counter, "answers", unit, what=f"read as JSON, {mib} MiB")
+                for mib in (1, 15)
+                for words, counter, unit in (
+                    ("memory once its caller reads {} MiB as JSON", "read_mib", " MiB"),
+                    ("and loop still for", "read_stall_ms", " ms"),
+                )
+            ),
+            Most("loop still while names resolve slowly or not", ("E35",), "max_stall_ms", "calls", " ms"),
             Most("longest call with a deadline of 10 s", ("E31",), "took_s", "calls", " s"),
         ),
         "A body of 16 MiB at most, as set by default, held until its caller reads it: json() of 1 MiB keeps"
@@ -403,6 +472,13 @@ PROMISES = (
                 "outages",
                 LOSSES,
                 among=("finished_meanwhile",),
+            ),
+            Most(
+                "jobs of one and a half leases that ran again, and were not lost:",
+                ("E14",),
+                "long_jobs_run_again",
+                "such jobs",
+                of=("long_jobs",),
             ),
             Most("works again after", ("E06", "E13", "E14", "E15"), "resume_s", "outages", " s", of=LOSSES),
         ),

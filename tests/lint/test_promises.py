@@ -156,7 +156,7 @@ def test_p99_and_the_last_one_are_told() -> None:
         "the last one 0.4 s (n = 30 jobs in flight)",
         "where it is presumed, at a lease of 5 s, p99 1.8 s (n = 40 jobs in flight)",
         "the last one 2.5 s (n = 40 jobs in flight)",
-        "bound: a lease of 5 s, a sweep of 5 s, and 1 s, so 7.5 s (n = 12 kills)",
+        "bound: a lease of 5 s, a sweep of a sixth of it, and 1 s, so 7.5 s (n = 12 kills)",
     ]
 
 
