@@ -398,10 +398,10 @@ PROMISES = (
             ),
             Zero("probes beside another", ("E40",), ("two_probes",), "probes"),
         ),
-        "At a steady 80 % of what the API can do, of which nine tenths are gone for 30 s. Where it queues, the"
-        " breaker refuses most calls meanwhile. It looks again after 60 s, so a shorter outage costs a minute, too,"
-        " and 3 s more; then after twice as long each time: where an outage outlasts that look, calls do well"
-        " after the next one, up to 10 min later.",
+        "At a steady 80 % of what the API can do, of which nine tenths are gone for 30 s. Where it queues,"
+        " the breaker refuses most calls meanwhile. It looks again after 60 s, so a shorter outage costs a"
+        " minute, too, and 3 s more; then after twice as long each time: where an outage outlasts that look,"
+        " calls do well after the next one, up to 10 min later.",
     ),
     Promise(
         "P11",
