@@ -10,12 +10,10 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import asyncpg
 import pytest
 
 from fairlead.adapters.postgres.facts import ServerFacts, server_facts
@@ -25,6 +23,7 @@ from fairlead.engine.ports.lanes import TenantShare
 from tests.faults.support.load import TENANTS, Load, all_begin
 from tests.faults.support.report import Figures, quantiles, sized
 from tests.faults.support.stage import Stage, until
+from tests.support.snapshot import held_snapshot
 
 pytestmark = pytest.mark.slow
 
@@ -59,18 +58,6 @@ may read at the most, of jobs (each dies twice) two seconds' worth in the lane o
 DEAD_WITHIN_S = 300.0
 MARK = "(j.run_at, j.job_id) >= (lane.mark_at, lane.mark_id)"
 CLAIM = "SELECT pg_get_functiondef(oid) AS is FROM pg_proc WHERE proname = 'job_claim_with_wait'"
-
-
-@asynccontextmanager
-async def _held(stage: Stage) -> AsyncIterator[None]:
-    """A transaction that has a snapshot and does nothing for as long as the block lasts."""
-    connection = await asyncpg.connect(stage.database.settings.dsn)
-    try:
-        async with connection.transaction(isolation="repeatable_read"):
-            await connection.fetchval("SELECT pg_current_snapshot()::text")
-            yield
-    finally:
-        await connection.close()
 
 
 @dataclass
@@ -124,7 +111,7 @@ async def _churn(
         took_s, entries = await looks.cost(BEFORE_S)
         before_s = quantiles(took_s)["p99"]
         figures.note(before_ms=quantiles(took_s, 1000, 2), entries_before=entries)
-        async with _held(stage):
+        async with held_snapshot(stage.database.settings.dsn):
             if until_dead:
                 await until(are_dead, f"{until_dead} rows are dead", DEAD_WITHIN_S)
             else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncpg
 import pytest
 
 from fairlead.adapters.postgres.jobs import PostgresJobStore
@@ -10,6 +9,7 @@ from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.session import DatabaseSettings
 from tests.support.engine import IDS, new_job
 from tests.support.rows import rows, run
+from tests.support.snapshot import held_snapshot
 
 pytestmark = pytest.mark.slow
 
@@ -52,9 +52,7 @@ async def test_it_reads_nobody_who_was_parked_long_ago(
 ) -> None:
     """A snapshot keeps them all, and the wait of each began when that of today did."""
     await lanes_of(database)
-    holder = await asyncpg.connect(database_settings.dsn)
-    async with holder.transaction(isolation="repeatable_read"):
-        await holder.fetchval("SELECT pg_current_snapshot()::text")
+    async with held_snapshot(database_settings.dsn):
         await run(database, PARKED_ONCE_A_SECOND)
         await run(database, RAISE_FLOORS)
         if analyzed:
@@ -64,7 +62,6 @@ async def test_it_reads_nobody_who_was_parked_long_ago(
             before = await asks.fetchval(READ)
             await asks.fetch(WHOSE[whose].format(most=12))
             read = await asks.fetchval(READ) - before
-    await holder.close()
     assert LOOKUPS * LANES <= read <= LOOKUPS * LANES * SPANS_S < PARKED
     assert len(await rows(database, READY)) == LANES
 

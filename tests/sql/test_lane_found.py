@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncpg
 import pytest
 
 from fairlead.adapters.postgres.jobs import PostgresJobStore
@@ -10,6 +9,7 @@ from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.session import DatabaseSettings
 from tests.support.engine import IDS, new_job
 from tests.support.rows import run
+from tests.support.snapshot import held_snapshot
 
 pytestmark = pytest.mark.slow
 
@@ -34,9 +34,7 @@ async def test_it_reads_no_row_that_was(
 ) -> None:
     """To read them all and sort looks as good to the planner, which counts them as none."""
     await PostgresJobStore(database, IDS).enqueue([new_job(tenant_id=f"t{n}") for n in range(LANES)])
-    holder = await asyncpg.connect(database_settings.dsn)
-    async with holder.transaction(isolation="repeatable_read"):
-        await holder.fetchval("SELECT pg_current_snapshot()::text")
+    async with held_snapshot(database_settings.dsn):
         await run(database, BLOAT)
         await run(database, "VACUUM (ANALYZE) lane")
         async with database.transaction() as transaction:
@@ -46,7 +44,6 @@ async def test_it_reads_no_row_that_was(
             before = await asks.fetchval(READ)
             await asks.fetch(ASKS[function])
             read = await asks.fetchval(READ) - before
-    await holder.close()
     assert (read > WAS) == careless
     assert read >= LANES
 
@@ -70,9 +67,7 @@ async def test_the_upkeep_of_each_second_begins_at_the_floor(
     database: Database, database_settings: DatabaseSettings, look: str, analyzed: bool
 ) -> None:
     await PostgresJobStore(database, IDS).enqueue([new_job(tenant_id=f"t{n}") for n in range(LANES)])
-    holder = await asyncpg.connect(database_settings.dsn)
-    async with holder.transaction(isolation="repeatable_read"):
-        await holder.fetchval("SELECT pg_current_snapshot()::text")
+    async with held_snapshot(database_settings.dsn):
         await run(database, READY_AND_PARKED)
         for _ in range(2):  # it is noted, then it rises
             await run(database, RAISE_FLOORS)
@@ -83,5 +78,4 @@ async def test_the_upkeep_of_each_second_begins_at_the_floor(
             before = await asks.fetchval(READ_OF_ALL)
             await asks.fetch(look)
             read = await asks.fetchval(READ_OF_ALL) - before
-    await holder.close()
     assert read <= 20 * LANES < WAS

@@ -1,0 +1,20 @@
+"""A snapshot that somebody holds: no row that it may see is removed meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+
+
+@asynccontextmanager
+async def held_snapshot(dsn: str) -> AsyncIterator[None]:
+    """A transaction that has one and does nothing for as long as the block lasts."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        async with connection.transaction(isolation="repeatable_read"):
+            await connection.fetchval("SELECT pg_current_snapshot()::text")
+            yield
+    finally:
+        await connection.close()
