@@ -185,6 +185,21 @@ async def test_a_pause_waits_for_who_holds_a_lane_and_has_the_last_word(
     assert lane == {"state": "parked", "park_reason": "pause"}
 
 
+async def test_a_hold_waits_for_who_holds_a_lane_and_has_the_last_word(
+    database: Database, lanes: PostgresLaneStore, jobs: PostgresJobStore, session_id: UUID
+) -> None:
+    """The row that it waited for has moved."""
+    await jobs.enqueue([new_job(tenant_id="acme", group_key="g")])
+
+    async def hold(connection: Connection) -> None:
+        await connection.execute("UPDATE lane SET vtime = vtime + 1000, served_at = now()")
+
+    await while_it_waits(database, "lane_hold", lanes.hold("acme", "g", 60.0, reason="its rate"), hold)
+    assert await taken(jobs, session_id) == []
+    (lane,) = await rows(database, "SELECT state, park_reason FROM lane")
+    assert lane == {"state": "parked", "park_reason": "pause"}
+
+
 async def test_a_cap_waits_for_the_claim_that_it_would_have_stopped(
     database: Database, lanes: PostgresLaneStore, jobs: PostgresJobStore, session_id: UUID
 ) -> None:
