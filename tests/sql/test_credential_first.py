@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
 from uuid import uuid4
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
 from fairlead.adapters.postgres.pool import Database
 from fairlead.engine.ports import Intent, Unknown
-from tests.sql.test_credentials import condemnation, connected, intent, session
+from tests.sql.test_credentials import KEY, condemnation, connected, intent, session, settlement
 from tests.support.rows import rows
 
 BLOCKED = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1"
@@ -96,3 +97,42 @@ async def test_a_settlement_that_was_first_stands(
 ) -> None:
     settled = "UPDATE credential SET generation = generation + 1, state = 'active'"
     assert await beside(database, store, name, settled, "DELETE FROM rotation") == (False, [("active", None)])
+
+
+async def marks(store: PostgresCredentialStore, sent: Intent) -> object:
+    return await store.mark_sent(sent.connection_id, sent.rotation_id)
+
+
+async def settles(store: PostgresCredentialStore, sent: Intent) -> object:
+    return await store.settle(settlement(sent, 1, datetime.now(UTC)))
+
+
+BATCHES: dict[str, tuple[Callable[[PostgresCredentialStore, Intent], Awaitable[object]], str]] = {
+    "rotation_sent": (marks, "rotation"),
+    "rotation_release": (releases, "credential"),
+    "credential_settle": (settles, "credential"),
+}
+"""By statement: what asks for one of its batch, and whose rows it holds first."""
+
+
+@pytest.mark.parametrize("name", BATCHES)
+async def test_a_batch_holds_its_rows_in_the_order_of_their_keys(
+    database: Database, store: PostgresCredentialStore, name: str
+) -> None:
+    """Another process's batch of the same connections, in whichever order they came, stands behind it."""
+    act, table = BATCHES[name]
+    by = await session(database)
+    made = [await connected(store, key=KEY._replace(bucket=bucket)) for bucket in ("one", "other")]
+    wishes = sorted((intent(one, by) for one in made), key=lambda wish: wish.connection_id)
+    for wish in wishes:
+        assert await store.claim(wish) is not None
+        if name != "rotation_sent":
+            assert await marks(store, wish) is not None
+    row = f"SELECT FROM {table} WHERE connection_id = $1 FOR UPDATE NOWAIT"
+    async with database.transaction() as transaction:
+        await transaction._connection.execute(row, wishes[0].connection_id)
+        asked = [asyncio.create_task(act(store, wish)) for wish in reversed(wishes)]  # type: ignore[arg-type]
+        while not await rows(database, BLOCKED, f"/* {name}%"):
+            await asyncio.sleep(0.005)
+        await transaction._connection.execute(row, wishes[1].connection_id)
+    assert all(await asyncio.gather(*asked))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import datetime
 from uuid import UUID, uuid4
 
 import pytest
@@ -79,11 +80,7 @@ def intent(credential: Credential, session_id: UUID, lease_s: float = 60.0) -> I
     return Intent(credential.connection.connection_id, uuid4(), credential.generation, session_id, lease_s)
 
 
-async def answer(
-    store: PostgresCredentialStore, wish: Intent, epoch: int, blob: bytes = b"secret 2"
-) -> Settlement:
-    mark = await store.mark_sent(wish.connection_id, wish.rotation_id)
-    assert mark is not None
+def settlement(wish: Intent, epoch: int, sent_at: datetime) -> Settlement:
     return Settlement(
         connection_id=wish.connection_id,
         rotation_id=wish.rotation_id,
@@ -92,11 +89,17 @@ async def answer(
         sealed=Sealed(uuid4(), b"secret 2"),
         refreshable=True,
         account_id="77",
-        sent_at=mark.first_at,
+        sent_at=sent_at,
         lifetime=HOUR,
         actor="test",
         audit_id=uuid4(),
     )
+
+
+async def answer(store: PostgresCredentialStore, wish: Intent, epoch: int) -> Settlement:
+    mark = await store.mark_sent(wish.connection_id, wish.rotation_id)
+    assert mark is not None
+    return settlement(wish, epoch, mark.first_at)
 
 
 async def test_a_connection_is_read_by_name_and_by_id(store) -> None:

@@ -2,15 +2,20 @@
 -- Takes   connection_ids, rotation_ids (arrays of one length)
 -- Gives   rotation_id, and the time of the first send and of this, of those that may be sent; who is missing must
 --         not send
--- Locks   the rotation rows
+-- Locks   the rotation rows, in key order, as rotation_claim does of those that it may not have
 -- Needs   looks at the credential again: rotation_claim may have read an older generation.
 --         sent_at keeps the first send: a grace window is counted from there, and the life of the token too,
 --         as a provider that repeats an answer repeats the token of that time with its whole expires_in.
 --         started_at becomes that of the latest: a replay waits until no send before it is under way
+WITH held AS MATERIALIZED (
+    SELECT FROM rotation WHERE connection_id = ANY(:connection_ids::uuid[])
+    ORDER BY connection_id FOR NO KEY UPDATE
+)
 UPDATE rotation SET
     phase = 'sent', sent_at = coalesce(rotation.sent_at, now()), started_at = now(),
     replays = rotation.replays + (rotation.sent_at IS NOT NULL)::integer
-FROM unnest(:connection_ids::uuid[], :rotation_ids::uuid[]) AS wanted (connection_id, rotation_id)
+FROM unnest(:connection_ids::uuid[], :rotation_ids::uuid[]) AS wanted (connection_id, rotation_id),
+    (SELECT count(*) FROM held) AS first
 WHERE rotation.connection_id = wanted.connection_id AND rotation.rotation_id = wanted.rotation_id
     AND rotation.phase = 'intent'
     AND EXISTS (
