@@ -75,15 +75,19 @@ BEGIN
     RETURN lanes;
 END $$;
 
--- Copies of what is set are brought in step.
-CREATE FUNCTION lane_apply(lane_ids uuid[]) RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
-DECLARE mine tid[] := lane_locked(lane_ids);
+-- Copies of what is set are brought in step. Lanes that are in step are not locked: a tier may be of all of them.
+CREATE FUNCTION lane_apply(lane_ids uuid[]) RETURNS void LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE mine tid[];
 BEGIN
-    UPDATE lane SET stride = should.stride, capped = should.capped
-    FROM (
-        SELECT l.ctid AS tid, stride_of(l.tenant_id COLLATE "default") AS stride,  -- as in the functions' indexes
-            is_capped(l.kind, l.tenant_id COLLATE "default", l.group_key COLLATE "default") AS capped
-        FROM lane l WHERE l.ctid = ANY(mine)
-    ) AS should
-    WHERE lane.ctid = should.tid AND (lane.stride <> should.stride OR lane.capped <> should.capped);
+    mine := lane_locked(ARRAY(
+        SELECT named.lane_id FROM (SELECT DISTINCT unnest(lane_ids) AS lane_id) AS named CROSS JOIN LATERAL (
+            SELECT l.* FROM lane l WHERE l.lane_id = named.lane_id ORDER BY l.vtime DESC LIMIT 1) AS newest
+        WHERE newest.stride <> stride_of(newest.tenant_id COLLATE "default")  -- as in the functions' indexes
+            OR newest.capped <> is_capped(
+                newest.kind, newest.tenant_id COLLATE "default", newest.group_key COLLATE "default")));
+    UPDATE lane SET
+        stride = stride_of(tenant_id COLLATE "default"),
+        capped = is_capped(kind, tenant_id COLLATE "default", group_key COLLATE "default")
+    WHERE lane.ctid = ANY(mine);
 END $$;

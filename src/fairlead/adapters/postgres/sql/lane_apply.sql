@@ -2,7 +2,7 @@
 -- Takes   tenant_ids, group_key (NULL: all lanes of these tenants; else only those of the group, and with no
 --         tenants those of the group of all)
 -- Gives   nothing
--- Locks   these lanes, in the order of their ids; it waits for claims, which take milliseconds
+-- Locks   the lanes that change, in the order of their ids; it waits for claims, which take milliseconds
 -- Needs   tenant_lock before it; lane_name_tenant_idx, lane_name_group_idx; the function lane_apply
 --         (0027_lanes_moved_from_above)
 SELECT lane_apply(ARRAY(
