@@ -252,10 +252,12 @@ async def test_E02_ablation_nobody_looks_for_the_dead(stage: Stage, tmp_path: Pa
 # ---- refreshes
 
 TOKEN_POINTS = sorted(point.removeprefix("token.") for point in POINTS if point.startswith("token."))
+Refresh = tuple[str, str, int, str]
+"""The point at which its process dies, its policy, on which pass, and whose it is."""
 
 
 async def test_E02_crash_points_of_refreshes(stage: Stage) -> None:
-    figures, lanes = Figures("E02"), asyncio.Semaphore(LANES)
+    figures = Figures("E02")
     passes = PASSES if FULL else (figures.draw.choice(PASSES),)
     cells = [
         (point, policy, nth, f"{point}-{nth}-{number}")
@@ -265,21 +267,32 @@ async def test_E02_crash_points_of_refreshes(stage: Stage) -> None:
         for number in range(TIMES)
     ]
 
-    async def one(point: str, policy: str, nth: int, name: str) -> str:
-        async with lanes:
-            return (await die_at(stage, point, policy, name, nth=nth))[0]
-
-    connections = await asyncio.gather(*(one(*cell) for cell in cells))
-    heir = await stage.born()
-    for (_, policy, nth, _), connection in zip(cells, connections, strict=True):
-        await recover(stage, heir, connection, policy, figures, generation=nth)
-    await _judge_refreshes(stage, figures, heir, dict(zip(cells, connections, strict=True)))
+    await _die_refreshing(stage, figures, cells)
     figures.conclude()
 
 
-async def _judge_refreshes(
-    stage: Stage, figures: Figures, heir: Child, cells: dict[tuple[str, str, int, str], str]
-) -> None:
+async def test_E02_ablation_no_journal(stage: Stage) -> None:
+    figures = Figures("E02", ablation="no_journal", sees="illegal_states")
+    await _die_refreshing(stage, figures, [("after_journal", FAMILY, 1, "acme")], "no_journal")
+    figures.conclude()
+
+
+async def _die_refreshing(stage: Stage, figures: Figures, cells: list[Refresh], *unsafe: str) -> None:
+    """A process dies for each of *cells*; the next one recovers what they left, and all is judged."""
+    lanes = asyncio.Semaphore(LANES)
+
+    async def one(point: str, policy: str, nth: int, name: str) -> str:
+        async with lanes:
+            return (await die_at(stage, point, policy, name, nth=nth, unsafe=unsafe))[0]
+
+    connections = await asyncio.gather(*(one(*cell) for cell in cells))
+    heir = await stage.born(unsafe=unsafe)
+    for (_, policy, nth, _), connection in zip(cells, connections, strict=True):
+        await recover(stage, heir, connection, policy, figures, generation=nth)
+    await _judge_refreshes(stage, figures, heir, dict(zip(cells, connections, strict=True)))
+
+
+async def _judge_refreshes(stage: Stage, figures: Figures, heir: Child, cells: dict[Refresh, str]) -> None:
     standing, posts = await stage.credentials(), posts_of(stage.issuer.ledger())
     wrong = []
     for (point, policy, nth, name), connection in cells.items():

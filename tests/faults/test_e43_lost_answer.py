@@ -167,6 +167,17 @@ async def test_E43_lost_answer_cut_on_the_wire(stage: Stage) -> None:
     figures.conclude()
 
 
+async def test_E43_ablation_a_cut_is_nothing(stage: Stage) -> None:
+    figures = Figures("E43", ablation="cut_is_nothing", sees="replays_forbidden")
+    child = await stage.born(unsafe=["cut_is_nothing"])
+    (connection,) = await stage.connect(child, FAMILY, ["acme"])
+    stage.issuer.be_rude(Quirk(cut=1), provider=FAMILY, connection="acme", times=1)
+    told = [await asked(child, connection, 1) for _ in range(2)]
+    figures.note(told=told, burnt=stage.verdict().burnt)
+    figures.zero(replays_forbidden=stage.verdict().replays_forbidden)
+    figures.conclude()
+
+
 # ---- the process is killed at a point
 
 

@@ -5,6 +5,7 @@ time_takeover   a refresh may be taken over by time even after its SENT mark
 no_journal      answers are not written down before they are settled
 unread_journal  they are, and nobody looks: else this is the second wall behind what is taken out
 late_untold     who settles an answer is not told that its request left late
+cut_is_nothing  a request whose answer was lost is taken for one that changed nothing
 settle_once     an answer that the database does not take is given up
 no_proof        death is never proven, only presumed when the lease has passed
 no_rescue       nobody looks for the dead
@@ -41,6 +42,7 @@ from fairlead.engine.ports import (
     Marked,
     NewJob,
     Settlement,
+    Unknown,
 )
 from fairlead.engine.services.service import Service
 from fairlead.engine.token.parts import RefreshSettings, Rooms
@@ -126,6 +128,11 @@ class _LateUntold(_Around):
     async def send(self, *call: Any) -> Any:
         answer = await self._inner.send(*call)
         return replace(answer, late_s=0.0) if isinstance(answer, HttpAnswer) else answer
+
+
+class _CutIsNothing(_Around):
+    async def mark_unknown(self, unknown: Unknown) -> bool:
+        return bool(await self._inner.release(unknown.connection_id, unknown.rotation_id))
 
 
 class _SettleOnce(_Around):
@@ -292,6 +299,8 @@ class FaultRuntime(Runtime):
             store = _TtlLock(store, self.database)
         if "time_takeover" in self.unsafe:
             store = _TimeTakeover(store)
+        if "cut_is_nothing" in self.unsafe:
+            store = _CutIsNothing(store)
         if "settle_once" in self.unsafe:
             store = _SettleOnce(store)
         if "naive_retry" in self.unsafe:
