@@ -1,8 +1,9 @@
 """E18: one transaction stays open, so no row of an ended job is removed, while 300 jobs a second come and go.
 
 A look for work does not walk over the jobs that ended: each lane has a mark behind which it begins. Nor over
-what lanes were before: each class has a floor. What is read of indexes is counted by the server, whoever
-reads it. `fairlead doctor` tells of the transaction and of its holder.
+what lanes were before: each class has a floor. Nor over what ran under a cap: it knows since when to count.
+What is read of indexes is counted by the server, whoever reads it. `fairlead doctor` tells of the transaction
+and of its holder.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,17 +46,27 @@ its lane twice."""
 LANE_INDEXES = ("lane_ready_idx", "lane_find_idx", "lane_sibling_idx", "lane_cap_idx", "lane_cap_wait_idx")
 CAPPED = TenantShare("tenant-0", max_running=3)
 """Its lanes wait under a cap now and then, as those of others do not."""
+RUNNING_ENTRIES_BOUND = 2 * 25 * JOBS_PER_S / TENANTS
+"""Of the index of what runs: a cap is counted from the oldest that runs, or from 15 s ago, as of 10 s ago."""
+BOUNDS = {
+    "job_lane_idx": ENTRIES_BOUND,
+    "job_running_since_idx": RUNNING_ENTRIES_BOUND,
+    **dict.fromkeys(LANE_INDEXES, LANE_ENTRIES_BOUND),
+}
+LOOKS_S = 2.0
 NUMBERS = {"concurrency": SLOTS, "poll_s": 0.1}
 READ = (
     "SELECT indexrelname AS name, idx_tup_read AS entries FROM pg_stat_user_indexes"
     " WHERE indexrelname = ANY($1::text[])"
 )
 DEAD = "SELECT relname AS name, n_dead_tup AS n FROM pg_stat_user_tables WHERE relname IN ('job', 'lane')"
-DEAD_LANES, DEAD_JOBS = 2 * LANE_ENTRIES_BOUND, 4 * JOBS_PER_S * TENANTS
-"""How many are walked over without a safeguard, however slow the machine is: of lanes twice as many as a look
-may read at the most, of jobs (each dies twice) two seconds' worth in the lane of each tenant."""
-DEAD_WITHIN_S = 300.0
+SEEN_WITHIN_S = 300.0
+"""By then so much is dead, on any machine, that whoever walks over it reads more than a look may."""
 MARK = "(j.run_at, j.job_id) >= (lane.mark_at, lane.mark_id)"
+COUNT_ALL = (
+    "CREATE OR REPLACE FUNCTION cap_since(counted_from timestamptz) RETURNS timestamptz"
+    " LANGUAGE sql STABLE AS $$ SELECT '-infinity'::timestamptz $$"
+)
 CLAIM = "SELECT pg_get_functiondef(oid) AS is FROM pg_proc WHERE proname = 'job_claim_with_wait'"
 
 
@@ -78,10 +88,7 @@ class _Looks:
         return took_s, each
 
     async def _read(self) -> dict[str, int]:
-        return {
-            row["name"]: row["entries"]
-            for row in await self.stage.rows(READ, ["job_lane_idx", *LANE_INDEXES])
-        }
+        return {row["name"]: row["entries"] for row in await self.stage.rows(READ, list(BOUNDS))}
 
 
 async def _dead(stage: Stage) -> dict[str, int]:
@@ -90,11 +97,11 @@ async def _dead(stage: Stage) -> dict[str, int]:
 
 
 async def _churn(
-    stage: Stage, figures: Figures, folder: Path, *unsafe: str, until_dead: Mapping[str, int] | None = None
+    stage: Stage, figures: Figures, folder: Path, *unsafe: str, until_read: str | None = None
 ) -> tuple[Load, ServerFacts]:
     """Jobs come and end, then a snapshot is held meanwhile; what the server said of it at the end.
 
-    It is held for as long as the size of this run says, or until so many rows of each table are dead.
+    It is held for as long as the size of this run says, or until a look reads more of an index than it may.
     """
     sink, looks = folder / "sink.ndjson", _Looks(stage, folder / "claims.ndjson")
     order = {"sink": str(sink), "claims": str(looks.ledger), "worker": NUMBERS, "unsafe": unsafe}
@@ -102,9 +109,8 @@ async def _churn(
     workers = await stage.all_born(PROCESSES, **order)
     load = Load(await stage.born(), figures, (0.0, 0.0), batch=BATCH, every_s=BATCH / JOBS_PER_S)
 
-    async def are_dead() -> bool:
-        dead = await _dead(stage)
-        return all(dead[name] >= least for name, least in (until_dead or {}).items())
+    async def is_read(name: str) -> bool:
+        return (await looks.cost(LOOKS_S))[1][name] > BOUNDS[name]
 
     async with load.coming():
         await all_begin(sink, workers)
@@ -112,8 +118,8 @@ async def _churn(
         before_s = quantiles(took_s)["p99"]
         figures.note(before_ms=quantiles(took_s, 1000, 2), entries_before=entries)
         async with held_snapshot(stage.database.settings.dsn):
-            if until_dead:
-                await until(are_dead, f"{until_dead} rows are dead", DEAD_WITHIN_S)
+            if until_read:
+                await until(lambda: is_read(until_read), f"looks walk along {until_read}", SEEN_WITHIN_S)
             else:
                 await asyncio.sleep(HELD_S - LATE_S)
             took_s, entries = await looks.cost(LATE_S)
@@ -125,8 +131,7 @@ async def _churn(
     figures.holds(
         p99_s <= DEARER * before_s + SPARE_S, f"p99 of a claim is {p99_s:.3f} s, and was {before_s:.3f}"
     )
-    bounds = dict.fromkeys(LANE_INDEXES, LANE_ENTRIES_BOUND) | {"job_lane_idx": ENTRIES_BOUND}
-    for name, bound in bounds.items():
+    for name, bound in BOUNDS.items():
         figures.holds(entries[name] <= bound, f"a claim reads {entries[name]:.0f} entries of {name}")
     return load, facts
 
@@ -148,7 +153,7 @@ async def test_E18_old_snapshot(stage: Stage, tmp_path: Path) -> None:
 async def test_E18_ablation_floors_stay(stage: Stage, tmp_path: Path) -> None:
     """Each look walks over all that its lanes were since the snapshot was taken."""
     figures = Figures("E18", ablation="floors stay", sees="of lane_ready_idx")
-    load, _ = await _churn(stage, figures, tmp_path, "floors_stay", until_dead={"lane": DEAD_LANES})
+    load, _ = await _churn(stage, figures, tmp_path, "floors_stay", until_read="lane_ready_idx")
     await load.all_ended(stage)
     figures.conclude()
 
@@ -159,6 +164,15 @@ async def test_E18_ablation_no_marks(stage: Stage, tmp_path: Path) -> None:
     claim = (await stage.rows(CLAIM))[0]["is"]
     assert MARK in claim, f"a claim does not say {MARK!r} any more"
     await stage.run(claim.replace(MARK, "true"))
-    load, _ = await _churn(stage, figures, tmp_path, until_dead={"job": DEAD_JOBS})
+    load, _ = await _churn(stage, figures, tmp_path, until_read="job_lane_idx")
+    await load.all_ended(stage)
+    figures.conclude()
+
+
+async def test_E18_ablation_caps_count_all(stage: Stage, tmp_path: Path) -> None:
+    """Each look under a cap walks over all that ran under it since the snapshot was taken."""
+    figures = Figures("E18", ablation="caps count all", sees="of job_running_since_idx")
+    await stage.run(COUNT_ALL)
+    load, _ = await _churn(stage, figures, tmp_path, until_read="job_running_since_idx")
     await load.all_ended(stage)
     figures.conclude()

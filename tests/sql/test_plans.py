@@ -125,7 +125,7 @@ CASES: dict[str, tuple[Callable[[UUID], dict[str, object]], set[str], int]] = {
             "max_crashes": 3,
             "dead_letter_ids": ids(),
         },
-        {"job_running_idx", "job_pkey"},
+        {"job_running_since_idx", "job_pkey"},
         4,
     ),
     "job_expire": (lambda session_id: {"dead_letter_ids": ids()}, {"job_expiry_idx", "job_pkey"}, 3),

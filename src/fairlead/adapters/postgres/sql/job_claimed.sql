@@ -2,7 +2,7 @@
 -- Takes   session_id, lease_seed (of that claim)
 -- Gives   the jobs that run under this claim, as job_claim would have given them
 -- Locks   nothing
--- Needs   job_running_idx
+-- Needs   job_running_since_idx
 SELECT job_id, lease_id, queue, kind, tenant_id, provider, group_key, priority, attempt, crash_count, args,
     streaks, replay_of, created_at, extract(epoch FROM coalesce(started_at, now()) - run_at)::float8 AS waited_s,
     extract(epoch FROM now() - call_waits_since)::float8 AS call_waited_s

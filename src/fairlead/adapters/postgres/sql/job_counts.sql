@@ -2,7 +2,7 @@
 -- Takes   bound: at most so many rows are looked at for available, for running, and for each finished state
 -- Gives   label, jobs
 -- Locks   nothing
--- Needs   job_lane_idx, job_suspect_idx, job_running_idx, job_finished_idx
+-- Needs   job_lane_idx, job_suspect_idx, job_running_since_idx, job_finished_idx
 SELECT
     CASE WHEN run_at <= now() THEN 'available' WHEN attempt > 0 THEN 'retryable' ELSE 'scheduled' END AS label,
     count(*) AS jobs

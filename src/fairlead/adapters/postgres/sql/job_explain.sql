@@ -6,7 +6,7 @@
 --         to read), ahead_in_lane, lanes_ahead and urgent_lanes (NULL while it is not ready), pauses, full_caps
 --         (JSON), dead_letter_id; or no row
 -- Locks   nothing
--- Needs   the primary key; lane_find_idx; lane_ready_idx; job_lane_idx; job_running_idx,
+-- Needs   the primary key; lane_find_idx; lane_ready_idx; job_lane_idx; job_running_since_idx,
 --         job_running_group_idx; dead_letter_job_idx
 SELECT j.job_id, j.queue, j.kind, j.tenant_id, j.provider, j.group_key, j.tags, j.state,
     CASE WHEN j.state <> 'available' OR j.run_at <= now() THEN j.state

@@ -2,7 +2,7 @@
 -- Takes   arrays of one length: session_ids, lease_seeds (of those claims)
 -- Gives   job_id of those given back, their attempt restored
 -- Locks   their rows, and their lanes if these are not ready
--- Needs   job_running_idx; lane_touch
+-- Needs   job_running_since_idx; lane_touch
 WITH back AS (
     UPDATE job SET
         state = 'available', attempt = greatest(attempt - 1, 0), lease_id = NULL, session_id = NULL, started_at = NULL

@@ -2,7 +2,7 @@
 -- Takes   session_id
 -- Gives   one row: freed (jobs)
 -- Locks   the session's row, those of its running jobs, and their lanes if these are not ready
--- Needs   job_running_idx
+-- Needs   job_running_since_idx
 WITH closed AS (
     UPDATE worker_session SET stopped_at = now()
     WHERE session_id = :session_id AND lost_at IS NULL AND stopped_at IS NULL

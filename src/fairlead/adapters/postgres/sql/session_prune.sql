@@ -2,7 +2,7 @@
 -- Takes   older_than_s, limit
 -- Gives   one row: deleted
 -- Locks   the rows deleted; never waits for another process
--- Needs   job_running_idx; the table is small
+-- Needs   job_running_since_idx; the table is small
 WITH old AS MATERIALIZED (
     SELECT session_id FROM worker_session
     WHERE coalesce(lost_at, stopped_at) < now() - :older_than_s::float8 * interval '1 second'

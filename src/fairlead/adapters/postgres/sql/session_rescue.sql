@@ -4,7 +4,7 @@
 -- Gives   one row: ready (false while a full lease of uninterrupted database time has not passed), sessions,
 --         rescued, dead; no row if another process just did it, or the caller's session is not open
 -- Locks   the sweep's row, the sessions declared lost, the jobs handled; never waits for a job
--- Needs   job_running_idx; dead_letter_bury. A gap of half a lease between passes, a restart, a fail-over or
+-- Needs   job_running_since_idx; dead_letter_bury. A gap of half a lease between passes, a restart, a fail-over or
 --         a jump of the server's clock begins the uninterrupted time anew: after it every owner looks dead. A
 --         proven death (session_bury) waits for no such time
 WITH swept AS (

@@ -1,0 +1,129 @@
+"""What runs under a cap is counted from the oldest that runs, however many ran before (Q6, Q7, Q12)."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.adapters.postgres.jobs import PostgresJobStore
+from fairlead.adapters.postgres.lanes import PostgresLaneStore
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.engine.ports import ClaimFilter
+from fairlead.engine.ports.lanes import GroupCap, TenantShare
+from tests.support.engine import IDS, new_job
+from tests.support.rows import rows, run
+from tests.support.seeds import a_session
+from tests.support.snapshot import held_snapshot
+
+RAN, CAP = 2_500, 3
+CAPS = {
+    "of a tenant": TenantShare("acme", max_running=CAP),
+    "of a group": GroupCap("g", "acme", CAP),
+    "shared": GroupCap("g", None, CAP),
+}
+RUN_AND_END = f"""
+DO $$ DECLARE one uuid := (SELECT job_id FROM job LIMIT 1); BEGIN
+    FOR ago_s IN REVERSE {RAN} + 60..61 LOOP
+        UPDATE job SET state = 'running', session_id = gen_random_uuid(), lease_id = 1,
+            started_at = now() - ago_s * interval '1 second' WHERE job_id = one;
+        UPDATE job SET state = 'available', session_id = NULL, started_at = NULL WHERE job_id = one;
+    END LOOP;
+END $$
+"""
+PLACES = "SELECT (lane_places(ARRAY['acme'], ARRAY['g'], ARRAY[1]))[1] AS n"
+FULL = "SELECT is_full('acme', 'g') AS full"
+READ = """
+SELECT sum(pg_stat_get_xact_tuples_returned(format('job_running_%s_idx', name)::regclass))::integer
+FROM unnest(ARRAY['since', 'group_since']) AS name
+"""
+COUNTED_FROM = "SELECT extract(epoch FROM now() - counted_from)::float8 AS ago_s FROM running_cap"
+
+
+async def capped(database: Database, cap: str, jobs: int) -> PostgresJobStore:
+    lanes, store = PostgresLaneStore(database), PostgresJobStore(database, IDS)
+    wanted = CAPS[cap]
+    await (lanes.set_tenant(wanted) if isinstance(wanted, TenantShare) else lanes.set_group_cap(wanted))
+    await store.enqueue([new_job(group_key="g") for _ in range(jobs)])
+    return store
+
+
+async def places(database: Database) -> int:
+    (row,) = await rows(database, PLACES)
+    return int(row["n"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cap", CAPS)
+@pytest.mark.parametrize("look", [PLACES, FULL], ids=["held", "seen"])
+@pytest.mark.parametrize("analyzed", [False, True])
+@pytest.mark.parametrize("careless", [False, True])
+async def test_it_reads_nobody_who_ran_long_ago(
+    database: Database,
+    database_settings: DatabaseSettings,
+    cap: str,
+    look: str,
+    analyzed: bool,
+    careless: bool,
+) -> None:
+    store, session_id = await capped(database, cap, 3), await a_session(database)
+    async with held_snapshot(database_settings.dsn):
+        await run(database, RUN_AND_END)
+        assert await places(database) == CAP
+        assert len(await store.claim(ClaimFilter(), 2, session_id)) == 2
+        if careless:
+            await run(database, "UPDATE running_cap SET counted_from = '-infinity'")
+        if analyzed:
+            await run(database, "VACUUM (ANALYZE) job")
+        async with database.transaction() as transaction:
+            asks = transaction._connection
+            before = await asks.fetchval(READ)
+            given = await asks.fetchval(look)
+            read = await asks.fetchval(READ) - before
+    assert given == (1 if look == PLACES else False)
+    assert read > RAN if careless else 2 <= read <= 10
+
+
+@pytest.mark.parametrize("cap", CAPS)
+async def test_it_follows_the_oldest_that_runs(database: Database, cap: str) -> None:
+    """A long one is counted for as long as it runs, with what came after it."""
+    store, session_id = await capped(database, cap, 3), await a_session(database)
+    assert len(await store.claim(ClaimFilter(), 2, session_id)) == 2
+    await run(database, "UPDATE job SET started_at = now() - interval '1 hour' WHERE state = 'running'")
+    await run(database, "UPDATE running_cap SET counted_from = '-infinity'")
+    for _ in range(2):
+        assert await places(database) == 1
+        assert (await rows(database, COUNTED_FROM))[0]["ago_s"] == pytest.approx(3600.0, abs=5.0)
+    await run(database, "UPDATE job SET started_at = now() WHERE state = 'running'")
+    assert await places(database) == 1
+    assert (await rows(database, COUNTED_FROM))[0]["ago_s"] == pytest.approx(15.0, abs=5.0)
+
+
+@pytest.mark.parametrize("cap", CAPS)
+@pytest.mark.parametrize("look", [PLACES, FULL], ids=["held", "seen"])
+async def test_a_clock_that_is_set_back_hides_nobody(database: Database, cap: str, look: str) -> None:
+    """Whoever began by the new time is before the moment from which the old one counted."""
+    store, session_id = await capped(database, cap, CAP), await a_session(database)
+    assert len(await store.claim(ClaimFilter(), CAP, session_id)) == CAP
+    await run(database, "UPDATE running_cap SET counted_from = now() + interval '1 minute'")
+    (row,) = await rows(database, look)
+    assert row == ({"n": 0} if look == PLACES else {"full": True})
+    assert await places(database) == 0
+    assert (await rows(database, COUNTED_FROM))[0]["ago_s"] == pytest.approx(15.0, abs=5.0)
+
+
+@pytest.mark.parametrize("cap", CAPS)
+async def test_a_suspect_that_has_not_begun_counts(database: Database, cap: str) -> None:
+    store, session_id = await capped(database, cap, CAP), await a_session(database)
+    await run(database, "UPDATE job SET crash_count = 1")
+    for _ in range(CAP):
+        assert await store.claim_suspect(ClaimFilter(), session_id) is not None
+    assert {row["started_at"] for row in await rows(database, "SELECT started_at FROM job")} == {None}
+    assert await places(database) == 0
+
+
+async def test_who_is_counted_by_somebody_else_has_no_places(database: Database) -> None:
+    await capped(database, "of a tenant", 1)
+    async with database.transaction() as transaction:
+        await transaction._connection.fetch("SELECT FROM running_cap FOR UPDATE")
+        assert await places(database) == -1
+    assert await places(database) == CAP
