@@ -53,7 +53,6 @@ BOUNDS = {
     "job_running_since_idx": RUNNING_ENTRIES_BOUND,
     **dict.fromkeys(LANE_INDEXES, LANE_ENTRIES_BOUND),
 }
-LOOKS_S = 2.0
 NUMBERS = {"concurrency": SLOTS, "poll_s": 0.1}
 READ = (
     "SELECT indexrelname AS name, idx_tup_read AS entries FROM pg_stat_user_indexes"
@@ -101,7 +100,7 @@ async def _churn(
 ) -> tuple[Load, ServerFacts]:
     """Jobs come and end, then a snapshot is held meanwhile; what the server said of it at the end.
 
-    It is held for as long as the size of this run says, or until a look reads more of an index than it may.
+    It is held for as long as the size of this run says, or until looks read more of an index than they may.
     """
     sink, looks = folder / "sink.ndjson", _Looks(stage, folder / "claims.ndjson")
     order = {"sink": str(sink), "claims": str(looks.ledger), "worker": NUMBERS, "unsafe": unsafe}
@@ -109,8 +108,10 @@ async def _churn(
     workers = await stage.all_born(PROCESSES, **order)
     load = Load(await stage.born(), figures, (0.0, 0.0), batch=BATCH, every_s=BATCH / JOBS_PER_S)
 
-    async def is_read(name: str) -> bool:
-        return (await looks.cost(LOOKS_S))[1][name] > BOUNDS[name]
+    async def reads_too_much(name: str) -> bool:
+        nonlocal took_s, entries
+        took_s, entries = await looks.cost(LATE_S)
+        return entries[name] > BOUNDS[name]
 
     async with load.coming():
         await all_begin(sink, workers)
@@ -119,10 +120,10 @@ async def _churn(
         figures.note(before_ms=quantiles(took_s, 1000, 2), entries_before=entries)
         async with held_snapshot(stage.database.settings.dsn):
             if until_read:
-                await until(lambda: is_read(until_read), f"looks walk along {until_read}", SEEN_WITHIN_S)
+                await until(lambda: reads_too_much(until_read), f"too much of {until_read}", SEEN_WITHIN_S)
             else:
                 await asyncio.sleep(HELD_S - LATE_S)
-            took_s, entries = await looks.cost(LATE_S)
+                took_s, entries = await looks.cost(LATE_S)
             facts = await server_facts(stage.database.settings)
             dead = await _dead(stage)
     figures.note(held_s=round(facts.snapshot_s, 1), dead_rows=dead, claims=len(took_s))
