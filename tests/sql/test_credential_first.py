@@ -131,7 +131,7 @@ async def test_a_batch_holds_its_rows_in_the_order_of_their_keys(
     row = f"SELECT FROM {table} WHERE connection_id = $1 FOR UPDATE NOWAIT"
     async with database.transaction() as transaction:
         await transaction._connection.execute(row, wishes[0].connection_id)
-        asked = [asyncio.create_task(act(store, wish)) for wish in reversed(wishes)]  # type: ignore[arg-type]
+        asked = [asyncio.ensure_future(act(store, wish)) for wish in reversed(wishes)]
         while not await rows(database, BLOCKED, f"/* {name}%"):
             await asyncio.sleep(0.005)
         await transaction._connection.execute(row, wishes[1].connection_id)
