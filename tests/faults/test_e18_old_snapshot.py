@@ -46,8 +46,8 @@ its lane twice."""
 LANE_INDEXES = ("lane_ready_idx", "lane_find_idx", "lane_sibling_idx", "lane_cap_idx", "lane_cap_wait_idx")
 CAPPED = TenantShare("tenant-0", max_running=3)
 """Its lanes wait under a cap now and then, as those of others do not."""
-RUNNING_ENTRIES_BOUND = 2 * 25 * JOBS_PER_S / TENANTS
-"""Of the index of what runs: a cap is counted from the oldest that runs, or from 15 s ago, as of 10 s ago."""
+RUNNING_ENTRIES_BOUND = 2 * 30 * JOBS_PER_S / TENANTS
+"""Of the index of what runs: a cap is counted from the oldest that runs, or from 20 s ago, as of 10 s ago."""
 BOUNDS = {
     "job_lane_idx": ENTRIES_BOUND,
     "job_running_since_idx": RUNNING_ENTRIES_BOUND,

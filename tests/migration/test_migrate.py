@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,15 +31,6 @@ from tests.support.databases import settings_of, without_public
 from tests.support.engine import IDS
 from tests.support.rows import rows, run
 from tests.support.servers import drop_database, fresh_database
-
-
-@pytest.fixture
-async def empty(servers: Endpoints) -> AsyncIterator[DatabaseSettings]:
-    """A database that nobody has migrated."""
-    url = await fresh_database(servers.database_url)
-    await without_public(url)
-    yield settings_of(url)
-    await drop_database(servers.database_url, url)
 
 
 def migration(number: int, sql: str, phase: str = "pre", *more: str) -> Migration:
@@ -152,16 +142,6 @@ async def test_a_migration_that_gets_no_lock_lets_the_others_pass_and_tries_agai
     await other.close()
 
 
-async def test_an_index_is_built_outside_of_a_transaction(empty: DatabaseSettings) -> None:
-    assert await Migrator(empty, [A, INDEX]).apply() == [A, INDEX]
-    database = await Database.open(empty)
-    assert await rows(database, "SELECT FROM pg_class WHERE relname = 'a_idx'") != []
-    await database.close()
-    duplicate = replace(INDEX, number=3)
-    with pytest.raises(MigrationNeeded, match="INVALID index"):
-        await Migrator(empty, [A, INDEX, duplicate]).apply()
-
-
 async def test_a_call_that_fails_leaves_its_steps_and_no_index(empty: DatabaseSettings) -> None:
     text = "CREATE PROCEDURE steps() LANGUAGE plpgsql AS 'BEGIN PERFORM 1 / 0; END';"
     failing = migration(2, "CALL steps();", "pre", "-- transaction: none")
@@ -270,12 +250,6 @@ async def test_the_wall_between_tenants_is_raised_beside_work(empty: DatabaseSet
     await again.close()
 
 
-async def test_many_runs_at_once_with_an_index_among_them(empty: DatabaseSettings) -> None:
-    """CREATE INDEX CONCURRENTLY waits for every snapshot: a run that waits for the lock must hold none."""
-    runs = await asyncio.gather(*(Migrator(empty, [A, INDEX]).apply() for _ in range(5)))
-    assert sorted(len(done) for done in runs) == [0, 0, 0, 0, 2]
-
-
 async def test_new_databases_may_be_migrated_side_by_side(servers: Endpoints) -> None:
     """Roles are shared by all databases of a server."""
     urls = [await fresh_database(servers.database_url) for _ in range(3)]
@@ -325,7 +299,7 @@ async def test_the_text_for_a_dba_is_as_patient_with_locks(empty: DatabaseSettin
     database = await Database.open(empty)
     assert await rows(database, "SELECT x FROM a") == [{"x": 1}, {"x": 500}]
     await database.close()
-    assert "SET lock_timeout = '3s';" in as_script([INDEX], None)
+    assert "SET lock_timeout = '3s';" in as_script([A], None)
 
 
 def test_the_text_quotes_what_must_be_quoted() -> None:

@@ -134,6 +134,16 @@ async def test_a_resume_finds_lanes_that_were_being_made(
     assert len(await taken(jobs, session_id)) == 1
 
 
+async def test_a_resume_of_what_is_not_paused_waits_for_nobody(
+    database: Database, lanes: PostgresLaneStore, jobs: PostgresJobStore
+) -> None:
+    """And nobody for it: the lanes of a whole queue are many, and claims pass over those that are locked."""
+    await jobs.enqueue([new_job(tenant_id="acme")])
+    async with uncommitted(database) as connection:
+        await connection.execute("SELECT FROM lane FOR UPDATE")
+        assert not await lanes.resume(ACME)
+
+
 async def test_a_cap_and_a_weight_hold_for_lanes_that_were_being_made(
     database: Database, lanes: PostgresLaneStore, jobs: PostgresJobStore, session_id: UUID
 ) -> None:

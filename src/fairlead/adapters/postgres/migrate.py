@@ -3,8 +3,9 @@
 A file is ``migrations/NNNN_name.sql``. Its header says ``-- Phase pre`` (safe while the version before it
 still runs: to be applied before the new version starts) or ``-- Phase post`` (only once no older process is
 left). ``-- transaction: none`` marks a file of one statement that cannot run inside a transaction: an index
-built beside the work, or a CALL that commits step by step and has its own patience with locks. What was
-applied stands in the table ``migration``, with a checksum: an applied file is never edited.
+built beside the work, or a CALL that commits step by step and has its own patience with locks. Such an index
+waits for every transaction that is older than itself, and keeps nobody waiting meanwhile. What was applied
+stands in the table ``migration``, with a checksum: an applied file is never edited.
 """
 
 from __future__ import annotations
@@ -32,13 +33,16 @@ Phase = Literal["pre", "post"]
 _FILE = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
 _PHASE = re.compile(r"^-- Phase[ \t]+(pre|post)\b", re.MULTILINE)
 _NO_TRANSACTION = re.compile(r"^-- transaction: none$", re.MULTILINE)
+_INDEX = re.compile(r"^CREATE (?:UNIQUE )?INDEX CONCURRENTLY (\w+)", re.MULTILINE)
 _LOCK_EVERY_S = 0.1
 _LOCK_WITHIN_S = 120.0
 _APPLY_TIMEOUT_S = 3600.0
 _PATIENCE_MS = 500
 """Of a migration for a table's lock: whoever waits for it makes everybody behind it wait (E10)."""
 _PATIENCE_PAUSE_S = 1.0  # then those behind it go first
-_LOCK_TIMEOUT = "3s"  # of what cannot be undone: an index that is built beside the work keeps nobody waiting
+_LOCK_TIMEOUT = "3s"  # of the first steps, and of a script
+_INDEX_PATIENCE_MS = 600_000
+"""Of an index that is built beside the work, for transactions that are older: a report, a backup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,12 @@ class Migration:
     def title(self) -> str:
         """Its file name without the ending."""
         return f"{self.number:04}_{self.name}"
+
+    @property
+    def index(self) -> str | None:
+        """The index that it builds beside the work. Where that fails, one that is INVALID is left."""
+        built = None if self.transactional else _INDEX.search(self.text)
+        return None if built is None else built[1]
 
 
 def read_migration(file_name: str, text: str) -> Migration:
@@ -205,17 +215,24 @@ async def _applied_now(connection: Connection, migration: Migration, *, last: bo
     try:
         if migration.transactional:
             async with connection.transaction(isolation=ISOLATION):
-                patience = statement("migration_patience")
-                await connection.fetch(patience.text, *patience.args(patience_ms=str(_PATIENCE_MS)))
+                await _be_patient(connection, _PATIENCE_MS, within_transaction=True)
                 await connection.execute(migration.text)
                 await _record(connection, migration)
         else:
+            if migration.index is not None:
+                await _be_patient(connection, _INDEX_PATIENCE_MS, within_transaction=False)
+                (drop,) = await _run(connection, statement("migration_index_drop").text, migration.index)
+                await connection.execute(drop["text"])
             await connection.execute(migration.text)
             await _record(connection, migration)
     except asyncpg.PostgresError as error:
-        if isinstance(error, asyncpg.LockNotAvailableError) and migration.transactional and not last:
+        locked = isinstance(error, asyncpg.LockNotAvailableError)
+        if locked and migration.transactional and not last:
             return False
-        hint = f"{_left_by(migration)}; run `fairlead migrate` again once the reason is gone"
+        reason = "the transactions before it have ended (pg_stat_activity.xact_start)"
+        if not locked or migration.index is None:
+            reason = "the reason is gone"
+        hint = f"{_left_by(migration)}; run `fairlead migrate` again once {reason}"
         raise MigrationNeeded(f"migration {migration.title} failed: {error}", hint=hint) from error
     except DRIVER_ERRORS as error:
         raise of_statement(error, connected=not connection.is_closed()) from error
@@ -226,9 +243,15 @@ def _left_by(migration: Migration) -> str:
     """What there is of *migration* once it failed."""
     if migration.transactional:
         return "nothing of it was kept"
-    if "CONCURRENTLY" in migration.text:
-        return "drop what it left (an INVALID index)"
+    if migration.index is not None:
+        return f"the next run drops what it left ({migration.index}, INVALID)"
     return "the steps that it has done are kept, and done again"
+
+
+async def _be_patient(connection: Connection, patience_ms: int, *, within_transaction: bool) -> None:
+    patience = statement("migration_patience")
+    values = {"patience_ms": str(patience_ms), "within_transaction": within_transaction}
+    await connection.fetch(patience.text, *patience.args(**values))
 
 
 async def _record(connection: Connection, migration: Migration) -> None:
@@ -289,8 +312,13 @@ def as_script(migrations: Sequence[Migration], schema: str | None) -> str:
     for migration in migrations:
         record = _inlined(statement("migration_record"), **_record_values(migration))
         body = f"{migration.text.rstrip()}\n{record};"
-        patience = f"SET LOCAL lock_timeout = {_PATIENCE_MS};"
-        parts.append(f"BEGIN;\n{patience}\n{body}\nCOMMIT;" if migration.transactional else body)
+        if migration.transactional:
+            body = f"BEGIN;\nSET LOCAL lock_timeout = {_PATIENCE_MS};\n{body}\nCOMMIT;"
+        elif migration.index is not None:
+            drop = f"{_inlined(statement('migration_index_drop'), index=migration.index)} \\gexec"
+            patience, again = f"{_INDEX_PATIENCE_MS}", f"'{_LOCK_TIMEOUT}'"
+            body = f"SET lock_timeout = {patience};\n{drop}\n{body}\nSET lock_timeout = {again};"
+        parts.append(body)
     return "\n\n".join(parts) + "\n"
 
 

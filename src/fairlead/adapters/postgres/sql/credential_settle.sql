@@ -4,7 +4,7 @@
 --         account_ids (NULL: as it was), actors, audit_ids, yields_s (NULL: never; see Settlement),
 --         seens (the records that they replace; NULL: whichever is there)
 -- Gives   connection_id, epoch of those that settled; who is missing was superseded, or gives way
--- Locks   the credential rows, in key order, and the lanes of those that had waited for a grant
+-- Locks   the credential rows, then the rotations, each in key order, and the lanes of those that had waited for a grant
 -- Needs   the spent generation still stands: a reconnect or a faster answer wins, and so may the answer of a later
 --         send that has not come yet, for as long as that token may be sent once more. A late answer may heal
 --         needs_reauth (the generation was not replaced), never revoked; then the work that waited for a grant goes
@@ -18,9 +18,14 @@ WITH answer AS (
     AS a (connection_id, generation, epoch, sealed, key_id, refreshable, sent_at, expires_in_s,
           urgent_in_s, critical_in_s, due_in_s, account_id, actor, audit_id, yields_s, seen)
 ),
-held AS MATERIALIZED (
+credentials AS MATERIALIZED (
     SELECT FROM credential WHERE connection_id = ANY(:connection_ids::uuid[])
     ORDER BY connection_id FOR NO KEY UPDATE
+),
+held AS MATERIALIZED (
+    SELECT FROM rotation, (SELECT count(*) FROM credentials) AS first
+    WHERE rotation.connection_id = ANY(:connection_ids::uuid[])
+    ORDER BY rotation.connection_id FOR UPDATE OF rotation
 ),
 settled AS (
     UPDATE credential cr SET

@@ -7,7 +7,7 @@
 --         (JSON), dead_letter_id; or no row
 -- Locks   nothing
 -- Needs   the primary key; lane_find_idx; lane_ready_idx; job_lane_idx; job_running_since_idx,
---         job_running_group_idx; dead_letter_job_idx
+--         job_running_group_since_idx; dead_letter_job_idx
 SELECT j.job_id, j.queue, j.kind, j.tenant_id, j.provider, j.group_key, j.tags, j.state,
     CASE WHEN j.state <> 'available' OR j.run_at <= now() THEN j.state
          WHEN j.attempt > 0 THEN 'retryable' ELSE 'scheduled' END AS label,

@@ -1,6 +1,6 @@
--- migration_patience: how long this transaction waits for a lock before it gives up.
--- Takes   patience_ms (as text)
+-- migration_patience: how long a migration waits for a lock before it gives up.
+-- Takes   patience_ms (as text), within_transaction (false: for the rest of the session)
 -- Gives   nothing of interest
 -- Locks   nothing
--- Needs   a transaction
-SELECT set_config('lock_timeout', :patience_ms, true)
+-- Needs   nothing
+SELECT set_config('lock_timeout', :patience_ms, :within_transaction)

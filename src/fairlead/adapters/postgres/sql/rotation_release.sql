@@ -1,7 +1,7 @@
 -- rotation_release: give up a rotation whose send changed nothing: never left, or answered "not processed".
 -- Takes   connection_ids, rotation_ids (arrays of one length)
 -- Gives   the rotation_ids that were ours
--- Locks   the credentials' rows, as settle does first, in key order; then the rotations'. A credential that others had
+-- Locks   the credentials' rows, then the rotations', each in key order, as settle does. A credential that others had
 --         meanwhile declared unknown is active again
 -- Needs   a replay that changed nothing leaves the first send's outcome unknown, so its row stays. It gets
 --         another rotation_id: asked twice, this must not take the first send for the replay, and forget it.
@@ -9,9 +9,14 @@
 WITH wanted AS (
     SELECT * FROM unnest(:connection_ids::uuid[], :rotation_ids::uuid[]) AS w (connection_id, rotation_id)
 ),
-held AS MATERIALIZED (
+credentials AS MATERIALIZED (
     SELECT FROM credential WHERE connection_id = ANY(:connection_ids::uuid[])
     ORDER BY connection_id FOR NO KEY UPDATE
+),
+held AS MATERIALIZED (
+    SELECT FROM rotation, (SELECT count(*) FROM credentials) AS first
+    WHERE rotation.connection_id = ANY(:connection_ids::uuid[])
+    ORDER BY rotation.connection_id FOR UPDATE OF rotation
 ),
 gone AS (
     DELETE FROM rotation USING wanted, (SELECT count(*) FROM held) AS first

@@ -1,0 +1,86 @@
+"""Indexes that migrations build beside the work: outside of a transaction, patient, and begun anew."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from fairlead.adapters.postgres import migrate
+from fairlead.adapters.postgres.migrate import Migration, Migrator
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.errors import MigrationNeeded
+from tests.migration.test_migrate import INDEX, A, applied, by_psql, migration
+from tests.support.rows import rows, run
+from tests.support.snapshot import held_snapshot
+
+UNIQUE = migration(2, "CREATE UNIQUE INDEX CONCURRENTLY a_idx ON a (x);", "pre", "-- transaction: none")
+TWICE = migration(1, f"{A.text}; INSERT INTO a VALUES (1);")
+VALID = "SELECT indisvalid AS is FROM pg_index WHERE indexrelid = 'a_idx'::regclass"
+WAITS = "SELECT FROM pg_locks WHERE NOT granted AND clock_timestamp() - waitstart > interval '300 ms'"
+
+
+async def test_an_index_is_built_outside_of_a_transaction(empty: DatabaseSettings) -> None:
+    assert await Migrator(empty, [A, INDEX]).apply() == [A, INDEX]
+    database = await Database.open(empty)
+    assert await rows(database, "SELECT FROM pg_class WHERE relname = 'a_idx'") != []
+    await database.close()
+
+
+async def test_an_index_that_could_not_be_built_is_dropped_by_the_next_run(
+    empty: DatabaseSettings, tmp_path: Path
+) -> None:
+    """Of this program, or of a DBA's script."""
+    with pytest.raises(MigrationNeeded, match="duplicated") as failed:
+        await Migrator(empty, [TWICE, UNIQUE]).apply()
+    assert "the next run drops what it left (a_idx, INVALID)" in failed.value.way_out
+    database = await Database.open(empty)
+    assert await rows(database, VALID) == [{"is": False}]
+    with pytest.raises(MigrationNeeded, match="duplicated"):
+        await Migrator(empty, [TWICE, UNIQUE]).apply()
+    script = tmp_path / "migrate.sql"
+    script.write_text(await Migrator(empty, [TWICE, UNIQUE]).sql(pending_only=True))
+    await run(database, "DELETE FROM a")
+    await by_psql(empty.dsn, script)
+    assert await rows(database, VALID) == [{"is": True}]
+    await database.close()
+    assert await applied(empty) == [1, 2]
+
+
+@pytest.mark.parametrize("patient", [True, False])
+async def test_an_index_waits_for_transactions_that_are_older(
+    empty: DatabaseSettings, monkeypatch: pytest.MonkeyPatch, patient: bool
+) -> None:
+    """For longer than a lock that others would stand behind; and not for ever."""
+    await Migrator(empty, [A]).apply()
+    monkeypatch.setattr(migrate, "_LOCK_TIMEOUT", "100ms")
+    if not patient:
+        monkeypatch.setattr(migrate, "_INDEX_PATIENCE_MS", 100)
+    database = await Database.open(empty)
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        async with held_snapshot(empty.dsn):
+            built = group.create_task(_outcome(Migrator(empty, [A, INDEX])))
+            while not built.done() and not await rows(database, WAITS):
+                await asyncio.sleep(0.01)
+        outcome = await built
+    await database.close()
+    if patient:
+        assert outcome == [INDEX]
+    else:
+        assert isinstance(outcome, MigrationNeeded)
+        assert "once the transactions before it have ended" in outcome.way_out
+
+
+async def _outcome(migrator: Migrator) -> list[Migration] | MigrationNeeded:
+    try:
+        return await migrator.apply()
+    except MigrationNeeded as error:
+        return error
+
+
+async def test_many_runs_at_once_with_an_index_among_them(empty: DatabaseSettings) -> None:
+    """CREATE INDEX CONCURRENTLY waits for every snapshot: a run that waits for the lock must hold none."""
+    runs = await asyncio.gather(*(Migrator(empty, [A, INDEX]).apply() for _ in range(5)))
+    assert sorted(len(done) for done in runs) == [0, 0, 0, 0, 2]
