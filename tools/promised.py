@@ -252,8 +252,7 @@ PROMISES = (
             ),
         ),
         "The window: after the provider's commit and before our fsync the process dies or the answer is lost"
-        " on its way, and the provider gives no grace. The disk with the journal survives. Kills in a refresh"
-        " (E02) and answers that are cut on their way (E43) are not run without a safeguard of their own.",
+        " on its way, and the provider gives no grace. The disk with the journal survives.",
     ),
     Promise(
         "P7",
