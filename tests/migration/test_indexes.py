@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
 from fairlead.adapters.postgres import migrate
 from fairlead.adapters.postgres.migrate import Migration, Migrator
 from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.session import DatabaseSettings, quoted
 from fairlead.errors import MigrationNeeded
 from tests.migration.test_migrate import INDEX, A, applied, by_psql, migration
 from tests.support.rows import rows, run
@@ -71,6 +73,40 @@ async def test_an_index_waits_for_transactions_that_are_older(
     else:
         assert isinstance(outcome, MigrationNeeded)
         assert "once the transactions before it have ended" in outcome.way_out
+
+
+async def test_whoever_is_interrupted_leaves_nobody_waiting(empty: DatabaseSettings) -> None:
+    """A build that waits on would hold the lock of migrations."""
+    await Migrator(empty, [A]).apply()
+    database = await Database.open(empty)
+    async with asyncio.timeout(60), held_snapshot(empty.dsn):
+        building = asyncio.create_task(Migrator(empty, [A, INDEX]).apply())
+        while not await rows(database, WAITS):
+            await asyncio.sleep(0.01)
+        building.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await building
+        while await rows(database, WAITS):
+            await asyncio.sleep(0.01)
+    await database.close()
+    assert await Migrator(empty, [A, INDEX]).apply() == [INDEX]
+
+
+async def test_an_index_of_another_schema_stays(empty: DatabaseSettings) -> None:
+    """There may be another installation in the path of a connection that names no schema."""
+    await Migrator(empty, [A, INDEX]).apply()
+    database = await Database.open(empty)
+    await run(database, "CREATE SCHEMA another")
+    await database.close()
+    assert empty.schema is not None
+    path = quote(f"another, {quoted(empty.schema)}")
+    unnamed = replace(
+        empty, schema=None, dsn=f"{empty.dsn}{'&' if '?' in empty.dsn else '?'}search_path={path}"
+    )
+    assert await Migrator(unnamed, [A, INDEX]).apply() == [A, INDEX]
+    database = await Database.open(empty)
+    assert len(await rows(database, "SELECT FROM pg_class WHERE relname = 'a_idx'")) == 2
+    await database.close()
 
 
 async def _outcome(migrator: Migrator) -> list[Migration] | MigrationNeeded:

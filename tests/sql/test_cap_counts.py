@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -18,7 +19,7 @@ from tests.support.seeds import a_session
 from tests.support.snapshot import held_snapshot
 
 RAN, CAP = 2_500, 3
-CAPS = {
+CAPS: dict[str, TenantShare | GroupCap] = {
     "of a tenant": TenantShare("acme", max_running=CAP),
     "of a group": GroupCap("g", "acme", CAP),
     "shared": GroupCap("g", None, CAP),
@@ -42,10 +43,14 @@ APPLYING = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND quer
 COUNTED_FROM = "SELECT extract(epoch FROM now() - counted_from)::float8 AS ago_s FROM running_cap"
 
 
+async def set_cap(database: Database, cap: TenantShare | GroupCap) -> None:
+    lanes = PostgresLaneStore(database)
+    await (lanes.set_tenant(cap) if isinstance(cap, TenantShare) else lanes.set_group_cap(cap))
+
+
 async def capped(database: Database, cap: str, jobs: int) -> PostgresJobStore:
-    lanes, store = PostgresLaneStore(database), PostgresJobStore(database, IDS)
-    wanted = CAPS[cap]
-    await (lanes.set_tenant(wanted) if isinstance(wanted, TenantShare) else lanes.set_group_cap(wanted))
+    store = PostgresJobStore(database, IDS)
+    await set_cap(database, CAPS[cap])
     await store.enqueue([new_job(group_key="g") for _ in range(jobs)])
     return store
 
@@ -126,7 +131,7 @@ async def test_a_suspect_that_has_not_begun_counts(database: Database, cap: str)
 
 @pytest.mark.parametrize("cap", CAPS)
 async def test_a_suspect_that_begins_late_is_counted(database: Database, cap: str) -> None:
-    """Its transaction stood still on the way for a minute: it had begun before what others noted meanwhile."""
+    """Its transaction stood still for a minute: it began before the moment that others might have noted."""
     store, session_id = await capped(database, cap, CAP), await a_session(database)
     await run(database, "UPDATE job SET crash_count = 1")
     assert await store.claim_suspect(ClaimFilter(), session_id) is not None
@@ -150,10 +155,16 @@ async def test_who_began_a_little_earlier_believes_it_too(database: Database, ca
 
 
 @pytest.mark.parametrize("cap", CAPS)
-async def test_who_claimed_while_the_cap_was_being_set_is_counted(database: Database, cap: str) -> None:
-    """However long its commit took: it held no row of the cap, and others noted a moment meanwhile."""
+@pytest.mark.parametrize("is_capped", [False, True])
+async def test_who_claimed_while_the_cap_was_being_set_is_counted(
+    database: Database, cap: str, is_capped: bool
+) -> None:
+    """However long its commit takes: it held no row of the cap. Under another one no lane changes."""
     store, session_id = PostgresJobStore(database, IDS), await a_session(database)
     await store.enqueue([new_job(group_key="g") for _ in range(CAP)])
+    if is_capped:
+        another = CAPS["shared" if cap == "of a tenant" else "of a tenant"]
+        await set_cap(database, replace(another, max_running=100))
     async with database.transaction() as transaction:
         slow = transaction._connection
         await slow.execute("SELECT FROM lane FOR UPDATE")
@@ -162,8 +173,8 @@ async def test_who_claimed_while_the_cap_was_being_set_is_counted(database: Data
             " started_at = now() - interval '1 minute' WHERE job_id = (SELECT job_id FROM job LIMIT 1)",
             session_id,
         )
-        setting = asyncio.create_task(capped(database, cap, 0))
-        while not await rows(database, APPLYING):
+        setting = asyncio.create_task(set_cap(database, CAPS[cap]))
+        while not setting.done() and not await rows(database, APPLYING):
             await asyncio.sleep(0.005)
         assert await places(database) == CAP
     await setting

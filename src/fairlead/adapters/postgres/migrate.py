@@ -14,7 +14,7 @@ import asyncio
 import hashlib
 import re
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -37,6 +37,7 @@ _INDEX = re.compile(r"^CREATE (?:UNIQUE )?INDEX CONCURRENTLY (\w+)", re.MULTILIN
 _LOCK_EVERY_S = 0.1
 _LOCK_WITHIN_S = 120.0
 _APPLY_TIMEOUT_S = 3600.0
+_CLOSE_WITHIN_S = 2.0  # what was interrupted is cancelled at the server, too: it would wait on, with our lock
 _PATIENCE_MS = 500
 """Of a migration for a table's lock: whoever waits for it makes everybody behind it wait (E10)."""
 _PATIENCE_PAUSE_S = 1.0  # then those behind it go first
@@ -188,7 +189,8 @@ class Migrator:
         try:
             yield connection
         finally:
-            connection.terminate()
+            with suppress(*DRIVER_ERRORS):
+                await connection.close(timeout=_CLOSE_WITHIN_S)
 
 
 async def _applied(connection: Connection) -> list[_Applied]:

@@ -5,6 +5,12 @@
 -- Its rows are written anew each ten seconds now.
 ALTER TABLE running_cap SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 50);
 
+-- A transaction that began after a cap was set and its lanes were in step: whoever did not see the cap, and so held no row
+-- of it, has an older one. Until those have ended, however long their commits take, all are counted.
+ALTER TABLE running_cap ADD COLUMN known_by xid8;
+UPDATE running_cap SET known_by = pg_current_xact_id();
+CREATE INDEX running_cap_new_idx ON running_cap (tenant_id) WHERE known_by IS NULL;
+
 -- As in 0030. A suspect that has not begun holds the moment where it is: it begins in a transaction of its own, which may
 -- stand still on its way for longer than 15 s, and would then have begun before a moment that had passed it.
 CREATE OR REPLACE FUNCTION cap_running(
@@ -34,7 +40,7 @@ BEGIN
         WHERE tenant_id = ANY(''::text || tenants) AND group_key = ANY(''::text || groups)
         ORDER BY tenant_id, group_key FOR UPDATE SKIP LOCKED) AS c;
     WITH cap AS MATERIALIZED (
-        SELECT c.ctid AS tid, c.tenant_id, c.group_key, c.counted_from, ran.oldest,
+        SELECT c.ctid AS tid, c.tenant_id, c.group_key, c.counted_from, c.known_by, ran.oldest,
             CASE WHEN ran.jobs IS NOT NULL THEN greatest(0, c.max_running - ran.jobs) END AS places
         FROM running_cap c CROSS JOIN LATERAL cap_running(  -- of nothing where somebody else counts
             c.tenant_id, c.group_key, CASE WHEN c.ctid = ANY(locked) THEN cap_since(c.counted_from) END) AS ran
@@ -60,8 +66,9 @@ BEGIN
     ),
     floor AS (
         SELECT cap.tid, least(cap.oldest, now() - interval '20 seconds') AS at FROM cap
-        WHERE cap.places IS NOT NULL AND (cap.counted_from > now() - interval '15 seconds'
-            OR least(cap.oldest, now() - interval '20 seconds') > cap.counted_from + interval '10 seconds')
+        WHERE cap.places IS NOT NULL AND cap.known_by <= pg_snapshot_xmin(pg_current_snapshot())
+            AND (cap.counted_from > now() - interval '15 seconds'
+                OR least(cap.oldest, now() - interval '20 seconds') > cap.counted_from + interval '10 seconds')
     )
     SELECT (SELECT array_agg(judged.room ORDER BY h.o)
             FROM generate_subscripts(tenants, 1) AS h (o) LEFT JOIN judged USING (o)),
@@ -74,11 +81,10 @@ BEGIN
     RETURN rooms;
 END $$;
 
--- As in 0027. Whoever claims a lane that is not capped yet holds no cap's row, and may commit at any time until its lane is
--- locked here. So from here on all are counted again.
+-- As in 0027. From here on nobody claims these lanes without their caps.
 CREATE OR REPLACE FUNCTION lane_apply(lane_ids uuid[]) RETURNS void LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off AS $$
-DECLARE mine tid[]; tenants text[]; groups text[];
+DECLARE mine tid[];
 BEGIN
     mine := lane_locked(ARRAY(
         SELECT named.lane_id FROM (SELECT DISTINCT unnest(lane_ids) AS lane_id) AS named CROSS JOIN LATERAL (
@@ -86,16 +92,9 @@ BEGIN
         WHERE newest.stride <> stride_of(newest.tenant_id COLLATE "default")  -- as in the functions' indexes
             OR newest.capped <> is_capped(
                 newest.kind, newest.tenant_id COLLATE "default", newest.group_key COLLATE "default")));
-    WITH moved AS (
-        UPDATE lane SET
-            stride = stride_of(tenant_id COLLATE "default"),
-            capped = is_capped(kind, tenant_id COLLATE "default", group_key COLLATE "default")
-        WHERE lane.ctid = ANY(mine) RETURNING tenant_id, group_key, capped
-    )
-    SELECT array_agg(DISTINCT tenant_id), array_agg(DISTINCT group_key) INTO tenants, groups FROM moved WHERE capped;
-    PERFORM FROM running_cap
-    WHERE tenant_id = ANY(''::text || tenants) AND group_key = ANY(''::text || groups)
-    ORDER BY tenant_id, group_key FOR UPDATE;
-    UPDATE running_cap SET counted_from = '-infinity'
-    WHERE tenant_id = ANY(''::text || tenants) AND group_key = ANY(''::text || groups) AND counted_from > '-infinity';
+    UPDATE lane SET
+        stride = stride_of(tenant_id COLLATE "default"),
+        capped = is_capped(kind, tenant_id COLLATE "default", group_key COLLATE "default")
+    WHERE lane.ctid = ANY(mine);
+    UPDATE running_cap SET known_by = pg_current_xact_id() WHERE known_by IS NULL;
 END $$;

@@ -2,8 +2,9 @@
 -- Phase   pre (the version before it calls the same function)
 -- Needs   0027_lanes_moved_from_above
 
--- As in 0027. A lane that no pause holds is not locked, for as long as it is, claims pass it over. Whoever parked one had
--- locked the pause, and its end waited for him: it is to be seen without a lock.
+-- As in 0027. A lane that no pause holds is not locked: claims would pass over it. Whoever parked one for a pause had locked
+-- that, and its end waited for him, so it is to be seen without a lock. A hold of a rate, or the sweep, that parks one for
+-- it at the same moment has not: pause_sweep finds such a lane, half a minute later.
 CREATE OR REPLACE FUNCTION lane_unpause(lane_ids uuid[], notify boolean) RETURNS integer LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE mine tid[]; lanes integer;

@@ -2,8 +2,8 @@
 -- Takes   tenant_ids, group_key (NULL: all lanes of these tenants; else only those of the group, and with no
 --         tenants those of the group of all)
 -- Gives   nothing
--- Locks   the lanes that change, in the order of their ids, then their caps; it waits for claims, which take milliseconds
--- Needs   tenant_lock before it; lane_name_tenant_idx, lane_name_group_idx; the function lane_apply
+-- Locks   the lanes that change, in the order of their ids, then new caps; it waits for claims, which take milliseconds
+-- Needs   tenant_lock before it, as its first statement; lane_name_tenant_idx, lane_name_group_idx; the function lane_apply
 --         (0031_floors_of_caps)
 SELECT lane_apply(ARRAY(
     SELECT lane_id FROM lane_name

@@ -14,9 +14,9 @@ credentials AS MATERIALIZED (
     ORDER BY connection_id FOR NO KEY UPDATE
 ),
 held AS MATERIALIZED (
-    SELECT FROM rotation, (SELECT count(*) FROM credentials) AS first
-    WHERE rotation.connection_id = ANY(:connection_ids::uuid[])
-    ORDER BY rotation.connection_id FOR UPDATE OF rotation
+    SELECT FROM rotation
+    WHERE connection_id = ANY(:connection_ids::uuid[]) AND (SELECT count(*) FROM credentials) >= 0  -- they are first
+    ORDER BY connection_id FOR UPDATE
 ),
 gone AS (
     DELETE FROM rotation USING wanted, (SELECT count(*) FROM held) AS first
