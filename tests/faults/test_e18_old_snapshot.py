@@ -59,8 +59,9 @@ READ = (
     " WHERE indexrelname = ANY($1::text[])"
 )
 DEAD = "SELECT relname AS name, n_dead_tup AS n FROM pg_stat_user_tables WHERE relname IN ('job', 'lane')"
-SEEN_WITHIN_S = 300.0
-"""By then so much is dead, on any machine, that whoever walks over it reads more than a look may."""
+SEEN_WITHIN_S = sized(300.0, HELD_S)
+"""By then so much is dead, on any machine, that whoever walks over it reads more than a look may: in some
+windows, as not every look has to pass what lanes were."""
 MARK = "(j.run_at, j.job_id) >= (lane.mark_at, lane.mark_id)"
 COUNT_ALL = (
     "CREATE OR REPLACE FUNCTION cap_since(counted_from timestamptz) RETURNS timestamptz"
@@ -111,6 +112,7 @@ async def _churn(
     async def reads_too_much(name: str) -> bool:
         nonlocal took_s, entries
         took_s, entries = await looks.cost(LATE_S)
+        figures.note(last_looks=len(took_s), last_entries=entries)
         return entries[name] > BOUNDS[name]
 
     async with load.coming():
