@@ -91,6 +91,8 @@ class _Fleet:
         async def at_work() -> bool:
             nonlocal held
             held = int((await self.stage.rows(HELD, UUID(self.odd.session_id)))[0]["jobs"])
+            if not held and await self._none_open():  # the others had the rest of them
+                await self.ask(self.others[0])
             return held > 0
 
         await until(at_work, "the odd one has jobs")
@@ -103,11 +105,10 @@ class _Fleet:
 
     async def ended(self) -> None:
         """Return once no job is open."""
+        await until(self._none_open, "every job has ended", within_s=60.0)
 
-        async def none_open() -> bool:
-            return bool((await self.stage.rows(OPEN))[0]["jobs"] == 0)
-
-        await until(none_open, "every job has ended", within_s=60.0)
+    async def _none_open(self) -> bool:
+        return bool((await self.stage.rows(OPEN))[0]["jobs"] == 0)
 
     async def harms(self) -> dict[str, int]:
         """What must be 0, by name."""
