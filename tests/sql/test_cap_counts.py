@@ -39,6 +39,10 @@ READ = """
 SELECT sum(pg_stat_get_xact_tuples_returned(format('job_running_%s_idx', name)::regclass))::integer
 FROM unnest(ARRAY['since', 'group_since']) AS name
 """
+CLAIMED_LONG_AGO = """
+UPDATE job SET state = 'running', session_id = $1, lease_id = 1, started_at = now() - interval '1 minute'
+WHERE job_id = (SELECT job_id FROM job LIMIT 1)
+"""
 APPLYING = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '/* lane_apply %'"
 COUNTED_FROM = "SELECT extract(epoch FROM now() - counted_from)::float8 AS ago_s FROM running_cap"
 
@@ -168,17 +172,39 @@ async def test_who_claimed_while_the_cap_was_being_set_is_counted(
     async with database.transaction() as transaction:
         slow = transaction._connection
         await slow.execute("SELECT FROM lane FOR UPDATE")
-        await slow.execute(
-            "UPDATE job SET state = 'running', session_id = $1, lease_id = 1,"
-            " started_at = now() - interval '1 minute' WHERE job_id = (SELECT job_id FROM job LIMIT 1)",
-            session_id,
-        )
+        await slow.execute(CLAIMED_LONG_AGO, session_id)
         setting = asyncio.create_task(set_cap(database, CAPS[cap]))
         while not setting.done() and not await rows(database, APPLYING):
             await asyncio.sleep(0.005)
         assert await places(database) == CAP
     await setting
     assert await places(database) == CAP - 1
+
+
+async def test_who_claimed_before_the_lanes_were_in_step_is_counted(database: Database) -> None:
+    """Though somebody else set something in between, and the cap was taken for known."""
+    lanes, store, session_id = (
+        PostgresLaneStore(database),
+        PostgresJobStore(database, IDS),
+        await a_session(database),
+    )
+    await store.enqueue([new_job(group_key="g") for _ in range(CAP)])
+    await lanes._locked(None, "group_cap_set", group_key="g", tenant_id="", max_running=CAP)
+    await set_cap(database, TenantShare("another", max_running=1))
+    async with database.transaction() as transaction:
+        await transaction._connection.execute(CLAIMED_LONG_AGO, session_id)
+        assert await places(database) == CAP
+    assert await places(database) == CAP, "a moment was noted"
+    await lanes._apply_group("g", None)
+    assert await places(database) == CAP - 1
+
+
+async def test_caps_of_another_server_are_counted_as_ours_are(database: Database) -> None:
+    """A copy of its tables brings its transaction ids, which may be far ahead."""
+    await capped(database, "shared", 1)
+    await run(database, "UPDATE running_cap SET known_by = '1000000000000'")
+    assert await places(database) == CAP
+    assert (await rows(database, COUNTED_FROM))[0]["ago_s"] == pytest.approx(20.0, abs=4.0)
 
 
 async def test_who_is_counted_by_somebody_else_has_no_places(database: Database) -> None:

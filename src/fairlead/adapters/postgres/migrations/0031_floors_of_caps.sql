@@ -8,7 +8,7 @@ ALTER TABLE running_cap SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0
 -- A transaction that began after a cap was set and its lanes were in step: whoever did not see the cap, and so held no row
 -- of it, has an older one. Until those have ended, however long their commits take, all are counted.
 ALTER TABLE running_cap ADD COLUMN known_by xid8;
-UPDATE running_cap SET known_by = pg_current_xact_id();
+UPDATE running_cap SET known_by = pg_current_xact_id(), counted_from = '-infinity';
 CREATE INDEX running_cap_new_idx ON running_cap (tenant_id) WHERE known_by IS NULL;
 
 -- As in 0030. A suspect that has not begun holds the moment where it is: it begins in a transaction of its own, which may
@@ -66,7 +66,9 @@ BEGIN
     ),
     floor AS (
         SELECT cap.tid, least(cap.oldest, now() - interval '20 seconds') AS at FROM cap
-        WHERE cap.places IS NOT NULL AND cap.known_by <= pg_snapshot_xmin(pg_current_snapshot())
+        WHERE cap.places IS NOT NULL
+            AND (cap.known_by <= pg_snapshot_xmin(pg_current_snapshot())
+                OR cap.known_by >= pg_snapshot_xmax(pg_current_snapshot()))  -- of the server that this was restored from
             AND (cap.counted_from > now() - interval '15 seconds'
                 OR least(cap.oldest, now() - interval '20 seconds') > cap.counted_from + interval '10 seconds')
     )
@@ -81,10 +83,11 @@ BEGIN
     RETURN rooms;
 END $$;
 
--- As in 0027. From here on nobody claims these lanes without their caps.
+-- As in 0027. From here on nobody claims these lanes without their caps: caps of lanes that were not capped are new to them,
+-- whoever else has marked them meanwhile, or noted a moment.
 CREATE OR REPLACE FUNCTION lane_apply(lane_ids uuid[]) RETURNS void LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off AS $$
-DECLARE mine tid[];
+DECLARE mine tid[]; tenants text[]; groups text[];
 BEGIN
     mine := lane_locked(ARRAY(
         SELECT named.lane_id FROM (SELECT DISTINCT unnest(lane_ids) AS lane_id) AS named CROSS JOIN LATERAL (
@@ -92,9 +95,17 @@ BEGIN
         WHERE newest.stride <> stride_of(newest.tenant_id COLLATE "default")  -- as in the functions' indexes
             OR newest.capped <> is_capped(
                 newest.kind, newest.tenant_id COLLATE "default", newest.group_key COLLATE "default")));
-    UPDATE lane SET
-        stride = stride_of(tenant_id COLLATE "default"),
-        capped = is_capped(kind, tenant_id COLLATE "default", group_key COLLATE "default")
-    WHERE lane.ctid = ANY(mine);
+    WITH moved AS (
+        UPDATE lane SET
+            stride = stride_of(tenant_id COLLATE "default"),
+            capped = is_capped(kind, tenant_id COLLATE "default", group_key COLLATE "default")
+        WHERE lane.ctid = ANY(mine) RETURNING tenant_id, group_key, capped
+    )
+    SELECT array_agg(DISTINCT tenant_id), array_agg(DISTINCT group_key) INTO tenants, groups FROM moved WHERE capped;
     UPDATE running_cap SET known_by = pg_current_xact_id() WHERE known_by IS NULL;
+    PERFORM FROM running_cap
+    WHERE tenant_id = ANY(''::text || tenants) AND group_key = ANY(''::text || groups)
+    ORDER BY tenant_id, group_key FOR UPDATE;
+    UPDATE running_cap SET known_by = pg_current_xact_id(), counted_from = '-infinity'
+    WHERE tenant_id = ANY(''::text || tenants) AND group_key = ANY(''::text || groups);
 END $$;
