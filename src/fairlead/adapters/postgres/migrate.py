@@ -306,7 +306,8 @@ async def _run(connection: Connection, text: str, *args: object, what: str | Non
 
 def as_script(migrations: Sequence[Migration], schema: str | None) -> str:
     """*migrations* with their records as one psql script, as patient with locks as one try of `apply`."""
-    parts = ["\\set ON_ERROR_STOP on", f"SET lock_timeout = '{_LOCK_TIMEOUT}';"]
+    as_first = f"SET lock_timeout = '{_LOCK_TIMEOUT}';"
+    parts = ["\\set ON_ERROR_STOP on", as_first]
     if schema is not None:
         parts.append(f"{_inlined(statement('schema_create'), schema=schema)} \\gexec")
         parts.append(f"{_inlined(statement('schema_use'), schema=schema)};")
@@ -318,8 +319,7 @@ def as_script(migrations: Sequence[Migration], schema: str | None) -> str:
             body = f"BEGIN;\nSET LOCAL lock_timeout = {_PATIENCE_MS};\n{body}\nCOMMIT;"
         elif migration.index is not None:
             drop = f"{_inlined(statement('migration_index_drop'), index=migration.index)} \\gexec"
-            patience, again = f"{_INDEX_PATIENCE_MS}", f"'{_LOCK_TIMEOUT}'"
-            body = f"SET lock_timeout = {patience};\n{drop}\n{body}\nSET lock_timeout = {again};"
+            body = f"SET lock_timeout = {_INDEX_PATIENCE_MS};\n{drop}\n{body}\n{as_first}"
         parts.append(body)
     return "\n\n".join(parts) + "\n"
 
