@@ -83,6 +83,21 @@ async def test_bloat_under_a_pinned_snapshot() -> None:
     assert rows["bloat.backlog"]["pass"] == (rows["bloat.backlog"]["ours"] <= 1.0)
 
 
+async def test_fairness_beside_a_plain_claim() -> None:
+    rows = await bench("fairness", "--quick", "--rounds", "1")
+    shares = {f"fairness.{name}" for name in ("quiet", "unfairness", "wrongorderness", "weights", "groups")}
+    costs = {f"fairness.{name}" for name in ("tax_100", "tax_48", "flat_tenants", "flat_jobs")}
+    assert rows.keys() == shares | costs
+    assert all(rows[name]["pass"] for name in shares)  # turns are counted, not timed
+    assert all(rows[name]["ours"] > 0 < rows[name]["limit"] for name in costs)
+
+
+async def test_refresh_beside_a_bare_loop() -> None:
+    rows = await bench("refresh", "--quick", "--rounds", "1")
+    assert rows.keys() == {"refresh", "refresh.kept", "refresh.rss", "refresh.scan_buffers"}
+    assert all(row["ours"] > 0 for row in rows.values())
+
+
 async def test_gate_beside_the_limits() -> None:
     rows = await bench("gate", "--quick", "--rounds", "1", "--no-peers")
     throughput = {"gate.bucket_1", "gate.bucket_1000", "gate.pair_1", "gate.pair_1000"}
