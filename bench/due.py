@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from datetime import UTC, datetime
-from pathlib import Path
 from uuid import UUID
 
 import asyncpg
 
-from fairlead.adapters.embedded import EmbeddedServers
+from bench.databases import server
 from fairlead.adapters.postgres.migrate import Migrator
 from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.adapters.postgres.sqlfiles import statement
@@ -38,15 +36,12 @@ ORDER BY md5(bucket)
 
 async def due_buffers(small: int, large: int) -> tuple[float, float]:
     """Buffers touched by one page of the scan at both sizes."""
-    with tempfile.TemporaryDirectory(prefix="fl-bench-", dir="/tmp") as top:
-        Path(top).chmod(0o711)
-        with EmbeddedServers(Path(top) / "servers", settings={"fsync": "off"}) as endpoints:
-            found = []
-            for size in (small, large):
-                schema = f"due_{size}"
-                settings = DatabaseSettings(dsn=endpoints.database_url, schema=schema)
-                await Migrator(settings).apply()
-                found.append(await _buffers(endpoints.database_url, schema, size))
+    with server({"fsync": "off"}) as url:
+        found = []
+        for size in (small, large):
+            schema = f"due_{size}"
+            await Migrator(DatabaseSettings(dsn=url, schema=schema)).apply()
+            found.append(await _buffers(url, schema, size))
     return found[0], found[1]
 
 

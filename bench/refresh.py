@@ -20,8 +20,12 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from bench.databases import servers
 from bench.due import due_buffers
 from bench.report import Row
+from fairlead.adapters.embedded import Endpoints
+from fairlead.adapters.postgres.migrate import Migrator
+from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.app import Fairlead
 from fairlead.config import Config, load
 from fairlead.engine.ports import HttpAnswer, TokenCall
@@ -169,26 +173,27 @@ async def _nothing() -> None:
 @asynccontextmanager
 async def _world(connections: int) -> AsyncIterator[World]:
     providers = {policy: ProviderConfig(policy=policy, ttl_s=3600.0) for policy in PROVIDERS.values()}
-    with tempfile.TemporaryDirectory(prefix="fl-bench-", dir="/tmp") as top:
-        Path(top).chmod(0o711)
+    with servers() as endpoints, tempfile.TemporaryDirectory(prefix="fl-bench-", dir="/tmp") as top:
         folder = Path(top)
+        await Migrator(DatabaseSettings(dsn=endpoints.database_url)).apply()
         async with (
             IssuerProcess(IssuerConfig(providers=providers), ledger=folder / "ledger") as issuer,
-            Fairlead(_config(folder, issuer.url)) as fl,
+            Fairlead(_config(folder, issuer.url, endpoints)) as fl,
         ):
             world = World(fl, issuer.url, {}, {}, {})
             await _connect(world, issuer, connections)
             yield world
 
 
-def _config(folder: Path, issuer_url: str) -> Config:
+def _config(folder: Path, issuer_url: str, endpoints: Endpoints) -> Config:
     """Default settings but for the cooldown (the same connections are refreshed over and over)."""
     (folder / "profiles").mkdir()
     for policy in PROVIDERS.values():
         (folder / "profiles" / f"{policy}.toml").write_text(PROFILE.format(policy=policy, url=issuer_url))
     settings = folder / "fairlead.toml"
     settings.write_text(SETTINGS.format(folder=folder))
-    return load({"FAIRLEAD_MASTER_KEY": "bench:" + "0123456789abcdef" * 4}, settings)
+    told = {"DATABASE_URL": endpoints.database_url, "REDIS_URL": endpoints.redis_url}
+    return load(told | {"FAIRLEAD_MASTER_KEY": "bench:" + "0123456789abcdef" * 4}, settings)
 
 
 PROFILE = """
