@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.engine.ports import ConnectionKey, Lifetime, Sealed, SettingsChange
+from fairlead.engine.ports import ConnectionKey, CredentialState, Lifetime, Sealed, SettingsChange
 from fairlead.errors import InputInvalid
 from tests.contract.credential_steps import (
     FOR_EVER,
@@ -202,6 +202,16 @@ async def test_revoked_stays_revoked(stores: Stores) -> None:
     assert (now.state, now.state_reason, now.due_in_s, now.rotation) == ("revoked", "left", None, None)
     assert await stores.credentials.replace(again(credential)), "a person may give a grant again"
     assert (await found(stores)).state == "active"
+
+
+@pytest.mark.parametrize("state", ["revoked", "needs_reauth", "unknown"])
+async def test_an_imported_state_is_kept_by_create_and_replace(
+    stores: Stores, state: CredentialState
+) -> None:
+    credential = await connected(stores, state=state, state_reason="left", lifetime=FOR_EVER)
+    assert (credential.state, credential.state_reason) == (state, "left")
+    assert await stores.credentials.replace(again(credential, state=state))
+    assert ((await found(stores)).state, (await found(stores)).generation) == (state, 2)
 
 
 async def test_removed_is_gone_with_all_that_hung_on_it(stores: Stores) -> None:

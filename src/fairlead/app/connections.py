@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from fairlead.engine.connections import ConnectionView, Grant
+from fairlead.engine.connection_view import ConnectionView
+from fairlead.engine.connections import Grant
 from fairlead.engine.ports import ConnectionKey
 from fairlead.runtime import Runtime
 from fairlead.secret import Secret

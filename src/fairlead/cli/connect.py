@@ -101,7 +101,8 @@ async def store(runtime: Runtime, entry: Entry, actor: str, *, replace: bool, dr
         return "would be replaced" if known else "would be created"
     await runtime.connections.upsert(key, grant, actor=actor)
     runtime.reader.forget(key)
-    return "replaced" if known else "created"
+    done = "replaced" if known else "created"
+    return done if entry.state == "active" else f"{done}, {entry.state}"
 
 
 def _grant(entry: Entry) -> Grant:
@@ -122,6 +123,8 @@ def _grant(entry: Entry) -> Grant:
         variant=entry.variant,
         endpoint=entry.endpoint,
         settings=entry.settings or None,
+        state=entry.state,
+        state_reason=entry.state_reason,
     )
 
 

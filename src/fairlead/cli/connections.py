@@ -20,7 +20,7 @@ from fairlead.errors import InputInvalid
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
     from fairlead.engine.account import Probed
-    from fairlead.engine.connections import ConnectionView
+    from fairlead.engine.connection_view import ConnectionView
     from fairlead.engine.ports import ConnectionKey
 
 app = group("Connect accounts and look after them.")

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from fairlead.cli.secrets_in import NAMES, check_known, secrets_of
+from fairlead.engine.ports import CredentialState
 from fairlead.errors import InputInvalid
 from fairlead.secret import Secret
 
@@ -29,7 +30,10 @@ TEXTS = (
     "key_id",
     "scope",
     "token_type",
+    "state",
+    "state_reason",
 )
+STATES: tuple[CredentialState, ...] = ("active", "unknown", "needs_reauth", "revoked")
 TABLES = ("endpoint", "settings")
 FIELDS = (*TEXTS, *TABLES, "expires_at", "expires_in_s", *NAMES)
 NANGO_TENANT = ("end_user.organization.id", "end_user.id", "connection_id")
@@ -56,6 +60,8 @@ class Entry:
     expires_in_s: float | None = None
     secrets: Mapping[str, Secret] = field(default_factory=dict)
     config: Mapping[str, str] = field(default_factory=dict)
+    state: CredentialState = "active"
+    state_reason: str | None = None
 
 
 def rows_of(text: str, form: str) -> tuple[str, list[Row]]:
@@ -143,7 +149,17 @@ def own_entry(row: Row, now: datetime) -> Entry:
         settings=_table(row, "settings"),
         expires_in_s=_life(row, now),
         secrets=secrets_of({name: row[name] for name in NAMES if row.get(name) not in (None, "")}),
+        state=_state(texts.get("state", "active")),
+        state_reason=texts.get("state_reason"),
     )
+
+
+def _state(text: str) -> CredentialState:
+    """Return *text* as a state: what was revoked where it was exported must not become active here."""
+    for state in STATES:
+        if text == state:
+            return state
+    raise InputInvalid(f"the state is none of {', '.join(STATES)}", hint="leave it out for a new grant")
 
 
 def _text(row: Row, name: str) -> str:

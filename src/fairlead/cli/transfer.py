@@ -229,6 +229,8 @@ def _exported(credential: Credential) -> dict[str, Any]:
         "endpoint": dict(connection.endpoint),
         "settings": dict(connection.settings),
         "expires_at": credential.expires_at,
+        "state": credential.state,
+        "state_reason": credential.state_reason,
     }
 
 

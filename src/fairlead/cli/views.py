@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fairlead.engine.connections import ConnectionView
+    from fairlead.engine.connection_view import ConnectionView
 
 
 def as_record(view: ConnectionView) -> dict[str, Any]:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from uuid import UUID
 
+from fairlead.engine.connection_view import ConnectionView, view
 from fairlead.engine.gate.plans import check_settings
 from fairlead.engine.ports import (
     Connection,
     ConnectionKey,
     Credential,
+    CredentialState,
     Json,
     Lifetime,
     NewCredential,
@@ -64,29 +65,11 @@ class Grant:
     endpoint: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Json] | None = None
     """None: as they are."""
+    state: CredentialState = "active"
+    """What an import tells: only an active grant is served and refreshed without a question."""
+    state_reason: str | None = None
     other_account: bool = False
     """Whether a reconnect may be for another account than before; default no."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionView:
-    """A connection for people and programs: nothing secret."""
-
-    connection_id: UUID
-    tenant: str
-    provider: str
-    bucket: str
-    variant: str | None
-    account_id: str | None
-    client_id: str
-    state: str
-    state_reason: str | None
-    generation: int
-    refreshable: bool
-    expires_at: datetime | None
-    expires_in_s: float | None
-    due_in_s: float | None
-    refreshing: str | None  # phase of the refresh in flight
 
 
 class Connections:
@@ -138,12 +121,7 @@ class Connections:
             "assertion": grant.private_key or self._shared_key(key, grant),
         }[profile.strategy]
         if not needed:
-            wanted = {
-                "static_key": "an API key",
-                "refresh_token": "a refresh token",
-                "assertion": "a private key",
-            }
-            raise self._input(key, f"this provider needs {wanted[profile.strategy]}")
+            raise self._input(key, f"this provider needs {WANTED[profile.strategy]}")
         for secret in (grant.access_token, grant.refresh_token, grant.api_key, grant.client_secret):
             text = secret.reveal() if secret else ""
             if len(text) > MAX_SECRET or any(ord(char) < 32 or ord(char) == 127 for char in text):
@@ -205,6 +183,8 @@ class Connections:
             lifetime=self._lifetime(profile, connection_id, grant),
             actor=actor,
             audit_id=self._rooms.ids.uuid7(),
+            state=grant.state,
+            state_reason=grant.state_reason,
         )
 
     async def _opened(self, known: Credential | None, grant: Grant) -> Stored | None:
@@ -239,6 +219,13 @@ class Connections:
         )
 
     def _lifetime(self, profile: Profile, connection_id: UUID, grant: Grant) -> Lifetime:
+        lifetime = self._active_lifetime(profile, connection_id, grant)
+        if grant.state == "active":
+            return lifetime
+        # A scan finds an unknown one again once its access token has ended, the others never.
+        return replace(lifetime, due_in_s=lifetime.expires_in_s if grant.state == "unknown" else None)
+
+    def _active_lifetime(self, profile: Profile, connection_id: UUID, grant: Grant) -> Lifetime:
         if profile.ttl_default_s is None:
             return NEVER
         if grant.access_token is None or grant.expires_in_s == 0:
@@ -375,25 +362,3 @@ def _settings(grant: Grant, known: Credential | None, *, trusted: bool) -> Mappi
         return grant.settings
     kept = known.connection.settings if known else {}
     return {name: value for name, value in kept.items() if trusted or name != HOSTS}
-
-
-def view(credential: Credential) -> ConnectionView:
-    """*credential* without its secrets."""
-    connection = credential.connection
-    return ConnectionView(
-        connection_id=connection.connection_id,
-        tenant=connection.key.tenant,
-        provider=connection.key.provider,
-        bucket=connection.key.bucket,
-        variant=connection.variant,
-        account_id=connection.account_id,
-        client_id=connection.client_id,
-        state=credential.state,
-        state_reason=credential.state_reason,
-        generation=credential.generation,
-        refreshable=credential.refreshable,
-        expires_at=credential.expires_at,
-        expires_in_s=credential.expires_in_s,
-        due_in_s=credential.due_in_s,
-        refreshing=credential.rotation.phase if credential.rotation else None,
-    )

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from weakref import WeakSet
 
-from fairlead.engine.connections import Connections, ConnectionView, Grant
+from fairlead.engine.connection_view import ConnectionView
+from fairlead.engine.connections import Connections, Grant
 from fairlead.engine.ports import ConnectionKey, HttpAnswer, NoAnswer, TokenCall
 from fairlead.engine.token.lending import check_lent
 from fairlead.engine.token.parts import Rooms

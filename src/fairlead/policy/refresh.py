@@ -51,9 +51,9 @@ class CoolDown:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Only the customer can help, or nobody: *why* is needs_reauth, revoked or no_refresh_token."""
+    """Only the customer can help, or nobody; or, for unknown, time."""
 
-    why: Literal["needs_reauth", "revoked", "no_refresh_token"]
+    why: Literal["needs_reauth", "revoked", "no_refresh_token", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,10 @@ def plan_refresh(
         return Refuse("needs_reauth")
     if not standing.refreshable:
         return Refuse("no_refresh_token")
+    if standing.state == "unknown" and not standing.in_flight and _outlasts(standing.expires_in_s, 0):
+        return Refuse(
+            "unknown"
+        )  # imported so: when it was sent is not known, so it may be sent only when all else ends
     return _plan_in_flight(standing.in_flight) or _plan_cooldown(standing, newer_than, cooldown_s) or Start()
 
 
@@ -114,8 +118,9 @@ def _plan_in_flight(flight: InFlight | None) -> Plan | None:
 
 def _plan_cooldown(standing: Standing, newer_than: int | None, cooldown_s: float) -> Plan | None:
     age_s = standing.refreshed_age_s
-    if age_s is None or age_s >= cooldown_s:
+    # A time that lies ahead counts as now; one farther ahead than the cool-down is of another clock.
+    if age_s is None or not -cooldown_s < age_s < cooldown_s:
         return None
     if newer_than is None and _outlasts(standing.expires_in_s, 0):
         return Serve()
-    return CoolDown(cooldown_s - age_s)
+    return CoolDown(cooldown_s - max(0.0, age_s))

@@ -159,3 +159,12 @@ def test_where_the_head_line_is_missing_no_secret_is_repeated(token: str) -> Non
     with pytest.raises(InputInvalid, match="are names missing") as told:
         own_entry(rows[0], NOW)
     assert "canary" not in str(told.value)
+
+
+def test_the_state_of_an_exported_connection_is_read_and_nothing_else() -> None:
+    row = {"tenant": "acme", "provider": "hubspot", "state": "revoked", "state_reason": "left"}
+    entry = own_entry(row, NOW)
+    assert (entry.state, entry.state_reason) == ("revoked", "left")
+    assert own_entry({**row, "state": None}, NOW).state == "active"
+    with pytest.raises(InputInvalid, match="the state is none of"):
+        own_entry({**row, "state": "Revoked"}, NOW)

@@ -339,6 +339,8 @@ def _grant_columns(new: NewCredential) -> dict[str, object]:
         "urgent_in_s": new.lifetime.urgent_in_s,
         "critical_in_s": new.lifetime.critical_in_s,
         "due_in_s": new.lifetime.due_in_s,
+        "state": new.state,
+        "state_reason": new.state_reason,
         "actor": new.actor,
         "audit_id": new.audit_id,
     }

@@ -88,6 +88,9 @@ class SettingsChange:
         return bool(self.new or self.gone)
 
 
+CredentialState = Literal["active", "unknown", "needs_reauth", "revoked"]
+
+
 @dataclass(frozen=True, slots=True)
 class Rotation:
     """A refresh in flight. *expired* and *age_s* are judged by the database's clock."""
@@ -109,7 +112,7 @@ class Credential:
     """A connection with its sealed secrets, as read in one statement. Offsets are from the read."""
 
     connection: Connection
-    state: Literal["active", "unknown", "needs_reauth", "revoked"]
+    state: CredentialState
     state_reason: str | None
     generation: int
     settled_epoch: int  # the send whose answer is live; 0 for a grant given by a person
@@ -153,6 +156,9 @@ class NewCredential:
     lifetime: Lifetime
     actor: str
     audit_id: UUID
+    state: CredentialState = "active"
+    """The state to begin in; an import keeps what the exporting database knew."""
+    state_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from fairlead.errors import (
     FairleadError,
     NoRefreshToken,
     NotFound,
+    OutcomeUnknown,
     RateLimited,
     ReauthRequired,
     RefreshInProgress,
@@ -224,6 +225,9 @@ class Coordinator:
             raise
 
     async def _refusal(self, credential: Credential, why: str) -> FairleadError:
+        if why == "unknown":
+            what = "a refresh of unknown outcome was imported; it is sent once its access token has ended"
+            return self._error(OutcomeUnknown, credential, what, credential.expires_in_s)
         if why != "no_refresh_token":
             reason = credential.state_reason or why
             return self._error(ReauthRequired, credential, f"the grant is gone ({reason})", reason=reason)

@@ -58,6 +58,7 @@ class MemoryCredentialStore(Rotations):
             updated_at=now,
         )
         row = CredentialRow(new.connection_id, new.key, new.sealed, new.refreshable, now, granted_at=now)
+        row.become(new.state, new.state_reason, now)
         row.live(new.lifetime, now)
         tokens.credentials[new.connection_id] = row
         audit(self.database, new.audit_id, "connection.created", new.actor, new.connection_id)
@@ -70,7 +71,7 @@ class MemoryCredentialStore(Rotations):
             return False
         row.generation, row.settled_epoch, row.refreshed_at = new.generation, 0, None
         row.sealed, row.refreshable, row.granted_at = new.sealed, new.refreshable, now
-        row.become("active", None, now)
+        row.become(new.state, new.state_reason, now)
         row.live(new.lifetime, now)
         connection = self.database.tokens.connections[new.connection_id]
         connection.variant, connection.client_id = new.variant, new.client_id
@@ -78,9 +79,10 @@ class MemoryCredentialStore(Rotations):
         connection.endpoint, connection.settings = dict(new.endpoint), dict(new.settings)
         connection.change(now)
         self.database.tokens.rotations.pop(new.connection_id, None)
-        why = "the connection was given a new grant"
-        heal(self.database, new.connection_id, Resolution.REAUTHORIZE, by=new.actor, why=why)
-        grant_given(self.database, connection)
+        if new.state == "active":
+            why = "the connection was given a new grant"
+            heal(self.database, new.connection_id, Resolution.REAUTHORIZE, by=new.actor, why=why)
+            grant_given(self.database, connection)
         details: dict[str, Json] = {"generation": new.generation}
         audit(self.database, new.audit_id, "connection.reauthorised", new.actor, new.connection_id, details)
         return True

@@ -8,7 +8,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
-from fairlead.engine.ports import AuditRecord, ConnectionKey, EndpointKey, Json, Lifetime, Sealed, Withheld
+from fairlead.engine.ports import (
+    AuditRecord,
+    ConnectionKey,
+    CredentialState,
+    EndpointKey,
+    Json,
+    Lifetime,
+    Sealed,
+    Withheld,
+)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -47,7 +56,7 @@ class CredentialRow:
     sealed: Sealed
     refreshable: bool
     state_at: datetime
-    state: Literal["active", "unknown", "needs_reauth", "revoked"] = "active"
+    state: CredentialState = "active"
     state_reason: str | None = None
     generation: int = 1
     settled_epoch: int = 0
@@ -73,7 +82,7 @@ class CredentialRow:
 
     def become(
         self,
-        state: Literal["active", "unknown", "needs_reauth", "revoked"],
+        state: CredentialState,
         reason: str | None,
         now: datetime,
     ) -> None:

@@ -1,5 +1,5 @@
 -- connection_insert: a new connection with its first grant.
--- Takes   the columns of connection and credential, offsets in seconds from now, actor, audit_id
+-- Takes   the columns of connection and credential, offsets in seconds from now, state, state_reason, actor, audit_id
 -- Gives   the connection_id; no row if a connection of this name exists
 -- Locks   the new rows
 -- Needs   connection's unique index (tenant_id, provider, bucket)
@@ -13,9 +13,9 @@ WITH made AS (
 ),
 sealed AS (
     INSERT INTO credential (connection_id, tenant_id, provider, bucket, sealed, key_id, refreshable,
-                            granted_at, expires_at, urgent_at, critical_at, due_at)
+                            state, state_reason, granted_at, expires_at, urgent_at, critical_at, due_at)
     SELECT connection_id, tenant_id, provider, bucket, :sealed::bytea, :key_id::uuid, :refreshable::boolean,
-           now(),
+           :state::text, :state_reason::text, now(),
            now() + :expires_in_s::float8 * interval '1 second',
            now() + :urgent_in_s::float8 * interval '1 second',
            now() + :critical_in_s::float8 * interval '1 second',

@@ -1,6 +1,6 @@
 -- credential_replace: a new grant for a connection that is there (reconnect in place keeps its id).
 -- Takes   connection_id, tenant_id (whose it must be), generation (the new one), the grant's columns, offsets in
---         seconds, actor, audit_id
+--         seconds, state, state_reason, actor, audit_id
 -- Gives   the connection_id; no row if another writer was faster
 -- Locks   the credential's row; whatever refresh was in flight has lost (its settle finds a newer generation).
 --         And the lanes that waited for the grant
@@ -8,7 +8,7 @@
 --         connection_configure
 WITH moved AS (
     UPDATE credential SET
-        generation = :generation, settled_epoch = 0, state = 'active', state_reason = NULL,
+        generation = :generation, settled_epoch = 0, state = :state, state_reason = :state_reason,
         state_at = now(), sealed = :sealed, key_id = :key_id, refreshable = :refreshable,
         expires_at = now() + :expires_in_s::float8 * interval '1 second',
         urgent_at = now() + :urgent_in_s::float8 * interval '1 second',
@@ -34,10 +34,11 @@ healed AS (
         status = 'auto_resolved', resolution = 'reauthorize', resolved_by = :actor,
         resolved_why = 'the connection was given a new grant', resolved_at = now(), action_due_at = NULL
     FROM moved
-    WHERE dead_letter.connection_id = moved.connection_id AND dead_letter.status = 'pending_review'
+    WHERE :state::text = 'active' AND dead_letter.connection_id = moved.connection_id AND dead_letter.status = 'pending_review'
 ),
 goes_on AS MATERIALIZED (
-    SELECT grant_given(moved.tenant_id, described.provider, described.bucket) FROM moved, described
+    SELECT CASE WHEN :state::text = 'active'
+        THEN grant_given(moved.tenant_id, described.provider, described.bucket) END FROM moved, described
 )
 INSERT INTO audit (audit_id, tenant_id, actor, act, provider, connection_id, details)
 SELECT :audit_id::uuid, moved.tenant_id, :actor::text, 'connection.reauthorised', described.provider,
