@@ -166,6 +166,7 @@ def export(
 
     Refresh tokens that rotate belong to one program: stop this one before another uses what was exported.
     A connection whose secrets cannot be relied on is told and left out: ends with 3 if some are, 1 if all.
+    The state is written too: what is revoked, unknown or in need of its customer stays so when imported.
     """
     if with_secrets and output is None:
         raise InputInvalid("secrets are not printed", hint="add --output FILE: it is made with mode 0600")
