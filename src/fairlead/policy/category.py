@@ -13,8 +13,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fairlead.errors import CallerError, CallFailed, Failed, FairleadError, NotSent, Refused, SetupError
+from fairlead.errors import (
+    CallerError,
+    CallFailed,
+    Failed,
+    FairleadError,
+    NotSent,
+    Refused,
+    SetupError,
+    SlotLost,
+)
 from fairlead.policy.safe import safe_text
+
+MAY_HAVE_ACTED = "may_have_acted"
+"""Code of a failed call that the provider may have carried out, and that must not be done twice."""
 
 
 class Category(StrEnum):
@@ -139,6 +151,8 @@ def _classify_ours(error: FairleadError, reason: str) -> Failure:
         return _classify_call(error, reason)
     if isinstance(error, NotSent) and _WORD.fullmatch(error.reason or ""):
         code = f"{code}_{error.reason}"  # apart from the code of what was sent and timed out, say
+    if isinstance(error, SlotLost) and not error.repeatable:
+        code = MAY_HAVE_ACTED
     if error.category in set(Category):
         return Failure(Category(error.category), code, reason, hint_s=hint_s)
     for family, category in _FAMILIES:
@@ -150,9 +164,10 @@ def _classify_ours(error: FairleadError, reason: str) -> Failure:
 def _classify_call(error: CallFailed, reason: str) -> Failure:
     """Of a call the code is what the vendor said: that it was a call tells no two failures apart."""
     category = Category(error.category) if error.category in set(Category) else Category.TRANSIENT_SERVER
+    is_unsafe = error.may_have_acted and not error.repeatable and category.transient
     return Failure(
         category,
-        error.reason or error.code,
+        MAY_HAVE_ACTED if is_unsafe else error.reason or error.code,
         reason,
         hint_s=error.retry_after_s,
         daily_limit=getattr(error.verdict, "daily", False) is True,
@@ -174,5 +189,6 @@ def _leaves(group: ExceptionGroup[Exception]) -> Iterator[Exception]:
             yield error
 
 
-def _gravity(failure: Failure) -> tuple[int, bool, float]:
-    return _GRAVITY.index(failure.category), not failure.unclassified, failure.hint_s or 0.0
+def _gravity(failure: Failure) -> tuple[bool, int, bool, float]:
+    rank = _GRAVITY.index(failure.category)
+    return failure.code == MAY_HAVE_ACTED, rank, not failure.unclassified, failure.hint_s or 0.0

@@ -18,11 +18,11 @@ from types import MappingProxyType
 from typing import Protocol
 
 from fairlead.errors import InputInvalid
-from fairlead.policy.category import TRANSIENT, Category
+from fairlead.policy.category import MAY_HAVE_ACTED, TRANSIENT, Category
 from fairlead.policy.states import DeadLetterStatus, Resolution
 
-NEVER_REPLAYED = frozenset({"poison", "expired"})
-"""Codes of entries that only a person may try again: it kills its worker, or its time is over."""
+NEVER_REPLAYED = frozenset({"poison", "expired", MAY_HAVE_ACTED})
+"""Codes of entries that only a person may replay: it kills workers, is too late, or may be done already."""
 
 RESOLUTIONS: Mapping[DeadLetterStatus, frozenset[Resolution]] = MappingProxyType(
     {

@@ -1,8 +1,9 @@
 """How vendors hand out a list page by page: where the items are, and how the page after is asked for (C8).
 
 An answer is a stranger's: a cursor is a text of bounded length, and an address of a next page is only taken
-where it leads to the host and scheme that were asked; the caller's token goes nowhere else. A list that is
-said to go on elsewhere has not ended: that is told (LeadsElsewhere).
+where it leads to the host and scheme that were asked; the caller's token goes nowhere else. A list ends only
+where the answer says so. An answer that says that there is more, or that cannot be read, and does not name a
+usable next page raises NextPageError.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from fairlead.policy.profile_parts import FieldPath, Table
 LONGEST_CURSOR = 4096
 _LINK = re.compile(r'<([^<>"\s]{1,4096})>((?:\s*;\s*[a-z*]{1,20}\s*=\s*(?:"[^"]{0,200}"|[^\s;,"]{1,200}))*)')
 _REL = re.compile(r'rel\s*=\s*(?:"([^"]{0,200})"|([^\s;,"]{1,200}))')
+_NEXT_REL = re.compile(r"rel\s{0,8}=\s{0,8}\"?[^\";,]{0,200}\bnext\b", re.IGNORECASE)
+_LARGEST_ID = 10**100  # a longer one may not even become a text
+_CREDENTIALS = frozenset({"access_token", "api_key", "apikey", "key", "sig", "token"})
 ParamName = Annotated[str, Field(strict=True, pattern=r"\A[A-Za-z_][A-Za-z0-9_.$\[\]-]{0,63}\z")]
 
 
@@ -34,8 +38,16 @@ class Asked:
     variables: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
-class LeadsElsewhere(ValueError):
+class NextPageError(ValueError):
+    """A list that has not ended, or may not have, and cannot be followed. The text repeats nothing of it."""
+
+    reason = "next_page_unreadable"
+
+
+class LeadsElsewhere(NextPageError):
     """The address of the next page is on another host, or none that can be read. Says nothing of it."""
+
+    reason = "leads_elsewhere"
 
 
 class _Paged(Table):
@@ -44,9 +56,17 @@ class _Paged(Table):
     )
 
     def found(self, reply: Reply) -> Sequence[Any]:
-        """The items of one page; none where there is no list."""
+        """Return the items of one page; none where the list is absent or null.
+
+        Raises:
+            NextPageError: The body is no JSON, or something else stands in place of the list.
+        """
         value = reply.body if self.items is None else at(reply.body, self.items)
-        return value if isinstance(value, list) else ()
+        if isinstance(value, list):
+            return value
+        if value is None and not (reply.body is None and (reply.text or "").strip()):
+            return ()
+        raise NextPageError("the answer holds no list where the items should be")
 
 
 class ByLink(_Paged):
@@ -57,6 +77,12 @@ class ByLink(_Paged):
         default=None,
         description="Where it stands in the answer: a text, or a list of objects with rel and href. "
         "Default: the header Link.",
+    )
+    keep: tuple[ParamName, ...] = Field(
+        default=(),
+        max_length=8,
+        description="Parameters of its address that are kept though they have the name of a credential "
+        "(access_token, api_key, apikey, key, sig, token). Default none, but those that were asked with.",
     )
 
     def following(self, asked: Asked, reply: Reply) -> Asked | None:
@@ -69,7 +95,7 @@ class ByLink(_Paged):
             raise LeadsElsewhere("the next page is said to be on another host")
         if not is_address(url):
             raise LeadsElsewhere("the address of the next page is none that can be called")
-        return Asked(_without_token(url))
+        return Asked(_without_credentials(url, asked, self.keep))
 
 
 class ByCursor(_Paged):
@@ -95,10 +121,12 @@ class ByLast(_Paged):
 
     def following(self, asked: Asked, reply: Reply) -> Asked | None:
         """The request for the next page; None after the last one."""
+        if not _has_more(at(reply.body, self.more)):
+            return None
         found = self.found(reply)
         last = _cursor(at(found[-1], self.id)) if found else None
-        if last is None or at(reply.body, self.more) is not True:
-            return None
+        if last is None:
+            raise NextPageError("the answer says that there is more, and its last item has no id")
         return Asked(asked.url, {**asked.params, self.param: last})
 
 
@@ -115,13 +143,15 @@ class ByOffset(_Paged):
         """The request for the next page; None after the last one."""
         count = len(self.found(reply))
         before = asked.params.get(self.param, "0")
-        if not count or not isinstance(before, str) or not re.fullmatch(r"[0-9]{1,12}", before):
-            return None
+        if not isinstance(before, str) or not re.fullmatch(r"[0-9]{1,12}", before):
+            raise NextPageError(f"the parameter {self.param} of the request is no number to count on from")
         offset = int(before) + count
-        if self.total is not None:
-            total = at(reply.body, self.total)
-            if not isinstance(total, int) or offset >= total:
-                return None
+        # Without a total, a page without items ends the list.
+        total = None if self.total is None else _total(at(reply.body, self.total))
+        if total is not None and not count and offset < total:
+            raise NextPageError("the answer says that there is more, and gives no items")
+        if not count or (total is not None and offset >= total):
+            return None
         return Asked(asked.url, {**asked.params, self.param: str(offset)})
 
 
@@ -135,9 +165,14 @@ class ByPageInfo(_Paged):
     def following(self, asked: Asked, reply: Reply) -> Asked | None:
         """The request for the next page; None after the last one."""
         told = at(reply.body, self.page_info)
-        cursor = _cursor(at(told, "endCursor"))
-        if cursor is None or at(told, "hasNextPage") is not True:
+        more = at(told, "hasNextPage")
+        if not isinstance(more, bool):
+            raise NextPageError("the answer has no pageInfo with hasNextPage: ask for it in the query")
+        if not more:
             return None
+        cursor = _cursor(at(told, "endCursor"))
+        if cursor is None:
+            raise NextPageError("the answer says that there is more, and has no endCursor")
         return Asked(asked.url, asked.params, {**asked.variables, self.variable: cursor})
 
 
@@ -159,12 +194,31 @@ def at(value: object, path: str) -> object:
 
 
 def _cursor(value: object) -> str | None:
-    if isinstance(value, bool) or not isinstance(value, str | int):
+    """Return the cursor that *value* is; None where it is absent, null, false or empty.
+
+    Raises:
+        NextPageError: It is anything else that cannot be sent as a cursor.
+    """
+    if value is None or value is False or value == "":
         return None
-    if isinstance(value, int) and not 0 <= value < 10**18:  # a longer one may not even become a text
-        return None
-    text = str(value)
-    return text if 0 < len(text) <= LONGEST_CURSOR and text.isprintable() else None
+    if isinstance(value, int) and value is not True and 0 <= value < _LARGEST_ID:
+        return str(value)
+    if isinstance(value, str) and len(value) <= LONGEST_CURSOR and value.isprintable():
+        return value
+    raise NextPageError("the cursor of the next page is too long, or of no form that can be sent")
+
+
+def _has_more(value: object) -> bool:
+    if value is True or value is None or value is False:
+        return value is True
+    raise NextPageError("whether there is more cannot be read: it is neither true nor false")
+
+
+def _total(value: object) -> int | None:
+    """Return the number of all items, or None where it cannot be read."""
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,15}", value):
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _linked(reply: Reply) -> str | None:
@@ -173,28 +227,42 @@ def _linked(reply: Reply) -> str | None:
             rel = _REL.search(found[2])
             if rel and "next" in (rel[1] or rel[2]).lower().split():
                 return found[1]
+        if _NEXT_REL.search(value):
+            raise NextPageError("the header Link names a next page, and is too long or of an odd form")
     return None
 
 
 def _address(value: object) -> str | None:
     """A text, or the one of a list of links that is the next."""
     if isinstance(value, list):
-        links = [each for each in value[:32] if isinstance(each, dict) and each.get("rel") == "next"]
-        value = links[0].get("href") if links else None
-    return value if isinstance(value, str) else None
+        links = [each for each in value if isinstance(each, dict) and each.get("rel") == "next"]
+        if not links:
+            return None
+        value = links[0].get("href", links)
+    if value is None or value is False or isinstance(value, str):
+        return value or None
+    raise NextPageError("the address of the next page is no text")
 
 
-def _without_token(url: str) -> str:
-    """*url* without a token in its query, where some vendors repeat the caller's: the header has it already
-    (RFC 6750 §2: one of both), and the address of a next page is stored and told.
+def _without_credentials(url: str, asked: Asked, keep: Sequence[str]) -> str:
+    """Return *url* without the credentials in its query, which some vendors repeat there.
 
-    >>> _without_token("https://x.example/a?access_token=abc&after=1#b")
+    The header has the credential already (RFC 6750 §2: one of both), and the address of a next page is stored
+    and shown. Parameters that were *asked* with, and those to *keep*, stay.
+
+    >>> _without_credentials("https://x.example/a?api_key=b&after=1#b", Asked("https://x.example/a"), ())
     'https://x.example/a?after=1#b'
     """
+    own = {_name_of(pair) for pair in (*urlsplit(asked.url).query.split("&"), *asked.params)}
+    dropped = _CREDENTIALS - own - set(keep)
     parts = urlsplit(url)
     pairs = parts.query.split("&")
-    kept = [pair for pair in pairs if unquote(pair.partition("=")[0]).lower() != "access_token"]
+    kept = [pair for pair in pairs if _name_of(pair) not in dropped]
     return url if len(kept) == len(pairs) else parts._replace(query="&".join(kept)).geturl()
+
+
+def _name_of(pair: str) -> str:
+    return unquote(pair.partition("=")[0]).lower()
 
 
 def _joined(url: str, told: str) -> str:

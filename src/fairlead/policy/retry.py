@@ -14,7 +14,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from fairlead.policy.backoff import Jitter, jittered_s, nominal_delay_s
-from fairlead.policy.category import TRANSIENT, Category, Failure
+from fairlead.policy.category import MAY_HAVE_ACTED, TRANSIENT, Category, Failure
 from fairlead.policy.hint import DAILY_PARK_CAP_S, HINT_CAP_S, hinted_delay
 
 
@@ -126,6 +126,9 @@ def decide(
     counted = {**streaks, failure.category.value: before + 1}
     if rule.attempts == 0:
         return DeadLetter(counted, f"{failure.category} is not retried", rule.then)
+    if failure.code == MAY_HAVE_ACTED:
+        why = "the provider may have done what was asked, and the call is not repeatable"
+        return DeadLetter(counted, why, NextStep.REVIEW)
     if before >= rule.attempts:
         return DeadLetter(counted, f"{failure.category} again after {rule.attempts} retries", rule.then)
     if attempts_total >= policy.ceiling:

@@ -83,6 +83,14 @@ async def test_salesforce_composites_tell_by_place() -> None:
     assert vendor.sent == [["a", "b"], ["b"]]
 
 
+async def test_a_name_of_several_items_tells_none_of_them() -> None:
+    failed = {"category": "RATE_LIMITS", "context": {"ids": ["7"]}}
+    vendor = Vendor("hubspot", Reply(207, body={"results": [{"id": "7"}], "errors": [failed]}))
+    result = await vendor.batch([7, 7])
+    assert vendor.sent == [[7, 7]]
+    assert (result.complete, result.failed, [each.ref for each in result.unplaced]) == (False, [], ["7"])
+
+
 async def test_hubspot_tells_by_name() -> None:
     errors = [
         {"category": "RATE_LIMITS", "context": {"ids": ["7"]}},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ from fairlead.errors import (
     RefreshInProgress,
     SlotLost,
 )
-from fairlead.policy.classify.verdict import DONE
+from fairlead.policy.classify.verdict import DONE, Result, Verdict
 from fairlead.policy.feedback.reply import Reply
 from fairlead.policy.job import Retry, outcome_of_exception
 from fairlead.policy.page import Asked, ByCursor, ByLink, ByOffset
@@ -40,8 +41,8 @@ WAY = ByCursor(items="items", cursor="next", param="after")
 FIRST = Asked(URL, {"limit": "2"})
 
 
-def came(body: object) -> Came:
-    return Came(HttpAnswer(200, {}, b"", 0.0), Reply(200, {}, body), DONE, 1, 0.0)
+def came(body: object, verdict: Verdict = DONE) -> Came:
+    return Came(HttpAnswer(200, {}, b"", 0.0), Reply(200, {}, body), verdict, 1, 0.0)
 
 
 class Vendor:
@@ -49,6 +50,7 @@ class Vendor:
 
     def __init__(self, answers: Sequence[Any]) -> None:
         self.answers = list(answers)
+        self.verdicts: list[Verdict] = []
         self.asked: list[Asked] = []
         self.clock = ManualClock(autojump_s=0.0)
         self.job: JobContext | None = None
@@ -58,7 +60,7 @@ class Vendor:
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        return came(answer)
+        return came(answer, self.verdicts.pop(0) if self.verdicts else DONE)
 
     def listing(self, way: Any = WAY, *, time_s: float = 1000.0, resume: Any = None) -> Listing:
         def may_wait(wait_s: float) -> bool:
@@ -161,6 +163,27 @@ async def test_a_list_that_goes_on_where_nobody_may_ask_is_partial_and_says_so(a
     assert isinstance(listing.error, CallFailed)
     assert (listing.error.reason, listing.error.category) == ("leads_elsewhere", "permanent_request")
     assert listing.resume == {"url": URL, "params": {"limit": "2"}, "variables": {}}, "the page that said it"
+
+
+async def test_a_list_whose_next_page_cannot_be_read_is_partial() -> None:
+    for body, items in (({"items": [1], "next": "x" * 5000}, [1]), ({"items": "gone", "next": None}, [])):
+        listing = Vendor([body]).listing()
+        assert [item async for item in listing] == items
+        assert (listing.partial, listing.resume) == (
+            True,
+            {"url": URL, "params": {"limit": "2"}, "variables": {}},
+        )
+        assert isinstance(listing.error, CallFailed)
+        assert listing.error.reason == "next_page_unreadable"
+
+
+async def test_a_page_that_came_in_part_makes_the_list_partial_and_it_goes_on() -> None:
+    vendor = Vendor([page(1, after="a"), page(2)])
+    vendor.verdicts = [replace(DONE, result=Result.PARTIAL, code="INTERNAL")]
+    listing = vendor.listing()
+    assert [item async for item in listing] == [1, 2]
+    assert isinstance(listing.error, CallFailed)
+    assert (listing.partial, listing.error.reason, listing.resume) == (True, "INTERNAL", None)
 
 
 async def test_a_list_that_leads_elsewhere_is_not_noted_as_ended() -> None:

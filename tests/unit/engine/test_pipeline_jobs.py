@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -13,8 +14,11 @@ import pytest
 
 from fairlead.engine.events import CallsFailed
 from fairlead.engine.handler import JobContext, current_job
+from fairlead.engine.ports.http import HttpAnswer, NoAnswer
 from fairlead.errors import CallFailed, DeadlineTooShort, GateClosed, RefreshInProgress, Refused
+from fairlead.policy.dead_letter import WaitForPerson, first_action
 from fairlead.policy.job import Retry, Snooze, outcome_of_exception
+from fairlead.policy.retry import DeadLetter, RetryAt, decide
 from tests.unit.engine.test_pipeline import GET, World, answer
 
 CLOSED = GateClosed("no room", retry_after_s=40.0, reason="rate")
@@ -107,3 +111,17 @@ async def test_a_limit_after_an_attempt_that_may_have_acted_is_a_failure_and_bur
         failed = await failed_of(world)
     assert isinstance(failed, CallFailed)
     assert not failed.may_have_acted
+
+
+@pytest.mark.parametrize("came", [NoAnswer("connection_lost", True, "cut"), answer(503)], ids=["lost", "503"])
+async def test_a_job_does_not_repeat_a_post_that_may_have_acted(came: HttpAnswer | NoAnswer) -> None:
+    """A person decides: the job's retries, and the replays of its dead letter, would do it twice."""
+    for call, decision in ((replace(GET, method="POST", body=b"{}"), DeadLetter), (PUT, RetryAt)):
+        world = World([came], settings={"max_retries": 0})
+        with a_job(), pytest.raises(CallFailed) as failed:
+            await world.call(call)
+        outcome = outcome_of_exception(ExceptionGroup("g", [failed.value, ValueError("x")]), draw=0.5)
+        assert isinstance(outcome, Retry)
+        assert isinstance(decide(outcome.failure, {}, 1, draw=0.5), decision)
+        first = first_action(outcome.failure.category, outcome.failure.code, datetime(2026, 1, 1, tzinfo=UTC))
+        assert isinstance(first, WaitForPerson) is (call is not PUT)

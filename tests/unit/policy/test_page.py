@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,10 +17,19 @@ from fairlead.policy.page import (
     ByOffset,
     ByPageInfo,
     LeadsElsewhere,
+    NextPageError,
     Pages,
 )
 
 URL = "https://api.example.com/items"
+
+
+def outcome(call: Callable[[], Any]) -> Any:
+    """Return what *call* gives, or the class of the error that it raises."""
+    try:
+        return call()
+    except NextPageError:
+        return NextPageError
 
 
 def reply(body: object = None, **headers: str) -> Reply:
@@ -36,15 +46,25 @@ def reply(body: object = None, **headers: str) -> Reply:
         ("</items?page=2>; rel=next", f"{URL}?page=2"),
         (f'<{URL}?page=2&access_token=abc>; rel="next"', f"{URL}?page=2"),
         (f"<{URL}?Access%5FToken=abc>; rel=next", URL),
-        (f"<{URL}?page_token=a%2Fb&sig=c&token=d>; rel=next", f"{URL}?page_token=a%2Fb&sig=c&token=d"),
+        (f"<{URL}?page_token=a%2Fb&sig=c&api_key=d>; rel=next", f"{URL}?page_token=a%2Fb"),
         (f'<{URL}?page=1>; rel="previous"', None),
         ("", None),
         ("<" * 5000, None),
+        (f"<{'x' * 5000}>; rel=next", NextPageError),
     ],
 )
-def test_the_header_link(link: str, following: str | None) -> None:
-    found = ByLink().following(Asked(URL), reply([1], Link=link))
-    assert (found and found.url) == following
+def test_the_header_link(link: str, following: str | type[NextPageError] | None) -> None:
+    told = outcome(lambda: ByLink().following(Asked(URL), reply([1], Link=link)))
+    assert (told.url if isinstance(told, Asked) else told) == following
+
+
+def test_a_next_link_keeps_the_credentials_that_its_caller_asked_with_or_keeps() -> None:
+    following = f"{URL}?token=b&sig=c"
+    answer = reply([1], Link=f"<{following}>; rel=next")
+    for way, asked in ((ByLink(keep=("token", "sig")), Asked(URL)), (ByLink(), Asked(f"{URL}?sig=a&token="))):
+        found = way.following(asked, answer)
+        assert found is not None
+        assert found.url == following
 
 
 @pytest.mark.parametrize(
@@ -79,24 +99,35 @@ def test_a_list_that_goes_on_elsewhere_has_not_ended(elsewhere: str) -> None:
         ("/services/data/query/01g-2000", "https://api.example.com/services/data/query/01g-2000"),
         ([{"rel": "self", "href": URL}], None),
         (None, None),
-        ({"rel": "next"}, None),
-        ([{"rel": "next"}], None),
+        (False, None),
+        ([{"rel": "self"}] * 40 + [{"rel": "next", "href": f"{URL}?offset=3"}], f"{URL}?offset=3"),
+        ({"rel": "next"}, NextPageError),
+        ([{"rel": "next"}], NextPageError),
     ],
 )
-def test_a_link_in_the_answer(told: object, following: str | None) -> None:
-    found = ByLink(next="links", items="items").following(Asked(URL), reply({"links": told}))
-    assert (found and found.url) == following
+def test_a_link_in_the_answer(told: object, following: str | type[NextPageError] | None) -> None:
+    way = ByLink(next="links", items="items")
+    found = outcome(lambda: way.following(Asked(URL), reply({"links": told})))
+    assert (found.url if isinstance(found, Asked) else found) == following
 
 
 @pytest.mark.parametrize(
     ("cursor", "told"),
-    [("MTAw", "MTAw"), (7, "7"), ("", None), (None, None), (True, None), (10**18, None), ("a\n", None)],
+    [
+        ("MTAw", "MTAw"),
+        (7, "7"),
+        (1_812_000_000_000_000_000, "1812000000000000000"),
+        ("", None),
+        (None, None),
+        (False, None),
+        *((odd, NextPageError) for odd in (True, 10**200, 1.5, -1, "a\n", "x" * 5000, ["a"])),
+    ],
 )
-def test_a_cursor(cursor: object, told: str | None) -> None:
+def test_a_cursor(cursor: object, told: str | type[NextPageError] | None) -> None:
     way = ByCursor(items="results", cursor="paging.next.after", param="after")
     answer = reply({"results": [1, 2], "paging": {"next": {"after": cursor}}})
-    found = way.following(Asked(URL, {"limit": "2"}), answer)
-    assert (found and dict(found.params)) == (told and {"limit": "2", "after": told})
+    found = outcome(lambda: way.following(Asked(URL, {"limit": "2"}), answer))
+    assert (found.params.get("after") if isinstance(found, Asked) else found) == told
     assert way.found(answer) == [1, 2]
 
 
@@ -104,8 +135,11 @@ def test_the_last_id() -> None:
     way = ByLast(items="data")
     found = way.following(Asked(URL), reply({"data": [{"id": "a"}, {"id": "b"}], "has_more": True}))
     assert found == Asked(URL, {"starting_after": "b"})
-    for last in ({"data": [{"id": "b"}], "has_more": False}, {"data": [], "has_more": True}, {}, None):
+    for last in ({"data": [{"id": "b"}], "has_more": False}, {"data": [], "has_more": False}, {}, None):
         assert way.following(Asked(URL), reply(last)) is None
+    odd: list[dict[str, Any]] = [{"data": [{"id": "b"}], "has_more": "yes"}, {"data": [], "has_more": True}]
+    for cut in (*odd, {"data": [{}], "has_more": True}):
+        assert outcome(lambda cut=cut: way.following(Asked(URL), reply(cut))) is NextPageError
 
 
 def test_an_offset() -> None:
@@ -114,9 +148,12 @@ def test_an_offset() -> None:
     assert way.following(Asked(URL), reply(page)) == Asked(URL, {"offset": "2"})
     assert way.following(Asked(URL, {"offset": "2"}), reply(page)) == Asked(URL, {"offset": "4"})
     assert way.following(Asked(URL, {"offset": "3"}), reply(page)) is None
-    assert way.following(Asked(URL, {"offset": "-1"}), reply(page)) is None
-    assert way.following(Asked(URL, {"offset": ["2", "4"]}), reply(page)) is None
-    assert way.following(Asked(URL), reply({"results": [1]})) is None
+    assert way.following(Asked(URL), reply({"results": [1], "paging": {"total": "1"}})) is None
+    assert way.following(Asked(URL), reply({"results": [1]})) == Asked(URL, {"offset": "1"}), "no total"
+    assert way.following(Asked(URL, {"offset": "1"}), reply({"results": []})) is None
+    empty = {"results": [], "paging": {"total": 5}}
+    for asked, answer in ((Asked(URL), empty), (Asked(URL, {"offset": "-1"}), page)):
+        assert outcome(lambda a=asked, b=answer: way.following(a, reply(b))) is NextPageError
     bare = ByOffset()
     assert bare.following(Asked(URL), reply([1, 2, 3])) == Asked(URL, {"offset": "3"})
     assert bare.following(Asked(URL, {"offset": "3"}), reply([])) is None
@@ -132,9 +169,18 @@ def test_page_info() -> None:
     found = way.following(asked, page(hasNextPage=True, endCursor="c"))
     assert found == Asked(URL, variables={"first": 50, "after": "c"})
     assert way.following(asked, page(hasNextPage=False, endCursor="c")) is None
-    assert way.following(asked, page(hasNextPage=True)) is None
-    assert way.following(asked, reply("no object")) is None
+    for cut in (page(hasNextPage=True), page(), reply("no object")):
+        assert outcome(lambda cut=cut: way.following(asked, cut)) is NextPageError
     assert way.found(page()) == [1]
+
+
+@pytest.mark.parametrize(
+    "answer", [Reply(200, text="<html>"), reply({"items": {"id": 1}}), reply({"items": ""})]
+)
+def test_an_answer_without_a_list_is_no_empty_page(answer: Reply) -> None:
+    assert outcome(lambda: ByCursor(items="items", cursor="next", param="c").found(answer)) is NextPageError
+    for empty in (reply(None), reply({}), reply({"items": None})):
+        assert ByCursor(items="items", cursor="next", param="c").found(empty) == ()
 
 
 def test_the_kind_says_which() -> None:

@@ -91,7 +91,10 @@ def _placed(
     told: Sequence[FailedItem], items: Sequence[T], places: Sequence[int], named: Callable[[T], str | None]
 ) -> tuple[dict[int, NotDone[T]], list[FailedItem]]:
     """The failed items by their place among all, and the failures that belong to none that is known."""
-    by_name = {name: place for place in places if (name := named(items[place])) is not None}
+    by_name: dict[str, int | None] = {}
+    for at in places:
+        if (name := named(items[at])) is not None:
+            by_name[name] = None if name in by_name else at  # a name of several items tells none of them
     failed: dict[int, NotDone[T]] = {}
     unplaced = []
     for each in told:

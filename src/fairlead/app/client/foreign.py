@@ -193,6 +193,7 @@ def _lost(call: Call, what: str, reason: str) -> CallFailed:
         provider=call.key.provider,
         category=Category.TRANSIENT_NETWORK,
         reason=reason,
+        repeatable=call.is_repeatable,
     )
 
 

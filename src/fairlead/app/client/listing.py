@@ -73,8 +73,9 @@ class Listing:
     last page that was worked off: what came before is not given again, and `resumed` is true. Whoever
     collects items to use them at the end would have a part of them, so it has to be asked for by the call.
 
-    A list that the vendor says goes on at another host ends so, too, with the page that says it. It has not
-    ended, and no request leads on: whoever goes on asks for that page again.
+    A list whose next page cannot be asked for (it is on another host, or its cursor cannot be read) ends so,
+    too, with the page that says it. It has not ended, and no request leads on: whoever goes on asks for that
+    page again. A page that was answered in part makes the list `partial`, and it goes on.
     """
 
     def __init__(
@@ -117,6 +118,8 @@ class Listing:
         try:
             found, self._at = await self._begin(told)
             async for page in found:
+                if page.incomplete is not None:
+                    self.partial, self.error = True, self.error or page.incomplete
                 yield list(page.items)
                 self._at = page.following
                 if bookmark is not None:

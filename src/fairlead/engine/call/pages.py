@@ -1,7 +1,7 @@
 """A list of a vendor, page by page (C8).
 
 Each page is a call of its own, tried again with patience. What was collected is never lost: where a page
-fails for good, the time of a job runs out, or the list is said to go on elsewhere, the pages so far stand,
+fails for good, the time of a job runs out, or it cannot be read what comes next, the pages so far stand,
 and PageFailed tells why there are no more, with the request that would go on from there.
 """
 
@@ -24,7 +24,8 @@ from fairlead.errors import (
     Refused,
 )
 from fairlead.policy.backoff import Jitter, backoff_s
-from fairlead.policy.page import Asked, LeadsElsewhere, Pages
+from fairlead.policy.classify.verdict import Result
+from fairlead.policy.page import Asked, NextPageError, Pages
 
 RETRIES, BASE_S, CAP_S = 3, 2.0, 30.0
 """Of each page (DEFAULTS §2). A wait longer than the cap is none for a list: it ends with what there is."""
@@ -38,12 +39,13 @@ Fetch = Callable[[Asked], Awaitable[Came]]
 class Page:
     """The items of one page, and the request that goes on from there (None: it was the last).
 
-    That is the one for the next page; or, where the list is said to go on where nobody may ask, for this page
-    once more: there is no other, and the list has not ended.
+    That is the one for the next page; or, where the next page cannot be asked for, for this page once more:
+    there is no other, and the list has not ended. *incomplete*: why items of this page may be missing.
     """
 
     items: Sequence[Any]
     following: Asked | None
+    incomplete: CallFailed | None = None
 
 
 class PageFailed(Exception):
@@ -82,12 +84,15 @@ async def pages(
         if not may_wait(0.0):
             raise PageFailed(asked, _no_time(key))
         came = await _fetched(fetch, asked, clock, draw, may_wait)
+        items: Sequence[Any] | None = None
         try:
+            items = way.found(came.reply)
             following = way.following(asked, came.reply)
-        except LeadsElsewhere as elsewhere:
-            yield Page(way.found(came.reply), asked)
-            raise PageFailed(asked, _foreign(key, elsewhere, came)) from None
-        yield Page(way.found(came.reply), following)
+        except NextPageError as error:
+            if items is not None:
+                yield Page(items, asked)
+            raise PageFailed(asked, _not_followed(key, error, came)) from None
+        yield Page(items, following, _incomplete(key, came))
         asked = following
 
 
@@ -112,14 +117,29 @@ def _no_time(key: ConnectionKey) -> DeadlineTooShort:
     return DeadlineTooShort(what, tenant=key.tenant, provider=key.provider)
 
 
-def _foreign(key: ConnectionKey, elsewhere: LeadsElsewhere, came: Came) -> CallFailed:
+def _incomplete(key: ConnectionKey, came: Came) -> CallFailed | None:
+    """Return what a page lacks that was answered in part, such as data beside errors of GraphQL."""
+    if came.verdict.result is not Result.PARTIAL:
+        return None
+    what = f"a page came in part: {came.verdict.why}"
+    return _failed(key, came, what, came.verdict.code, "compare the items with what the provider has")
+
+
+def _not_followed(key: ConnectionKey, error: NextPageError, came: Came) -> CallFailed:
+    hint = (
+        "check `pages` of the call or of the profile; the credential goes to no other host than the one asked"
+    )
+    return _failed(key, came, str(error), error.reason, hint)
+
+
+def _failed(key: ConnectionKey, came: Came, what: str, reason: str, hint: str) -> CallFailed:
     return CallFailed(
-        str(elsewhere),
+        what,
         tenant=key.tenant,
         provider=key.provider,
         category="permanent_request",
-        reason="leads_elsewhere",
-        hint="ask the vendor; the credential is told to no host but the one that was asked",
+        reason=reason,
+        hint=hint,
         verdict=came.verdict,
         answer=came.answer,
         reply=came.reply,

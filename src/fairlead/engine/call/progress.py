@@ -12,7 +12,7 @@ from fairlead.engine.ports import Connection
 from fairlead.engine.ports.gate import Admitted
 from fairlead.engine.ports.http import HttpAnswer, NoAnswer
 from fairlead.errors import CallFailed, FairleadError, InputInvalid, NoRefreshToken, NotSent
-from fairlead.policy.call import MAX_RETRYING_S, Attempt, Follow, Then, repeatable
+from fairlead.policy.call import MAX_RETRYING_S, Attempt, Follow, Then
 from fairlead.policy.call_settings import CallSettings
 from fairlead.policy.category import classify_exception
 from fairlead.policy.classify.rules import Rules
@@ -151,10 +151,10 @@ class Progress:
 
     def attempt(self, now_s: float) -> Attempt:
         """As far as what follows depends on it."""
-        told = self.call.repeatable
-        may_repeat = repeatable(self.call.method, self.call.headers) if told is None else told
         left_s = min(self.ends_s, self.began_s + MAX_RETRYING_S) - now_s
-        return Attempt(self.retries, self.refreshed, may_repeat, left_s, self.inline_s, self.whole_s)
+        return Attempt(
+            self.retries, self.refreshed, self.call.is_repeatable, left_s, self.inline_s, self.whole_s
+        )
 
     def note_failed(self, tried: Tried) -> None:
         """It is tried once more."""
@@ -254,6 +254,7 @@ class Progress:
             reply=tried.reply,
             attempts=self.sends,
             may_have_acted=self.may_have_acted or not verdict.refused_before_acting,
+            repeatable=self.call.is_repeatable,
         )
 
 

@@ -65,7 +65,8 @@ class Records:
             self._tell_failed(event, now_s)
 
     def slot_lost(self, on_way: Progress, lost: SlotLost) -> None:
-        """It was sent, and ended because its slot was lost."""
+        """Record a call that was sent and lost its slot, and note in *lost* whether it may be repeated."""
+        lost.repeatable = on_way.call.is_repeatable
         self._tell_failed(self._ended(on_way, "slot lost", lost.category, lost.code), self._clock.monotonic())
 
     def cancelled(self, on_way: Progress) -> None:

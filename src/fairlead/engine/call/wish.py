@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.http import HttpAnswer
+from fairlead.policy.call import repeatable
 from fairlead.policy.classify.verdict import Verdict
 from fairlead.policy.feedback.reply import Reply
 from fairlead.policy.token import PublicToken
@@ -40,6 +41,11 @@ class Call:
     max_body_bytes: int = MAX_BODY_BYTES
     began_s: float | None = None
     """When it was asked for, by ``Pipeline.now_s``; None: when it comes to the pipeline."""
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the call may be done twice: as its caller says, else by its method and headers."""
+        return repeatable(self.method, self.headers) if self.repeatable is None else self.repeatable
 
 
 class Came(NamedTuple):

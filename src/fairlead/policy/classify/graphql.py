@@ -52,7 +52,18 @@ def graphql(reply: Reply) -> Said | None:
     data = body.get("data")
     partial = isinstance(data, dict) and any(value is not None for value in data.values())
     category = _meaning(codes, "data" in body)
-    return Said("GraphQL", codes, messages, category, partial, wordy=not codes)
+    executed = _executed(errors, "data" in body, codes)
+    return Said("GraphQL", codes, messages, category, partial, wordy=not codes, executed=executed)
+
+
+def _executed(errors: tuple[object, ...], has_data: bool, codes: tuple[str, ...]) -> bool:
+    """Return whether the operation was run: an error names a field, or the answer has ``data`` (§7.1).
+
+    Shopify refuses with THROTTLED before it runs anything, also where it adds ``data: null``.
+    """
+    if any(member(error, "path") is not None for error in errors):
+        return True
+    return has_data and "THROTTLED" not in codes
 
 
 def _meaning(codes: tuple[str, ...], executed: bool) -> Category | None:

@@ -26,6 +26,7 @@ from fairlead.policy.classify.tell import Said
 from fairlead.policy.classify.user_errors import user_errors
 from fairlead.policy.classify.verdict import DONE, NO_MORE, Result, Scope, Step, Verdict
 from fairlead.policy.feedback.dialect import heard
+from fairlead.policy.feedback.read import member
 from fairlead.policy.feedback.reply import BULK, ENDPOINT, OBJECT, SEARCH, Heard, Reply, retry_after_s
 from fairlead.policy.gate.breaker import Health
 from fairlead.policy.safe import safe_text
@@ -173,9 +174,25 @@ def _health(case: Case, category: Category) -> Health:
 
 
 def _never_acted(case: Case, category: Category, step: Step) -> bool:
-    """Whether it was turned away at the door. Of a 5xx only a code says so: words may tell of anything."""
-    is_refusal = category in (Category.TRANSIENT_RATE_LIMIT, Category.PERMANENT_AUTH)
-    return is_refusal and (case.reply.status < 500 or step in _BY_CODE)
+    """Return whether the provider refused before it ran anything.
+
+    Of a success or a 5xx only a code says so, because the words of an error may be about anything.
+    """
+    if category not in (Category.TRANSIENT_RATE_LIMIT, Category.PERMANENT_AUTH) or _executed(case):
+        return False
+    if step in _BY_CODE:
+        return True
+    return case.reply.status < 500 and (case.reply.status >= 400 or case.said is not None)
+
+
+def _executed(case: Case) -> bool:
+    """Return whether the provider ran what was asked, or a part of it."""
+    if case.said is not None:
+        return case.said.executed or case.said.partial
+    if case.refusal is None or case.refusal.limit != BULK:
+        return False
+    data = member(case.reply.body, "data")  # fields beside the one that refused were run
+    return isinstance(data, dict) and len(data) > 1
 
 
 def _scope(verdict: Verdict, refusal: Heard | None) -> Scope | None:

@@ -77,6 +77,7 @@ class Said:
     *partial*: a part was done. *category*: what the protocol's own words mean; None: they do not say.
     *items*: those of a batch that failed; *readable* False: it is a batch, and its items cannot be told.
     *wordy*: its messages may tell what its codes do not; False: they are about the request.
+    *executed*: the provider ran what was asked, at least in part, whatever the error says.
     """
 
     protocol: str
@@ -87,6 +88,7 @@ class Said:
     items: tuple[FailedItem, ...] = ()
     readable: bool = True
     wordy: bool = True
+    executed: bool = False
 
 
 def codes_of(reply: Reply) -> tuple[str, ...]:
