@@ -195,6 +195,7 @@ class Failed(FairleadError):
 
     code = "failed"
     sent = True
+    repeatable: bool = True
     http_status = 502
     hint = "see `fairlead connections show`"
 
@@ -231,10 +232,9 @@ class CallFailed(Failed):
     """A call through a connection was sent and failed, after all that was to be tried.
 
     ``verdict`` says what the answer meant and by which rule, ``answer`` and ``reply`` hold it (None: there
-    was none), ``attempts`` how often it was sent, ``may_have_acted`` whether the provider may have done, at
-    any of them, what was asked; ``repeatable`` whether doing it twice is harmless. A job is not retried
-    after a failure that may have acted and is not repeatable. ``reason`` is the stable word, mostly the
-    provider's own.
+    was none), ``attempts`` how often it was sent, ``may_have_acted`` whether the provider may have done what
+    was asked, ``repeatable`` whether doing it twice is harmless (if not, its job is not retried); ``reason``
+    is the stable word, mostly the provider's own.
     """
 
     code = "call_failed"
@@ -249,7 +249,6 @@ class CallFailed(Failed):
         reply: Any = None,
         attempts: int = 0,
         may_have_acted: bool = True,
-        repeatable: bool = True,
         **rest: Any,
     ) -> None:
         super().__init__(what, **rest)
@@ -258,7 +257,6 @@ class CallFailed(Failed):
         self.reply = reply
         self.attempts = attempts
         self.may_have_acted = may_have_acted
-        self.repeatable = repeatable
 
 
 class AnswerUnreadable(CallFailed):
@@ -318,12 +316,8 @@ class JobFailed(CallerError):
 
 
 class SlotLost(Failed):
-    """A call was ended because its slot was not renewed in time: another call may run in it by now.
+    """A call was ended because its slot was not renewed in time: another call may run in it by now."""
 
-    ``repeatable`` as in CallFailed: the call was sent, so the provider may have acted.
-    """
-
-    repeatable = True
     code = "slot_lost"
     retryable = True
     http_status = 503

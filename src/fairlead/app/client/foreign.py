@@ -187,14 +187,10 @@ class Forwarded:
 
 
 def _lost(call: Call, what: str, reason: str) -> CallFailed:
-    return CallFailed(
-        what,
-        tenant=call.key.tenant,
-        provider=call.key.provider,
-        category=Category.TRANSIENT_NETWORK,
-        reason=reason,
-        repeatable=call.is_repeatable,
-    )
+    key, category = call.key, Category.TRANSIENT_NETWORK
+    error = CallFailed(what, tenant=key.tenant, provider=key.provider, category=category, reason=reason)
+    error.repeatable = call.is_repeatable
+    return error
 
 
 def _is_judged(stream: HttpStream) -> bool:

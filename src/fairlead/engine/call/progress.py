@@ -242,7 +242,7 @@ class Progress:
         verdict = tried.verdict
         transient = verdict.category is not None and verdict.category.transient
         hint_s = clamp_hint(verdict.hint_s or 0.0, daily_limit=verdict.daily)
-        return CallFailed(
+        failed = CallFailed(
             _why(tried, after),
             tenant=self.call.key.tenant,
             provider=self.call.key.provider,
@@ -254,8 +254,9 @@ class Progress:
             reply=tried.reply,
             attempts=self.sends,
             may_have_acted=self.may_have_acted or not verdict.refused_before_acting,
-            repeatable=self.call.is_repeatable,
         )
+        failed.repeatable = self.call.is_repeatable
+        return failed
 
 
 def _why(tried: Tried, after: Follow) -> str:
