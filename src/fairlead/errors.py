@@ -231,10 +231,9 @@ class RequestRejected(Failed):
 class CallFailed(Failed):
     """A call through a connection was sent and failed, after all that was to be tried.
 
-    ``verdict`` says what the answer meant and by which rule, ``answer`` and ``reply`` hold it (None: there
-    was none), ``attempts`` how often it was sent, ``may_have_acted`` whether the provider may have done what
-    was asked, ``repeatable`` whether doing it twice is harmless (if not, its job is not retried); ``reason``
-    is the stable word, mostly the provider's own.
+    ``verdict`` says what the answer meant and by which rule, ``answer`` and ``reply`` hold it where there was
+    one, ``attempts`` how often it was sent, ``may_have_acted`` whether the provider may have done it,
+    ``repeatable`` whether doing it twice is harmless (else its job is not retried), ``reason`` the stable word.
     """
 
     code = "call_failed"
