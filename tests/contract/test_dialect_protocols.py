@@ -58,32 +58,6 @@ def test_data_that_came_beside_an_error_is_not_asked_for_again() -> None:
     assert (verdict.health, verdict.refused_before_acting) == (Health.HEALTHY, False)
 
 
-@pytest.mark.parametrize(
-    ("error", "more", "refused"),
-    [
-        ({"path": ["createOrder", "shipping"]}, {"data": None}, False),
-        ({"path": ["createOrder"], "extensions": {"code": "RATE_LIMITED"}}, {"data": None}, False),
-        ({"path": ["createOrder"], "extensions": {"code": "UNAUTHENTICATED"}}, {}, False),
-        ({"extensions": {"code": "RATE_LIMITED"}}, {"data": None}, False),
-        ({"extensions": {"code": "THROTTLED"}}, {"data": None}, True),
-        ({"extensions": {"code": "RATE_LIMITED"}}, {}, True),
-        ({}, {}, True),
-    ],
-)
-def test_an_operation_that_was_run_was_not_refused(
-    error: dict[str, Any], more: dict[str, Any], refused: bool
-) -> None:
-    """GraphQL October 2021 §7.1: without execution there is no ``data``, and no path in an error."""
-    body = {"errors": [{"message": "429: too many requests", **error}], **more}
-    assert judged(Reply(200, body=body), "shopify").refused_before_acting is refused
-
-
-def test_a_field_that_was_run_beside_one_that_was_refused() -> None:
-    denied = {"userErrors": [{"code": "LIMIT_REACHED", "message": "no"}], "bulkOperation": None}
-    for data, refused in (({"bulk": denied}, True), ({"made": {"id": 1}, "bulk": denied}, False)):
-        assert judged(Reply(200, body={"data": data}), "shopify").refused_before_acting is refused
-
-
 def test_errors_of_other_kinds_of_api_are_not_taken_for_graphql() -> None:
     json_api = Reply(404, body={"errors": [{"message": "no such order", "status": "404"}]})
     assert judged(json_api).rule == "status 404"
