@@ -233,7 +233,7 @@ class CallFailed(Failed):
 
     ``verdict`` says what the answer meant and by which rule, ``answer`` and ``reply`` hold it where there was
     one, ``attempts`` how often it was sent, ``may_have_acted`` whether the provider may have done it,
-    ``repeatable`` whether doing it twice is harmless (else its job is not retried), ``reason`` one stable word.
+    ``repeatable`` whether twice is harmless (else its job is not retried); ``reason`` is a stable word.
     """
 
     code = "call_failed"
