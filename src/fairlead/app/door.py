@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -67,7 +67,7 @@ class Fairlead(Declaring):
     async def __aenter__(self) -> Fairlead:
         if self._runtime is not None or self._memory is not None:
             raise ConfigInvalid("this Fairlead is open already", hint="open it once, and share it")
-        self._load()
+        self.load_modules()
         self._threads = Threads(2 * self._config.settings.worker.concurrency)
         self._runtime = await Runtime.open(self._config, self.handlers, self._subscribers, self.schedules)
         return self
@@ -276,7 +276,7 @@ class Fairlead(Declaring):
         self._memory = memory
         self._let_threads_go()
         if memory is not None:
-            self._load()
+            self.load_modules()
             self._threads = Threads(2 * self._config.settings.worker.concurrency)
 
     @property
@@ -304,7 +304,11 @@ class Fairlead(Declaring):
             self._threads.close()
             self._threads = None
 
-    def _load(self) -> None:
+    def load_modules(self) -> None:
+        """Import what *include* names, and the module of a KMS hook."""
+        if hook := self._config.settings.vault.kms:
+            with suppress(Exception):  # opening tells what is wrong with it
+                import_module(hook.partition(":")[0])
         for name in self._include:
             try:
                 import_module(name)
@@ -318,7 +322,7 @@ class Fairlead(Declaring):
 
     def _twin(self) -> Fairlead:
         """Another one of the same settings and declarations, to be opened on another event loop."""
-        twin = Fairlead(self._config, include=self._include)
+        twin = Fairlead(self._config)  # on another thread: its caller has imported what *include* names
         twin._functions, twin._schedules = self._functions, self._schedules
         twin._subscribers = self._subscribers
         return twin

@@ -8,13 +8,14 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from uuid import UUID
 
 from fairlead.app.requests import JobOptions, JobRequest
-from fairlead.errors import InputInvalid
+from fairlead.errors import InputInvalid, Refused
 from fairlead.policy.token import PublicToken
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 AT_EXIT_S = 5.0
+"""At the interpreter's exit, for all but a refresh whose request was sent."""
+END_S = 5.0
+"""For what still runs on the loop once all is closed, and for the thread's own end."""
 
 _left_behind: list[_Loop] = []
 """Of a parent process: its thread did not come along, and its sockets are not ours to close."""
@@ -56,7 +60,8 @@ class SyncFairlead:
     def close(self, within_s: float | None = None) -> None:
         """Land what is in flight and let go; a later call opens it anew.
 
-        TimeoutError where that takes longer than *within_s* seconds (default: as long as it takes).
+        Calls of other threads that are still under way end with a Refused. TimeoutError where it takes longer
+        than *within_s* seconds (default: as long as it takes), a refresh whose request was sent not counted.
         """
         with self._lock:
             loop, self._loop = self._loop, None
@@ -113,6 +118,8 @@ class SyncFairlead:
         return self._opened().wait(work)
 
     def _opened(self) -> _Loop:
+        if self._loop is None:  # here and without the lock: an import of yours may wait for another thread's
+            self._fairlead.load_modules()
         with self._lock:
             if self._loop is None:
                 self._loop = _Loop(self._twin())
@@ -135,6 +142,9 @@ class _Loop:
 
     def __init__(self, fairlead: Fairlead) -> None:
         self._fairlead = fairlead
+        self._lock = threading.Lock()
+        self._under_way: set[Future[Any]] = set()
+        self._ended = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fairlead-sync", daemon=True)
         self._thread.start()
@@ -145,24 +155,54 @@ class _Loop:
             raise
 
     def wait(self, work: Callable[[Fairlead], Coroutine[Any, Any, T]], within_s: float | None = None) -> T:
-        """Its result; interrupted or late, the work is cancelled."""
-        answer = asyncio.run_coroutine_threadsafe(work(self._fairlead), self._loop)
+        """Return its result; interrupted or late, the work is cancelled. Refused once the loop has ended."""
+        with self._lock:
+            if self._ended:
+                raise _closed()
+            answer = asyncio.run_coroutine_threadsafe(work(self._fairlead), self._loop)
+            self._under_way.add(answer)
         try:
             return answer.result(within_s)
+        except CancelledError:
+            raise _closed() from None
         finally:
             answer.cancel()
+            self._under_way.discard(answer)
 
     def close(self, within_s: float | None) -> None:
-        """Close the Fairlead, end the thread."""
+        """Close the Fairlead, end the thread. A request that was sent gets the time of its answer first."""
         try:
+            if within_s is not None:
+                self.wait(lambda fl: fl.runtime.coordinator.drain(within_s))
             self.wait(lambda fl: fl.__aexit__(None, None, None), within_s)
         finally:
             self._end()
 
     def _end(self) -> None:
+        """End what is left on the loop, and give each caller that waits for it an error."""
+        with self._lock:
+            self._ended = True
+        with suppress(TimeoutError, CancelledError):
+            asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result(END_S)
+        for answer in list(self._under_way):
+            answer.cancel()
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._thread.join(
+            END_S
+        )  # longer only where code of yours blocks the loop: then it ends with the process
+        if not self._thread.is_alive():
+            self._loop.close()
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+def _closed() -> Refused:
+    return Refused("fl.sync was closed while this call was under way", hint="call again: it opens anew")
 
 
 def _follow_forks(facade: SyncFairlead) -> None:

@@ -274,8 +274,9 @@ class FileJournal:
             for path, count in self._kept.items()
             if count == 0 and (active is None or path != active.path)
         ]
-        dropped = asyncio.get_running_loop().run_in_executor(self._reader, self._prune, idle)
-        dropped.add_done_callback(self._forget)
+        with suppress(RuntimeError):  # at the interpreter's exit executors take no more; answers still come
+            dropped = asyncio.get_running_loop().run_in_executor(self._reader, self._prune, idle)
+            dropped.add_done_callback(self._forget)
 
     def _prune(self, paths: Sequence[Path]) -> list[Path]:
         old = [path for path in paths if self._age_s(path) > self._settings.keep_s]

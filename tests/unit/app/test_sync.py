@@ -1,0 +1,81 @@
+"""The facade for blocking code: how it opens and ends. What it reads and stores is shown in tests/e2e."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fairlead.app.sync import SyncFairlead
+from fairlead.errors import Refused
+
+
+class Door:
+    """A Fairlead whose tokens never come."""
+
+    in_memory = False
+
+    def __init__(self) -> None:
+        self.sync = SyncFairlead(self, lambda: self)  # type: ignore[arg-type, return-value]
+        self.asked = threading.Event()
+        self.drained: list[float] = []
+        self.imported: list[tuple[threading.Thread, bool]] = []
+        self.runtime = SimpleNamespace(coordinator=SimpleNamespace(drain=self.drain))
+
+    def load_modules(self) -> None:
+        self.imported.append((threading.current_thread(), self.sync._lock.locked()))
+
+    async def __aenter__(self) -> Door:
+        return self
+
+    async def __aexit__(self, *_exc_info: object) -> None:
+        return
+
+    async def drain(self, within_s: float) -> None:
+        await asyncio.sleep(5 * within_s)  # its answer is late
+        self.drained.append(within_s)
+
+    async def token(self, *_key: str) -> Any:
+        self.asked.set()
+        await asyncio.Event().wait()
+
+
+def test_close_ends_the_calls_of_other_threads() -> None:
+    door, told = Door(), list[str]()
+
+    def other() -> None:
+        try:
+            door.sync.token("acme", "mercadolibre")
+        except Refused as refused:
+            told.append(refused.what)
+
+    thread = threading.Thread(target=other, daemon=True)
+    thread.start()
+    assert door.asked.wait(10)
+    door.sync.close()
+    thread.join(10)
+    assert told == ["fl.sync was closed while this call was under way"]
+
+
+def test_modules_are_imported_on_the_callers_thread_and_not_under_the_lock() -> None:
+    door = Door()
+    with door.sync:
+        assert door.imported == [(threading.current_thread(), False)]
+
+
+def test_close_in_a_hurry_waits_for_what_was_sent() -> None:
+    door = Door()
+    with door.sync as sync:
+        sync.close(0.01)
+    assert door.drained == [0.01]
+
+
+def test_a_loop_that_has_ended_takes_no_call() -> None:
+    door = Door()
+    loop = door.sync._opened()
+    door.sync.close()
+    with pytest.raises(Refused):
+        loop.wait(lambda fl: fl.token("acme", "mercadolibre"))
