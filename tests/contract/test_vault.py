@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from uuid import UUID
 
@@ -252,24 +253,34 @@ async def test_a_key_rotated_elsewhere_is_followed_within_the_recheck() -> None:
     assert await vault.open(context_of(), before) == PLAIN
 
 
-async def test_the_cache_is_bounded_but_keeps_what_it_promised() -> None:
+async def test_the_cache_is_bounded_but_keeps_what_is_held() -> None:
     keys, clock = CountingKeyStore(), ManualClock()
-    vault = vault_over(keys, clock=clock, max_keys=10, promise_s=120.0)
+    vault = vault_over(keys, clock=clock, max_keys=10)
     tenants = [f"tenant-{number}" for number in range(30)]
-    for tenant in tenants:
-        await vault.preflight(tenant)
-    for tenant in tenants:  # all in flight: each must be able to seal its answer
-        vault.seal(context_of(tenant=tenant), PLAIN)
-    await clock.advance(121.0)
+    in_flight = [await vault.preflight(tenant) for tenant in tenants]
+    await clock.advance(600.0)  # a process that was frozen goes on with its flights
     await vault.preflight("one more")
-    held = 0
+    for tenant in tenants:
+        vault.seal(context_of(tenant=tenant), PLAIN)
+    in_flight.clear()
+    kept = 0
     for tenant in [*tenants, "one more"]:
-        try:
+        with suppress(RuntimeError):
             vault.seal(context_of(tenant=tenant), PLAIN)
-        except RuntimeError:
-            continue
-        held += 1
-    assert held == 10
+            kept += 1
+    assert kept == 10
+
+
+async def test_a_key_renewed_here_does_not_take_the_old_one_from_what_is_in_flight() -> None:
+    keys = MemoryKeyStore()
+    vault = vault_over(keys)
+    in_flight = await vault.preflight("acme")
+    old = await keys.current("acme")
+    assert old is not None
+    assert await vault.renew(old)
+    assert vault.seal(context_of(), PLAIN).key_id == old.key_id
+    assert in_flight is await vault.preflight("acme")
+    assert vault.seal(context_of(), PLAIN).key_id != old.key_id
 
 
 async def test_opening_is_bounded_too() -> None:
@@ -350,3 +361,15 @@ async def test_rewrapping_leaves_records_as_they_are(keys: KeyStore) -> None:
     assert await vault_over(keys, MASTER_2).open(context_of(), sealed) == PLAIN
     with pytest.raises(KeyMissing):
         await vault_over(keys, MASTER_1).open(context_of(), sealed)
+
+
+async def test_a_kms_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlead.adapters.vault.master.KMS_S", 0.01)
+
+    class Silent(MasterKey):
+        async def wrap(self, plain: bytes, context: bytes) -> bytes:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    with pytest.raises(DependencyUnavailable, match="TimeoutError"):
+        await vault_over(MemoryKeyStore(), Silent(bytes(range(32)))).preflight("acme")

@@ -153,7 +153,7 @@ class Resealer:
                 plain = await self._vault.open(record.context, record.sealed)
             except UNREADABLE:
                 continue
-            await self._vault.preflight(record.context.tenant)
+            _key = await self._vault.preflight(record.context.tenant)
             changes.append((record, self._vault.seal(record.context, plain)))
         return changes
 

@@ -6,6 +6,7 @@ wraps. Without an id a key is called by its fingerprint, which proves later that
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hashlib
@@ -13,8 +14,8 @@ import os
 import pkgutil
 import re
 import stat
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -36,6 +37,8 @@ _WRAP_VERSION = b"\x01"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _HEX = re.compile(r"[0-9A-Fa-f]{64}")
 _MAX_FILE_BYTES = 1 << 16
+KMS_S = 5.0
+"""How long a KMS hook may take for one answer; whoever asks next asks anew."""
 _FEWEST_DISTINCT_BYTES = 8  # 32 random bytes have fewer once in 10^40
 
 
@@ -43,7 +46,8 @@ class Kms(Protocol):
     """A key management service that wraps data keys; its own key never leaves it.
 
     *context* names the data key and must be given again, unchanged, to unwrap. Raise KeyWrong where the
-    service says that it cannot open *wrapped*; any other error is told as DependencyUnavailable.
+    service says that it cannot open *wrapped*; any other error is told as DependencyUnavailable,
+    and so is an answer that takes longer than five seconds.
     """
 
     @property
@@ -121,7 +125,7 @@ class MasterRing:
 
     async def wrap(self, plain: bytes, tenant: str, key_id: bytes) -> bytes:
         """Wrap the data key *key_id* of *tenant* under the current master key."""
-        with _asking(self._current):
+        async with _asking(self._current):
             return await self._current.wrap(plain, _context(tenant, key_id, self.current_id))
 
     async def unwrap(self, wrapped: bytes, tenant: str, key_id: bytes, master_id: str) -> bytes:
@@ -133,18 +137,19 @@ class MasterRing:
                 f"but this process has only {', '.join(self.ids)}",
                 tenant=tenant,
             )
-        with _asking(master):
+        async with _asking(master):
             plain = await master.unwrap(wrapped, _context(tenant, key_id, master_id))
         if len(plain) != KEY_BYTES:
             raise KeyWrong(f"the master key {master_id!r} gave no data key", tenant=tenant)
         return plain
 
 
-@contextmanager
-def _asking(master: Kms) -> Iterator[None]:
-    """Errors of somebody else's hook in our own words: the hook's text is not told, it may hold secrets."""
+@asynccontextmanager
+async def _asking(master: Kms) -> AsyncIterator[None]:
+    """Bound a hook's answer, and put its errors into our own words: its text may hold secrets."""
     try:
-        yield
+        async with asyncio.timeout(KMS_S):
+            yield
     except FairleadError:
         raise
     except Exception as error:

@@ -7,10 +7,12 @@ rotation elsewhere is followed in that time.
 
 from __future__ import annotations
 
+import math
 import os
 from collections import OrderedDict
 from dataclasses import dataclass
 from uuid import UUID
+from weakref import WeakValueDictionary
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -33,19 +35,20 @@ class _Opened:
     cipher: AESGCM
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class _Current:
+    """A tenant's current data key; a preflight hands it out, and who holds it can seal."""
+
     opened: _Opened
     looked_s: float  # when the store last said that it is the current one
-    used_s: float  # last preflight
 
 
 class TenantVault:
     """The ports Vault and KeySmith over a key store and a ring of master keys.
 
     *max_keys* bounds the data keys held (default 10,000). *recheck_s* is for how long a key counts as the
-    current one without asking the store (default 300). A key that a preflight promised within the last
-    *promise_s* (default 120, longer than any refresh) stays, so the bound may be passed by what is in flight.
+    current one without asking the store (default 300). A key stays while what its preflight returned is held,
+    so the bound may be passed by what is in flight; *promise_s* (default 120) is longer than any refresh.
     """
 
     def __init__(
@@ -67,27 +70,29 @@ class TenantVault:
         self._recheck_s = recheck_s
         self._promise_s = promise_s
         self._current: OrderedDict[str, _Current] = OrderedDict()  # least recently used first
+        self._held: WeakValueDictionary[str, _Current] = WeakValueDictionary()  # those, and what is in flight
         self._opened: OrderedDict[UUID, _Opened] = OrderedDict()
 
     # ---- Vault
 
-    async def preflight(self, tenant: str) -> None:
-        """Have the tenant's data key in memory; mints one for a new tenant."""
-        held = self._current.get(tenant)
-        now = self._clock.monotonic()
-        if held is not None and now - held.looked_s < self._recheck_s:
-            held.used_s = now
-            self._current.move_to_end(tenant)
-            return
-        key = await self._keys.current(tenant) or await self._keys.adopt(await self._mint(tenant))
-        opened = await self._unwrap(key)
-        self._current[tenant] = _Current(opened, looked_s=now, used_s=self._clock.monotonic())
+    async def preflight(self, tenant: str) -> object:
+        """Have the tenant's data key in memory while what is returned is held; mint one for a new tenant."""
+        held, now = self._held.get(tenant), self._clock.monotonic()
+        if held is None or now - held.looked_s >= self._recheck_s:
+            key = await self._keys.current(tenant) or await self._keys.adopt(await self._mint(tenant))
+            opened = await self._unwrap(key)
+            if held is None:
+                held = self._held.setdefault(tenant, _Current(opened, now))
+            held.opened, held.looked_s = opened, now
+        self._current[tenant] = held
         self._current.move_to_end(tenant)
-        self._evict()
+        if len(self._current) > self._max_keys:
+            self._current.popitem(last=False)
+        return held
 
     def seal(self, context: SealContext, plain: bytes) -> Sealed:
         """Seal under the tenant's current key; RuntimeError without a preflight."""
-        held = self._current.get(context.tenant)
+        held = self._held.get(context.tenant)
         if held is None:
             raise RuntimeError("seal() without preflight(): the tenant's data key is not in memory")
         return seal(held.opened.cipher, held.opened.key_id, context, plain)
@@ -123,7 +128,8 @@ class TenantVault:
     async def renew(self, old: DataKey) -> bool:
         """Retire *old* and make a new data key current."""
         renewed = await self._keys.succeed(old, await self._mint(old.tenant))
-        self._current.pop(old.tenant, None)
+        if (held := self._held.get(old.tenant)) is not None:
+            held.looked_s = -math.inf  # what is in flight seals under the retired key, as elsewhere
         return renewed
 
     async def rewrap(self, old: DataKey) -> bool:
@@ -160,12 +166,3 @@ class TenantVault:
             if len(self._opened) > self._max_keys:
                 self._opened.popitem(last=False)
         return opened
-
-    def _evict(self) -> None:
-        """Back to the bound, but never a key that a refresh in flight was promised."""
-        promised_since_s = self._clock.monotonic() - self._promise_s
-        while len(self._current) > self._max_keys:
-            tenant, oldest = next(iter(self._current.items()))
-            if oldest.used_s > promised_since_s:
-                return
-            del self._current[tenant]

@@ -25,8 +25,11 @@ class SealContext:
 class Vault(Protocol):
     """Seals and opens secrets under a data key per tenant (T9)."""
 
-    async def preflight(self, tenant: str) -> None:
-        """Have the tenant's data key in memory, so that sealing an answer cannot fail later."""
+    async def preflight(self, tenant: str) -> object:
+        """Have the tenant's data key in memory, so that sealing an answer cannot fail later.
+
+        Hold what is returned until all is sealed: nothing else keeps the key from making room for others.
+        """
         ...
 
     def seal(self, context: SealContext, plain: bytes) -> Sealed:
