@@ -6,6 +6,7 @@ and the ledgers of the token endpoints show that no code was told to anybody.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 from collections.abc import Mapping
@@ -197,3 +198,33 @@ def test_S28_an_issuer_that_is_stated_is_taken_to_the_letter_and_must_be_there()
     for said in (None, "", host, f"{host}/realms/two", f"{host}/realms/one/", f"{host.upper()}/realms/one"):
         assert answered_by_another(stated, values, said)
     assert "issuer" not in stated.places  # no credential is sent there
+
+
+async def test_S28_an_answer_for_another_account_than_was_asked_for_spends_no_code(
+    consents: Consents, fl: Refresher, honest: Issuer
+) -> None:
+    profile = fl.rooms.profiles.profile(PROVIDERS[0], None)
+    account = {"param": "realm", "callback_param": "realmId"}
+    endpoints = {"params": {"realm": {"kind": "segment", "description": "the company", "example": "1"}}}
+    fl.rooms.profiles.profiles[PROVIDERS[0]] = profile.overlay({"account": account, "endpoints": endpoints})
+    page, consent = consents.begin(
+        ConnectionKey("acme", PROVIDERS[0]), redirect_uri=HERE, endpoint={"realm": "1"}
+    )
+    with pytest.raises(InputInvalid, match="another account"):
+        await consents.finish(consent, {**await consented(page), "realmId": "2"}, actor="test")
+    assert told(honest) == 0
+
+
+async def test_S28_a_caller_that_goes_away_does_not_lose_the_tokens_of_a_spent_code(
+    consents: Consents, fl: Refresher, honest: Issuer
+) -> None:
+    page, consent = begin(consents)
+    hold = honest.hold("answering")
+    finishing = asyncio.create_task(consents.finish(consent, await consented(page), actor="test"))
+    await hold.reached()
+    finishing.cancel()
+    await asyncio.wait({finishing})
+    hold.release()
+    await consents.drain()
+    assert finishing.cancelled()
+    assert (await fl.connections.get(consent.key)).state == "active"

@@ -105,12 +105,12 @@ class Callback:
         """The status for a request; the one that was waited for is taken."""
         method, _, rest = request_line.partition(" ")
         address = rest.partition(" ")[0]
-        if method != "GET" or urlsplit(address).path != self._path or self._answer is None:
-            return 404
         try:
-            fields = answer_of(address)
-        except InputInvalid:
+            path, fields = urlsplit(address).path, answer_of(address)
+        except (ValueError, InputInvalid):
             return 400
+        if method != "GET" or path != self._path or self._answer is None:
+            return 404
         expected = self._state.reveal() if self._state else ""
         if not hmac.compare_digest(fields.get("state", "").encode(), expected.encode()):
             return 400

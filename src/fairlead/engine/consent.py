@@ -10,6 +10,7 @@ What comes with another state changes nothing; the first that comes with its own
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
@@ -31,8 +32,9 @@ from fairlead.errors import (
     RequestRejected,
     TransientFailure,
 )
+from fairlead.events import ServiceFailed
 from fairlead.policy import token_outcome as outcomes
-from fairlead.policy.consent import answered_by_another, is_redirect
+from fairlead.policy.consent import answered_by_another, is_redirect, names_another
 from fairlead.policy.names import check_customer
 from fairlead.policy.profile import Profile
 from fairlead.policy.token_parse import parse_answer
@@ -64,6 +66,7 @@ class Consents:
         self._rooms = rooms
         self._connections = connections
         self._answered: WeakSet[Consent] = WeakSet()
+        self._under_way: set[asyncio.Task[ConnectionView]] = set()
 
     def begin(
         self,
@@ -118,9 +121,36 @@ class Consents:
         return url, consent
 
     async def finish(self, consent: Consent, answer: Mapping[str, str], *, actor: str) -> ConnectionView:
-        """Exchange the code of the callback's query *answer* and store the grant (reconnects in place)."""
+        """Exchange the code of the callback's query *answer* and store the grant (reconnects in place).
+
+        A caller that is cancelled leaves it alone: the code is spent, and its tokens are nowhere else.
+        """
         profile = self._rooms.profiles.profile(consent.key.provider, consent.variant)
         code = self._checked_code(consent, profile, answer)
+        task = asyncio.create_task(self._finish(consent, profile, code, answer, actor))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(lambda done: self._tell_lost(consent.key, done))
+            raise
+
+    async def drain(self) -> None:
+        """Wait for the exchanges under way, and cut off those that the provider or the store holds up."""
+        if self._under_way:
+            _, late = await asyncio.wait(self._under_way, timeout=DEADLINE_S + STORE_FOR_S)
+            for task in late:
+                task.cancel()
+
+    def _tell_lost(self, key: ConnectionKey, done: asyncio.Task[ConnectionView]) -> None:
+        if not done.cancelled() and (error := done.exception()) is not None:
+            what = f"{key.tenant} {key.provider}: a consent whose caller has gone failed: {error}"
+            self._rooms.emit(ServiceFailed("consent", what))
+
+    async def _finish(
+        self, consent: Consent, profile: Profile, code: Secret, answer: Mapping[str, str], actor: str
+    ) -> ConnectionView:
         await self._rooms.vault.preflight(consent.key.tenant)  # what can fail, fails before the code is spent
         if await self._rooms.store.read(consent.key) is None:
             check_customer(consent.key.tenant)
@@ -172,6 +202,8 @@ class Consents:
             raise _input(key, "the answer is not of the provider that was asked (iss)")
         if "error" in answer:
             raise _input(key, "the customer or the provider declined")
+        if names_another(profile, consent.endpoint, answer.get(profile.account.callback_param or "")):
+            raise _input(key, "the answer is for another account than the one that was asked for")
         if not answer.get("code"):
             raise _input(key, "the answer holds no code")
         return Secret(answer["code"])

@@ -35,6 +35,14 @@ def is_redirect(redirect_uri: str) -> bool:
     return bool(host) and is_bare and is_plain and (parts.scheme == "https" or is_loopback(redirect_uri))
 
 
+def names_another(profile: Profile, endpoint: Mapping[str, str], account_id: str | None) -> bool:
+    """Return whether *account_id*, as told, is another than the one that *endpoint* leads to."""
+    asked = endpoint.get(profile.account.param or "")
+    if not asked or not account_id:
+        return False
+    return profile.canonical_account(asked) != profile.canonical_account(account_id)
+
+
 def answered_by_another(profile: Profile, endpoint: Mapping[str, str], issuer: str | None) -> bool:
     """Whether *issuer*, the ``iss`` of a consent's answer, is another than the provider that was asked.
 

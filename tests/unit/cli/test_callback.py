@@ -80,3 +80,16 @@ def test_a_pasted_address() -> None:
     for address in ("https://x/?a=1&a=2", f"https://x/?{'&'.join(f'a{n}=1' for n in range(40))}"):
         with pytest.raises(InputInvalid):
             answer_of(address)
+
+
+async def test_a_target_that_is_no_address_is_refused() -> None:
+    async with Callback("http://127.0.0.1:0/callback") as callback:
+        port = int(callback.redirect_uri.split(":")[2].split("/")[0])
+        waiting = asyncio.create_task(callback.answer(STATE, 20.0))
+        await asyncio.sleep(0)
+        for target in ("//[", "http://[", "/callback?a=1&a=2"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(f"GET {target} HTTP/1.1\r\n\r\n".encode())
+            assert (await reader.read()).startswith(b"HTTP/1.1 400")
+            writer.close()
+        waiting.cancel()
