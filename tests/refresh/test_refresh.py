@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
+from uuid import UUID
 
 import pytest
 
 from fairlead.engine.ports import ConnectionKey
+from fairlead.engine.token.parts import Fresh
 from fairlead.errors import (
     AccountMismatch,
     EndpointPaused,
@@ -15,13 +18,16 @@ from fairlead.errors import (
     OutcomeUnknown,
     RateLimited,
     ReauthRequired,
+    RefreshInProgress,
+    Refused,
     RequestRejected,
     TransientFailure,
 )
 from fairlead.events import EndpointStateChanged, NeedsReauth, TokenRefreshed
+from fairlead.testing.issuer.quirks import Quirk
 from fairlead.testing.ledger import judge
 from tests.refresh.conftest import POLICIES
-from tests.support.refresher import FAST, FixedApps, end_sends, local_profile, refresher
+from tests.support.refresher import FAST, FixedApps, Refresher, end_sends, local_profile, refresher
 from tests.support.rows import rows, run
 
 ALL = [policy.replace("_", "-") for policy in POLICIES]
@@ -292,3 +298,49 @@ async def test_a_lost_answer_heals_where_the_provider_allows_it(
         assert (view.state, view.state_reason) == ("needs_reauth", "lost_rotation")
         posts = judge(issuer.ledger()).provider_posts
         assert posts == (2 if provider == "strict" else 1), "strict looks once at expiry, the other never"
+
+
+async def test_a_caller_waits_no_longer_than_it_said_also_after_the_send(fl, issuer) -> None:
+    connection_id = await fl.connect(issuer, STRICT)
+    hold = issuer.hold("answering")
+    first = asyncio.create_task(fl.coordinator.refresh(connection_id, 1))
+    await hold.reached()
+    with pytest.raises(RefreshInProgress, match=str(connection_id)):
+        await fl.coordinator.refresh(connection_id, 1, wait_s=0.01)
+    hold.release()
+    assert (await first).generation == 2, "the flight went on"
+
+
+async def test_what_was_sent_gets_its_answer_though_the_process_stops(fl, issuer) -> None:
+    sent, unsent = await fl.connect(issuer, STRICT, "sent"), await fl.connect(issuer, STRICT, "unsent")
+    held = issuer.hold("answering")
+    flight = asyncio.create_task(fl.coordinator.refresh(sent, 1))
+    await held.reached()
+    never = asyncio.create_task(never_claimed(fl, unsent))
+    await asyncio.sleep(0)
+    leaving = asyncio.create_task(fl.coordinator.drain(0.0))
+    await asyncio.wait({never})
+    assert not leaving.done()
+    held.release()
+    assert (await flight).generation == 2
+    assert await leaving == 1
+    with pytest.raises(Refused, match="stopping"):
+        await never
+
+
+async def never_claimed(fl: Refresher, connection_id: UUID) -> Fresh:
+    fl.rooms.store.claim = lambda _intent: asyncio.Event().wait()
+    return await fl.coordinator.refresh(connection_id, 1)
+
+
+async def test_a_refusal_that_is_remembered_is_raised_anew(fl, issuer) -> None:
+    connection_id = await fl.connect(issuer, STRICT)
+    issuer.be_rude(Quirk(status=400, body='{"error":"invalid_scope"}', content_type="application/json"))
+    depths, errors = [], []
+    for _ in range(4):
+        with pytest.raises(RequestRejected) as refused:
+            await fl.coordinator.refresh(connection_id, 1)
+        errors.append(refused.value)
+        depths.append(len(list(traceback.walk_tb(refused.value.__traceback__))))
+    assert len({id(error) for error in errors}) == 4
+    assert depths[3] == depths[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -77,7 +78,9 @@ async def left_on_its_way(fl: Refresher, issuer: Issuer, database: Database, con
     hold = issuer.hold("arrived")
     fl.coordinator.launch(connection_id, 1)
     await hold.reached()
-    await fl.coordinator.drain(0.0)
+    flight = fl.coordinator._flights[connection_id].task
+    flight.cancel()
+    await asyncio.wait({flight})
     await run(database, "UPDATE worker_session SET lost_at = now() WHERE session_id = $1", fl.session_id)
     return hold
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fairlead.engine.connections import Connections
-from fairlead.engine.ports import ConnectionKey, Credential, HttpAnswer, NoAnswer, TokenCall
+from fairlead.engine.ports import ConnectionKey, NoAnswer, TokenCall
+from fairlead.engine.token.ending import CONFIRMED, DEADLINE_S, end_grant, nothing_to_mark
 from fairlead.engine.token.grants import Grants
-from fairlead.engine.token.lending import check_lent
 from fairlead.engine.token.parts import Rooms, profile_of
 from fairlead.engine.token.reader import TokenReader
 from fairlead.engine.token.settle import Settler
-from fairlead.errors import ConfigInvalid, InputInvalid, NotFound
-from fairlead.policy.token_request import Client, TokenRequest, api_headers, revoke_request
-
-DEADLINE_S = 15.0
+from fairlead.errors import FairleadError, NotFound
+from fairlead.policy.token_request import api_headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,34 +38,25 @@ class Accounts:
         self._connections = connections
 
     async def revoke(self, key: ConnectionKey, *, actor: str, reason: str) -> tuple[bool, str]:
-        """Revoke here, then at the provider: was it news here, and what became of it there.
+        """Revoke here, then at the provider; return whether it was news here, and what the provider said.
 
-        Here first: nothing may refresh or serve it from the moment somebody asked. What the provider does
-        not confirm is told in the words of the second value.
+        Here first: nothing may refresh or serve it from the moment somebody asked. Only an end of the newest
+        token is "confirmed"; the answer of a refresh that is under way is revoked by whoever gets it.
         """
-        credential = await self._rooms.store.read(key)
-        if credential is None:
+        before = await self._rooms.store.read(key)
+        if before is None:
             raise NotFound("there is no such connection", tenant=key.tenant, provider=key.provider)
         news = await self._connections.revoke(key, actor=actor, reason=reason)
         self._reader.forget(key)
-        return news, await self._revoke_there(credential)
-
-    async def _revoke_there(self, credential: Credential) -> str:
-        profile = profile_of(self._rooms, credential)
-        stored = await self._settler.stored(credential)
-        app = self._grants.app(credential, stored)
+        now = await self._rooms.store.read(key) or before
         try:
-            if profile.revoke is not None and profile.revoke.authenticates == "client":
-                endpoint, key = credential.connection.endpoint, credential.connection.key
-                check_lent(profile, "revoke", endpoint, app, key, stored)
-            client = Client(app.client_id, app.client_secret)
-            request = revoke_request(profile, credential.connection.endpoint, client, stored.tokens)
-        except (InputInvalid, ConfigInvalid) as none:
-            return f"not asked: {none.what}"
-        answer = await self._send(request)
-        if isinstance(answer, NoAnswer):
-            return f"no answer: {answer.why}"
-        return "confirmed" if answer.status < 300 else f"answered {answer.status}"
+            stored = await self._settler.stored(now)
+        except FairleadError as unreadable:
+            return news, f"not asked: {unreadable.what}"
+        told = await end_grant(self._rooms, self._grants, now, stored)
+        if told == CONFIRMED and before.rotation is not None and before.rotation.phase != "intent":
+            return news, "confirmed, but a refresh was under way: its token is revoked once its answer comes"
+        return news, told
 
     async def test(self, key: ConnectionKey) -> Probed:
         """Call the profile's test endpoint with a valid token; InputInvalid where the profile has none."""
@@ -90,23 +79,8 @@ class Accounts:
             method=facts.method,
             json_body=facts.json_body,
         )
-        answer = await self._rooms.transport.send(call, _nothing_to_mark)
+        answer = await self._rooms.transport.send(call, nothing_to_mark)
         if isinstance(answer, NoAnswer):
             return Probed(False, None, answer.why, None)
         works = answer.status < 300
         return Probed(works, answer.status, "ok" if works else f"http_{answer.status}", answer.took_s)
-
-    async def _send(self, request: TokenRequest) -> HttpAnswer | NoAnswer:
-        call = TokenCall(
-            request.url,
-            request.headers,
-            request.form,
-            DEADLINE_S,
-            reuse_connection=True,
-            method=request.method,
-        )
-        return await self._rooms.transport.send(call, _nothing_to_mark)
-
-
-async def _nothing_to_mark() -> None:
-    """Neither revoking nor testing spends anything."""

@@ -6,6 +6,8 @@ endpoint parameters are checked before anything is sealed; bad input changes not
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from uuid import UUID
@@ -81,12 +83,14 @@ class Connections:
     async def upsert(self, key: ConnectionKey, grant: Grant, *, actor: str) -> ConnectionView:
         """Store *grant* for *key*: a new connection, or a new grant for the one that is there.
 
+        A grant that is stored already changes nothing, also where it has been refreshed since: so whoever
+        does not know whether it was stored can ask again.
         Raises InputInvalid, ProviderNotFound, ConfigInvalid for settings that no call could be made with and
         for a host that may not have the app's secret, or StaleWrite if others keep writing the same
         connection; then nothing is stored.
         """
         profile = self.check(key, grant)
-        await self._rooms.vault.preflight(key.tenant)
+        _key = await self._rooms.vault.preflight(key.tenant)
         for _ in range(WRITERS):
             known = await self._rooms.store.read(key)
             if known is None:
@@ -94,6 +98,8 @@ class Connections:
             opened = await self._opened(known, grant)
             settings = _settings(grant, known, trusted=opened is not None)
             new = self._new(key, grant, profile, known, opened, settings, actor)
+            if known and opened and opened.granted == _digest(grant) and _is_as_asked(known, new):
+                return view(known)
             stored = await (
                 self._rooms.store.create(new) if known is None else self._rooms.store.replace(new)
             )
@@ -161,6 +167,7 @@ class Connections:
             private_key=grant.private_key or (carried.private_key if carried else None),
             key_id=grant.key_id or (carried.key_id if carried else None),
             places=places(grant.variant, client_id, endpoint, settings),
+            granted=_digest(grant),
         )
         context = SealContext(key.tenant, connection_id, key.provider, PAYLOAD_FIELD, generation)
         refreshable = profile.refreshes and (
@@ -286,7 +293,7 @@ class Connections:
         connection = credential.connection
         if change.after.get(HOSTS) == connection.settings.get(HOSTS):
             return change
-        await self._rooms.vault.preflight(connection.key.tenant)
+        _key = await self._rooms.vault.preflight(connection.key.tenant)
         fit, stored = places_of(replace(connection, settings=change.after)), await self._unchecked(credential)
         if stored.places == fit:
             return change  # others wrote hosts without sealing them, and these are put back
@@ -354,6 +361,25 @@ def _check_settings(
 def _keeps_app(known: Credential, grant: Grant) -> bool:
     """Whether a reconnect goes through the same client, and so keeps an app of the connection's own."""
     return grant.client_id in ("", known.connection.client_id)
+
+
+def _digest(grant: Grant) -> str:
+    """Name the secrets of *grant* and the life that it gives them, without telling them."""
+    secrets = (grant.access_token, grant.refresh_token, grant.api_key, grant.client_secret, grant.private_key)
+    told = [secret and secret.reveal() for secret in secrets]
+    told += [grant.key_id, grant.scope, grant.token_type, str(grant.expires_in_s)]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+
+
+def _is_as_asked(known: Credential, new: NewCredential) -> bool:
+    """Return whether all of *new* but its secrets is stored already."""
+    there = known.connection
+    return (
+        known.state == new.state == "active"
+        and new.account_id in (None, there.account_id)
+        and (new.variant, new.client_id, dict(new.endpoint), dict(new.settings))
+        == (there.variant, there.client_id, dict(there.endpoint), dict(there.settings))
+    )
 
 
 def _settings(grant: Grant, known: Credential | None, *, trusted: bool) -> Mapping[str, Json]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from copy import copy
 
 import asyncpg
 
@@ -94,7 +95,7 @@ class Lender:
         except TimeoutError:
             if self._full is None or not limit.expired():
                 raise
-            raise self._full from None
+            raise copy(self._full) from None  # one object would collect the frames of all that wait
 
     async def _from_pool(self, urgent: bool) -> Connection:
         """Where the server is full callers take turns with those that we have, the urgent one first.

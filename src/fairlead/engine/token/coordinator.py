@@ -8,10 +8,12 @@ there is a token to serve or a reason why not.
 from __future__ import annotations
 
 import asyncio
+from copy import copy
 from dataclasses import dataclass
 from uuid import UUID
 
 from fairlead.engine.ports import Credential
+from fairlead.engine.timing import LEAVE_S, TimeLimit
 from fairlead.engine.token.exchange import Exchange
 from fairlead.engine.token.parts import Fresh, RefreshSettings, Rooms
 from fairlead.engine.token.settle import Settler
@@ -70,48 +72,68 @@ class Coordinator:
         newer_than: int | None,
         *,
         wait_s: float | None = None,
+        others_s: float | None = None,
         actor: str = "fairlead",
     ) -> Fresh:
-        """A token newer than generation *newer_than* (None: any that lasts), refreshed if need be.
+        """Return a token newer than generation *newer_than* (None: any that lasts), refreshed if need be.
 
-        Callers share one flight. Cancelling a caller leaves the flight alone. Raises NotFound,
-        RateLimited (cooldown, endpoint rate), RefreshInProgress (another owner took longer than
-        *wait_s*), EndpointUnavailable, EndpointPaused, ReauthRequired, OutcomeUnknown, NotSent,
-        TransientFailure, RequestRejected, or a SetupError.
+        Callers share one flight. A caller that is cancelled or has waited long enough leaves it alone.
+
+        Args:
+            connection_id: The connection.
+            newer_than: The generation that the caller cannot use any more.
+            wait_s: How long the caller waits, also after the request was sent; default
+                `RefreshSettings.wait_s`.
+            others_s: How long the flight waits for another process; default *wait_s*.
+            actor: The name in the audit record.
+
+        Raises:
+            NotFound, RateLimited, RefreshInProgress, EndpointUnavailable, EndpointPaused, ReauthRequired,
+            OutcomeUnknown, NotSent, TransientFailure, RequestRejected, or a SetupError.
         """
+        wait_s = self._settings.wait_s if wait_s is None else wait_s
+        until_s = self._rooms.clock.monotonic() + wait_s
         for _ in range(2):
             flight = self._flights.get(connection_id)
             joined = flight is not None
             if flight is None:
-                flight = self._take_off(connection_id, newer_than, wait_s, actor)
-            try:
-                fresh = await asyncio.shield(flight.task)
-            except asyncio.CancelledError:
-                if flight.task.cancelled() and not _cancelled_ourselves():
-                    raise self._stopping() from None  # the flight was ended by drain, not we
-                raise
-            except FairleadError:
-                # It answered another question than ours; ask our own once it has landed.
-                if joined and flight.newer_than != newer_than:
-                    continue
-                raise
-            if newer_than is None or fresh.generation > newer_than:
-                return fresh
-        raise self._in_progress_error()
+                flight = self._take_off(
+                    connection_id, newer_than, wait_s if others_s is None else others_s, actor
+                )
+            await self._landed(flight.task, until_s, connection_id)
+            error = flight.task.exception()
+            if error is None:
+                fresh = flight.task.result()
+                if newer_than is None or fresh.generation > newer_than:
+                    return fresh
+            elif not joined or not isinstance(error, FairleadError):
+                raise error
+            elif flight.newer_than == newer_than:
+                raise copy(error) from error  # one object would collect the frames of all who share it
+            # It answered another question than ours; ask our own now that it has landed.
+        raise self._in_progress_error(connection_id)
+
+    async def _landed(self, flight: asyncio.Task[Fresh], until_s: float, connection_id: UUID) -> None:
+        """Wait for *flight* without owning it; RefreshInProgress where it takes longer."""
+        try:
+            async with TimeLimit(self._rooms.clock, max(0.0, until_s - self._rooms.clock.monotonic())):
+                await asyncio.wait({flight})
+        except TimeoutError:
+            if not flight.done():
+                raise self._in_progress_error(connection_id) from None
+        if flight.cancelled():
+            raise self._stopping()
 
     def launch(self, connection_id: UUID, newer_than: int) -> None:
         """Start a flight that nobody waits for, unless one is in the air or this process is stopping."""
         if connection_id not in self._flights and not self._closing:
             self._take_off(connection_id, newer_than, 0.0, "fairlead")
 
-    def _take_off(
-        self, connection_id: UUID, newer_than: int | None, wait_s: float | None, actor: str
-    ) -> _Flight:
+    def _take_off(self, connection_id: UUID, newer_than: int | None, others_s: float, actor: str) -> _Flight:
         if self._closing:
             raise self._stopping()
-        limit_s = self._settings.wait_s if wait_s is None else wait_s
         task = asyncio.create_task(
-            self._fly(connection_id, newer_than, limit_s, actor), name=f"refresh:{connection_id}"
+            self._fly(connection_id, newer_than, others_s, actor), name=f"refresh:{connection_id}"
         )
         flight = _Flight(newer_than, task)
         self._flights[connection_id] = flight
@@ -123,11 +145,12 @@ class Coordinator:
 
     def _land(self, connection_id: UUID, done: asyncio.Task[Fresh]) -> None:
         self._flights.pop(connection_id, None)
+        self._exchange.sent.discard(connection_id)
         error = None if done.cancelled() else done.exception()
         if error is not None and not isinstance(error, FairleadError):  # its callers may all have gone
             self._rooms.emit(ServiceFailed("coordinator", f"{type(error).__name__} in a refresh"))
 
-    async def _fly(self, connection_id: UUID, newer_than: int | None, wait_s: float, actor: str) -> Fresh:
+    async def _fly(self, connection_id: UUID, newer_than: int | None, others_s: float, actor: str) -> Fresh:
         started_s = self._rooms.clock.monotonic()
         pause_s = 0.02
         for _ in range(MAX_STEPS):
@@ -137,8 +160,8 @@ class Coordinator:
                 raise NotFound(f"there is no connection {connection_id}")
             plan = self._plan(credential, newer_than)
             if isinstance(plan, policy.Wait):
-                if self._rooms.clock.monotonic() - started_s >= wait_s:
-                    raise self._in_progress_error(credential)
+                if self._rooms.clock.monotonic() - started_s >= others_s:
+                    raise self._error(RefreshInProgress, credential, "another process is refreshing", 1.0)
                 await self._rooms.clock.sleep(pause_s)
                 pause_s = min(pause_s * 1.6, 0.5)
                 continue
@@ -146,7 +169,7 @@ class Coordinator:
             if fresh is not None:
                 return fresh
             await self._rooms.clock.sleep(LOOK_AGAIN_S)  # a lost race must not become a spin
-        raise self._in_progress_error()
+        raise self._in_progress_error(connection_id)
 
     def _plan(self, credential: Credential, newer_than: int | None) -> policy.Plan:
         return policy.plan_refresh(
@@ -210,7 +233,7 @@ class Coordinator:
         generation, until_s, refusal = self._refused.get(connection_id, (0, 0.0, None))
         if refusal is not None and generation == credential.generation:
             if self._rooms.clock.monotonic() < until_s:
-                raise refusal
+                raise copy(refusal) from refusal
             del self._refused[connection_id]
         # a database that was failed over may have forgotten the answer: its token is spent (R11)
         if await self._unknown.from_journal(credential):
@@ -221,7 +244,7 @@ class Coordinator:
             if len(self._refused) >= MOST_REFUSED:
                 self._refused.pop(next(iter(self._refused)))
             until_s = self._rooms.clock.monotonic() + REFUSED_S
-            self._refused[connection_id] = (credential.generation, until_s, rejected)
+            self._refused[connection_id] = (credential.generation, until_s, copy(rejected))
             raise
 
     async def _refusal(self, credential: Credential, why: str) -> FairleadError:
@@ -248,28 +271,28 @@ class Coordinator:
             what, tenant=key.tenant, provider=key.provider, retry_after_s=retry_after_s, reason=reason
         )
 
-    def _in_progress_error(self, credential: Credential | None = None) -> FairleadError:
-        if credential is None:
-            return RefreshInProgress("a refresh is under way", retry_after_s=1.0)
-        return self._error(RefreshInProgress, credential, "another process is refreshing", 1.0)
+    def _in_progress_error(self, connection_id: UUID) -> FairleadError:
+        what = f"a refresh of connection {connection_id} is under way and took longer than the caller waits"
+        return RefreshInProgress(what, retry_after_s=1.0)
 
     async def drain(self, grace_s: float) -> int:
-        """Take no new flights and let the present ones land; how many had not after *grace_s*.
+        """Take no new flights and let the present ones land; return how many were cut off.
 
-        Those stay as they are in the database: an unsent one is taken over, a sent one is recovered
-        from the journal or judged.
+        A flight whose request was sent gets the whole time for its answer beyond *grace_s*: the answer is the
+        only copy of the next refresh token. What is cut off stays as it is in the database: an unsent one is
+        taken over, a sent one is recovered from the journal or judged.
         """
         self._closing = True
-        tasks = [flight.task for flight in self._flights.values()]
+        tasks = {flight.task: connection_id for connection_id, flight in self._flights.items()}
         if not tasks:
             return 0
         _, late = await asyncio.wait(tasks, timeout=grace_s)
-        for task in late:
+        sent = {task for task in late if tasks[task] in self._exchange.sent}
+        for task in late - sent:
+            task.cancel()
+        if sent:
+            await asyncio.wait(sent, timeout=self._settings.request_deadline_s + LEAVE_S)
+        for task in sent:
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
-        return len(late)
-
-
-def _cancelled_ourselves() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+        return sum(task.cancelled() for task in late)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from uuid import UUID
 
 from fairlead.engine.ports import (
@@ -24,10 +23,11 @@ from fairlead.engine.ports import (
     NoAnswer,
     TokenCall,
 )
+from fairlead.engine.token.attempt import Attempt as _Try
+from fairlead.engine.token.ending import end_if_revoked
 from fairlead.engine.token.grants import Grants
-from fairlead.engine.token.parts import AppCredential, Fresh, RefreshSettings, Replay, Rooms, profile_of
+from fairlead.engine.token.parts import Fresh, RefreshSettings, Replay, Rooms, profile_of
 from fairlead.engine.token.settle import Send, Settler
-from fairlead.engine.token.stored import Stored
 from fairlead.engine.token.unknown import Sends, UnknownOutcomes
 from fairlead.errors import (
     AccountMismatch,
@@ -46,7 +46,6 @@ from fairlead.events import EndpointStateChanged, TokenRefreshFailed
 from fairlead.faultpoint import faultpoint
 from fairlead.policy import token_outcome as outcomes
 from fairlead.policy.hint import clamp_hint, parse_retry_after
-from fairlead.policy.profile import Profile
 from fairlead.policy.token import account_mismatch
 from fairlead.policy.token_parse import parse_answer
 
@@ -65,26 +64,8 @@ class _MayNotLeave(Exception):
     """Raised inside the SENT hook: somebody else owns the rotation, or the time to send it is over."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Try:
-    """What the steps of one exchange hand on."""
-
-    credential: Credential
-    profile: Profile
-    stored: Stored
-    app: AppCredential
-    endpoint: EndpointKey
-    limits: EndpointLimits
-    permit: EndpointPermit
-    rotation_id: UUID
-    epoch: int
-    replay: Replay | None
-    asked_s: float
-    actor: str
-
-
 class Exchange:
-    """Sends one refresh and concludes it. Holds no state between refreshes."""
+    """Sends one refresh and concludes it. Holds no state between refreshes but *sent*: what has left."""
 
     def __init__(
         self,
@@ -99,6 +80,7 @@ class Exchange:
         self._grants = grants
         self._settler = settler
         self._unknown = unknown
+        self.sent: set[UUID] = set()
 
     async def run(self, credential: Credential, *, replay: Replay | None, actor: str) -> Fresh | None:
         """Send once; the fresh token, or None where another owner or a newer generation came first."""
@@ -107,7 +89,7 @@ class Exchange:
         stored = await self._settler.stored(credential)
         app = self._grants.app(credential, stored)
         call = self._grants.build(profile, credential, stored, app)
-        await self._rooms.vault.preflight(credential.connection.key.tenant)
+        _key = await self._rooms.vault.preflight(credential.connection.key.tenant)  # held until the end
         self._rooms.journal.preflight()
         endpoint, limits = self._grants.endpoint(profile, credential, app)
         whole_app = self._grants.whole_app(profile, credential, app)
@@ -170,6 +152,7 @@ class Exchange:
             if mark is None or self._is_late(step):
                 raise _MayNotLeave
             marks.append((mark, self._rooms.clock.monotonic()))
+            self.sent.add(step.credential.connection.connection_id)
             faultpoint("token.after_sent")
 
         try:
@@ -252,6 +235,8 @@ class Exchange:
             raise self._failed(step, AccountMismatch, "account_mismatch", "permanent_auth")
         published = await self._settler.publish(send, step.stored, granted, recovered=step.replay is not None)
         await self._note_health(step, granted)
+        if published is None:
+            await end_if_revoked(self._rooms, self._grants, step.credential, step.stored, granted)
         if published is None or step.replay is not None:
             return None  # a repeated answer may be as old as the first send: look at what is left of it
         return self._settler.fresh(send, published, granted.expires_in_s)

@@ -63,7 +63,9 @@ class TokenJobs:
         """Refresh one connection if its generation still is what the scan saw."""
         connection_id, generation = UUID(context.args["connection_id"]), int(context.args["generation"])
         try:
-            fresh = await self._coordinator.refresh(connection_id, generation, wait_s=0.0)
+            fresh = await self._coordinator.refresh(
+                connection_id, generation, wait_s=self._settings.lease_s, others_s=0.0
+            )
         except (RateLimited, RefreshInProgress, EndpointUnavailable, EndpointPaused) as refused:
             return self._snoozed(refused)
         except OutcomeUnknown as unknown:

@@ -17,7 +17,8 @@ from fairlead.secret import Secret
 class Stored:
     """All secrets of a connection: its tokens, and its own app's where it does not use the shared one.
 
-    *places*: a digest of where they may go; None in records from before there was one.
+    *places*: a digest of where they may go; None in records from before there was one. *granted*: a digest of
+    the grant that these tokens descend from, so that a grant which is stored twice is recognised.
     """
 
     tokens: TokenSet
@@ -25,6 +26,7 @@ class Stored:
     private_key: Secret | None = None
     key_id: str | None = None
     places: str | None = None
+    granted: str | None = None
 
 
 def encode_stored(stored: Stored) -> bytes:
@@ -35,6 +37,7 @@ def encode_stored(stored: Stored) -> bytes:
         "private_key": _plain(stored.private_key),
         "key_id": stored.key_id,
         "places": stored.places,
+        "granted": stored.granted,
     }
     return json.dumps(record, separators=(",", ":")).encode()
 
@@ -49,6 +52,7 @@ def decode_stored(plain: bytes) -> Stored:
             private_key=_secret(record["private_key"]),
             key_id=record["key_id"],
             places=record.get("places"),
+            granted=record.get("granted"),
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         raise CredentialUnreadable("a sealed record opens but holds no credential") from None

@@ -187,7 +187,7 @@ class UnknownOutcomes:
         """Publish a journaled answer, or keep it where it cannot be published (R12). True: look again."""
         context = answer_context(credential, entry.from_generation)
         status, headers, body = decode_answer(await self._rooms.vault.open(context, entry.sealed))
-        await self._rooms.vault.preflight(credential.connection.key.tenant)  # publishing seals
+        _key = await self._rooms.vault.preflight(credential.connection.key.tenant)  # publishing seals
         stored = await self._settler.stored(credential)
         outcome = classify_answer(profile_of(self._rooms, credential), parse_answer(status, headers, body))
         send = Send(

@@ -1,0 +1,88 @@
+"""A revocation reaches the newest token, and the refresh that is under way (R55)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.engine.account import Accounts
+from fairlead.engine.ports import ConnectionKey, HttpAnswer, TokenCall
+from fairlead.engine.token.grants import Grants
+from fairlead.errors import ReauthRequired
+from tests.support.refresher import FAST, Refresher, local_profile, refresher
+from tests.support.rows import run
+
+KEY = ConnectionKey("acme", "strict")
+SAID = {"actor": "test", "reason": "left"}
+
+
+@pytest.fixture
+async def revoked(fl: Refresher, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The refresh tokens that the provider was asked to revoke."""
+    asked: list[str] = []
+    send = fl.rooms.transport.send
+
+    async def sent(call: TokenCall, before_sent: Callable[[], Awaitable[None]]) -> Any:
+        if not call.url.endswith("/revoke"):
+            return await send(call, before_sent)
+        asked.append(call.form["token"].reveal())
+        return HttpAnswer(200, {}, b"", 0.0, 0.0)
+
+    monkeypatch.setattr(fl.rooms.transport, "send", sent)
+    return asked
+
+
+@pytest.fixture
+async def fl(database, issuer, tmp_path: Path):
+    revoke = {"url": f"{issuer.url}/strict/revoke", "authenticates": "client"}
+    profile = local_profile(issuer.url, "strict", "strict", rotates=True, revoke=revoke)
+    async with refresher(database, {"strict": profile}, tmp_path / "journal") as one:
+        yield one
+
+
+def accounts(fl: Refresher) -> Accounts:
+    return Accounts(fl.rooms, Grants(fl.rooms, FAST), fl.settler, fl.reader, fl.connections)
+
+
+async def test_revoke_ends_the_answer_of_a_refresh_that_was_under_way(fl, issuer, revoked) -> None:
+    connection_id = await fl.connect(issuer, "strict")
+    hold = issuer.hold("answering")
+    flight = asyncio.create_task(fl.coordinator.refresh(connection_id, 1))
+    await hold.reached()
+    news, told = await accounts(fl).revoke(KEY, **SAID)
+    assert (news, told.partition(",")[0]) == (True, "confirmed")
+    assert "refresh was under way" in told
+    hold.release()
+    with pytest.raises(ReauthRequired):
+        await flight
+    assert revoked[-1] == issuer.grant("strict", "acme").refresh_token
+
+
+async def test_revoke_ends_the_token_that_was_settled_meanwhile(fl, issuer, revoked, monkeypatch) -> None:
+    connection_id = await fl.connect(issuer, "strict")
+    revoke = fl.connections.revoke
+
+    async def later(*args: Any, **more: Any) -> bool:
+        await fl.coordinator.refresh(connection_id, 1)
+        return await revoke(*args, **more)
+
+    monkeypatch.setattr(fl.connections, "revoke", later)
+    assert await accounts(fl).revoke(KEY, **SAID) == (True, "confirmed")
+    assert revoked == [issuer.grant("strict", "acme").refresh_token]
+
+
+async def test_revoke_tells_why_the_provider_was_not_asked(fl, issuer, database, revoked) -> None:
+    await fl.connect(issuer, "strict")
+    await run(database, "UPDATE credential SET sealed = set_byte(sealed, 40, get_byte(sealed, 40) # 1)")
+    news, told = await accounts(fl).revoke(KEY, **SAID)
+    assert news
+    assert told.startswith("not asked: the sealed credential")
+    fl.rooms.profiles.profiles = {}
+    news, told = await accounts(fl).revoke(KEY, **SAID)
+    assert not news
+    assert told.startswith("not asked: ")
+    assert revoked == []
