@@ -180,7 +180,7 @@ class StoreUnreachable(Event):
 
 @dataclass(frozen=True, slots=True)
 class TimelineChanged(Event):
-    """The database was failed over; *settled* answers that it had forgotten came from the journal."""
+    """The database was failed over, restored or restarted; *settled* answers came from the journal."""
 
     name = "timeline_changed"
     level = "warning"

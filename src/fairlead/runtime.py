@@ -209,8 +209,7 @@ class Runtime:
         await self._open_outside()
         self.rooms = self._make_rooms()
         given, numbers = self.settings.refresh, self.refresh_settings
-        settler = Settler(self.rooms, numbers.settle_retry_s)
-        grants = Grants(self.rooms, numbers)
+        settler, grants = Settler(self.rooms, numbers.settle_retry_s), Grants(self.rooms, numbers)
         self.unknown = UnknownOutcomes(self.rooms, numbers, settler)
         exchange = Exchange(self.rooms, numbers, grants, settler, self.unknown)
         self.coordinator = Coordinator(self.rooms, numbers, exchange, settler, self.unknown)
@@ -223,6 +222,8 @@ class Runtime:
         self.accounts = Accounts(self.rooms, grants, settler, self.reader, self.connections)
         self.timeline_watch = TimelineWatch(self.rooms, self.unknown)
         await self.timeline_watch.begin()
+        watch = self.timeline_watch.service(clock=self.clock, draw=draw)
+        self._stack.push_async_callback(_ended, asyncio.create_task(watch.run(), name=watch.name), watch.stop)
 
     async def _open_outside(self) -> None:
         """What answers pass on their way in: the wire and the journal."""
@@ -368,7 +369,6 @@ class Runtime:
             rescuer.service(clock=self.clock, draw=draw),
             *LaneKeeper(self.lanes, emit=emit).services(clock=self.clock, draw=draw),
             LoopMeter(clock=self.clock, emit=emit).service(draw=draw),
-            self.timeline_watch.service(clock=self.clock, draw=draw),
         ]
         if roles.scheduler:
             scheduler = Scheduler(self.duties, self.heartbeat, ids=self.ids, emit=emit)

@@ -18,7 +18,6 @@ from fairlead.engine.ports import (
     Sealed,
     Settlement,
     Unknown,
-    Withheld,
 )
 from tests.contract.stores import Stores, a_session
 from tests.support.engine import IDS
@@ -142,18 +141,4 @@ def condemnation(credential: Credential, rotation_id: UUID | None = None) -> Con
         notice_id=IDS.uuid7(),
         notice_args={"why": "invalid_grant"},
         audit_id=IDS.uuid7(),
-    )
-
-
-def withheld(credential: Credential, epoch: int = 5, blob: bytes = b"raw") -> Withheld:
-    """An answer for somebody else."""
-    connection = credential.connection
-    return Withheld(
-        withheld_id=IDS.uuid7(),
-        connection_id=connection.connection_id,
-        tenant=connection.key.tenant,
-        from_generation=credential.generation,
-        epoch=epoch,
-        reason="account_mismatch",
-        sealed=Sealed(IDS.uuid7(), blob),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from uuid import UUID
 
 from fairlead.adapters.postgres.audit import PostgresAuditStore
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
@@ -17,7 +16,6 @@ from fairlead.adapters.postgres.sessions import PostgresSessionStore
 from fairlead.engine.ports import AuditRecord
 from tests.support.engine import IDS
 from tests.support.passing_time import pass_time
-from tests.support.rows import rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +37,6 @@ class PostgresStores:
     async def trail(self) -> list[AuditRecord]:
         newest_first = await PostgresAuditStore(self.database).search(tenant=None, limit=100_000)
         return [record for _, record in reversed(newest_first)]
-
-    async def withheld(self) -> list[tuple[UUID, int, int, str, bytes]]:
-        kept = await rows(
-            self.database,
-            "SELECT connection_id, from_generation, epoch, reason, sealed FROM withheld_answer"
-            " ORDER BY connection_id, from_generation, epoch",
-        )
-        return [tuple(row.values()) for row in kept]
 
     async def pass_time(self, delay_s: float) -> None:
         await pass_time(self.database, delay_s)

@@ -67,10 +67,6 @@ class Stores(Protocol):
         """All acts so far, the oldest first."""
         ...
 
-    async def withheld(self) -> list[tuple[UUID, int, int, str, bytes]]:
-        """Connection, generation, epoch, reason and text of the answers that were kept, in this order."""
-        ...
-
     async def pass_time(self, delay_s: float) -> None:
         """Let the database's clock move by *delay_s*, as seen from everything that is stored."""
         ...
@@ -94,10 +90,6 @@ class MemoryStores:
 
     async def trail(self) -> list[AuditRecord]:
         return [row.record for row in self.credentials.database.tokens.audit]
-
-    async def withheld(self) -> list[tuple[UUID, int, int, str, bytes]]:
-        kept = self.credentials.database.tokens.withheld
-        return sorted((*key, answer.reason, answer.sealed.blob) for key, answer in kept.items())
 
     async def pass_time(self, delay_s: float) -> None:
         await self.clock.advance(delay_s)

@@ -20,7 +20,6 @@ from tests.contract.credential_steps import (
     intent,
     new_credential,
     sent,
-    withheld,
 )
 from tests.contract.stores import Stores, a_session, claimed, discarded
 from tests.support.engine import IDS, NOBODY
@@ -219,7 +218,6 @@ async def test_removed_is_gone_with_all_that_hung_on_it(stores: Stores) -> None:
     connection_id, owner = credential.connection.connection_id, await a_session(stores)
     wish = intent(credential, owner)
     answer = await sent(stores, wish)
-    await stores.credentials.withhold(withheld(credential))
     assert await stores.credentials.remove(connection_id, KEY.tenant, actor="ann", audit_id=IDS.uuid7())
     assert not await stores.credentials.remove(connection_id, KEY.tenant, actor="ann", audit_id=IDS.uuid7())
     assert await stores.credentials.read(KEY) is None
@@ -227,23 +225,8 @@ async def test_removed_is_gone_with_all_that_hung_on_it(stores: Stores) -> None:
     assert await stores.credentials.settle(answer) == "superseded"
     assert not await stores.credentials.release(connection_id, wish.rotation_id)
     assert await stores.credentials.claim(intent(credential, owner)) is None
-    assert await stores.withheld() == []
     assert await stores.credentials.counts() == {}
     assert (await stores.trail())[-1].act == "connection.removed"
-
-
-async def test_withheld_answers_are_kept_once(stores: Stores) -> None:
-    credential = await connected(stores)
-    await stores.credentials.withhold(withheld(credential, epoch=5))
-    await stores.credentials.withhold(withheld(credential, epoch=5, blob=b"asked again"))
-    await stores.credentials.withhold(withheld(credential, epoch=6, blob=b"other"))
-    connection_id = credential.connection.connection_id
-    assert await stores.withheld() == [
-        (connection_id, 1, 5, "account_mismatch", b"raw"),
-        (connection_id, 1, 6, "account_mismatch", b"other"),
-    ]
-    with pytest.raises(InputInvalid):
-        await stores.credentials.withhold(replace(withheld(credential), connection_id=NOBODY))
 
 
 # ---- looking ---------------------------------------------------------------------------------------
@@ -346,6 +329,12 @@ async def test_a_dead_refresh_stays_out_until_it_has_cooled_down(stores: Stores)
 
     await stores.pass_time(60)
     assert (await due(100.0), await due(30.0)) == (0, 1)
-    assert (await sent(stores, intent(credential, await a_session(stores, 2)))) is not None
+    owner = await a_session(stores, 2)
+    assert (await sent(stores, intent(credential, owner))) is not None
+    await stores.sessions.bury([owner])
+    assert [len(await stores.credentials.left_behind(9, cool_down_s)) for cool_down_s in (100.0, 30.0)] == [
+        0,
+        1,
+    ]
     await stores.dead_letters.resolve_connection(connection_id, resolution="redrive", by="ann", why="mended")
-    assert await due(100.0) == 1
+    assert (await due(100.0), len(await stores.credentials.left_behind(9, 100.0))) == (1, 1)

@@ -18,7 +18,6 @@ import pytest
 from fairlead.adapters.journal import FileJournal
 from fairlead.adapters.journal.journal import JournalSettings
 from fairlead.adapters.journal.shelf import read_frames
-from fairlead.engine.ports import JournalEntry
 from fairlead.errors import ConfigInvalid, Refused
 from tests.unit.adapters.test_journal_record import entry_number
 
@@ -317,23 +316,20 @@ async def test_the_dead_keep_only_what_they_wrote(folder: Path) -> None:
     assert [path.stat().st_size < 200 for path in names(folder)] == [True]
 
 
-async def test_all_entries_for_a_database_that_lost_its_tail(folder: Path) -> None:
-    old, settled, mine = (entry_number(number) for number in (1, 2, 3))
+async def test_heads_are_the_newest_of_each_connection_settled_or_not(folder: Path) -> None:
+    first, other, mine = (entry_number(number) for number in (1, 2, 3))
+    later = replace(first, from_generation=2, epoch=9)
     async with FileJournal(folder, uuid4(), SMALL) as dead:
-        await dead.append(old)
-    os.utime(names(folder)[0], (time.time() - 5000, time.time() - 5000))
-    async with FileJournal(folder, uuid4(), SMALL) as dead:
-        await dead.append(settled)
-        dead.settled(settled.rotation_id, settled.epoch)
+        for entry in (later, first, other):
+            await dead.append(entry)
+        dead.settled(later.rotation_id, later.epoch)
     async with FileJournal(folder, uuid4(), SMALL) as journal:
         await journal.append(mine)
+        assert [head.epoch for head in await journal.heads()] == [3]  # nothing was taken over yet
         await journal.orphans()
-
-        async def since(age_s: float) -> list[JournalEntry]:
-            return sorted([entry async for entry in journal.all_entries(age_s)], key=lambda e: e.epoch)
-
-        assert await since(3600.0) == [settled, mine]
-        assert await since(10_000.0) == [old, settled, mine]
+        assert {(head.connection_id, head.from_generation, head.epoch) for head in await journal.heads()} == {
+            (entry.connection_id, entry.from_generation, entry.epoch) for entry in (later, other, mine)
+        }
 
 
 # ---- refusing

@@ -70,15 +70,35 @@ async def test_who_is_gone_is_told_as_lost(stores: Stores, end: str) -> None:
     assert await stores.credentials.claim(intent(credential, await a_session(stores, 2))) is not None
 
 
-async def test_epochs_rise_over_the_whole_database(stores: Stores) -> None:
-    owner, epochs = await a_session(stores), []
-    for bucket in ("a", "b", "c"):
-        credential = await connected(stores, KEY._replace(bucket=bucket))
-        wish = intent(credential, owner)
-        epochs.append((await claimed(stores, wish)).epoch)
-        assert await stores.credentials.release(wish.connection_id, wish.rotation_id)
-        epochs.append((await claimed(stores, intent(credential, owner))).epoch)
-    assert epochs == sorted(set(epochs))
+async def test_epochs_follow_time_and_stay_above_what_is_known(stores: Stores) -> None:
+    """A restore sets a sequence back, and not the time (R51)."""
+    _, wish = await unknown_rotation(stores)
+    rotation = (await found(stores)).rotation
+    assert rotation is not None
+    seconds = rotation.epoch / 1e6 - (await found(stores)).read_at.timestamp()
+    assert -60 < seconds <= 0
+    replay = replace(wish, rotation_id=IDS.uuid7())
+    granted = await stores.credentials.claim_replay(replay, 0)
+    assert granted is not None
+    assert granted.epoch > rotation.epoch
+    await stores.credentials.raise_epochs(granted.epoch + 10**12)
+    await stores.credentials.raise_epochs(granted.epoch)
+    answer = await marked(stores, replay, granted)
+    assert await stores.credentials.settle(answer) == "settled"
+    later = await claimed(stores, intent(await found(stores), wish.session_id))
+    assert later.epoch > granted.epoch + 10**12
+    assert (await found(stores)).settled_epoch == granted.epoch
+
+
+async def test_a_send_of_before_the_stored_token_was_got_is_superseded(stores: Stores) -> None:
+    """After a restore two tokens have the number of one generation (R51)."""
+    credential, owner = await connected(stores), await a_session(stores)
+    lost = await sent(stores, intent(credential, owner))
+    lost = replace(lost, from_generation=2, epoch=lost.epoch - 1)
+    assert await stores.credentials.release(lost.connection_id, lost.rotation_id)
+    assert await stores.credentials.settle(await sent(stores, intent(credential, owner))) == "settled"
+    assert await stores.credentials.settle(lost) == "superseded"
+    assert (await found(stores)).generation == 2
 
 
 async def test_asked_again_after_a_lost_answer_it_is_granted_again(stores: Stores) -> None:
@@ -308,15 +328,15 @@ async def test_a_refresh_is_left_behind_when_its_owner_is_gone_or_its_time_is_up
         else:
             await sent(stores, made[bucket])
     assert await stores.credentials.mark_unknown(unknown(made["unknown"]))
-    assert await stores.credentials.left_behind(10) == []
+    assert await stores.credentials.left_behind(10, 0.0) == []
     await stores.sessions.bury([made[bucket].session_id for bucket in ("dead", "unsent", "unknown")])
-    left = await stores.credentials.left_behind(10)
+    left = await stores.credentials.left_behind(10, 0.0)
     assert [(due.key.bucket, due.generation, due.priority) for due in left] == [("dead", 1, 1)]
     await stores.pass_time(100)
-    left = await stores.credentials.left_behind(10)
+    left = await stores.credentials.left_behind(10, 0.0)
     assert [due.key.bucket for due in left] == ["dead", "slow"]
     assert [(due.refreshable, due.expired) for due in left] == [(True, False)] * 2
-    assert [due.key.bucket for due in await stores.credentials.left_behind(1)] == ["dead"]
+    assert [due.key.bucket for due in await stores.credentials.left_behind(1, 0.0)] == ["dead"]
 
 
 # ---- in memory alone -------------------------------------------------------------------------------

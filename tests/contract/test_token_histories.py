@@ -21,6 +21,7 @@ from fairlead.engine.ports import (
     EndpointPermit,
     EndpointRefusal,
     Intent,
+    IntentGranted,
     Settlement,
     SettleVerdict,
 )
@@ -114,21 +115,24 @@ class LeavesTheDeadAlone(MemoryCredentialStore):
     """A refresh whose owner is gone is found only when its lease has run out."""
 
     @statement
-    def left_behind(self, limit: int) -> Sequence[DueConnection]:
-        found: Sequence[DueConnection] = plain(MemoryCredentialStore.left_behind)(self, limit)
+    def left_behind(self, limit: int, cool_down_s: float) -> Sequence[DueConnection]:
+        found: Sequence[DueConnection] = plain(MemoryCredentialStore.left_behind)(self, limit, cool_down_s)
         rotations = self.database.tokens.rotations
         return [due for due in found if rotations[due.connection_id].lease_until < self.database.now]
 
 
-class CountsEpochsByConnection(MemoryCredentialStore):
-    """Epochs rise for each connection alone."""
+class NumbersAReplayLikeTheFirst(MemoryCredentialStore):
+    """A replay has the epoch of the send before it."""
 
     @statement
-    def claim(self, intent: Intent) -> object:
+    def claim_replay(self, intent: Intent, replays: int) -> object:
         held = self.database.tokens.rotations.get(intent.connection_id)
-        self.database.tokens.sends = 0 if held is None else held.epoch
-        granted: object = plain(MemoryCredentialStore.claim)(self, intent)
-        return granted
+        epoch = 0 if held is None else held.epoch
+        granted: object = plain(MemoryCredentialStore.claim_replay)(self, intent, replays)
+        if held is None or granted is None:
+            return granted
+        held.epoch = epoch
+        return IntentGranted(epoch)
 
 
 MISTAKES = [
@@ -138,7 +142,7 @@ MISTAKES = [
     ForgetsTheFirstSend,
     CondemnsWithoutProof,
     LeavesTheDeadAlone,
-    CountsEpochsByConnection,
+    NumbersAReplayLikeTheFirst,
 ]
 
 

@@ -19,7 +19,6 @@ from tests.contract.losses import LossyDatabase
 from tests.contract.pairs import Do, Histories, Look, Pass, Step, run_many
 from tests.contract.stores import MemoryStores
 from tests.contract.token_steps import ENDPOINTS, KEYS, LIFETIMES, LIMITS, Side
-from tests.support.rows import rows
 
 STEPS = 60
 PROCESSES = 3
@@ -81,7 +80,7 @@ class Draft:
 
     def _end(self, number: int) -> None:
         draw = self._draw
-        [act] = draw.choices(["settle", "lose", "release", "condemn", "withhold"], [30, 30, 15, 20, 5])
+        [act] = draw.choices(["settle", "lose", "release", "condemn"], [30, 30, 20, 20])
         match act:
             case "settle":
                 self._do(act, number, self._lifetime(), draw.randrange(30))
@@ -119,7 +118,7 @@ class Draft:
         process = self._draw.randrange(PROCESSES)
         self._do("end", process, self._draw.random() < 0.5)
         if self._draw.random() < 0.5:
-            self._do("left_behind", 9)
+            self._do("left_behind", 9, 0.0)
         if self._draw.random() < 0.7:
             self._do("begin", process)
 
@@ -131,7 +130,7 @@ class Draft:
                 cool_down_s = draw.choice([0.0, 10.0, 1000.0])
                 self._do("due", draw.random() < 0.3, cool_down_s, draw.choice([1, 2, 9]))
             case 1:
-                self._do("left_behind", draw.choice([1, 9]))
+                self._do("left_behind", draw.choice([1, 9]), draw.choice([0.0, 900.0]))
             case 2:
                 self._do("notices")
 
@@ -226,11 +225,7 @@ class Pair(Histories[Side]):
         return history(draw)
 
     async def sides(self, start: int) -> tuple[Side, Side]:
-        """The number of the last send is the database's for ever."""
-        [last] = await rows(
-            self.database, "SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS sent FROM send_epoch"
-        )
-        return Side(self._memory(), start, 0), Side(self.real, start, last["sent"])
+        return Side(self._memory(), start), Side(self.real, start)
 
     def looks(self, number: int, step: Step, *, last: bool) -> Iterator[Look[Side]]:
         if not isinstance(step, Pass) and step.act not in QUIET:

@@ -18,11 +18,11 @@ def _names_of(kind: type[Any]) -> tuple[str, ...]:
 
 
 class Names:
-    """Gives ids, the first of them *start*, and shows answers without them. *epoch*: the last send before."""
+    """Gives ids, the first of them *start*, and shows answers without them."""
 
-    def __init__(self, start: int, epoch: int) -> None:
+    def __init__(self, start: int) -> None:
         self._start = start
-        self._epoch = epoch
+        self._epochs: dict[int, int] = {}
         self._names: dict[UUID, str] = {}
         self._made = 0
 
@@ -34,7 +34,7 @@ class Names:
         return made
 
     def shown(self, value: Any) -> Any:
-        """*value* with names in the place of ids, and epochs counted from the beginning of this history."""
+        """*value* with names in the place of ids, and epochs numbered as they are first seen."""
         if value is None or isinstance(value, str | int | float | datetime | bytes):
             return value
         if isinstance(value, UUID):
@@ -47,5 +47,5 @@ class Names:
 
     def _told(self, name: str, value: Any) -> Any:
         if name in ("epoch", "settled_epoch") and value:
-            return value - self._epoch
+            return self._epochs.setdefault(value, len(self._epochs) + 1)
         return self.shown(value)

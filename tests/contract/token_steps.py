@@ -31,7 +31,6 @@ from fairlead.engine.ports import (
     SettingsChange,
     Settlement,
     Unknown,
-    Withheld,
 )
 from fairlead.errors import InputInvalid
 from fairlead.policy.lane import connection_group
@@ -59,8 +58,8 @@ WORK, REFRESH = "work", "token.refresh"
 class Side(Names):
     """One implementation, and what its processes have read and asked. *start*: the first of its ids."""
 
-    def __init__(self, stores: Stores, start: int, epoch: int) -> None:
-        super().__init__(start, epoch)
+    def __init__(self, stores: Stores, start: int) -> None:
+        super().__init__(start)
         self._stores = stores
         self._store = stores.credentials
         self._sessions: dict[int, UUID] = {}
@@ -90,12 +89,10 @@ class Side(Names):
         entries = await self._stores.dead_letters.search(
             status=None, category=None, tenant_id=None, kind=None, limit=1000
         )
-        withheld = await self._stores.withheld()
         pauses = sorted(await self._stores.lanes.pauses(100), key=lambda pause: str(pause.scope))
         return self.shown(
             [
                 await self._store.counts(),
-                [{"of": kept[:2], "epoch": kept[2], "why": kept[3:]} for kept in withheld],
                 [
                     (
                         one.kind,
@@ -295,21 +292,6 @@ class Side(Names):
             )
         )
 
-    async def withhold(self, refresh: int) -> object:
-        if refresh not in self._granted:
-            return None
-        intent, known = self._wishes[refresh]
-        kept = Withheld(
-            self.id("withheld"),
-            intent.connection_id,
-            known.connection.key.tenant,
-            intent.from_generation,
-            self._granted[refresh],
-            "unreadable",
-            Sealed(self.id("key"), b"%d" % refresh),
-        )
-        return await self._store.withhold(kept)
-
     # ---- scans and work ------------------------------------------------------------------------
 
     async def due(self, urgent_only: bool, cool_down_s: float, limit: int) -> object:
@@ -323,8 +305,8 @@ class Side(Names):
             if after is None:
                 return pages
 
-    async def left_behind(self, limit: int) -> object:
-        left = await self._store.left_behind(limit)
+    async def left_behind(self, limit: int, cool_down_s: float) -> object:
+        left = await self._store.left_behind(limit, cool_down_s)
         return len(left) if len(left) == limit else sorted(left, key=lambda due: due.key)
 
     async def enqueue(self, connection: int, delay_s: float) -> object:

@@ -56,7 +56,8 @@ def of_the_runtime() -> dict[str, float]:
         ids=SystemIds(),
         emit=lambda event: None,
     )
-    return _intervals([*runtime._make_services(Roles()), *gate._services])
+    watch = runtime.timeline_watch.service(clock=SystemClock(), draw=draw)
+    return _intervals([*runtime._make_services(Roles()), watch, *gate._services])
 
 
 def of_the_simulation() -> Iterator[dict[str, float]]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from fairlead.engine.ports import JournalEntry, SealContext, Sealed
+from fairlead.engine.ports import JournalEntry, JournalHead, SealContext, Sealed
 from fairlead.engine.ports.sealing import Fits, whichever
 from fairlead.errors import CredentialUnreadable, Refused
 from tests.simulation.loop import SimLoop
@@ -61,7 +61,6 @@ class HostDisk:
     kept: list[_Kept] = field(default_factory=list)
     full: bool = False
     strikes: Counter[str] = field(default_factory=Counter)
-    timelines: dict[str, str] = field(default_factory=dict)
 
     def refuses(self) -> bool:
         """Whether somebody who wants to write cannot."""
@@ -141,18 +140,13 @@ class SimJournal:
     def _is_owing(self, kept: _Kept) -> bool:
         return kept.owner is self._process and not kept.settled
 
-    async def all_entries(self, since_s: float) -> AsyncIterator[JournalEntry]:
-        """As the port says; a seed is shorter than any *since_s*."""
-        for kept in [*self._disk.kept]:
-            if kept.owner is self._process:
-                yield kept.entry
-
-    async def on_timeline(self, timeline: str) -> Mapping[str, str | None]:
-        """As the port says; what was taken over counts as its new owner's own."""
-        before = self._disk.timelines.setdefault(self._process.label, timeline)
-        return {} if before == timeline else {self._process.label: before}
-
-    async def caught_up(self, owners: Iterable[str], timeline: str) -> None:
+    async def heads(self) -> list[JournalHead]:
         """As the port says."""
-        for owner in owners:
-            self._disk.timelines[owner] = timeline
+        ours = [kept.entry for kept in self._disk.kept if kept.owner is self._process]
+        newest = {entry.connection_id: entry for entry in sorted(ours, key=lambda entry: entry.epoch)}
+        return [
+            JournalHead(
+                entry.connection_id, entry.rotation_id, entry.from_generation, entry.epoch, entry.sent_at
+            )
+            for entry in newest.values()
+        ]

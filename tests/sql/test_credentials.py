@@ -21,7 +21,6 @@ from fairlead.engine.ports import (
     Sealed,
     Settlement,
     Unknown,
-    Withheld,
 )
 from fairlead.testing.ids import CountedIds
 from tests.support.rows import rows, run
@@ -324,22 +323,6 @@ async def test_condemning_tells_once(store, database) -> None:
     )
 
 
-async def test_withheld_answers_are_kept_once(store, database) -> None:
-    credential = await connected(store)
-    kept = Withheld(
-        uuid4(),
-        credential.connection.connection_id,
-        "acme",
-        1,
-        5,
-        "account_mismatch",
-        Sealed(uuid4(), b"raw"),
-    )
-    await store.withhold(kept)
-    await store.withhold(replace(kept, withheld_id=uuid4()))
-    assert len(await rows(database, "SELECT sealed FROM withheld_answer")) == 1
-
-
 async def test_due_pages_cover_everything_once_and_in_order(store, database) -> None:
     for number in range(25):
         await store.create(new(ConnectionKey("acme", "mercadolibre", f"b{number}"), PAST))
@@ -362,9 +345,9 @@ async def test_refreshes_left_behind_are_found(store, database) -> None:
     wish = intent(credential, owner)
     await store.claim(wish)
     await store.mark_sent(wish.connection_id, wish.rotation_id)
-    assert not await store.left_behind(10)
+    assert not await store.left_behind(10, 0.0)
     await run(database, "UPDATE worker_session SET lost_at = now() WHERE session_id = $1", owner)
-    found = await store.left_behind(10)
+    found = await store.left_behind(10, 0.0)
     assert [due.connection_id for due in found] == [wish.connection_id]
 
 
@@ -383,5 +366,8 @@ async def test_revoked_stays_revoked(store, database) -> None:
     assert await store.read(KEY) is None
 
 
-async def test_the_timeline_has_a_name(store) -> None:
-    assert "/" in await store.timeline()
+async def test_the_timeline_changes_where_a_dump_is_restored_into_the_same_server(store, database) -> None:
+    before = await store.timeline()
+    assert await store.timeline() == before
+    await run(database, "TRUNCATE credential")
+    assert await store.timeline() != before

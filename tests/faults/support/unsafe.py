@@ -84,7 +84,8 @@ class _TtlLock(_Around):
         take = (
             "INSERT INTO unsafe_lock AS held VALUES ($1, $2, clock_timestamp() + $3 * interval '1 second')"
             " ON CONFLICT (connection_id) DO UPDATE SET owner = excluded.owner, until = excluded.until"
-            " WHERE held.until < clock_timestamp() RETURNING nextval('send_epoch') AS epoch"
+            " WHERE held.until < clock_timestamp()"
+            " RETURNING (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS epoch"
         )
         while not (
             taken := await rows(

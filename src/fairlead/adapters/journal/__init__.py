@@ -5,7 +5,6 @@
     segment   a file that is pre-extended with zeros, so that a full disk refuses before a token is spent
     writer    one thread; everything that waits shares one fsync
     owners    who owns which files: the kernel drops a dead owner's lock
-    timelines on which history of the database the answers of each owner are settled
     shelf     looking up entries in everybody's files
     journal   the port
 

@@ -31,20 +31,6 @@ class Disk:
             raise
         return descriptor
 
-    def replace(self, path: Path, data: bytes) -> None:
-        """All of *path* at once, mode 0600; a reader finds what was there before, or *data*."""
-        unnamed = path.with_name(f"{path.name}.new")
-        unnamed.unlink(missing_ok=True)  # of somebody who was killed in here, or a link
-        descriptor = os.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            self.write(descriptor, data, 0)
-            self.sync(descriptor)
-            os.replace(unnamed, path)
-            self.sync_folder(path.parent)
-        finally:
-            os.close(descriptor)
-            unnamed.unlink(missing_ok=True)
-
     def write(self, descriptor: int, data: bytes, offset: int) -> None:
         """All of *data* at *offset*."""
         done = 0

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,12 +28,11 @@ from fairlead.adapters.journal.record import (
     key_of,
 )
 from fairlead.adapters.journal.segment import Segments
-from fairlead.adapters.journal.shelf import MAX_FILE_BYTES, Shelf, read_frames, trim
-from fairlead.adapters.journal.timelines import Timelines
+from fairlead.adapters.journal.shelf import MAX_FILE_BYTES, Shelf, heads_of, read_frames, trim
 from fairlead.adapters.journal.writer import Append, Mark, Stop, Writer
-from fairlead.engine.ports import JournalEntry
+from fairlead.engine.ports import JournalEntry, JournalHead
 from fairlead.engine.ports.sealing import Fits, whichever
-from fairlead.errors import Refused
+from fairlead.errors import ConfigInvalid, Refused
 
 T = TypeVar("T")
 
@@ -87,7 +86,6 @@ class FileJournal:
         self._disk = disk or Disk()
         self._now = now
         self._owners = Owners(folder, self._name)
-        self._timelines = Timelines(folder, self._name, self._disk)
         self._shelf = Shelf()
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fairlead-journal-reader")
         self._held: dict[EntryKey, _Held] = {}
@@ -214,11 +212,17 @@ class FileJournal:
                 )
         except OSError as error:  # a time-out is one, too
             why = f"the journal cannot be read: {error.strerror or 'its disk does not answer'}"
-            raise _refused(why, f"see to the disk of {self._folder}") from error
+            mine = isinstance(error, PermissionError)
+            hint = f"{f'chown -R {os.geteuid()}' if mine else 'see to the disk of'} {self._folder}"
+            raise _refused(why, hint) from error
 
     async def orphans(self) -> list[JournalEntry]:
         """Take over the files of the dead; all their entries that are unsettled by now, oldest first."""
-        found = await self._read(self._take_over)
+        try:
+            found = await self._read(self._take_over)
+        except PermissionError as error:
+            what = f"the journal file {error.filename} belongs to another user"
+            raise ConfigInvalid(what, hint=f"chown -R {os.geteuid()} {self._folder}") from error
         marks = {mark for frames in found.values() for frame in frames if (mark := decode_mark(frame))}
         for path, frames in found.items():
             self._kept[path] = 0
@@ -241,20 +245,15 @@ class FileJournal:
                 found[path] = read_frames(path)
         return found
 
-    async def all_entries(self, since_s: float) -> AsyncIterator[JournalEntry]:
-        """Entries of our files and those we took over that were written to within *since_s* seconds."""
+    async def heads(self) -> list[JournalHead]:
+        """The newest entry of each connection, in our files and those we took over."""
+        newest: dict[UUID, JournalHead] = {}
         for path in sorted(self._kept):
-            if await self._read(partial(self._age_s, path)) <= since_s:
-                for entry in await self._entries_of(path):
-                    yield entry
-
-    async def on_timeline(self, timeline: str) -> Mapping[str, str | None]:
-        """Whose files, of ours and those we took over, are settled on another timeline, and on which."""
-        return await self._read(lambda: self._timelines.others_than(timeline, self._owners.held()))
-
-    async def caught_up(self, owners: Iterable[str], timeline: str) -> None:
-        """What the files of *owners* hold is settled on *timeline*, too."""
-        await self._read(lambda: self._timelines.write(owners, timeline))
+            for head in await self._read(partial(heads_of, path)):
+                known = newest.get(head.connection_id)
+                if known is None or known.epoch < head.epoch:
+                    newest[head.connection_id] = head
+        return list(newest.values())
 
     async def _entries_of(self, path: Path) -> list[JournalEntry]:
         return await self._read(lambda: _entries(read_frames(path)))

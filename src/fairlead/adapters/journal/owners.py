@@ -11,8 +11,8 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from weakref import WeakSet
 
-from fairlead.adapters.journal.timelines import SUFFIX as _TIMELINE
 from fairlead.errors import ConfigInvalid
 
 _LOCK, _JOURNAL = ".lock", ".journal"
@@ -25,6 +25,7 @@ class Owners:
         self._folder = folder
         self._own = own
         self._held: dict[str, int] = {}
+        _in_this_process.add(self)
 
     def open(self) -> None:
         """Make the folder if need be, and take our own lock. ConfigInvalid if others could read it."""
@@ -45,6 +46,12 @@ class Owners:
         for owner in list(self._held):
             self._release(owner)
 
+    def forget(self) -> None:
+        """Close our descriptors and leave the locks to the process that we were forked from."""
+        for descriptor in self._held.values():
+            os.close(descriptor)
+        self._held.clear()
+
     def take_over(self) -> list[Path]:
         """Lock what dead owners left; the files of all the dead that are ours by now."""
         for owner in sorted(self._present() - set(self._held)):
@@ -52,10 +59,6 @@ class Owners:
             if descriptor is not None:
                 self._held[owner] = descriptor
         return [path for owner in sorted(self._held) if owner != self._own for path in self.files(owner)]
-
-    def held(self) -> list[str]:
-        """Ourselves, and the dead whose files are ours by now."""
-        return sorted(self._held)
 
     def release_empty(self) -> None:
         """Forget the dead whose last file is gone."""
@@ -73,7 +76,7 @@ class Owners:
 
     def in_place(self) -> bool:
         """Whether our lock is still where others look for it."""
-        return _is_at(self._held[self._own], self._lock_path(self._own))
+        return self._own in self._held and _is_at(self._held[self._own], self._lock_path(self._own))
 
     def _present(self) -> set[str]:
         return {_owner_of(path) for suffix in (_LOCK, _JOURNAL) for path in self._listing(suffix)}
@@ -85,12 +88,23 @@ class Owners:
 
     def _release(self, owner: str) -> None:
         if not self.files(owner):
-            (self._folder / f"{owner}{_TIMELINE}").unlink(missing_ok=True)
             self._lock_path(owner).unlink(missing_ok=True)
         os.close(self._held.pop(owner))
 
     def _lock_path(self, owner: str) -> Path:
         return self._folder / f"{owner}{_LOCK}"
+
+
+_in_this_process: WeakSet[Owners] = WeakSet()
+
+
+def _forget_all() -> None:
+    """A child that outlives its parent would keep the lock, and nobody would take over the parent's files."""
+    for owners in _in_this_process:
+        owners.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
 
 
 def _owner_of(path: Path) -> str:
@@ -139,7 +153,10 @@ def _checked_folder(folder: Path) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.stat()
     if found.st_uid != os.geteuid():
-        raise ConfigInvalid(f"the journal folder {folder} belongs to another user", hint=f"chown {folder}")
+        raise ConfigInvalid(
+            f"the journal folder {folder} belongs to another user",
+            hint=f"chown -R {os.geteuid()} {folder}",
+        )
     if stat.S_IMODE(found.st_mode) & 0o077:
         mode = stat.S_IMODE(found.st_mode)
         raise ConfigInvalid(

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from fairlead.engine.ports import JournalEntry, Sealed
+from fairlead.engine.ports import JournalEntry, JournalHead, Sealed
 
 MAGIC = b"\xf1FJ\x01"  # the last byte is the version of what follows
 _HEAD = struct.Struct(">4sII")
@@ -110,6 +110,13 @@ def place_of(frame: Frame) -> tuple[bytes, int]:
     """Connection and generation of an entry, without decoding the rest."""
     fields = _ENTRY.unpack_from(frame.payload)
     return fields[1], fields[2]
+
+
+def decode_head(frame: Frame) -> JournalHead:
+    """Which send the entry of a frame is of."""
+    _, connection, generation, epoch, rotation, sent_us, *_ = _ENTRY.unpack_from(frame.payload)
+    sent_at = _EPOCH + sent_us * _MICROSECOND
+    return JournalHead(UUID(bytes=connection), UUID(bytes=rotation), generation, epoch, sent_at)
 
 
 def decode_mark(frame: Frame) -> EntryKey | None:

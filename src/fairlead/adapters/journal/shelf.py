@@ -17,8 +17,16 @@ from io import RawIOBase
 from pathlib import Path
 from uuid import UUID
 
-from fairlead.adapters.journal.record import Frame, decode_entry, frame_at, frames, is_entry, place_of
-from fairlead.engine.ports import JournalEntry
+from fairlead.adapters.journal.record import (
+    Frame,
+    decode_entry,
+    decode_head,
+    frame_at,
+    frames,
+    is_entry,
+    place_of,
+)
+from fairlead.engine.ports import JournalEntry, JournalHead
 from fairlead.engine.ports.sealing import Fits, whichever
 
 MAX_FILE_BYTES = 1 << 24
@@ -97,6 +105,11 @@ def read_frames(path: Path) -> list[Frame]:
         return list(frames(path.read_bytes()))
     except FileNotFoundError:
         return []
+
+
+def heads_of(path: Path) -> list[JournalHead]:
+    """Which sends the entries of a file are of."""
+    return [decode_head(frame) for frame in read_frames(path) if is_entry(frame)]
 
 
 def trim(path: Path) -> None:

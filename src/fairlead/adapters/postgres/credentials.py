@@ -32,7 +32,6 @@ from fairlead.engine.ports import (
     Settlement,
     SettleVerdict,
     Unknown,
-    Withheld,
 )
 
 T = TypeVar("T")
@@ -216,21 +215,6 @@ class PostgresCredentialStore:
         )
         return row is not None
 
-    async def withhold(self, withheld: Withheld) -> None:
-        await self._doubtless(
-            lambda: self._database.fetch(
-                statement("credential_withhold"),
-                withheld_id=withheld.withheld_id,
-                connection_id=withheld.connection_id,
-                tenant_id=withheld.tenant,
-                generation=withheld.from_generation,
-                epoch=withheld.epoch,
-                reason=withheld.reason,
-                sealed=withheld.sealed.blob,
-                key_id=withheld.sealed.key_id,
-            )
-        )
-
     async def due(
         self, *, urgent_only: bool, cool_down_s: float, after: tuple[datetime, UUID] | None, limit: int
     ) -> DuePage:
@@ -247,8 +231,8 @@ class PostgresCredentialStore:
         next_after = None if last is None else (last["due_at"], last["connection_id"])
         return DuePage([due_of(row, row["priority"]) for row in rows], next_after)
 
-    async def left_behind(self, limit: int) -> Sequence[DueConnection]:
-        rows = await self._database.fetch(statement("rotation_left"), limit=limit)
+    async def left_behind(self, limit: int, cool_down_s: float) -> Sequence[DueConnection]:
+        rows = await self._database.fetch(statement("rotation_left"), limit=limit, cool_down_s=cool_down_s)
         return [due_of(row, 1) for row in rows]
 
     async def postpone(self, connection_id: UUID, generation: int, due_in_s: float | None) -> None:
@@ -311,6 +295,9 @@ class PostgresCredentialStore:
         if row is None:
             raise ReadOnlyServer("this database server is a stand-by", hint=READ_ONLY_HINT)
         return str(row["timeline"])
+
+    async def raise_epochs(self, floor: int) -> None:
+        await self._database.fetch(statement("send_epoch_raise"), floor=floor)
 
     async def _doubtless(self, work: Callable[[], Awaitable[T]]) -> T:
         """For statements that recognise their own effect: ask again while a commit is in doubt."""

@@ -10,7 +10,7 @@ from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sqlfiles import statement
 from fairlead.adapters.postgres.wall import is_of
 from fairlead.engine.ports import DataKey, SealContext, Sealed, StoredRecord
-from fairlead.engine.token.parts import ANSWER_FIELD, PAYLOAD_FIELD
+from fairlead.engine.token.parts import PAYLOAD_FIELD
 from fairlead.errors import DependencyUnavailable
 
 
@@ -97,13 +97,12 @@ class PostgresKeyStore:
 
 
 class PostgresSealedRecords:
-    """See ``fairlead.engine.ports.SealedRecords``; over the statements ``sealed_<noun>_*``."""
+    """See ``fairlead.engine.ports.SealedRecords``; over the statements ``sealed_credential_*``."""
 
-    def __init__(self, database: Database, noun: str, field: str) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._page = statement(f"sealed_{noun}_page")
-        self._replace = statement(f"sealed_{noun}_replace")
-        self._field = field
+        self._page = statement("sealed_credential_page")
+        self._replace = statement("sealed_credential_replace")
 
     async def page(self, *, retired_only: bool, after: UUID | None, limit: int) -> list[StoredRecord]:
         """Records in the order of their ids, beyond *after*."""
@@ -126,7 +125,7 @@ class PostgresSealedRecords:
             tenant=row["tenant_id"],
             connection_id=row["connection_id"],
             provider=row["provider"],
-            field=self._field,
+            field=PAYLOAD_FIELD,
             generation=row["generation"],
         )
         return StoredRecord(row["record_id"], context, Sealed(row["key_id"], row["sealed"]))
@@ -134,10 +133,7 @@ class PostgresSealedRecords:
 
 def sealed_tables(database: Database) -> dict[str, PostgresSealedRecords]:
     """Every table that holds sealed records, by name."""
-    return {
-        "credential": PostgresSealedRecords(database, "credential", PAYLOAD_FIELD),
-        "withheld_answer": PostgresSealedRecords(database, "withheld", ANSWER_FIELD),
-    }
+    return {"credential": PostgresSealedRecords(database)}
 
 
 def _key(row: Row) -> DataKey:

@@ -35,7 +35,6 @@ from fairlead.engine.ports.credentials import (
     Settlement,
     SettleVerdict,
     Unknown,
-    Withheld,
 )
 from fairlead.engine.ports.dead_letters import (
     DeadLetter,
@@ -101,6 +100,7 @@ from fairlead.engine.ports.sealing import (
     DataKey,
     Journal,
     JournalEntry,
+    JournalHead,
     KeySmith,
     KeyStore,
     SealContext,
@@ -163,6 +163,7 @@ __all__ = [
     "JobView",
     "Journal",
     "JournalEntry",
+    "JournalHead",
     "Json",
     "KeySmith",
     "KeyStore",
@@ -207,5 +208,4 @@ __all__ = [
     "Vault",
     "Webhook",
     "WebhookSender",
-    "Withheld",
 ]

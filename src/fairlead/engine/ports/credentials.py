@@ -174,7 +174,11 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class IntentGranted:
-    """We own the rotation; *epoch* is the number of this send, rising over the whole database."""
+    """We own the rotation. *epoch* orders the sends of one token, and across a restore all sends (R51).
+
+    It is the time of the send in microseconds by the database's clock, raised above every earlier epoch of
+    the connection and above the floor of `raise_epochs`: a clock that is set back does no harm.
+    """
 
     epoch: int
 
@@ -235,19 +239,6 @@ class Condemnation:
     notice_id: UUID
     notice_args: Mapping[str, Json]
     audit_id: UUID
-
-
-@dataclass(frozen=True, slots=True)
-class Withheld:
-    """An answer that was paid for and cannot be published; *sealed* holds it as it came."""
-
-    withheld_id: UUID
-    connection_id: UUID
-    tenant: str
-    from_generation: int
-    epoch: int
-    reason: str
-    sealed: Sealed
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,18 +319,14 @@ class CredentialStore(Protocol):
         """needs_reauth by compare-and-set, with audit and notice job. False: a loser's try."""
         ...
 
-    async def withhold(self, withheld: Withheld) -> None:
-        """Keep an answer that cannot be published (R12)."""
-        ...
-
     async def due(
         self, *, urgent_only: bool, cool_down_s: float, after: tuple[datetime, UUID] | None, limit: int
     ) -> DuePage:
         """Credentials due now, in order of due_at; a dead refresh stays out until it has cooled down."""
         ...
 
-    async def left_behind(self, limit: int) -> Sequence[DueConnection]:
-        """Refreshes that were sent and whose owner is gone."""
+    async def left_behind(self, limit: int, cool_down_s: float) -> Sequence[DueConnection]:
+        """Refreshes that were sent and whose owner is gone; a dead one stays out until it has cooled down."""
         ...
 
     async def postpone(self, connection_id: UUID, generation: int, due_in_s: float | None) -> None:
@@ -369,8 +356,12 @@ class CredentialStore(Protocol):
         ...
 
     async def timeline(self) -> str:
-        """Which history of the database this is: another one as soon as a stand-by is promoted (R11).
+        """Which history of the database this is: another one after a fail-over, a restore or a restart (R11).
 
         Raises DependencyUnavailable on a server that is a stand-by still.
         """
+        ...
+
+    async def raise_epochs(self, floor: int) -> None:
+        """Let every later send have an epoch above *floor*."""
         ...

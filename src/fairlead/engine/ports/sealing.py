@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -143,6 +143,17 @@ class SealedRecords(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class JournalHead:
+    """Which send an answer is of: the newest that a journal has of a connection."""
+
+    connection_id: UUID
+    rotation_id: UUID
+    from_generation: int
+    epoch: int
+    sent_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class JournalEntry:
     """A sealed answer, on disk before anybody is told of it. *sealed* holds the raw answer."""
 
@@ -197,21 +208,9 @@ class Journal(Protocol):
         """
         ...
 
-    def all_entries(self, since_s: float) -> AsyncIterator[JournalEntry]:
-        """Entries of the last *since_s* seconds, settled ones too, for a database that lost its tail (R11).
+    async def heads(self) -> Sequence[JournalHead]:
+        """The newest entry of each connection, settled or not, for a database that lost its tail (R11).
 
-        Those of this process and of the dead whose files it took over; a few older ones may be among them.
+        Those of this process and of the dead whose files it took over: a day of them, and the unsettled.
         """
-        ...
-
-    async def on_timeline(self, timeline: str) -> Mapping[str, str | None]:
-        """Told before the first `append` and again later: the database is on *timeline* now.
-
-        Gives those whose entries were settled on another one, and on which (None: nobody noted it): this
-        process, and the dead whose files it took over. Settle their entries again; then `caught_up`.
-        """
-        ...
-
-    async def caught_up(self, owners: Iterable[str], timeline: str) -> None:
-        """What *owners* have here is settled on *timeline*: noted for whoever takes their files over."""
         ...

@@ -104,7 +104,7 @@ class Coordinator:
             error = flight.task.exception()
             if error is None:
                 fresh = flight.task.result()
-                if newer_than is None or fresh.generation > newer_than:
+                if not joined or newer_than in (None, flight.newer_than) or fresh.generation > newer_than:
                     return fresh
             elif not joined or not isinstance(error, FairleadError):
                 raise error
@@ -158,6 +158,8 @@ class Coordinator:
             credential = await self._rooms.store.read_id(connection_id)
             if credential is None:
                 raise NotFound(f"there is no connection {connection_id}")
+            if newer_than is not None:  # a greater one is of before a restore: the next token is newer (R51)
+                newer_than = min(newer_than, credential.generation)
             plan = self._plan(credential, newer_than)
             if isinstance(plan, policy.Wait):
                 if self._rooms.clock.monotonic() - started_s >= others_s:
@@ -235,8 +237,8 @@ class Coordinator:
             if self._rooms.clock.monotonic() < until_s:
                 raise copy(refusal) from refusal
             del self._refused[connection_id]
-        # a database that was failed over may have forgotten the answer: its token is spent (R11)
-        if await self._unknown.from_journal(credential):
+        # a database that was failed over or restored may have forgotten the answer: its token is spent (R11)
+        if not await self._unknown.may_start(credential):
             return None
         try:
             return await self._exchange.run(credential, replay=None, actor=actor)

@@ -203,8 +203,8 @@ class Exchange:
         )
         if isinstance(outcome, outcomes.Granted):  # nothing may come between such an answer and the disk (P6)
             return await self._granted(step, send, answer, outcome)
-        if isinstance(outcome, outcomes.Unknown) and answer.status < 300:
-            await self._keep(step, send, answer, outcome.why)
+        if isinstance(outcome, outcomes.Unknown) and answer.status < 300 and not self._repeats(step):
+            await self._settler.keep(send, answer)  # it may hold the only copy of a paid-for token (R12)
         await self._note_health(step, outcome)
         match outcome:
             case outcomes.NotProcessed() | outcomes.TransientFailure():
@@ -224,12 +224,11 @@ class Exchange:
     async def _granted(
         self, step: _Try, send: Send, answer: HttpAnswer, granted: outcomes.Granted
     ) -> Fresh | None:
-        entry = await self._settler.journal(send, answer)
+        await self._settler.journal(send, answer)
         faultpoint("token.after_journal")
         if answer.late_s:
             send = await self._settler.late(send, answer)
         if account_mismatch(step.credential.connection.account_id, granted):
-            await self._settler.withhold(send, entry.sealed, "account_mismatch")
             await self._unknown.condemn(step.credential, "account_mismatch", rotation_id=step.rotation_id)
             await self._note_health(step, granted)
             raise self._failed(step, AccountMismatch, "account_mismatch", "permanent_auth")
@@ -240,11 +239,6 @@ class Exchange:
         if published is None or step.replay is not None:
             return None  # a repeated answer may be as old as the first send: look at what is left of it
         return self._settler.fresh(send, published, granted.expires_in_s)
-
-    async def _keep(self, step: _Try, send: Send, answer: HttpAnswer, why: str) -> None:
-        """A 2xx that cannot be read may hold the only copy of a paid-for token (R12)."""
-        entry = await self._settler.journal(send, answer)
-        await self._settler.withhold(send, entry.sealed, why)
 
     async def _not_processed(
         self, step: _Try, outcome: outcomes.NotProcessed | outcomes.TransientFailure
@@ -280,13 +274,16 @@ class Exchange:
 
     async def _lost(self, step: _Try, send: Send, why: str, category: str) -> FairleadError:
         """Sent, outcome unknown. Where the provider repeats itself freely there is nothing to remember."""
-        if step.profile.replay is not None and step.profile.replay.policy in ("stable", "assertion"):
+        if self._repeats(step):
             await self._release(step)
             return self._failed(step, TransientFailure, why, category)
         wait_s = await self._unknown.mark(step.credential, step.rotation_id, why, self._sends(step, send))
         if wait_s is None:
             return self._failed(step, TransientFailure, why, category)
         return self._failed(step, OutcomeUnknown, why, category, wait_s)
+
+    def _repeats(self, step: _Try) -> bool:
+        return step.profile.replay is not None and step.profile.replay.policy in ("stable", "assertion")
 
     def _sends(self, step: _Try, send: Send) -> Sends:
         now_s, rotation = self._rooms.clock.monotonic(), step.credential.rotation

@@ -87,7 +87,8 @@ class TokenJobs:
     async def scan(self, context: JobContext) -> object:
         """Enqueue a refresh for each connection that is due; at most one is open for each (T3)."""
         urgent_only = bool(context.args.get("urgent_only", False))
-        enqueued = await self._enqueue(await self._rooms.store.left_behind(self._settings.scan_page))
+        most, cool_down_s = self._settings.scan_page, self._settings.dead_cool_down_s
+        enqueued = await self._enqueue(await self._rooms.store.left_behind(most, cool_down_s))
         seen, after = 0, None
         while True:
             page = await self._rooms.store.due(

@@ -11,10 +11,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
+from hashlib import sha256
 from typing import TypeVar
 from uuid import UUID
 
-from fairlead.engine.ports import Credential, HttpAnswer, JournalEntry, Lifetime, Sealed, Settlement, Withheld
+from fairlead.engine.ports import Credential, HttpAnswer, JournalEntry, Lifetime, Settlement
+from fairlead.engine.token.history import is_newer
 from fairlead.engine.token.parts import Fresh, Rooms, answer_context, payload_context, profile_of
 from fairlead.engine.token.places import check_places, places_of
 from fairlead.engine.token.stored import Stored, decode_stored, encode_answer, encode_stored
@@ -49,6 +51,11 @@ class Send:
     actor: str
     yields: bool = True  # to the answer of a later send of the same token, where one may still come
 
+    @property
+    def from_generation(self) -> int:
+        """The generation that was spent."""
+        return self.credential.generation
+
 
 @dataclass(frozen=True, slots=True)
 class Published:
@@ -71,22 +78,12 @@ def lifetime_of(profile: Profile, connection_id: UUID, expires_in_s: float | Non
     )
 
 
+MOST_UNUSABLE = 10_000
+"""Connections whose unreadable answers one process keeps at the same time."""
 WRITERS = 5
 """How often an answer is sealed anew because others sealed the record that it replaces."""
 GIVES_WAY = 0
 """In the place of a generation: the token was sent again since, and that answer has the newer one."""
-
-
-def is_of_grant(credential: Credential, rotation_id: UUID, sent_at: datetime) -> bool:
-    """Whether a send was of the grant that is stored, by the database's clock.
-
-    Where a fail-over took back a reconnect, the next one gets its generations again: the answer for the first
-    would take the place of the second. A send that the row still names needs no clock, which may be set back.
-    """
-    rotation, generation = credential.rotation, credential.generation
-    if rotation and (rotation.from_generation, rotation.rotation_id) == (generation, rotation_id):
-        return True
-    return credential.granted_at is None or sent_at >= credential.granted_at
 
 
 def is_same_successor(before: Stored, there: Stored | None, merged: Stored) -> bool:
@@ -112,6 +109,7 @@ class Settler:
     def __init__(self, rooms: Rooms, retry_s: float) -> None:
         self._rooms = rooms
         self._retry_s = retry_s
+        self._unusable: dict[UUID, dict[bytes, tuple[UUID, int]]] = {}
 
     async def open(self, credential: Credential) -> Fresh:
         """The stored token of *credential*, as it stands; its end is the row's, not the sealed record's."""
@@ -127,11 +125,17 @@ class Settler:
         check_places(credential, stored)
         return stored
 
-    async def journal(self, send: Send, answer: HttpAnswer) -> JournalEntry:
+    async def journal(self, send: Send, answer: HttpAnswer) -> None:
         """Have the raw answer on disk. A disk that fails now is no reason to drop it: settling goes on."""
-        entry = self._entry(send, answer)
-        await self._is_kept(entry)
-        return entry
+        await self._is_kept(self._entry(send, answer))
+
+    async def keep(self, send: Send, answer: HttpAnswer) -> None:
+        """Have on disk, once, what cannot be published, until the connection has a newer token (R12)."""
+        connection_id, digest = send.credential.connection.connection_id, sha256(answer.body).digest()
+        kept = self._unusable.setdefault(connection_id, {})
+        if digest not in kept and len(self._unusable) <= MOST_UNUSABLE:
+            await self.journal(send, answer)
+            kept[digest] = (send.rotation_id, send.epoch)
 
     def _entry(self, send: Send, answer: HttpAnswer) -> JournalEntry:
         credential = send.credential
@@ -186,6 +190,8 @@ class Settler:
         self._rooms.journal.settled(send.rotation_id, send.epoch)
         if generation is None:
             return None
+        for unusable in self._unusable.pop(send.credential.connection.connection_id, {}).values():
+            self._rooms.journal.settled(*unusable)
         faultpoint("token.after_settle")
         self._tell(send, generation, recovered)
         return Published(generation, merged)
@@ -208,19 +214,15 @@ class Settler:
             if await self._until_heard(settle) == "settled":
                 return base.generation + 1
             now = await self._rooms.store.read_id(base.connection.connection_id)
-            if now is None or not is_of_grant(now, send.rotation_id, send.sent_at):
+            if now is None:
                 return None
             unchanged = (now.generation, now.sealed) == (base.generation, base.sealed)
-            if now.generation == spent and now.state != "revoked":
-                if unchanged:
-                    return GIVES_WAY
-            elif now.generation != spent + 1:
-                return None
-            elif now.settled_epoch == send.epoch:
+            if now.generation > spent and now.settled_epoch == send.epoch:
                 return now.generation  # ours: its commit had been in doubt
-            # A later send than the settled one, of the same generation, carries the newer token (replays).
-            elif unchanged or not 0 < now.settled_epoch < send.epoch:
+            if not is_newer(now, send):
                 return None
+            if unchanged:
+                return GIVES_WAY if now.generation == spent and now.state != "revoked" else None
             there = await self._there(now)
             if now.generation != spent and is_same_successor(before, there, merged):
                 return None
@@ -267,21 +269,6 @@ class Settler:
                     self._rooms.emit(StoreUnreachable("postgres", away.what))
                     told = True
                 await self._rooms.clock.sleep(self._retry_s)
-
-    async def withhold(self, send: Send, sealed: Sealed, reason: str) -> None:
-        """Keep an answer that cannot be published, sealed as it came (R12)."""
-        await self._rooms.store.withhold(
-            Withheld(
-                withheld_id=self._rooms.ids.uuid7(),
-                connection_id=send.credential.connection.connection_id,
-                tenant=send.credential.connection.key.tenant,
-                from_generation=send.credential.generation,
-                epoch=send.epoch,
-                reason=reason,
-                sealed=sealed,
-            )
-        )
-        self._rooms.journal.settled(send.rotation_id, send.epoch)
 
     def _tell(self, send: Send, generation: int, recovered: bool) -> None:
         connection = send.credential.connection

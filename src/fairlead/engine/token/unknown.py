@@ -10,14 +10,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from typing import TypeVar
 from uuid import UUID
 
-from fairlead.engine.ports import Condemnation, Credential, JournalEntry, Rotation, Unknown
+from fairlead.engine.ports import Condemnation, Credential, JournalEntry, JournalHead, Rotation, Unknown
+from fairlead.engine.token.history import is_ahead, is_newer
 from fairlead.engine.token.parts import RefreshSettings, Replay, Rooms, answer_context, profile_of
-from fairlead.engine.token.settle import Send, Settler, give_way_s, is_of_grant
+from fairlead.engine.token.settle import Send, Settler, give_way_s
 from fairlead.engine.token.stored import decode_answer
-from fairlead.errors import DependencyUnavailable, FairleadError, OutcomeUnknown, ReauthRequired
+from fairlead.errors import (
+    CredentialUnreadable,
+    DependencyUnavailable,
+    FairleadError,
+    KeyMissing,
+    OutcomeUnknown,
+    ReauthRequired,
+)
 from fairlead.events import NeedsReauth, ServiceFailed, TokenOutcomeUnknown
 from fairlead.policy.token import account_mismatch
 from fairlead.policy.token_outcome import Granted, classify_answer
@@ -25,9 +33,11 @@ from fairlead.policy.token_parse import parse_answer
 from fairlead.policy.token_replay import GiveUp, ReplayNow, replay_decision
 from fairlead.policy.token_replay import Wait as WaitUntil
 
-JOURNAL_KEPT_S = 86_400.0
-"""How far back answers are settled again after a fail-over (R11)."""
+T = TypeVar("T")
+
 PAGE = 256
+CATCH_UP_S = 600.0
+"""How long answers wait for those before them that lie on other hosts, after a restore."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +49,14 @@ class Sends:
     replays: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a look into the journal came to: an answer was settled, or the newest one is *unusable*."""
+
+    settled: bool = False
+    unusable: JournalEntry | None = None
+
+
 class UnknownOutcomes:
     """Judges sends of unknown outcome and condemns grants that are gone."""
 
@@ -46,6 +64,8 @@ class UnknownOutcomes:
         self._rooms = rooms
         self._settings = settings
         self._settler = settler
+        self._ahead: list[JournalHead] = []
+        self._ahead_until_s = 0.0
 
     async def recover(self, credential: Credential) -> None:
         """Settle the journaled answer of a send whose owner is gone, or mark it unknown; then look again."""
@@ -91,10 +111,17 @@ class UnknownOutcomes:
         if await self.from_journal(credential):
             return None
         rotation = _rotation(credential)
-        decision = self._decide(credential, _sends(rotation))
+        decision = await self._judge(credential, _sends(rotation))
+        if decision is None:
+            return None
+        within_s = decision.within_s
+        return Replay(rotation.replays, None if within_s is None else read_s + within_s)
+
+    async def _judge(self, credential: Credential, sends: Sends) -> ReplayNow | None:
+        """Judge a send whose answer is lost. None: look again. Raises OutcomeUnknown or ReauthRequired."""
+        decision = self._decide(credential, sends)
         if isinstance(decision, ReplayNow):
-            within_s = decision.within_s
-            return Replay(rotation.replays, None if within_s is None else read_s + within_s)
+            return decision
         key = credential.connection.key
         if isinstance(decision, WaitUntil):
             raise OutcomeUnknown(
@@ -103,7 +130,7 @@ class UnknownOutcomes:
                 provider=key.provider,
                 retry_after_s=decision.delay_s,
             )
-        if not await self.condemn(credential, decision.reason, rotation_id=rotation.rotation_id):
+        if not await self.condemn(credential, decision.reason, rotation_id=_held_by(credential)):
             return None
         raise ReauthRequired(
             "the answer of a refresh was lost and the provider does not repeat it",
@@ -166,14 +193,49 @@ class UnknownOutcomes:
         """Settle what this host's journals hold for the stored generation; False if that decides nothing.
 
         Nor does it where it *yields*: the token was sent again since, and may be once more. What was got with
-        another grant stays where it is.
+        another grant, or before the stored token was, stays where it is.
         """
-        entry = await self._rooms.journal.find(
-            credential.connection.connection_id, credential.generation, partial(_is_of_grant, credential)
-        )
-        if entry is None or (yields and self._gives_way(credential, entry)):
-            return False
-        return await self.settle_entry(credential, entry, yields=yields)
+        found = await self._look(credential, credential.generation, yields=yields)
+        return found.settled
+
+    async def may_start(self, credential: Credential) -> bool:
+        """Return whether to send the stored token for the first time. False: look again.
+
+        After a restore the database may not know that it was sent. Where the journal has the answer and it
+        cannot be read, it is lost, and the replay policy decides. Raises OutcomeUnknown or ReauthRequired.
+        """
+        found = await self._look(credential, credential.generation)
+        if found.settled or found.unusable is None:
+            return not found.settled
+        age_s = (credential.read_at - found.unusable.sent_at).total_seconds()
+        try:
+            return await self._judge(credential, Sends(age_s, age_s, replays=0)) is not None
+        except OutcomeUnknown as wait:
+            connection_id = credential.connection.connection_id
+            await self._rooms.store.postpone(connection_id, credential.generation, wait.retry_after_s)
+            raise
+
+    async def _look(self, credential: Credential, *generations: int, yields: bool = True) -> _Found:
+        """Settle the newest usable answer to one of *generations* that is newer than what is stored."""
+        unusable: list[JournalEntry] = []
+        while (entry := await self._newest(credential, generations, unusable)) is not None:
+            if yields and self._gives_way(credential, entry):
+                return _Found()
+            if await self.settle_entry(credential, entry, yields=yields):
+                return _Found(settled=True)
+            unusable.append(entry)
+        return _Found(unusable=unusable[0] if unusable else None)
+
+    async def _newest(
+        self, credential: Credential, generations: Sequence[int], without: Sequence[JournalEntry]
+    ) -> JournalEntry | None:
+        connection_id, epochs = credential.connection.connection_id, {entry.epoch for entry in without}
+
+        def fits(entry: JournalEntry) -> bool:
+            return entry.epoch not in epochs and is_newer(credential, entry)
+
+        found = [await self._rooms.journal.find(connection_id, one, fits) for one in generations]
+        return max(filter(None, found), key=lambda entry: entry.epoch, default=None)
 
     def _gives_way(self, credential: Credential, entry: JournalEntry) -> bool:
         """As the store judges it, too; see Settlement."""
@@ -184,12 +246,22 @@ class UnknownOutcomes:
         return is_later and (rotation.age_sent_s or 0.0) <= within_s
 
     async def settle_entry(self, credential: Credential, entry: JournalEntry, *, yields: bool = True) -> bool:
-        """Publish a journaled answer, or keep it where it cannot be published (R12). True: look again."""
-        context = answer_context(credential, entry.from_generation)
-        status, headers, body = decode_answer(await self._rooms.vault.open(context, entry.sealed))
-        _key = await self._rooms.vault.preflight(credential.connection.key.tenant)  # publishing seals
+        """Publish a journaled answer; one that cannot be stays in the journal (R12). True: look again."""
         stored = await self._settler.stored(credential)
+        try:
+            plain = await self._rooms.vault.open(
+                answer_context(credential, entry.from_generation), entry.sealed
+            )
+            status, headers, body = decode_answer(plain)
+        except (KeyMissing, CredentialUnreadable) as error:  # its data key is gone after a restore
+            self._rooms.emit(ServiceFailed("journal", f"{entry.tenant} {entry.provider}: {error}"))
+            return False
+        _key = await self._rooms.vault.preflight(credential.connection.key.tenant)  # publishing seals
         outcome = classify_answer(profile_of(self._rooms, credential), parse_answer(status, headers, body))
+        if not isinstance(outcome, Granted):
+            return False
+        if account_mismatch(credential.connection.account_id, outcome):
+            return await self.condemn(credential, "account_mismatch", rotation_id=_held_by(credential))
         send = Send(
             credential=credential,
             rotation_id=entry.rotation_id,
@@ -201,86 +273,77 @@ class UnknownOutcomes:
             actor="fairlead",
             yields=yields,
         )
-        if not isinstance(outcome, Granted):
-            await self._settler.withhold(send, entry.sealed, "unreadable")
-            return False
-        if account_mismatch(credential.connection.account_id, outcome):
-            await self._settler.withhold(send, entry.sealed, "account_mismatch")
-            held = credential.rotation.rotation_id if credential.rotation else None
-            return await self.condemn(credential, "account_mismatch", rotation_id=held)
         await self._settler.publish(send, stored, outcome, recovered=True)
         return True
 
     async def replay_journal(self) -> int:
-        """At start: settle what dead processes of this host had journaled; how many came good."""
-        return sum([await self._replay(entry) for entry in await self._rooms.journal.orphans()])
+        """Settle what the journals of this host hold and the database does not; how many answers it took.
 
-    async def replay_all(self) -> int:
-        """After a fail-over: settle again whatever the database forgot; how many it took."""
-        taken, page = 0, list[JournalEntry]()
-        async for entry in self._rooms.journal.all_entries(JOURNAL_KEPT_S):
-            page.append(entry)
-            if len(page) == PAGE:
-                taken += await self._replay_page(page)
-                page = []
-        return taken + await self._replay_page(page)
-
-    async def _replay_page(self, page: Sequence[JournalEntry]) -> int:
-        """What the database still knows is passed over: a day of answers is read in few round trips."""
-        ids = list({entry.connection_id for entry in page})
-        read = await asyncio.gather(*(self._rooms.store.read_id(connection_id) for connection_id in ids))
-        stored = dict(zip(ids, read, strict=True))
-        taken = 0
-        for entry in page:
-            if _may_be_newer(stored[entry.connection_id], entry):
-                taken += await self._replay(entry)
-            else:
-                self._rooms.journal.settled(entry.rotation_id, entry.epoch)
+        The files of processes that died are taken over first. For each start, and for a database that was
+        failed over or restored.
+        """
+        unsettled = await self._rooms.journal.orphans()
+        taken = await self.replay_all()
+        for page in _pages(unsettled):
+            for entry, credential in zip(page, await self._read(page), strict=True):
+                if credential is None or not (is_newer(credential, entry) or is_ahead(credential, entry)):
+                    self._rooms.journal.settled(entry.rotation_id, entry.epoch)
         return taken
 
-    async def _replay(self, entry: JournalEntry) -> bool:
-        """One entry; what is wrong with it (a profile or key that is gone) concerns no other."""
+    async def replay_all(self) -> int:
+        """As replay_journal, of the files that this process has."""
+        heads = await self._rooms.journal.heads()
+        self._ahead = []
+        self._ahead_until_s = self._rooms.clock.monotonic() + CATCH_UP_S
+        if heads:
+            await self._rooms.store.raise_epochs(max(head.epoch for head in heads))
+        return await self._replay(heads)
+
+    async def replay_ahead(self) -> int:
+        """Settle what waited for answers that lay on other hosts; how many it took."""
+        heads, self._ahead = self._ahead, []
+        return await self._replay(heads) if self._rooms.clock.monotonic() < self._ahead_until_s else 0
+
+    async def _replay(self, heads: Sequence[JournalHead]) -> int:
+        """What the database has is passed over: a day of answers costs few statements."""
+        taken = 0
+        for page in _pages(heads):
+            for head, credential in zip(page, await self._read(page), strict=True):
+                taken += await self._catch_up(head, credential)
+        return taken
+
+    async def _read(self, page: Sequence[JournalHead | JournalEntry]) -> list[Credential | None]:
+        return await asyncio.gather(*(self._rooms.store.read_id(one.connection_id) for one in page))
+
+    async def _catch_up(self, head: JournalHead, credential: Credential | None) -> int:
+        """Settle one answer after the other until *head*'s is stored; how many.
+
+        What is wrong with one connection (a profile or key that is gone) concerns no other.
+        """
+        taken = 0
         try:
-            credential = await self._rooms.store.read_id(entry.connection_id)
-            if credential is not None and self._gives_way(credential, entry):
-                return False
-            if credential is not None and _is_newer(credential, entry):
-                return await self.settle_entry(credential, entry)
+            while credential is not None and (is_newer(credential, head) or is_ahead(credential, head)):
+                generation = credential.generation
+                found = await self._look(credential, generation, generation - 1)
+                after = await self._rooms.store.read_id(head.connection_id) if found.settled else credential
+                if after is None or after.generation == generation:
+                    if is_ahead(credential, head):
+                        self._ahead.append(head)
+                    break
+                taken, credential = taken + 1, after
         except DependencyUnavailable:
             raise
         except FairleadError as error:
-            self._rooms.emit(ServiceFailed("journal", f"{entry.tenant} {entry.provider}: {error}"))
-            return False
-        self._rooms.journal.settled(entry.rotation_id, entry.epoch)
-        return False
+            self._rooms.emit(ServiceFailed("journal", f"connection {head.connection_id}: {error}"))
+        return taken
 
 
-def _is_newer(credential: Credential, entry: JournalEntry) -> bool:
-    """Whether *entry* holds a newer token than what is stored.
-
-    It does where it was got with the stored one; and where the stored one came of an earlier send than its
-    own: of two answers to one token, which lay on two hosts, the later replaces the first. What was got with
-    another grant is none.
-    """
-    if not _is_of_grant(credential, entry):
-        return False
-    if credential.generation == entry.from_generation:
-        return True
-    sent_later = 0 < credential.settled_epoch < entry.epoch
-    return credential.generation == entry.from_generation + 1 and sent_later
+def _pages(whole: Sequence[T]) -> list[Sequence[T]]:
+    return [whole[at : at + PAGE] for at in range(0, len(whole), PAGE)]
 
 
-def _may_be_newer(credential: Credential | None, entry: JournalEntry) -> bool:
-    """Whether *entry* may hold a newer token, once those before it are settled."""
-    if credential is None:
-        return False
-    if credential.generation < entry.from_generation:
-        return _is_of_grant(credential, entry)
-    return _is_newer(credential, entry)
-
-
-def _is_of_grant(credential: Credential, entry: JournalEntry) -> bool:
-    return is_of_grant(credential, entry.rotation_id, entry.sent_at)
+def _held_by(credential: Credential) -> UUID | None:
+    return credential.rotation.rotation_id if credential.rotation else None
 
 
 def _rotation(credential: Credential) -> Rotation:

@@ -126,8 +126,6 @@ class MemoryCredentialStore(Rotations):
         del tokens.connections[connection_id]
         del tokens.credentials[connection_id]
         tokens.rotations.pop(connection_id, None)
-        for key in [key for key in tokens.withheld if key[0] == connection_id]:
-            del tokens.withheld[key]
         grant_given(self.database, connection)
         return True
 
@@ -164,6 +162,10 @@ class MemoryCredentialStore(Rotations):
     def timeline(self) -> str:
         return self.database.tokens.timeline
 
+    @statement
+    def raise_epochs(self, floor: int) -> None:
+        self.database.tokens.sends = max(self.database.tokens.sends, floor)
+
     # ---- scans ---------------------------------------------------------------------------------
 
     @statement
@@ -195,12 +197,15 @@ class MemoryCredentialStore(Rotations):
         }
 
     @statement
-    def left_behind(self, limit: int) -> Sequence[DueConnection]:
+    def left_behind(self, limit: int, cool_down_s: float) -> Sequence[DueConnection]:
         now, connections = self.database.now, self.database.tokens.connections
+        cooling = self._cooling(cool_down_s)
         left = [
             row
             for row in self.database.tokens.rotations.values()
-            if row.phase == "sent" and (row.lease_until < now or not self.database.is_open(row.session_id))
+            if row.phase == "sent"
+            and (row.lease_until < now or not self.database.is_open(row.session_id))
+            and row.connection_id not in cooling
         ]
         return [
             DueConnection(

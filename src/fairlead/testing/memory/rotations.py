@@ -14,9 +14,7 @@ from fairlead.engine.ports import (
     Settlement,
     SettleVerdict,
     Unknown,
-    Withheld,
 )
-from fairlead.errors import InputInvalid
 from fairlead.policy.states import Resolution
 from fairlead.testing.memory.database import MemoryStore, seconds, statement
 from fairlead.testing.memory.grants import (
@@ -39,11 +37,11 @@ class Rotations(MemoryStore):
         credential = self.database.tokens.credentials.get(intent.connection_id)
         if credential is None or credential.generation != intent.from_generation or not credential.usable:
             return None
-        epoch = self.database.tokens.next_epoch()  # drawn before anybody knows whether it is needed
-        held = self.database.tokens.rotations.get(intent.connection_id)
+        held, now = self.database.tokens.rotations.get(intent.connection_id), self.database.now
         if held is not None and not self._gives_way(held, intent):
             return None
-        now = self.database.now
+        before = max(credential.settled_epoch, held.epoch if held else 0)
+        epoch = self.database.tokens.next_epoch(now, before)
         self.database.tokens.rotations[intent.connection_id] = RotationRow(
             connection_id=intent.connection_id,
             rotation_id=intent.rotation_id,
@@ -80,7 +78,7 @@ class Rotations(MemoryStore):
         if held.phase != "unknown" and not (replaying and self._is_free(held, intent.session_id)):
             return None
         held.rotation_id, held.session_id = intent.rotation_id, intent.session_id
-        held.epoch, held.phase = self.database.tokens.next_epoch(), "intent"
+        held.epoch, held.phase = self.database.tokens.next_epoch(now, held.epoch), "intent"
         held.lease_until = now + seconds(intent.lease_s)
         return IntentGranted(held.epoch)
 
@@ -99,10 +97,10 @@ class Rotations(MemoryStore):
 
     @statement
     def mark_late(self, connection_id: UUID, from_generation: int, left_at: datetime) -> int | None:
-        tokens, earlier = self.database.tokens, False
+        tokens, earlier, before = self.database.tokens, False, 0
         held, row = tokens.rotations.get(connection_id), tokens.credentials.get(connection_id)
         if held is not None and held.from_generation == from_generation and held.phase != "intent":
-            earlier = held.started_at <= left_at
+            earlier, before = held.started_at <= left_at, held.epoch
             held.started_at = max(held.started_at, left_at)
         if (
             row is not None
@@ -110,9 +108,9 @@ class Rotations(MemoryStore):
             and row.refreshed_at
             and row.last_sent_at
         ):
-            earlier = row.refreshed_at <= row.last_sent_at <= left_at
+            earlier, before = row.refreshed_at <= row.last_sent_at <= left_at, row.settled_epoch
             row.last_sent_at = left_at if earlier else row.last_sent_at
-        return tokens.next_epoch() if earlier else None
+        return tokens.next_epoch(self.database.now, before) if earlier else None
 
     @statement
     def release(self, connection_id: UUID, rotation_id: UUID) -> bool:
@@ -139,7 +137,7 @@ class Rotations(MemoryStore):
         row, now = self.database.tokens.credentials.get(settlement.connection_id), self.database.now
         if row is None or row.generation != settlement.from_generation or row.state == "revoked":
             return "superseded"
-        if settlement.seen not in (None, row.sealed):
+        if settlement.seen not in (None, row.sealed) or settlement.epoch <= row.settled_epoch:
             return "superseded"
         held = self.database.tokens.rotations.get(settlement.connection_id)
         if held is not None and self._goes_before(held, settlement):
@@ -213,13 +211,6 @@ class Rotations(MemoryStore):
         audit_id, act = condemnation.audit_id, "connection.needs_reauth"
         audit(self.database, audit_id, act, "fairlead", connection_id, details)
         return True
-
-    @statement
-    def withhold(self, withheld: Withheld) -> None:
-        if withheld.connection_id not in self.database.tokens.connections:
-            raise InputInvalid(f"connection {withheld.connection_id} is gone", tenant=withheld.tenant)
-        key = (withheld.connection_id, withheld.from_generation, withheld.epoch)
-        self.database.tokens.withheld.setdefault(key, withheld)
 
     def _held(self, connection_id: UUID, rotation_id: UUID) -> RotationRow | None:
         """The refresh in flight, if it is this one."""

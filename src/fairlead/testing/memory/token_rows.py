@@ -16,7 +16,6 @@ from fairlead.engine.ports import (
     Json,
     Lifetime,
     Sealed,
-    Withheld,
 )
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -138,7 +137,6 @@ class TokenTables:
     connections: dict[UUID, ConnectionRow] = field(default_factory=dict)
     credentials: dict[UUID, CredentialRow] = field(default_factory=dict)
     rotations: dict[UUID, RotationRow] = field(default_factory=dict)
-    withheld: dict[tuple[UUID, int, int], Withheld] = field(default_factory=dict)
     endpoints: dict[EndpointKey, EndpointRow] = field(default_factory=dict)
     audit: list[AuditRow] = field(default_factory=list)
     timeline: str = "1/1"
@@ -146,10 +144,10 @@ class TokenTables:
     sends: int = 0
     """The sequence ``send_epoch``: its last number."""
 
-    def next_epoch(self) -> int:
-        """A greater number than ever before, in the whole database."""
+    def next_epoch(self, now: datetime, above: int = 0) -> int:
+        """Return *now* in microseconds, or more: above the sequence and *above*."""
         self.sends += 1
-        return self.sends
+        return max(self.sends, above + 1, (now - _EPOCH) // _MICROSECOND)
 
 
 def after(moment: datetime, offset_s: float | None) -> datetime | None:

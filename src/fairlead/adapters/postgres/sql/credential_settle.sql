@@ -5,7 +5,8 @@
 --         seens (the records that they replace; NULL: whichever is there)
 -- Gives   connection_id, epoch of those that settled; who is missing was superseded, or gives way
 -- Locks   the credential rows, then the rotations, each in key order, and the lanes of those that had waited for a grant
--- Needs   the spent generation still stands: a reconnect or a faster answer wins, and so may the answer of a later
+-- Needs   the spent generation still stands, and was got by an earlier send: after a restore the same number may name
+--         another token. Otherwise a reconnect or a faster answer wins, and so may the answer of a later
 --         send that has not come yet, for as long as that token may be sent once more. A late answer may heal
 --         needs_reauth (the generation was not replaced), never revoked; then the work that waited for a grant goes
 --         on. grant_given
@@ -42,7 +43,7 @@ settled AS (
             WHERE r.connection_id = answer.connection_id AND r.from_generation = answer.generation))
     FROM answer, (SELECT count(*) FROM held) AS first
     WHERE cr.connection_id = answer.connection_id AND cr.generation = answer.generation
-        AND (answer.seen IS NULL OR cr.sealed = answer.seen)
+        AND (answer.seen IS NULL OR cr.sealed = answer.seen) AND cr.settled_epoch < answer.epoch
         AND cr.state <> 'revoked'
         AND NOT EXISTS (
             SELECT FROM rotation r

@@ -11,12 +11,13 @@ WITH under_way AS (
     UPDATE rotation SET started_at = :left_at::timestamptz
     WHERE connection_id = :connection_id AND from_generation = :generation
         AND phase <> 'intent' AND started_at <= :left_at::timestamptz
-    RETURNING connection_id
+    RETURNING epoch
 ),
 over AS (
     UPDATE credential SET last_sent_at = :left_at::timestamptz
     WHERE connection_id = :connection_id AND generation = :generation + 1
         AND last_sent_at BETWEEN refreshed_at AND :left_at::timestamptz
-    RETURNING connection_id
+    RETURNING settled_epoch AS epoch
 )
-SELECT nextval('send_epoch') AS epoch FROM (TABLE under_way UNION ALL TABLE over) AS earlier;
+SELECT greatest(nextval('send_epoch'), earlier.epoch + 1, (extract(epoch FROM now()) * 1000000)::bigint) AS epoch
+FROM (TABLE under_way UNION ALL TABLE over) AS earlier;

@@ -1,13 +1,18 @@
 -- rotation_left: refreshes that were sent and left behind by their owner.
--- Takes   limit
+-- Takes   limit, cool_down_s
 -- Gives   connection_id, its name, generation
 -- Locks   nothing
--- Needs   rotation holds only what is in flight, so it is small and read whole
+-- Needs   rotation holds only what is in flight, so it is small and read whole.
+--         A refresh that died stays out until its dead letter has cooled down (R14), as in credential_due
 SELECT r.connection_id, c.tenant_id, c.provider, c.bucket, r.from_generation AS generation
 FROM rotation r
 JOIN connection c USING (connection_id)
 LEFT JOIN worker_session s ON s.session_id = r.session_id
 WHERE r.phase = 'sent'
     AND (r.lease_until < now() OR s.session_id IS NULL OR s.lost_at IS NOT NULL OR s.stopped_at IS NOT NULL)
+    AND NOT EXISTS (
+        SELECT FROM dead_letter d
+        WHERE d.connection_id = r.connection_id AND d.status = 'pending_review'
+            AND d.kind = 'token.refresh' AND d.last_at > now() - :cool_down_s::float8 * interval '1 second')
 ORDER BY r.started_at
 LIMIT :limit;

@@ -1,0 +1,68 @@
+"""Which of two answers to a refresh is the newer one, also where the database was restored in between (R51).
+
+Generations count within one history of the database: after a restore the same number names another token.
+What orders the sends of all histories is the epoch, which is their time by the database's clock.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Protocol
+from uuid import UUID
+
+from fairlead.engine.ports import Credential
+
+
+class Sent(Protocol):
+    """A send, as journal entries and their heads name it."""
+
+    @property
+    def rotation_id(self) -> UUID:
+        """Names the refresh."""
+        ...
+
+    @property
+    def from_generation(self) -> int:
+        """The generation that was spent."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """Orders sends."""
+        ...
+
+    @property
+    def sent_at(self) -> datetime:
+        """When its token was sent first."""
+        ...
+
+
+def is_of_grant(credential: Credential, sent: Sent) -> bool:
+    """Return whether a send was of the grant that is stored, by the database's clock.
+
+    Where a restore took back a reconnect, the next one gets its generations again: the answer for the first
+    would take the place of the second. A send that the row still names needs no clock, which may be set back.
+    """
+    rotation, generation = credential.rotation, credential.generation
+    if rotation and (rotation.from_generation, rotation.rotation_id) == (generation, sent.rotation_id):
+        return True
+    return credential.granted_at is None or sent.sent_at >= credential.granted_at
+
+
+def is_newer(credential: Credential, sent: Sent) -> bool:
+    """Return whether the answer of *sent* is newer than what is stored, and may take its place.
+
+    It was sent after the stored token was got, and spent that one; or it spent the one before: of two answers
+    to one token, which lay on two hosts, the later replaces the first.
+    """
+    if not is_of_grant(credential, sent) or sent.epoch <= credential.settled_epoch:
+        return False
+    if credential.generation == sent.from_generation:
+        return True
+    return credential.generation == sent.from_generation + 1 and credential.settled_epoch > 0
+
+
+def is_ahead(credential: Credential, sent: Sent) -> bool:
+    """Return whether *sent* is of a later generation than the stored one: answers before it are missing."""
+    later = credential.generation < sent.from_generation and credential.settled_epoch < sent.epoch
+    return later and is_of_grant(credential, sent)

@@ -1,0 +1,400 @@
+"""A database that was failed over or restored forgot answers: the journals give them back (R11, R51)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from fairlead.adapters.postgres.pool import Database
+from fairlead.engine.ports import ConnectionKey, DataKey, Settlement, SettleVerdict
+from fairlead.engine.services.timeline import TimelineWatch
+from fairlead.errors import OutcomeUnknown, ReauthRequired
+from fairlead.events import ServiceFailed, TimelineChanged, TokenRefreshed
+from fairlead.policy.profile import Profile
+from fairlead.testing.issuer import Issuer
+from fairlead.testing.ledger import judge
+from tests.refresh.conftest import POLICIES
+from tests.refresh.restoring import History, history
+from tests.support.refresher import Refresher, refresher
+from tests.support.rows import run
+
+__all__ = ["history"]
+
+STRICT = "strict"
+KEY = ConnectionKey("acme", STRICT)
+EVERY = [policy.replace("_", "-") for policy in POLICIES]
+FORGIVING = ["grace", "until-successor-used", "stable"]
+"""Policies under which a spent token may be sent again for a while."""
+
+
+@dataclass
+class Hosts:
+    """Processes on hosts of one database; each has settled its journal, as one that starts does."""
+
+    database: Database
+    profiles: dict[str, Profile]
+    folder: Path
+    stack: AsyncExitStack
+
+    async def start(self, host: str = "a") -> tuple[Refresher, TimelineWatch]:
+        """A process that stays until the end of the test."""
+        one = await self.stack.enter_async_context(self.process(host))
+        watch = TimelineWatch(one.rooms, one.unknown)
+        await watch.begin()
+        return one, watch
+
+    @asynccontextmanager
+    async def process(self, host: str = "a") -> AsyncIterator[Refresher]:
+        """A process that ends."""
+        async with refresher(self.database, self.profiles, self.folder / host) as one:
+            yield one
+
+
+@pytest.fixture
+async def hosts(database: Database, profiles: dict[str, Profile], tmp_path: Path) -> AsyncIterator[Hosts]:
+    async with AsyncExitStack() as stack:
+        yield Hosts(database, profiles, tmp_path, stack)
+
+
+async def generation(fl: Refresher, connection_id: UUID) -> int:
+    credential = await fl.rooms.store.read_id(connection_id)
+    assert credential is not None
+    return credential.generation
+
+
+async def refresh_token(fl: Refresher, connection_id: UUID) -> str:
+    credential = await fl.rooms.store.read_id(connection_id)
+    assert credential is not None
+    token = (await fl.settler.stored(credential)).tokens.refresh_token
+    assert token is not None
+    return token.reveal()
+
+
+# ---- when journals are settled again -----------------------------------------------------------------
+
+
+async def test_a_process_that_starts_settles_what_the_database_lost(issuer, hosts, history) -> None:
+    """The history has the same name as before, as where a dump was restored into the same server."""
+    async with hosts.process() as before:
+        connection_id = await before.connect(issuer, STRICT)
+        await history.keep()
+        await before.coordinator.refresh(connection_id, 1)
+        await before.coordinator.refresh(connection_id, 2)
+    await history.restore(history.name)
+    after, watch = await hosts.start()
+    assert await generation(after, connection_id) == 3
+    assert (await after.coordinator.refresh(connection_id, 3)).generation == 4
+    await watch.one_pass()
+    assert after.told(TimelineChanged) == []
+    assert judge(issuer.ledger()).burnt == 0
+
+
+async def test_one_that_lives_on_settles_again_when_the_history_changes(issuer, hosts, history) -> None:
+    one, watch = await hosts.start()
+    connection_id = await one.connect(issuer, STRICT)
+    await history.keep()
+    await one.coordinator.refresh(connection_id, 1)
+    await history.restore()
+    await watch.one_pass()
+    assert await generation(one, connection_id) == 2
+    assert one.told(TimelineChanged) == [TimelineChanged("7/1", "7/2", 1)]
+    await watch.one_pass()
+    assert len(one.told(TimelineChanged)) == 1
+
+
+async def test_it_takes_over_the_files_of_processes_that_died_since_its_start(issuer, hosts, history) -> None:
+    one, watch = await hosts.start()
+    async with hosts.process() as peer:
+        connection_id = await peer.connect(issuer, STRICT)
+        await history.keep()
+        await peer.coordinator.refresh(connection_id, 1)
+    await history.restore()
+    await watch.one_pass()
+    assert await generation(one, connection_id) == 2
+
+
+async def test_a_replay_that_failed_is_done_at_the_next_pass(issuer, hosts, history, monkeypatch) -> None:
+    one, watch = await hosts.start()
+    connection_id = await one.connect(issuer, STRICT)
+    await history.keep()
+    await one.coordinator.refresh(connection_id, 1)
+    await history.restore()
+
+    async def killed() -> int:
+        raise RuntimeError("killed here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(one.unknown, "replay_all", killed)
+        with pytest.raises(RuntimeError):
+            await watch.one_pass()
+    await watch.one_pass()
+    assert await generation(one, connection_id) == 2
+
+
+async def test_answers_on_two_hosts_are_settled_in_turns(issuer, hosts, history) -> None:
+    a, watch_a = await hosts.start("a")
+    b, watch_b = await hosts.start("b")
+    connection_id = await a.connect(issuer, STRICT)
+    await history.keep()
+    for before, one in enumerate((a, b, a, b), 1):
+        await one.coordinator.refresh(connection_id, before)
+    await history.restore()
+    for _ in range(2):
+        for watch in (watch_b, watch_a):
+            await watch.one_pass()
+    await watch_b.one_pass()
+    assert await generation(a, connection_id) == 5
+    assert (await a.coordinator.refresh(connection_id, 5)).generation == 6
+    verdict = judge(issuer.ledger())
+    assert (verdict.provider_posts, verdict.burnt, verdict.violations) == (5, 0, ())
+
+
+async def test_before_anybody_noticed_the_journal_goes_before_the_row(issuer, hosts, history) -> None:
+    """Another process of the host is asked for a token."""
+    (one, _), (peer, _) = await hosts.start(), await hosts.start()
+    connection_id = await one.connect(issuer, STRICT)
+    await history.keep()
+    await one.coordinator.refresh(connection_id, 1)
+    await history.restore()
+    assert (await peer.coordinator.refresh(connection_id, 1)).generation == 2
+    assert peer.told(TokenRefreshed)[0].recovered
+    verdict = judge(issuer.ledger())
+    assert (verdict.provider_posts, verdict.burnt, verdict.violations) == (1, 0, ())
+
+
+# ---- at any step of a refresh, under any policy --------------------------------------------------------
+
+STEPS = ["intent", "sent", "answer", "journal", "settle"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("policy", EVERY)
+async def test_a_backup_taken_within_a_refresh_costs_no_token(
+    issuer, hosts, history, monkeypatch, policy: str, step: str
+) -> None:
+    """The host that refreshed starts first; then another host refreshes."""
+    async with hosts.process("a") as a:
+        connection_id = await a.connect(issuer, policy)
+        with monkeypatch.context() as patch:
+            where = {"intent": "claim", "sent": "mark_sent", "settle": "settle"}
+            of = a.rooms.store if step in where else a.rooms.journal
+            name = where.get(step, "append")
+            act = getattr(of, name)
+
+            async def with_backup(*asked: object) -> object:
+                if step == "answer":
+                    await history.keep()
+                given = await act(*asked)
+                if step != "answer":
+                    await history.keep()
+                return given
+
+            patch.setattr(of, name, with_backup)
+            await a.coordinator.refresh(connection_id, 1)
+        await a.coordinator.refresh(connection_id, 2)
+    await history.restore()
+    await hosts.start("a")
+    b, _ = await hosts.start("b")
+    assert (await b.coordinator.refresh(connection_id, 3)).generation == 4
+    verdict = judge(issuer.ledger())
+    assert (verdict.provider_posts, verdict.generations, verdict.burnt, verdict.violations) == (3, 3, 0, ())
+
+
+@pytest.mark.parametrize("policy", FORGIVING)
+async def test_a_host_without_the_journal_that_was_first_keeps_its_newer_token(
+    issuer, hosts, history, policy: str
+) -> None:
+    """Epochs of the sequence would call the older answer the later one: it was set back."""
+    async with hosts.process("a") as a:
+        connection_id = await a.connect(issuer, policy)
+        await history.keep()
+        await run(hosts.database, "SELECT setval('send_epoch', 1000)")
+        await a.coordinator.refresh(connection_id, 1)
+        if policy == "stable":  # elsewhere the spent one is dead once its successor was used
+            await a.coordinator.refresh(connection_id, 2)
+    await history.restore()
+    b, _ = await hosts.start("b")
+    await b.coordinator.refresh(connection_id, 1)
+    newest = await refresh_token(b, connection_id)
+    a, _ = await hosts.start("a")
+    assert await refresh_token(a, connection_id) == newest
+    assert (await a.coordinator.refresh(connection_id, 2)).generation == 3
+    assert judge(issuer.ledger()).burnt == 0
+
+
+async def test_what_another_host_burnt_heals_where_the_provider_did_not_revoke_it(
+    issuer, hosts, history
+) -> None:
+    """No grace: the spent token that went out is refused, and its successor still lies in a journal."""
+    a, watch = await hosts.start("a")
+    connection_id = await a.connect(issuer, STRICT)
+    await history.keep()
+    await a.coordinator.refresh(connection_id, 1)
+    await history.restore()
+    b, _ = await hosts.start("b")
+    with pytest.raises(ReauthRequired):
+        await b.coordinator.refresh(connection_id, 1)
+    await watch.one_pass()
+    assert (await b.coordinator.refresh(connection_id, 2)).generation == 3
+
+
+async def test_an_answer_that_comes_after_the_restore_takes_no_newer_place(
+    issuer, hosts, history, monkeypatch
+) -> None:
+    """The process that sent lives through it, and another host sent the same token again before."""
+    (a, _), (b, _) = await hosts.start("a"), await hosts.start("b")
+    connection_id = await a.connect(issuer, "grace")
+    await history.keep()
+    await run(hosts.database, "SELECT setval('send_epoch', 1000)")
+    settle_it = a.rooms.store.settle
+
+    async def late(settlement: Settlement) -> SettleVerdict:
+        monkeypatch.setattr(a.rooms.store, "settle", settle_it)
+        await history.restore()
+        await b.coordinator.refresh(connection_id, 1)
+        return await settle_it(settlement)
+
+    monkeypatch.setattr(a.rooms.store, "settle", late)
+    assert (await a.coordinator.refresh(connection_id, 1)).generation == 2
+    assert await refresh_token(a, connection_id) == issuer.grant("grace", "acme").refresh_token
+    assert judge(issuer.ledger()).burnt == 0
+
+
+async def test_a_caller_with_a_generation_of_before_the_restore_costs_one_request(
+    issuer, hosts, history
+) -> None:
+    """Its token was refused, and the database counts from before: one refresh is newer than both."""
+    async with hosts.process("elsewhere") as lost:
+        connection_id = await lost.connect(issuer, "stable")
+        await history.keep()
+        for before in (1, 2, 3):
+            await lost.coordinator.refresh(connection_id, before)
+    await history.restore()
+    b, _ = await hosts.start("b")
+    assert (await b.coordinator.refresh(connection_id, 4)).generation == 2
+    assert judge(issuer.ledger()).provider_posts == 4
+
+
+# ---- a backup from before a key rotation ----------------------------------------------------------------
+
+
+async def restored_before_key_rotation(issuer, hosts: Hosts, history: History, policy: str) -> UUID:
+    """The answer lies in the journal under a data key that the restore took back."""
+    async with hosts.process() as one:
+        connection_id = await one.connect(issuer, policy)
+        await history.keep()
+        [old] = await one.rooms.vault._keys.samples()
+        assert isinstance(old, DataKey)
+        await one.rooms.vault.renew(old)
+        await one.coordinator.refresh(connection_id, 1)
+    await history.restore()
+    return connection_id
+
+
+@pytest.mark.parametrize("policy", ["stable", "grace"])
+async def test_an_answer_under_a_key_that_is_gone_is_a_lost_one(issuer, hosts, history, policy: str) -> None:
+    connection_id = await restored_before_key_rotation(issuer, hosts, history, policy)
+    one, _ = await hosts.start()
+    assert one.told(ServiceFailed)
+    if policy == "grace":  # as after any lost answer: not before the request may be over
+        with pytest.raises(OutcomeUnknown):
+            await one.coordinator.refresh(connection_id, 1)
+        return
+    assert (await one.coordinator.refresh(connection_id, 1)).generation == 2
+    assert judge(issuer.ledger()).burnt == 0
+
+
+async def test_it_is_not_sent_again_while_the_token_lives_where_there_is_no_grace(
+    issuer, hosts, history
+) -> None:
+    connection_id = await restored_before_key_rotation(issuer, hosts, history, "strict-family-revoke")
+    one, _ = await hosts.start()
+    with pytest.raises(OutcomeUnknown):
+        await one.coordinator.refresh(connection_id, 1)
+    assert judge(issuer.ledger()).provider_posts == 1
+
+
+# ---- grants of before and after ---------------------------------------------------------------------------
+
+
+async def granted_again(fl: Refresher, issuer: Issuer, history: History) -> UUID:
+    """The restore took back a reconnect and a refresh of it; the customer reconnected once more."""
+    connection_id = await fl.connect(issuer, STRICT)
+    await history.keep()
+    await fl.connect(issuer, STRICT)
+    await fl.coordinator.refresh(connection_id, 2)
+    await history.restore()
+    await fl.connect(issuer, STRICT)
+    return connection_id
+
+
+async def test_a_grant_given_since_is_not_replaced_by_the_answer_of_one_that_was_lost(
+    issuer, hosts, history
+) -> None:
+    """Both had the same generation; the provider has forgotten the one before."""
+    one, watch = await hosts.start()
+    connection_id = await granted_again(one, issuer, history)
+    await watch.one_pass()
+    assert await refresh_token(one, connection_id) == issuer.grant(STRICT, "acme").refresh_token
+    for before in (2, 3):
+        assert (await one.coordinator.refresh(connection_id, before)).generation == before + 1
+    assert [event.recovered for event in one.told(TokenRefreshed)] == [False] * 3
+    assert await refresh_token(one, connection_id) == issuer.grant(STRICT, "acme").refresh_token
+    verdict = judge(issuer.ledger())
+    assert (verdict.provider_posts, verdict.burnt, verdict.violations) == (3, 0, ())
+
+
+async def test_nor_by_an_answer_that_waited_for_the_database(issuer, hosts, history, monkeypatch) -> None:
+    """Its process asks until the store answers, and by then another grant has its generation."""
+    one, _ = await hosts.start()
+    connection_id = await one.connect(issuer, STRICT)
+    await history.keep()
+    await one.connect(issuer, STRICT)
+    settle_it = one.rooms.store.settle
+
+    async def late(settlement: Settlement) -> SettleVerdict:
+        monkeypatch.setattr(one.rooms.store, "settle", settle_it)
+        await history.restore()
+        await one.connect(issuer, STRICT)
+        return await settle_it(settlement)
+
+    monkeypatch.setattr(one.rooms.store, "settle", late)
+    assert (await one.coordinator.refresh(connection_id, 2)).generation == 3
+    assert await refresh_token(one, connection_id) == issuer.grant(STRICT, "acme").refresh_token
+    assert judge(issuer.ledger()).provider_posts == 2
+
+
+async def test_an_answer_that_its_row_names_is_taken_though_the_clock_was_set_back(
+    issuer, hosts, monkeypatch
+) -> None:
+    """It says that the grant was given after the send; nothing was restored."""
+    async with hosts.process() as dying:
+        connection_id = await dying.connect(issuer, STRICT)
+
+        async def killed(settlement: Settlement) -> SettleVerdict:
+            raise RuntimeError("killed here")
+
+        monkeypatch.setattr(dying.rooms.store, "settle", killed)
+        with pytest.raises(RuntimeError):
+            await dying.coordinator.refresh(connection_id, 1)
+    await run(hosts.database, "UPDATE worker_session SET lost_at = now()")
+    await run(hosts.database, "UPDATE credential SET granted_at = now() + interval '1 minute'")
+    heir, _ = await hosts.start()
+    assert (await heir.coordinator.refresh(connection_id, 1)).generation == 2
+    assert judge(issuer.ledger()).provider_posts == 1
+
+
+async def test_a_grant_from_before_its_moment_was_noted_is_given_back_as_ever(issuer, hosts, history) -> None:
+    one, watch = await hosts.start()
+    connection_id = await one.connect(issuer, STRICT)
+    await run(hosts.database, "UPDATE credential SET granted_at = NULL")
+    await history.keep()
+    await one.coordinator.refresh(connection_id, 1)
+    await history.restore()
+    await watch.one_pass()
+    assert await generation(one, connection_id) == 2
