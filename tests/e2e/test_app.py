@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from fairlead import Fairlead
+from fairlead.adapters.postgres.credentials import PostgresCredentialStore
 from fairlead.config import load
 from fairlead.engine.events import TenantWallMissing
 from fairlead.engine.handler import JobContext
 from fairlead.errors import ConfigInvalid, InputInvalid, NotFound, ProviderNotFound, ReauthRequired
+from fairlead.events import TimelineChanged
 from fairlead.testing.issuer import Issuer, IssuerConfig, ProviderConfig
 from fairlead.testing.ledger import judge
 from tests.support.engine import Recorder
@@ -183,22 +185,44 @@ async def test_a_wrong_master_key_stops_clearly_and_changes_nothing(made, issuer
         await fl.token("acme", "mercadolibre")
 
 
-async def test_what_a_fail_over_lost_is_there_again_before_anything_is_served(made, issuer, database) -> None:
+LOST = "connection_id, generation, sealed, key_id, settled_epoch"
+FORGET = (
+    "UPDATE credential SET generation = $2, sealed = $3, key_id = $4, settled_epoch = $5"
+    " WHERE connection_id = $1"
+)
+
+
+async def test_what_was_restored_away_is_there_again_before_anything_is_served(
+    made, issuer, database
+) -> None:
     async with made as fl:
         await connect(fl, issuer)
-        [lost] = await rows(database, "SELECT connection_id, generation, sealed, key_id FROM credential")
+        [lost] = await rows(database, f"SELECT {LOST} FROM credential")
         await fl.runtime.coordinator.refresh(lost["connection_id"], lost["generation"])
-        journal = fl.runtime.settings.home / "journal"
-    await run(
-        database,
-        "UPDATE credential SET generation = $2, sealed = $3, key_id = $4 WHERE connection_id = $1",
-        *lost.values(),
-    )
-    [noted] = journal.glob("*.timeline")
-    noted.write_text(noted.read_text().partition("/")[0] + "/0")
+    await run(database, FORGET, *lost.values())
     async with made as fl:
         [now] = await rows(database, "SELECT generation FROM credential")
         assert now["generation"] == lost["generation"] + 1
+
+
+async def test_a_restored_database_is_noticed_by_a_program_that_never_runs(
+    made, issuer, database, monkeypatch
+) -> None:
+    monkeypatch.setattr("fairlead.engine.services.timeline.LOOK_EVERY_S", 0.05)
+    told = Recorder()
+    async with made as fl:
+        fl.runtime.bus.subscribe(told)
+        await connect(fl, issuer)
+        [lost] = await rows(database, f"SELECT {LOST} FROM credential")
+        await fl.runtime.coordinator.refresh(lost["connection_id"], lost["generation"])
+        await run(database, FORGET, *lost.values())
+
+        async def another(_store: object) -> str:
+            return "7/2"
+
+        monkeypatch.setattr(PostgresCredentialStore, "timeline", another)
+        async with asyncio.timeout(20):
+            assert (await told.wait_for(TimelineChanged)).settled == 1
 
 
 async def test_a_worker_tells_at_its_start_that_the_second_wall_is_missing(made, database) -> None:
