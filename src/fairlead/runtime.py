@@ -49,7 +49,7 @@ from fairlead.engine.schedules import Schedules
 from fairlead.engine.services.heartbeat import Heartbeat
 from fairlead.engine.services.lanes import LaneKeeper
 from fairlead.engine.services.loop_meter import LoopMeter
-from fairlead.engine.services.pruner import Pruner
+from fairlead.engine.services.pruner import ENDPOINTS_KEPT_S, Pruner
 from fairlead.engine.services.rescuer import Rescuer
 from fairlead.engine.services.scheduler import Scheduler
 from fairlead.engine.services.service import Service
@@ -301,7 +301,7 @@ class Runtime:
             self.duties,
             self.sessions,
             retention=translate.retention(self.settings),
-            others=self.gate.others(),
+            others={**self.gate.others(), "endpoints": partial(self.endpoints.prune, ENDPOINTS_KEPT_S)},
         )
         self.executor = Executor(
             [

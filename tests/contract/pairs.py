@@ -32,7 +32,17 @@ BATCH = 50
 """Histories of one test: some ten seconds, so that a slow machine does not look like one that hangs."""
 
 _TABLES = (
-    *("connection", "rotation", "dead_letter", "job", "pause", "worker_session", "endpoint_gate", "sweep"),
+    *(
+        "connection",
+        "rotation",
+        "dead_letter",
+        "job",
+        "pause",
+        "worker_session",
+        "endpoint_gate",
+        "refresh_backoff",
+        "sweep",
+    ),
     *("lane_wake", "lane", "lane_name", "lane_floor", "schedule", "duty"),
 )
 _EMPTY = f"WITH {', '.join(f'gone_{table} AS (DELETE FROM {table})' for table in _TABLES)} DELETE FROM audit"

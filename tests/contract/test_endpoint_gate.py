@@ -1,154 +1,211 @@
-"""EndpointGate: rate, breaker and pause of token endpoints, shared by the fleet (R13)."""
+"""EndpointGate: rate, breaker and pause of token endpoints, shared by the fleet (R13, R50)."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
+from uuid import UUID
 
 import pytest
 
-from fairlead.engine.ports import EndpointKey, EndpointLimits, EndpointPermit, EndpointRefusal
+from fairlead.engine.ports import (
+    EndpointAsk,
+    EndpointChange,
+    EndpointKey,
+    EndpointLimits,
+    EndpointPermit,
+    EndpointRefusal,
+)
+from fairlead.policy.blast_radius import NEVER_SENT, TOKEN
 from tests.contract.stores import Stores
 
 KEY = EndpointKey("mercadolibre", "app")
 UNLIMITED = EndpointLimits(per_s=None, burst=1.0, breaker_failures=3, open_s=60, open_max_s=200, probe_s=50)
 SLOW = EndpointLimits(per_s=0.1, burst=3.0)
+DOWN, GRANTED, LIMITED = TOKEN["unknown"], TOKEN["granted"], TOKEN["not_processed.transient_rate_limit"]
+REFUSED, INVALID_GRANT = TOKEN["rejected.permanent_config.client"], TOKEN["rejected.permanent_auth"]
 
 
-async def refused(stores: Stores, limits: EndpointLimits = UNLIMITED, secret: str = "f") -> EndpointRefusal:
-    answer = await stores.endpoints.admit(KEY, limits, secret)
+def ask(
+    who: int = 0, limits: EndpointLimits = UNLIMITED, secret: str | None = "f", **key: str
+) -> EndpointAsk:
+    """What connection number *who* asks with; none is stored, so none has a back-off."""
+    return EndpointAsk(replace(KEY, **key), limits, UUID(int=who), 1, secret)
+
+
+async def refused(stores: Stores, *asked: Any, **more: Any) -> EndpointRefusal:
+    answer = await stores.endpoints.admit(ask(*asked, **more))
     assert isinstance(answer, EndpointRefusal)
     return answer
 
 
-async def admitted(stores: Stores, limits: EndpointLimits = UNLIMITED, secret: str = "f") -> EndpointPermit:
-    answer = await stores.endpoints.admit(KEY, limits, secret)
+async def admitted(stores: Stores, *asked: Any, **more: Any) -> EndpointPermit:
+    answer = await stores.endpoints.admit(ask(*asked, **more))
     assert isinstance(answer, EndpointPermit)
     return answer
 
 
-async def fail(stores: Stores, times: int = 1, *, permit: EndpointPermit | None = None) -> list[float | None]:
-    return [
-        await stores.endpoints.record(KEY, UNLIMITED, permit or EndpointPermit(), False, "http_500")
-        for _ in range(times)
-    ]
+async def fail(
+    stores: Stores, *who: int, permit: EndpointPermit | None = None, **more: Any
+) -> list[float | None]:
+    """What was opened for how long by the failure of each."""
+    permit = permit or EndpointPermit()
+    changes = [await stores.endpoints.record(ask(one, **more), permit, DOWN, "http_500") for one in who]
+    return [change and change.for_s for change in changes]
 
 
-async def seen(stores: Stores, key: EndpointKey = KEY) -> dict[str, object]:
-    rows = {(row["provider"], row["client_id"]): dict(row) for row in await stores.endpoints.search()}
-    return rows[key.provider, key.client_id]
+async def say(
+    stores: Stores, reach: Any, *asked: Any, hint_s: float = 0.0, **more: Any
+) -> EndpointChange | None:
+    """Admit, and record."""
+    permit = await admitted(stores, *asked, **more)
+    return await stores.endpoints.record(ask(*asked, **more), permit, reach, "invalid_client", hint_s)
+
+
+async def seen(stores: Stores, client_id: str = "app") -> dict[str, object]:
+    return {row["client_id"]: dict(row) for row in await stores.endpoints.search()}[client_id]
 
 
 # ---- rate ------------------------------------------------------------------------------------------
 
 
 async def test_without_a_rate_all_may_send(stores: Stores) -> None:
-    answers = await asyncio.gather(*(stores.endpoints.admit(KEY, UNLIMITED, "f") for _ in range(20)))
+    answers = await asyncio.gather(*(stores.endpoints.admit(ask()) for _ in range(20)))
     assert answers == [EndpointPermit()] * 20
 
 
 async def test_one_bucket_for_all_exactly(stores: Stores) -> None:
-    answers = await asyncio.gather(*(stores.endpoints.admit(KEY, SLOW, "f") for _ in range(10)))
+    answers = await asyncio.gather(*(stores.endpoints.admit(ask(0, SLOW)) for _ in range(10)))
     waits = [answer for answer in answers if isinstance(answer, EndpointRefusal)]
     assert (len(answers) - len(waits), {answer.by for answer in waits}) == (3, {"rate"})
-    assert (await refused(stores, SLOW)).retry_after_s == pytest.approx(10, abs=2)
-    other = await stores.endpoints.admit(EndpointKey("mercadolibre", "app2"), SLOW, "f")
-    assert isinstance(other, EndpointPermit)
+    assert (await refused(stores, 0, SLOW)).retry_after_s == pytest.approx(10, abs=2)
+    await admitted(stores, 0, SLOW, client_id="app2")
     await stores.pass_time(25)
     for _ in range(2):
-        await admitted(stores, SLOW)
-    assert (await refused(stores, SLOW)).retry_after_s == pytest.approx(5, abs=2)
+        await admitted(stores, 0, SLOW)
+    assert (await refused(stores, 0, SLOW)).retry_after_s == pytest.approx(5, abs=2)
+
+
+async def test_hosts_share_the_rate_of_their_app_and_accounts_do_not(stores: Stores) -> None:
+    for host in ("a", "b", "c"):
+        await admitted(stores, 0, SLOW, host=host)
+    assert (await refused(stores, 0, SLOW, host="d")).by == "rate"
+    await admitted(stores, 0, SLOW, host="d", account="4")
+    assert [row["client_id"] for row in await stores.endpoints.search()] == ["app", "app account 4"]
 
 
 async def test_a_bucket_holds_no_more_than_its_burst(stores: Stores) -> None:
-    await admitted(stores, SLOW)
+    await admitted(stores, 0, SLOW)
     await stores.pass_time(10_000)
     for _ in range(3):
-        await admitted(stores, SLOW)
-    await refused(stores, SLOW)
+        await admitted(stores, 0, SLOW)
+    await refused(stores, 0, SLOW)
 
 
-async def test_too_many_empties_the_bucket_until_the_hint_is_over(stores: Stores) -> None:
-    await stores.endpoints.penalise(KEY, SLOW, 100.0)
-    assert await stores.endpoints.search() == [], "nobody has sent there yet"
-    await admitted(stores, SLOW)
-    await stores.endpoints.penalise(KEY, SLOW, 100.0)
-    await stores.endpoints.penalise(KEY, SLOW, 20.0)
-    assert (await refused(stores, SLOW)).retry_after_s == pytest.approx(110, abs=2), "the longer one stays"
+async def test_too_many_told_to_two_connections_empties_the_bucket_until_the_hint_is_over(
+    stores: Stores,
+) -> None:
+    limits = replace(SLOW, burst=9.0)
+    for _ in range(3):
+        await say(stores, LIMITED, 1, limits, hint_s=100.0)
+    await admitted(stores, 0, limits)
+    await say(stores, LIMITED, 2, limits, hint_s=100.0)
+    await stores.endpoints.record(ask(3, limits), EndpointPermit(), LIMITED, "429", 20.0)
+    assert (await refused(stores, 0, limits)).retry_after_s == pytest.approx(110, abs=2), (
+        "the longer one stays"
+    )
     await stores.pass_time(100)
-    assert (await refused(stores, SLOW)).retry_after_s == pytest.approx(10, abs=2)
+    assert (await refused(stores, 0, limits)).retry_after_s == pytest.approx(10, abs=2)
     await stores.pass_time(12)
-    await admitted(stores, SLOW)
-    await refused(stores, SLOW)
-    await stores.endpoints.penalise(KEY, UNLIMITED, 1e6)
-    await admitted(stores)
+    await admitted(stores, 0, limits)
+    await refused(stores, 0, limits)
+
+
+async def test_a_token_between_two_that_were_limited_starts_the_count_again(stores: Stores) -> None:
+    limits = replace(SLOW, burst=9.0)
+    await say(stores, LIMITED, 1, limits, hint_s=100.0)
+    await say(stores, GRANTED, 2, limits)
+    await say(stores, LIMITED, 3, limits, hint_s=100.0)
+    await admitted(stores, 0, limits)
+    await say(stores, LIMITED, 1, replace(limits, per_s=None), hint_s=1e6)
+    await admitted(stores, 0, limits)
 
 
 # ---- breaker ---------------------------------------------------------------------------------------
 
 
-async def test_enough_failures_open_the_breaker_once(stores: Stores) -> None:
-    assert await fail(stores) == [None], "of an endpoint that nobody has seen"
+async def test_enough_connections_that_fail_open_the_breaker_once(stores: Stores) -> None:
     assert await admitted(stores) == EndpointPermit()
-    opened = await fail(stores, 5)
+    opened = await fail(stores, 1, 2, 3, 4, 5)
     assert [opened_s is not None for opened_s in opened] == [False, False, True, False, False]
     assert opened[2] == pytest.approx(60)
     answer = await refused(stores)
     assert (answer.by, answer.reason) == ("breaker", "breaker open: http_500")
     assert answer.retry_after_s == pytest.approx(60, abs=2)
     row = await seen(stores)
-    assert (row["state"], row["reason"], row["failures"]) == ("open", "http_500", 5)
+    assert (row["state"], row["reason"], row["failures"]) == ("open", "http_500", 3)
     assert row["open_for_s"] == pytest.approx(60, abs=2)
 
 
-async def test_an_opening_is_told_though_the_threshold_was_lowered_meanwhile(stores: Stores) -> None:
-    """By the settings of a process that counts fewer, more failures than these are there already."""
+async def test_one_connection_counts_once_and_never_opens_it_alone(stores: Stores) -> None:
     await admitted(stores)
-    assert await fail(stores, 2) == [None, None]
+    assert await fail(stores, *[1] * 20) == [None] * 20
     strict = replace(UNLIMITED, breaker_failures=1)
-    opened_s = await stores.endpoints.record(KEY, strict, EndpointPermit(), False, "http_500")
-    assert opened_s == pytest.approx(60)
-    assert (await seen(stores))["state"] == "open"
-    assert await stores.endpoints.record(KEY, strict, EndpointPermit(), False, "http_500") is None, (
-        "told once"
-    )
+    assert await fail(stores, 1, limits=strict) == [None], "not even where one failure is said to be enough"
+    assert await fail(stores, 2, limits=strict) == [pytest.approx(60)]
+
+
+async def test_a_host_that_fails_closes_no_other(stores: Stores) -> None:
+    await admitted(stores, host="a")
+    await fail(stores, 1, 2, 3, host="a")
+    assert (await refused(stores, host="a")).by == "breaker"
+    assert await admitted(stores, host="b") == EndpointPermit()
 
 
 async def test_a_success_forgets_failures(stores: Stores) -> None:
     await admitted(stores)
-    await fail(stores, 2)
-    assert await admitted(stores) == EndpointPermit(dirty=True)
-    assert await stores.endpoints.record(KEY, UNLIMITED, EndpointPermit(dirty=True), True, "") is None
+    await fail(stores, 1, 2)
+    assert await say(stores, INVALID_GRANT, 3) is None, "any complete answer shows that it is there"
     assert await admitted(stores) == EndpointPermit()
-    assert await fail(stores, 2) == [None, None]
+    assert await fail(stores, 1, 2) == [None, None]
     assert (await seen(stores))["state"] == "closed"
 
 
 async def test_one_probe_in_the_fleet_and_its_word_counts(stores: Stores) -> None:
     await admitted(stores)
-    await fail(stores, 3)
+    await fail(stores, 1, 2, 3)
     await stores.pass_time(61)
-    answers = await asyncio.gather(*(stores.endpoints.admit(KEY, UNLIMITED, "f") for _ in range(5)))
+    answers = await asyncio.gather(*(stores.endpoints.admit(ask(4)) for _ in range(5)))
     probes = [answer for answer in answers if isinstance(answer, EndpointPermit)]
     assert probes == [EndpointPermit(probe=True, dirty=True)]
     waits = [answer for answer in answers if isinstance(answer, EndpointRefusal)]
     assert [answer.by for answer in waits] == ["breaker"] * 4
     assert (await refused(stores)).retry_after_s == pytest.approx(5, abs=2), "it answers soon"
-    assert await fail(stores, permit=probes[0]) == [pytest.approx(120)], "twice as long"
+    assert await fail(stores, 4, permit=probes[0]) == [pytest.approx(120)], "twice as long"
     await stores.pass_time(121)
     probe = await admitted(stores)
     assert probe.probe
-    assert await fail(stores, permit=probe) == [pytest.approx(200)], "and no longer than the longest"
+    assert await fail(stores, 5, permit=probe) == [pytest.approx(200)], "and no longer than the longest"
     await stores.pass_time(201)
-    assert await stores.endpoints.record(KEY, UNLIMITED, await admitted(stores), True, "") is None
+    assert await say(stores, GRANTED, 1) is None
     assert await admitted(stores) == EndpointPermit()
     assert (await seen(stores))["open_for_s"] is None
 
 
-async def test_a_probe_that_never_answers_makes_room_for_another(stores: Stores) -> None:
+async def test_a_probe_of_one_that_had_failed_before_keeps_it_shut_for_nobody(stores: Stores) -> None:
     await admitted(stores)
-    await fail(stores, 3)
+    await fail(stores, 1, 2, 3)
     await stores.pass_time(61)
+    assert await fail(stores, 1, permit=await admitted(stores, 1)) == [None]
+    assert (await admitted(stores, 4)).probe, "the next one may look at once"
+
+
+async def test_a_probe_that_never_left_makes_room_at_once_and_a_lost_one_later(stores: Stores) -> None:
+    await admitted(stores)
+    await fail(stores, 1, 2, 3)
+    await stores.pass_time(61)
+    assert await say(stores, NEVER_SENT, 4) is None
     assert (await admitted(stores)).probe
     await stores.pass_time(40)
     assert (await refused(stores)).by == "breaker"
@@ -158,64 +215,93 @@ async def test_a_probe_that_never_answers_makes_room_for_another(stores: Stores)
 
 async def test_a_failure_of_others_does_not_prolong_it(stores: Stores) -> None:
     await admitted(stores)
-    await fail(stores, 3)
+    await fail(stores, 1, 2, 3)
     await stores.pass_time(50)
-    assert await fail(stores) == [None]
+    assert await fail(stores, 4) == [None]
     assert (await refused(stores)).retry_after_s == pytest.approx(10, abs=2)
 
 
 # ---- pause -----------------------------------------------------------------------------------------
 
 
-async def test_a_pause_is_for_the_secret_that_was_refused(stores: Stores) -> None:
-    assert await stores.endpoints.pause(KEY, "invalid_client", "f1")
-    assert not await stores.endpoints.pause(KEY, "invalid_client", "f1"), "told once"
+async def test_a_secret_refused_to_two_connections_pauses_their_host_for_that_secret(stores: Stores) -> None:
+    for _ in range(3):
+        assert await say(stores, REFUSED, 1, secret="f1") is None
+    assert await say(stores, REFUSED, 2, secret="f1") == EndpointChange("app", "paused", 200.0)
+    late = await stores.endpoints.record(ask(3, secret="f1"), EndpointPermit(), REFUSED, "invalid_client")
+    assert late == EndpointChange("app", "paused", 200.0, news=False)
     answer = await refused(stores, secret="f1")
     assert (answer.by, answer.retry_after_s, answer.reason) == ("pause", 60.0, "paused: invalid_client")
     assert (await seen(stores))["state"] == "paused"
-    assert isinstance(await stores.endpoints.admit(KEY, UNLIMITED, "f2"), EndpointPermit)
+    await admitted(stores, secret="f2")
     assert (await seen(stores))["state"] == "closed"
     assert (await refused(stores, secret="f1")).by == "pause", "that one stays refused"
-    assert await stores.endpoints.pause(KEY, "invalid_client", "f2"), "another secret is news"
+    await admitted(stores, secret=None)
 
 
-async def test_who_has_his_pauses_elsewhere_is_not_held_by_one_and_ends_none(stores: Stores) -> None:
-    await admitted(stores, SLOW, secret="f1")
-    await stores.endpoints.pause(KEY, "invalid_client", "f1")
-    assert isinstance(await stores.endpoints.admit(KEY, SLOW, None), EndpointPermit)
-    assert (await seen(stores))["state"] == "paused"
-    assert (await refused(stores, secret="f1")).by == "pause"
-    rated = [await stores.endpoints.admit(KEY, SLOW, None) for _ in range(4)]
-    assert isinstance(rated[-1], EndpointRefusal)
-    assert rated[-1].by == "rate"
+async def test_a_token_between_two_refusals_starts_the_count_again(stores: Stores) -> None:
+    assert await say(stores, REFUSED, 1) is None
+    assert await say(stores, GRANTED, 2) is None
+    assert await say(stores, REFUSED, 3) is None
+    assert await say(stores, REFUSED, 3, secret="other") is None, "two secrets, refused once each"
+    assert await say(stores, REFUSED, 2, secret=None) is None, "its own secret says nothing of the app's"
 
 
-async def test_a_pause_is_over_when_a_person_says_so(stores: Stores) -> None:
-    assert not await stores.endpoints.resume(KEY)
-    await stores.endpoints.pause(KEY, "invalid_client", "f")
-    assert await stores.endpoints.resume(KEY)
-    assert not await stores.endpoints.resume(KEY)
-    await admitted(stores)
-    await fail(stores, 3)
-    assert await stores.endpoints.resume(KEY), "a breaker is lifted, too"
+async def test_two_hosts_that_refuse_a_secret_pause_the_whole_app(stores: Stores) -> None:
+    assert await say(stores, REFUSED, 1, host="a") is None
+    await admitted(stores, 5, host="b")
+    assert await say(stores, REFUSED, 2, host="a") == EndpointChange("app a", "paused", 200.0)
+    await admitted(stores, 5, host="b")
+    assert await say(stores, REFUSED, 3, host="b") == EndpointChange("app", "paused", 200.0)
+    assert (await refused(stores, host="c")).by == "pause"
+
+
+async def test_a_paused_app_is_probed_now_and_then_and_a_token_lifts_the_pause(stores: Stores) -> None:
+    for who in (1, 2):
+        await say(stores, REFUSED, who)
+    await stores.pass_time(201)
+    answers = [await stores.endpoints.admit(ask(who)) for who in (3, 4)]
+    assert [type(answer) for answer in answers] == [EndpointPermit, EndpointRefusal]
+    again = await stores.endpoints.record(ask(3), EndpointPermit(probe=True, dirty=True), REFUSED, "no")
+    assert again == EndpointChange("app", "paused", 200.0, news=False)
+    await refused(stores)
+    await stores.pass_time(201)
+    await say(stores, GRANTED, 4)
     assert await admitted(stores) == EndpointPermit()
 
 
-async def test_health_does_not_lift_a_pause(stores: Stores) -> None:
+async def test_an_outage_does_not_open_what_is_paused(stores: Stores) -> None:
+    for who in (1, 2):
+        await say(stores, REFUSED, who)
+    assert await fail(stores, 1, 2, 3, 4) == [None] * 4
+    assert (await seen(stores))["state"] == "paused"
+
+
+async def test_a_person_resumes(stores: Stores) -> None:
+    assert not await stores.endpoints.resume(KEY)
+    for who in (1, 2):
+        await say(stores, REFUSED, who)
+    assert await stores.endpoints.resume(KEY)
+    assert not await stores.endpoints.resume(KEY)
     await admitted(stores)
-    await fail(stores)
-    await stores.endpoints.pause(KEY, "invalid_client", "f")
-    await stores.endpoints.record(KEY, UNLIMITED, EndpointPermit(), True, "")
-    assert (await refused(stores)).by == "pause"
-    assert await fail(stores, 9) == [None] * 9
-    row = await seen(stores)
-    assert (row["state"], row["failures"], row["open_for_s"]) == ("paused", 9, None)
+    await fail(stores, 1, 2, 3)
+    assert await stores.endpoints.resume(KEY)
+    assert await admitted(stores) == EndpointPermit()
 
 
-async def test_endpoints_are_listed_by_name(stores: Stores) -> None:
-    assert await stores.endpoints.search() == []
-    for key in (EndpointKey("xero", "b"), EndpointKey("xero", "a"), EndpointKey("shopify", "c")):
-        await stores.endpoints.admit(key, UNLIMITED, "f")
-    rows = await stores.endpoints.search()
-    assert [row["client_id"] for row in rows] == ["c", "a", "b"]
-    assert {(row["state"], row["reason"], row["failures"]) for row in rows} == {("closed", None, 0)}
+async def test_they_are_listed_by_provider_and_app(stores: Stores) -> None:
+    for key in (("xero", "b"), ("xero", "a"), ("shopify", "c")):
+        await admitted(stores, provider=key[0], client_id=key[1])
+    found = [(row["provider"], row["client_id"]) for row in await stores.endpoints.search()]
+    assert found == [("shopify", "c"), ("xero", "a"), ("xero", "b")]
+
+
+async def test_what_no_refresh_asks_about_is_forgotten_paused_or_not(stores: Stores) -> None:
+    for who in (1, 2):
+        await say(stores, REFUSED, who)
+    await stores.pass_time(50)
+    await admitted(stores, client_id="used")
+    assert await stores.endpoints.prune(60.0) == 0
+    await stores.pass_time(50)
+    assert await stores.endpoints.prune(60.0) == 1
+    assert [row["client_id"] for row in await stores.endpoints.search()] == ["used"]

@@ -16,8 +16,7 @@ from fairlead.adapters.embedded import Endpoints
 from fairlead.engine.ports import (
     Condemnation,
     DueConnection,
-    EndpointKey,
-    EndpointLimits,
+    EndpointAsk,
     EndpointPermit,
     EndpointRefusal,
     Intent,
@@ -156,15 +155,10 @@ class ProbesAtWill(MemoryEndpointGate):
     """Everybody probes a breaker whose time is up."""
 
     @statement
-    def admit(
-        self, key: EndpointKey, limits: EndpointLimits, secret_fingerprint: str
-    ) -> EndpointPermit | EndpointRefusal:
-        row = self.database.tokens.endpoints.get(key)
-        if row is not None:
+    def admit(self, ask: EndpointAsk) -> EndpointPermit | EndpointRefusal:
+        for row in self.database.tokens.endpoints.values():
             row.probe_until = None
-        answer: EndpointPermit | EndpointRefusal = plain(MemoryEndpointGate.admit)(
-            self, key, limits, secret_fingerprint
-        )
+        answer: EndpointPermit | EndpointRefusal = plain(MemoryEndpointGate.admit)(self, ask)
         return answer
 
 
@@ -172,17 +166,25 @@ class FillsBeyondTheBurst(MemoryEndpointGate):
     """A bucket that nobody asked for long holds more than its burst."""
 
     @statement
-    def admit(
-        self, key: EndpointKey, limits: EndpointLimits, secret_fingerprint: str
-    ) -> EndpointPermit | EndpointRefusal:
-        answer: EndpointPermit | EndpointRefusal = plain(MemoryEndpointGate.admit)(
-            self, key, replace(limits, burst=1e9), secret_fingerprint
-        )
+    def admit(self, ask: EndpointAsk) -> EndpointPermit | EndpointRefusal:
+        wide = replace(ask, limits=replace(ask.limits, burst=1e9))
+        answer: EndpointPermit | EndpointRefusal = plain(MemoryEndpointGate.admit)(self, wide)
         return answer
 
 
+class CountsAConnectionTwice(MemoryEndpointGate):
+    """A connection that fails again counts as another one."""
+
+    @statement
+    def record(self, ask: EndpointAsk, *more: Any) -> object:
+        for row in self.database.tokens.endpoints.values():
+            row.failing = ()
+        change: object = plain(MemoryEndpointGate.record)(self, ask, *more)
+        return change
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("mistake", [ProbesAtWill, FillsBeyondTheBurst])
+@pytest.mark.parametrize("mistake", [ProbesAtWill, FillsBeyondTheBurst, CountsAConnectionTwice])
 async def test_a_mistake_about_endpoints_is_found(
     still_one: LossyDatabase, mistake: type[MemoryEndpointGate]
 ) -> None:

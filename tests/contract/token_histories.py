@@ -18,7 +18,7 @@ from fairlead.testing.memory import MemoryCredentialStore, MemoryEndpointGate
 from tests.contract.losses import LossyDatabase
 from tests.contract.pairs import Do, Histories, Look, Pass, Step, run_many
 from tests.contract.stores import MemoryStores
-from tests.contract.token_steps import ENDPOINTS, KEYS, LIFETIMES, LIMITS, Side
+from tests.contract.token_steps import ENDPOINTS, KEYS, LIFETIMES, LIMITS, REACHES, Side
 
 STEPS = 60
 PROCESSES = 3
@@ -148,22 +148,16 @@ class Draft:
     def endpoint(self) -> None:
         """One is asked, and tells how it is."""
         draw, number = self._draw, next(self._numbers)
-        endpoint, limits, secret = (
-            draw.randrange(len(ENDPOINTS)),
-            draw.randrange(len(LIMITS)),
-            draw.choice("fg"),
-        )
+        endpoint = draw.randrange(len(ENDPOINTS))
         kind = draw.random()
-        if kind < 0.8:
-            self._do("admit", number, endpoint, limits, secret)
+        if kind < 0.94:
+            limits, secret = draw.randrange(len(LIMITS)), draw.choice(["f", "f", "g", None])
+            self._do("admit", number, endpoint, limits, secret, draw.randrange(len(KEYS)))
             self._recent.append(number)
-            self._do("record", draw.choice(self._recent), endpoint, limits, draw.random() < 0.3)
-        elif kind < 0.88:
-            self._do("penalise", endpoint, limits, draw.choice([0.0, 3.0, 60.0]))
-        elif kind < 0.94:
-            self._do("pause", endpoint, secret)
+            reach = draw.choice([0, 0, *range(len(REACHES))])
+            self._do("record", draw.choice(self._recent), reach, draw.choice([0.0, 3.0, 60.0]))
         else:
-            self._do("resume", endpoint)
+            self._do("forget", endpoint, draw.choice([20.0, 100.0, 1e9]))
 
     def time(self) -> None:
         """It passes."""

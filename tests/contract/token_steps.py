@@ -19,6 +19,7 @@ from fairlead.engine.ports import (
     Condemnation,
     ConnectionKey,
     Credential,
+    EndpointAsk,
     EndpointKey,
     EndpointLimits,
     EndpointPermit,
@@ -33,6 +34,7 @@ from fairlead.engine.ports import (
     Unknown,
 )
 from fairlead.errors import InputInvalid
+from fairlead.policy.blast_radius import NEVER_SENT, TOKEN
 from fairlead.policy.lane import connection_group
 from tests.contract.pairs import Pass, Step
 from tests.contract.stores import Stores, discarded, identity
@@ -47,7 +49,15 @@ LIFETIMES = (
     Lifetime(30.0, None, None, 10.0),
 )
 YIELDS_S = (None, 20.0, math.inf)
-ENDPOINTS = (EndpointKey("xero", "app"), EndpointKey("shopify", "app"))
+ENDPOINTS = (
+    EndpointKey("xero", "app"),
+    EndpointKey("shopify", "app", "a.example"),
+    EndpointKey("shopify", "app", "b.example", "account"),
+)
+REACHES = (
+    *(TOKEN["unknown"], TOKEN["granted"], TOKEN["rejected.permanent_auth"], NEVER_SENT),
+    *(TOKEN["not_processed.transient_rate_limit"], TOKEN["rejected.permanent_config.client"]),
+)
 LIMITS = (
     EndpointLimits(None, 1.0, breaker_failures=2, open_s=10.0, open_max_s=35.0, probe_s=20.0),
     EndpointLimits(0.5, 3.0, breaker_failures=3, open_s=10.0, open_max_s=35.0, probe_s=20.0),
@@ -67,7 +77,7 @@ class Side(Names):
         self._wishes: dict[int, tuple[Intent, Credential]] = {}
         self._granted: dict[int, int] = {}
         self._marks: dict[int, Marked] = {}
-        self._permits: dict[int, EndpointPermit] = {}
+        self._permits: dict[int, tuple[EndpointAsk, EndpointPermit]] = {}
 
     async def take(self, step: Step) -> object:
         """What comes of *step*; the same on every side."""
@@ -353,24 +363,19 @@ class Side(Names):
 
     # ---- token endpoints -----------------------------------------------------------------------
 
-    async def admit(self, number: int, endpoint: int, limits: int, secret: str) -> object:
-        answer = await self._stores.endpoints.admit(ENDPOINTS[endpoint], LIMITS[limits], secret)
+    async def admit(self, number: int, endpoint: int, limits: int, secret: str | None, who: int) -> object:
+        known = self._read.get((0, who))
+        of = known.connection.connection_id if known else UUID(int=who)
+        ask = EndpointAsk(ENDPOINTS[endpoint], LIMITS[limits], of, 1, secret)
+        answer = await self._stores.endpoints.admit(ask)
         if isinstance(answer, EndpointPermit):
-            self._permits[number] = answer
+            self._permits[number] = ask, answer
         return answer
 
-    async def record(self, number: int, endpoint: int, limits: int, healthy: bool) -> object:
-        permit = self._permits.pop(number, None)
-        if permit is None:
-            return None
-        where = ENDPOINTS[endpoint], LIMITS[limits]
-        return await self._stores.endpoints.record(*where, permit, healthy, f"http_{number}")
+    async def record(self, number: int, reach: int, hint_s: float) -> object:
+        asked = self._permits.pop(number, None)
+        return asked and await self._stores.endpoints.record(*asked, REACHES[reach], str(number), hint_s)
 
-    async def penalise(self, endpoint: int, limits: int, hint_s: float) -> object:
-        return await self._stores.endpoints.penalise(ENDPOINTS[endpoint], LIMITS[limits], hint_s)
-
-    async def pause(self, endpoint: int, secret: str) -> object:
-        return await self._stores.endpoints.pause(ENDPOINTS[endpoint], "invalid_client", secret)
-
-    async def resume(self, endpoint: int) -> object:
-        return await self._stores.endpoints.resume(ENDPOINTS[endpoint])
+    async def forget(self, endpoint: int, older_than_s: float) -> object:
+        gate = self._stores.endpoints
+        return await gate.prune(older_than_s), await gate.resume(ENDPOINTS[endpoint])

@@ -8,7 +8,17 @@ from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
 from fairlead.adapters.postgres.endpoints import PostgresEndpointGate
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.pool import Database
-from fairlead.engine.ports import ClaimFilter, Discarded, EndpointKey, FailureRecord, NewJob
+from fairlead.engine.ports import (
+    ClaimFilter,
+    Discarded,
+    EndpointAsk,
+    EndpointKey,
+    EndpointLimits,
+    EndpointPermit,
+    FailureRecord,
+    NewJob,
+)
+from fairlead.policy.blast_radius import TOKEN
 from tests.support.cli import Shell
 from tests.support.engine import IDS, new_job
 from tests.support.rows import rows, run
@@ -117,7 +127,12 @@ async def test_dead_letters_are_read_and_closed(shell: Shell, database: Database
 async def test_status_tells_what_is_unhealthy(shell: Shell, database: Database) -> None:
     await stored(database, new_job("mail"))
     gate = PostgresEndpointGate(database)
-    assert await gate.pause(EndpointKey("hubspot", "app"), "invalid_client", "x")
+    for who in (1, 2):
+        limits = EndpointLimits(None, 1.0)
+        ask = EndpointAsk(EndpointKey("hubspot", "app"), limits, UUID(int=who), 1, "x")
+        refused = TOKEN["rejected.permanent_config.client"]
+        paused = await gate.record(ask, EndpointPermit(), refused, "invalid_client")
+    assert paused is not None
     await gate.close()
     sick = await shell("status", "--json")
     assert (sick.code, sick.record["healthy"], len(sick.record["problems"])) == (4, False, 2)

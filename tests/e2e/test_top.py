@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
+from uuid import UUID
 
 import pytest
 
 from fairlead.app import Fairlead
 from fairlead.config import load
-from fairlead.engine.ports import AuditRecord, EndpointKey
+from fairlead.engine.ports import AuditRecord, EndpointAsk, EndpointKey, EndpointLimits, EndpointPermit
+from fairlead.policy.blast_radius import TOKEN
 from tests.support.cli import Shell
 
 
@@ -31,7 +33,11 @@ async def test_one_look_tells_it_all(shell: Shell, fairlead: Fairlead) -> None:
     runtime = fairlead.runtime
     acts = [AuditRecord(runtime.ids.uuid7(), "token.refreshed", "fairlead") for _ in range(50)]
     await runtime.audit.append(acts)
-    await runtime.endpoints.pause(EndpointKey("mercadolibre", "app"), "invalid_client", "f")
+    for who in (1, 2):
+        limits = EndpointLimits(None, 1.0)
+        ask = EndpointAsk(EndpointKey("mercadolibre", "app"), limits, UUID(int=who), 1, "f")
+        refused = TOKEN["rejected.permanent_config.client"]
+        await runtime.endpoints.record(ask, EndpointPermit(), refused, "invalid_client")
 
     found = (await shell("top", "--once", "--json")).record
     assert found["connections"] == {"active": 2}

@@ -123,7 +123,7 @@ async def test_one_refused_secret_is_one_incident_where_limits_are_per_account(
         for shop in shops[1:]:
             with pytest.raises(EndpointPaused):
                 await fl.coordinator.refresh(shop, 1)
-        assert judge(issuer.ledger()).provider_posts == 1
+        assert judge(issuer.ledger()).provider_posts == 2, "two must say so"
         old, apps.credential = apps.credential, replace(apps.credential, fingerprint="f2")
         issuer.refuse_client("app", on=False)
         assert (await fl.coordinator.refresh(shops[1], 1)).generation == 2

@@ -117,18 +117,21 @@ async def test_what_was_not_processed_is_tried_again_with_the_same_token(fl, iss
     assert not judge(issuer.ledger()).violations
 
 
-async def test_a_429_holds_the_whole_app_back_until_the_time_it_named(fl, peer, issuer, database) -> None:
-    first, second = await fl.connect(issuer, STRICT, "a"), await fl.connect(issuer, STRICT, "b")
-    issuer.be_rude("rate_limited_seconds", times=1)
-    with pytest.raises(TransientFailure) as failed:
-        await fl.coordinator.refresh(first, 1)
-    assert failed.value.retry_after_s == 2
+async def test_two_connections_that_get_429_hold_the_whole_app_back_until_the_time_it_named(
+    fl, peer, issuer, database
+) -> None:
+    first, second, third = [await fl.connect(issuer, STRICT, name) for name in "abc"]
+    issuer.be_rude("rate_limited_seconds", times=2)
+    for connection_id in (first, second):
+        with pytest.raises(TransientFailure) as failed:
+            await fl.coordinator.refresh(connection_id, 1)
+        assert failed.value.retry_after_s == 2
     with pytest.raises(RateLimited) as refused:
-        await peer.coordinator.refresh(second, 1)
+        await peer.coordinator.refresh(third, 1)
     assert 1 < (refused.value.retry_after_s or 0) <= 2.1
-    assert judge(issuer.ledger()).provider_posts == 1
+    assert judge(issuer.ledger()).provider_posts == 2
     await run(database, "UPDATE endpoint_gate SET refilled_at = refilled_at - interval '3 s'")
-    assert (await peer.coordinator.refresh(second, 1)).generation == 2
+    assert (await peer.coordinator.refresh(third, 1)).generation == 2
 
 
 async def test_503_is_not_processed(fl, issuer) -> None:
@@ -187,17 +190,20 @@ async def test_a_reconnect_during_a_refresh_wins(fl, issuer) -> None:
     assert fresh.tokens.access_token.reveal() == issuer.grant(STRICT, "acme").access_token
 
 
-async def test_invalid_client_pauses_the_app_and_no_tenant(database, profiles, issuer, tmp_path) -> None:
+async def test_invalid_client_told_to_two_pauses_the_app_and_no_tenant(
+    database, profiles, issuer, tmp_path
+) -> None:
     apps = FixedApps()
     async with refresher(database, profiles, tmp_path / "j", apps=apps) as fl:
-        first, second = await fl.connect(issuer, STRICT, "a"), await fl.connect(issuer, STRICT, "b")
+        first, second, third = [await fl.connect(issuer, STRICT, name) for name in "abc"]
         issuer.refuse_client("app")
         with pytest.raises(RequestRejected) as rejected:
             await fl.coordinator.refresh(first, 1)
         assert rejected.value.category == "permanent_config"
-        with pytest.raises(EndpointPaused):
-            await fl.coordinator.refresh(second, 1)
-        assert judge(issuer.ledger()).provider_posts == 1
+        for connection_id in (second, third):
+            with pytest.raises(EndpointPaused):
+                await fl.coordinator.refresh(connection_id, 1)
+        assert judge(issuer.ledger()).provider_posts == 2, "the third was not sent"
         assert [event.state for event in fl.told(EndpointStateChanged)] == ["paused"]
         assert (await fl.connections.get(ConnectionKey("b", STRICT))).state == "active"
         issuer.refuse_client("app", on=False)

@@ -47,6 +47,7 @@ FAST = RefreshSettings(
     wait_s=5.0,
     settle_retry_s=0.02,
     dead_cool_down_s=1.0,
+    backoff_s=0.2,
 )
 MASTER = bytes(range(32))
 APP = AppCredential("app", Secret("app-secret"), fingerprint="f1")

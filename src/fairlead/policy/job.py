@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
-from fairlead.errors import CallFailed, GateClosed, InputInvalid, Refused
+from fairlead.errors import CallFailed, InputInvalid, Refused
 from fairlead.policy.backoff import checked_draw, jittered_s, nominal_delay_s
+from fairlead.policy.blast_radius import Own, of_call, of_error
 from fairlead.policy.category import Category, Failure, classify_exception
-from fairlead.policy.classify.verdict import Scope, Verdict
+from fairlead.policy.classify.verdict import Verdict
 from fairlead.policy.names import check_label, check_name, check_tenant, shown
 from fairlead.policy.payload import encode_args
 from fairlead.policy.retry import DEFAULT_RULES
@@ -157,11 +158,13 @@ def outcome_of_exception(error: Exception, *, draw: float, waits: int = 0) -> Re
         wait = _vendors_wait(error, waits, draw)
         if wait is not None:
             return wait
-    wait_s = error.retry_after_s if isinstance(error, Refused) and error.retryable else None
+    if not isinstance(error, Refused):
+        return Retry(classify_exception(error))
+    wait_s = error.retry_after_s if error.retryable else None
     if wait_s is None or not math.isfinite(wait_s):
         return Retry(classify_exception(error))
     wait_s = min(max(wait_s, 0.0), LONGEST_DELAY_S / 2)
-    if isinstance(error, GateClosed):  # it has a turn of its own, or nobody of its group has one before
+    if of_error(error).own is Own.LIMIT:  # it has a turn of its own, or nobody of its group has one before
         return Snooze(wait_s, safe_text(error), in_place=True)
     return Snooze(wait_s * (1 + checked_draw(draw) / 10), safe_text(error))
 
@@ -180,8 +183,7 @@ def _vendors_wait(error: CallFailed, waits: int, draw: float) -> Snooze | None:
     rule = DEFAULT_RULES[Category.TRANSIENT_RATE_LIMIT]
     nominal_s = nominal_delay_s(waits, base_s=rule.base_s, cap_s=rule.cap_s)
     wait_s = min(max(asked_s, jittered_s(nominal_s, rule.jitter, draw)), LONGEST_DELAY_S / 2)
-    apart = verdict.scope in (Scope.ENDPOINT, Scope.OBJECT)
-    return Snooze(wait_s, safe_text(error), in_place=not apart, counted=True)
+    return Snooze(wait_s, safe_text(error), in_place=of_call(verdict).own is Own.LIMIT, counted=True)
 
 
 def budget_snooze(remaining_s: float | None, timeout_s: float | None) -> Snooze | None:

@@ -191,6 +191,11 @@ class Profile(parts.Table):
         }
         return host_by(parsed, known)
 
+    def has_hosts(self, place: Place) -> bool:
+        """Return whether connections have hosts of their own at *place*."""
+        parsed = self._parsed.get(place)
+        return parsed is not None and "{" in parsed.host
+
     def api_url(self, api: str, values: Mapping[str, str]) -> str:
         """The address that calls of *api* begin with; InputInvalid where there is none or it is unsafe."""
         known = ", ".join(self.apis) or "none"

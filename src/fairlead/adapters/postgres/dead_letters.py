@@ -17,6 +17,7 @@ from fairlead.adapters.postgres.pool import Database, Transaction
 from fairlead.adapters.postgres.sqlfiles import statement
 from fairlead.engine.ports import DeadLetter, DeadLetterFilter, DeadLetterGroup, NewJob
 from fairlead.errors import Refused
+from fairlead.policy.lane import is_own
 
 LOOK_EVERY_S = 5.0
 
@@ -26,7 +27,8 @@ class Bound:
 
     Asked at each enqueue, so it must be cheap: the answer of the database is kept for 5 s, per queue. Entries
     are thus bounded by *bound* and what dies in these seconds. Ticks of schedules and redrives are not asked
-    about: they are how a full queue gets empty again.
+    about: they are how a full queue gets empty again. Nor are our own kinds: a tenant's
+    dead letters must not stop the refreshes of others, and each connection has one open job of them.
     """
 
     def __init__(self, database: Database, bound: int) -> None:
@@ -46,6 +48,8 @@ class Bound:
                 )
                 self._full[queue] = frozenset((row["kind"], row["tenant_id"]) for row in rows)
         for job in jobs:
+            if is_own(job.kind):
+                continue
             full = self._full.get(job.queue, frozenset())
             if (job.kind, None) in full or (job.kind, job.tenant_id) in full:
                 raise Refused(

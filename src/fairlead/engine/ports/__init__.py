@@ -109,6 +109,8 @@ from fairlead.engine.ports.sealing import (
     Vault,
 )
 from fairlead.engine.ports.sending import (
+    EndpointAsk,
+    EndpointChange,
     EndpointGate,
     EndpointKey,
     EndpointLimits,
@@ -144,6 +146,8 @@ __all__ = [
     "DueConnection",
     "DuePage",
     "DutyStore",
+    "EndpointAsk",
+    "EndpointChange",
     "EndpointGate",
     "EndpointKey",
     "EndpointLimits",

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
+from uuid import UUID
 
 from fairlead.engine.ports.http import HttpAnswer, NoAnswer
 from fairlead.engine.ports.values import Json
+from fairlead.policy.blast_radius import Reach
 from fairlead.secret import Secret
 
 
@@ -37,27 +39,43 @@ class TokenTransport(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EndpointPermit:
-    """Leave to send one request to a token endpoint; *probe* means it decides the breaker."""
+    """Permission to send one request to a token endpoint; *probe*: it decides the breaker or the pause."""
 
     probe: bool = False
-    dirty: bool = False  # the breaker counts failures: a success must be written
+    dirty: bool = False  # something stands against this endpoint: a success must be written
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointRefusal:
-    """No leave: *by* names the guard (rate, breaker, pause)."""
+    """No permission: *by* names the guard. "connection" is the back-off of the one connection that asked."""
 
-    by: Literal["rate", "breaker", "pause"]
+    by: Literal["connection", "rate", "breaker", "pause"]
     retry_after_s: float
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointKey:
-    """A token endpoint as its limits see it."""
+    """A token endpoint as its limits see it.
+
+    *host* is set where the connections of one app have hosts of their own: health and refusals are counted
+    there. *account* is set where the provider counts the rate per account.
+    """
 
     provider: str
     client_id: str
+    host: str = ""
+    account: str = ""
+
+    @property
+    def place(self) -> str:
+        """The name under which health and refused secrets are counted."""
+        return f"{self.client_id} {self.host}" if self.host else self.client_id
+
+    @property
+    def bucket(self) -> str:
+        """The name under which the rate is counted."""
+        return f"{self.client_id} account {self.account}" if self.account else self.client_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,34 +88,55 @@ class EndpointLimits:
     open_s: float = 60.0
     open_max_s: float = 600.0
     probe_s: float = 60.0  # how long the one probe may take before another may be sent
+    backoff_s: float = 1.0  # of one connection after its first failure; doubles up to open_s
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointAsk:
+    """One connection's request for permission to refresh *generation*.
+
+    *secret_fingerprint* None: the secret is the connection's own, so no pause of the app applies to it.
+    """
+
+    key: EndpointKey
+    limits: EndpointLimits
+    connection_id: UUID
+    generation: int
+    secret_fingerprint: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointChange:
+    """What a response closed for others, under which name; *news* is False where it was closed before."""
+
+    client_id: str
+    state: Literal["open", "paused"]
+    for_s: float
+    news: bool = True
 
 
 class EndpointGate(Protocol):
-    """Rate, breaker and pause of token endpoints, shared by the fleet (R13)."""
+    """Rate, breaker and pause of token endpoints, and the back-off of connections, for the whole fleet."""
 
-    async def admit(
-        self, key: EndpointKey, limits: EndpointLimits, secret_fingerprint: str | None
-    ) -> EndpointPermit | EndpointRefusal:
-        """Batched. One permit, or who refused and when to come again.
-
-        *secret_fingerprint* None: whoever asks has his pauses elsewhere; one here neither holds him nor ends.
-        """
+    async def admit(self, ask: EndpointAsk) -> EndpointPermit | EndpointRefusal:
+        """Return a permit, or which guard refused and when to ask again. Batched."""
         ...
 
     async def record(
-        self, key: EndpointKey, limits: EndpointLimits, permit: EndpointPermit, healthy: bool, reason: str
-    ) -> float | None:
-        """The destination's health; returns how long the breaker opened by this, if it did."""
+        self, ask: EndpointAsk, permit: EndpointPermit, reach: Reach, reason: str, hint_s: float = 0.0
+    ) -> EndpointChange | None:
+        """Apply what the response to a permitted request may stop (policy/blast_radius.py).
+
+        *hint_s* is the wait that the response asked for. Returns what is closed to others because of it.
+        """
         ...
 
-    async def penalise(self, key: EndpointKey, limits: EndpointLimits, hint_s: float) -> None:
-        """The provider answered "too many": nobody sends for *hint_s*, then at the rate again."""
+    async def resume(self, key: EndpointKey) -> bool:
+        """Close the breaker and lift the pause of *key*; False if there was neither."""
         ...
-
-    async def pause(self, key: EndpointKey, reason: str, secret_fingerprint: str) -> bool:
-        """The client id or secret was refused: nobody sends until resumed or until the secret changes."""
-        ...
-
-    async def resume(self, key: EndpointKey) -> bool: ...
 
     async def search(self) -> list[Mapping[str, Json]]: ...
+
+    async def prune(self, older_than_s: float) -> int:
+        """Delete what no refresh has asked about for so long, whatever its state; return how much."""
+        ...

@@ -14,6 +14,8 @@ from fairlead.policy.lane import CLEAN_UP
 BATCH = 1000
 _DAY_S = 86_400.0
 _TIMEOUT_S = 300.0
+ENDPOINTS_KEPT_S = 7 * _DAY_S
+"""How long a token endpoint is remembered, closed or not, that no refresh asks about."""
 _SPARE_S = 10.0
 """Left of the job's time, at least, when another batch is begun."""
 

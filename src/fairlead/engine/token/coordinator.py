@@ -14,7 +14,7 @@ from uuid import UUID
 
 from fairlead.engine.ports import Credential
 from fairlead.engine.timing import LEAVE_S, TimeLimit
-from fairlead.engine.token.exchange import Exchange
+from fairlead.engine.token.exchange import BACKED_OFF, Exchange
 from fairlead.engine.token.parts import Fresh, RefreshSettings, Rooms
 from fairlead.engine.token.settle import Settler
 from fairlead.engine.token.unknown import UnknownOutcomes
@@ -167,7 +167,14 @@ class Coordinator:
                 await self._rooms.clock.sleep(pause_s)
                 pause_s = min(pause_s * 1.6, 0.5)
                 continue
-            fresh = await self._step(plan, credential, read_s, actor)
+            try:
+                fresh = await self._step(plan, credential, read_s, actor)
+            except RateLimited as refused:
+                until_s = started_s + others_s - self._rooms.clock.monotonic()
+                if refused.reason != BACKED_OFF or (refused.retry_after_s or 0.0) > until_s:
+                    raise
+                await self._rooms.clock.sleep(refused.retry_after_s or 0.0)
+                continue
             if fresh is not None:
                 return fresh
             await self._rooms.clock.sleep(LOOK_AGAIN_S)  # a lost race must not become a spin

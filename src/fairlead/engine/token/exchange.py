@@ -14,8 +14,8 @@ from uuid import UUID
 
 from fairlead.engine.ports import (
     Credential,
-    EndpointKey,
-    EndpointLimits,
+    EndpointAsk,
+    EndpointChange,
     EndpointPermit,
     HttpAnswer,
     Intent,
@@ -44,20 +44,18 @@ from fairlead.errors import (
 )
 from fairlead.events import EndpointStateChanged, TokenRefreshFailed
 from fairlead.faultpoint import faultpoint
+from fairlead.policy import blast_radius
 from fairlead.policy import token_outcome as outcomes
 from fairlead.policy.hint import clamp_hint, parse_retry_after
 from fairlead.policy.token import account_mismatch
 from fairlead.policy.token_parse import parse_answer
 
-UNLIMITED = EndpointLimits(per_s=None, burst=1.0)
-
 BeforeSent = Callable[[], Awaitable[None]]
 
 JITTER_SHARE = 0.1
 """Waits of many connections for one endpoint are spread by this share, so that they do not return at once."""
-OF_THE_NAME = ("dns", "tls")
-"""What a name alone can bring about: who gives one that is none must not close the app's endpoint to all. One
-that has answered before is a name, and says that the vendor or our resolver is away (R13)."""
+BACKED_OFF = "backed_off"
+"""Reason of the refusal of a connection that waits after its own failure; no other refusal has it."""
 
 
 class _MayNotLeave(Exception):
@@ -91,42 +89,33 @@ class Exchange:
         call = self._grants.build(profile, credential, stored, app)
         _key = await self._rooms.vault.preflight(credential.connection.key.tenant)  # held until the end
         self._rooms.journal.preflight()
-        endpoint, limits = self._grants.endpoint(profile, credential, app)
-        whole_app = self._grants.whole_app(profile, credential, app)
-        apart = whole_app != endpoint
-        if apart:  # limits are counted per account, a refused secret is not
-            await self._leave(credential, whole_app, UNLIMITED, app.fingerprint)
-        permit = await self._leave(credential, endpoint, limits, None if apart else app.fingerprint)
+        ask = self._grants.ask(profile, credential, app, call.url)
+        permit = await self._leave(credential, ask)
         rotation_id = self._rooms.ids.uuid7()
-        epoch = await self._claim(credential, rotation_id, replay)
-        if epoch is None:
-            return None
-        faultpoint("token.after_intent")
-        step = _Try(
-            credential,
-            profile,
-            stored,
-            app,
-            endpoint,
-            limits,
-            permit,
-            rotation_id,
-            epoch,
-            replay,
-            asked_s,
-            actor,
-        )
-        return await self._send(step, call)
+        step = _Try(credential, profile, stored, app, ask, permit, rotation_id, replay, asked_s, actor)
+        try:
+            return await self._claimed(step, call)
+        finally:
+            if permit.probe and not step.recorded:  # else nobody may be the probe before its time is up
+                await self._record(step, blast_radius.NEVER_SENT, "")
 
-    async def _leave(
-        self, credential: Credential, endpoint: EndpointKey, limits: EndpointLimits, fingerprint: str | None
-    ) -> EndpointPermit:
-        leave = await self._rooms.gate.admit(endpoint, limits, fingerprint)
+    async def _leave(self, credential: Credential, ask: EndpointAsk) -> EndpointPermit:
+        leave = await self._rooms.gate.admit(ask)
         if isinstance(leave, EndpointPermit):
             return leave
-        kind = {"rate": RateLimited, "breaker": EndpointUnavailable, "pause": EndpointPaused}[leave.by]
+        kind = {"breaker": EndpointUnavailable, "pause": EndpointPaused}.get(leave.by, RateLimited)
         spread_s = leave.retry_after_s * JITTER_SHARE * self._rooms.draw()
-        raise _error(kind, credential, leave.reason, retry_after_s=leave.retry_after_s + spread_s)
+        reason = BACKED_OFF if leave.by == "connection" else None
+        wait_s = leave.retry_after_s + spread_s
+        raise _error(kind, credential, leave.reason, retry_after_s=wait_s, reason=reason)
+
+    async def _claimed(self, step: _Try, call: TokenCall) -> Fresh | None:
+        epoch = await self._claim(step.credential, step.rotation_id, step.replay)
+        if epoch is None:
+            return None
+        step.epoch = epoch
+        faultpoint("token.after_intent")
+        return await self._send(step, call)
 
     async def _claim(self, credential: Credential, rotation_id: UUID, replay: Replay | None) -> int | None:
         intent = Intent(
@@ -196,7 +185,7 @@ class Exchange:
 
     async def _conclude(self, step: _Try, send: Send, answer: HttpAnswer | NoAnswer) -> Fresh | None:
         if isinstance(answer, NoAnswer):
-            await self._unhealthy(step, answer.why)
+            await self._note(step, outcomes.Unknown(answer.why), answer.why)
             raise await self._lost(step, send, answer.why, "transient_network")
         outcome = outcomes.classify_answer(
             step.profile, parse_answer(answer.status, answer.headers, answer.body)
@@ -205,12 +194,17 @@ class Exchange:
             return await self._granted(step, send, answer, outcome)
         if isinstance(outcome, outcomes.Unknown) and answer.status < 300 and not self._repeats(step):
             await self._settler.keep(send, answer)  # it may hold the only copy of a paid-for token (R12)
-        await self._note_health(step, outcome)
+        hint_s = _hint_s(outcome)
+        change = await self._note(step, outcome, _why(outcome), clamp_hint(hint_s or 0.0))
         match outcome:
             case outcomes.NotProcessed() | outcomes.TransientFailure():
-                raise await self._not_processed(step, outcome)
-            case outcomes.Rejected(scope="client"):
-                raise await self._client_refused(step, outcome)
+                await self._release(step)
+                raise self._failed(step, TransientFailure, outcome.code, outcome.category, hint_s)
+            case outcomes.Rejected() if change is not None:  # the rest of the app waits with this one (R13)
+                await self._release(step)
+                raise _error(
+                    EndpointPaused, step.credential, outcome.code, retry_after_s=min(60.0, change.for_s)
+                )
             case outcomes.Rejected(category="permanent_auth"):
                 return await self._grant_refused(step, outcome)
             case outcomes.Rejected():
@@ -230,35 +224,15 @@ class Exchange:
             send = await self._settler.late(send, answer)
         if account_mismatch(step.credential.connection.account_id, granted):
             await self._unknown.condemn(step.credential, "account_mismatch", rotation_id=step.rotation_id)
-            await self._note_health(step, granted)
+            await self._note(step, granted)
             raise self._failed(step, AccountMismatch, "account_mismatch", "permanent_auth")
         published = await self._settler.publish(send, step.stored, granted, recovered=step.replay is not None)
-        await self._note_health(step, granted)
+        await self._note(step, granted)
         if published is None:
             await end_if_revoked(self._rooms, self._grants, step.credential, step.stored, granted)
         if published is None or step.replay is not None:
             return None  # a repeated answer may be as old as the first send: look at what is left of it
         return self._settler.fresh(send, published, granted.expires_in_s)
-
-    async def _not_processed(
-        self, step: _Try, outcome: outcomes.NotProcessed | outcomes.TransientFailure
-    ) -> FairleadError:
-        await self._release(step)
-        hint_s = None
-        if isinstance(outcome, outcomes.NotProcessed) and outcome.retry_after is not None:
-            hint_s = parse_retry_after([outcome.retry_after], server_date=outcome.date, now_epoch_s=None)
-        if outcome.category == "transient_rate_limit":
-            await self._rooms.gate.penalise(step.endpoint, step.limits, clamp_hint(hint_s or 0.0))
-        return self._failed(step, TransientFailure, outcome.code, outcome.category, hint_s)
-
-    async def _client_refused(self, step: _Try, outcome: outcomes.Rejected) -> FairleadError:
-        """One incident for all connections of this app: the rest is refused before it is sent (R13)."""
-        await self._release(step)
-        app = self._grants.whole_app(step.profile, step.credential, step.app)
-        if await self._rooms.gate.pause(app, outcome.code, step.app.fingerprint):
-            self._rooms.emit(EndpointStateChanged(app.provider, app.client_id, "paused", outcome.code))
-            return self._failed(step, RequestRejected, outcome.code, outcome.category)
-        return _error(EndpointPaused, step.credential, outcome.code, retry_after_s=60.0)
 
     async def _grant_refused(self, step: _Try, outcome: outcomes.Rejected) -> Fresh | None:
         """invalid_grant: a newer generation or a journaled answer wins; else needs_reauth."""
@@ -295,10 +269,7 @@ class Exchange:
     async def _not_sent(self, step: _Try, answer: HttpAnswer | NoAnswer) -> FairleadError:
         await self._release(step)
         kind, why = (answer.kind, answer.why) if isinstance(answer, NoAnswer) else ("unmarked", "not sent")
-        chosen = step.profile.host_by("token", step.credential.connection.endpoint) == "name"
-        has_answered = step.credential.refreshed_age_s is not None
-        if not (chosen and not has_answered and kind in OF_THE_NAME):
-            await self._unhealthy(step, why)
+        await self._note(step, outcomes.NotSent(kind), why)
         return self._failed(step, NotSent, kind, "transient_network", reason=why)
 
     # ---- small parts
@@ -318,30 +289,24 @@ class Exchange:
                     raise
                 await clock.sleep(self._settings.settle_retry_s)
 
-    async def _note_health(self, step: _Try, outcome: outcomes.TokenOutcome) -> None:
-        """Only the destination's health counts: a 429 or a refusal shows that it is there."""
-        match outcome:
-            case outcomes.Unknown(why=why):
-                await self._unhealthy(step, why)
-            case outcomes.NotProcessed(category="transient_server", code=code):
-                await self._unhealthy(step, code)
-            case outcomes.TransientFailure(category="transient_server", code=code):
-                await self._unhealthy(step, code)
-            case _ if step.permit.dirty or step.permit.probe:
-                await self._record(step, True, "")
+    async def _note(
+        self, step: _Try, outcome: outcomes.TokenOutcome, why: str = "", hint_s: float = 0.0
+    ) -> EndpointChange | None:
+        """Have *outcome* stop whom it may stop; return what is closed to others because of it."""
+        change = await self._record(step, blast_radius.of_token(outcome), why, hint_s)
+        if change is not None and change.news:
+            provider, open_s = step.ask.key.provider, change.for_s if change.state == "open" else None
+            self._rooms.emit(EndpointStateChanged(provider, change.client_id, change.state, why, open_s))
+        return change
 
-    async def _record(self, step: _Try, healthy: bool, why: str) -> float | None:
+    async def _record(
+        self, step: _Try, reach: blast_radius.Reach, why: str, hint_s: float = 0.0
+    ) -> EndpointChange | None:
         """Where the store is away the next answer will tell: health is never worth a refresh (E45)."""
+        step.recorded = True
         with suppress(DependencyUnavailable):
-            return await self._rooms.gate.record(step.endpoint, step.limits, step.permit, healthy, why)
+            return await self._rooms.gate.record(step.ask, step.permit, reach, why, hint_s)
         return None
-
-    async def _unhealthy(self, step: _Try, why: str) -> None:
-        opened_s = await self._record(step, False, why)
-        if opened_s is not None:
-            self._rooms.emit(
-                EndpointStateChanged(step.endpoint.provider, step.endpoint.client_id, "open", why, opened_s)
-            )
 
     def _failed(
         self,
@@ -373,6 +338,16 @@ class Exchange:
             category=category,
             reason=code if unsent else reason or code,
         )
+
+
+def _why(outcome: outcomes.TokenOutcome) -> str:
+    return str(getattr(outcome, "code", getattr(outcome, "why", "")))
+
+
+def _hint_s(outcome: outcomes.TokenOutcome) -> float | None:
+    if not isinstance(outcome, outcomes.NotProcessed) or outcome.retry_after is None:
+        return None
+    return parse_retry_after([outcome.retry_after], server_date=outcome.date, now_epoch_s=None)
 
 
 def _error(kind: type[FairleadError], credential: Credential, what: str, **more: object) -> FairleadError:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fairlead.engine.ports import Credential, EndpointKey, EndpointLimits, TokenCall
+from fairlead.engine.ports import Credential, EndpointAsk, EndpointKey, EndpointLimits, TokenCall
 from fairlead.engine.token.lending import check_lent
-from fairlead.engine.token.parts import NOBODYS, AppCredential, RefreshSettings, Rooms
+from fairlead.engine.token.parts import AppCredential, RefreshSettings, Rooms
 from fairlead.engine.token.stored import Stored
 from fairlead.errors import ConfigInvalid, InputInvalid
 from fairlead.policy.profile import Profile
@@ -35,39 +35,42 @@ class Grants:
             client_secret=stored.client_secret or shared.client_secret,
             private_key=stored.private_key or shared.private_key,
             key_id=stored.key_id or shared.key_id,
-            fingerprint=f"own:{connection.connection_id}:{credential.generation}",
-            apart="" if shared.fingerprint == NOBODYS else f"own:{connection.connection_id}",
+            fingerprint=None,
         )
 
-    def whole_app(self, profile: Profile, credential: Credential, app: AppCredential) -> EndpointKey:
-        """The app itself, whatever its limits are counted by: what a refused secret pauses (R13)."""
-        whole = self._client_at(profile, credential, app)
-        return EndpointKey(profile.name, f"{whole} {app.apart}" if app.apart else whole)
-
-    def _client_at(self, profile: Profile, credential: Credential, app: AppCredential) -> str:
-        """The client id, and the place where who connects chose it: what happens there concerns no other."""
-        client_id, endpoint = app.client_id or "-", credential.connection.endpoint
-        if profile.host_by("token", endpoint) != "choice":
-            return client_id
-        return f"{client_id} {profile.url('token', endpoint).partition('://')[2]}"
+    def ask(
+        self, profile: Profile, credential: Credential, app: AppCredential, url: str | None = None
+    ) -> EndpointAsk:
+        """Return whose limits count for a refresh that is sent to *url* (default: the profile's address)."""
+        key, limits = self.endpoint(profile, credential, app, url)
+        connection = credential.connection
+        return EndpointAsk(key, limits, connection.connection_id, credential.generation, app.fingerprint)
 
     def endpoint(
-        self, profile: Profile, credential: Credential, app: AppCredential
+        self, profile: Profile, credential: Credential, app: AppCredential, url: str | None = None
     ) -> tuple[EndpointKey, EndpointLimits]:
-        """Whose limits count, and the first guess at them."""
-        client_id = self._client_at(profile, credential, app)
-        if profile.rate.scope == "app_and_account":
-            client_id = (
-                f"{client_id} {credential.connection.account_id or credential.connection.connection_id}"
-            )
-        per_s = profile.rate.limit / profile.rate.per_s
-        return EndpointKey(profile.name, client_id), EndpointLimits(
-            per_s=per_s,
+        """Whose limits count, and the first guess at them.
+
+        What happens at a host says nothing of another one. A host that the tenant chose has even the rate to
+        itself.
+        """
+        connection = credential.connection
+        client_id, host = app.client_id or "-", ""
+        place = (url or profile.url("token", connection.endpoint)).partition("://")[2]
+        if profile.host_by("token", connection.endpoint) == "choice":
+            client_id = f"{client_id} {place}"
+        elif profile.has_hosts("token"):
+            host = place.partition("/")[0]
+        by_account = profile.rate.scope == "app_and_account"
+        account = (connection.account_id or str(connection.connection_id)) if by_account else ""
+        return EndpointKey(profile.name, client_id, host, account), EndpointLimits(
+            per_s=profile.rate.limit / profile.rate.per_s,
             burst=float(profile.rate.limit),
             breaker_failures=self._settings.breaker_failures,
             open_s=self._settings.breaker_open_s,
             open_max_s=self._settings.breaker_open_max_s,
             probe_s=self._settings.total_deadline_s,
+            backoff_s=self._settings.backoff_s,
         )
 
     def build(

@@ -46,6 +46,7 @@ class RefreshSettings:
     wait_s: float = 15.0
     settle_retry_s: float = 0.2
     dead_cool_down_s: float = 900.0
+    backoff_s: float = 1.0
     breaker_failures: int = 10
     breaker_open_s: float = 60.0
     breaker_open_max_s: float = 600.0
@@ -56,17 +57,16 @@ class RefreshSettings:
 class AppCredential:
     """Your app at a provider. *fingerprint* names the secret without telling it (R13).
 
-    *hosts* may have the app's secret though who connects chose them. *apart*: set where the secret is a
-    connection's own under the client id of the settings; its refusal says nothing of theirs.
+    None: the secret is a connection's own, and its refusal says nothing of any other. *hosts* may have the
+    app's secret though who connects chose them.
     """
 
     client_id: str
     client_secret: Secret | None = None
     private_key: Secret | None = None
     key_id: str | None = None
-    fingerprint: str = ""
+    fingerprint: str | None = ""
     hosts: frozenset[str] = frozenset()
-    apart: str = ""
 
 
 class Apps(Protocol):

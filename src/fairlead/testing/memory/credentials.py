@@ -126,6 +126,7 @@ class MemoryCredentialStore(Rotations):
         del tokens.connections[connection_id]
         del tokens.credentials[connection_id]
         tokens.rotations.pop(connection_id, None)
+        tokens.backoffs.pop(connection_id, None)
         grant_given(self.database, connection)
         return True
 

@@ -2,114 +2,208 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
-from fairlead.engine.ports import EndpointKey, EndpointLimits, EndpointPermit, EndpointRefusal, Json
+from fairlead.engine.ports import (
+    EndpointAsk,
+    EndpointChange,
+    EndpointKey,
+    EndpointPermit,
+    EndpointRefusal,
+    Json,
+)
+from fairlead.policy.blast_radius import QUORUM, Reach, Shared
 from fairlead.testing.memory.database import MemoryStore, seconds, statement
-from fairlead.testing.memory.token_rows import EndpointRow, until_s
+from fairlead.testing.memory.token_rows import BackoffRow, EndpointRow, until_s
 
 _MOST_DOUBLINGS = 20
+_MOST_FAILING = 10_000
 _PAUSE_LOOK_S = 60.0
+
+
+@dataclass(slots=True)
+class _Row:
+    """A row of an ask; *halted*: it pauses the very secret that the ask comes with."""
+
+    row: EndpointRow
+    halted: bool
+
+    @property
+    def closed(self) -> bool:
+        return self.halted or self.row.state == "open"
 
 
 class MemoryEndpointGate(MemoryStore):
     """Token endpoints of a `MemoryDatabase`."""
 
     @statement
-    def admit(
-        self, key: EndpointKey, limits: EndpointLimits, secret_fingerprint: str | None
-    ) -> EndpointPermit | EndpointRefusal:
-        now, rows = self.database.now, self.database.tokens.endpoints
-        row = rows.setdefault(key, EndpointRow(now, now, permits=limits.burst))
-        level = min(limits.burst, self._refilled(row, limits.per_s or 0.0))
-        halted = secret_fingerprint is not None and row.secret_fingerprint == secret_fingerprint
-        under_probe = row.probe_until is not None and row.probe_until > now
-        cooling = row.open_until is not None and row.open_until > now
-        shut = row.state == "open" and (cooling or under_probe)
-        probing = row.state == "open" and not shut
-        granted = _granted(level, limits, refused=halted or shut, probing=probing)
-        retry_after_s = _retry_after_s(row, limits, now)
-        answer: EndpointPermit | EndpointRefusal
-        if granted:
-            answer = EndpointPermit(probe=probing, dirty=row.failures > 0 or row.state == "open")
-        else:
-            reason = row.reason or "the token endpoint was ill"
-            answer = _refusal(
-                reason, level, limits, halted=halted, shut=shut or probing, retry_after_s=retry_after_s
-            )
-        row.permits = row.permits if limits.per_s is None else level - granted
-        row.refilled_at = max(row.refilled_at, now)
-        if probing:
-            row.probe_until = now + seconds(limits.probe_s)
-        if row.state == "paused" and secret_fingerprint is not None and not halted:
-            row.state = "closed"
+    def admit(self, ask: EndpointAsk) -> EndpointPermit | EndpointRefusal:
+        now, limits = self.database.now, ask.limits
+        bucket = self._made(ask, ask.key.bucket)
+        gates = self._gates(ask)
+        backoff = self.database.tokens.backoffs.get(ask.connection_id)
+        held = backoff is not None and backoff.generation == ask.generation and backoff.retry_at > now
+        closed = [gate for gate in gates if gate.closed]
+        shut = any(_latest(gate.row.open_until, gate.row.probe_until, now) > now for gate in closed)
+        level = min(limits.burst, self._refilled(bucket, limits.per_s or 0.0))
+        granted = not held and not shut and bool(closed or limits.per_s is None or level >= 1)
+        answer = self._answer(ask, gates, level, granted=granted, backoff=backoff if held else None)
+        if limits.per_s is not None:
+            bucket.permits = level - granted
+        dirty = _is_dirty(gates)
+        for gate in gates:
+            if gate.row is bucket or gate.row.state != "closed" or dirty:
+                gate.row.refilled_at = max(gate.row.refilled_at, now)
+            if gate.closed and not shut and not held:
+                gate.row.probe_until = now + seconds(limits.probe_s)
+            if gate.row.state == "paused" and not gate.halted and ask.secret_fingerprint is not None:
+                gate.row.state = "closed"
         return answer
+
+    def _made(self, ask: EndpointAsk, name: str) -> EndpointRow:
+        now = self.database.now
+        row = EndpointRow(now, now, permits=ask.limits.burst)
+        return self.database.tokens.endpoints.setdefault(EndpointKey(ask.key.provider, name), row)
+
+    def _gates(self, ask: EndpointAsk) -> list[_Row]:
+        rows, key = self.database.tokens.endpoints, ask.key
+        found = [
+            rows.get(EndpointKey(key.provider, n)) for n in sorted({key.client_id, key.place, key.bucket})
+        ]
+        secret = ask.secret_fingerprint
+        return [_Row(r, secret is not None and r.secret_fingerprint == secret) for r in found if r]
+
+    def _answer(
+        self,
+        ask: EndpointAsk,
+        gates: Sequence[_Row],
+        level: float,
+        *,
+        granted: bool,
+        backoff: BackoffRow | None,
+    ) -> EndpointPermit | EndpointRefusal:
+        now, closed = self.database.now, [gate for gate in gates if gate.closed]
+        if backoff is not None:
+            left_s = (backoff.retry_at - now).total_seconds()
+            return EndpointRefusal("connection", left_s, f"its last refresh failed: {backoff.reason}")
+        if granted:
+            return EndpointPermit(probe=bool(closed), dirty=_is_dirty(gates))
+        if not closed:
+            wait_s = (1 - level) / ask.limits.per_s if ask.limits.per_s else 1.0
+            return EndpointRefusal("rate", max(wait_s, 0.01), "the token endpoint's rate is used up")
+        soon = now + seconds(ask.limits.probe_s / 10)  # a probe answers long before its time is up
+        moments = [gate.row.open_until for gate in closed]
+        probes = [gate.row.probe_until for gate in closed]
+        moments += [min(probe_until, soon) for probe_until in probes if probe_until and probe_until > now]
+        retry_after_s = max(1.0, until_s(_latest(*moments, now), now) or 1.0)
+        reason = next((gate.row.reason for gate in closed if gate.row.reason), "the token endpoint was ill")
+        if any(gate.halted for gate in closed):
+            return EndpointRefusal("pause", min(_PAUSE_LOOK_S, retry_after_s), f"paused: {reason}")
+        return EndpointRefusal("breaker", retry_after_s, f"breaker open: {reason}")
 
     @statement
     def record(
-        self, key: EndpointKey, limits: EndpointLimits, permit: EndpointPermit, healthy: bool, reason: str
-    ) -> float | None:
-        row = self.database.tokens.endpoints.get(key)
-        if row is None:
-            return None
-        if healthy:
-            self._heal(row)
-            return None
-        return self._fail(row, limits, reason, probe=permit.probe)
+        self, ask: EndpointAsk, permit: EndpointPermit, reach: Reach, reason: str, hint_s: float = 0.0
+    ) -> EndpointChange | None:
+        if reach.backs_off:
+            self._back_off(ask, reason, hint_s)
+        if Shared.HOST in reach.lifts and (permit.dirty or permit.probe):
+            for gate in self._gates(ask):
+                self._heal(ask, gate, granted=Shared.APP in reach.lifts)
+        match reach.shared:
+            case Shared.HOST:
+                return self._fail(ask, reason, probe=permit.probe)
+            case Shared.RATE:
+                self._penalise(ask, hint_s)
+            case Shared.APP if ask.secret_fingerprint is not None:
+                return self._refuse(ask, ask.secret_fingerprint, reason)
+            case _ if permit.probe and not reach.lifts:
+                for gate in self._gates(ask):
+                    gate.row.probe_until = None
+        return None
 
-    def _heal(self, row: EndpointRow) -> None:
-        if row.failures == 0 and row.state != "open":
+    def _back_off(self, ask: EndpointAsk, reason: str, hint_s: float) -> None:
+        backoffs, now = self.database.tokens.backoffs, self.database.now
+        if ask.connection_id not in self.database.tokens.connections:
             return
-        if row.state == "open":
-            row.state, row.changed_at = "closed", self.database.now
-        row.failures = row.openings = 0
-        row.open_until = row.probe_until = None
+        known = backoffs.get(ask.connection_id)
+        if known is not None and known.generation > ask.generation:
+            return
+        failures = known.failures if known is not None and known.generation == ask.generation else 0
+        wait_s = min(ask.limits.open_s, ask.limits.backoff_s * 2 ** min(failures, _MOST_DOUBLINGS))
+        retry_at = now + seconds(max(wait_s, hint_s))
+        backoffs[ask.connection_id] = BackoffRow(ask.generation, failures + 1, retry_at, reason)
 
-    def _fail(self, row: EndpointRow, limits: EndpointLimits, reason: str, *, probe: bool) -> float | None:
-        now = self.database.now
-        row.failures += 1
+    def _heal(self, ask: EndpointAsk, gate: _Row, *, granted: bool) -> None:
+        row, lifts = gate.row, granted and gate.halted
+        if row.state == "open" or lifts:
+            row.changed_at = self.database.now
+            row.state = "closed"
+        if lifts:
+            row.secret_fingerprint = None
+        if row.secret_fingerprint is None:
+            row.open_until = None
+        row.failures, row.openings, row.failing, row.probe_until = 0, 0, (), None
+        row.limited = () if granted else row.limited
+        row.refusing = () if granted and ask.secret_fingerprint is not None else row.refusing
+
+    def _fail(self, ask: EndpointAsk, reason: str, *, probe: bool) -> EndpointChange | None:
+        row, now, limits = self._made(ask, ask.key.place), self.database.now, ask.limits
+        known = ask.connection_id in row.failing or row.failures >= _MOST_FAILING
+        counts = not known and (probe or row.state == "closed")
+        if counts:
+            row.failing, row.failures = (*row.failing, ask.connection_id), row.failures + 1
         row.reason, row.changed_at = reason, now
-        enough = row.failures >= limits.breaker_failures
-        opens = row.state != "paused" and (probe or (row.state == "closed" and enough))
-        if opens:
-            open_s = limits.open_s * 2 ** min(row.openings, _MOST_DOUBLINGS)
-            row.open_until = now + seconds(min(open_s, limits.open_max_s))
-            row.openings += 1
-            row.state = "open"
         if probe:
             row.probe_until = None
-        return until_s(row.open_until, now) if opens else None
+        enough = row.failures >= max(QUORUM, limits.breaker_failures)
+        if not (row.state == "open" and probe and counts) and not (row.state == "closed" and enough):
+            return None
+        open_s = min(limits.open_s * 2 ** min(row.openings, _MOST_DOUBLINGS), limits.open_max_s)
+        row.state, row.openings, row.open_until = "open", row.openings + 1, now + seconds(open_s)
+        return EndpointChange(ask.key.place, "open", until_s(row.open_until, now) or 0.0)
 
-    @statement
-    def penalise(self, key: EndpointKey, limits: EndpointLimits, hint_s: float) -> None:
-        row = self.database.tokens.endpoints.get(key)
-        if row is None or limits.per_s is None:
+    def _penalise(self, ask: EndpointAsk, hint_s: float) -> None:
+        row = self.database.tokens.endpoints.get(EndpointKey(ask.key.provider, ask.key.bucket))
+        per_s = ask.limits.per_s
+        if row is None or per_s is None:
             return
-        row.permits = min(self._refilled(row, limits.per_s), -(hint_s * limits.per_s))
-        row.refilled_at = max(row.refilled_at, self.database.now)
+        if set(row.limited) - {ask.connection_id}:
+            row.permits = min(self._refilled(row, per_s), -(hint_s * per_s))
+            row.refilled_at = max(row.refilled_at, self.database.now)
+        if ask.connection_id not in row.limited and len(row.limited) < QUORUM:
+            row.limited = (*row.limited, ask.connection_id)
 
     def _refilled(self, row: EndpointRow, per_s: float) -> float:
         return row.permits + max(0.0, (self.database.now - row.refilled_at).total_seconds()) * per_s
 
-    @statement
-    def pause(self, key: EndpointKey, reason: str, secret_fingerprint: str) -> bool:
-        now, rows = self.database.now, self.database.tokens.endpoints
-        row = rows.setdefault(key, EndpointRow(now, now))
-        if row.secret_fingerprint == secret_fingerprint:
-            return False
-        row.state, row.reason, row.changed_at = "paused", reason, now
-        row.secret_fingerprint = secret_fingerprint
-        return True
+    def _refuse(self, ask: EndpointAsk, secret: str, reason: str) -> EndpointChange | None:
+        now, key, found = self.database.now, ask.key, list[EndpointChange]()
+        look_s = ask.limits.open_max_s
+        for name in sorted({key.client_id, key.place}, key=len):
+            row = self._made(ask, name)
+            word = f"{secret} {ask.connection_id if name == key.place else key.host}"
+            same = [said for said in row.refusing if said.startswith(f"{secret} ") and said != word]
+            row.refusing = (*same, word)[:QUORUM]
+            halted = row.secret_fingerprint == secret
+            if not halted and len(row.refusing) < QUORUM:
+                continue
+            row.state, row.reason, row.secret_fingerprint = "paused", reason, secret
+            row.open_until, row.probe_until = now + seconds(look_s), None
+            row.changed_at = row.changed_at if halted else now
+            found.append(EndpointChange(name, "paused", look_s, not halted))
+        return found[0] if found else None
 
     @statement
     def resume(self, key: EndpointKey) -> bool:
-        row = self.database.tokens.endpoints.get(key)
+        row = self.database.tokens.endpoints.get(EndpointKey(key.provider, key.place))
         if row is None or (row.state == "closed" and row.secret_fingerprint is None):
             return False
         row.state, row.reason, row.failures, row.openings = "closed", None, 0, 0
         row.open_until = row.probe_until = row.secret_fingerprint = None
+        row.failing, row.limited, row.refusing = (), (), ()
         row.changed_at = self.database.now
         return True
 
@@ -129,36 +223,22 @@ class MemoryEndpointGate(MemoryStore):
             "changed_at": row.changed_at,
         }
 
-
-def _granted(level: float, limits: EndpointLimits, *, refused: bool, probing: bool) -> int:
-    """Of the one permit that is asked for."""
-    if refused:
-        return 0
-    if probing or limits.per_s is None:
-        return 1
-    return max(0, min(1, math.floor(level)))
-
-
-def _retry_after_s(row: EndpointRow, limits: EndpointLimits, now: datetime) -> float | None:
-    """Until its breaker lets one through; a probe answers long before its time is up."""
-    moments = [] if row.open_until is None else [row.open_until]
-    if row.probe_until is not None and row.probe_until > now:
-        moments.append(min(row.probe_until, now + seconds(limits.probe_s / 10)))
-    return until_s(max(moments, default=None), now)
+    @statement
+    def prune(self, older_than_s: float) -> int:
+        tables, before = self.database.tokens, self.database.now - seconds(older_than_s)
+        rows = tables.endpoints.items()
+        unused = [key for key, row in rows if max(row.refilled_at, row.changed_at) < before]
+        over = [which for which, row in tables.backoffs.items() if row.retry_at < before]
+        for key in unused:
+            del tables.endpoints[key]
+        for which in over:
+            del tables.backoffs[which]
+        return len(unused) + len(over)
 
 
-def _refusal(
-    reason: str,
-    level: float,
-    limits: EndpointLimits,
-    *,
-    halted: bool,
-    shut: bool,
-    retry_after_s: float | None,
-) -> EndpointRefusal:
-    if halted:
-        return EndpointRefusal("pause", _PAUSE_LOOK_S, f"paused: {reason}")
-    if shut:
-        return EndpointRefusal("breaker", max(1.0, retry_after_s or 1.0), f"breaker open: {reason}")
-    wait_s = (1 - level) / limits.per_s if limits.per_s else 1.0
-    return EndpointRefusal("rate", max(wait_s, 0.01), "the token endpoint's rate is used up")
+def _is_dirty(gates: Sequence[_Row]) -> bool:
+    return any(g.closed or g.row.failures or g.row.limited or g.row.refusing for g in gates)
+
+
+def _latest(*moments: datetime | None) -> datetime:
+    return max(moment for moment in moments if moment is not None)

@@ -128,6 +128,19 @@ class EndpointRow:
     open_until: datetime | None = None
     probe_until: datetime | None = None
     secret_fingerprint: str | None = None
+    failing: tuple[UUID, ...] = ()
+    limited: tuple[UUID, ...] = ()
+    refusing: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class BackoffRow:
+    """Table ``refresh_backoff``."""
+
+    generation: int
+    failures: int
+    retry_at: datetime
+    reason: str
 
 
 @dataclass(slots=True)
@@ -138,6 +151,7 @@ class TokenTables:
     credentials: dict[UUID, CredentialRow] = field(default_factory=dict)
     rotations: dict[UUID, RotationRow] = field(default_factory=dict)
     endpoints: dict[EndpointKey, EndpointRow] = field(default_factory=dict)
+    backoffs: dict[UUID, BackoffRow] = field(default_factory=dict)
     audit: list[AuditRow] = field(default_factory=list)
     timeline: str = "1/1"
     """Another one after a stand-by was promoted (R11)."""

@@ -1,7 +1,8 @@
 -- endpoint_insert: the first sight of a token endpoint; its bucket starts full, its breaker closed.
--- Takes   provider, client_id, burst
+-- Takes   provider, names (of rows), burst
 -- Gives   nothing
--- Locks   the new row
+-- Locks   the new rows
 -- Needs   the primary key: who comes second changes nothing
-INSERT INTO endpoint_gate (provider, client_id, permits) VALUES (:provider, :client_id, :burst)
+INSERT INTO endpoint_gate (provider, client_id, permits)
+SELECT :provider, name, :burst FROM unnest(:names::text[]) AS name ORDER BY name
 ON CONFLICT (provider, client_id) DO NOTHING;

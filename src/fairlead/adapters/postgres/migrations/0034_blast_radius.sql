@@ -1,0 +1,22 @@
+-- 0034_blast_radius: token endpoints close to others only when two say so; a connection that failed waits by itself.
+-- Phase   pre (the version before it counts failures, and writes none of the new columns)
+-- Needs   0001_ground_floor
+
+ALTER TABLE endpoint_gate
+    ADD COLUMN failing uuid[] NOT NULL DEFAULT '{}',   -- connections that met an outage since the last answer
+    ADD COLUMN limited uuid[] NOT NULL DEFAULT '{}',   -- connections that were told "too many" since the last token
+    ADD COLUMN refusing text[] NOT NULL DEFAULT '{}';  -- a refused secret and the connection, or host, it was refused to
+
+CREATE TABLE refresh_backoff (
+    connection_id uuid PRIMARY KEY REFERENCES connection ON DELETE CASCADE,
+    tenant_id text NOT NULL,
+    generation bigint NOT NULL,  -- a newer one waits for nothing
+    failures integer NOT NULL,
+    retry_at timestamptz NOT NULL,
+    reason text NOT NULL
+) WITH (fillfactor = 70);
+
+ALTER TABLE refresh_backoff ENABLE ROW LEVEL SECURITY;
+ALTER TABLE refresh_backoff FORCE ROW LEVEL SECURITY;
+CREATE POLICY engine_sees_all ON refresh_backoff TO fairlead_engine USING (true) WITH CHECK (true);
+GRANT SELECT, INSERT, UPDATE, DELETE ON refresh_backoff TO fairlead_engine;

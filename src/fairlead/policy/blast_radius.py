@@ -1,0 +1,171 @@
+"""Whom each response, outcome or fault may stop: the one table of the whole product.
+
+    what one connection, account, process or response says stops that one
+    what is shared closes only when *quorum* of its kind say so, with nothing to the contrary between
+    a fleet of one never closes what is shared: its own back-off is enough
+
+The engine and the stores act on a `Reach`; nothing else decides who is stopped.
+docs/explanation/blast-radius.md shows the table. Spec: R50.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from fairlead import errors
+from fairlead.policy.category import Category
+from fairlead.policy.classify.verdict import Scope, Verdict
+from fairlead.policy.gate.breaker import Health
+
+if TYPE_CHECKING:
+    from fairlead.policy.token_outcome import TokenOutcome
+
+QUORUM = 2
+"""How many connections, or hosts, must agree before something shared closes."""
+
+
+class Own(StrEnum):
+    """What stops of the connection, job or process that met it."""
+
+    NOTHING = "nothing"
+    ATTEMPT = "this attempt"
+    CONNECTION = "this connection, for its back-off"
+    ROUTE = "this connection at this host, once its breaker has counted enough"
+    LIMIT = "this connection's group of jobs, and its account's limit"
+    GRANT = "this connection, until its customer reconnects"
+    PROCESS = "this process"
+
+
+class Shared(StrEnum):
+    """What others share, and may close."""
+
+    NOTHING = "nothing"
+    HOST = "the token endpoint of this host"
+    RATE = "the app's rate at the token endpoint"
+    APP = "the app at this host; the whole app once it is closed at as many hosts"
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Whom something stops.
+
+    Attributes:
+        own: What stops of the one that met it, at once.
+        shared: What closes to others once *quorum* of its kind agree.
+        quorum: Connections that must agree, at least; 0 where nothing shared closes.
+        lifts: The shared closures that this speaks against, and ends.
+    """
+
+    own: Own
+    shared: Shared = Shared.NOTHING
+    quorum: int = 0
+    lifts: frozenset[Shared] = frozenset()
+
+    @property
+    def backs_off(self) -> bool:
+        """Whether the connection waits before its next refresh."""
+        return self.own is Own.CONNECTION
+
+
+_ANSWERED = frozenset({Shared.HOST})
+_HOST_DOWN = Reach(Own.CONNECTION, Shared.HOST, QUORUM)
+_REFUSED = Reach(Own.ATTEMPT, lifts=_ANSWERED)
+_NOTHING, _ATTEMPT, _LIMIT = Reach(Own.NOTHING), Reach(Own.ATTEMPT), Reach(Own.LIMIT)
+_GRANT, _PROCESS = Reach(Own.GRANT), Reach(Own.PROCESS)
+
+NEVER_SENT = _NOTHING
+"""A permit whose request never left for a reason of ours: a lost claim, an unavailable database."""
+
+TOKEN: Mapping[str, Reach] = MappingProxyType(
+    {
+        "granted": Reach(Own.NOTHING, lifts=frozenset({Shared.HOST, Shared.RATE, Shared.APP})),
+        "not_processed.transient_rate_limit": Reach(Own.CONNECTION, Shared.RATE, QUORUM, _ANSWERED),
+        "not_processed.transient_server": _HOST_DOWN,
+        "transient_failure.transient_server": _HOST_DOWN,
+        "transient_failure.transient_network": Reach(Own.CONNECTION, lifts=_ANSWERED),
+        "rejected.permanent_auth": Reach(Own.GRANT, lifts=_ANSWERED),
+        "rejected.permanent_config": _REFUSED,
+        "rejected.permanent_permission": _REFUSED,
+        "rejected.permanent_request": _REFUSED,
+        "rejected.permanent_config.client": Reach(Own.ATTEMPT, Shared.APP, QUORUM, _ANSWERED),
+        "unknown": _HOST_DOWN,
+        "not_sent": _HOST_DOWN,
+    }
+)
+"""Outcomes of a token request: class, category, and "client" where the client itself was refused."""
+
+CALL: Mapping[Category | Scope | Health, Reach] = MappingProxyType(
+    {
+        **dict.fromkeys(Category, _ATTEMPT),  # also permanent_auth: only the token endpoint ends a grant
+        Category.TRANSIENT_RATE_LIMIT: _LIMIT,
+        Scope.CONNECTION: _LIMIT,
+        Scope.DAY: _LIMIT,
+        Scope.ENDPOINT: _ATTEMPT,
+        Scope.OBJECT: _ATTEMPT,
+        Health.NEUTRAL: _NOTHING,
+        Health.HEALTHY: _NOTHING,
+        Health.UNHEALTHY: Reach(Own.ROUTE),
+    }
+)
+"""Failed calls by category, or by the scope of the limit that refused; what an attempt says of its host."""
+
+ERROR: Mapping[type[errors.FairleadError], Reach] = MappingProxyType(
+    {
+        errors.GateClosed: _LIMIT,
+        **dict.fromkeys((errors.ReauthRequired, errors.NoRefreshToken, errors.AccountMismatch), _GRANT),
+        **dict.fromkeys((errors.KeyMissing, errors.KeyWrong, errors.MigrationNeeded), _PROCESS),
+        **dict.fromkeys((errors.Refused, errors.RateLimited, errors.RefreshInProgress), _ATTEMPT),
+        **dict.fromkeys((errors.EndpointUnavailable, errors.EndpointPaused, errors.NotSent), _ATTEMPT),
+        **dict.fromkeys((errors.BulkBusy, errors.BulkUnfinished, errors.GateUnavailable), _ATTEMPT),
+        **dict.fromkeys((errors.DeadlineTooShort, errors.JobUnfinished, errors.Failed), _ATTEMPT),
+        **dict.fromkeys((errors.TransientFailure, errors.OutcomeUnknown, errors.RequestRejected), _ATTEMPT),
+        **dict.fromkeys((errors.CallFailed, errors.AnswerUnreadable, errors.SlotLost), _ATTEMPT),
+        **dict.fromkeys((errors.CallerError, errors.InputInvalid, errors.NotFound), _ATTEMPT),
+        **dict.fromkeys((errors.ProviderNotFound, errors.JobFailed, errors.StaleWrite), _ATTEMPT),
+        **dict.fromkeys((errors.SetupError, errors.ConfigInvalid, errors.CredentialUnreadable), _ATTEMPT),
+        errors.DependencyUnavailable: _ATTEMPT,
+    }
+)
+"""What raising one of our errors stops; the response behind it has its own row above."""
+
+FAULT: Mapping[str, Reach] = MappingProxyType(
+    {
+        "PostgreSQL does not answer": _ATTEMPT,
+        "a commit is in doubt": _ATTEMPT,
+        "Redis does not answer": _NOTHING,
+        "the journal cannot be written": _ATTEMPT,
+        "a sealed record does not open": _ATTEMPT,
+        "a lease is lost": _ATTEMPT,
+        "a process dies": _PROCESS,
+        "a queue is full of one tenant's dead letters": _ATTEMPT,
+    }
+)
+"""Faults on our side."""
+
+
+def of_token(outcome: TokenOutcome) -> Reach:
+    """Return whom *outcome* of a token request stops."""
+    return TOKEN[token_row(outcome)]
+
+
+def token_row(outcome: TokenOutcome) -> str:
+    """Return the name of *outcome*'s row in `TOKEN`."""
+    words = ["".join(f"_{sign.lower()}" if sign.isupper() else sign for sign in type(outcome).__name__)[1:]]
+    words += [str(word) for word in (getattr(outcome, "category", None),) if word]
+    words += ["client"] if getattr(outcome, "scope", None) == "client" else []
+    return ".".join(words)
+
+
+def of_call(verdict: Verdict) -> Reach:
+    """Return whom a failed call stops, by the limit that refused it, or else by its category."""
+    word = verdict.scope or verdict.category
+    return _NOTHING if word is None else CALL[word]
+
+
+def of_error(error: errors.FairleadError) -> Reach:
+    """Return whom *error* stops."""
+    return next(ERROR[kind] for kind in type(error).__mro__ if kind in ERROR)

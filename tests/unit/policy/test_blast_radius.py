@@ -1,0 +1,79 @@
+"""Every classification, outcome and error has a row that says whom it may stop (R50)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any, get_args, get_origin, get_type_hints
+
+import pytest
+
+from fairlead import errors
+from fairlead.policy import token_outcome as outcomes
+from fairlead.policy.blast_radius import (
+    CALL,
+    ERROR,
+    FAULT,
+    QUORUM,
+    TOKEN,
+    Own,
+    Reach,
+    Shared,
+    of_error,
+    token_row,
+)
+from fairlead.policy.category import Category
+from fairlead.policy.classify.verdict import Scope
+from fairlead.policy.gate.breaker import Health
+
+NEVER = {
+    "not_processed": {"transient_network"},
+    "transient_failure": {"transient_rate_limit"},
+}
+"""Transient categories that `classify_answer` gives no such outcome; a permanent one is always Rejected."""
+
+
+def tree(kind: type[errors.FairleadError]) -> Iterator[type[errors.FairleadError]]:
+    for below in kind.__subclasses__():
+        if below.__module__ == errors.__name__:
+            yield below
+            yield from tree(below)
+
+
+def rows_of(kind: type[Any]) -> Iterator[str]:
+    """The rows that outcomes of *kind* may need."""
+    hints = get_type_hints(kind)
+    categories = [c for c in Category if c.transient != (kind is outcomes.Rejected)]
+    scopes = get_args(hints["scope"]) if get_origin(hints.get("scope")) is not None else [None]
+    for category, scope in product(categories if "category" in hints else [None], scopes):
+        outcome = object.__new__(kind)
+        for name, value in (("category", category), ("scope", scope)):
+            if name in hints:
+                object.__setattr__(outcome, name, value)
+        row = token_row(outcome)
+        if category not in NEVER.get(row.partition(".")[0], set()) and (
+            scope != "client" or category is Category.PERMANENT_CONFIG
+        ):
+            yield row
+
+
+def test_each_outcome_of_a_token_request_has_a_row() -> None:
+    needed = {row for kind in get_args(outcomes.TokenOutcome) for row in rows_of(kind)}
+    assert needed == set(TOKEN)
+
+
+def test_each_classification_of_a_call_has_a_row() -> None:
+    assert set(CALL) == {*Category, *Scope, *Health}
+
+
+def test_each_error_has_a_row() -> None:
+    assert set(ERROR) == {*tree(errors.FairleadError)}
+    assert of_error(errors.GateClosed("full")).own is Own.LIMIT
+
+
+@pytest.mark.parametrize("table", [TOKEN, CALL, ERROR, FAULT])
+def test_nothing_shared_closes_by_one(table: Any) -> None:
+    reaches: list[Reach] = [*table.values()]
+    for reach in reaches:
+        assert (reach.quorum >= QUORUM > 1) if reach.shared is not Shared.NOTHING else reach.quorum == 0
+        assert reach.shared not in reach.lifts
