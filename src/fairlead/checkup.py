@@ -214,6 +214,11 @@ def role_check(facts: ServerFacts) -> Check:
         hint = "GRANT fairlead_engine TO this user; a NOINHERIT user cannot be used"
         told = "this user lacks fairlead_engine: row-level security would show it empty tables"
         return Check("database role", "fail", told, hint)
+    if facts.creators:
+        hint = (
+            f"run REVOKE CREATE ON SCHEMA ... FROM {facts.creators}: its objects could run with your rights"
+        )
+        return Check("database role", "fail", f"{facts.creators} may CREATE in fairlead's schema", hint)
     return Check("database role", "ok", "has the rights of fairlead_engine")
 
 

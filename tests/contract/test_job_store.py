@@ -133,9 +133,38 @@ async def test_one_open_job_per_unique_key_and_its_priority_only_rises(stores: S
     assert view is not None
     assert view.priority == 1
     jobs = await stores.jobs.claim(ClaimFilter(kinds=("work",)), 9, session_id)
-    assert not (await stores.jobs.enqueue([new_job(unique_key="k")]))[0].inserted  # running is open too
     await stores.jobs.acknowledge([Completed(job.job_id, job.lease_id) for job in jobs])
     assert (await stores.jobs.enqueue([new_job(unique_key="k")]))[0].inserted
+
+
+async def test_a_job_that_has_begun_hands_its_unique_key_on(stores: Stores) -> None:
+    """It may have read before the caller's change (R53); what is ours says by its key what it is about."""
+    session_id = await a_session(stores)
+    begun = await claimed(stores, session_id, unique_key="k")
+    (follower,) = await stores.jobs.enqueue([new_job(unique_key="k")])
+    assert follower.inserted
+    assert (await stores.jobs.enqueue([new_job(unique_key="k")]))[0].job_id == follower.job_id
+    await stores.jobs.acknowledge([Rescheduled(begun.job_id, begun.lease_id, delay_s=0.0)])
+    assert (await stores.jobs.enqueue([new_job(unique_key="k")]))[0].job_id == follower.job_id
+    assert {job.job_id for job in await stores.jobs.claim(ANY, 9, session_id)} == {
+        begun.job_id,
+        follower.job_id,
+    }
+    ours = await claimed(stores, session_id, kind="token.refresh", unique_key="k")
+    assert not (await stores.jobs.enqueue([new_job("token.refresh", unique_key="k")]))[0].inserted
+    held = await claimed(stores, session_id, unique_key="held", unique_for_s=60.0)
+    assert (await stores.jobs.enqueue([new_job(unique_key="held")]))[0].job_id == held.job_id
+    assert ours.job_id != held.job_id
+
+
+async def test_a_job_that_has_expired_hands_its_unique_key_on(stores: Stores) -> None:
+    """Whether it was swept into the dead letters yet or not."""
+    first = new_job(unique_key="k", expires_in_s=10.0)
+    await stores.jobs.enqueue([first])
+    await stores.pass_time(11.0)
+    assert (await stores.jobs.enqueue([new_job(unique_key="k", expires_in_s=60.0)]))[0].inserted
+    assert await stores.jobs.expire_due(10) == 1
+    assert not (await stores.jobs.enqueue([new_job(unique_key="k")]))[0].inserted
 
 
 async def test_a_batch_may_hold_one_key_twice(stores: Stores) -> None:

@@ -142,13 +142,6 @@ async def test_an_open_job_stands_for_another_of_its_key(database: Database, adm
     assert len({first, *others}) == 3
 
 
-async def test_a_running_job_keeps_its_priority_and_its_key(database: Database, admin: Any) -> None:
-    first = await enqueue(admin, "'k', 'acme', unique_key => 'u'")
-    await run(database, "UPDATE job SET state = 'running', lease_id = 1, session_id = gen_random_uuid()")
-    assert await enqueue(admin, "'k', 'acme', unique_key => 'u', priority => 0") == first
-    assert (await rows(database, "SELECT priority FROM job"))[0]["priority"] == 2
-
-
 async def test_a_key_is_free_once_its_job_has_ended_and_its_time_is_over(
     database: Database, admin: Any
 ) -> None:

@@ -36,7 +36,9 @@ HOT: dict[str, Values] = {
         "args": [None] * len(ids),
     },
     "job_enqueue_one": lambda s, ids: one_job_values(new_job()) | {"notify": False},
-    "job_enqueue_plain": lambda s, ids: plain_job_columns([new_job(), new_job()]) | {"notify": False},
+    "job_enqueue_plain": lambda s, ids: (
+        plain_job_columns([new_job(), new_job()]) | {"notify": False, "touch": True}
+    ),
     "lane_raise_floors": lambda s, ids: {},
     "lane_wake_up": lambda s, ids: {"most": 200},
     "session_rescue": lambda s, ids: {

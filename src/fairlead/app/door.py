@@ -218,7 +218,7 @@ class Fairlead(Declaring):
         transaction: object | None = None,
         **options: Unpack[JobOptions],
     ) -> UUID:
-        """Store one job; its id, or that of the open job with the same ``unique_key``.
+        """Store one job; its id, or that of the waiting job with the same ``unique_key``.
 
         *options* are those of `JobOptions`. *transaction*: an asyncpg connection or a psycopg AsyncConnection
         on fairlead's database, in a transaction of yours: the job is there if that commits, and is seen by
@@ -234,7 +234,7 @@ class Fairlead(Declaring):
     ) -> list[UUID]:
         """Store jobs, all or none; their ids in order. At most 10,000 of them, and 32 MiB of args.
 
-        See `enqueue`. *requests* may be a generator: it is asked for more while the first ones are stored.
+        See `enqueue`. *requests* may be a generator: it is read to its end before the first job is stored.
         """
         jobs = new_jobs(requests, self._functions.get, self._outside.ids.uuid7)
         if transaction is None:

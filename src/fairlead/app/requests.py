@@ -39,9 +39,9 @@ class JobOptions(TypedDict, total=False):
     delay_s: float
     """Not before so many seconds, 0 to 366 days; default 0."""
     unique_key: str | None
-    """While a job of this kind and tenant with the same key is open, it stands for this one; default none."""
+    """A job of this kind and tenant with this key that has not begun answers for this one; default none."""
     unique_for_s: float | None
-    """The key holds for so many seconds, even if the job has ended; default: while it is open."""
+    """The key holds for so many seconds, even if the job has begun or ended; default: until it begins."""
     expires_in_s: float | None
     """Not begun within so many seconds it becomes a dead letter (``expired``); default never."""
     tags: Sequence[str]

@@ -45,6 +45,8 @@ class ServerFacts:
     """Which it is."""
     unseen: bool = False
     """There are sessions whose snapshots this user may not see."""
+    creators: str = ""
+    """Roles that may create objects in the schema and should not; empty: none."""
 
     @property
     def major(self) -> int:
@@ -78,6 +80,7 @@ async def server_facts(settings: DatabaseSettings) -> ServerFacts:
         behind=held["behind"] or 0,
         behind_of=held["replica"] or "",
         unseen=held["unseen"],
+        creators=found["creators"],
     )
 
 

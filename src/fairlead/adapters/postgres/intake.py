@@ -1,46 +1,35 @@
 """How new jobs get into the database: one statement for a few, a stream of them for many.
 
-Many jobs are checked and written down in slices: while the server stores one, the next is made ready. All of
-it is one transaction, and a short one. Jobs with unique keys end the stream: keys are taken in their order,
-in one statement, so that two callers never wait for each other.
+All of them are made first: a caller's generator runs while nothing is locked and no transaction is open. Many
+jobs are written down in slices: while the server stores one, the next is made ready. All of it is one short
+transaction, whose lanes are touched at its end. Jobs with unique keys are one statement, which takes the keys
+in their order, so that two callers never wait for each other.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import islice
 from uuid import UUID
 
 from fairlead.adapters.postgres.dead_letters import Bound
 from fairlead.adapters.postgres.driver import Row
 from fairlead.adapters.postgres.failures import Undone
-from fairlead.adapters.postgres.jobrows import new_job_columns, one_job_values, plain_job_columns
+from fairlead.adapters.postgres.jobrows import lane_of, new_job_columns, one_job_values, plain_job_columns
 from fairlead.adapters.postgres.pool import Database, Transaction
 from fairlead.adapters.postgres.sqlfiles import statement
 from fairlead.adapters.postgres.wakeups import WakeUps
 from fairlead.engine.ports import Enqueued, NewJob
-from fairlead.errors import InputInvalid
+from fairlead.errors import FairleadError, InputInvalid
 
 SLICE = 500
 """Jobs of a statement of a stream; so many and fewer are one statement."""
+LATE_S = 0.8
+"""An empty lane is forgotten after a second, and claims look no further back. So a store that takes longer is
+followed by one more look at its lanes."""
 UNIQUE_VIOLATION = "23505"
-
-
-STREAM_S = 1.5
-"""The longest a stream may take. Lanes are served meanwhile, and floors rise after two seconds."""
-
-
-class _NoStream(Exception):
-    """It has a unique key, or takes too long: all of it in one statement instead."""
-
-
-class _Theirs(Exception):
-    """Making the jobs failed: no error of ours, whatever its type."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__()
-        self.error = error
 
 
 class Intake:
@@ -53,22 +42,24 @@ class Intake:
 
     async def enqueue(self, jobs: Iterable[NewJob]) -> list[Enqueued]:
         """Store *jobs*, all or none; see the port. What iterating over them raises is raised, too."""
-        rest = iter(jobs)
-        taken = list(islice(rest, SLICE + 1))
-        if not taken:
+        made = await _made(jobs)
+        if not made:
             return []
-        await self._bound.check(taken)
-        if len(taken) <= SLICE:
-            return await self._database.again(lambda: self._store(taken), lambda: self._store_rest(taken))
-        return await self._database.again(
-            lambda: self._stream(taken, rest), lambda: self._after_stream(taken, rest)
-        )
+        await self._bound.check(made)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        stored = await self._database.again(lambda: self._store(made), lambda: self._store_rest(made))
+        took_s = loop.time() - began
+        if took_s > LATE_S:
+            with suppress(FairleadError):  # they are stored, and the sweep finds what nobody looks for
+                await self._touch(self._database, {lane_of(job) for job in made}, took_s)
+        return stored
 
     # ---- one statement -------------------------------------------------------------------------
 
     async def _store(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         if not any(job.unique_key for job in jobs):
-            await self._store_plain(jobs)
+            await (self._store_plain(jobs) if len(jobs) <= SLICE else self._stream(jobs))
             return [Enqueued(job.job_id, True) for job in jobs]
         rows = await self._database.fetch(
             statement("job_enqueue"), notify=self._notify(jobs), **new_job_columns(jobs)
@@ -80,7 +71,7 @@ class Intake:
         if len(jobs) == 1:
             plain, values = statement("job_enqueue_one"), one_job_values(jobs[0])
         else:
-            plain, values = statement("job_enqueue_plain"), plain_job_columns(jobs)
+            plain, values = statement("job_enqueue_plain"), plain_job_columns(jobs) | {"touch": True}
         await self._database.fetch(plain, notify=self._notify(jobs), **values)
 
     async def _store_rest(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
@@ -102,57 +93,42 @@ class Intake:
 
     # ---- a stream ------------------------------------------------------------------------------
 
-    async def _stream(self, taken: list[NewJob], rest: Iterator[NewJob]) -> list[Enqueued]:
-        """Store *taken* and *rest*; what comes of *rest* is added to *taken*."""
-        try:
-            async with self._database.transaction() as transaction:
-                await self._send(transaction, taken, rest)
-        except _NoStream:
-            return await self._after_stream(taken, rest)
-        except _Theirs as theirs:
-            raise theirs.error from None
-        return [Enqueued(job.job_id, True) for job in taken]
-
-    async def _send(self, transaction: Transaction, taken: list[NewJob], rest: Iterator[NewJob]) -> None:
+    async def _stream(self, jobs: Sequence[NewJob]) -> None:
+        plain = statement("job_enqueue_plain")
         sending: asyncio.Task[list[Row]] | None = None
-        slice_ = list(taken)
         lane_ids: set[UUID] = set()
-        loop = asyncio.get_running_loop()
-        until = loop.time() + STREAM_S
-        try:
-            while slice_:
-                if any(job.unique_key for job in slice_) or loop.time() > until:
-                    raise _NoStream
-                columns = plain_job_columns(slice_)
-                lane_ids.update(columns["lane_ids"])
+        async with self._database.transaction() as transaction:
+            try:
+                for slice_ in (jobs[start : start + SLICE] for start in range(0, len(jobs), SLICE)):
+                    columns = plain_job_columns(slice_)
+                    lane_ids.update(columns["lane_ids"])
+                    if sending is not None:
+                        await sending
+                    work = transaction.fetch(plain, touch=False, notify=self._notify(slice_), **columns)
+                    sending = asyncio.create_task(work)
+                    await asyncio.sleep(0)  # it is on its way before the next slice is made ready
                 if sending is not None:
                     await sending
-                    await self._bound.check(slice_, transaction)
-                plain = statement("job_enqueue_plain")
-                work = transaction.fetch(plain, notify=self._notify(slice_), **columns)
-                sending = asyncio.create_task(work)
-                await asyncio.sleep(0)  # it is on its way before the next slice is made ready
-                slice_ = _made(rest)
-                taken += slice_
-            if sending is not None:
-                await sending
-            # who was served meanwhile may have passed what only this transaction sees
-            await transaction.fetch(statement("lane_touch"), lane_ids=list(lane_ids))
-        except BaseException:
-            if sending is not None:
-                sending.cancel()
-                await asyncio.gather(sending, return_exceptions=True)
-            raise
+                await self._touch(transaction, lane_ids)
+            except BaseException:
+                if sending is not None:
+                    sending.cancel()
+                    await asyncio.gather(sending, return_exceptions=True)
+                raise
 
-    async def _after_stream(self, taken: list[NewJob], rest: Iterator[NewJob]) -> list[Enqueued]:
-        """All of it in one statement, but for what is there already."""
-        taken += rest
-        await self._bound.check(taken)
-        return await self._store_rest(taken)
+    async def _touch(
+        self, within: Database | Transaction, lane_ids: Iterable[UUID], since_s: float = 0.0
+    ) -> None:
+        """Let claims find what was stored in these lanes within the last *since_s* seconds."""
+        await within.fetch(statement("lane_touch"), lane_ids=list(lane_ids), since_s=since_s)
 
 
-def _made(rest: Iterator[NewJob]) -> list[NewJob]:
-    try:
-        return list(islice(rest, SLICE))
-    except Exception as error:  # noqa: BLE001 (a caller's generator raises what it likes)
-        raise _Theirs(error) from None
+async def _made(jobs: Iterable[NewJob]) -> list[NewJob]:
+    """Return *jobs* as a list; whatever else this process does goes on meanwhile."""
+    made: list[NewJob] = []
+    rest = iter(jobs)
+    while slice_ := list(islice(rest, SLICE)):
+        made += slice_
+        if len(slice_) == SLICE:
+            await asyncio.sleep(0)
+    return made

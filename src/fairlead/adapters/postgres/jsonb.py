@@ -9,6 +9,9 @@ unreadable document must not hide the other rows of an answer.
 from __future__ import annotations
 
 import json
+import math
+import re
+from contextlib import suppress
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -20,6 +23,8 @@ MAX_TAMED_BYTES = 64 * 1024
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _parse = TypeAdapter(Any).validate_json
 _SHOWN = 200
+_LONG_DIGITS = 309  # of the largest float; jsonb writes all of them out
+_LONG_NUMBER = re.compile(r"\d{309}")
 
 
 def encoded(value: object) -> str:
@@ -50,12 +55,12 @@ def decoded(text: str | None) -> Any:
     """The value of *text* (None for SQL's NULL), or ``{"unreadable": "<its beginning>"}``."""
     if text is None:
         return None
+    # Only foreign SQL stores numbers without a value in Python, over 200 levels, or over 4,300 digits.
+    if len(text) < _LONG_DIGITS or _LONG_NUMBER.search(text) is None:
+        with suppress(ValueError):
+            return _parse(text)
     try:
-        return _parse(text)
-    except ValueError:  # over 200 levels, or a number with over 4,300 digits: only foreign SQL stores such
-        pass
-    try:
-        return json.loads(text, parse_int=_integer)
+        return json.loads(text, parse_int=_integer, parse_float=_number)
     except (ValueError, RecursionError):
         return {"unreadable": text[:_SHOWN]}
 
@@ -67,6 +72,11 @@ def _holds_nul(value: object) -> bool:
     if isinstance(value, dict):
         return any(_holds_nul(key) or _holds_nul(item) for key, item in value.items())
     return isinstance(value, list | tuple) and any(_holds_nul(item) for item in value)
+
+
+def _number(digits: str) -> float | str:
+    number = float(digits)
+    return number if math.isfinite(number) else digits
 
 
 def _integer(digits: str) -> int | str:

@@ -174,6 +174,12 @@ class Migrator:
         if self._settings.schema is not None:
             made = await _run(connection, statement("schema_create").text, self._settings.schema)
             await _run(connection, made[0]["text"])
+        creators = (await _run(connection, statement("server_check").text))[0]["creators"]
+        if creators:
+            what = f"{creators} may create objects in this schema, which could run with the rights of others"
+            raise ConfigInvalid(
+                what, hint=f"run REVOKE CREATE ON SCHEMA ... FROM {creators}, and migrate again"
+            )
         await _run(connection, statement("migration_table").text)
 
     @asynccontextmanager

@@ -25,7 +25,7 @@ class NewJob:
     delay_s: float = 0.0
     args: Mapping[str, Json] = field(default_factory=dict)
     unique_key: str | None = None
-    unique_for_s: float | None = None  # beyond the open states; None: only while open (R20)
+    unique_for_s: float | None = None  # whatever its state (R20); None: until it has begun (R53)
     expires_in_s: float | None = None
     tags: tuple[str, ...] = ()
     replay_of: UUID | None = None
@@ -36,7 +36,7 @@ class NewJob:
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """*inserted* is False where the unique key found an open job; *job_id* is then that job's."""
+    """*inserted* is False where a job answers that has the unique key; *job_id* is then that job's."""
 
     job_id: UUID
     inserted: bool
@@ -184,9 +184,12 @@ class JobStore(Protocol):
     """The queue's truth. All times are the database's."""
 
     async def enqueue(self, jobs: Iterable[NewJob]) -> list[Enqueued]:
-        """Store *jobs*, all or none; an open job of the same unique key is kept, and raised if it waits.
+        """Store *jobs*, all or none; what iterating over them raises is raised, and nothing is stored.
 
-        They may be made while the first ones are stored: what that raises is raised, and nothing is stored.
+        A job that waits answers for one of the same unique key, and its priority is raised. One that has
+        begun or expired hands its key on, unless the key holds for a time or the kind is our own.
+
+        Spec: R20, R53.
         """
         ...
 

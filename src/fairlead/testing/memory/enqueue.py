@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from fairlead.engine.ports import Enqueued, NewJob
 from fairlead.errors import InputInvalid
+from fairlead.policy.lane import is_own
 from fairlead.policy.states import JobState
 from fairlead.testing.memory.database import MemoryDatabase, seconds
 from fairlead.testing.memory.rows import OPEN, JobRow
@@ -15,15 +16,17 @@ from fairlead.testing.memory.turns import note_work
 def insert_all(database: MemoryDatabase, jobs: Iterable[NewJob]) -> list[Enqueued]:
     """Store *jobs*, all or none. InputInvalid where an id is taken already, but by who holds its key, too."""
     wanted = list(jobs)
-    if any(job.job_id in database.jobs and holder_of(database, job) is None for job in wanted):
+    if any(job.job_id in database.jobs and not is_answered(database, job) for job in wanted):
         raise InputInvalid("the database refuses these values: a job of this id is there", reason="23505")
     return [insert(database, job) for job in wanted]
 
 
 def insert(database: MemoryDatabase, job: NewJob) -> Enqueued:
-    """Store *job*, or find the one that holds its unique key."""
+    """Store *job*, or find the one that holds its unique key and can still do the work (R53)."""
     holder = holder_of(database, job)
-    if holder is not None:
+    if holder is not None and not is_answered(database, job):
+        holder.unique_live = False
+    elif holder is not None:
         if holder.state is JobState.AVAILABLE:
             holder.priority = min(holder.priority, job.priority)
             note_work(database, holder)
@@ -68,7 +71,19 @@ def holder_of(database: MemoryDatabase, job: NewJob) -> JobRow | None:
     return None
 
 
+def is_answered(database: MemoryDatabase, job: NewJob) -> bool:
+    """Whether the holder of *job*'s key answers for it: as the SQL function key_is_held has it."""
+    row = holder_of(database, job)
+    if row is None:
+        return False
+    if row.unique_until is not None and row.unique_until > database.now:
+        return True
+    if row.state is JobState.AVAILABLE:
+        return row.expires_at is None or row.expires_at > database.now
+    return is_own(row.kind)
+
+
 def holds_key(database: MemoryDatabase, row: JobRow) -> bool:
     """True while *row* keeps its unique key from others."""
     kept = row.unique_until is not None and row.unique_until > database.now
-    return row.unique_key is not None and (row.state in OPEN or kept)
+    return row.unique_key is not None and row.unique_live and (row.state in OPEN or kept)

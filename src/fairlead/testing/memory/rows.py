@@ -45,6 +45,7 @@ class JobRow:
     failures: list[dict[str, Json]] = field(default_factory=list)
     result: Json = None
     call_waits_since: datetime | None = None
+    unique_live: bool = True  # False: it has handed its unique key on to a later job
 
     def end(self, state: JobState, now: datetime) -> None:
         """Reach a final state."""

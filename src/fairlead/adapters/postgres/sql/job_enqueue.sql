@@ -1,11 +1,12 @@
--- job_enqueue: store new jobs; where a unique key is taken the job that holds it is kept, its priority raised.
+-- job_enqueue: store new jobs; a waiting job that holds the unique key is kept, its priority raised. A holder that can no
+-- longer do the work (begun, expired, its time over) hands the key on to the new job.
 -- Takes   arrays of one length: job_ids, kinds, tenant_ids, queues, providers, group_keys, priorities,
 --         delays_s, args, unique_keys, unique_for_s (NULL: only while open), expires_in_s, tags (JSON lists),
 --         replay_of; and notify (tell listening workers about what is due now, once per queue)
 -- Gives   asked_id, job_id, inserted, for each job asked for
--- Locks   the new rows, the open jobs whose priority is raised, and lanes that are not ready; new keys are taken in
---         key order, so that two callers never wait for each other
--- Needs   job_unique_idx; lane_touch; job ids that are new (a known one breaks the primary key: see job_present)
+-- Locks   the new rows, the jobs whose key is handed on, those whose priority is raised (none that is locked), and lanes
+--         that are not ready; keys are taken in key order, so that two callers never wait for each other
+-- Needs   job_unique_idx; key_is_held; lane_touch; job ids that are new (a known one breaks the primary key: see job_present)
 WITH input AS MATERIALIZED (
     SELECT i.*,
         CASE WHEN i.unique_key IS NULL THEN i.job_id
@@ -19,25 +20,33 @@ WITH input AS MATERIALIZED (
     WITH ORDINALITY AS i (job_id, kind, tenant_id, queue, provider, group_key, priority, delay_s, args,
                           unique_key, unique_for_s, expires_in_s, tags, replay_of, turn)
 ),
-lapsed AS (  -- finished long enough ago: the key is free again
-    UPDATE job SET unique_live = false
-    FROM (SELECT DISTINCT kind, tenant_id, unique_key FROM input WHERE unique_key IS NOT NULL) AS key
-    WHERE job.kind = key.kind AND job.tenant_id = key.tenant_id AND job.unique_key = key.unique_key
-        AND job.unique_live AND job.finished_at IS NOT NULL AND job.unique_until <= now()
-    RETURNING job.job_id
-),
-held AS MATERIALIZED (
-    SELECT input.job_id AS asked_id, job.job_id, job.state, job.priority, input.priority AS asked_priority
+keyed AS MATERIALIZED (
+    SELECT input.job_id AS asked_id, input.priority AS asked_priority, job.job_id,
+        key_is_held(job.kind, job.state, job.expires_at, job.unique_until, now()) AS answers
     FROM input JOIN job
         ON job.kind = input.kind AND job.tenant_id = input.tenant_id AND job.unique_key = input.unique_key
-        AND job.unique_live AND (job.finished_at IS NULL OR job.unique_until > now())
+        AND job.unique_live
+),
+held AS MATERIALIZED (SELECT * FROM keyed WHERE answers),
+freed AS (
+    UPDATE job SET unique_live = false
+    FROM (SELECT DISTINCT job_id FROM keyed WHERE NOT answers ORDER BY job_id) AS key
+    WHERE job.job_id = key.job_id AND job.unique_live
+        AND NOT key_is_held(job.kind, job.state, job.expires_at, job.unique_until, now())
+    RETURNING job.job_id
 ),
 raised AS (
     UPDATE job SET
         priority = wanted.priority,
         lane_id = lane_of(job.queue, job.kind, job.provider, wanted.priority, job.tenant_id, job.group_key)
-    FROM (SELECT job_id, min(asked_priority) AS priority FROM held GROUP BY job_id ORDER BY job_id) AS wanted
-    WHERE job.job_id = wanted.job_id AND job.state = 'available' AND job.priority > wanted.priority
+    FROM (
+        SELECT waiting.job_id, asked.priority
+        FROM (SELECT job_id, min(asked_priority) AS priority FROM held GROUP BY job_id) AS asked
+            JOIN job AS waiting ON waiting.job_id = asked.job_id
+        WHERE waiting.state = 'available' AND waiting.priority > asked.priority
+        FOR NO KEY UPDATE OF waiting SKIP LOCKED  -- who is at it claims, cancels or raises it
+    ) AS wanted
+    WHERE job.job_id = wanted.job_id
     RETURNING job.lane_id, job.run_at, job.crash_count
 ),
 stored AS (
@@ -52,7 +61,7 @@ stored AS (
     FROM input
     WHERE input.job_id = input.kept_id
         AND NOT EXISTS (SELECT FROM held WHERE held.asked_id = input.job_id)
-        AND (SELECT count(*) FROM lapsed) >= 0  -- they must be out of the index first
+        AND (SELECT count(*) FROM freed) >= 0  -- they must be out of the index first
     ORDER BY input.kind, input.tenant_id, input.unique_key
     -- reached only in a race: the key was taken after this statement began
     ON CONFLICT (kind, tenant_id, unique_key) WHERE unique_live

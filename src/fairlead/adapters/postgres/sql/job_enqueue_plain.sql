@@ -1,7 +1,8 @@
 -- job_enqueue_plain: store new jobs without unique keys; else like job_enqueue, which costs three times as much.
 -- Takes   arrays: job_ids, tenant_ids, args, lane_ids (as the function lane_of has them); and of the same length, or
 --         of one element that holds for all: kinds, queues, providers, group_keys, priorities, delays_s,
---         expires_in_s, tags (JSON lists), replay_of. And notify (tell listening workers about what is due now)
+--         expires_in_s, tags (JSON lists), replay_of. And notify (tell listening workers about what is due now);
+--         touch (false: a later statement of the transaction does it)
 -- Gives   one row: stored
 -- Locks   the new rows, and lanes that are not ready
 -- Needs   lane_is_open, lane_touch; job ids that are new (a known one breaks the primary key: see job_present)
@@ -36,7 +37,7 @@ stored AS (
 ),
 come AS MATERIALIZED (SELECT queue, lane_id, min(run_at) AS run_at FROM stored GROUP BY queue, lane_id),
 waiting AS MATERIALIZED (  -- most lanes are ready, and need nothing
-    SELECT lane_id, run_at FROM come WHERE NOT lane_is_open(lane_id, run_at)
+    SELECT lane_id, run_at FROM come WHERE :touch::boolean AND NOT lane_is_open(lane_id, run_at)
 ),
 lanes AS MATERIALIZED (
     SELECT lane_touch(array_agg(lane_id), array_agg(run_at)) FROM waiting HAVING count(*) > 0

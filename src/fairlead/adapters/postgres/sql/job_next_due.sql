@@ -24,8 +24,7 @@ FROM (
         WHERE state = 'parked' AND wake_at < 'infinity' AND wake_at >= (SELECT f.wake_at FROM lane_wake_floor f)
         ORDER BY wake_at LIMIT 200) AS soonest
     UNION ALL
-    (SELECT now() FROM lane_wake WHERE written_by >= (SELECT f.written_by FROM lane_wake_floor f)
-     ORDER BY written_by LIMIT 1)
+    SELECT now() WHERE lane_wake_unseen()
     UNION ALL
     SELECT suspect.at FROM unnest(:queues::text[]) AS named (queue) CROSS JOIN LATERAL (
         SELECT greatest(min(run_at), paused_until(queue, kind, coalesce(provider, ''), tenant_id, group_key)) AS at

@@ -2,7 +2,7 @@
 -- Takes   boot_id, pid_namespace, pid (the caller's own)
 -- Gives   session_id, host, boot_id, pid_namespace, pid, process_started
 -- Locks   nothing
--- Needs   nothing: the table is small
+-- Needs   worker_session_open_idx
 SELECT session_id, host, boot_id, pid_namespace, pid, process_started
 FROM worker_session
 WHERE boot_id = :boot_id AND pid_namespace = :pid_namespace AND pid <> :pid

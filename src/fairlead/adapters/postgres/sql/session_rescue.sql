@@ -4,7 +4,7 @@
 -- Gives   one row: ready (false while a full lease of uninterrupted database time has not passed), sessions,
 --         rescued, dead; no row if another process just did it, or the caller's session is not open
 -- Locks   the sweep's row, the sessions declared lost, the jobs handled; never waits for a job
--- Needs   job_running_since_idx; dead_letter_bury. A gap of half a lease between passes, a restart, a fail-over or
+-- Needs   job_running_since_idx; worker_session_open_idx; dead_letter_bury. A gap of half a lease between passes, a restart, a fail-over or
 --         a jump of the server's clock begins the uninterrupted time anew: after it every owner looks dead. A
 --         proven death (session_bury) waits for no such time
 WITH swept AS (
@@ -37,19 +37,15 @@ lost AS (
         AND w.heartbeat_at NOT BETWEEN now() - w.lease AND now() + w.lease
     RETURNING w.session_id
 ),
-ended AS (
-    SELECT session_id, true AS crashed FROM lost
-    UNION ALL
-    SELECT w.session_id, w.lost_at IS NOT NULL FROM worker_session w CROSS JOIN swept
-    WHERE w.lost_at IS NOT NULL OR w.stopped_at IS NOT NULL
-),
 taken AS MATERIALIZED (
-    SELECT held.job_id, ended.crashed AND held.started_at IS NOT NULL AS crashed, held.crash_count
+    SELECT held.job_id, held.crash_count, w.stopped_at IS NULL AND held.started_at IS NOT NULL AS crashed
     FROM (  -- one walk along what runs, however many processes have ended
         SELECT job_id, session_id, started_at, crash_count FROM job
-        WHERE state = 'running' AND session_id = ANY(ARRAY(SELECT session_id FROM ended))
+        WHERE state = 'running' AND EXISTS (SELECT FROM swept) AND session_id <> ALL(ARRAY(
+            SELECT session_id FROM open WHERE session_id NOT IN (SELECT session_id FROM lost)))
         LIMIT cardinality(:dead_letter_ids::uuid[]) FOR UPDATE SKIP LOCKED
-    ) AS held JOIN ended USING (session_id)
+    ) AS held JOIN worker_session w USING (session_id)
+    WHERE w.lost_at IS NOT NULL OR w.stopped_at IS NOT NULL OR w.session_id IN (SELECT session_id FROM lost)
 ),
 judged AS MATERIALIZED (
     SELECT job_id, crashed, crash_count + crashed::integer AS crashes,

@@ -1,0 +1,338 @@
+-- 0033_unique_keys: only a job that can still do the work answers for another one of its unique key (R53); what runs
+-- with its owner's rights uses exact matches (R54).
+-- Phase   pre (the version before it calls the same functions)
+-- Needs   0021_full_dead_letters, 0022_own_work
+
+-- A function with BEGIN ATOMIC or RETURN is parsed here, once. An operator or function that is added to the schema
+-- later cannot take the place of one that it uses, as it can where a body is a text.
+-- RFC 9562, version 7, with the microseconds where it allows for them: jobs of one statement keep their order.
+CREATE OR REPLACE FUNCTION fairlead_uuid7() RETURNS uuid LANGUAGE sql VOLATILE
+RETURN (
+    SELECT encode(overlay(
+        uuid_send(gen_random_uuid()) PLACING int8send(us / 1000 << 16 | 28672 | us % 1000 * 4) FROM 1 FOR 8), 'hex')::uuid
+    FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS us) AS now
+);
+
+CREATE OR REPLACE FUNCTION lane_of(
+    queue text, kind text, provider text, priority smallint, tenant_id text, group_key text
+) RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN encode(substr(sha256(convert_to(
+    queue || '/' || kind || '/' || coalesce(provider, '') || '/' || priority::text || '/'
+    || length(tenant_id)::text || '/' || tenant_id || group_key, 'UTF8')), 1, 16), 'hex')::uuid;
+
+-- `role` and session_user are the caller's own in a function that runs as its owner.
+CREATE FUNCTION calling_role() RETURNS name LANGUAGE sql STABLE
+RETURN coalesce(nullif(current_setting('role'), 'none')::name, session_user);
+
+CREATE OR REPLACE FUNCTION may_act_for(tenant text) RETURNS boolean LANGUAGE sql STABLE
+RETURN CASE
+    WHEN pg_has_role(calling_role(), 'fairlead_engine', 'USAGE') THEN true
+    WHEN current_setting('fairlead.tenant_id', true) <> '' THEN current_setting('fairlead.tenant_id', true) = tenant
+    ELSE NOT pg_has_role(calling_role(), 'fairlead_door', 'MEMBER')
+END;
+
+CREATE OR REPLACE FUNCTION is_own(of_kind text) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN split_part(of_kind, '.', 1) IN ('token', 'event', 'dead_letter') AND of_kind LIKE '%.%' OR of_kind = 'clean_up';
+
+CREATE OR REPLACE FUNCTION is_name(name text) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN name COLLATE "C" ~ '^[a-z0-9][a-z0-9_.-]{0,63}$';
+
+CREATE OR REPLACE FUNCTION is_label(label text, most_bytes integer) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN octet_length(label) BETWEEN 1 AND most_bytes AND label !~ '[\u0001-\u001f\u007f-\u009f]';
+
+CREATE OR REPLACE FUNCTION is_delay(delay_s double precision) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN delay_s BETWEEN 0 AND 31622400;
+
+CREATE OR REPLACE FUNCTION are_tags(tags text[]) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN cardinality(tags) <= 16 AND (SELECT bool_and(is_label(tag, 64)) IS NOT FALSE FROM unnest(tags) AS tag)
+    AND array_position(tags, NULL) IS NULL;
+
+CREATE OR REPLACE FUNCTION job_problem(
+    kind text, tenant text, args jsonb, queue text, provider text, bucket text, group_key text, priority integer,
+    delay_s double precision, unique_key text, unique_for_s double precision, expires_in_s double precision,
+    tags text[]
+) RETURNS text LANGUAGE sql IMMUTABLE
+RETURN CASE
+    WHEN is_name(kind) IS NOT TRUE THEN 'kind: use 1 to 64 of a-z, 0-9, _, ., -'
+    WHEN is_own(kind) THEN 'kind: clean_up and those that begin with token., event. or dead_letter. are fairlead''s own'
+    WHEN is_label(tenant, 200) IS NOT TRUE THEN 'tenant: use 1 to 200 bytes without control characters'
+    WHEN jsonb_typeof(args) IS DISTINCT FROM 'object' THEN 'args: give a JSON object'
+    -- twice what Python allows: the server counts its own blanks
+    WHEN octet_length(args::text) > 131072 THEN 'args: they are larger than 64 KiB; give a reference'
+    WHEN is_name(queue) IS NOT TRUE THEN 'queue: use 1 to 64 of a-z, 0-9, _, ., -'
+    WHEN NOT is_name(provider) THEN 'provider: use 1 to 64 of a-z, 0-9, _, ., -'
+    WHEN NOT is_name(bucket) THEN 'bucket: use 1 to 64 of a-z, 0-9, _, ., -'
+    WHEN bucket IS NOT NULL AND provider IS NULL THEN 'bucket: give the provider, too'
+    WHEN group_key <> '' AND NOT is_label(group_key, 400)
+        THEN 'group_key: use 1 to 400 bytes without control characters'
+    WHEN priority NOT BETWEEN 0 AND 3 OR priority IS NULL
+        THEN 'priority: give 0 (critical), 1 (urgent), 2 (normal) or 3 (low)'
+    WHEN is_delay(delay_s) IS NOT TRUE THEN 'delay_s: give seconds from 0 to 31622400 (366 days)'
+    WHEN NOT is_label(unique_key, 200) THEN 'unique_key: use 1 to 200 bytes without control characters'
+    WHEN NOT is_delay(unique_for_s) THEN 'unique_for_s: give seconds from 0 to 31622400 (366 days)'
+    WHEN unique_for_s IS NOT NULL AND unique_key IS NULL THEN 'unique_for_s: give a unique_key, too'
+    WHEN NOT is_delay(expires_in_s) THEN 'expires_in_s: give seconds from 0 to 31622400 (366 days)'
+    WHEN expires_in_s <= delay_s THEN 'expires_in_s: it must be longer than delay_s'
+    WHEN cardinality(tags) = 0 THEN NULL
+    WHEN are_tags(tags) IS NOT TRUE THEN 'tags: give at most 16, of 1 to 64 bytes without control characters'
+END;
+
+CREATE OR REPLACE FUNCTION dead_letter_refused(of_queue text, bound bigint) RETURNS TABLE (kind text, tenant_id text)
+LANGUAGE sql STABLE BEGIN ATOMIC
+    WITH open AS MATERIALIZED (
+        SELECT d.kind, d.tenant_id, count(*) AS entries FROM dead_letter d
+        WHERE d.queue = of_queue AND d.status = 'pending_review'
+        GROUP BY d.kind, d.tenant_id
+    ),
+    kinds AS (
+        SELECT open.kind, sum(entries) AS entries,
+            (array_agg(open.tenant_id ORDER BY entries DESC))[1] AS loudest, max(entries) AS of_loudest
+        FROM open GROUP BY open.kind
+    ),
+    whole AS (SELECT sum(entries) AS entries, avg(entries) AS share FROM kinds)
+    SELECT kinds.kind, CASE WHEN 2 * of_loudest > kinds.entries AND whole.entries < 2 * bound THEN loudest END
+    FROM kinds, whole
+    WHERE whole.entries >= bound AND kinds.entries >= whole.share;
+END;
+
+-- ---- who answers for a unique key --------------------------------------------------------------
+
+-- Whether the holder of a unique key answers for a new job: for a time that was asked for (unique_for_s), or while it
+-- waits and will still be run. A job that has begun does not: it may have read before the caller's change. Keys of our
+-- own kinds name the state that the job is about, so that a running one will do.
+CREATE FUNCTION key_is_held(
+    kind text, state text, expires_at timestamptz, unique_until timestamptz, moment timestamptz
+) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN coalesce(unique_until > moment, false)
+    OR state = 'available' AND coalesce(expires_at > moment, true)
+    OR state = 'running' AND is_own(kind);
+
+-- What fairlead_enqueue leaves to the commit of its transaction, and what it need not ask twice in one. A row lives as
+-- long as its transaction, so that nobody else ever sees one.
+CREATE UNLOGGED TABLE enqueue_note (
+    transaction_id xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    kind text NOT NULL,
+    of_tenant text NOT NULL DEFAULT '',
+    unique_key text NOT NULL DEFAULT '',
+    queue text NOT NULL DEFAULT '',
+    -- the job that may have to be stored, and whether it must be, whatever the holder of its key does meanwhile
+    new_job jsonb,
+    must boolean,
+    -- without a job: whose jobs of this kind the queue refuses ('': everybody's; NULL: nobody's)
+    refused text,
+    PRIMARY KEY (transaction_id, kind, of_tenant, unique_key, queue)
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 500);
+
+-- Store a job and leave its lane to the next claim; NULL where its id or its unique key is taken.
+CREATE FUNCTION enqueue_insert(new_job job) RETURNS uuid LANGUAGE plpgsql AS $$
+DECLARE in_lane uuid;
+BEGIN
+    INSERT INTO job (job_id, kind, tenant_id, queue, provider, group_key, priority, run_at, args, unique_key,
+                     unique_live, unique_until, expires_at, tags)
+    VALUES (new_job.job_id, new_job.kind, new_job.tenant_id, new_job.queue, new_job.provider, new_job.group_key,
+            new_job.priority, new_job.run_at, new_job.args, new_job.unique_key, new_job.unique_live,
+            new_job.unique_until, new_job.expires_at, new_job.tags)
+    ON CONFLICT DO NOTHING RETURNING job.lane_id INTO in_lane;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    INSERT INTO lane_wake (lane_id, due_at) VALUES (in_lane, new_job.run_at);
+    RETURN new_job.job_id;
+END $$;
+
+-- Run as the caller's transaction commits. A job that holds the key and still waits is locked until that is done: so it
+-- begins after it, and sees what the caller stored. Else the caller's own job is stored. Waits for nobody: a holder that
+-- somebody else is at counts as begun.
+CREATE FUNCTION enqueue_settle() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET enable_seqscan = off AS $$
+DECLARE
+    note enqueue_note;
+    new_job job;
+    moment timestamptz := clock_timestamp();
+    in_lane uuid;
+    runs_at timestamptz;
+BEGIN
+    DELETE FROM enqueue_note n
+    WHERE n.transaction_id = NEW.transaction_id AND n.kind = NEW.kind AND n.of_tenant = NEW.of_tenant
+        AND n.unique_key = NEW.unique_key AND n.queue = NEW.queue
+    RETURNING * INTO note;
+    IF note.new_job IS NULL THEN
+        RETURN NULL;
+    END IF;
+    new_job := pg_catalog.jsonb_populate_record(NULL::job, note.new_job);
+    IF NOT note.must THEN
+        UPDATE job j SET priority = new_job.priority, lane_id = lane_of(
+            j.queue, j.kind, j.provider, new_job.priority, j.tenant_id, j.group_key)
+        WHERE j.job_id = (
+            SELECT h.job_id FROM job h
+            WHERE h.kind = new_job.kind AND h.tenant_id = new_job.tenant_id AND h.unique_key = new_job.unique_key
+                AND h.unique_live AND h.state = 'available' AND h.priority > new_job.priority
+                AND key_is_held(h.kind, h.state, h.expires_at, NULL, moment)
+            FOR NO KEY UPDATE SKIP LOCKED)
+        RETURNING j.lane_id, j.run_at INTO in_lane, runs_at;
+        IF FOUND THEN
+            INSERT INTO lane_wake (lane_id, due_at) VALUES (in_lane, runs_at);
+            RETURN NULL;
+        END IF;
+        PERFORM FROM job h
+        WHERE h.kind = new_job.kind AND h.tenant_id = new_job.tenant_id AND h.unique_key = new_job.unique_key
+            AND h.unique_live AND key_is_held(h.kind, h.state, h.expires_at, h.unique_until, moment)
+        FOR SHARE SKIP LOCKED;
+        IF FOUND THEN
+            RETURN NULL;
+        END IF;
+    END IF;
+    UPDATE job j SET unique_live = false
+    WHERE j.job_id = (
+        SELECT h.job_id FROM job h
+        WHERE h.kind = new_job.kind AND h.tenant_id = new_job.tenant_id AND h.unique_key = new_job.unique_key
+            AND h.unique_live AND NOT key_is_held(h.kind, h.state, h.expires_at, h.unique_until, moment)
+        FOR NO KEY UPDATE SKIP LOCKED);
+    IF enqueue_insert(new_job) IS NULL THEN  -- the key is another job's: so this one has none
+        new_job.unique_live := false;
+        PERFORM enqueue_insert(new_job);
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER enqueue_settle AFTER INSERT ON enqueue_note DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION enqueue_settle();
+
+-- Stores one job in the current transaction and gives its id, or that of the job that answers for it: a waiting one with
+-- the same unique key, whose priority is raised at the commit. Should that one begin before the commit, another is
+-- stored in its wake. Times count from the statement, not from the beginning of the transaction.
+--
+-- Business transactions are of any length, so nothing is locked here that others need: no lane, no job, only a row of
+-- lane_wake that the next claim takes; and one caller waits for another on the same new unique key alone. notify wakes
+-- listening workers at once: it takes a lock of the whole database at commit, so by default they poll.
+--
+-- dead_letter_bound: open dead letters of the queue that refuse work of a kind they are full of; more than the default
+-- counts only for roles of the engine. The answer is kept for the rest of the transaction.
+--
+-- It runs with its owner's rights, on a search_path of its own (below).
+CREATE OR REPLACE FUNCTION fairlead_enqueue(
+    kind text,
+    tenant text,
+    args jsonb DEFAULT '{}',
+    queue text DEFAULT 'default',
+    provider text DEFAULT NULL,
+    bucket text DEFAULT NULL,
+    group_key text DEFAULT NULL,
+    priority integer DEFAULT 2,
+    delay_s double precision DEFAULT 0,
+    unique_key text DEFAULT NULL,
+    unique_for_s double precision DEFAULT NULL,
+    expires_in_s double precision DEFAULT NULL,
+    tags text[] DEFAULT '{}',
+    job_id uuid DEFAULT NULL,
+    notify boolean DEFAULT false,
+    dead_letter_bound bigint DEFAULT 10000
+) RETURNS uuid LANGUAGE plpgsql SECURITY DEFINER
+-- what is read here is always a short range of an index, whatever the statistics say today
+SET enable_seqscan = off AS $$
+#variable_conflict use_column
+<<it>>
+DECLARE
+    moment timestamptz := statement_timestamp();
+    second CONSTANT interval := '1 second';
+    problem text := job_problem(
+        fairlead_enqueue.kind, fairlead_enqueue.tenant, fairlead_enqueue.args, fairlead_enqueue.queue,
+        fairlead_enqueue.provider, fairlead_enqueue.bucket, fairlead_enqueue.group_key,
+        fairlead_enqueue.priority, fairlead_enqueue.delay_s, fairlead_enqueue.unique_key,
+        fairlead_enqueue.unique_for_s, fairlead_enqueue.expires_in_s, fairlead_enqueue.tags);
+    refused text;
+    new_job job;
+    holder job;
+    note enqueue_note;
+BEGIN
+    IF problem IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = 'fairlead_enqueue refuses ' || problem, HINT = 'nothing was stored; correct it and call again';
+    END IF;
+    IF NOT may_act_for(fairlead_enqueue.tenant) THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = 'fairlead_enqueue: this role may not enqueue for this tenant',
+            HINT = 'SET LOCAL fairlead.tenant_id to the tenant whose door this is';
+    END IF;
+    IF EXISTS (SELECT FROM dead_letter d WHERE d.queue = fairlead_enqueue.queue AND d.kind = fairlead_enqueue.kind
+                   AND d.status = 'pending_review') THEN
+        SELECT n.refused INTO refused FROM enqueue_note n
+        WHERE n.transaction_id = pg_current_xact_id() AND n.kind = fairlead_enqueue.kind AND n.of_tenant = ''
+            AND n.unique_key = '' AND n.queue = fairlead_enqueue.queue;
+        IF NOT FOUND THEN
+            refused := (
+                SELECT coalesce(r.tenant_id, '') FROM dead_letter_refused(fairlead_enqueue.queue, CASE
+                    WHEN pg_catalog.pg_has_role(calling_role(), 'fairlead_engine', 'USAGE') THEN dead_letter_bound
+                    ELSE least(dead_letter_bound, 10000::bigint) END) AS r
+                WHERE r.kind = fairlead_enqueue.kind);
+            INSERT INTO enqueue_note (kind, queue, refused)
+            VALUES (fairlead_enqueue.kind, fairlead_enqueue.queue, it.refused);
+        END IF;
+        IF refused IN ('', fairlead_enqueue.tenant) THEN
+            RAISE EXCEPTION USING ERRCODE = 'configuration_limit_exceeded',
+                MESSAGE = 'fairlead_enqueue: queue ' || fairlead_enqueue.queue || ' takes no new '
+                    || fairlead_enqueue.kind || ': its dead letters are full of them',
+                HINT = 'heal the cause, then `fairlead dlq redrive`, `resolve` or `abandon`';
+        END IF;
+    END IF;
+
+    new_job.job_id := coalesce(fairlead_enqueue.job_id, fairlead_uuid7());
+    new_job.kind := fairlead_enqueue.kind;
+    new_job.tenant_id := fairlead_enqueue.tenant;
+    new_job.queue := fairlead_enqueue.queue;
+    new_job.provider := fairlead_enqueue.provider;
+    new_job.group_key := coalesce(fairlead_enqueue.group_key,
+        fairlead_enqueue.provider || '/' || coalesce(fairlead_enqueue.bucket, 'default'), '');
+    new_job.priority := fairlead_enqueue.priority;
+    new_job.run_at := moment + fairlead_enqueue.delay_s * second;
+    new_job.args := fairlead_enqueue.args;
+    new_job.unique_key := fairlead_enqueue.unique_key;
+    new_job.unique_live := fairlead_enqueue.unique_key IS NOT NULL;
+    new_job.unique_until := moment + fairlead_enqueue.unique_for_s * second;
+    new_job.expires_at := moment + fairlead_enqueue.expires_in_s * second;
+    new_job.tags := fairlead_enqueue.tags;
+    IF notify AND fairlead_enqueue.delay_s = 0::double precision THEN
+        PERFORM pg_notify('fairlead_job', fairlead_enqueue.queue);
+    END IF;
+    FOR try IN 1..10 LOOP  -- a holder may end between two looks
+        -- first of all: under REPEATABLE READ a holder that this transaction does not see as it is raises 40001
+        IF enqueue_insert(new_job) IS NOT NULL THEN
+            RETURN new_job.job_id;
+        END IF;
+        SELECT j.* INTO holder FROM job j
+        WHERE j.kind = new_job.kind AND j.tenant_id = new_job.tenant_id AND j.unique_key = new_job.unique_key
+            AND j.unique_live;
+        EXIT WHEN FOUND;
+        SELECT j.* INTO holder FROM job j WHERE j.job_id = new_job.job_id;
+        IF FOUND AND holder.tenant_id = new_job.tenant_id THEN
+            RAISE EXCEPTION USING ERRCODE = 'unique_violation',
+                MESSAGE = 'fairlead_enqueue: tenant ' || new_job.tenant_id || ' has a job of this id';
+        ELSIF FOUND THEN  -- another tenant's, of which nothing is said
+            new_job.job_id := fairlead_uuid7();
+        END IF;
+    END LOOP;
+    IF holder.job_id IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'serialization_failure',
+            MESSAGE = 'fairlead_enqueue: the unique key is taken and let go all the time';
+    END IF;
+    IF holder.job_id = new_job.job_id OR holder.unique_until > moment THEN
+        RETURN holder.job_id;
+    END IF;
+    INSERT INTO enqueue_note AS n (kind, of_tenant, unique_key, new_job, must)
+    VALUES (new_job.kind, new_job.tenant_id, new_job.unique_key, pg_catalog.to_jsonb(new_job),
+            NOT key_is_held(holder.kind, holder.state, holder.expires_at, NULL, moment))
+    ON CONFLICT (transaction_id, kind, of_tenant, unique_key, queue) DO UPDATE SET
+        must = n.must OR excluded.must,
+        new_job = CASE WHEN (n.new_job ->> 'priority')::integer > (excluded.new_job ->> 'priority')::integer
+            THEN pg_catalog.jsonb_set(n.new_job, '{priority}', excluded.new_job -> 'priority') ELSE n.new_job END
+    RETURNING n.* INTO note;
+    RETURN CASE WHEN note.must THEN (note.new_job ->> 'job_id')::uuid ELSE holder.job_id END;
+END $$;
+
+DO $$
+DECLARE owned regprocedure;
+BEGIN
+    -- A caller's search_path, and a caller's temporary tables, must not decide what runs with other rights.
+    FOREACH owned IN ARRAY ARRAY['enqueue_settle'::regproc, 'fairlead_enqueue'::regproc] LOOP
+        EXECUTE format('ALTER FUNCTION %s SET search_path = pg_catalog, %I, pg_temp', owned, current_schema());
+    END LOOP;
+END $$;
+REVOKE ALL ON FUNCTION enqueue_settle, enqueue_insert FROM PUBLIC;

@@ -1,0 +1,257 @@
+"""What a caller committed is worked off, whatever the job that had the unique key did meanwhile (R53)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from itertools import product
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import psycopg
+import pytest
+
+from fairlead import Fairlead, JobRequest
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.config import load
+from tests.support.databases import SCHEMA
+from tests.support.rows import rows, run
+
+LEVELS = ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
+RUNNING = "state = 'running', lease_id = 1, session_id = gen_random_uuid(), started_at = now()"
+ENDED = "state = 'completed', finished_at = now(), unique_live = false, lease_id = NULL, session_id = NULL"
+BEFORE = {
+    "none": None,
+    "available": "priority = priority",
+    "scheduled": "run_at = now() + interval '1 hour'",
+    "running": RUNNING,
+    "expired": "expires_at = now()",
+    "completed": ENDED,
+    "discarded": ENDED.replace("completed", "discarded"),
+    "cancelled": ENDED.replace("completed", "cancelled"),
+    "kept beyond its time": f"{ENDED.replace('false', 'true')}, unique_until = now()",
+}
+"""What the job that had the key is before the caller begins."""
+MEANWHILE = {
+    "begun in between": RUNNING,
+    "completed in the snapshot": ENDED,
+    "expired at the commit": "expires_at = now()",
+}
+
+
+class Asyncpg:
+    """A transaction of asyncpg."""
+
+    connection: Any
+
+    async def begin(self, dsn: str, level: str) -> None:
+        self.connection = await asyncpg.connect(dsn)
+        await self.execute(f"BEGIN ISOLATION LEVEL {level}")
+
+    async def execute(self, sql: str) -> None:
+        await self.connection.execute(sql)
+
+    async def enqueue(self, fl: Fairlead, key: str) -> UUID:
+        return await fl.enqueue("work", tenant="acme", unique_key=key, transaction=self.connection)
+
+    async def end(self) -> None:
+        await self.connection.close()
+
+
+class Function(Asyncpg):
+    """The SQL function."""
+
+    async def enqueue(self, fl: Fairlead, key: str) -> UUID:
+        job_id: UUID = await self.connection.fetchval(
+            f"SELECT \"{SCHEMA}\".fairlead_enqueue('work', 'acme', unique_key => $1)", key
+        )
+        return job_id
+
+
+class Many(Asyncpg):
+    """Several jobs in one call."""
+
+    async def enqueue(self, fl: Fairlead, key: str) -> UUID:
+        asked = [JobRequest("work", tenant="acme", unique_key=name) for name in (f"other/{key}", key)]
+        return (await fl.enqueue_many(asked, transaction=self.connection))[1]
+
+
+class Psycopg(Asyncpg):
+    """A transaction of psycopg."""
+
+    async def begin(self, dsn: str, level: str) -> None:
+        self.connection = await psycopg.AsyncConnection.connect(dsn, autocommit=True)
+        await self.execute(f"BEGIN ISOLATION LEVEL {level}")
+
+
+class Blocking(Asyncpg):
+    """A transaction of psycopg in code that blocks."""
+
+    async def begin(self, dsn: str, level: str) -> None:
+        self.connection = await asyncio.to_thread(psycopg.Connection.connect, dsn, autocommit=True)
+        await self.execute(f"BEGIN ISOLATION LEVEL {level}")
+
+    async def execute(self, sql: str) -> None:
+        await asyncio.to_thread(self.connection.execute, sql)
+
+    async def enqueue(self, fl: Fairlead, key: str) -> UUID:
+        return await asyncio.to_thread(
+            fl.sync.enqueue, "work", tenant="acme", unique_key=key, transaction=self.connection
+        )
+
+    async def end(self) -> None:
+        await asyncio.to_thread(self.connection.close)
+
+
+WAYS = (Asyncpg, Function, Many, Psycopg, Blocking)
+SERIALIZATION = (asyncpg.SerializationError, psycopg.errors.SerializationFailure)
+
+
+@pytest.fixture
+async def fl(
+    database: Database, database_settings: DatabaseSettings, tmp_path: Any
+) -> AsyncIterator[Fairlead]:
+    """An application on this test's database."""
+    environ = {
+        "DATABASE_URL": database_settings.dsn,
+        "FAIRLEAD_MASTER_KEY": "k1:" + "0123456789abcdef" * 4,
+        "FAIRLEAD_DATABASE__SCHEMA_NAME": SCHEMA,
+        "FAIRLEAD_HOME": str(tmp_path),
+    }
+    async with Fairlead(load(environ)) as opened:
+        yield opened
+
+
+async def a_job(database: Database, fl: Fairlead, key: str, then: str | None) -> None:
+    """Store the job that has *key*, and set *then*; None: there is none."""
+    if then is not None:
+        job_id = await fl.enqueue("work", tenant="acme", unique_key=key)
+        await run(database, f"UPDATE job SET {then} WHERE job_id = $1", job_id)
+
+
+async def assert_worked_off(database: Database, key: str, told: UUID) -> None:
+    """One job is left that begins after this moment; the id that was given is one of *key*."""
+    found = await rows(
+        database,
+        "SELECT count(*) FILTER (WHERE state = 'available' AND (expires_at > now()) IS NOT FALSE) AS left,"
+        " array_agg(job_id) AS job_ids FROM job WHERE unique_key = $1",
+        key,
+    )
+    assert found[0]["left"] == 1, key
+    assert told in found[0]["job_ids"], key
+
+
+async def transact(
+    way: Asyncpg, fl: Fairlead, dsn: str, level: str, key: str, meanwhile: Any = None, *, early: bool = False
+) -> UUID:
+    """Enqueue in a transaction of the caller's, who repeats it after 40001; the id that was given."""
+    moments = [meanwhile] if meanwhile else []
+    for _ in range(3):
+        await way.begin(dsn, level)
+        try:
+            await way.execute(f'SELECT 1 FROM "{SCHEMA}".job LIMIT 1')  # its snapshot
+            if moments and early:
+                await moments.pop()()
+            told = await way.enqueue(fl, key)
+            if moments:
+                await moments.pop()()
+            await way.execute("COMMIT")
+        except SERIALIZATION:
+            continue
+        finally:
+            await way.end()
+        return told
+    raise AssertionError("it is refused again and again")
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("way", WAYS)
+async def test_unique_key_of_a_job_in_whatever_state(
+    database: Database, database_settings: DatabaseSettings, fl: Fairlead, way: type[Asyncpg], level: str
+) -> None:
+    for state, then in BEFORE.items():
+        await a_job(database, fl, state, then)
+        told = await transact(way(), fl, database_settings.dsn, level, state)
+        await assert_worked_off(database, state, told)
+    for early, (state, then) in product((False, True), MEANWHILE.items()):
+        key = f"{state}/{early}"
+        await a_job(database, fl, key, "priority = 3")
+
+        async def meanwhile(key: str = key, then: str = then) -> None:
+            await run(database, f"UPDATE job SET {then} WHERE unique_key = $1", key)
+
+        told = await transact(way(), fl, database_settings.dsn, level, key, meanwhile, early=early)
+        await assert_worked_off(database, key, told)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("way", WAYS)
+async def test_unique_key_that_another_transaction_is_taking(
+    database: Database, database_settings: DatabaseSettings, fl: Fairlead, way: type[Asyncpg], level: str
+) -> None:
+    for end in ("COMMIT", "ROLLBACK"):
+        other = Function()
+        await other.begin(database_settings.dsn, level)
+        await other.enqueue(fl, end)
+        waiting = asyncio.create_task(transact(way(), fl, database_settings.dsn, level, end))
+        await blocked(database)
+        await other.execute(end)
+        await other.end()
+        await assert_worked_off(database, end, await waiting)
+
+
+@pytest.mark.parametrize("many", [False, True])
+async def test_unique_key_without_a_transaction(
+    database: Database, database_settings: DatabaseSettings, fl: Fairlead, *, many: bool
+) -> None:
+    async def enqueue(key: str) -> UUID:
+        if not many:
+            return await fl.enqueue("work", tenant="acme", unique_key=key)
+        asked = [JobRequest("work", tenant="acme", unique_key=name) for name in (f"other/{key}", key)]
+        return (await fl.enqueue_many(asked))[1]
+
+    for state, then in BEFORE.items():
+        await a_job(database, fl, state, then)
+        await assert_worked_off(database, state, await enqueue(state))
+    other = Function()
+    await other.begin(database_settings.dsn, LEVELS[0])
+    await other.enqueue(fl, "k")
+    waiting = asyncio.create_task(enqueue("k"))
+    await blocked(database)
+    await other.execute("COMMIT")
+    await assert_worked_off(database, "k", await waiting)
+    await other.end()
+
+
+async def test_unique_key_asked_for_again_in_one_transaction(
+    database: Database, database_settings: DatabaseSettings, fl: Fairlead
+) -> None:
+    """One job follows, however often it is asked for; what a savepoint undoes is undone."""
+    await a_job(database, fl, "k", RUNNING)
+    way = Function()
+    await way.begin(database_settings.dsn, LEVELS[0])
+    await way.execute("SAVEPOINT s")
+    await way.enqueue(fl, "k")
+    await way.execute("ROLLBACK TO s")
+    first = await way.enqueue(fl, "k")
+    assert await way.enqueue(fl, "k") == first
+    await way.execute("COMMIT")
+    await way.end()
+    await assert_worked_off(database, "k", first)
+    await way.begin(database_settings.dsn, LEVELS[0])
+    await way.enqueue(fl, "k")
+    await way.execute("ROLLBACK")
+    await way.end()
+    assert await rows(database, "SELECT FROM enqueue_note") == []
+    assert (await rows(database, "SELECT count(*) AS jobs FROM job"))[0]["jobs"] == 2
+
+
+async def blocked(database: Database) -> None:
+    """Return once somebody waits for a transaction to end."""
+    async with asyncio.timeout(20):
+        while not await rows(
+            database, "SELECT FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'"
+        ):
+            await asyncio.sleep(0.01)
