@@ -1,0 +1,73 @@
+"""Who answers for a job whose unique key is taken (R20, R53)."""
+
+from __future__ import annotations
+
+from fairlead.engine.ports import ClaimFilter, Completed, Rescheduled
+from tests.contract.stores import ANY, Stores, a_session, claimed
+from tests.support.engine import new_job
+
+
+async def test_one_open_job_per_unique_key_and_its_priority_only_rises(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    first, again = new_job(unique_key="k", priority=2), new_job(unique_key="k", priority=1)
+    elsewhere = new_job(unique_key="k", tenant_id="other")
+    assert (await stores.jobs.enqueue([first]))[0].inserted
+    (found,) = await stores.jobs.enqueue([again])
+    assert (found.job_id, found.inserted) == (first.job_id, False)
+    assert (await stores.jobs.enqueue([new_job(unique_key="k", priority=3)]))[0].job_id == first.job_id
+    assert (await stores.jobs.enqueue([elsewhere]))[0].inserted
+    assert (await stores.jobs.enqueue([new_job("other", unique_key="k")]))[0].inserted
+    view = await stores.jobs.get(first.job_id)
+    assert view is not None
+    assert view.priority == 1
+    jobs = await stores.jobs.claim(ClaimFilter(kinds=("work",)), 9, session_id)
+    await stores.jobs.acknowledge([Completed(job.job_id, job.lease_id) for job in jobs])
+    assert (await stores.jobs.enqueue([new_job(unique_key="k")]))[0].inserted
+
+
+async def test_a_job_that_has_begun_hands_its_unique_key_on(stores: Stores) -> None:
+    """It may have read before the caller's change (R53); what is ours says by its key what it is about."""
+    session_id = await a_session(stores)
+    begun = await claimed(stores, session_id, unique_key="k")
+    (follower,) = await stores.jobs.enqueue([new_job(unique_key="k")])
+    assert follower.inserted
+    assert (await stores.jobs.enqueue([new_job(unique_key="k")]))[0].job_id == follower.job_id
+    await stores.jobs.acknowledge([Rescheduled(begun.job_id, begun.lease_id, delay_s=0.0)])
+    assert (await stores.jobs.enqueue([new_job(unique_key="k")]))[0].job_id == follower.job_id
+    assert {job.job_id for job in await stores.jobs.claim(ANY, 9, session_id)} == {
+        begun.job_id,
+        follower.job_id,
+    }
+    ours = await claimed(stores, session_id, kind="token.refresh", unique_key="k")
+    assert not (await stores.jobs.enqueue([new_job("token.refresh", unique_key="k")]))[0].inserted
+    held = await claimed(stores, session_id, unique_key="held", unique_for_s=60.0)
+    assert (await stores.jobs.enqueue([new_job(unique_key="held")]))[0].job_id == held.job_id
+    assert ours.job_id != held.job_id
+
+
+async def test_a_job_that_has_expired_hands_its_unique_key_on(stores: Stores) -> None:
+    """Whether it was swept into the dead letters yet or not."""
+    first = new_job(unique_key="k", expires_in_s=10.0)
+    await stores.jobs.enqueue([first])
+    await stores.pass_time(11.0)
+    assert (await stores.jobs.enqueue([new_job(unique_key="k", expires_in_s=60.0)]))[0].inserted
+    assert await stores.jobs.expire_due(10) == 1
+    assert not (await stores.jobs.enqueue([new_job(unique_key="k")]))[0].inserted
+
+
+async def test_a_batch_may_hold_one_key_twice(stores: Stores) -> None:
+    one, two = await stores.jobs.enqueue([new_job(unique_key="k"), new_job(unique_key="k")])
+    assert one.job_id == two.job_id
+    assert {one.inserted, two.inserted} == {True, False}
+
+
+async def test_a_unique_key_may_outlive_its_job(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    job = await claimed(stores, session_id, unique_key="outbox-1", unique_for_s=100_000)
+    await stores.jobs.acknowledge([Completed(job.job_id, job.lease_id)])
+    await stores.pass_time(90_000)
+    assert await stores.jobs.prune({"completed": 1.0}, 100) == 0
+    (found,) = await stores.jobs.enqueue([new_job(unique_key="outbox-1")])
+    assert (found.job_id, found.inserted) == (job.job_id, False)
+    await stores.pass_time(110_000)
+    assert (await stores.jobs.enqueue([new_job(unique_key="outbox-1")]))[0].inserted
