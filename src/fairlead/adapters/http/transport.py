@@ -23,6 +23,7 @@ from fairlead.adapters.http.body import BodyMalformed, BodyTooLarge, Decoder
 from fairlead.adapters.http.connector import TooLate
 from fairlead.adapters.http.exchange import CallFlight, Ground, Incoming, Origin, Outgoing, exchanged
 from fairlead.adapters.http.failures import no_answer
+from fairlead.adapters.http.places import Place, Places
 from fairlead.adapters.http.resolver import AddressPolicy, CheckedResolver
 from fairlead.adapters.http.session import Proxies, TransportSettings, bounds_of, open_connector, timeout_of
 from fairlead.adapters.http.wire import PLAIN_URL, check_value, checked_url, is_token, lower
@@ -74,6 +75,7 @@ class AiohttpTransport:
         self._ground: Ground | None = None
         self._resolver: CheckedResolver | None = None
         self._origins: dict[str, Origin] = {}
+        self._places = Places(settings.max_connections, settings.max_per_host)
 
     async def close(self) -> None:
         """Close all connections; requests under way fail."""
@@ -93,15 +95,19 @@ class AiohttpTransport:
     async def send(self, request: HttpRequest) -> HttpAnswer | NoAnswer:
         """Send *request* once and read the whole answer; see the port."""
         flight = _flight_of(request)
-        incoming = await self._begin(request, flight)
-        if isinstance(incoming, NoAnswer):
-            return incoming
         try:
-            body = await _whole(incoming, request.max_body_bytes)
-        except Exception as error:  # noqa: BLE001 (it was sent: whatever happens is "unknown")
-            return no_answer(error, flight, incoming.status)
+            incoming = await self._begin(request, flight)
+            if isinstance(incoming, NoAnswer):
+                return incoming
+            try:
+                body = await _whole(incoming, request.max_body_bytes)
+            except Exception as error:  # noqa: BLE001 (it was sent: whatever happens is "unknown")
+                return no_answer(error, flight, incoming.status)
+            finally:
+                incoming.close()
         finally:
-            incoming.close()
+            if flight.place is not None:
+                self._places.give_back(flight.place)
         assert flight.left_s is not None
         return HttpAnswer(
             incoming.status, lower(incoming.headers.items()), body, flight.loop.time() - flight.left_s
@@ -111,14 +117,18 @@ class AiohttpTransport:
     async def stream(self, request: HttpRequest) -> AsyncIterator[HttpStream | NoAnswer]:
         """Send *request* once and hand out its answer as it comes; see the port."""
         flight = _flight_of(request)
-        incoming = await self._begin(request, flight)
-        if isinstance(incoming, NoAnswer):
-            yield incoming
-            return
         try:
-            yield _Stream(incoming, flight, request.max_body_bytes)
+            incoming = await self._begin(request, flight)
+            if isinstance(incoming, NoAnswer):
+                yield incoming
+                return
+            try:
+                yield _Stream(incoming, flight, request.max_body_bytes)
+            finally:
+                incoming.close()
         finally:
-            incoming.close()
+            if flight.place is not None:
+                self._places.give_back(flight.place)
 
     async def _begin(self, request: HttpRequest, flight: CallFlight) -> Incoming | NoAnswer:
         """Send *request*; the answer's head has come, its body not yet."""
@@ -128,6 +138,10 @@ class AiohttpTransport:
             return NoAnswer(sent=False, kind="refused_address", why=f"address refused: {origin.refusal}")
         if request.deadline_s <= 0:
             return no_answer(TooLate(), flight)
+        place = Place(origin, request.holder)
+        if not await self._places.take(place, min(request.deadline_s, self._settings.connect_timeout_s)):
+            return no_answer(TimeoutError(), flight)
+        flight.place = place
         try:
             incoming = await exchanged(
                 self._opened(), origin, flight, Outgoing(method, target, fields, request.body)

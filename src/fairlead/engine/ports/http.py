@@ -42,7 +42,8 @@ class HttpRequest:
 
     *url* is absolute; http is for hosts that may be private only. *headers*: none of TRANSPORT_HEADERS.
     *deadline_s* is for all of it, from the wait for a connection to the last byte of the answer.
-    *max_body_bytes* bounds the answer's body as it comes and as it is decoded.
+    *max_body_bytes* bounds the answer's body as it comes and as it is decoded. *holder*: whose call it is;
+    one holder does not get all connections.
     """
 
     method: str
@@ -51,6 +52,7 @@ class HttpRequest:
     body: bytes | None = field(repr=False)
     deadline_s: float
     max_body_bytes: int
+    holder: str = field(default="", repr=False)
 
 
 @dataclass(slots=True)  # not to be changed; frozen, each field would cost a call 0.1 us
