@@ -78,6 +78,8 @@ def status(
         call.out.record(record)
         return None
     call.out.record({name: record[name] for name in ("breaker", "slots")})
+    unreadable: list[Record] = [{"part": one} for one in record["unreadable"]]
+    _table(call, "unreadable, begun anew by the next call", unreadable, ("part",))
     _table(call, "switched by hand", record["switches"], gate_switches.COLUMNS)
     limits: list[Record] = [
         {**limit, "per second": limit["per_s"]}  # per_s is a rate; a column of this name, a time
@@ -154,6 +156,7 @@ def _record(view: GateView, lease_s: float, switches: list[Record]) -> Record:
             for one in view.failures
         ],
         "events": [dict(event) for event in view.events],
+        "unreadable": list(view.unreadable),
     }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from fairlead.engine.ports.gate import (
     Admitted,
@@ -31,6 +32,11 @@ from fairlead.policy.gate.bucket import REDEEM_US, Bucket
 from fairlead.policy.gate.limit import MICRO, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.gate.pool import Holder, Leases, Pool, Take
 
+SOON_US = MICRO
+"""A slot and its turn that lie no further apart wait for each other."""
+MANY = 20_000
+"""So many limits are known before those that nobody uses are forgotten."""
+State = TypeVar("State")
 _Turns = dict[tuple[int, int], int]
 """What a bucket promised: (booking, cost) to the end of its redemption."""
 
@@ -48,6 +54,7 @@ class LocalGate:
         self._quotas: dict[tuple[Domain, str], Leases] = {}
         self._fences: dict[tuple[Domain, str], int] = {}
         self._wake: Wake = lambda lease_id: None
+        self._most = MANY
 
     # ---- the port ------------------------------------------------------------------------------
 
@@ -70,7 +77,7 @@ class LocalGate:
         opened_s, closed = self._record(plan, finish, now_us)
         kept = True
         holder = finish.admitted.holder
-        if holder is not None and plan.leases:
+        if holder is not None and plan.leases and finish.frees_slot:
             kept = self._give_back(plan, holder)
         return Finished(kept, opened_s, closed)
 
@@ -102,10 +109,26 @@ class LocalGate:
                 self._buckets[key] = buckets.unbooked(self._buckets[key], cost)
             turns.clear()
 
+    def _known(self) -> int:
+        return len(self._buckets) + len(self._breakers) + len(self._pools) + len(self._quotas)
+
+    def _forget(self) -> None:
+        """Let go of all that is as it would be if it were met for the first time."""
+        now_us = self._now_us()
+        self._turns = defaultdict(dict, {key: turns for key, turns in self._turns.items() if turns})
+        _drop(self._buckets, lambda bucket: buckets.idle(bucket, now_us))
+        _drop(self._breakers, lambda breaker: breakers.idle(breaker, now_us))
+        _drop(self._pools, lambda pool: not pool.leases.until_us and not pool.waiting)
+        _drop(self._quotas, lambda quota: not quota.until_us)
+        self._fences = {key: fence for key, fence in self._fences.items() if key in self._pools}
+        self._most = max(MANY, 2 * self._known())
+
     # ---- admission -----------------------------------------------------------------------------
 
     def judge(self, ask: Ask) -> Answer:
         """``admit``, for callers that cannot wait."""
+        if self._known() > self._most:
+            self._forget()
         plan, now_us, costs = ask.plan, self._now_us(), _costs(ask)
         unspent = self._birth_us <= now_us - ask.existed_s * MICRO
         for index in range(len(plan.buckets)):
@@ -115,17 +138,12 @@ class LocalGate:
             self._leave(ask)
             return passed
         redeemed = self._redeem(ask, costs, now_us)
+        if not redeemed and (waits := self._judge_buckets(ask, costs, now_us)) is not None:
+            return waits
         if not isinstance(redeemed, bool):
-            self._leave(ask)
             return redeemed
-        if not redeemed:
-            waits = self._judge_buckets(ask, costs, now_us)
-            if waits is not None:
-                return waits
-        fence = self._take(ask, now_us) if plan.leases else 0
+        fence = self._slot(ask, costs, now_us, redeemed=redeemed)
         if not isinstance(fence, int):
-            if redeemed:
-                self._unbook(plan, costs)
             return fence
         if passed is not None:
             assert plan.breaker is not None
@@ -157,11 +175,14 @@ class LocalGate:
         self._leave(ask)
         if not ask.booking or longest_us > int(ask.book_s * MICRO):
             return GateRefusal(RefusedBy.BUCKET, longest_us / MICRO, which)
-        for index, cost in enumerate(costs):
-            key = (plan.domain, plan.buckets[index].key)
-            self._buckets[key] = buckets.booked(self._bucket(plan, index), cost)
-            self._turns[key][ask.booking, cost] = now_us + longest_us + REDEEM_US
+        self._book(ask, costs, now_us + longest_us)
         return Booked(longest_us / MICRO)
+
+    def _book(self, ask: Ask, costs: Sequence[int], due_us: int) -> None:
+        for index, cost in enumerate(costs):
+            key = (ask.plan.domain, ask.plan.buckets[index].key)
+            self._buckets[key] = buckets.booked(self._bucket(ask.plan, index), cost)
+            self._turns[key][ask.booking, cost] = due_us + REDEEM_US
 
     def _redeem(self, ask: Ask, costs: Sequence[int], now_us: int) -> bool | Booked:
         plan = ask.plan
@@ -174,11 +195,22 @@ class LocalGate:
         for bucket, cost in zip(paid_from, costs, strict=True):
             early_us = max(early_us, buckets.redeemable_in_us(bucket, cost))
         if early_us > 0 and not blocked:
+            if early_us > SOON_US:  # else a slot that it was handed waits with it
+                self._leave(ask)
             return Booked(early_us / MICRO)
         self._take_turns(ask, costs)
         if blocked:
             self._unbook(plan, costs)
         return not blocked
+
+    def _slot(self, ask: Ask, costs: Sequence[int], now_us: int, *, redeemed: bool) -> int | Answer:
+        """As `_take`; who stands in line has his turn when he gets a slot."""
+        fence = self._take(ask, now_us) if ask.plan.leases else 0
+        if redeemed and not isinstance(fence, int):
+            self._unbook(ask.plan, costs)
+        if isinstance(fence, Queued) and ask.booking:
+            self._book(ask, costs, now_us)
+        return fence
 
     def _take(self, ask: Ask, now_us: int) -> int | Answer:
         """The fence of a slot that was taken, or why there is none."""
@@ -249,7 +281,7 @@ class LocalGate:
         after = breakers.recorded(before, rule, finish.health, now_us, probe=finish.admitted.probe)
         self._breakers[key] = after
         opened = after.times_opened > before.times_opened and after.mode is breakers.Mode.OPEN
-        closed = after.mode is breakers.Mode.CLOSED and before.mode is not after.mode
+        closed = after.closed_at_us > before.closed_at_us
         return (after.until_us - now_us) / MICRO if opened else None, closed
 
     def _give_back(self, plan: Plan, holder: Holder) -> bool:
@@ -340,6 +372,11 @@ class LocalGate:
         key = (plan.domain, plan.pool.key)
         self._fences[key] = self._fences.get(key, self._now_us()) + 1
         return self._fences[key]
+
+
+def _drop(of_kind: dict[tuple[Domain, str], State], is_idle: Callable[[State], bool]) -> None:
+    for key in [key for key, state in of_kind.items() if is_idle(state)]:
+        del of_kind[key]
 
 
 def _costs(ask: Ask) -> list[int]:

@@ -6,14 +6,22 @@ move meanwhile are not followed: their keys are told as not there, or the questi
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from struct import Struct
 from typing import Any
 
 from redis.asyncio import Redis
 from redis.crc import key_slot
-from redis.exceptions import AskError, AuthenticationError, MovedError, RedisError, TryAgainError
+from redis.exceptions import (
+    AskError,
+    AuthenticationError,
+    MovedError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
 
 from fairlead.adapters.redis.link import unavailable
 from fairlead.adapters.redis.slots import slot_ranges
@@ -21,8 +29,32 @@ from fairlead.errors import ConfigInvalid, GateUnavailable
 from fairlead.secret import Secret
 
 TIMEOUT_S = 2.0
+_MOST = 2.0**53
 MOVING = (AskError, MovedError, TryAgainError)
 """What a server of a cluster answers where a key is on its way to another."""
+
+
+UNREADABLE = "unreadable"
+
+
+@contextmanager
+def passing_over(*moving: type[RedisError]) -> Iterator[None]:
+    """Keys of another type than ours are passed over, and those that are *moving* to another server."""
+    try:
+        yield
+    except moving:
+        pass
+    except ResponseError as error:
+        if not str(error).startswith("WRONGTYPE"):
+            raise
+
+
+def numbers(form: Struct, kept: bytes | None) -> tuple[float, ...] | None:
+    """What was packed as *form*; None where it is missing or cannot have been."""
+    if kept is None or len(kept) != form.size:
+        return None
+    read: tuple[float, ...] = form.unpack(kept)
+    return read if all(abs(number) <= _MOST for number in read) else None
 
 
 class LoginRefused(GateUnavailable):
@@ -125,6 +157,12 @@ def told(raw: bytes) -> str:
 
 
 def who(holder: str) -> tuple[int, str, str, str, int]:
-    """The fields of a holder's text: lease id, process, tenant, job, class; see include/pool.lua."""
-    lease_id, process, number, _, _, tenant, job = holder.split("\x1f")
-    return int(lease_id, 16), process, tenant, job, int(number)
+    """The fields of a holder's text: lease id, process, tenant, job, class; see include/pool.lua.
+
+    One that is none of ours is lease 0 of a process that is called unreadable.
+    """
+    try:
+        lease_id, process, number, _, _, tenant, job = holder.split("\x1f")
+        return int(lease_id, 16), process, tenant, job, int(number)
+    except ValueError:
+        return 0, UNREADABLE, "", "", 0

@@ -7,6 +7,7 @@ limits, so a batch says it once; whose limits they are, and of which version, st
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import NamedTuple
@@ -24,6 +25,7 @@ from fairlead.engine.ports.gate import (
     RefusedBy,
     Renewal,
 )
+from fairlead.errors import GateUnavailable
 from fairlead.policy.gate.breaker import Health
 from fairlead.policy.gate.key import KeyKind, Keyspace, Part, digest
 from fairlead.policy.gate.limit import MICRO, Plan, PoolLimit, QuotaLimit
@@ -52,6 +54,7 @@ _PLAIN_ENDS = [_FINISH.pack(FINISH, 0, health, 0) for health in Health]
 _ADMITTED, _BOOKED, _QUEUED = 0, 1, 2
 _LEFT, _CAPACITY, _RATE, _REFUSED, _HELD = 1, 2, 4, 8, 16
 _KEPT, _CLOSED = 1, 2
+_KEEPS_SLOT = 8
 
 
 class Item(NamedTuple):
@@ -142,8 +145,16 @@ class Codec:
             return self.cancel(request.ask)
         return self.renew(request)
 
-    def read(self, request: Request, told: bytes) -> Answer | Finished | Lease:
-        """What the script said to *request*."""
+    def read(self, request: Request, told: bytes | Exception) -> Answer | Finished | Lease | Exception:
+        """What the script said to *request*, or the error in its place: a bad answer is nobody else's."""
+        if isinstance(told, Exception):
+            return told
+        try:
+            return self._read(request, told)
+        except (struct.error, ValueError, OverflowError) as error:
+            return GateUnavailable(f"the gate's answer cannot be read: {error}")
+
+    def _read(self, request: Request, told: bytes) -> Answer | Finished | Lease:
         if isinstance(request, Ask):
             return self.answer(request, told)
         number, opened_us = _DONE.unpack(told)
@@ -191,11 +202,12 @@ class Codec:
         admitted = finish.admitted
         packed = self._of(admitted.plan)
         holder = packed.holder(admitted.holder)
-        if not finish.actual and not finish.observed and not admitted.probe:
+        if not finish.actual and not finish.observed and not admitted.probe and not finish.keeps_slot:
             blob = _PLAIN_ENDS[finish.health]
             return Item(packed.keys, packed.blob, packed.names, blob, holder)
         told = sorted({*finish.actual, *finish.observed})
-        blob = _FINISH.pack(FINISH, admitted.probe > 0, finish.health, len(told))
+        health = finish.health + _KEEPS_SLOT * finish.keeps_slot
+        blob = _FINISH.pack(FINISH, admitted.probe > 0, health, len(told))
         if admitted.probe:
             blob += _NUMBER.pack(admitted.probe)
         for index in told:

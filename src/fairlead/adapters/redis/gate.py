@@ -108,6 +108,7 @@ class RedisGate:
 
     async def listen(self, wake: Wake) -> None:
         """Call *wake* for each grant to this process, until closed."""
+        self.terms.wake = wake
         listener = Listener(self._url, self._keys.channel(self._process), wake, self._clock)
         self._listening = asyncio.create_task(listener.run(), name="fairlead-gate-listener")
 
@@ -154,8 +155,7 @@ class RedisGate:
     async def _judged(self, requests: Sequence[Request], items: list[Item]) -> Sequence[Any]:
         read = self._codec.read
         if (cluster := self._cluster or await self._met()) is not None:
-            told_or_not = zip(requests, await cluster.judge(items), strict=True)
-            return [told if isinstance(told, Exception) else read(each, told) for each, told in told_or_not]
+            return list(map(read, requests, await cluster.judge(items)))
         order = _by_cell(items)
         if order is not None:
             items = [items[place] for place in order]
@@ -200,12 +200,19 @@ class RedisGate:
             return
         if isinstance(answer, Admitted):
             unused = dict.fromkeys(range(len(answer.spent)), 0.0)
-            undo = self.finish(Finish(answer, actual=unused))
+            undo: Coroutine[Any, Any, object] = self.finish(Finish(answer, actual=unused))
         else:
-            undo = self._batch(Cancel(request))
+            undo = self._cancelled(request)
         task: asyncio.Task[Any] = asyncio.create_task(undo)
         self._undoing.add(task)
         task.add_done_callback(self._undone)
+
+    async def _cancelled(self, ask: Ask) -> None:
+        """Once more where the first word got lost: a turn lasts until somebody looks."""
+        try:
+            await self.cancel(ask)
+        except GateUnavailable:
+            await self.cancel(ask)
 
     def _undone(self, task: asyncio.Task[Any]) -> None:
         self._undoing.discard(task)

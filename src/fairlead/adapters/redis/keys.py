@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairlead.adapters.redis.asking import MOVING, asking, pages, told, unlink, who
+from fairlead.adapters.redis.asking import MOVING, asking, pages, passing_over, told, unlink, who
 from fairlead.adapters.redis.scripts import script
 from fairlead.engine.ports.gate_keys import UNKNOWN, HeldLease, KeySurvey, KindUse
 from fairlead.policy.gate.key import Keyspace
@@ -24,6 +23,8 @@ TIMEOUT_S = 10.0
 MOST_TOLD = 1000
 _LEASES = ("leases", "quotas")
 _FOR_EVER = -1
+NEVER_US = 2.0**53
+"""Ends beyond it are no times of ours, but numbers that somebody wrote."""
 
 
 @dataclass(slots=True)
@@ -172,9 +173,9 @@ async def _weigh(client: Any, look: _Look, named: Iterable[tuple[str, str]]) -> 
 async def _read_leases(client: Any, look: _Look, keys: Iterable[str], now_us: int) -> None:
     """A holder stands in its pool and in its tenant's quota: these are one lease."""
     for key in keys:
-        with suppress(*MOVING):
+        with passing_over(*MOVING):
             for member, until_us in await client.zrange(key, 0, -1, withscores=True):
-                _hold(look, key, told(member), int(until_us), now_us)
+                _hold(look, key, told(member), round(min(until_us, NEVER_US)), now_us)
 
 
 def _hold(look: _Look, key: str, holder: str, until_us: int, now_us: int) -> None:
@@ -196,6 +197,6 @@ def _hold(look: _Look, key: str, holder: str, until_us: int, now_us: int) -> Non
 
 async def _read_events(client: Any, look: _Look, keys: Iterable[str], since_ms: int) -> None:
     for key in keys:
-        with suppress(*MOVING):
+        with passing_over(*MOVING):
             for _, fields in await client.xrange(key, min=since_ms):
-                look.happened[told(fields[b"k"])] += 1
+                look.happened[told(fields.get(b"k", b""))] += 1

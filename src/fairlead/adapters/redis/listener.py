@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import suppress
 from itertools import count
 
@@ -17,6 +16,16 @@ from fairlead.secret import Secret
 
 AGAIN_S = 0.5
 """Between two tries to reach the server; meanwhile whoever waits asks by itself."""
+QUIET_S = 5.0
+"""A link that says nothing for so long is asked whether it is alive: a firewall may have forgotten it."""
+_LONGEST_ID = 16
+
+
+def wake(of: Wake, told: bytes) -> None:
+    """Wake the holder of the lease that *told* names; what names none is somebody else's word."""
+    with suppress(ValueError):
+        if len(told) <= _LONGEST_ID:
+            of(int(told, 16))
 
 
 class Listener:
@@ -51,8 +60,13 @@ class Listener:
             others = {address: place for part in found for address, place in part.servers.items()}
             self._places = [self._url, *others.values()]
         await connection.send_command("SUBSCRIBE", self._channel, check_health=False)
+        asked = False
         while True:
-            told = await connection.read_response(timeout=math.inf)
-            if told[0] == b"message":
-                with suppress(ValueError):  # somebody else's word on our channel
-                    self._wake(int(told[2], 16))
+            told = await connection.read_response(timeout=ANSWER_TIMEOUT_S if asked else QUIET_S)
+            if told is None and asked:
+                raise TimeoutError(f"no answer within {ANSWER_TIMEOUT_S:g} s")
+            asked = told is None
+            if asked:
+                await connection.send_command("PING", check_health=False)
+            elif told[0] == b"message":
+                wake(self._wake, told[2])

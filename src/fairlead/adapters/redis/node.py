@@ -17,8 +17,10 @@ from typing import Any, NamedTuple
 
 from fairlead.adapters.redis.codec import Item, arguments, head, stamp
 from fairlead.adapters.redis.link import Link, unavailable
+from fairlead.adapters.redis.listener import wake
 from fairlead.adapters.redis.scripts import script
 from fairlead.clock import Clock
+from fairlead.engine.ports.gate import Wake
 from fairlead.errors import GateUnavailable
 from fairlead.policy.gate.limit import MICRO
 from fairlead.secret import Secret
@@ -31,6 +33,8 @@ KNOWN_US = MICRO
 """So near we know the server's clock, or do not say that we know it."""
 DRIFT_US = 500
 """In a second, at most, of two clocks that are kept right: who asked nothing for hours knows it less well."""
+LEASE_ID = 16
+"""Characters of a lease id on the wire."""
 NEW_US = 1
 """The birth of an installation that never granted anything: all that is missing is full."""
 
@@ -53,6 +57,8 @@ class Terms:
     events: int
     spends: int
     pinned_us: int
+    wake: Wake = lambda lease_id: None
+    """Called with each lease that one of the gate's own batches handed a slot."""
 
 
 class Call(NamedTuple):
@@ -256,7 +262,11 @@ class Node:
         if call.marker == self.marker:
             self.birth_us = birth_us
         self._learn(now_us, sent_s)
-        return told[1:]
+        answers = told[1 : len(call.items) + 1]
+        for granted in told[len(call.items) + 1 :]:  # no channel need be heard for these
+            for start in range(0, len(granted), LEASE_ID):
+                wake(self._terms.wake, granted[start : start + LEASE_ID])
+        return answers
 
     def _doubted(self, call: Call, told: bytes, sent_s: float) -> int:
         """0 where the call may have been late; else the clock was set since the server told of this birth."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from struct import Struct
 from typing import Any
 
-from fairlead.adapters.redis.asking import Servers, asking, told, who
+from fairlead.adapters.redis.asking import UNREADABLE, Servers, asking, numbers, passing_over, told, who
 from fairlead.engine.ports.gate_view import (
     BreakerView,
     BucketView,
@@ -26,7 +26,7 @@ MOST_EVENTS = 1000
 MOST_FAILURES = 20
 _BUCKET = Struct("<ddddddddd")
 _BREAKER = Struct("<20d")
-_POOL = Struct("<dIddBd23s")
+_POOL = Struct("<dIddBd")
 
 
 class RedisViewer:
@@ -50,34 +50,46 @@ class RedisViewer:
         client = servers.of(cell_key)
         seconds, micros = await client.time()
         now_us = seconds * MICRO + micros
-        cell = await client.hgetall(cell_key)
+        unreadable: list[str] = []
+        cell: Mapping[bytes, bytes] | None = None
+        with passing_over():
+            cell = await client.hgetall(cell_key)
+        if cell is None:
+            cell, unreadable = {}, ["cell"]
         capacity: int | None = None
         holders: tuple[HolderView, ...] = ()
         waiters: tuple[WaiterView, ...] = ()
         latest: Sequence[Mapping[str, str]] = ()
         promoted: Sequence[PromotionView] = ()
         if plan.pool:
-            kept = cell.get(Keyspace.field("p", plan.pool.key).encode())
-            capacity = int(_POOL.unpack(kept)[1]) if kept else plan.pool.capacity
+            kept = _kept(cell, "p", plan.pool.key, _POOL, "slots", unreadable)
+            capacity = int(kept[1]) if kept else plan.pool.capacity
             base = self._keys.key(KeyKind.POOL, plan.domain, plan.pool.key)
             holders = await _holders(client, base, now_us)
             waiters = await _waiters(client, base, plan.pool, now_us)
             if events:
                 log = await _newest(client, base + Part.EVENTS, MOST_EVENTS)
                 latest = log[:events]
-                promoted = [_promotion(one, now_us) for one in log if one["k"] == "promote"][:events]
-        breaker, failures = await self._breaker(client, plan, cell, now_us, events)
-        buckets = (_bucket(limit, cell, now_us) for limit in plan.buckets)
+                promoted = [_promotion(one, now_us) for one in log if one.get("k") == "promote"][:events]
+        breaker, failures = await self._breaker(client, plan, cell, now_us, events, unreadable)
+        buckets = tuple(_bucket(limit, cell, now_us, unreadable) for limit in plan.buckets)
         return GateView(
-            breaker, capacity, holders, waiters, tuple(buckets), tuple(latest), tuple(promoted), failures
-        )
+            breaker, capacity, holders, waiters, buckets, tuple(latest), tuple(promoted), failures,
+            tuple(unreadable),
+        )  # fmt: skip
 
     async def _breaker(
-        self, client: Any, plan: Plan, cell: Mapping[bytes, bytes], now_us: int, events: int
+        self,
+        client: Any,
+        plan: Plan,
+        cell: Mapping[bytes, bytes],
+        now_us: int,
+        events: int,
+        unreadable: list[str],
     ) -> tuple[BreakerView | None, tuple[FailureView, ...]]:
         if plan.breaker is None:
             return None, ()
-        kept = cell.get(Keyspace.field("k", plan.breaker.key).encode())
+        kept = _kept(cell, "k", plan.breaker.key, _BREAKER, "breaker", unreadable)
         failures: Sequence[Mapping[str, str]] = ()
         if events:
             key = self._keys.key(KeyKind.BREAKER, plan.domain, plan.breaker.key) + Part.FAILURES
@@ -86,11 +98,24 @@ class RedisViewer:
         return None if kept is None else _breaker(kept, now_us), shown
 
 
-def _bucket(limit: BucketLimit, cell: Mapping[bytes, bytes], now_us: int) -> BucketView:
-    kept = cell.get(Keyspace.field("b", limit.key).encode())
+def _kept(
+    cell: Mapping[bytes, bytes], letter: str, key: str, form: Struct, part: str, unreadable: list[str]
+) -> tuple[float, ...] | None:
+    """What is kept of a part; one that cannot be read is put down in *unreadable*."""
+    kept = cell.get(Keyspace.field(letter, key).encode())
+    read = numbers(form, kept)
+    if read is None and kept is not None:
+        unreadable.append(part)
+    return read
+
+
+def _bucket(
+    limit: BucketLimit, cell: Mapping[bytes, bytes], now_us: int, unreadable: list[str]
+) -> BucketView:
+    kept = _kept(cell, "b", limit.key, _BUCKET, f"limit {limit.name or limit.key}", unreadable)
     if kept is None:
         return BucketView(limit.name or limit.key, limit.capacity, limit.capacity, limit.per_s, 0.0, 0.0)
-    level, rest, at_us, blocked_us, _, booked, capacity, rate, _ = _BUCKET.unpack(kept)
+    level, rest, at_us, blocked_us, _, booked, capacity, rate, _ = kept
     grown = level + max(0.0, now_us - max(at_us, min(blocked_us, now_us))) * rate / MICRO + rest / MICRO
     return BucketView(
         limit.name or limit.key,
@@ -102,10 +127,10 @@ def _bucket(limit: BucketLimit, cell: Mapping[bytes, bytes], now_us: int) -> Buc
     )
 
 
-def _breaker(kept: bytes, now_us: int) -> BreakerView:
-    mode, in_a_row, times, until_us, *rest = _BREAKER.unpack(kept)
+def _breaker(kept: Sequence[float], now_us: int) -> BreakerView:
+    mode, in_a_row, times, until_us, *rest = kept
     return BreakerView(
-        Mode(int(mode)).name.lower().replace("_", "-"),
+        Mode(int(mode)).name.lower().replace("_", "-") if mode in list(Mode) else UNREADABLE,
         int(in_a_row),
         int(times),
         max(0.0, until_us - now_us) / MICRO,
@@ -115,27 +140,41 @@ def _breaker(kept: bytes, now_us: int) -> BreakerView:
 
 
 async def _holders(client: Any, base: str, now_us: int) -> tuple[HolderView, ...]:
-    found: Sequence[tuple[bytes, float]] = await client.zrange(base + Part.LEASES, 0, -1, withscores=True)
+    found = await _sorted(client, base + Part.LEASES)
     return tuple(HolderView(*who(told(member)), (until_us - now_us) / MICRO) for member, until_us in found)
 
 
 async def _waiters(client: Any, base: str, pool: PoolLimit, now_us: int) -> tuple[WaiterView, ...]:
-    alive = dict(await client.zrange(base + Part.ALIVE, 0, -1, withscores=True))
+    alive = dict(await _sorted(client, base + Part.ALIVE))
     found: list[WaiterView] = []
     for number in range(1, pool.classes + 1):
-        line = await client.zrange(f"{base}{Part.LINE}{number}", 0, -1, withscores=True)
-        for member, since_us in line:
+        for member, since_us in await _sorted(client, f"{base}{Part.LINE}{number}"):
             alive_s = (alive.get(member, now_us) - now_us) / MICRO
             found.append(WaiterView(*who(told(member)), (now_us - since_us) / MICRO, alive_s))
     return tuple(found)
 
 
+async def _sorted(client: Any, key: str) -> Sequence[tuple[bytes, float]]:
+    """Members and scores; none where it is no sorted set."""
+    found: list[tuple[bytes, float]] = []
+    with passing_over():
+        found += await client.zrange(key, 0, -1, withscores=True)
+    return found
+
+
 def _promotion(event: Mapping[str, str], now_us: int) -> PromotionView:
-    return PromotionView(*who(event["h"]), (now_us - float(event["t"])) / MICRO)
+    return PromotionView(*who(event.get("h", "")), (now_us - _number(event, "t")) / MICRO)
+
+
+def _number(event: Mapping[str, str], name: str) -> float:
+    try:
+        return float(event.get(name, 0))
+    except ValueError:
+        return 0.0
 
 
 def _failure(event: Mapping[str, str], now_us: int) -> FailureView:
-    ago_s, opened_s = (now_us - float(event["t"])) / MICRO, float(event.get("o") or 0) / MICRO
+    ago_s, opened_s = (now_us - _number(event, "t")) / MICRO, _number(event, "o") / MICRO
     if not event.get("h"):
         return FailureView(ago_s, opened_s or None)
     _, process, tenant, job, _ = who(event["h"])
@@ -143,8 +182,8 @@ def _failure(event: Mapping[str, str], now_us: int) -> FailureView:
 
 
 async def _newest(client: Any, key: str, most: int) -> list[Mapping[str, str]]:
-    """The latest of a stream, newest first."""
-    return [
-        {told(name): told(value) for name, value in fields.items()}
-        for _, fields in await client.xrevrange(key, count=most)
-    ]
+    """The latest of a stream, newest first; none where it is no stream."""
+    found: Sequence[tuple[bytes, Mapping[bytes, bytes]]] = ()
+    with passing_over():
+        found = await client.xrevrange(key, count=most)
+    return [{told(name): told(value) for name, value in fields.items()} for _, fields in found]

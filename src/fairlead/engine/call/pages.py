@@ -13,6 +13,7 @@ from typing import Any
 
 from fairlead.clock import Clock, Draw
 from fairlead.engine.call.wish import Came
+from fairlead.engine.handler import JobContext
 from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import (
     CallFailed,
@@ -25,6 +26,7 @@ from fairlead.errors import (
 )
 from fairlead.policy.backoff import Jitter, backoff_s
 from fairlead.policy.classify.verdict import Result
+from fairlead.policy.deadline import buffer_s, has_time
 from fairlead.policy.page import Asked, NextPageError, Pages
 
 RETRIES, BASE_S, CAP_S = 3, 2.0, 30.0
@@ -46,6 +48,18 @@ class Page:
     items: Sequence[Any]
     following: Asked | None
     incomplete: CallFailed | None = None
+
+
+def time_of(job: JobContext | None) -> Callable[[float], bool]:
+    """Whether *job* has time for a wait so long and a page after it; without one there always is."""
+
+    def may_wait(wait_s: float) -> bool:
+        if job is None:
+            return True
+        left_s = job.remaining_s - buffer_s(job.timeout_s, pages=True)
+        return has_time(left_s, wait_s, job.timeout_s)
+
+    return may_wait
 
 
 class PageFailed(Exception):

@@ -22,7 +22,7 @@ from typing import TypeVar
 
 from fairlead.clock import Clock, Draw
 from fairlead.engine.call.known_open import KnownOpen
-from fairlead.engine.call.pages import Fetch, Page, pages
+from fairlead.engine.call.pages import Fetch, Page, pages, time_of
 from fairlead.engine.call.progress import Manners, Progress, Tried
 from fairlead.engine.call.records import Records
 from fairlead.engine.call.whole import WholeStream, never, read
@@ -48,7 +48,7 @@ from fairlead.policy.classify.body import Unread
 from fairlead.policy.classify.judge import judge
 from fairlead.policy.classify.meaning import is_success
 from fairlead.policy.classify.verdict import DONE, Result, Verdict
-from fairlead.policy.deadline import buffer_s, has_time, is_hurried
+from fairlead.policy.deadline import buffer_s, is_hurried
 from fairlead.policy.feedback.dialect import heard
 from fairlead.policy.feedback.reply import Reply
 from fairlead.policy.lost import lost
@@ -100,6 +100,9 @@ class Pipeline:
                         came = await self._transport.send(self._request(on_way, began_s))
                     except InputInvalid:  # it cannot be put into HTTP
                         passage.unsent()
+                        raise
+                    except asyncio.CancelledError:
+                        passage.cut(self._clock.monotonic() - began_s, on_way.whole_s)
                         raise
                     finally:
                         on_way.ended(self._clock.monotonic())
@@ -181,14 +184,7 @@ class Pipeline:
 
     def pages(self, key: ConnectionKey, fetch: Fetch, way: Pages, first: Asked) -> AsyncIterator[Page]:
         """The pages of a list; see engine/call/pages.py. In a job none is waited for past its time."""
-        job = current_job.get()
-
-        def may_wait(wait_s: float) -> bool:
-            if job is None:
-                return True
-            left_s = job.remaining_s - buffer_s(job.timeout_s, pages=True)
-            return has_time(left_s, wait_s, job.timeout_s)
-
+        may_wait = time_of(current_job.get())
         return pages(key, fetch, way, first, clock=self._clock, draw=self._draw, may_wait=may_wait)
 
     # ---- before it is sent ---------------------------------------------------------------------
@@ -275,6 +271,10 @@ class Pipeline:
                 except SlotLost:
                     foreign = True
                     raise
+                except asyncio.CancelledError:
+                    if not on_way.head_given:
+                        passage.cut(self._clock.monotonic() - began_s, on_way.whole_s)
+                    raise
                 finally:
                     on_way.ended(self._clock.monotonic())
         except asyncio.CancelledError:
@@ -316,10 +316,11 @@ class Pipeline:
     def _request(self, on_way: Progress, now_s: float) -> HttpRequest:
         call, carried = on_way.call, on_way.manners.profile.credential_header
         assert on_way.token is not None
-        value = carried.format.replace("{token}", on_way.token.access_token.reveal())
-        headers: Mapping[str, str | Secret] = {**carried.fixed, **call.headers, carried.name: Secret(value)}
-        on_way.given_s = left_s = on_way.ends_s - now_s
-        return HttpRequest(call.method, call.url, headers, call.body, left_s, call.max_body_bytes)
+        value = Secret(carried.format.replace("{token}", on_way.token.access_token.reveal()))
+        said: Mapping[str, str | Secret] = {**carried.fixed, **call.headers, carried.name: value}
+        on_way.given_s = on_way.ends_s - now_s
+        most, whose = call.max_body_bytes, call.key.tenant
+        return HttpRequest(call.method, call.url, said, call.body, on_way.given_s, most, whose)
 
     # ---- after it came -------------------------------------------------------------------------
 
@@ -331,9 +332,7 @@ class Pipeline:
         if isinstance(came, NoAnswer):
             hurried = head_given or is_hurried(on_way.given_s, on_way.whole_s)
             verdict = lost(came.kind, sent=came.sent, why=came.why, rules=rules, hurried=hurried)
-            if not came.sent:
-                passage.unsent()
-            passage.told(verdict.health)
+            passage.unanswered(verdict.health, sent=came.sent, slow=came.kind == "timeout" and not hurried)
             return Tried(came, None, verdict)
         reply, now_epoch_s = Unread(came.status, came.headers, came.body), self._epoch_s()
         judged = reply.judged()
@@ -345,6 +344,8 @@ class Pipeline:
     def _note_head(self, came: HttpStream, on_way: Progress, passage: Passage) -> None:
         reply = Reply(came.status, came.headers)
         passage.learnt(heard(passage.dialect, reply, now_epoch_s=self._epoch_s()), DONE.health)
+        if passage.begun is not None:
+            passage.begun()
         on_way.head_given = True
         head = Tried(HttpAnswer(came.status, came.headers, b"", 0.0), reply, DONE)
         self._records.attempt(on_way, head, GIVE)

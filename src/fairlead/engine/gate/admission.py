@@ -14,7 +14,7 @@ take are given back.
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -37,10 +37,12 @@ from fairlead.engine.ports.gate import (
     Queued,
     RefusedBy,
 )
+from fairlead.engine.timing import TimeLimit
 from fairlead.engine.timing import heard as waited_for
-from fairlead.errors import GateClosed, SlotLost
+from fairlead.errors import DeadlineTooShort, GateClosed, SlotLost
 from fairlead.events import Emit
 from fairlead.ids import Ids
+from fairlead.policy.deadline import has_time, is_hurried
 from fairlead.policy.feedback.dialect import heard
 from fairlead.policy.feedback.reply import Heard, Reply
 from fairlead.policy.gate.breaker import Health
@@ -51,6 +53,10 @@ LINE_S = 3.0
 """Who stands in line and was not heard of for so long is passed over."""
 AGAIN_S = 1.0
 """Who stands in line asks again within it: should the hint be lost, or a lease end that nobody gives back."""
+LAST_S = 0.1
+"""Who asks a last time at the end of its time waits so long for the answer."""
+LOOK_S = 0.8
+"""How often a call that sleeps until its turn looks whether its limits are still those that it came with."""
 _NAMES = {
     RefusedBy.BREAKER: "breaker",
     RefusedBy.QUOTA: "quota",
@@ -84,6 +90,8 @@ class Entry(NamedTuple):
     bucket: str = "default"
     """Of the connection; with *host*, it is what events call the breaker."""
     host: str = ""
+    plan_now: Callable[[], Plan] | None = None
+    """The limits of such a call by what is known now. Costs are of the same buckets as in *plan*."""
 
 
 @dataclass(slots=True)
@@ -102,6 +110,10 @@ class Passage:
     dialect: str = "standard"
     asked_s: float = 0.0
     """When it asked for what it was granted, by this process's clock; told where it has a slot."""
+    keeps_slot: bool = False
+    """The provider may be at work on it still when it ends here: its slot ends with its lease."""
+    begun: Callable[[], None] | None = None
+    """Of a probe: to be called when the head of a good answer has come and its body is on its way."""
 
     @property
     def fence(self) -> int:
@@ -111,6 +123,18 @@ class Passage:
     def unsent(self) -> None:
         """Nothing was sent: what was taken of the buckets goes back."""
         self.actual = dict.fromkeys(range(len(self.admitted.spent)), 0.0)
+
+    def unanswered(self, health: Health, *, sent: bool, slow: bool) -> None:
+        """No answer came, which says *health* of the destination; *slow*: not in time that was enough."""
+        self.health = health
+        self.keeps_slot = sent and slow
+        if not sent:
+            self.unsent()
+
+    def cut(self, after_s: float, whole_s: float) -> None:
+        """Its caller waits no longer. After a fair trial that is no good word for the destination."""
+        if not is_hurried(after_s, whole_s):
+            self.health = Health.UNHEALTHY
 
     def heard(self, reply: Reply, *, now_epoch_s: float | None = None) -> None:
         """What the provider's answer says of its limits and of its health; 5xx is an outage of it."""
@@ -165,7 +189,11 @@ class Inside:
     def finish(self) -> Finish:
         """What the gate is told."""
         passage = self.passage
-        return Finish(passage.admitted, passage.health, passage.actual, passage.observed)
+        return Finish(passage.admitted, passage.health, passage.actual, passage.observed, passage.keeps_slot)
+
+    def begun(self) -> None:
+        """Tell the breaker that its probe began well."""
+        self._admissions.begun(self)
 
 
 class Admissions:
@@ -203,17 +231,25 @@ class Admissions:
     async def begin(self, entry: Entry) -> Inside:
         """The same without a block: what is given back is to `let_go`, and then to end."""
         passage = await self.admitted(entry)
-        return Inside(self, entry, passage, self._keeper.hold(passage.admitted, passage.asked_s))
+        inside = Inside(self, entry, passage, self._keeper.hold(passage.admitted, passage.asked_s))
+        if passage.admitted.probe:
+            passage.begun = inside.begun
+        return inside
 
     def let_go(self, inside: Inside, error: BaseException | None) -> SlotLost | None:
         """See Inside."""
         if not self._keeper.let_go(inside.held, error):
             return None
+        inside.passage.health = Health.NEUTRAL  # it was ended for its slot, whatever it waited for
         return SlotLost(LOST, tenant=inside.entry.tenant, provider=inside.entry.provider)
 
     def end(self, inside: Inside) -> None:
         """See Inside."""
         self._gate.end(inside.finish(), partial(self._ended, inside))
+
+    def begun(self, inside: Inside) -> None:
+        """See Inside."""
+        self._gate.end(Finish(inside.passage.admitted, Health.BEGUN), partial(self._ended, inside))
 
     async def ended(self, inside: Inside) -> None:
         """See Inside."""
@@ -251,16 +287,33 @@ class Admissions:
                 left_s = max(0.0, entry.wait_s - waited_s)
                 ask = self._ask(entry, holder, booking, waited_s, left_s)
                 line.clear()
-                answer = await self._gate.admit(ask)
+                answer = await self._answer(entry, ask, waited_s)
                 if isinstance(answer, Admitted):
                     return Passage(answer, waited_s, asked_s=began_s + waited_s)
                 await self._wait(entry, answer, line, left_s)
+                if (plan := _plan_now(entry)) is not entry.plan:
+                    if isinstance(answer, Booked):  # its turn was reckoned by the limits of before
+                        await self._keeper.through(self._gate.cancel(ask))
+                    entry = entry._replace(plan=plan)
         except BaseException:
             if ask is not None and self._leaves_something(entry, answer):
-                await self._keeper.through(self._gate.cancel(ask))
+                self._keeper.start(self._gate.cancel(ask))  # the caller's time may be over
             raise
         finally:
             self._keeper.leave(holder)
+
+    async def _answer(self, entry: Entry, ask: Ask, waited_s: float) -> Answer:
+        """What the gate says; DeadlineTooShort where it says nothing before the end of the call's time."""
+        left_s = entry.call_s - waited_s if entry.wait_s <= entry.call_s else entry.call_s
+        limit = TimeLimit(self._clock, max(LAST_S, left_s))
+        try:
+            async with limit:
+                return await self._gate.admit(ask)
+        except TimeoutError:
+            if not limit.expired:
+                raise
+            what = "the gate did not answer before the end of the call's time"
+            raise DeadlineTooShort(what, tenant=entry.tenant, provider=entry.provider) from None
 
     def holder(self, entry: Entry) -> Holder:
         """Who asks with *entry*; another one each time."""
@@ -282,13 +335,19 @@ class Admissions:
         )
 
     async def _wait(self, entry: Entry, answer: Answer, line: Line, left_s: float) -> None:
-        """Return when it is time to ask again; GateClosed where that is too late."""
+        """Return when it is time to ask again; GateClosed where that is too late for a fair trial."""
+        spare_s = max(0.0, entry.call_s - entry.wait_s)
         match answer:
             case Booked(delay_s) if delay_s <= left_s:
-                await self._clock.sleep(delay_s)
+                due_s = self._clock.monotonic() + delay_s
+                while delay_s > 0 and _plan_now(entry) is entry.plan:
+                    await self._clock.sleep(min(delay_s, LOOK_S))
+                    delay_s = due_s - self._clock.monotonic()
             case Queued() if left_s > 0:
                 await waited_for(line, self._clock, min(left_s, AGAIN_S * (0.6 + 0.4 * self._draw())))
-            case GateRefusal(RefusedBy.BREAKER | RefusedBy.RECOVERY, float(delay_s)) if delay_s <= left_s:
+            case GateRefusal(RefusedBy.BREAKER | RefusedBy.RECOVERY, float(delay_s)) if (
+                delay_s <= left_s and has_time(left_s + spare_s, delay_s, entry.call_s)
+            ):
                 await self._clock.sleep(delay_s * (1 + 0.1 * self._draw()))
             case _:
                 raise closed(entry, answer)
@@ -300,6 +359,17 @@ class Admissions:
         With no answer the ask may be under way: the gate undoes what nobody waits for by itself.
         """
         return isinstance(answer, Queued) or (isinstance(answer, Booked) and entry.book_s <= 0)
+
+
+def _plan_now(entry: Entry) -> Plan:
+    """The newest limits, where they are of the same kind as those that *entry* came with."""
+    now, then = entry.plan if entry.plan_now is None else entry.plan_now(), entry.plan
+    return now if now is then or _kind(now) == _kind(then) else then
+
+
+def _kind(plan: Plan) -> tuple[object, ...]:
+    pool, quota = plan.pool and plan.pool.key, plan.quota and plan.quota.key
+    return plan.domain, pool, quota, [bucket.key for bucket in plan.buckets]
 
 
 def closed(entry: Entry, answer: Answer) -> GateClosed:

@@ -2,7 +2,8 @@
 
 Buckets begin empty and fill at this process's share of the rate. Slots: those it held when the store went
 away are its own to use again, until soon before the store, were it there, would give them to somebody else;
-from then on it keeps to its share of them, and whoever is beyond that share is ended. So while the store is
+from then on it keeps to its share of them, and whoever is beyond that share is ended. A process that was the
+only one for a lease has no others to think of: all are its own at once. So while the store is
 away from all, the fleet never holds more than the limit; while it is away from one, at most that one's share
 more.
 
@@ -33,6 +34,7 @@ from fairlead.engine.ports.gate import (
     RefusedBy,
     Renewal,
 )
+from fairlead.policy.gate.breaker import Health
 from fairlead.policy.gate.bucket import Bucket
 from fairlead.policy.gate.limit import MICRO, BucketLimit, Degraded, Domain, Plan, PoolLimit
 from fairlead.policy.gate.share import Share, pool_share, share_of
@@ -43,6 +45,8 @@ OWN_SHARE = 1 / 2
 """Of a lease: how long it goes on with what was its own. The last renewal may be older by a third of a lease
 and by the silence in which the outage was noticed; the rest is for the beat that ends what is beyond it."""
 _KEPT = Finished(kept=True)
+MANY = 20_000
+"""So many limits are known before those that nobody uses are forgotten."""
 HEARD_S = 15.0
 """By then the others have counted a new process (FleetSize) and keep to the smaller share (Keeper)."""
 
@@ -74,6 +78,7 @@ class Alone:
     since_s: float = field(init=False)
     _plans: WeakKeyDictionary[Plan, tuple[Share, Plan]] = field(default_factory=WeakKeyDictionary)
     _limits: dict[tuple[Domain, str], BucketLimit] = field(default_factory=dict)
+    _most: int = MANY
     _own: Counter[tuple[Domain, str]] = field(default_factory=Counter)
     """How many slots of each pool were ours when it began."""
     _running: dict[int, Renewal] = field(default_factory=dict)
@@ -109,6 +114,10 @@ class Alone:
         alone = self._plan(ask.plan)
         for bucket in ask.plan.buckets:
             self._limits[ask.plan.domain, bucket.key] = bucket
+        if len(self._limits) > self._most:  # of those that the gate has forgotten nothing is owed
+            known = {(domain, key) for domain, key, _ in self.gate.buckets()}
+            self._limits = {key: limit for key, limit in self._limits.items() if key in known}
+            self._most = max(MANY, 2 * len(self._limits))
         answer = await self.gate.admit(ask._replace(plan=alone))
         if isinstance(answer, Admitted):
             if ask.plan.pool is not None and ask.holder is not None:
@@ -139,8 +148,8 @@ class Alone:
         """What this process has to settle of it, by its share; None: nothing."""
         admitted = finish.admitted
         if in_store:
-            self._ended.append(Finish(admitted, finish.health))
-        if admitted.holder is not None:
+            self._ended.append(finish._replace(actual={}, observed={}))
+        if admitted.holder is not None and finish.health is not Health.BEGUN:
             self._running.pop(admitted.holder.lease_id, None)
         if admitted.plan.degraded is not Degraded.LOCAL_SHARE:
             return None
@@ -212,6 +221,8 @@ class Alone:
         age_s = self.now_s() - self.since_s
         if self.storeless:
             return share if ours.processes == 1 or age_s >= HEARD_S else 0
+        if ours.processes == 1 and ours.steady:
+            return share
         if age_s < pool.lease_s * OWN_SHARE:
             return own
         return min(own, share) if age_s < pool.lease_s else share
@@ -240,10 +251,10 @@ class Alone:
         return [replace(renewal, adopt=True) for renewal in self._running.values()]
 
     def leave_behind(self, asks: Iterable[Ask]) -> None:
-        """The store may have a slot or a place in line for *asks*, and nobody looks there for them now."""
+        """The store may have a slot, a place and a turn for *asks*, and nobody looks there for them now."""
         for ask in asks:
             if ask.holder is not None and ask.plan.pool is not None:
-                self._left[ask.holder.lease_id] = ask._replace(booking=0)  # a turn is still to be come for
+                self._left[ask.holder.lease_id] = ask
 
     def left_behind(self) -> list[Ask]:
         """What is to be given up there, but for calls that run now: else a slot that comes to one of them is
@@ -274,3 +285,12 @@ class Alone:
         for domain, key, bucket in self.gate.buckets():
             if (domain, key) in heard:
                 self._paid[domain, key] = bucket.sent
+
+
+def renewal_of(held: Admitted | Renewal) -> Renewal:
+    """What keeps the slot that is *held*."""
+    if isinstance(held, Renewal):
+        return held
+    assert held.plan.pool is not None
+    assert held.holder is not None
+    return Renewal(held.plan.domain, held.plan.pool, held.holder, held=True)

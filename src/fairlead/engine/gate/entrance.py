@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import TypeVar
 
@@ -212,13 +213,13 @@ class Entrance:
         try:
             return await self._admissions.begin(entry)
         except GateClosed as refused:
+            if call.observe:
+                self._emit_observed(entry, refused)
+                return None
             if refused.reason in _WAITED_FOR:
                 _note_wait(began_s)
             self._count(entry)
-            if not call.observe:
-                raise
-            self._emit_observed(entry, refused)
-            return None
+            raise
 
     def over(self, wish: CallWish, entering: Entering) -> None:
         """It runs no more: what was counted is uncounted, what was learnt is kept."""
@@ -287,7 +288,10 @@ class Entrance:
             existed_s=self._connections.existed_s(wish.key) if call.own else math.inf,
             bucket=wish.key.bucket,
             host=wish.host,
+            plan_now=partial(self._plan_now, wish, call),
         )
+        if call.observe:  # it is decided at once, and goes whatever that is
+            return entry._replace(wait_s=0.0)
         if context is None:
             return entry
         job, since_s = context.job, context.call_waits_since_s
@@ -300,6 +304,10 @@ class Entrance:
             booking=(job.job_id.int ^ call.mark) & _MASK or 1,
             call_s=min(entry.call_s, max(1.0, context.remaining_s)),
         )
+
+    def _plan_now(self, wish: CallWish, call: CallPlan) -> Plan:
+        connection = self.known(wish.key)
+        return call.plan if connection is None else self._plans.of(connection, wish.api, wish.host).plan
 
     def _costs_of(self, wish: CallWish, call: CallPlan) -> tuple[float, ...]:
         if wish.cost is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from uuid import UUID
@@ -27,12 +28,14 @@ class FleetSize:
         self._lease_s = lease_s
         self._counts: deque[tuple[float, int]] = deque()
         self._rank = 0
+        self._since_s = math.inf
 
     @property
     def share(self) -> Share:
         """Ours. What was seen last goes on counting while the database is away."""
         processes = max((count for _, count in self._counts), default=1)
-        return Share(processes, min(self._rank, processes - 1))
+        steady = self._since_s <= self._clock.monotonic() - self._lease_s
+        return Share(processes, min(self._rank, processes - 1), steady)
 
     async def look(self) -> None:
         """Count once."""
@@ -40,6 +43,7 @@ class FleetSize:
             view.session_id for view in await self._sessions.search() if view.state in ("alive", "late")
         )
         now_s, own = self._clock.monotonic(), self._own()
+        self._since_s = min(self._since_s, now_s)
         self._counts.append((now_s, max(1, len(alive))))
         while len(self._counts) > 1 and self._counts[0][0] < now_s - self._lease_s:
             self._counts.popleft()

@@ -9,6 +9,7 @@ want it to be so although Redis answers.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -16,7 +17,7 @@ from typing import Any
 
 from fairlead.clock import Clock, Draw
 from fairlead.engine.events import GateDegraded, GateRestored, GateSlow
-from fairlead.engine.gate.alone import Alone, LocalCounts
+from fairlead.engine.gate.alone import Alone, LocalCounts, renewal_of
 from fairlead.engine.gate.wayback import tell
 from fairlead.engine.ports.gate import (
     Admitted,
@@ -37,6 +38,7 @@ from fairlead.engine.services.service import Service
 from fairlead.engine.timing import TimeLimit
 from fairlead.errors import GateUnavailable
 from fairlead.events import Emit
+from fairlead.policy.gate.breaker import Health
 from fairlead.policy.gate.limit import Domain, Plan
 from fairlead.policy.gate.pool import Holder
 from fairlead.policy.gate.share import Share
@@ -46,6 +48,8 @@ ANSWER_S = 0.8
 """A store that does not answer for so long is away."""
 SLOW_S = 0.5
 LOOK_S = 0.2
+FORSAKEN = 256
+"""The latest asks whose callers left before they were answered."""
 AGAIN_S = 5.0
 """When to ask again for what only the store can tell."""
 ANSWERS_TO_RETURN = 2
@@ -86,14 +90,14 @@ class GuardedGate:
         """The outage that has just ended, while we keep to our share."""
         self._held: dict[int, Admitted | Renewal] = {}
         self._in_line: dict[int, Ask] = {}
+        self._forsaken: deque[Ask] = deque(maxlen=FORSAKEN)
         self._returned_s, self._away_s = -SHARED_S, 0.0
         self._taken: dict[tuple[Domain, str], set[int]] = {}
         self._returning: asyncio.Event | None = None
         self._answers = 0
         self._ending: set[asyncio.Task[None]] = set()
         self._late: list[tuple[Finish, Ended]] = []
-        self._by_hand = False
-        self._slow = False
+        self._by_hand = self._slow = False
         self._wake: Wake = lambda lease_id: None
 
     @property
@@ -109,6 +113,9 @@ class GuardedGate:
         if alone is None:
             try:
                 answer = await (self._fleet.admit(ask) if self._before is None else self._just_back(ask))
+            except asyncio.CancelledError:
+                self._forsaken.append(ask)  # should the store go away before it is undone there
+                raise
             except GateUnavailable as error:
                 alone = await self._goes_away(error)
             else:
@@ -139,6 +146,10 @@ class GuardedGate:
     def end(self, finish: Finish, told: Ended) -> None:
         """The same without anybody who waits; what the store is not told is settled here."""
         admitted, holder = finish.admitted, finish.admitted.holder
+        if finish.health is Health.BEGUN:  # whoever let the probe through is told, else its end decides
+            if self._returning is None and admitted.local is (self._alone is not None):
+                (self._alone or self._fleet).end(finish, told)
+            return
         if self._returning is not None:
             self._late.append((finish, told))  # before those who ask meanwhile
             return
@@ -183,8 +194,8 @@ class GuardedGate:
                 await self._fleet.cancel(ask)
             except GateUnavailable as error:
                 alone = await self._goes_away(error)
-                alone.leave_behind([ask])
         if alone is not None:
+            alone.leave_behind([ask])
             await alone.cancel(ask)
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
@@ -233,7 +244,7 @@ class GuardedGate:
         if isinstance(answer, Admitted) and answer.holder is not None and answer.plan.pool is not None:
             self._held[answer.holder.lease_id] = answer
             if self._alone is not None:
-                await self._alone.take_over(_renewal(answer))
+                await self._alone.take_over(renewal_of(answer))
 
     def _followed(self, ask: Ask, answer: Answer) -> Answer:
         if isinstance(answer, Queued) and ask.holder is not None:
@@ -285,7 +296,7 @@ class GuardedGate:
         waiting, self._in_line = self._in_line, {}
         for lease_id in waiting:
             self._wake(lease_id)
-        return waiting.values()
+        return [*waiting.values(), *self._forsaken]
 
     async def _settled(self) -> Alone | None:
         """Who counts now, once a return under way has ended: the fleet (None), or this process alone."""
@@ -304,7 +315,7 @@ class GuardedGate:
             self._local(),
             self._share,
             self._clock.monotonic,
-            [_renewal(held) for held in self._held.values()],
+            [renewal_of(held) for held in self._held.values()],
             self._storeless,
         )
         self._answers = 0
@@ -381,14 +392,6 @@ class GuardedGate:
         return Service(
             "gate-guard", self.look, interval_s=LOOK_S, clock=self._clock, draw=self._draw, emit=self._emit
         )
-
-
-def _renewal(held: Admitted | Renewal) -> Renewal:
-    if isinstance(held, Renewal):
-        return held
-    assert held.plan.pool is not None
-    assert held.holder is not None
-    return Renewal(held.plan.domain, held.plan.pool, held.holder, held=True)
 
 
 def _silent() -> GateUnavailable:

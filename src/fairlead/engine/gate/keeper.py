@@ -242,10 +242,14 @@ class Keeper:
 
     async def through(self, ending: Awaitable[T]) -> T | None:
         """*ending* done to its end, whoever is cancelled meanwhile; None where the gate is away."""
+        return await asyncio.shield(self.start(ending))
+
+    def start(self, ending: Awaitable[T]) -> asyncio.Future[T | None]:
+        """The same, and nobody need wait for it."""
         task = asyncio.ensure_future(self._quietly(ending))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
-        return await asyncio.shield(task)
+        return task
 
     @staticmethod
     async def _quietly(ending: Awaitable[T]) -> T | None:

@@ -119,12 +119,22 @@ class Observation:
 
 
 class Finish(NamedTuple):
-    """The end of an admitted call. *actual*: units really used, where the answer told."""
+    """The end of an admitted call. *actual*: units really used, where the answer told.
+
+    *keeps_slot*: the vendor may be at work on it still, so its slot ends with its lease. Of health BEGUN it
+    is no end: the call goes on, and the breaker is told that it began well.
+    """
 
     admitted: Admitted
     health: Health = Health.NEUTRAL
     actual: Mapping[int, float] = MappingProxyType({})
     observed: Mapping[int, Observation] = MappingProxyType({})
+    keeps_slot: bool = False
+
+    @property
+    def frees_slot(self) -> bool:
+        """Whether its slot may be another's now."""
+        return not self.keeps_slot and self.health is not Health.BEGUN
 
     def refund_micro(self, index: int) -> int:
         """Micro-units of a bucket that were taken and not used; below zero: more was used."""

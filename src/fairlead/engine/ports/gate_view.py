@@ -94,6 +94,8 @@ class GateView:
     """The latest of the pool's log, newest first."""
     promotions: tuple[PromotionView, ...] = ()
     failures: tuple[FailureView, ...] = ()
+    unreadable: tuple[str, ...] = ()
+    """Parts of which something is kept that cannot be ours; they begin anew with the next call."""
 
 
 class GateViewer(Protocol):

@@ -5,9 +5,10 @@
 
 Only the health of the destination counts: an answer that refuses a request is a healthy one, a 429 feeds
 the bucket. What was sent before the breaker opened, and answers while it is not closed, decide nothing;
-only the probe does, and only until another begins: who was frozen for so long has nothing to say. A probe is
-known by the end of its time. A clock that is set back by more than *open_max_s* moves that end (`in_time`):
-then nobody decides until it has passed.
+only the probe does, and only until another begins: who was frozen for so long has nothing to say. A probe
+whose head has come (a stream) lets others through by the ramp, and decides by how its body ends, unless the
+ramp is over by then. A probe is known by the end of its time. A clock that is set back by more than
+*open_max_s* moves that end (`in_time`): then nobody decides until it has passed.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ class Health(IntEnum):
     """Nothing: it was cancelled, or never sent."""
     HEALTHY = 1
     UNHEALTHY = 2
+    BEGUN = 3
+    """The head of a good answer has come, its body has not ended: no end, and said of a probe alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ class Breaker:
     until_us: int = 0
     """Open until; half-open: the probe has until."""
     closed_at_us: int = 0
-    """0: not since it was last open, or the ramp is over."""
+    """When its ramp began; 0: not since it was last open, or the ramp is over."""
     ramp_second: int = 0
     ramp_used: int = 0
     tick: int = 0
@@ -72,13 +75,21 @@ class Pass:
     probe: int = 0
 
 
+def idle(breaker: Breaker, now_us: int) -> bool:
+    """Whether it is closed and nothing of its window is left: as a new one."""
+    passed = now_us // TICK_US - breaker.tick
+    return (
+        breaker.mode is Mode.CLOSED and not breaker.closed_at_us and not breaker.in_a_row and passed > TICKS
+    )
+
+
 def judge(breaker: Breaker, rule: BreakerRule, now_us: int, probe_us: int) -> Pass | int:
     """Whether one more call may be sent; else after how many microseconds to ask again.
 
     *probe_us*: how long the call may take, if it becomes the probe.
     """
     breaker = in_time(breaker, rule, now_us)
-    if breaker.mode is Mode.CLOSED:
+    if breaker.mode is Mode.CLOSED or breaker.closed_at_us:
         return _ramped(breaker, rule, now_us)
     if now_us < breaker.until_us:
         left_us = breaker.until_us - now_us
@@ -101,7 +112,7 @@ def _ramped(breaker: Breaker, rule: BreakerRule, now_us: int) -> Pass | int:
         return Pass(breaker)
     since_us = max(0, now_us - breaker.closed_at_us)
     if since_us >= rule.ramp_s * MICRO:
-        return Pass(replace(breaker, closed_at_us=0, times_opened=0))
+        return Pass(replace(breaker, mode=Mode.CLOSED, until_us=0, closed_at_us=0, times_opened=0))
     second = since_us // MICRO
     used = breaker.ramp_used if breaker.ramp_second == second else 0
     if used >= RAMP_FIRST << second:
@@ -116,7 +127,7 @@ def recorded(breaker: Breaker, rule: BreakerRule, health: Health, now_us: int, *
     """
     if probe:
         return _probed(breaker, rule, health, now_us, probe)
-    if breaker.mode is not Mode.CLOSED or health is Health.NEUTRAL:
+    if breaker.mode is not Mode.CLOSED or health in (Health.NEUTRAL, Health.BEGUN):
         return breaker
     counted = _counted(breaker, health, now_us)
     return _opened(counted, rule, now_us) if _is_down(counted, rule) else counted
@@ -125,10 +136,11 @@ def recorded(breaker: Breaker, rule: BreakerRule, health: Health, now_us: int, *
 def _probed(breaker: Breaker, rule: BreakerRule, health: Health, now_us: int, probe: int) -> Breaker:
     if breaker.mode is not Mode.HALF_OPEN or breaker.until_us != probe:
         return breaker  # somebody reset it meanwhile, or another probe has begun
-    if health is Health.HEALTHY:
-        return Breaker(closed_at_us=now_us, times_opened=breaker.times_opened)
+    if health in (Health.HEALTHY, Health.BEGUN):
+        ramping = replace(breaker, closed_at_us=breaker.closed_at_us or now_us)
+        return ramping if health is Health.BEGUN else replace(ramping, mode=Mode.CLOSED, until_us=0)
     if health is Health.NEUTRAL:
-        return replace(breaker, mode=Mode.OPEN, until_us=now_us)
+        return replace(breaker, mode=Mode.OPEN, until_us=now_us, closed_at_us=0)
     return _opened(breaker, rule, now_us)
 
 

@@ -84,6 +84,15 @@ def _under(bucket: Bucket, limit: BucketLimit) -> Bucket:
     return replace(bucket, level=level, capacity=capacity, rate=limit.rate_micro, version=limit.version)
 
 
+def idle(bucket: Bucket, now_us: int) -> bool:
+    """Whether it is full and nothing holds it: as one that is met for the first time long after its birth."""
+    return (
+        bucket.booked == 0
+        and bucket.blocked_until_us <= now_us
+        and _filled(bucket, now_us).level >= bucket.capacity
+    )
+
+
 def wait_us(bucket: Bucket, cost: int) -> int:
     """Microseconds until *cost* can be spent, as seen at ``at_us``; 0: now. -1: never, it is too small."""
     if cost > bucket.capacity:

@@ -1,6 +1,6 @@
 """The keys of the gate in Redis: one table, one form, no collision whatever a tenant is called (G9, R22).
 
-    fairlead2:{u3FbJ0w...}:b:kQ9...        prefix, domain as hash tag, kind, name within the domain
+    fairlead3:{u3FbJ0w...}:b:kQ9...        prefix, domain as hash tag, kind, name within the domain
 
 Names are hashed with their lengths in front, so no name can reach into another's, and none is too long for
 a key. The number in the prefix is the version of what the values look like: versions that differ live side
@@ -19,7 +19,7 @@ from hashlib import blake2b
 from fairlead.errors import ConfigInvalid
 from fairlead.policy.gate.limit import Domain
 
-LAYOUT = 2
+LAYOUT = 3
 """Version of what the values look like. It goes up with every change of it."""
 LONGEST_PREFIX = 64
 

@@ -85,8 +85,9 @@ class PoolLimit:
     *classes*: how many priority classes there are, 1 serves first; 1 (default) is FIFO. *minimum*: slots
     kept for a class. *lease_s*: a lease that is not renewed ends after it. *claim_s*: how long a slot that
     was handed over waits for its new holder. *promote_s*: who waited longer goes first, whatever its class.
-    *max_waiters*: further ones are refused. *fenced*: the fence of a later lease is larger even where the
-    clock of the store was set back meanwhile; for locks whose fence is written down elsewhere (G5).
+    *max_waiters*: further ones are refused, but for one of each tenant up to twice as many. *fenced*: the
+    fence of a later lease is larger even where the clock of the store was set back meanwhile; for locks
+    whose fence is written down elsewhere (G5).
     """
 
     key: str
@@ -121,13 +122,13 @@ class PoolLimit:
 
 @dataclass(frozen=True, slots=True)
 class QuotaLimit:
-    """At most *capacity* slots of one tenant, whatever pools of the domain they are of."""
+    """At most *capacity* slots of one tenant, whatever pools of the domain they are of. A share may be 0."""
 
     key: str
     capacity: int
 
     def __post_init__(self) -> None:
-        _check("quota", self.key, "capacity", self.capacity, 1, MAX_SLOTS)
+        _check("quota", self.key, "capacity", self.capacity, 0, MAX_SLOTS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,7 @@ class Pool:
         if not self.waiting and self._may_take(holder, quotas):
             self._grant(holder, now_us + lease_us, quotas)
             return Take.GRANTED, []
-        if not waits and len(self.waiting) >= self.limit.max_waiters:
+        if not waits and self._is_crowded(holder.tenant):
             return Take.CROWDED, []
         since_us = self.waiting[holder].since_us if waits else since_us
         self.waiting[holder] = _Waiter(since_us, max(now_us + alive_us, now_us + 1))
@@ -124,6 +124,13 @@ class Pool:
             del self.waiting[holder]
             return Take.FULL, granted
         return Take.QUEUED, granted
+
+    def _is_crowded(self, tenant: str) -> bool:
+        """Beyond the bound each tenant may have one place, as long as they are not twice as many."""
+        waiting, most = len(self.waiting), self.limit.max_waiters
+        if most <= waiting < 2 * most:
+            return any(holder.tenant == tenant for holder in self.waiting)
+        return waiting >= most
 
     def release(self, holder: Holder, quotas: Quotas) -> bool:
         """Give up slot or place; False if *holder* had no lease: it was lost."""

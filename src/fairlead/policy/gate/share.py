@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from fairlead.policy.gate.limit import Plan, PoolLimit
+from fairlead.policy.gate.limit import BucketLimit, Plan, PoolLimit
+
+NOTHING_UNITS, NOTHING_PER_S = 0.001, 1e-6
+"""The least that a bucket may hold and regain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One of *processes*, in an order that all of them know: this one is number *rank*, from 0."""
+    """One of *processes*, in an order that all of them know: this one is number *rank*, from 0.
+
+    *steady*: there were never more of them during the last lease, so nobody else holds a slot of that time.
+    """
 
     processes: int
     rank: int
+    steady: bool = field(default=False, compare=False)
 
     def slots(self, capacity: int) -> int:
         """Whole slots of *capacity*; the first ranks get what does not divide.
@@ -22,26 +29,29 @@ class Share:
         """
         return capacity // self.processes + (self.rank < capacity % self.processes)
 
+    def bucket(self, limit: BucketLimit) -> BucketLimit:
+        """The share of *limit*: never less than one call at once, so the last ranks may have none of it.
+
+        >>> [Share(3, rank).bucket(BucketLimit("b", 2, 10)).per_s for rank in range(3)]
+        [5.0, 5.0, 1e-06]
+        """
+        sharers = min(self.processes, max(1, int(limit.capacity)))
+        if self.rank >= sharers:
+            return replace(limit, capacity=NOTHING_UNITS, per_s=NOTHING_PER_S)
+        capacity, per_s = limit.capacity / sharers, limit.per_s / sharers
+        return replace(limit, capacity=max(NOTHING_UNITS, capacity), per_s=max(NOTHING_PER_S, per_s))
+
 
 def share_of(plan: Plan, share: Share) -> Plan:
-    """*plan* with the share of one process: rates and capacities by their number, slots in whole ones.
+    """*plan* with the share of one process: rates by their number, slots, quotas and calls in whole ones.
 
     Breakers are not divided: each process judges by its own calls.
     """
     return replace(
         plan,
-        buckets=tuple(
-            replace(
-                bucket,
-                capacity=max(0.001, bucket.capacity / share.processes),
-                per_s=max(1e-6, bucket.per_s / share.processes),
-            )
-            for bucket in plan.buckets
-        ),
+        buckets=tuple(map(share.bucket, plan.buckets)),
         pool=None if plan.pool is None else pool_share(plan.pool, share.slots(plan.pool.capacity)),
-        quota=None
-        if plan.quota is None
-        else replace(plan.quota, capacity=max(1, share.slots(plan.quota.capacity))),
+        quota=None if plan.quota is None else replace(plan.quota, capacity=share.slots(plan.quota.capacity)),
     )
 
 

@@ -4,7 +4,7 @@
 --         ARGV     head, prefix, then per item four: plan, names, ask (packed, see codec.py), holder; plan is
 --                  empty where it is that of the item before, and names where they are
 -- Gives   the server's time, then one packed answer per item, in order; or the time alone, which is not what the
---         caller thinks it is: then nothing was done
+--         caller thinks it is: then nothing was done. One more: 16 characters for each lease that was handed a slot
 -- Writes  what the items change; leases, lines, turns and events under keys beside the cell
 -- Needs   all keys that begin as a cell does under its hash tag; the limits travel in the plans (R28)
 --
@@ -14,6 +14,9 @@
 --- @include clock
 --- @include cell
 --- @include swift
+
+local handed = ''  -- lease ids of those who were given a slot: their process may be the asker, and need not hear of it
+local mended = ''  -- the cell that was damaged
 
 local function make_whole()
 local makers = {}
@@ -33,9 +36,8 @@ end
 --- @include breaker
 --- @include pool
 --- @include turns
---- @include partner
 --- @include line
-makers[1], makers[2], makers[3] = make_turns, make_partners, make_line
+makers[1], makers[2] = make_turns, make_line
 
 local plans = {}
 
@@ -94,6 +96,7 @@ local ADMITTED, BOOKED, QUEUED, REFUSED = 0, 1, 2, 3
 local BY_BREAKER, BY_SLOT, BY_BUCKET = 1, 3, 4
 
 local FAILURES_MS = 86400000
+local SOON_US = MICRO
 
 local function breaker_at(plan)
     return state_at(plan.breaker_place, plan.last, breaker_read)
@@ -150,6 +153,9 @@ local function admit(blob, ask, holder)
         if booking ~= NO_BOOKING then
             redeemed = rare().redeem(buckets, costs, booking)
             if type(redeemed) == 'number' then
+                if redeemed <= SOON_US then  -- a slot that it was handed waits with it
+                    return struct.pack('<BBBBdd', BOOKED, BY_BUCKET, 0, 0, redeemed, 0)
+                end
                 return refuse(plan, holder, BOOKED, BY_BUCKET, redeemed)
             end
             if not redeemed and longest_us >= 0 then  -- a promise that was void has gone back
@@ -181,10 +187,14 @@ local function admit(blob, ask, holder)
             taken, wait_us, fence = take_quota(quota, holder)
         end
         if taken ~= TAKEN then
+            local queued = taken == IN_LINE
             if redeemed then
                 rare().all_unbooked(buckets, costs)
             end
-            local queued = taken == IN_LINE
+            local booking = struct.unpack('<c16', ask, at)
+            if queued and booking ~= NO_BOOKING then  -- who gets a slot finds his turn
+                rare().all_booked(buckets, costs, booking, 0)
+            end
             return struct.pack('<BBBBdd', queued and QUEUED or REFUSED, queued and BY_SLOT or taken, 0, 0, wait_us, 0)
         end
     end
@@ -211,6 +221,8 @@ end
 local function finish(blob, ask, holder)
     local plan = plan_of(blob)
     local probe, health, count, at = struct.unpack('<BBB', ask, 2)
+    local slot_stays = health >= KEEPS_SLOT or health == BEGUN
+    health = health % KEEPS_SLOT
     if probe > 0 then
         probe, at = struct.unpack('<d', ask, at)
     end
@@ -238,7 +250,7 @@ local function finish(blob, ask, holder)
         end
     end
     local kept = true
-    if plan.pool or plan.quota then
+    if not slot_stays and (plan.pool or plan.quota) then
         local pool, quota = slots_at(plan)
         kept = give_back(pool, quota, holder)
     end
@@ -271,6 +283,32 @@ end
 return { admit, finish, cancel, keep }
 end
 
+-- Keys that somebody has put another type in are of no use to anybody: they go, and what they told begins anew.
+local function mend()
+    local kinds, base = { [cell_key] = 'hash' }, sub(cell_key, 1, -2)
+    local function meet_name(name)
+        local key = base .. sub(name, 1, 1) .. ':' .. sub(name, 2)
+        kinds[key], kinds[key .. ':e'], kinds[key .. ':f'] = 'zset', 'stream', 'stream'
+        for part in string.gmatch('l a t w1 w2 w3 w4 w5 w6 w7 w8 w9', '%S+') do
+            kinds[key .. ':' .. part] = 'zset'
+        end
+    end
+    for place = 1, (#names - 1) / (NAME + 8) do
+        meet_name(name_at(place))
+    end
+    for name in pairs(states or {}) do
+        meet_name(name)
+    end
+    for key, kind in pairs(kinds) do
+        local is = redis.call('TYPE', key).ok
+        if is ~= kind and is ~= 'none' then
+            redis.call('DEL', key)
+            mended = cell_key
+        end
+    end
+    return mended == cell_key
+end
+
 local whole
 local swift = { swift_admit, swift_finish }
 local calm = events == 0 and spends == 0 and now >= marker.reap_from and now >= marker.grants_from
@@ -284,14 +322,27 @@ for i = 3, #ARGV, 4 do
         turn_to(key, ARGV[i + 1])
         key = key + 1 + (flags % 4 >= 2 and 1 or 0) + (flags >= 4 and 1 or 0)
     end
-    local ask = ARGV[i + 2]
+    local ask, holder = ARGV[i + 2], ARGV[i + 3]
     local act = string.byte(ask)
-    item = item + 1
-    answers[item] = calm and not states and act <= 2 and swift[act](plan, ask, ARGV[i + 3])
-    if not answers[item] then
-        whole = whole or make_whole()
-        answers[item] = whole[act](plan, ask, ARGV[i + 3])
+    local done, answer = true, nil
+    if calm and not states and act <= 2 then
+        done, answer = pcall(swift[act], plan, ask, holder)  -- what it cannot read the whole judgement can
     end
+    if not (done and answer) then
+        whole = whole or make_whole()
+        done, answer = pcall(whole[act], plan, ask, holder)
+        if not done and mend() then
+            done, answer = pcall(whole[act], plan, ask, holder)
+        end
+        if not done then
+            error(answer, 0)
+        end
+    end
+    item = item + 1
+    answers[item] = answer
 end
 turn_to(1, '')
+if handed ~= '' then
+    answers[item + 1] = handed
+end
 return answers

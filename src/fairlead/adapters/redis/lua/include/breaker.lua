@@ -3,6 +3,7 @@
 --- @include forms
 
 local RAMP_FIRST = 2
+local TICKS_OFF = 17280  -- a clock that was set back by more than a day: what was counted by it is not known
 
 local function breaker_pack(b)
     return struct.pack(BREAKER, b.mode, b.in_a_row, b.times, b.until_us, b.closed_at, b.ramp_second, b.ramp_used,
@@ -15,12 +16,21 @@ local function breaker_close(b)
 end
 
 local function breaker_read(kept)
-    local b = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, pack = breaker_pack, mode = 0, in_a_row = 0, times = 0,
-        until_us = 0, closed_at = 0, ramp_second = 0, ramp_used = 0, tick = 0, dirty = false, name = false }
-    if kept then
+    local b = { pack = breaker_pack, dirty = false, name = false }
+    if kept and #kept == struct.size(BREAKER) then
         b.mode, b.in_a_row, b.times, b.until_us, b.closed_at, b.ramp_second, b.ramp_used, b.tick,
             b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12] = struct.unpack(BREAKER, kept)
+        local good = (b.mode == CLOSED or b.mode == OPEN or b.mode == HALF_OPEN) and sound(b.in_a_row) and sound(b.times)
+            and sound(b.until_us) and sound(b.closed_at) and sound(b.ramp_second) and sound(b.ramp_used)
+            and sound(b.tick) and b.tick <= now / TICK_US + TICKS_OFF
+        for part = 1, 2 * TICKS do
+            good = good and sound(b[part])
+        end
+        if good then
+            return b
+        end
     end
+    breaker_close(b)
     return b
 end
 
@@ -34,7 +44,7 @@ local function breaker_judge(breaker, rule)
         breaker.until_us = math.min(breaker.until_us, now + rule.open_max_us)
         breaker.closed_at, breaker.dirty = math.min(breaker.closed_at, now), true
     end
-    if breaker.mode ~= CLOSED then
+    if breaker.mode ~= CLOSED and breaker.closed_at == 0 then
         if now < breaker.until_us then
             local left_us = breaker.until_us - now
             return breaker.mode == OPEN and left_us or math.min(left_us, 1000000)
@@ -43,7 +53,7 @@ local function breaker_judge(breaker, rule)
     end
     local since_us = math.max(0, now - breaker.closed_at)
     if since_us >= rule.ramp_us then
-        breaker.closed_at, breaker.times, breaker.dirty = 0, 0, true
+        breaker.mode, breaker.until_us, breaker.closed_at, breaker.times, breaker.dirty = CLOSED, 0, 0, 0, true
         return 0
     end
     local second = math.floor(since_us / 1000000)
@@ -81,15 +91,17 @@ local function breaker_record(breaker, rule, health, probe)
             return 0
         end
         breaker.dirty = true
-        if health == HEALTHY then
-            local times = breaker.times
-            breaker_close(breaker)
-            breaker.closed_at, breaker.times = now, times
-            return 0, true
+        if health == HEALTHY or health == BEGUN then
+            local closes = breaker.closed_at == 0
+            breaker.closed_at = closes and now or breaker.closed_at
+            if health == HEALTHY then
+                breaker.mode, breaker.until_us = CLOSED, 0
+            end
+            return 0, closes
         elseif health == UNHEALTHY then
             return breaker_open(breaker, rule)
         end
-        breaker.mode, breaker.until_us = OPEN, now
+        breaker.mode, breaker.until_us, breaker.closed_at = OPEN, now, 0
         return 0
     end
     if breaker.mode ~= CLOSED or (health ~= HEALTHY and health ~= UNHEALTHY) then

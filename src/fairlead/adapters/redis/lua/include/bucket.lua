@@ -1,6 +1,7 @@
 -- bucket: policy/gate/bucket.py in Lua; the contract suite holds the two together.
 
 local REDEEM_US = 5 * MICRO
+local LONGEST_HOLD_US = 90000 * MICRO
 local NO_BOOKING = '0000000000000000'
 
 local function bucket_pack(bucket)
@@ -8,15 +9,22 @@ local function bucket_pack(bucket)
         bucket.capacity, bucket.rate, bucket.version)
 end
 
+-- One that is missing is as the birth of what is known left it; one that cannot be read is empty from now on (R23).
 local function bucket_read(kept, limit, version_given, full)
-    if not kept then
-        return { pack = bucket_pack, level = full and limit.capacity or 0, rest = 0, at = marker.birth, blocked = 0,
-            sent = 0, booked = 0, capacity = limit.capacity, rate = limit.rate, version = version_given,
-            dirty = true, met = false, name = false }
+    local bucket = { pack = bucket_pack, dirty = false, met = false, name = false }
+    if kept and #kept == struct.size(BUCKET) then
+        local level, rest, at, blocked, sent, booked, capacity, rate, version = struct.unpack(BUCKET, kept)
+        if bucket_sound(level, rest, at, blocked, sent, booked, capacity, rate, version) then
+            bucket.level, bucket.rest, bucket.at, bucket.blocked, bucket.sent, bucket.booked, bucket.capacity,
+                bucket.rate, bucket.version = level, rest, at, blocked, sent, booked, capacity, rate, version
+            return bucket
+        end
     end
-    local level, rest, at, blocked, sent, booked, capacity, rate, version = struct.unpack(BUCKET, kept)
-    return { pack = bucket_pack, level = level, rest = rest, at = at, blocked = blocked, sent = sent, booked = booked,
-        capacity = capacity, rate = rate, version = version, dirty = false, met = false, name = false }
+    local damaged = kept or mended == cell_key
+    bucket.level, bucket.rest, bucket.at = full and not damaged and limit.capacity or 0, 0, damaged and now or marker.birth
+    bucket.blocked, bucket.sent, bucket.booked, bucket.dirty = 0, 0, 0, true
+    bucket.capacity, bucket.rate, bucket.version = limit.capacity, limit.rate, version_given
+    return bucket
 end
 
 local function bucket_key(bucket, part)
@@ -45,6 +53,9 @@ local function refill(bucket)
     if bucket.at > now then
         bucket.blocked = math.max(0, bucket.blocked - (bucket.at - now))
         bucket.at, bucket.dirty = now, true
+    end
+    if bucket.blocked > now + LONGEST_HOLD_US then
+        bucket.blocked = 0  -- no vendor was ever obeyed for so long
     end
     local elapsed_us = now - math.max(bucket.at, math.min(bucket.blocked, now))
     bucket.at = now

@@ -19,6 +19,7 @@
 local CAUTION_US, KEYS_LAST_US = 2000000, 1800000000
 local KNOWN_US, WITNESS_MS = 60000000, 3600000
 local MARKER_MS = 30 * 86400000
+local LONGEST_LEASE_US = 31 * 86400000000
 
 local expected_us, pinned_us, hint_us, lease_us, events, spends, doubted_us, known_us, run_at =
     struct.unpack('<dddddddd', ARGV[1])
@@ -41,7 +42,22 @@ local function born(birth)
     marker.birth, marker.grants_from = birth, birth + lease_us
 end
 
-local kept = redis.call('GET', KEYS[1])
+-- A marker that cannot be one is as good as none.
+local function marker_read()
+    local told = redis.pcall('GET', KEYS[1])
+    if type(told) == 'table' then
+        redis.call('DEL', KEYS[1])
+        return false
+    end
+    local birth, grants_from, reap_from = 0, 0, 0
+    if told and #told >= 24 then
+        birth, grants_from, reap_from = struct.unpack('<ddd', told)
+    end
+    local latest = now + LONGEST_LEASE_US
+    return birth >= 1 and birth <= latest and grants_from >= 0 and grants_from <= latest and reap_from >= 0 and reap_from <= latest and told
+end
+
+local kept = marker_read()
 local is_off = expected_us > 0 and math.abs(now - expected_us) > CAUTION_US
 if is_off and doubted_us == 0 then
     return struct.pack('<dd', now, kept and struct.unpack('<d', kept) or 0)
@@ -70,7 +86,8 @@ if not is_off then
     end
 elseif doubted_us == marker.birth then
     local witness = string.sub(KEYS[1], 1, -2) .. 's'
-    local right_us = tonumber(redis.call('GET', witness) or 0)
+    local told = redis.pcall('GET', witness)
+    local right_us = type(told) == 'string' and tonumber(told) or 0
     if right_us <= expected_us + CAUTION_US or right_us > now then
         redis.call('DEL', witness)
         marker.birth, marker.reap_from = now, now + lease_us

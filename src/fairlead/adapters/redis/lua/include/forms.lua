@@ -2,14 +2,31 @@
 
 local MICRO = 1000000
 local CLOSED, OPEN, HALF_OPEN = 0, 1, 2
-local HEALTHY, UNHEALTHY = 1, 2
+local HEALTHY, UNHEALTHY, BEGUN, KEEPS_SLOT = 1, 2, 3, 8
 local TICK_US, TICKS = 5000000, 6
 local TOUCH_US, LONG_US = 600000000, 1800000000
 local HOUR_MS = 3600000
-local BUCKET, POOL, QUOTA = '<ddddddddd', '<dIddBdc23', '<ddc23'
-local ALONE = string.rep('-', 23)  -- in place of a partner, see pool.lua
+local BUCKET, POOL, QUOTA = '<ddddddddd', '<dIddBd', '<dd'
 local BREAKER = '<dddddddddddddddddddd'  -- eight numbers, then good and bad of each tick
 
 -- Names of this chunk's own: looked up once a run, not with every use.
 local call, pack, parse = redis.call, struct.pack, struct.unpack
 local sub, byte, floor, max, min = string.sub, string.byte, math.floor, math.max, math.min
+
+-- What is read is a stranger's: a number that ours cannot be makes the whole of its field unknown, as if it were
+-- missing. NaN fails each comparison.
+local MOST_SLOTS, MOST_UNITS, MOST = 100000, 1000000000 * MICRO, 9007199254740992
+
+local function sound(number)
+    return number >= 0 and number <= MOST
+end
+
+local function pool_sound(version, capacity, fence, touched)
+    return capacity <= MOST_SLOTS and sound(version) and sound(fence) and sound(touched)
+end
+
+local function bucket_sound(level, rest, at, blocked, sent, booked, capacity, rate, version)
+    return level >= -MOST and level <= MOST and rest >= 0 and rest < MICRO and sound(at) and sound(blocked)
+        and sound(sent) and sound(booked) and capacity >= 0 and capacity <= MOST_UNITS and rate >= 1
+        and rate <= MOST_UNITS and sound(version)
+end

@@ -4,7 +4,14 @@ local function make_line(found)
     local SCANNED = 64
     local GONE, HELD, WAITING = 0, 1, 2
 
-    local field, leases_of = found.field, found.leases_of
+    -- One of the fields of a holder, see pool.lua; empty where it has none.
+    local function field(holder, number)
+        local from = 1
+        for _ = 2, number do
+            from = (string.find(holder, '\31', from, true) or #holder) + 1
+        end
+        return string.sub(holder, from, (string.find(holder, '\31', from, true) or 0) - 1)
+    end
 
     -- u: the end of a lease that expired; policy/gate/verdict.py reads it all.
     function found.log(pool, kind, holder, until_us)
@@ -24,6 +31,7 @@ local function make_line(found)
 
     -- Takes out what has ended, and learns when the next one may.
     function found.reap(set)
+        redis.call('ZREMRANGEBYSCORE', set.leases, string.format('(%.0f', now + LONGEST_LEASE_US), '+inf')  -- none of ours
         set.used = redis.call('ZCARD', set.leases)
         local ended = redis.call('ZRANGEBYSCORE', set.leases, '-inf', now, 'WITHSCORES')
         for i = 1, #ended, 2 do
@@ -60,7 +68,7 @@ local function make_line(found)
     function found.kept_for_others(pool, class)
         local used = {}
         for _, holder in ipairs(redis.call('ZRANGE', pool.leases, 0, -1)) do
-            local number = tonumber(field(holder, 3))
+            local number = tonumber(field(holder, 3)) or 0
             used[number] = (used[number] or 0) + 1
         end
         local kept = 0
@@ -72,16 +80,20 @@ local function make_line(found)
         return kept
     end
 
-    local function quota_of(pool, holder)
+    local function quota_of(holder)
         local digest = field(holder, 4)
-        if digest == '' then
-            introduce(pool)
+        if #digest ~= NAME - 1 then
             return nil
         end
-        local quota = found.quota_named('q' .. digest)
-        quota.leases = leases_of(quota.name)
-        quota.capacity = tonumber(field(holder, 5))
-        introduce(pool, quota)
+        local name = 'q' .. digest
+        local quota = states[name]
+        if not quota then
+            quota = quota_read(redis.call('HGET', cell_key, name))
+            quota.name = name
+            states[name] = quota
+        end
+        quota.leases = string.sub(cell_key, 1, -2) .. 'q:' .. digest
+        quota.capacity = tonumber(field(holder, 5)) or 0
         return quota
     end
 
@@ -126,7 +138,7 @@ local function make_line(found)
             if not waiter[1] then
                 return nil
             end
-            local quota = quota_of(pool, waiter[1])
+            local quota = quota_of(waiter[1])
             local hindrance = in_the_way(pool, quota, class)
             if hindrance == 0 then
                 return waiter[1], tonumber(waiter[2]), quota
@@ -177,6 +189,7 @@ local function make_line(found)
             else
                 grant(pool, quota, holder, now + pool.limit.claim_us, promoted and 'promote' or 'hand')
                 redis.call('PUBLISH', PREFIX .. 'g:' .. field(holder, 2), field(holder, 1))
+                handed = handed .. string.sub(holder, 1, 16)
             end
         end
         if pool.in_line == 0 then
@@ -194,6 +207,9 @@ local function make_line(found)
         local class = field(holder, 3)
         if redis.call('ZADD', pool.alive, now + math.max(line_us, 1), holder) == 1 then
             pool.in_line = pool.in_line + 1
+            if pool.tenants then
+                pool.tenants[field(holder, 6)] = true
+            end
             redis.call('ZADD', pool.line .. class, 'LT', since_us, holder)
             local passed = pool.passed and pool.passed[tonumber(class)]
             if passed and redis.call('ZRANK', pool.line .. class, holder) < passed then
@@ -206,6 +222,20 @@ local function make_line(found)
         local ttl_ms = math.ceil(line_us / 1000) + HOUR_MS
         redis.call('PEXPIRE', pool.alive, ttl_ms)
         redis.call('PEXPIRE', pool.line .. class, ttl_ms)
+    end
+
+    -- Beyond the bound each tenant has one place, as far as twice it. Who waits is looked at once a run.
+    local function crowded(pool, limit, holder)
+        if pool.waiting == 0 or pool.in_line >= 2 * limit.max_waiters then
+            return true
+        end
+        if not pool.tenants then
+            pool.tenants = {}
+            for _, waiter in ipairs(redis.call('ZRANGE', pool.alive, 0, -1)) do
+                pool.tenants[field(waiter, 6)] = true
+            end
+        end
+        return pool.tenants[field(holder, 6)]
     end
 
     local function claim(pool, quota, limit, holder)
@@ -240,9 +270,10 @@ local function make_line(found)
                 return TAKEN, 0, grant(pool, quota, holder, now + limit.lease_us, 'grant')
             end
         end
-        local end_us = found.first_end(hindrance == NO_QUOTA and not quota.within and quota or pool)
+        local end_us = found.first_end(hindrance == NO_QUOTA and quota or pool)
         local in_line = pool.waiting > 0 and pool.in_line or 0
-        if in_line >= limit.max_waiters and not (in_line > 0 and redis.call('ZSCORE', pool.alive, holder)) then
+        if in_line >= limit.max_waiters and not (in_line > 0 and redis.call('ZSCORE', pool.alive, holder))
+            and crowded(pool, limit, holder) then
             return hindrance == NO_QUOTA and NO_QUOTA or FULL, end_us, 0
         end
         stand_in_line(pool, holder, since_us, line_us)
@@ -274,7 +305,7 @@ local function make_line(found)
         if holder == '' then
             return
         end
-        if quota and not quota.within then
+        if quota then
             drop(quota, holder)
         end
         if not pool then
@@ -301,7 +332,7 @@ local function make_line(found)
         local until_us = now + pool.limit.lease_us
         if redis.call('ZSCORE', pool.leases, holder) then
             lease(pool, holder, until_us)
-            if quota and not quota.within then
+            if quota then
                 lease(quota, holder, until_us)
             end
             return HELD

@@ -5,41 +5,44 @@
 -- quota, tenant, job. It is the member of every sorted set here. The sets alone say who holds what; first_end
 -- and waiting only tell when there is no need to look: before first_end no lease ends, and with waiting 0
 -- nobody stands in line.
---
--- As long as a pool and a tenant's quota have met nobody but each other they are partners: each has the name of
--- the other, and the set of the pool, which is that of the quota too, is the only one. Once one of them comes
--- with another, or without any, each has a set of its own, for good.
 
 local NEVER = 9007199254740991
 local TAKEN, IN_LINE = 0, -1
 local FULL, NO_QUOTA, LEARNING = 3, 2, 5
 
 local function pool_pack(pool)
-    return struct.pack(POOL, pool.version, pool.capacity, pool.fence, pool.first_end, pool.waiting, pool.touched,
-        pool.partner or ALONE)
+    return struct.pack(POOL, pool.version, pool.capacity, pool.fence, pool.first_end, pool.waiting, pool.touched)
 end
 
 local function pool_read(kept, limit, version_given)
-    local version, capacity, fence, first_end, waiting, touched, partner = version_given, limit.capacity, now, 0, 1, 0
-    if kept then
-        version, capacity, fence, first_end, waiting, touched, partner = struct.unpack(POOL, kept)
+    local pool = { pack = pool_pack, dirty = false, name = false, leases = false, limit = false, used = false,
+        is_pool = true }
+    if kept and #kept == struct.size(POOL) then
+        pool.version, pool.capacity, pool.fence, pool.first_end, pool.waiting, pool.touched = struct.unpack(POOL, kept)
+        if pool_sound(pool.version, pool.capacity, pool.fence, pool.touched) and sound(pool.first_end) then
+            pool.touched = math.min(pool.touched, now)
+            return pool
+        end
     end
-    return { pack = pool_pack, version = version, capacity = capacity, fence = fence, first_end = first_end,
-        waiting = waiting, touched = touched, dirty = not kept, name = false,
-        leases = false, limit = false, used = false, partner = partner, is_pool = true }
+    pool.version, pool.capacity, pool.fence, pool.first_end, pool.waiting, pool.touched, pool.dirty =
+        version_given, limit.capacity, now, 0, 1, 0, true
+    return pool
 end
 
 local function quota_pack(quota)
-    return struct.pack(QUOTA, quota.first_end, quota.touched, quota.partner or ALONE)
+    return struct.pack(QUOTA, quota.first_end, quota.touched)
 end
 
 local function quota_read(kept)
-    local first_end, touched, partner = 0, 0, nil
-    if kept then
-        first_end, touched, partner = struct.unpack(QUOTA, kept)
+    local quota = { pack = quota_pack, first_end = 0, touched = 0, dirty = false, name = false, leases = false,
+        capacity = 0, used = false }
+    if kept and #kept == struct.size(QUOTA) then
+        local first_end, touched = struct.unpack(QUOTA, kept)
+        if sound(first_end) and sound(touched) then
+            quota.first_end, quota.touched = first_end, math.min(touched, now)
+        end
     end
-    return { pack = quota_pack, first_end = first_end, touched = touched, dirty = false, name = false,
-        leases = false, capacity = 0, used = false, partner = partner, within = false }
+    return quota
 end
 
 -- Leases that have ended are out, and how many there are is known.
@@ -80,29 +83,18 @@ local function quota_at(plan)
     return quota
 end
 
--- They are about to be judged together; one of them may be nil.
-local function introduce(pool, quota)
-    if pool and quota and pool.partner == quota.name then
-        quota.within = pool
-    elseif pool and pool.partner ~= ALONE or quota and quota.partner ~= ALONE then
-        rare().introduce(pool, quota)
-    end
-end
-
 -- Pool and quota of a plan, nil where it has none.
 local function slots_at(plan)
     local pool = plan.pool and pool_at(plan)
     local quota = plan.quota and quota_at(plan)
-    introduce(pool, quota)
     return pool, quota
 end
 
 -- 0, or the part of the gate that is in the way.
 local function in_the_way(pool, quota, class)
     if quota then
-        local set = quota.within or quota
-        settled(set)
-        if set.used >= quota.capacity then
+        settled(quota)
+        if quota.used >= quota.capacity then
             return NO_QUOTA
         end
     end
@@ -141,7 +133,7 @@ end
 
 local function grant(pool, quota, holder, until_us, kind)
     local added = lease(pool, holder, until_us)
-    if quota and not quota.within then
+    if quota then
         lease(quota, holder, until_us)
     end
     -- The time grows by itself, and faster than grants can be made: so the fence need not be kept for each of
@@ -198,9 +190,9 @@ end
 -- The call is over. False: its lease had ended before.
 local function give_back(pool, quota, holder)
     if quota and pool and pool.waiting > 0 then
-        settled(quota.within or quota)
+        settled(quota)
     end
-    local had = quota and not quota.within and drop(quota, holder)
+    local had = quota and drop(quota, holder)
     if not pool then
         return had
     end

@@ -88,7 +88,8 @@ local function spend(ask)
         end
         local level, rest, since, blocked, sent, booked, capacity, rate, version = parse(BUCKET, packed)
         if booked > 0 or blocked > now or since > now or since < marker.birth
-            or version_of(first + i, last) > version then
+            or version_of(first + i, last) > version
+            or not bucket_sound(level, rest, since, blocked, sent, booked, capacity, rate, version) then
             return false
         end
         level, rest = filled(level, rest, now - (since > blocked and since or blocked), capacity, rate)
@@ -103,47 +104,39 @@ end
 
 -- A lease in the sets that the plan has: gives the fence, or nothing.
 local function take_slots(holder)
-    local fence, used, anew, own, tenants_used, tenants_anew = 0, nil, nil, quota, nil, nil
-    local version, most, first_end, waiting, touched, partner
+    local fence, used, anew, tenants_used, tenants_anew = 0, nil, nil, nil, nil
+    local version, most, first_end, waiting, touched
     if pool then
         if not kept[pool] then
             return
         end
-        version, most, fence, first_end, waiting, touched, partner = parse(POOL, kept[pool])
-        if quota and partner == name_at(quota) then  -- one set for both
-            own = nil
-        elseif partner ~= ALONE then
+        version, most, fence, first_end, waiting, touched = parse(POOL, kept[pool])
+        if waiting > 0 or version_of(pool, first + count) > version or not pool_sound(version, most, fence, touched) then
             return
         end
-        if waiting > 0 or version_of(pool, first + count) > version then
-            return
-        end
-        used, anew = used_of(first_end, touched, KEYS[cell_at + pool_key], quota and not own and min(most, tenants_most) or most)
+        used, anew = used_of(first_end, touched, KEYS[cell_at + pool_key], most)
         if not used then
             return
         end
     end
-    if own then
-        if not kept[own] then
+    if quota then
+        if not kept[quota] then
             return
         end
-        first_end, touched, partner = parse(QUOTA, kept[own])
-        if partner ~= ALONE then
-            return
-        end
+        first_end, touched = parse(QUOTA, kept[quota])
         tenants_used, tenants_anew = used_of(first_end, touched, KEYS[cell_at + 1], tenants_most)
         if not tenants_used then
             return
         end
         hold(KEYS[cell_at + 1], holder, tenants_used)
         if tenants_anew then
-            change(own, pack(QUOTA, until_us, now, ALONE))
+            change(quota, pack(QUOTA, until_us, now))
         end
     end
     if pool then
         hold(KEYS[cell_at + pool_key], holder, used)
         if anew then
-            change(pool, pack(POOL, version, most, fence, until_us, 0, now, partner))
+            change(pool, pack(POOL, version, most, fence, until_us, 0, now))
         end
         fence = max(fence + 1, now) + fences
         fences = fences + 1
@@ -182,7 +175,7 @@ end
 
 local GOOD_END = pack('<Bd', 1, 0)
 
-local NOTHING = pack(QUOTA, 0, 0, ALONE)
+local NOTHING = pack(QUOTA, 0, 0)
 
 local NO_BAD = string.rep('\0', 8 * TICKS)
 
@@ -201,7 +194,7 @@ end
 local function counted(blob, packed)
     local mode, in_a_row, _, _, _, _, _, tick = parse('<dddddddd', packed)
     local passed = floor(now / TICK_US) - tick
-    if mode ~= CLOSED or in_a_row > 0 or passed < 0 then
+    if mode ~= CLOSED or in_a_row ~= 0 or not (passed >= 0) then
         return
     end
     if passed > 0 then
@@ -242,20 +235,15 @@ local function swift_finish(blob, ask, holder)
         if not packed then
             return
         end
-        local _, _, _, first_end, waiting, _, partner = parse(POOL, packed)
-        local own = quota and partner ~= name_at(quota)
-        if waiting > 0 or first_end <= now or partner ~= ALONE and (own or not quota) then
+        local _, _, _, first_end, waiting = parse(POOL, packed)
+        if waiting > 0 or not (first_end > now) or call('ZREM', KEYS[cell_at + pool_key], holder) == 0 then
             return
         end
-        if call('ZREM', KEYS[cell_at + pool_key], holder) == 0 then
-            return
-        end
-        if own then
+        if quota then
             call('ZREM', KEYS[cell_at + 1], holder)
         end
     elseif quota then
-        local first_end, _, partner = parse(QUOTA, packed or NOTHING)
-        if first_end <= now or partner ~= ALONE or call('ZREM', KEYS[cell_at + 1], holder) == 0 then
+        if not (parse(QUOTA, packed or NOTHING) > now) or call('ZREM', KEYS[cell_at + 1], holder) == 0 then
             return
         end
     end

@@ -21,7 +21,7 @@ local function make_turns(found)
         repeat
             late = redis.call('ZRANGEBYSCORE', turns, '-inf', '(' .. string.format('%.0f', now), 'LIMIT', 0, MANY)
             for _, turn in ipairs(late) do
-                local cost = tonumber(string.sub(turn, 18))
+                local cost = tonumber(string.sub(turn, 18)) or 0
                 bucket.level, bucket.booked, bucket.dirty = bucket.level + cost, bucket.booked - cost, true
                 redis.call('ZREM', turns, turn)
             end
