@@ -15,12 +15,10 @@ from fairlead.engine.ports.gate import (
     Finish,
     GateRefusal,
     Observation,
-    Queued,
     RefusedBy,
 )
 from fairlead.errors import ConfigInvalid
-from fairlead.policy.gate.limit import BucketLimit, Domain, Plan, PoolLimit, per_window
-from fairlead.policy.gate.pool import Holder
+from fairlead.policy.gate.limit import BucketLimit, Domain, Plan, per_window
 from tests.contract.gates import Timed
 
 DOMAIN = Domain(("tenant", "a"))
@@ -372,22 +370,3 @@ async def test_a_call_without_limits_goes_together_with_others(timed: Timed) -> 
     assert all(isinstance(answer, Admitted) for answer in told)
     for each in (one, other):
         assert isinstance(await timed.admit(Ask(each)), GateRefusal)
-
-
-async def test_who_is_handed_a_slot_before_its_turn_gives_it_on(timed: Timed) -> None:
-    """Calls of one job share a booking: one stands in line while the turn of another is still to come."""
-    slot, rate, booking = PoolLimit("p", 1), BucketLimit("rate", 2, 1.0), next(_bookings)
-    both, alone = Plan(DOMAIN, buckets=(rate,), pool=slot), Plan(DOMAIN, pool=slot)
-
-    def of_the_job() -> Ask:
-        holder = Holder(next(_bookings), "process", "a", "job")
-        return Ask(both, holder=holder, wait_s=60, book_s=60, booking=booking)
-
-    first, in_line, sibling = (of_the_job() for _ in range(3))
-    admitted = await timed.admitted(first)
-    assert isinstance(await timed.admit(in_line), Queued)
-    await timed.admitted(Ask(Plan(DOMAIN, buckets=(rate,))))
-    assert await timed.admit(sibling) == Booked(1.0)
-    assert (await timed.gate.finish(Finish(admitted))).kept
-    assert await timed.admit(in_line) == Booked(1.0)
-    await timed.admitted(Ask(alone, holder=Holder(next(_bookings), "process")))

@@ -159,14 +159,6 @@ async def test_a_lease_in_pool_and_quota_is_one(place: Place) -> None:
     assert 25 < lease.ends_in_s <= 30
 
 
-async def test_a_pool_and_a_quota_that_know_only_each_other_share_their_set(place: Place) -> None:
-    assert isinstance(await place.gate.admit(Ask(PLAN, holder=holder(1))), Admitted)
-    (lease,) = await leases(place)
-    assert (lease.tenant, len(lease.keys)) == ("acme", 1)
-    assert await place.keys.give_back([lease])
-    assert isinstance(await place.gate.admit(Ask(PLAN, holder=holder(2))), Admitted)
-
-
 async def test_what_is_given_back_is_free_at_once(place: Place) -> None:
     first = await fill(place)
     given = await place.keys.give_back(await leases(place))

@@ -216,15 +216,11 @@ async def test_after_it_was_cleared_nobody_gets_more_than_the_limits_allow(world
     await world.timed.admitted(waiting(limit))
 
 
-async def test_nonsense_is_cleared_too(world: World) -> None:
-    """It is what people clear for: a gate that finds it can do nothing."""
+async def test_a_marker_that_is_nonsense_is_a_loss(world: World) -> None:
     limit, marker = PoolLimit("p", 1), world.marker(DOMAIN)
     await world.timed.admitted(waiting(limit))
     await world.redis.delete(marker)
     await world.redis.hset(marker, "not", "ours")
-    with pytest.raises(GateUnavailable):
-        await world.timed.admit(waiting(limit))
-    assert await world.operator.clear() > 0
     asked = Ask(Plan(DOMAIN, pool=limit), holder=Holder(next(_ids), "p"))
     assert await world.timed.admit(asked) == GateRefusal(RefusedBy.RECOVERY, 30.0)
 

@@ -16,7 +16,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from fairlead.adapters.redis import node as node_module
 from tests.contract.histories import difference, history
 from tests.contract.test_gate_model import Lockstep
-from tests.faults.support.gateless import SCRIPTS, altered
+from tests.faults.support.gateless import altered
 from tests.faults.support.ground import own_ground, smoke_elsewhere
 from tests.faults.support.report import Figures, sized
 
@@ -78,17 +78,6 @@ async def test_E30_at_random() -> None:
     figures = Figures("E30")
     with own_ground(figures) as valkey:
         await _histories(valkey.url, figures, HISTORIES)
-    figures.conclude()
-
-
-@pytest.mark.parametrize("unsafe", ["partners_not_copied", "partners_for_good"])
-async def test_E30_ablation_partners(unsafe: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tenant gets more slots than its quota where a shared set was not taken over."""
-    figures = Figures("E30", ablation=unsafe, sees="mismatches")
-    made = altered("gate", SCRIPTS[unsafe])
-    monkeypatch.setattr(node_module, "script", lambda _name: made)
-    with own_ground(figures) as valkey:
-        await _histories(valkey.url, figures, ABLATION_RUNS)
     figures.conclude()
 
 

@@ -24,9 +24,7 @@ from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.http import transport as transport_module
 from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.app.client import Response
-from fairlead.engine.gate.admission import Admissions
 from fairlead.errors import CallFailed, GateClosed, NotSent
-from fairlead.policy.gate.breaker import Health
 from fairlead.testing.api import LiarApi
 from tests.faults.support.calls import Callers, calling, settings_of, starved_s, taken
 from tests.faults.support.report import Figures, quantiles, sized
@@ -166,25 +164,5 @@ async def test_E31_ablation_time_is_not_kept(
     async with _ground(settings, figures) as ground:
         await ground.ready(0, ROOMY)
         await ground.crowd()
-    ground.note()
-    figures.conclude()
-
-
-async def test_E31_ablation_slots_of_lost_calls_are_kept(
-    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Only a call that was answered gives its slot back."""
-    figures = Figures("E31", ablation="slots_kept", sees="slots_stuck")
-    given = Admissions.end
-
-    def end(admissions: Admissions, inside: Any) -> None:
-        if inside.passage.health is not Health.UNHEALTHY:
-            given(admissions, inside)
-
-    monkeypatch.setattr(Admissions, "end", end)
-    async with _ground(settings, figures) as ground:
-        await ground.ready(0, ROOMY)
-        await ground.crowd()
-        await ground.rest(ROOMY)
     ground.note()
     figures.conclude()

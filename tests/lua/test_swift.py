@@ -54,11 +54,6 @@ async def gate(servers: Endpoints) -> AsyncIterator[RedisGate]:
     await made.close()
 
 
-async def each_alone(gate: RedisGate) -> None:
-    """Pool and quota have been met without each other: each has a set of its own from now on."""
-    await call(gate, Plan(PLAN.domain, quota=PLAN.quota), 90)
-
-
 @pytest.mark.parametrize("rest_s", [7.0, 40.0, 4000.0])
 async def test_a_call_now_and_then_needs_nothing_else_either(
     rest_s: float, servers: Endpoints, monkeypatch: pytest.MonkeyPatch
@@ -84,13 +79,10 @@ async def call(gate: RedisGate, plan: Plan, number: int) -> Admitted:
     return answer
 
 
-@pytest.mark.parametrize("met", [True, False], ids=["met", "new"])
 @pytest.mark.parametrize("plan", PLANS, ids=["all", "buckets", "breaker", "quota", "pool"])
 async def test_a_call_with_room_and_its_good_end_need_nothing_else(
-    plan: Plan, met: bool, gate: RedisGate, servers: Endpoints, monkeypatch: pytest.MonkeyPatch
+    plan: Plan, gate: RedisGate, servers: Endpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if met:
-        await each_alone(gate)
     for number in (1, 2):
         await call(gate, plan, number)  # the first writes what the next ones find
     swift = altered("gate", [NO_WHOLE])
@@ -107,17 +99,14 @@ async def test_a_call_with_room_and_its_good_end_need_nothing_else(
         await later.close()
 
 
-@pytest.mark.parametrize("sets", [1, 2])
-async def test_no_key_is_without_a_time_to_live(sets: int, gate: RedisGate, servers: Endpoints) -> None:
+async def test_no_key_is_without_a_time_to_live(gate: RedisGate, servers: Endpoints) -> None:
     """A set of leases that nobody was in is a key that is made anew with each call."""
-    if sets == 2:
-        await each_alone(gate)
     async with Redis.from_url(servers.redis_url) as client:
         for number in range(1, 4):
             answer = await gate.admit(Ask(PLAN, holder=Holder(number, "p", "acme")))
             assert isinstance(answer, Admitted)
             keys = [key async for key in client.scan_iter(f"{gate._keys.prefix}*")]
-            assert len(keys) == 2 + sets
+            assert len(keys) == 4
             for key in keys:
                 assert await client.pttl(key) > 0, key
             await gate.finish(Finish(answer, Health.HEALTHY))

@@ -149,11 +149,11 @@ async def test_S07_a_cluster_may_be_looked_at(url: str, command: str) -> None:
     "command",
     ["CONFIG GET *", "CONFIG SET maxmemory 1", "DEBUG SLEEP 0", "FLUSHALL", "FLUSHDB", "KEYS *", "SAVE",
      "MONITOR", "SHUTDOWN NOSAVE", "REPLICAOF NO ONE", "ACL LIST", "SCRIPT FLUSH", "CLIENT LIST",
-     "MODULE LIST", "GET other", "SWAPDB 0 1", "RENAME fairlead2:a b", "SET other 1", "DEL other",
+     "MODULE LIST", "GET other", "SWAPDB 0 1", "RENAME fairlead3:a b", "SET other 1", "DEL other",
      "ZADD other 1 a", "SUBSCRIBE other", "PUBLISH other x", "EVAL redis.call('FLUSHALL') 0",
-     "EVAL redis.call('SET',KEYS[1],'x') 1 other", "GET fairlead-staging2:a", "SET fairlead-staging2:a 1",
-     "DEL fairlead22:a", "SET fairlead2 1", "SUBSCRIBE fairlead-staging2:g:p",
-     "PUBLISH fairlead-staging2:g:p x", "CLUSTER RESET", "CLUSTER FAILOVER", "CLUSTER MEET 127.0.0.1 1",
+     "EVAL redis.call('SET',KEYS[1],'x') 1 other", "GET fairlead-staging3:a", "SET fairlead-staging3:a 1",
+     "DEL fairlead32:a", "SET fairlead3 1", "SUBSCRIBE fairlead-staging3:g:p",
+     "PUBLISH fairlead-staging3:g:p x", "CLUSTER RESET", "CLUSTER FAILOVER", "CLUSTER MEET 127.0.0.1 1",
      "CLUSTER FORGET x", "CLUSTER FLUSHSLOTS", "CLUSTER SETSLOT 0 NODE x"],
 )  # fmt: skip
 async def test_S07_what_hurts_others_is_refused(url: str, server: OwnValkey, command: str) -> None:

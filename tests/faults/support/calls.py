@@ -62,6 +62,9 @@ def settings_of(
     }
 
 
+LEASE_S = 30.0
+
+
 class Callers:
     """Tenants of one process, each with a connection of its own."""
 
@@ -83,11 +86,14 @@ class Callers:
             return error
 
     async def stuck(self, tenant: str, slots: int) -> int:
-        """How many of the tenant's *slots* cannot be had, though no call is made. It takes them all."""
+        """How many of the tenant's *slots* cannot be had, though no call is made. It takes them all.
+
+        Those of calls that were not answered in time end with their leases.
+        """
         async with AsyncExitStack() as held:
             for taken in range(slots):
                 try:
-                    await held.enter_async_context(self.fl.admission(tenant, PROVIDER, wait_s=1.0))
+                    await held.enter_async_context(self.fl.admission(tenant, PROVIDER, wait_s=LEASE_S + 1.0))
                 except GateClosed:
                     return slots - taken
         return 0

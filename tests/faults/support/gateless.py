@@ -44,12 +44,6 @@ SCRIPTS: dict[str, tuple[Change, ...]] = {
     "clock_unwatched": (("clock", "local is_off = expected_us > 0 and", "local is_off = false and"),),
     "no_reaping": (("pool", "elseif set.first_end <= now then", "elseif false then"),),
     "swift_uncounted": (("swift", "local used = call('ZCARD', key)", "local used = 0"),),
-    "partners_not_copied": (
-        ("partner", "redis.call('ZUNIONSTORE', quota.leases, 1, found.leases_of(pool.name))", "0"),
-    ),
-    "partners_for_good": (
-        ("partner", "        if pool then\n            set_apart(pool)\n        end\n", ""),
-    ),
     "wakes_all": (
         (
             "line",

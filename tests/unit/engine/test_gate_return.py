@@ -286,11 +286,11 @@ async def test_a_slot_taken_up_as_the_store_goes_away(fleet: list[Process]) -> N
     assert await process.gate.take_up(kept(asked)) is Lease.HELD
 
 
-async def test_a_turn_is_still_to_be_come_for(fleet: list[Process]) -> None:
+async def test_a_turn_whose_ask_was_under_way_is_given_up_with_its_place(fleet: list[Process]) -> None:
     alone = Alone(fleet[0].way.store.gate, lambda: Share(1, 0), lambda: 0.0, [])
     booked, rate_alone = waiter(slots(), booking=7), Ask(rate(1, 1), booking=8)
     alone.leave_behind([booked, rate_alone])
-    assert alone.left_behind() == [booked._replace(booking=0)]
+    assert alone.left_behind() == [booked]
     assert alone.left_behind() == [], "told once"
 
 

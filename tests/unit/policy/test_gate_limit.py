@@ -33,7 +33,7 @@ def test_different_names_never_share_a_key(one: list[str], other: list[str]) -> 
 def test_a_key_is_short_plain_and_has_one_tag(name: str) -> None:
     """V8: braces, stars and line ends in a tenant's name stay out of the key."""
     key = Keyspace("fairlead").key(KeyKind.BUCKET, Domain(("tenant", name)), name)
-    assert re.fullmatch(r"fairlead2:\{[A-Za-z0-9_-]{22}\}:b:[A-Za-z0-9_-]{22}", key)
+    assert re.fullmatch(r"fairlead3:\{[A-Za-z0-9_-]{22}\}:b:[A-Za-z0-9_-]{22}", key)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a{b}", "a:b", "x" * 65, "é"])
@@ -81,7 +81,7 @@ def test_an_impossible_pool_never_starts(settings: dict[str, Any]) -> None:
 
 def test_an_impossible_rule_or_quota_never_starts() -> None:
     for make in (
-        lambda: QuotaLimit("q", 0),
+        lambda: QuotaLimit("q", -1),
         lambda: BreakerRule("k", failures=0),
         lambda: BreakerRule("k", ratio=0),
         lambda: BreakerRule("k", open_s=60, open_max_s=59),

@@ -1,0 +1,64 @@
+"""A call that needs a slot and a turn in a bucket, where both are short (R26)."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from fairlead.engine.ports.gate import Ask, Booked, Finish, GateRefusal, Queued, RefusedBy
+from fairlead.policy.gate.limit import BucketLimit, Domain, Plan, PoolLimit
+from fairlead.policy.gate.pool import Holder
+from tests.contract.gates import Timed
+
+DOMAIN = Domain(("tenant", "a"))
+_bookings = count(1)
+
+
+async def test_who_is_handed_a_slot_and_has_no_turn_gives_it_on(timed: Timed) -> None:
+    slot, rate = PoolLimit("p", 1), BucketLimit("rate", 2, 1.0)
+    both, alone = Plan(DOMAIN, buckets=(rate,), pool=slot), Plan(DOMAIN, pool=slot)
+    admitted = await timed.admitted(Ask(both, holder=Holder(next(_bookings), "process")))
+    in_line = Ask(both, holder=Holder(next(_bookings), "process"), wait_s=60)
+    assert isinstance(await timed.admit(in_line), Queued)
+    await timed.admitted(Ask(Plan(DOMAIN, buckets=(rate,))))
+    assert (await timed.gate.finish(Finish(admitted))).kept
+    assert await timed.admit(in_line) == GateRefusal(RefusedBy.BUCKET, 1.0, 0)
+    await timed.admitted(Ask(alone, holder=Holder(next(_bookings), "process")))
+
+
+async def test_who_waits_for_a_slot_keeps_its_turn_meanwhile(timed: Timed) -> None:
+    """R26. Else each slot that comes free finds calls whose turns others have taken, and lies idle."""
+    slot, rate = PoolLimit("p", 1), BucketLimit("rate", 1, 1.0)
+    both = Plan(DOMAIN, buckets=(rate,), pool=slot)
+
+    def ask() -> Ask:
+        number = next(_bookings)
+        return Ask(both, holder=Holder(number, "process"), wait_s=3, book_s=60, booking=number)
+
+    admitted, in_line, later = await timed.admitted(ask()), ask(), ask()
+    assert await timed.admit(in_line) == Booked(1.0)
+    timed.tick(1)
+    assert isinstance(await timed.admit(in_line), Queued)
+    timed.tick(2)
+    assert isinstance(await timed.admit(in_line), Queued), "its turn was given back, and is due again"
+    assert isinstance(await timed.admit(later), Booked)
+    assert (await timed.gate.finish(Finish(admitted))).kept
+    timed.tick(0.5)
+    await timed.admitted(in_line)
+
+
+async def test_a_slot_and_its_turn_a_moment_later_wait_for_each_other(timed: Timed) -> None:
+    slot, rate = PoolLimit("p", 1), BucketLimit("rate", 2, 1.0)
+    both = Plan(DOMAIN, buckets=(rate,), pool=slot)
+    admitted = await timed.admitted(Ask(both, holder=Holder(next(_bookings), "process")))
+    first, second = (
+        Ask(both, holder=Holder(number, "process"), wait_s=30, book_s=60, booking=number)
+        for number in (next(_bookings), next(_bookings))
+    )
+    assert isinstance(await timed.admit(first), Queued)
+    assert await timed.admit(second) == Booked(1.0)
+    timed.tick(1)
+    assert isinstance(await timed.admit(second), Queued)
+    assert (await timed.gate.finish(Finish(admitted))).kept
+    timed.tick(0.01)
+    assert (await timed.gate.finish(Finish(await timed.admitted(first)))).kept
+    await timed.admitted(second)
