@@ -12,6 +12,7 @@ import pytest
 from fairlead.adapters.postgres.pool import Database
 from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import OutcomeUnknown, ReauthRequired, TransientFailure
+from fairlead.policy import token_outcome
 from fairlead.testing.holds import Hold
 from fairlead.testing.issuer import Issuer
 from fairlead.testing.ledger import judge
@@ -250,3 +251,38 @@ async def test_what_left_late_and_brings_what_is_stored_makes_room_for_nobody(
     assert (await peer.coordinator.refresh(connection_id, 3)).generation == 4
     verdict = judge(issuer.ledger())
     assert (verdict.burnt, verdict.violations) == (0, ())
+
+
+async def test_an_answer_that_cannot_be_read_is_kept_once_until_a_newer_token(
+    fl, issuer, database, monkeypatch
+) -> None:
+    """It may hold the only copy of a paid-for token; a day after the newer one its file may go (R12)."""
+    connection_id = await fl.connect(issuer, SUCCESSOR)
+    settled: list[int] = []
+    monkeypatch.setattr(fl.rooms.journal, "settled", lambda _rotation, epoch: settled.append(epoch))
+    issuer.be_rude({"status": 200, "body": "<html>"}, times=2)
+    for _ in range(2):
+        with pytest.raises(OutcomeUnknown):
+            await fl.coordinator.refresh(connection_id, 1)
+        [unreadable] = await fl.rooms.journal.heads()
+        await end_sends(database)
+    assert settled == []
+    assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
+    assert unreadable.epoch in settled
+
+
+async def test_an_answer_that_could_not_be_read_is_published_by_a_version_that_can(
+    issuer, database, profiles, tmp_path, monkeypatch
+) -> None:
+    async with refresher(database, profiles, tmp_path) as old:
+        connection_id = await old.connect(issuer, STRICT)
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                token_outcome, "classify_answer", lambda *_given: token_outcome.Unknown("unreadable")
+            )
+            with pytest.raises(OutcomeUnknown):
+                await old.coordinator.refresh(connection_id, 1)
+    async with refresher(database, profiles, tmp_path) as new:
+        assert await new.unknown.replay_journal() == 1
+        assert (await new.coordinator.refresh(connection_id, 1)).generation == 2
+    assert judge(issuer.ledger()).provider_posts == 1
