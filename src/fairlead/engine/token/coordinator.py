@@ -158,8 +158,6 @@ class Coordinator:
             credential = await self._rooms.store.read_id(connection_id)
             if credential is None:
                 raise NotFound(f"there is no connection {connection_id}")
-            if newer_than is not None:  # a greater one is of before a restore: the next token is newer (R51)
-                newer_than = min(newer_than, credential.generation)
             plan = self._plan(credential, newer_than)
             if isinstance(plan, policy.Wait):
                 if self._rooms.clock.monotonic() - started_s >= others_s:
