@@ -1,4 +1,4 @@
--- 0036_narrow_rights: a door reads no sealed secret, and nobody says when an audit record was written (R54, T13).
+-- 0037_narrow_rights: a door reads no sealed secret, and nobody says when an audit record was written (R54, T13).
 -- Phase   pre (the version before it does neither; it calls lane_sweep_page, not lane_sweep)
 -- Needs   0014_tenant_policies, 0020_sweep_in_pages
 

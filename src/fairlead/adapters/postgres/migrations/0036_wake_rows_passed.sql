@@ -1,4 +1,4 @@
--- 0035_wake_rows_passed: a long transaction elsewhere makes looks for lanes to wake no dearer; nor do ended sessions (Q12).
+-- 0036_wake_rows_passed: a long transaction elsewhere makes looks for lanes to wake no dearer; nor do ended sessions (Q12).
 -- Phase   pre (the version before it goes by lane_wake_floor.written_by, which stays a lower bound)
 -- Needs   0026_what_lanes_were
 

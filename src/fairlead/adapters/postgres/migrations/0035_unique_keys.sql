@@ -1,4 +1,4 @@
--- 0034_unique_keys: only a job that can still do the work answers for another one of its unique key (R53); what runs
+-- 0035_unique_keys: only a job that can still do the work answers for another one of its unique key (R53); what runs
 -- with its owner's rights uses exact matches (R54).
 -- Phase   pre (the version before it calls the same functions)
 -- Needs   0021_full_dead_letters, 0022_own_work
