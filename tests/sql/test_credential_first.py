@@ -50,20 +50,17 @@ async def removes(store: PostgresCredentialStore, sent: Intent) -> bool:
 Act = Callable[[PostgresCredentialStore, Intent], Awaitable[bool]]
 ACTS: dict[str, tuple[Act, list[tuple[str, str | None]]]] = {
     "rotation_unknown": (is_unknown, [("unknown", "unknown")]),
-    "rotation_release": (releases, [("active", None)]),
     "credential_condemn": (condemns, [("needs_reauth", None)]),
     "connection_remove": (removes, []),
 }
 """By statement: what asks for it, and what is left of credential and rotation."""
 
 
-async def sent_once(store: PostgresCredentialStore, database: Database, name: str) -> Intent:
-    """A send on its way; what is released was given up by others meanwhile."""
+async def sent_once(store: PostgresCredentialStore, database: Database) -> Intent:
+    """A send on its way."""
     wish = intent(await connected(store), await session(database))
     assert await store.claim(wish) is not None
     assert await store.mark_sent(wish.connection_id, wish.rotation_id) is not None
-    if name == "rotation_release":
-        assert await is_unknown(store, wish)
     return wish
 
 
@@ -72,7 +69,7 @@ async def beside(
 ) -> tuple[bool, list[tuple[str, str | None]]]:
     """What *name* gives and leaves where somebody has the credential, then goes on to the rotation."""
     act, _ = ACTS[name]
-    sent = await sent_once(store, database, name)
+    sent = await sent_once(store, database)
     async with database.transaction() as transaction:
         await transaction._connection.execute(does[0])
         asked = asyncio.create_task(act(store, sent))
@@ -113,13 +110,11 @@ BATCHES: dict[str, Callable[[PostgresCredentialStore, Intent], Awaitable[object]
     "credential_settle": settles,
 }
 """By statement: what asks for one of its batch."""
-BATCHES_AND_ROWS = [(name, table) for name in BATCHES for table in ("credential", "rotation")][1:]
-"""Whose rows each of them holds: a mark holds no credential."""
 
 
-@pytest.mark.parametrize(("name", "table"), BATCHES_AND_ROWS)
+@pytest.mark.parametrize("name", BATCHES)
 async def test_a_batch_holds_its_rows_in_the_order_of_their_keys(
-    database: Database, store: PostgresCredentialStore, name: str, table: str
+    database: Database, store: PostgresCredentialStore, name: str
 ) -> None:
     """Another process's batch of the same connections, in whichever order they came, stands behind it."""
     act = BATCHES[name]
@@ -132,7 +127,7 @@ async def test_a_batch_holds_its_rows_in_the_order_of_their_keys(
             assert await marks(store, wish) is not None
         if name == "rotation_release":
             assert await is_unknown(store, wish)
-    row = f"SELECT FROM {table} WHERE connection_id = $1 FOR UPDATE NOWAIT"
+    row = "SELECT FROM rotation WHERE connection_id = $1 FOR UPDATE NOWAIT"
     async with database.transaction() as transaction:
         await transaction._connection.execute(row, wishes[0].connection_id)
         asked = [asyncio.ensure_future(act(store, wish)) for wish in reversed(wishes)]

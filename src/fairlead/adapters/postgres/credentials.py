@@ -6,6 +6,7 @@ statement and one commit. What each statement promises stands in the header of i
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from uuid import UUID
 
 from fairlead.adapters.postgres.credential_rows import credential_of, due_of, is_asked_for, named_columns
 from fairlead.adapters.postgres.driver import Row
-from fairlead.adapters.postgres.failures import READ_ONLY_HINT, ReadOnlyServer
+from fairlead.adapters.postgres.failures import READ_ONLY_HINT, ReadOnlyServer, RowLocked
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sqlfiles import statement
 from fairlead.engine.batch import Batcher
@@ -36,6 +37,8 @@ from fairlead.engine.ports import (
 
 T = TypeVar("T")
 
+_LOCKED_PAUSES_S = (0.02, 0.1)
+"""A lock of a moment is waited for, apart from all others; a longer one is told."""
 _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 _FIRST_ID = UUID(int=0)
 
@@ -111,9 +114,9 @@ class PostgresCredentialStore:
         return [sent.get(rotation_id) for _, rotation_id in marks]
 
     async def release(self, connection_id: UUID, rotation_id: UUID) -> bool:
-        return await self._releases((connection_id, rotation_id))
+        return await _once_free(lambda: self._releases((connection_id, rotation_id)))
 
-    async def _release_many(self, given_up: Sequence[tuple[UUID, UUID]]) -> list[bool]:
+    async def _release_many(self, given_up: Sequence[tuple[UUID, UUID]]) -> list[bool | Exception]:
         rows = await self._doubtless(
             lambda: self._database.fetch(
                 statement("rotation_release"),
@@ -121,13 +124,16 @@ class PostgresCredentialStore:
                 rotation_ids=[rotation_id for _, rotation_id in given_up],
             )
         )
-        ours = {row["rotation_id"] for row in rows}
-        return [rotation_id in ours for _, rotation_id in given_up]
+        ours, busy = ({row["id"] for row in rows if row["busy"] is wanted} for wanted in (False, True))
+        return [
+            _locked(connection_id) if connection_id in busy else rotation_id in ours
+            for connection_id, rotation_id in given_up
+        ]
 
     async def settle(self, settlement: Settlement) -> SettleVerdict:
-        return await self._settles(settlement)
+        return await _once_free(lambda: self._settles(settlement))
 
-    async def _settle_many(self, answers: Sequence[Settlement]) -> list[SettleVerdict]:
+    async def _settle_many(self, answers: Sequence[Settlement]) -> list[SettleVerdict | Exception]:
         rows = await self._database.fetch(
             statement("credential_settle"),
             connection_ids=[answer.connection_id for answer in answers],
@@ -148,8 +154,13 @@ class PostgresCredentialStore:
             yields_s=[answer.yields_s for answer in answers],
         )
         settled = {(row["connection_id"], row["epoch"]) for row in rows}
+        busy = {row["connection_id"] for row in rows if row["busy"]}
         return [
-            "settled" if (answer.connection_id, answer.epoch) in settled else "superseded"
+            _locked(answer.connection_id)
+            if answer.connection_id in busy
+            else "settled"
+            if (answer.connection_id, answer.epoch) in settled
+            else "superseded"
             for answer in answers
         ]
 
@@ -302,6 +313,19 @@ class PostgresCredentialStore:
     async def _doubtless(self, work: Callable[[], Awaitable[T]]) -> T:
         """For statements that recognise their own effect: ask again while a commit is in doubt."""
         return await self._database.again(work, within_s=2.0)
+
+
+async def _once_free(ask: Callable[[], Awaitable[T]]) -> T:
+    for pause_s in _LOCKED_PAUSES_S:
+        try:
+            return await ask()
+        except RowLocked:
+            await asyncio.sleep(pause_s)
+    return await ask()
+
+
+def _locked(connection_id: UUID) -> RowLocked:
+    return RowLocked(f"the credential of connection {connection_id} is locked by another transaction")
 
 
 def _in_order(rows: Sequence[Row], length: int) -> list[Credential | None]:

@@ -55,6 +55,12 @@ class Undone(DependencyUnavailable):
     """The server rolled the transaction back for a passing reason: doing it again is the cure."""
 
 
+class RowLocked(DependencyUnavailable):
+    """Another transaction holds the row; nothing was changed, and nobody else waits for it."""
+
+    hint = "end that transaction: pg_stat_activity and pg_blocking_pids() name it"
+
+
 class ReadOnlyServer(DependencyUnavailable):
     """The server takes no writes: a replica, or a former primary that was left running after a fail-over."""
 

@@ -3,7 +3,8 @@
 --         refreshables, sent_ats, expires/urgent/critical/due offsets in seconds after sent_at,
 --         account_ids (NULL: as it was), actors, audit_ids, yields_s (NULL: never; see Settlement),
 --         seens (the records that they replace; NULL: whichever is there)
--- Gives   connection_id, epoch of those that settled; who is missing was superseded, or gives way
+-- Gives   connection_id, epoch of those that settled; connection_id, busy of those whose row is locked by others: ask
+--         again, one open transaction must not hold up the answers of all. What is missing was superseded, or gives way
 -- Locks   the credential rows, then the rotations, each in key order, and the lanes of those that had waited for a grant
 -- Needs   the spent generation still stands, and was got by an earlier send: after a restore the same number may name
 --         another token. Otherwise a reconnect or a faster answer wins, and so may the answer of a later
@@ -20,12 +21,11 @@ WITH answer AS (
           urgent_in_s, critical_in_s, due_in_s, account_id, actor, audit_id, yields_s, seen)
 ),
 credentials AS MATERIALIZED (
-    SELECT FROM credential WHERE connection_id = ANY(:connection_ids::uuid[])
-    ORDER BY connection_id FOR NO KEY UPDATE
+    SELECT connection_id FROM credential WHERE connection_id = ANY(:connection_ids::uuid[])
+    ORDER BY connection_id FOR NO KEY UPDATE SKIP LOCKED
 ),
 held AS MATERIALIZED (
-    SELECT FROM rotation
-    WHERE connection_id = ANY(:connection_ids::uuid[]) AND (SELECT count(*) FROM credentials) >= 0  -- they are first
+    SELECT connection_id FROM rotation WHERE connection_id IN (SELECT connection_id FROM credentials)
     ORDER BY connection_id FOR UPDATE
 ),
 settled AS (
@@ -41,7 +41,7 @@ settled AS (
         last_sent_at = greatest(cr.last_sent_at, answer.sent_at, (
             SELECT r.started_at FROM rotation r
             WHERE r.connection_id = answer.connection_id AND r.from_generation = answer.generation))
-    FROM answer, (SELECT count(*) FROM held) AS first
+    FROM answer JOIN credentials USING (connection_id), (SELECT count(*) FROM held) AS first
     WHERE cr.connection_id = answer.connection_id AND cr.generation = answer.generation
         AND (answer.seen IS NULL OR cr.sealed = answer.seen) AND cr.settled_epoch < answer.epoch
         AND cr.state <> 'revoked'
@@ -81,4 +81,8 @@ told AS (
 goes_on AS MATERIALIZED (  -- of those that were not active just now
     SELECT grant_given(tenant_id, provider, bucket) FROM settled WHERE state_at = now()
 )
-SELECT connection_id, epoch FROM settled CROSS JOIN (SELECT count(*) FROM goes_on) AS done;
+SELECT connection_id, epoch, false AS busy FROM settled CROSS JOIN (SELECT count(*) FROM goes_on) AS done
+UNION ALL
+SELECT connection_id, NULL, true FROM credential
+WHERE (SELECT count(*) FROM credentials) < cardinality(:connection_ids::uuid[])  -- else nothing is to be looked for
+    AND connection_id = ANY(:connection_ids::uuid[]) AND connection_id NOT IN (SELECT connection_id FROM credentials);

@@ -1,6 +1,6 @@
 -- rotation_release: give up a rotation whose send changed nothing: never left, or answered "not processed".
 -- Takes   connection_ids, rotation_ids (arrays of one length)
--- Gives   the rotation_ids that were ours
+-- Gives   id, busy: the rotation_ids that were ours; and the connection_ids whose credential's row is locked by others
 -- Locks   the credentials' rows, then the rotations', each in key order, as settle does. A credential that others had
 --         meanwhile declared unknown is active again
 -- Needs   a replay that changed nothing leaves the first send's outcome unknown, so its row stays. It gets
@@ -10,16 +10,21 @@ WITH wanted AS (
     SELECT * FROM unnest(:connection_ids::uuid[], :rotation_ids::uuid[]) AS w (connection_id, rotation_id)
 ),
 credentials AS MATERIALIZED (
-    SELECT FROM credential WHERE connection_id = ANY(:connection_ids::uuid[])
-    ORDER BY connection_id FOR NO KEY UPDATE
+    SELECT connection_id FROM credential WHERE connection_id = ANY(:connection_ids::uuid[])
+    ORDER BY connection_id FOR NO KEY UPDATE SKIP LOCKED
+),
+busy AS MATERIALIZED (  -- looked for only where a row is missing; a connection that is gone is not busy
+    SELECT connection_id FROM credential
+    WHERE (SELECT count(*) FROM credentials) < cardinality(:connection_ids::uuid[])
+        AND connection_id = ANY(:connection_ids::uuid[]) AND connection_id NOT IN (SELECT connection_id FROM credentials)
 ),
 held AS MATERIALIZED (
-    SELECT FROM rotation
-    WHERE connection_id = ANY(:connection_ids::uuid[]) AND (SELECT count(*) FROM credentials) >= 0  -- they are first
+    SELECT connection_id FROM rotation
+    WHERE connection_id = ANY(:connection_ids::uuid[]) AND connection_id NOT IN (SELECT connection_id FROM busy)
     ORDER BY connection_id FOR UPDATE
 ),
 gone AS (
-    DELETE FROM rotation USING wanted, (SELECT count(*) FROM held) AS first
+    DELETE FROM rotation USING wanted JOIN held USING (connection_id)
     WHERE rotation.connection_id = wanted.connection_id AND rotation.rotation_id = wanted.rotation_id
         AND (rotation.sent_at IS NULL OR (rotation.phase IN ('sent', 'unknown') AND rotation.replays = 0))
     RETURNING rotation.rotation_id, rotation.connection_id, rotation.from_generation, rotation.phase
@@ -34,10 +39,11 @@ kept AS (
     UPDATE rotation SET
         phase = 'unknown', replays = rotation.replays - (rotation.phase = 'sent')::integer,
         rotation_id = gen_random_uuid()
-    FROM wanted, (SELECT count(*) FROM held) AS first
+    FROM wanted JOIN held USING (connection_id)
     WHERE rotation.connection_id = wanted.connection_id AND rotation.rotation_id = wanted.rotation_id
         AND rotation.phase <> 'unknown'
         AND rotation.sent_at IS NOT NULL AND NOT (rotation.phase = 'sent' AND rotation.replays = 0)
     RETURNING wanted.rotation_id
 )
-SELECT rotation_id FROM gone UNION ALL SELECT rotation_id FROM kept;
+SELECT rotation_id AS id, false AS busy FROM gone UNION ALL SELECT rotation_id, false FROM kept
+UNION ALL SELECT connection_id, true FROM busy;
