@@ -9,17 +9,28 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
+from fairlead.adapters.embedded.process import START_TIMEOUT_S
+from fairlead.adapters.journal.journal import JournalSettings
+from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.vault.master import KMS_S
 from fairlead.app.requests import MOST_BYTES, MOST_JOBS
+from fairlead.app.sync import AT_EXIT_S
 from fairlead.config import MAX_FILE_BYTES
 from fairlead.engine.call.pages import MOST_PAGES
 from fairlead.engine.call.wish import MAX_BODY_BYTES
+from fairlead.engine.consent import DEADLINE_S as CODE_S
+from fairlead.engine.consent import STORE_FOR_S
 from fairlead.engine.executor import MAX_RESULT_BYTES
+from fairlead.engine.timing import LEAVE_S
+from fairlead.engine.token.ending import DEADLINE_S
+from fairlead.engine.token.parts import RefreshSettings
 from fairlead.policy.gate.limit import MAX_BUCKETS, MAX_SLOTS, PoolLimit
 from fairlead.policy.job import MAX_TAGS, MAX_UNIQUE_KEY_BYTES, MOST_WAITS
 from fairlead.policy.names import MAX_TENANT_BYTES
 from fairlead.policy.payload import MAX_ARGS_BYTES, MAX_ARGS_DEPTH
 from fairlead.policy.safe import MAX_SAFE_BYTES
 from fairlead.policy.token_parse import LARGEST_BODY, LARGEST_TOKEN
+from fairlead.runtime import SESSION_WITHIN_S
 from fairlead.settings import Http, Retention, Worker
 
 
@@ -146,6 +157,67 @@ UNBOUND = (
 )
 """What a tenant has no cap of: what, and what there is instead."""
 
+_DATABASE = DatabaseSettings("")
+_REFRESH = RefreshSettings()
+_STEPS = f"{_REFRESH.request_deadline_s:g} s a request, {_REFRESH.total_deadline_s:g} s for all tries"
+
+WAITS = (
+    ("a refresh", "the token endpoint", _STEPS, "sent: the outcome is unknown; not sent: `not_sent`"),
+    (
+        "a caller of `fl.token`", "the refresh", f"{_REFRESH.wait_s:g} s, also after the request was sent",
+        "`refresh_in_progress`; the refresh goes on",
+    ),
+    (
+        "a job `token.refresh`", "the refresh", f"{_REFRESH.lease_s:g} s, and no other process at all",
+        "it snoozes and burns no attempt",
+    ),
+    (
+        "each statement", "PostgreSQL",
+        f"{_DATABASE.acquire_timeout_s:g} s for a connection, {_DATABASE.statement_timeout_s:g} s at the "
+        f"server, {_DATABASE.command_timeout_s:g} s for the answer",
+        "`dependency_unavailable`; what may be committed is recognised when it is asked for again",
+    ),
+    (
+        "the settlement of an answer", "a locked row, or a database that is away",
+        f"as long as the process lives, asked anew each {_REFRESH.settle_retry_s:g} s",
+        "nothing else waits for it: the answer is in the journal, and callers have a bound of their own",
+    ),
+    ("a refresh", "a KMS hook", f"{KMS_S:g} s", "`dependency_unavailable`; the next caller asks anew"),
+    (
+        "a refresh", "the journal's disk", f"{JournalSettings().sync_timeout_s:g} s",
+        "before the send: refused; after it: the answer is settled all the same",
+    ),
+    (
+        "a consent", "the token endpoint, then the database", f"{CODE_S:g} s, then {STORE_FOR_S:g} s",
+        "an error; a caller that goes away meanwhile changes nothing",
+    ),
+    (
+        "a revocation", "the provider", f"{DEADLINE_S:g} s",
+        "`no answer`; it is revoked here all the same",
+    ),
+    (
+        "the end of a process", "refreshes in flight",
+        f"{_REFRESH.total_deadline_s:g} s; at the exit of a program with `fl.sync` {AT_EXIT_S:g} s. One "
+        f"that was sent gets {_REFRESH.request_deadline_s + LEAVE_S:g} s more",
+        "what is cut off is taken over, or settled from the journal",
+    ),
+    (
+        "the first call of `fl.sync`", "imports of yours",
+        "no bound of ours: they run on the caller's thread and under no lock", "as any import",
+    ),
+    (
+        "a handler", "your code", "the job's timeout",
+        "cancelled; a plain function runs on in its thread, and those are bounded",
+    ),
+    (
+        "`enqueue(transaction=...)`", "your transaction", "no bound of ours: the connection is yours",
+        "the time-outs of your connection count",
+    ),
+    ("the start of a process", "its session", f"{SESSION_WITHIN_S:g} s", "`dependency_unavailable`"),
+    ("the start of a process", "the embedded servers", f"{START_TIMEOUT_S:g} s each", "the log is named"),
+)  # fmt: skip
+"""Each wait of the token side for something outside: what waits, for what, how long, and what follows."""
+
 _HEAD = """\
 # Bounds
 
@@ -167,10 +239,20 @@ Nothing refuses a tenant more of these, however many there are: bound them where
 | --- | --- |
 """
 
+_WAITS_HEAD = """
+## Waits
+
+What fairlead waits for that is not its own code, and how long.
+
+| what waits | for | at most | then |
+| --- | --- | --- | --- |
+"""
+
 
 def page() -> str:
     """docs/reference/bounds.md."""
-    return _HEAD + "".join(map(_row, BOUNDS)) + _UNBOUND_HEAD + "".join(map(_unbound_row, UNBOUND))
+    rows = "".join(map(_row, BOUNDS)) + _UNBOUND_HEAD + "".join(map(_plain_row, UNBOUND))
+    return _HEAD + rows + _WAITS_HEAD + "".join(map(_plain_row, WAITS))
 
 
 def _row(bound: Bound) -> str:
@@ -179,8 +261,8 @@ def _row(bound: Bound) -> str:
     return f"| {bound.what} | {bound.of} | {bound.most} | {bound.there} | {shown} |\n"
 
 
-def _unbound_row(row: tuple[str, str]) -> str:
-    return f"| {row[0]} | {row[1]} |\n"
+def _plain_row(row: tuple[str, ...]) -> str:
+    return f"| {' | '.join(row)} |\n"
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from fairlead.engine.ports import Credential
-from fairlead.engine.timing import LEAVE_S, TimeLimit
+from fairlead.engine.timing import LEAVE_S, in_time
 from fairlead.engine.token.exchange import BACKED_OFF, Exchange
-from fairlead.engine.token.parts import Fresh, RefreshSettings, Rooms
+from fairlead.engine.token.parts import Fresh, RefreshSettings, Rooms, error_of
 from fairlead.engine.token.settle import Settler
 from fairlead.engine.token.unknown import UnknownOutcomes
 from fairlead.errors import (
@@ -77,19 +77,11 @@ class Coordinator:
     ) -> Fresh:
         """Return a token newer than generation *newer_than* (None: any that lasts), refreshed if need be.
 
-        Callers share one flight. A caller that is cancelled or has waited long enough leaves it alone.
-
-        Args:
-            connection_id: The connection.
-            newer_than: The generation that the caller cannot use any more.
-            wait_s: How long the caller waits, also after the request was sent; default
-                `RefreshSettings.wait_s`.
-            others_s: How long the flight waits for another process; default *wait_s*.
-            actor: The name in the audit record.
-
-        Raises:
-            NotFound, RateLimited, RefreshInProgress, EndpointUnavailable, EndpointPaused, ReauthRequired,
-            OutcomeUnknown, NotSent, TransientFailure, RequestRejected, or a SetupError.
+        Callers share one flight. A caller that is cancelled leaves it alone, as does one that has waited for
+        *wait_s* seconds (default `RefreshSettings.wait_s`), also after the request was sent. The flight waits
+        for another process for *others_s* (default *wait_s*). Raises NotFound, RateLimited,
+        RefreshInProgress, EndpointUnavailable, EndpointPaused, ReauthRequired, OutcomeUnknown, NotSent,
+        TransientFailure, RequestRejected, or a SetupError.
         """
         wait_s = self._settings.wait_s if wait_s is None else wait_s
         until_s = self._rooms.clock.monotonic() + wait_s
@@ -115,12 +107,10 @@ class Coordinator:
 
     async def _landed(self, flight: asyncio.Task[Fresh], until_s: float, connection_id: UUID) -> None:
         """Wait for *flight* without owning it; RefreshInProgress where it takes longer."""
-        try:
-            async with TimeLimit(self._rooms.clock, max(0.0, until_s - self._rooms.clock.monotonic())):
-                await asyncio.wait({flight})
-        except TimeoutError:
-            if not flight.done():
-                raise self._in_progress_error(connection_id) from None
+        left_s = until_s - self._rooms.clock.monotonic()
+        await in_time(
+            asyncio.wait({flight}), self._rooms.clock, left_s, self._in_progress_error(connection_id)
+        )
         if flight.cancelled():
             raise self._stopping()
 
@@ -161,7 +151,9 @@ class Coordinator:
             plan = self._plan(credential, newer_than)
             if isinstance(plan, policy.Wait):
                 if self._rooms.clock.monotonic() - started_s >= others_s:
-                    raise self._error(RefreshInProgress, credential, "another process is refreshing", 1.0)
+                    raise error_of(
+                        RefreshInProgress, credential, "another process is refreshing", retry_after_s=1.0
+                    )
                 await self._rooms.clock.sleep(pause_s)
                 pause_s = min(pause_s * 1.6, 0.5)
                 continue
@@ -223,11 +215,11 @@ class Coordinator:
                     return None
                 return await self._exchange.run(credential, replay=replay, actor=actor)
             case policy.CoolDown(retry_after_s=retry_after_s):
-                raise self._error(
+                raise error_of(
                     RateLimited,
                     credential,
                     f"refreshed less than {self._settings.cooldown_s:g} s ago",
-                    retry_after_s,
+                    retry_after_s=retry_after_s,
                 )
             case policy.Refuse(why=why):
                 raise await self._refusal(credential, why)
@@ -257,26 +249,13 @@ class Coordinator:
     async def _refusal(self, credential: Credential, why: str) -> FairleadError:
         if why == "unknown":
             what = "a refresh of unknown outcome was imported; it is sent once its access token has ended"
-            return self._error(OutcomeUnknown, credential, what, credential.expires_in_s)
+            return error_of(OutcomeUnknown, credential, what, retry_after_s=credential.expires_in_s)
         if why != "no_refresh_token":
             reason = credential.state_reason or why
-            return self._error(ReauthRequired, credential, f"the grant is gone ({reason})", reason=reason)
+            return error_of(ReauthRequired, credential, f"the grant is gone ({reason})", reason=reason)
         if credential.expires_in_s is not None and credential.expires_in_s <= 0:
             await self._unknown.condemn(credential, "no_refresh_token", rotation_id=None)
-        return self._error(NoRefreshToken, credential, "there is no refresh token", reason="no_refresh_token")
-
-    def _error(
-        self,
-        kind: type[FairleadError],
-        credential: Credential,
-        what: str,
-        retry_after_s: float | None = None,
-        reason: str | None = None,
-    ) -> FairleadError:
-        key = credential.connection.key
-        return kind(
-            what, tenant=key.tenant, provider=key.provider, retry_after_s=retry_after_s, reason=reason
-        )
+        return error_of(NoRefreshToken, credential, "there is no refresh token", reason="no_refresh_token")
 
     def _in_progress_error(self, connection_id: UUID) -> FairleadError:
         what = f"a refresh of connection {connection_id} is under way and took longer than the caller waits"

@@ -26,7 +26,7 @@ from fairlead.engine.ports import (
 from fairlead.engine.token.attempt import Attempt as _Try
 from fairlead.engine.token.ending import end_if_revoked
 from fairlead.engine.token.grants import Grants
-from fairlead.engine.token.parts import Fresh, RefreshSettings, Replay, Rooms, profile_of
+from fairlead.engine.token.parts import Fresh, RefreshSettings, Replay, Rooms, error_of, profile_of
 from fairlead.engine.token.settle import Send, Settler
 from fairlead.engine.token.unknown import Sends, UnknownOutcomes
 from fairlead.errors import (
@@ -107,7 +107,7 @@ class Exchange:
         spread_s = leave.retry_after_s * JITTER_SHARE * self._rooms.draw()
         reason = BACKED_OFF if leave.by == "connection" else None
         wait_s = leave.retry_after_s + spread_s
-        raise _error(kind, credential, leave.reason, retry_after_s=wait_s, reason=reason)
+        raise error_of(kind, credential, leave.reason, retry_after_s=wait_s, reason=reason)
 
     async def _claimed(self, step: _Try, call: TokenCall) -> Fresh | None:
         epoch = await self._claim(step.credential, step.rotation_id, step.replay)
@@ -202,7 +202,7 @@ class Exchange:
                 raise self._failed(step, TransientFailure, outcome.code, outcome.category, hint_s)
             case outcomes.Rejected() if change is not None:  # the rest of the app waits with this one (R13)
                 await self._release(step)
-                raise _error(
+                raise error_of(
                     EndpointPaused, step.credential, outcome.code, retry_after_s=min(60.0, change.for_s)
                 )
             case outcomes.Rejected(category="permanent_auth"):
@@ -330,7 +330,7 @@ class Exchange:
             )
         )
         unsent = kind is NotSent
-        return _error(
+        return error_of(
             kind,
             step.credential,
             f"the request never left: {reason}" if unsent else f"the token endpoint answered {code}",
@@ -348,8 +348,3 @@ def _hint_s(outcome: outcomes.TokenOutcome) -> float | None:
     if not isinstance(outcome, outcomes.NotProcessed) or outcome.retry_after is None:
         return None
     return parse_retry_after([outcome.retry_after], server_date=outcome.date, now_epoch_s=None)
-
-
-def _error(kind: type[FairleadError], credential: Credential, what: str, **more: object) -> FairleadError:
-    key = credential.connection.key
-    return kind(what, tenant=key.tenant, provider=key.provider, **more)  # type: ignore[arg-type]

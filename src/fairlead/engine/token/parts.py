@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 from fairlead.clock import Clock, Draw
@@ -18,7 +18,7 @@ from fairlead.engine.ports import (
     TokenTransport,
     Vault,
 )
-from fairlead.errors import ProviderNotFound
+from fairlead.errors import FairleadError, ProviderNotFound
 from fairlead.events import Emit
 from fairlead.ids import Ids
 from fairlead.policy.profile import Profile
@@ -156,6 +156,12 @@ def _context(credential: Credential, field: str, generation: int) -> SealContext
         field=field,
         generation=generation,
     )
+
+
+def error_of(kind: type[FairleadError], credential: Credential, what: str, **more: Any) -> FairleadError:
+    """Return an error of *kind* that names the tenant and provider of *credential*."""
+    key = credential.connection.key
+    return kind(what, tenant=key.tenant, provider=key.provider, **more)
 
 
 def profile_of(rooms: Rooms, credential: Credential) -> Profile:

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from fairlead.engine.ports import Condemnation, Credential, JournalEntry, JournalHead, Rotation, Unknown
 from fairlead.engine.token.history import is_ahead, is_newer
-from fairlead.engine.token.parts import RefreshSettings, Replay, Rooms, answer_context, profile_of
+from fairlead.engine.token.parts import RefreshSettings, Replay, Rooms, answer_context, error_of, profile_of
 from fairlead.engine.token.settle import Send, Settler, give_way_s
 from fairlead.engine.token.stored import decode_answer
 from fairlead.errors import (
@@ -122,22 +122,13 @@ class UnknownOutcomes:
         decision = self._decide(credential, sends)
         if isinstance(decision, ReplayNow):
             return decision
-        key = credential.connection.key
         if isinstance(decision, WaitUntil):
-            raise OutcomeUnknown(
-                "a refresh was sent and its answer never came",
-                tenant=key.tenant,
-                provider=key.provider,
-                retry_after_s=decision.delay_s,
-            )
+            what = "a refresh was sent and its answer never came"
+            raise error_of(OutcomeUnknown, credential, what, retry_after_s=decision.delay_s)
         if not await self.condemn(credential, decision.reason, rotation_id=_held_by(credential)):
             return None
-        raise ReauthRequired(
-            "the answer of a refresh was lost and the provider does not repeat it",
-            tenant=key.tenant,
-            provider=key.provider,
-            reason=decision.reason,
-        )
+        what = "the answer of a refresh was lost and the provider does not repeat it"
+        raise error_of(ReauthRequired, credential, what, reason=decision.reason)
 
     def _decide(self, credential: Credential, sends: Sends) -> ReplayNow | WaitUntil | GiveUp:
         profile = profile_of(self._rooms, credential)
