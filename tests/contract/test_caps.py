@@ -245,6 +245,7 @@ async def by_dead_letter(stores: Stores, job: Job, session_id: UUID) -> None:
 
 async def by_a_persons_cancel(stores: Stores, job: Job, session_id: UUID) -> None:
     assert await stores.jobs.cancel(job.job_id, "operator")
+    await stores.jobs.acknowledge([Cancelled(job.job_id, job.lease_id, "cancelled while it ran")])
 
 
 async def by_close(stores: Stores, job: Job, session_id: UUID) -> None:

@@ -336,5 +336,7 @@ async def test_a_dead_refresh_stays_out_until_it_has_cooled_down(stores: Stores)
         0,
         1,
     ]
-    await stores.dead_letters.resolve_connection(connection_id, resolution="redrive", by="ann", why="mended")
+    await stores.dead_letters.resolve(
+        dead.dead_letter_id, status="manual_resolved", resolution="redrive", by="ann", why="mended"
+    )
     assert (await due(100.0), len(await stores.credentials.left_behind(9, 100.0))) == (1, 1)

@@ -15,6 +15,7 @@ from fairlead.engine.ports import (
     DeadLetterFilter,
     Discarded,
     Job,
+    Renewed,
     Rescheduled,
 )
 from tests.contract.stores import ANY, Stores, a_session, claimed, discarded, failure
@@ -142,7 +143,7 @@ async def test_a_replay_whose_entry_was_closed_leaves_its_args_alone(stores: Sto
     assert await stores.dead_letters.redrive(entry_id, new_job(replay_of=entry_id, args={"page": 1}))
     (replay,) = await stores.jobs.claim(ANY, 9, session_id)
     resolve = stores.dead_letters.resolve
-    assert await resolve(entry_id, status="abandoned", resolution="abandoned", by="ann", why="enough")
+    assert await resolve(entry_id, status="manual_resolved", resolution="config_fix", by="ann", why="enough")
     died = replace(discarded(replay), args={"page": 2})
     assert await stores.jobs.acknowledge([died])
     assert (await shown(stores, entry_id)).args == {"page": 1}
@@ -186,13 +187,30 @@ async def test_work_that_is_open_already_needs_no_replay(stores: Stores) -> None
 
 async def test_the_same_work_that_dies_twice_is_one_entry(stores: Stores) -> None:
     session_id = await a_session(stores)
-    first = await an_entry(stores, session_id, unique_key="refresh:1")
-    again = discarded(await claimed(stores, session_id, unique_key="refresh:1"))
+    first = await an_entry(stores, session_id, unique_key="refresh:1", args={"since": 1})
+    assert await stores.dead_letters.redrive(first, replay_of(await shown(stores, first), IDS))
+    (replay,) = await stores.jobs.claim(ANY, 9, session_id)
+    assert await stores.jobs.acknowledge([discarded(replay)])
+    await stores.dead_letters.postpone(first, None, reauth_started=True, notified=True)
+    seen = await shown(stores, first)
+    await stores.pass_time(100)
+    fields = {"unique_key": "refresh:1", "args": {"since": 2}, "priority": 0, "group_key": "g"}
+    again = discarded(await claimed(stores, session_id, **fields), action_in_s=5.0)
     assert await stores.jobs.acknowledge([again])
     assert await stores.dead_letters.get(again.dead_letter_id) is None
     entry = await shown(stores, first)
-    assert entry.job_id == again.job_id
-    assert len(entry.history) == 2
+    assert (entry.job_id, entry.lineage_id, len(entry.history)) == (again.job_id, again.job_id, 3)
+    assert (entry.args, entry.priority, entry.group_key) == ({"since": 2}, 0, "g")
+    tried = (entry.replays, entry.reauth_started_at, entry.last_notice_at)
+    assert tried == (0, None, None), "it is tried like a new one"
+    assert entry.age_s < 60
+
+    closing = {"status": "abandoned", "resolution": "abandoned", "by": "ann", "why": "old"}
+    assert await stores.dead_letters.resolve(first, **closing, last_at=seen.last_at) is None
+    assert not await stores.dead_letters.redrive(first, replay_of(seen, IDS), last_at=seen.last_at)
+    await stores.dead_letters.postpone(first, None, last_at=seen.last_at)
+    await stores.pass_time(6)
+    assert [due.dead_letter_id for due in await stores.dead_letters.due(9)] == [first], "as it was seen"
     assert await stores.dead_letters.resolve(
         first, status="manual_resolved", resolution="config_fix", by="test", why="mended"
     )
@@ -228,16 +246,38 @@ async def test_an_end_is_final(stores: Stores, status: str, resolution: str) -> 
     assert (entry.status, entry.resolved_by, entry.resolved_why) == (status, "ann", "fixed")
 
 
-async def test_success_of_a_connection_closes_all_it_left_behind(stores: Stores) -> None:
-    session_id, connection_id = await a_session(stores), IDS.uuid7()
-    for about in (connection_id, connection_id, IDS.uuid7()):
-        job = await claimed(stores, session_id)
-        dead = Discarded(job.job_id, job.lease_id, IDS.uuid7(), failure(job), connection_id=about)
-        await stores.jobs.acknowledge([dead])
-    close = stores.dead_letters.resolve_connection
-    assert await close(connection_id, resolution="reauthorize", by="fairlead", why="refreshed") == 2
-    assert await close(connection_id, resolution="reauthorize", by="fairlead", why="refreshed") == 0
-    assert await stores.dead_letters.open_count("default") == 1
+@pytest.mark.parametrize("begun", [False, True])
+async def test_an_entry_that_is_given_up_ends_its_replay(stores: Stores, begun: bool) -> None:
+    session_id = await a_session(stores)
+    entry_id = await an_entry(stores, session_id)
+    replay = new_job(replay_of=entry_id, delay_s=0.0 if begun else 60.0)
+    assert await stores.dead_letters.redrive(entry_id, replay)
+    claims = await stores.jobs.claim(ANY, 9, session_id)
+    assert len(claims) == begun
+    closing = {"status": "abandoned", "resolution": "abandoned", "by": "ann", "why": "old"}
+    closed = await stores.dead_letters.resolve(entry_id, **closing)
+    assert closed == ("running" if begun else "cancelled")
+    if begun:
+        leases = frozenset({claims[0].lease_id})
+        assert await stores.sessions.heartbeat(session_id, [replay.job_id]) == Renewed(leases)
+        assert await stores.jobs.acknowledge([discarded(claims[0])])
+    view = await stores.jobs.get(replay.job_id)
+    assert view is not None
+    assert (view.state, await stores.dead_letters.open_count("default")) == ("cancelled", 0)
+
+
+async def test_entries_whose_work_is_under_way_are_told_from_those_at_rest(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    replayed = await an_entry(stores, session_id)
+    held = await an_entry(stores, session_id, unique_key="u")
+    rests = await an_entry(stores, session_id, unique_key="v")
+    assert await stores.dead_letters.redrive(replayed, new_job(replay_of=replayed, delay_s=60.0))
+    await stores.jobs.enqueue([new_job(unique_key="u")])
+    everything = DeadLetterFilter()
+    found = await stores.dead_letters.find(everything, limit=9, oldest_first=True)
+    assert [entry.dead_letter_id for entry in found] == [replayed, held, rests]
+    found = await stores.dead_letters.find(everything, limit=1, oldest_first=True, at_rest=True)
+    assert [entry.dead_letter_id for entry in found] == [rests]
 
 
 async def test_what_people_see(stores: Stores) -> None:

@@ -8,9 +8,10 @@ from datetime import timedelta
 
 import pytest
 
-from fairlead.engine.ports import Completed, Schedule
-from tests.contract.stores import ANY, Stores, a_session, claimed
-from tests.support.engine import NOBODY, new_job
+from fairlead.engine.dead_letter import replay_of
+from fairlead.engine.ports import Completed, Job, Rescheduled, Schedule
+from tests.contract.stores import ANY, Stores, a_session, claimed, discarded
+from tests.support.engine import IDS, NOBODY, new_job
 
 HOURLY = Schedule("scan", "0 * * * *", "token.scan", "fairlead", args={"a": 1})
 
@@ -36,8 +37,54 @@ async def test_a_new_schedule_begins_now_and_an_old_one_keeps_its_tick(stores: S
     assert set(states) == {"scan", "other"}
     assert states["scan"].schedule == changed
     waited_s = (states["scan"].now - states["scan"].last_tick).total_seconds()
+    assert waited_s < 60, "the new expression makes up no runs of before it was there"
+    await stores.pass_time(100)
+    await stores.duties.sync_schedules([replace(changed, args={"a": 2})])
+    states = {state.schedule.name: state for state in await stores.duties.schedules()}
+    waited_s = (states["scan"].now - states["scan"].last_tick).total_seconds()
     assert 100 <= waited_s < 160
-    assert states["other"].last_tick > states["scan"].last_tick
+
+
+async def test_after_the_clock_was_set_back_a_schedule_goes_on_and_takes_no_tick_twice(
+    stores: Stores,
+) -> None:
+    session_id = await a_session(stores)
+    await stores.duties.sync_schedules([HOURLY])
+    (state,) = await stores.duties.schedules()
+    assert await stores.duties.rewind() == []
+    ahead = state.now + timedelta(hours=3)
+    assert await stores.duties.take_tick("scan", state.last_tick, ahead, 0, session_id, new_job("token.scan"))
+    assert await stores.duties.rewind() == ["scan"]
+    (state,) = await stores.duties.schedules()
+    assert abs((state.now - state.last_tick).total_seconds()) < 60
+    before = await stores.jobs.counts()
+    assert await stores.duties.take_tick("scan", state.last_tick, ahead, 0, session_id, new_job("token.scan"))
+    assert await stores.jobs.counts() == before
+    assert len(await stores.duties.taken("scan", 9)) == 1
+
+
+async def test_a_replay_that_waits_for_its_turn_runs_for_the_tick(stores: Stores) -> None:
+    """Spread over hours, it would stand for all ticks until then."""
+    session_id = await a_session(stores)
+    await stores.duties.sync_schedules([HOURLY])
+    dead = discarded(await claimed(stores, session_id, kind="token.scan", unique_key="schedule:scan"))
+    await stores.jobs.acknowledge([dead])
+    entry = await stores.dead_letters.get(dead.dead_letter_id)
+    assert entry is not None
+    replay = replay_of(entry, IDS, delay_s=5 * 3600.0)
+    assert await stores.dead_letters.redrive(dead.dead_letter_id, replay)
+
+    async def tick(after_s: float) -> list[Job]:
+        (state,) = await stores.duties.schedules()
+        job = new_job("token.scan", unique_key="schedule:scan")
+        at = state.last_tick + timedelta(seconds=after_s)
+        assert await stores.duties.take_tick("scan", state.last_tick, at, 0, session_id, job)
+        return await stores.jobs.claim(ANY, 9, session_id)
+
+    (first,) = await tick(1.0)
+    assert first.job_id == replay.job_id
+    assert await stores.jobs.acknowledge([Rescheduled(first.job_id, first.lease_id, 600.0)])
+    assert await tick(2.0) == [], "what has begun waits as it was told to"
 
 
 async def test_a_tick_is_taken_once_with_its_job(stores: Stores) -> None:

@@ -146,6 +146,33 @@ async def test_a_refresh_closes_what_was_open_about_refreshes_alone(stores: Stor
     }
 
 
+async def test_a_new_grant_closes_dead_refreshes_and_hurries_work_that_asked_for_it(stores: Stores) -> None:
+    """Other work has died of something else, and other tenants may name any connection."""
+    credential, owner = await connected(stores), await a_session(stores)
+    connection_id = credential.connection.connection_id
+    auth = {"category": "permanent_auth", "code": "needs_reauth"}
+    for kind, tenant_id, cause in (
+        ("token.refresh", KEY.tenant, auth),
+        ("asked", KEY.tenant, auth),
+        ("broken", KEY.tenant, {}),
+        ("asked", "other", auth),
+    ):
+        dead = discarded(await claimed(stores, owner, kind=kind, tenant_id=tenant_id), action_in_s=None)
+        dead = replace(dead, connection_id=connection_id, failure=replace(dead.failure, **cause))
+        await stores.jobs.acknowledge([dead])
+    await stores.pass_time(1)
+    assert await stores.credentials.replace(again(credential))
+    entries = await stores.dead_letters.search(status=None, category=None, tenant_id=None, kind=None, limit=9)
+    assert sorted((entry.kind, entry.tenant_id, entry.status) for entry in entries) == [
+        ("asked", KEY.tenant, "pending_review"),
+        ("asked", "other", "pending_review"),
+        ("broken", KEY.tenant, "pending_review"),
+        ("token.refresh", KEY.tenant, "auto_resolved"),
+    ]
+    (due,) = await stores.dead_letters.due(9)
+    assert (due.kind, due.tenant_id, due.regranted) == ("asked", KEY.tenant, True)
+
+
 async def test_each_act_leaves_one_line(stores: Stores) -> None:
     credential, first = await unknown_rotation(stores)
     replay = intent(credential, first.session_id)

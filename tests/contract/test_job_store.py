@@ -264,14 +264,6 @@ async def test_one_batch_may_hold_every_kind_of_outcome(stores: Stores) -> None:
     assert await stores.jobs.acknowledge([]) == set()
 
 
-async def test_a_cancelled_running_job_is_lost_to_its_worker(stores: Stores) -> None:
-    job = await claimed(stores, await a_session(stores))
-    assert await stores.jobs.cancel(job.job_id, "operator")
-    assert await stores.jobs.acknowledge([Completed(job.job_id, job.lease_id)]) == set()
-    assert not await stores.jobs.cancel(job.job_id, "operator")
-    assert not await stores.jobs.cancel(NOBODY, "operator")
-
-
 # ---- housekeeping ------------------------------------------------------------------------------------
 
 

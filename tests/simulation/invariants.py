@@ -67,8 +67,7 @@ class NewestLease:
                 if job_id in self._called_off:
                     return f"job {job_id} was called off, and given away under lease {lease_id}"
             case CalledOff(job_id=job_id):
-                self._called_off.add(job_id)
-                self._held.pop(job_id, None)
+                self._called_off.add(job_id)  # its lease stands until its run has ended
             case Freed(job_id=job_id):
                 self._held.pop(job_id, None)
             case Ran(lease_id=lease_id):

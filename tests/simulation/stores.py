@@ -61,11 +61,15 @@ class WatchedJobs(MemoryJobStore):
                 self.watch.tell(Freed(job.job_id, job.lease_id, crash=False))
 
     @statement
-    def cancel(self, job_id: UUID, reason: str, *, tenant_id: str | None = None) -> bool:
-        done: bool = plain(MemoryJobStore.cancel)(self, job_id, reason, tenant_id=tenant_id)
-        if done:
+    def cancel(
+        self, job_id: UUID, reason: str, *, tenant_id: str | None = None, state: str | None = None
+    ) -> str | None:
+        became: str | None = plain(MemoryJobStore.cancel)(
+            self, job_id, reason, tenant_id=tenant_id, state=state
+        )
+        if became:
             self.watch.tell(CalledOff(job_id))
-        return done
+        return became
 
     def _write(self, row: JobRow, outcome: Outcome) -> None:
         handed_back = isinstance(outcome, Rescheduled) and outcome.failure is None

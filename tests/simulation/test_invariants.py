@@ -86,10 +86,11 @@ def test_i2_an_outcome_after_the_lease_was_ended_is_found() -> None:
     assert found([claimed(1, 7), accepted(2, 7, "handed_back"), accepted(3, 7, "rescheduled")]) == "I2"
 
 
-def test_i2_what_was_called_off_is_neither_run_to_its_end_nor_given_away_again() -> None:
+def test_i2_what_was_called_off_ends_under_its_lease_and_is_not_given_away_again() -> None:
     called_off: Step = (2.0, "c1", CalledOff(JOB))
     assert found([claimed(1, 7), called_off]) is None
-    assert found([claimed(1, 7), called_off, returned(3, 7), accepted(3, 7)]) == "I2"
+    assert found([claimed(1, 7), called_off, returned(3, 7), accepted(3, 7)]) is None
+    assert found([claimed(1, 7), called_off, accepted(3, 7, "handed_back"), claimed(4, 8)]) == "I2"
     assert found([called_off, claimed(3, 8)]) == "I2"
 
 

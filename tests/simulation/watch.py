@@ -101,7 +101,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class CalledOff:
-    """The store cancelled a job because somebody asked for it; whoever runs it has lost its lease."""
+    """The store cancelled a job because somebody asked for it; where it runs, once that has ended."""
 
     job_id: UUID
 

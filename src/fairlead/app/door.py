@@ -68,7 +68,7 @@ class Fairlead(Declaring):
         if self._runtime is not None or self._memory is not None:
             raise ConfigInvalid("this Fairlead is open already", hint="open it once, and share it")
         self.load_modules()
-        self._threads = Threads(2 * self._config.settings.worker.concurrency)
+        self._threads = Threads()
         self._runtime = await Runtime.open(self._config, self.handlers, self._subscribers, self.schedules)
         return self
 
@@ -277,7 +277,7 @@ class Fairlead(Declaring):
         self._let_threads_go()
         if memory is not None:
             self.load_modules()
-            self._threads = Threads(2 * self._config.settings.worker.concurrency)
+            self._threads = Threads()
 
     @property
     def _stores(self) -> Stores:

@@ -1,8 +1,8 @@
 """Plain functions beside the event loop: each runs on a thread of its own for as long as it runs.
 
-A thread cannot be stopped from outside. A run that is cut off (timeout, drain) is left behind: its job goes
-on without it, while its thread works until the function returns. Threads are daemons, so what is left behind
-does not keep a process from ending; and they are bounded, so it cannot eat the process either.
+A thread cannot be stopped from outside. A run that is cut off (timeout, cancel, drain) keeps its place until
+its function has returned, so that no second run of its job begins beside it. Threads are daemons, so what is
+left behind when all is closed does not keep a process from ending.
 """
 
 from __future__ import annotations
@@ -13,13 +13,9 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TypeVar
-
-from fairlead.errors import Refused
+from typing import Any, TypeVar
 
 T = TypeVar("T")
-
-AGAIN_S = 30.0
 
 Work = Callable[[], bool]
 """Does one thing; False: nobody will bring another."""
@@ -27,28 +23,25 @@ Inbox = queue.SimpleQueue[Work | None]
 
 
 class Threads:
-    """Runs up to *most* functions at once; threads that have nothing to do are used again."""
+    """Runs functions, one a thread; threads that have nothing to do are used again.
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._busy = 0
+    They are as many as runs of jobs, which the concurrency of the worker bounds.
+    """
+
+    def __init__(self) -> None:
         self._idle: deque[Inbox] = deque()
+        self._cut: set[asyncio.Future[Any]] = set()
         self._closed = False
 
     async def run(self, function: Callable[[], T]) -> T:
-        """What *function* returns or raises. Cancelled, it gives up waiting; the function runs on.
+        """Return what *function* returns, or raise what it raises, even where this is cancelled meanwhile.
 
-        Refused while all threads are taken, which cut-off runs alone can bring about.
+        Once all is closed, a cancelled wait ends at once; the function goes on.
         """
-        if self._busy >= self._most:
-            what = f"{self._busy} plain functions are still running, most of them cut off long ago"
-            hint = "let them look at ctx.remaining_s, give their calls timeouts, or make them async"
-            raise Refused(what, hint=hint, retry_after_s=AGAIN_S)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         context = contextvars.copy_context()
         inbox = self._idle.pop() if self._idle else _started()
-        self._busy += 1
 
         def work() -> bool:
             try:
@@ -60,17 +53,26 @@ class Threads:
             return _tell(loop, self._ended, inbox, answer, None, result)
 
         inbox.put(work)
-        return await answer
+        while not answer.done():
+            try:
+                await asyncio.wait((answer,))
+            except asyncio.CancelledError:
+                if self._closed:
+                    raise
+                self._cut.add(answer)
+        self._cut.discard(answer)
+        return answer.result()
 
     def close(self) -> None:
         """End the threads that have nothing to do now, and the others once they have."""
         self._closed = True
+        for answer in self._cut:
+            answer.cancel()
         while self._idle:
             self._idle.pop().put(None)
 
     def _ended(self, inbox: Inbox, answer: asyncio.Future[T], error: BaseException | None, result: T) -> None:
         """On the loop's thread, as everything but the functions is: nothing here needs a lock."""
-        self._busy -= 1
         if self._closed:
             inbox.put(None)
         else:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,6 +25,14 @@ if TYPE_CHECKING:
 Ids = Annotated[
     list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of entries.", show_default=False)
 ]
+CHANGED = "left: it was closed, or died again, meanwhile"
+REPLAY = {
+    "closed": "",
+    "cancelled": ", its replay is cancelled",
+    "running": ", its replay is told to end and keeps its place until it has",
+}
+"""What became of the replay of an entry that was closed."""
+
 Why = Annotated[str, typer.Option("--why", help="Why; kept with the entry.")]
 
 
@@ -40,17 +49,17 @@ def redrive(
 ) -> Exit | None:
     """Try the work again: these entries, or all open ones that fit the filter, the oldest first.
 
-    At most --limit at a time. An entry stays open until its new job succeeds; a failure reopens it. Each
-    keeps its history and counts its replays.
+    At most --limit at a time, of those whose work is not under way already. An entry stays open until its new
+    job succeeds; a failure reopens it. Each keeps its history and counts its replays.
     """
-    chosen = _Chosen(entry_ids, fitting, limit)
+    chosen = _Chosen(entry_ids, fitting, limit, at_rest=True)
     over_s = 0.0 if over is None else seconds_of(over, "--over")
 
     async def act(runtime: Runtime, entry: DeadLetter, place: float) -> str:
         from fairlead.engine.dead_letter import replay_of
 
         job = replay_of(entry, runtime.ids, delay_s=over_s * place)
-        if not await runtime.dead_letters.redrive(entry.dead_letter_id, job):
+        if not await runtime.dead_letters.redrive(entry.dead_letter_id, job, last_at=entry.last_at):
             return "under way already"
         replays = str(entry.replays + 1)
         await record_entry(
@@ -93,7 +102,10 @@ def abandon(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> Exit | None:
-    """Give entries up, so that nobody tries their work again: these, or all open ones that fit."""
+    """Give entries up, so that nobody tries their work again: these, or all open ones that fit.
+
+    A replay of theirs that waits is cancelled, one that runs is told to end.
+    """
     from fairlead.policy.states import DeadLetterStatus, Resolution
 
     chosen = _Chosen(entry_ids, fitting, limit)
@@ -111,19 +123,22 @@ class _Chosen:
     entry_ids: list[str] | None
     fitting: Fitting
     limit: int
+    at_rest: bool = False
 
     def __post_init__(self) -> None:
         if bool(self.entry_ids) == self.fitting.any_given:
             hint = "a filter is --category, --code, --tenant, --provider, --kind, --queue or --older-than"
             raise InputInvalid("name entries by their ids, or choose them by a filter", hint=hint)
 
-    async def find(self, runtime: Runtime) -> Sequence[str]:
-        """Their ids, at most *limit*."""
+    async def find(self, runtime: Runtime) -> Mapping[str, datetime | None]:
+        """Return their ids, at most *limit*, and when those that fit had died last."""
         if self.entry_ids:
-            return self.entry_ids
+            return dict.fromkeys(self.entry_ids)
         chosen = self.fitting.filter()
-        found = await runtime.dead_letters.find(chosen, limit=self.limit, oldest_first=True)
-        return [str(entry.dead_letter_id) for entry in found]
+        found = await runtime.dead_letters.find(
+            chosen, limit=self.limit, oldest_first=True, at_rest=self.at_rest
+        )
+        return {str(entry.dead_letter_id): entry.last_at for entry in found}
 
 
 Act = Callable[["Runtime", "DeadLetter", float], Awaitable[str]]
@@ -142,12 +157,13 @@ def _closing(call: Invocation, status: DeadLetterStatus, resolution: Resolution,
             by=call.actor,
             why=why,
             tenant_id=entry.tenant_id,
+            last_at=entry.last_at,
         )
-        if not closed:
-            return "closed meanwhile"
+        if closed is None:
+            return CHANGED
         told = {"resolution": resolution.value, "why": why}
         await record_entry(call, runtime, f"dead_letter.{status.value}", entry, **told)
-        return status.value
+        return f"{status.value}{REPLAY[closed]}"
 
     return act
 
@@ -157,7 +173,8 @@ def _on_entries(call: Invocation, chosen: _Chosen, act: Act, *, verb: str, dry_r
 
     async def work(fairlead: Fairlead) -> Tally:
         runtime = fairlead.runtime
-        entry_ids = list(await chosen.find(runtime))
+        seen = await chosen.find(runtime)
+        entry_ids = list(seen)
         if entry_ids and not dry_run:
             call.confirm(f"{verb.capitalize()} {len(entry_ids)} dead letter(s)?", yes=yes)
         places = {entry_id: at / max(1, len(entry_ids)) for at, entry_id in enumerate(entry_ids)}
@@ -166,6 +183,8 @@ def _on_entries(call: Invocation, chosen: _Chosen, act: Act, *, verb: str, dry_r
             entry = await entry_of(runtime, entry_id)
             if entry.status != OPEN:
                 raise InputInvalid(f"the entry is {entry.status}", tenant=entry.tenant_id, hint="leave it")
+            if seen[entry_id] not in (None, entry.last_at):
+                return CHANGED
             return f"would {verb}" if dry_run else await act(runtime, entry, places[entry_id])
 
         return await on_each(entry_ids, lambda entry_id: {"dead_letter_id": entry_id}, one)

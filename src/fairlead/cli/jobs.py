@@ -133,18 +133,21 @@ def cancel(
 ) -> Exit | None:
     """Cancel jobs: these, or all that fit the filter, at most --limit.
 
-    Waiting ones never run, what a running one ends with is not accepted.
+    Waiting ones never run. A running one is told to end with the heartbeat of its worker; it keeps its place
+    until it has ended. Of those that fit a filter, what has begun or ended meanwhile is left alone.
     """
+    chosen = None if job_ids else "running" if state == "running" else "available"
 
     async def act(runtime: Runtime, job: JobView) -> str:
-        if job.state not in {"available", "running"}:
+        if chosen is None and job.state not in {"available", "running"}:
             raise InputInvalid(f"the job is {job.state} already", tenant=job.tenant_id, hint="leave it")
         if dry_run:
             return "would be cancelled"
-        if not await runtime.jobs.cancel(job.job_id, reason, tenant_id=job.tenant_id):
-            return "ended meanwhile"
+        became = await runtime.jobs.cancel(job.job_id, reason, tenant_id=job.tenant_id, state=chosen)
+        if became is None:
+            return "left: it has begun or ended meanwhile"
         await _record(call, runtime, "job.cancelled", job, reason=reason)
-        return "cancelled"
+        return became if became == "cancelled" else "told to end: it keeps its place until it has ended"
 
     known = ("available", "scheduled", "retryable", "running")
     wanted = _Wanted(job_ids, fitting, state, known, limit, default=("available",))

@@ -109,7 +109,7 @@ class DeadLetterProcessor:
 
     async def _put_off(self, entry: DeadLetter) -> str:
         try:
-            await self._entries.postpone(entry.dead_letter_id, PUT_OFF_S)
+            await self._entries.postpone(entry.dead_letter_id, PUT_OFF_S, last_at=entry.last_at)
         except Exception:  # noqa: BLE001 (told already; it stays due, and the next run meets it again)
             return "failed"
         return "failed"
@@ -131,14 +131,15 @@ class DeadLetterProcessor:
             case Abandon(why):
                 return await self._abandon(entry, why)
             case WaitUntil() | WaitForPerson() as action:
-                await self._entries.postpone(entry.dead_letter_id, action_in_s(action, now))
+                again_in_s = action_in_s(action, now)
+                await self._entries.postpone(entry.dead_letter_id, again_in_s, last_at=entry.last_at)
                 return "waiting"
             case Closed():
                 return "closed"
 
     async def _redrive(self, entry: DeadLetter, now: datetime) -> str:
         job = replay_of(entry, self._ids, delay_s=self._draw() * SPREAD_S)
-        redriven = await self._entries.redrive(entry.dead_letter_id, job)
+        redriven = await self._entries.redrive(entry.dead_letter_id, job, last_at=entry.last_at)
         # if not: it was closed meanwhile, or the same work is open already; its replay is a matter for later
         await self._look_again(replace(entry, replay_job_id=job.job_id), now)
         return "redriven" if redriven else "left"
@@ -153,6 +154,7 @@ class DeadLetterProcessor:
         await self._entries.postpone(
             entry.dead_letter_id,
             action_in_s(after, now),
+            last_at=entry.last_at,
             reauth_started=reauth_started,
             notified=notified,
         )
@@ -164,6 +166,7 @@ class DeadLetterProcessor:
             resolution=Resolution.ABANDONED.value,
             by=BY,
             why=why,
+            last_at=entry.last_at,
         )
         return "abandoned" if closed else "closed"
 
@@ -211,6 +214,7 @@ def _notice(entry: DeadLetter, ids: Ids, *, last: bool) -> NewJob:
         group_key=str(entry.connection_id or ""),
         priority=Priority.URGENT,
         args=about,
-        unique_key=f"{'last-notice' if last else 'reauth'}:{entry.dead_letter_id}",
+        # work that dies again and again is told of once, but each time that it is about to be given up
+        unique_key=f"last-notice:{entry.lineage_id}" if last else f"reauth:{entry.dead_letter_id}",
         unique_for_s=ONCE_FOR_S,
     )

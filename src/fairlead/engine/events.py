@@ -76,6 +76,23 @@ class HandlersStuck(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class TimeoutIgnored(Event):
+    """A handler goes on *over_s* seconds after its timeout; reported at 5 s, and when that has doubled.
+
+    Its job is running, and counts under caps, until the handler has ended, or its process has.
+    """
+
+    name = "timeout_ignored"
+    level = "error"
+    job_id: UUID
+    tenant: str
+    provider: str | None
+    kind: str
+    timeout_s: float
+    over_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class GroupPaused(Event):
     """A handler asked for a pause (after a 429): no worker begins work of *scope* for *for_s* seconds."""
 

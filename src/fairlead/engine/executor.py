@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from fairlead.clock import Clock, Draw
-from fairlead.engine.events import GroupNotPaused, GroupPaused
+from fairlead.engine.events import GroupNotPaused, GroupPaused, TimeoutIgnored
 from fairlead.engine.handler import AskedPause, Handler, JobContext, by_kind, current_job
 from fairlead.engine.holds import Holds, Pauses
 from fairlead.engine.ports import (
@@ -141,16 +141,32 @@ class Executor:
         self._emit(_finished(job, outcome, 0.0))
         return outcome
 
+    def cancelled(self, context: JobContext) -> Outcome:
+        """Return what to write for a run that was ended because a person has cancelled its job."""
+        outcome = Cancelled(context.job.job_id, context.job.lease_id, "cancelled while it ran")
+        self._emit(_finished(context.job, outcome, 0.0))
+        return outcome
+
     # ---- one attempt ---------------------------------------------------------------------------
 
     async def _attempt(self, handler: Handler, context: JobContext) -> asked.Outcome:
         started = self._clock.monotonic()
-        limit = TimeLimit(self._clock, handler.timeout_s)
+
+        def ignored(over_s: float) -> None:
+            job = context.job
+            about = (job.job_id, job.tenant_id, job.provider, job.kind)
+            self._emit(TimeoutIgnored(*about, timeout_s=handler.timeout_s, over_s=over_s))
+
+        limit = TimeLimit(self._clock, handler.timeout_s, ignored=ignored)
         faultpoint("job.before_run")
         answer = await self._tried(handler, context, limit, started)
         faultpoint("job.after_run")
-        for asked_pause in context.pauses:  # before the outcome: what comes next of the group meets the pause
-            await self._hold_back(context.job, asked_pause)
+        try:  # before the outcome: what comes next of the group meets the pause
+            for asked_pause in context.pauses:
+                await self._hold_back(context.job, asked_pause)
+        except asyncio.CancelledError:  # the work is done, and is not to be run again for a pause
+            job = context.job
+            self._emit(GroupNotPaused(job.tenant_id, job.provider, job.kind, "its run was ended meanwhile"))
         return answer
 
     async def _tried(
@@ -167,7 +183,9 @@ class Executor:
             return self._failed(context, error)  # the handler awaited something that somebody cancelled
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # noqa: BLE001 (SystemExit too: a handler does not end its worker)
+        except BaseException as error:
+            if _cancelled_from_outside():  # what its clean-up raised is no failure of it
+                raise asyncio.CancelledError from error
             if limit.expired:  # whatever the cut-off handler made of it
                 return asked.Retry(job_timeout(self._now() - started, handler.timeout_s))
             return self._failed(context, error)

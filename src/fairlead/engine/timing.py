@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Protocol, TypeVar
 
@@ -11,6 +11,8 @@ from fairlead.clock import Clock
 
 T = TypeVar("T")
 
+IGNORED_S = 5.0
+"""A block that goes on for so long after its limit ignores it."""
 LEAVE_S = 2.0
 """What is under way at a stop, and needed by nobody, may take so long: a store may be silent (E16)."""
 
@@ -21,9 +23,14 @@ class TimeLimit:
     As asyncio.timeout, but on our clock: the block is cancelled from inside its own task, so a block that
     finishes all the same keeps its result, and a cancellation from outside stays one. ``expired`` tells
     afterwards whether the limit was passed, whatever the block made of it. None: only `expire` ends it.
+    *ignored* is called where the block goes on 5 s after that, and each time that this has doubled.
     """
 
-    def __init__(self, clock: Clock, limit_s: float | None) -> None:
+    def __init__(
+        self, clock: Clock, limit_s: float | None, *, ignored: Callable[[float], None] | None = None
+    ) -> None:
+        self._ignored = ignored
+        self._stop: Callable[[], None] | None = None
         self._clock = clock
         self._limit_s = limit_s
         self._task: asyncio.Task[object] | None = None  # in the block
@@ -43,7 +50,7 @@ class TimeLimit:
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         task, self._task = self._task, None
-        if self._limit_s is not None:
+        if self._stop is not None:
             self._stop()
         if not self.expired:
             return
@@ -58,6 +65,15 @@ class TimeLimit:
         if self._task is not None and not self.expired:
             self.expired = True
             self._task.cancel()
+            if self._ignored is not None:
+                self._report_ignored(self._ignored, IGNORED_S, IGNORED_S)
+
+    def _report_ignored(self, ignored: Callable[[float], None], over_s: float, wait_s: float) -> None:
+        def report() -> None:
+            self._report_ignored(ignored, 2 * over_s, over_s)
+            ignored(over_s)
+
+        self._stop = self._clock.call_later(wait_s, report)
 
 
 async def in_time(asked: Awaitable[T], clock: Clock, at_most_s: float, late: Exception) -> T:

@@ -6,9 +6,9 @@ While there is work and room, the next claim is under way before the jobs of the
 store finds jobs while this process runs some. There is never more than one claim at a time.
 
 One worker serves a process: a job that was in flight at a crash runs alone in it (R3), and alone means that
-nothing else of the process can be lost with it; `suspects` says when. A job's task is cancelled for two
-reasons only, lease loss and drain; neither is a failure, so the job goes back with its attempt restored.
-Everything else that ends a run is an outcome, written under the lease id of its claim.
+nothing else of the process can be lost with it; `suspects` says when. A job's task is cancelled for three
+reasons only. Lease loss and drain are no failures, so the job goes back with its attempt restored; one that
+a person has cancelled ends. Everything else that ends a run is an outcome, under the lease id of its claim.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fairlead.engine.events import HandlersStuck, JobsHandedBack, WorkerDraining
 from fairlead.engine.executor import Executor
 from fairlead.engine.handler import JobContext
 from fairlead.engine.memory import MemoryGuard
-from fairlead.engine.ports import ClaimFilter, Job, JobStore, MemoryGauge, Outcome
+from fairlead.engine.ports import ClaimFilter, Completed, Job, JobStore, MemoryGauge, Outcome
 from fairlead.engine.run import Claim, Run, handed_back
 from fairlead.engine.services.heartbeat import Heartbeat
 from fairlead.engine.services.service import Health
@@ -45,6 +45,7 @@ default of 60 s the leases are free after 45 s, and 6 s are left to write what e
 CANCEL_HURRIED_S, WRITE_HURRIED_S = 1.0, 2.0
 """The same after a second stop, in seconds from it."""
 LAST_WRITE_S = 1.0
+CANCELLED = "cancelled"
 
 
 class Worker:
@@ -77,7 +78,7 @@ class Worker:
         self._acks = Acknowledger(jobs, clock=clock, draw=draw, emit=emit, on_flushed=self._flushed)
         self._running: dict[int, Run] = {}  # by lease id: after a lost lease a job may be here twice
         self._handed_back: set[int] = set()
-        self._cut: set[int] = set()  # runs that we have cancelled
+        self._cut: dict[int, str] = {}  # runs that we have cancelled, and why
         self._claiming: Claim | None = None
         self._stepping: TimeLimit | None = None
         self._suspect: tuple[Job, UUID] | None = None
@@ -90,6 +91,9 @@ class Worker:
         self._failure: asyncio.Future[None] | None = None
         heartbeat.on_lost(self._lease_lost)
         heartbeat.on_opened(self.wake)
+        heartbeat.on_cancelled(
+            lambda: [run.job.job_id for run in self._running.values()], self._end_cancelled
+        )
 
     # ---- from outside --------------------------------------------------------------------------
 
@@ -169,7 +173,7 @@ class Worker:
         return await self._end_claim(self._claiming)
 
     def _may_begin(self) -> bool:
-        return self._acks.accepting and self._has_memory()
+        return self._acks.accepting and (self._memory is None or self._memory.may_claim())
 
     def _begin_claim(self, arriving: int = 0) -> None:
         """Ask for as many jobs as there is room beside those that arrive, at most half of all."""
@@ -221,9 +225,6 @@ class Worker:
         poll_s = self._settings.poll_s * (0.5 + self._draw())
         return min(poll_s, self._turns.wait_s(self._clock.monotonic()))
 
-    def _has_memory(self) -> bool:
-        return self._memory is None or self._memory.may_claim()
-
     def _start(self, job: Job, session_id: UUID) -> None:
         if session_id != self._heartbeat.session_id:  # lost while the claim was under way
             self._acks.put(job, handed_back(job))
@@ -249,16 +250,16 @@ class Worker:
 
     def _outcome(self, context: JobContext, task: asyncio.Task[Outcome]) -> Outcome:
         """What to write for a run that has ended, however it has."""
-        cut = context.job.lease_id in self._cut
-        self._cut.discard(context.job.lease_id)
-        if task.cancelled() and not cut:  # by itself: handed back it would do so again, for ever
+        cut = self._cut.pop(context.job.lease_id, None)
+        if task.cancelled() and cut is None:  # by itself: handed back it would do so again, for ever
             return self._executor.cancelled_itself(context)
         error = None if task.cancelled() else task.exception()
         if error is not None and self._failure is not None and not self._failure.done():
             self._failure.set_exception(error)  # it goes up the task group of `run`
-        if task.cancelled() or error is not None:
-            return handed_back(context.job, context.args_after)
-        return task.result()
+        outcome = None if task.cancelled() or error is not None else task.result()
+        if cut == CANCELLED and error is None and not isinstance(outcome, Completed):
+            return self._executor.cancelled(context)
+        return outcome or handed_back(context.job, context.args_after)
 
     def _flushed(self) -> None:
         if self._suspect is not None or self._stopped_at is not None:
@@ -342,11 +343,16 @@ class Worker:
         self._return_suspect()
         self._cancel(lost, "lease_lost")
 
+    def _end_cancelled(self, lease_ids: frozenset[int]) -> None:
+        """End what a person has cancelled; it keeps its place until it has ended (R55)."""
+        asked = [self._running[each] for each in lease_ids & self._running.keys()]
+        self._cancel([run for run in asked if run.job.lease_id not in self._cut], CANCELLED)
+
     def _cancel(self, runs: list[Run], reason: str) -> None:
         for run in runs:
-            self._cut.add(run.job.lease_id)
+            self._cut.setdefault(run.job.lease_id, reason)
             run.task.cancel()
-        if runs:
+        if runs and reason != CANCELLED:
             self._emit(JobsHandedBack(len(runs), reason))
 
     async def _drain(self) -> None:

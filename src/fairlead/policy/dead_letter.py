@@ -1,9 +1,10 @@
 """What becomes of a dead letter: tried again by itself, sent to the customer, kept for a person, given up.
 
 Transient entries younger than an hour are replayed up to 3 times with a cool-down between; a setting keeps
-the last of these for later. Auth entries start the reauthorise workflow once. All are abandoned after 7 days,
-auth entries only after a last notice. A closed entry is final; one whose replay is under way waits for it: it
-closes when that job succeeds, and a failure reopens it (Q10, R14, R19).
+the last of these for later. Auth entries start the reauthorise workflow once, and are replayed once their
+connection has a new grant. All are abandoned after 7 days, auth entries only after a last notice. A closed
+entry is final; one whose replay is under way waits for it: it closes when that job succeeds, and a failure
+reopens it (Q10, R14, R19).
 
 The processor asks :func:`next_action`, acts, and stores :func:`action_in_s` as the time to look again, so
 that entries that wait for a person fill no batch.
@@ -76,7 +77,10 @@ DEFAULT_DEAD_LETTER_RULES = DeadLetterRules()
 
 
 class DeadEntry(Protocol):
-    """The fields of a dead letter that decide. *first_at*: when it first died, *last_at*: last."""
+    """The fields of a dead letter that decide. *first_at*: when it first died, *last_at*: last.
+
+    *regranted*: its connection was given a new grant since.
+    """
 
     @property
     def category(self) -> str: ...
@@ -96,6 +100,8 @@ class DeadEntry(Protocol):
     def first_at(self) -> datetime: ...
     @property
     def last_at(self) -> datetime: ...
+    @property
+    def regranted(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +188,8 @@ def action_in_s(action: Action, now: datetime) -> float | None:
 
 
 def _auth_action(entry: DeadEntry, now: datetime, rules: DeadLetterRules) -> Action:
+    if entry.regranted:  # what it waited for is there
+        return RedriveNow()
     if entry.reauth_started_at is None:
         return StartReauth()
     notice_at = entry.first_at + timedelta(seconds=rules.abandon_after_s - rules.notice_before_s)
@@ -220,6 +228,7 @@ class _NewEntry:
     replay_job_id: object | None = None
     reauth_started_at: datetime | None = None
     last_notice_at: datetime | None = None
+    regranted: bool = False
 
     @property
     def last_at(self) -> datetime:

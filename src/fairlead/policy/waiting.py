@@ -108,14 +108,16 @@ def _runs(facts: Facts) -> str:
         return f"{where} had it, and is {gone}: it is given to another worker within seconds"
     if facts.started_at is None:
         return f"{where} has claimed it and begins it once there is room for it"
-    return f"attempt {facts.attempt} runs on {where} since {_s(facts.now - facts.started_at)}"
+    told = f"attempt {facts.attempt} runs on {where} since {_s(facts.now - facts.started_at)}"
+    if facts.cancelled_because is None:
+        return told
+    return f"{told}; it ends as cancelled once its handler has ended: {facts.cancelled_because}"
 
 
 def _not_yet(facts: Facts) -> Reason | None:
     if facts.expires_at is not None and facts.expires_at <= facts.now:
-        return Reason(
-            EXPIRED, "its time is over: a running process moves it to the dead letters within seconds"
-        )
+        where = "cancels it" if facts.cancelled_because else "moves it to the dead letters"
+        return Reason(EXPIRED, f"its time is over: a running process {where} within seconds")
     if facts.run_at <= facts.now:
         return None
     again = f"attempt {facts.attempt} failed ({facts.last_failure}); " if facts.last_failure else ""

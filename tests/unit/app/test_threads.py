@@ -8,7 +8,6 @@ import threading
 import pytest
 
 from fairlead.app.threads import Threads
-from fairlead.errors import Refused
 
 
 def here() -> int:
@@ -16,13 +15,13 @@ def here() -> int:
 
 
 async def test_a_thread_is_used_again() -> None:
-    threads = Threads(4)
+    threads = Threads()
     assert await threads.run(here) == await threads.run(here) != threading.get_ident()
     threads.close()
 
 
 async def test_what_is_raised_comes_out_even_what_no_future_can_hold() -> None:
-    threads = Threads(4)
+    threads = Threads()
 
     def leave() -> None:
         raise SystemExit(3)
@@ -34,28 +33,28 @@ async def test_what_is_raised_comes_out_even_what_no_future_can_hold() -> None:
     threads.close()
 
 
-async def test_what_is_left_behind_takes_a_thread_until_it_returns() -> None:
-    threads, go = Threads(2), threading.Event()
-    left = [asyncio.create_task(threads.run(lambda: go.wait(20))) for _ in range(2)]
+async def test_what_is_cancelled_goes_on_until_it_returns_or_all_is_closed() -> None:
+    threads, go = Threads(), threading.Event()
+    returns = asyncio.create_task(threads.run(lambda: go.wait(20)))
     await asyncio.sleep(0)
-    for task in left:
-        task.cancel()
-    await asyncio.gather(*left, return_exceptions=True)
-    with pytest.raises(Refused, match="2 plain functions are still running") as refused:
-        await threads.run(here)
-    assert refused.value.retry_after_s
+    for _ in range(2):
+        returns.cancel()
+        assert not (await asyncio.wait((returns,), timeout=0))[0]
     go.set()
-    while True:
-        try:
-            assert await threads.run(here)
-            break
-        except Refused:
-            await asyncio.sleep(0)
+    assert await returns
+    go.clear()
+    left = asyncio.create_task(threads.run(lambda: go.wait(20)))
+    await asyncio.sleep(0)
+    left.cancel()
+    await asyncio.sleep(0)
     threads.close()
+    with pytest.raises(asyncio.CancelledError):
+        await left
+    go.set()
 
 
 async def test_closing_ends_the_threads_that_have_nothing_to_do_and_waits_for_none() -> None:
-    threads, go = Threads(2), threading.Event()
+    threads, go = Threads(), threading.Event()
     idle = await threads.run(here)
     busy = asyncio.create_task(threads.run(lambda: (go.wait(20), here())))
     other = asyncio.create_task(threads.run(here))
@@ -68,7 +67,7 @@ async def test_closing_ends_the_threads_that_have_nothing_to_do_and_waits_for_no
 
 
 def test_a_loop_that_is_gone_is_told_nothing() -> None:
-    threads, go, ended = Threads(2), threading.Event(), threading.Event()
+    threads, go, ended = Threads(), threading.Event(), threading.Event()
 
     def work() -> None:
         threading.current_thread().name = "left behind"
@@ -78,6 +77,7 @@ def test_a_loop_that_is_gone_is_told_nothing() -> None:
     async def leave() -> None:
         task = asyncio.create_task(threads.run(work))
         await asyncio.sleep(0)
+        threads.close()
         task.cancel()
 
     asyncio.run(leave())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from uuid import UUID
 
 import pytest
@@ -222,10 +223,10 @@ async def test_one_bad_entry_stops_no_other(office: Office) -> None:
     await office.fleet.advance(300)
     redrive = office.fleet.dead_letters.redrive
 
-    async def fails_for_bad(entry_id: UUID, job: NewJob) -> bool:
+    async def fails_for_bad(entry_id: UUID, job: NewJob, **seen: datetime) -> bool:
         if entry_id == bad:
             raise RuntimeError("a bug")
-        return await redrive(entry_id, job)
+        return await redrive(entry_id, job, **seen)
 
     office.fleet.database.dead_letters[bad].category = "transient_server"
     office.fleet.dead_letters.redrive = fails_for_bad  # type: ignore[method-assign]

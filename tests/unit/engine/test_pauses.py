@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from fairlead.engine.events import GroupNotPaused, GroupPaused
 from fairlead.engine.executor import Executor
 from fairlead.engine.handler import Handler, JobContext
-from fairlead.engine.ports import Discarded, Job, Outcome, Rescheduled
+from fairlead.engine.ports import Completed, Discarded, Job, Outcome, Rescheduled
 from fairlead.errors import DependencyUnavailable, ReauthRequired
 from fairlead.policy.job import Done
 from fairlead.policy.lane import Scope, ScopeKind
@@ -139,6 +140,28 @@ async def test_a_pause_that_cannot_be_made_fails_nothing(
     assert outcome == Rescheduled(job.job_id, job.lease_id, 30.0)
     assert told in emit.of(GroupNotPaused)[0].reason
     assert emit.of(GroupPaused) == []
+
+
+async def test_a_run_that_is_cut_off_while_its_pause_is_written_has_ended() -> None:
+    """What it had done before would be done again."""
+
+    class Silent(Pauses):
+        async def pause(self, scope: Scope, for_s: float | None, *, reason: str, by: str) -> int:
+            asked.set()
+            await asyncio.Event().wait()
+            return 0
+
+    def act(context: JobContext) -> object:
+        context.pause_group(30)
+        return Done("sent")
+
+    asked, emit = asyncio.Event(), Recorder()
+    run = asyncio.create_task(ran(act, Silent(), emit, group_key="g"))
+    await asked.wait()
+    run.cancel()
+    _, outcome = await run
+    assert isinstance(outcome, Completed)
+    assert "ended meanwhile" in emit.of(GroupNotPaused)[0].reason
 
 
 async def test_an_impossible_time_is_a_failure_and_pauses_nothing() -> None:

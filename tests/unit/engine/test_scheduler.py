@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -93,6 +93,16 @@ async def test_a_person_s_pause_holds_until_it_is_lifted(fleet: Fleet) -> None:
     assert await fleet.duties.resume("scan", make_up=True)
     await fleet.advance(60)
     assert len(process.emit.of(TickTaken)) == 10
+
+
+async def test_a_clock_that_was_set_back_is_told_and_ticks_go_on(fleet: Fleet) -> None:
+    await fleet.duties.sync_schedules([schedule("scan", "* * * * *")])
+    fleet.database.schedules["scan"].last_tick += timedelta(hours=3)
+    process = await fleet.start()
+    await fleet.advance(300)
+    assert len(process.emit.of(TickTaken)) == 5
+    (told,) = process.emit.of(ServiceFailed)
+    assert "'scan'" in told.reason
 
 
 async def test_jobs_are_spread_after_their_ticks(fleet: Fleet) -> None:

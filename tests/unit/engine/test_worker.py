@@ -6,7 +6,12 @@ import asyncio
 
 import pytest
 
-from fairlead.engine.events import HandlersStuck, JobsHandedBack, MemoryPressure, WorkerDraining
+from fairlead.engine.events import (
+    HandlersStuck,
+    JobsHandedBack,
+    MemoryPressure,
+    WorkerDraining,
+)
 from fairlead.engine.executor import Executor
 from fairlead.engine.handler import Handler, JobContext
 from fairlead.engine.ports import ClaimFilter, MemoryUsage

@@ -46,6 +46,7 @@ class Entry:
     last_notice_at: datetime | None = None
     first_at: datetime = T0
     last_at: datetime = T0
+    regranted: bool = False
 
 
 AUTH = Entry(category="permanent_auth", code="invalid_grant", reauth_started_at=T0)
@@ -156,6 +157,11 @@ def test_reauthorisation_is_started_once() -> None:
     assert next_action(replace(AUTH, reauth_started_at=None), T0) == StartReauth()
     assert next_action(replace(AUTH, reauth_started_at=None), T0 + 30 * DAY) == StartReauth()
     assert next_action(AUTH, T0) == WaitForPerson(T0 + 6 * DAY)
+
+
+def test_work_that_asked_for_a_grant_is_done_once_it_is_there() -> None:
+    assert next_action(replace(AUTH, regranted=True), T0 + 8 * DAY) == RedriveNow()
+    assert isinstance(next_action(replace(AUTH, regranted=True, replay_job_id=1), T0), WaitUntil)
 
 
 def test_an_auth_entry_ends_only_after_a_last_notice() -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from datetime import datetime
 from uuid import UUID
 
 from fairlead.adapters.postgres.driver import Row
-from fairlead.adapters.postgres.jobrows import args_text, with_values
+from fairlead.adapters.postgres.jobrows import args_text, cancel_text, with_values
 from fairlead.adapters.postgres.pool import Database, Transaction
 from fairlead.adapters.postgres.sqlfiles import statement
 from fairlead.engine.ports import DeadLetter, DeadLetterFilter, DeadLetterGroup, NewJob
@@ -82,16 +83,8 @@ class PostgresDeadLetterStore:
         self, *, status: str | None, category: str | None, tenant_id: str | None, kind: str | None, limit: int
     ) -> list[DeadLetter]:
         """See the port."""
-        return _entries(
-            await self._database.of(tenant_id).fetch(
-                statement("dead_letter_search"),
-                status=status,
-                category=category,
-                tenant_id=tenant_id,
-                kind=kind,
-                limit=limit,
-            )
-        )
+        wanted = DeadLetterFilter(status=status, category=category, tenant_id=tenant_id, kind=kind)
+        return await self.find(wanted, limit=limit)
 
     async def find(
         self,
@@ -100,9 +93,10 @@ class PostgresDeadLetterStore:
         limit: int,
         after: UUID | None = None,
         oldest_first: bool = False,
+        at_rest: bool = False,
     ) -> list[DeadLetter]:
         """See the port."""
-        page = {"after": after, "oldest_first": oldest_first, "limit": limit}
+        page = {"after": after, "oldest_first": oldest_first, "at_rest": at_rest, "limit": limit}
         find = statement("dead_letter_find")
         rows = await self._database.of(wanted.tenant_id).fetch(find, **asdict(wanted), **page)
         return _entries(rows)
@@ -117,24 +111,26 @@ class PostgresDeadLetterStore:
         """See the port."""
         return await self._number("dead_letter_closed_count", "entries", older_than_s=older_than_s)
 
-    async def redrive(self, dead_letter_id: UUID, job: NewJob) -> bool:
+    async def redrive(self, dead_letter_id: UUID, job: NewJob, *, last_at: datetime | None = None) -> bool:
         """See the port. The job's replay_of is set to the entry's lineage."""
 
         return await self._database.again(
-            lambda: self._redrive(dead_letter_id, job), lambda: self._redriven(dead_letter_id, job)
+            lambda: self._redrive(dead_letter_id, job, last_at),
+            lambda: self._redriven(dead_letter_id, job, last_at),
         )
 
-    async def _redriven(self, dead_letter_id: UUID, job: NewJob) -> bool:
+    async def _redriven(self, dead_letter_id: UUID, job: NewJob, last_at: datetime | None) -> bool:
         """Redrive unless a first try, whose commit was in doubt, has done so."""
-        if await self._redrive(dead_letter_id, job):
+        if await self._redrive(dead_letter_id, job, last_at):
             return True
         entry = await self.get(dead_letter_id)
         return entry is not None and entry.replay_job_id == job.job_id
 
-    async def _redrive(self, dead_letter_id: UUID, job: NewJob) -> bool:
+    async def _redrive(self, dead_letter_id: UUID, job: NewJob, last_at: datetime | None) -> bool:
         row = await self._database.of(job.tenant_id).first(
             statement("dead_letter_redrive"),
             dead_letter_id=dead_letter_id,
+            last_at=last_at,
             job_id=job.job_id,
             kind=job.kind,
             tenant_id=job.tenant_id,
@@ -160,35 +156,28 @@ class PostgresDeadLetterStore:
         by: str,
         why: str,
         tenant_id: str | None = None,
-    ) -> bool:
+        last_at: datetime | None = None,
+    ) -> str | None:
         """See the port."""
         row = await self._database.of(tenant_id).first(
             statement("dead_letter_resolve"),
             dead_letter_id=dead_letter_id,
             tenant_id=tenant_id,
+            last_at=last_at,
             status=status,
             resolution=resolution,
             by=by,
             why=why,
+            result=cancel_text(f"its dead letter was closed by {by}: {why}"),
         )
-        return row is not None
-
-    async def resolve_connection(self, connection_id: UUID, *, resolution: str, by: str, why: str) -> int:
-        """See the port."""
-        rows = await self._database.fetch(
-            statement("dead_letter_resolve_connection"),
-            connection_id=connection_id,
-            resolution=resolution,
-            by=by,
-            why=why,
-        )
-        return len(rows)
+        return (row["replay"] or "closed") if row else None
 
     async def postpone(
         self,
         dead_letter_id: UUID,
         action_in_s: float | None,
         *,
+        last_at: datetime | None = None,
         reauth_started: bool = False,
         notified: bool = False,
     ) -> None:
@@ -196,6 +185,7 @@ class PostgresDeadLetterStore:
         await self._database.fetch(
             statement("dead_letter_postpone"),
             dead_letter_id=dead_letter_id,
+            last_at=last_at,
             action_in_s=action_in_s,
             reauth_started=reauth_started,
             notified=notified,

@@ -58,6 +58,11 @@ class PostgresDutyStore:
         row = await self._database.again(lambda: self._database.first(statement(act), **values))
         return row is not None
 
+    async def rewind(self) -> list[str]:
+        """See the port."""
+        rows = await self._database.again(lambda: self._database.fetch(statement("schedule_rewind")))
+        return sorted(row["name"] for row in rows)
+
     async def take_tick(
         self, name: str, seen: datetime, tick: datetime, coalesced: int, session_id: UUID, job: NewJob
     ) -> bool:

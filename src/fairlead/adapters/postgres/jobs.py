@@ -230,12 +230,18 @@ class PostgresJobStore:
         row = await self._database.of(tenant_id).first(due, job_id=job_id, tenant_id=tenant_id)
         return row is not None
 
-    async def cancel(self, job_id: UUID, reason: str, *, tenant_id: str | None = None) -> bool:
+    async def cancel(
+        self, job_id: UUID, reason: str, *, tenant_id: str | None = None, state: str | None = None
+    ) -> str | None:
         """See the port."""
         row = await self._database.of(tenant_id).first(
-            statement("job_cancel"), job_id=job_id, tenant_id=tenant_id, result=cancel_text(reason)
+            statement("job_cancel"),
+            job_id=job_id,
+            tenant_id=tenant_id,
+            state=state,
+            result=cancel_text(reason),
         )
-        return row is not None
+        return row["state"] if row else None
 
     async def counts(self) -> Mapping[str, int]:
         """See the port. Beyond 100,000 rows of a kind no more are counted."""

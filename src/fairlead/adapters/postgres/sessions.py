@@ -8,7 +8,7 @@ from uuid import UUID
 from fairlead.adapters.postgres.driver import Row
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sqlfiles import statement
-from fairlead.engine.ports import ProcessIdentity, Rescue, SessionView
+from fairlead.engine.ports import ProcessIdentity, Renewed, Rescue, SessionView
 from fairlead.ids import Ids
 
 
@@ -33,9 +33,11 @@ class PostgresSessionStore:
         }
         await self._database.again(lambda: self._database.urgent(statement("session_open"), **values))
 
-    async def heartbeat(self, session_id: UUID) -> bool:
+    async def heartbeat(self, session_id: UUID, running: Sequence[UUID] = ()) -> Renewed | None:
         """See the port."""
-        return bool(await self._database.urgent(statement("session_heartbeat"), session_id=session_id))
+        beat = statement("session_heartbeat")
+        rows = await self._database.urgent(beat, session_id=session_id, running=running)
+        return Renewed(frozenset(rows[0]["cancelled"])) if rows else None
 
     async def close(self, session_id: UUID) -> None:
         """See the port."""

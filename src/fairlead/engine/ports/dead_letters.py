@@ -46,6 +46,7 @@ class DeadLetter:
     first_at: datetime
     last_at: datetime
     age_s: float  # database's now - first_at
+    regranted: bool = False  # told by `due` alone: its connection was given a new grant after it died
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +92,12 @@ class DeadLetterStore(Protocol):
         limit: int,
         after: UUID | None = None,
         oldest_first: bool = False,
+        at_rest: bool = False,
     ) -> list[DeadLetter]:
-        """Entries that fit, the newest first or the oldest; *after* the last one of the page before."""
+        """Entries that fit, the newest first or the oldest; *after* the last one of the page before.
+
+        *at_rest*: only those whose work is not under way, as a replay or as an open job of their key.
+        """
         ...
 
     async def group(self, wanted: DeadLetterFilter, by: str, limit: int) -> list[DeadLetterGroup]:
@@ -106,10 +111,11 @@ class DeadLetterStore(Protocol):
         """How many entries were closed so long ago: what a prune of them deletes."""
         ...
 
-    async def redrive(self, dead_letter_id: UUID, job: NewJob) -> bool:
+    async def redrive(self, dead_letter_id: UUID, job: NewJob, *, last_at: datetime | None = None) -> bool:
         """Enqueue *job* as the entry's replay and count it.
 
-        False if the entry is closed, already replaying, or of another tenant than *job*.
+        False if the entry is closed, already replaying, of another tenant than *job*, or has died again since
+        *last_at* (None: that does not matter).
         """
         ...
 
@@ -122,12 +128,15 @@ class DeadLetterStore(Protocol):
         by: str,
         why: str,
         tenant_id: str | None = None,
-    ) -> bool:
-        """Close an open entry. *tenant_id*: whose it must be; None: anybody's."""
-        ...
+        last_at: datetime | None = None,
+    ) -> str | None:
+        """Close an open entry; one that is abandoned ends its replay, too (R55).
 
-    async def resolve_connection(self, connection_id: UUID, *, resolution: str, by: str, why: str) -> int:
-        """Close all open entries of a connection that came good (R14: auto_resolved)."""
+        *tenant_id*: whose it must be; *last_at*: when it died last, as it was seen; None: any.
+
+        Returns:
+            ``closed``; what `JobStore.cancel` says of a replay that was ended; None where it is not open.
+        """
         ...
 
     async def postpone(
@@ -135,10 +144,11 @@ class DeadLetterStore(Protocol):
         dead_letter_id: UUID,
         action_in_s: float | None,
         *,
+        last_at: datetime | None = None,
         reauth_started: bool = False,
         notified: bool = False,
     ) -> None:
-        """Set when the processor looks again, and note what it did."""
+        """Set when the processor looks again, and note what it did; not if it died again since *last_at*."""
         ...
 
     async def open_count(self, queue: str) -> int: ...

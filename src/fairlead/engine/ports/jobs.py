@@ -244,10 +244,17 @@ class JobStore(Protocol):
         """Make an available job due now. *tenant_id*: whose it must be; None: anybody's."""
         ...
 
-    async def cancel(self, job_id: UUID, reason: str, *, tenant_id: str | None = None) -> bool:
-        """Cancel an available job, or a running one (its worker's write is then refused).
+    async def cancel(
+        self, job_id: UUID, reason: str, *, tenant_id: str | None = None, state: str | None = None
+    ) -> str | None:
+        """Cancel a job: an available one ends now, a running one once its handler has ended (R55).
 
-        *tenant_id*: whose it must be; None: anybody's.
+        Until then it counts under its caps as running; it is completed where the handler completes all the
+        same, and is not run again. *tenant_id*: whose it must be; *state*: ``available`` or ``running``, as
+        it was seen; None: any.
+
+        Returns:
+            ``cancelled``; ``running`` until its worker has heard of it; None where there is no such job.
         """
         ...
 

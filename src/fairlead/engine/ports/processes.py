@@ -37,6 +37,13 @@ class SessionView:
     running_jobs: int
 
 
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """A session that was renewed. *cancelled*: lease ids of jobs that were cancelled while they run."""
+
+    cancelled: frozenset[int] = frozenset()
+
+
 class SessionStore(Protocol):
     """Who is alive. One heartbeat a process, not one a job (R2)."""
 
@@ -44,8 +51,11 @@ class SessionStore(Protocol):
         self, session_id: UUID, identity: ProcessIdentity, lease_s: float, version: str
     ) -> None: ...
 
-    async def heartbeat(self, session_id: UUID) -> bool:
-        """Renew; False if this session was declared lost or stopped: the process must stop its work."""
+    async def heartbeat(self, session_id: UUID, running: Sequence[UUID] = ()) -> Renewed | None:
+        """Renew, and ask which of the jobs that are *running* here shall end.
+
+        None if this session was declared lost or stopped: the process must stop its work.
+        """
         ...
 
     async def close(self, session_id: UUID) -> None:
@@ -130,7 +140,8 @@ class DutyStore(Protocol):
     async def sync_schedules(self, schedules: Sequence[Schedule]) -> None:
         """Insert or update these entries; last ticks and people's pauses stay as they are.
 
-        A new one begins now, and so does one that its program had paused and pauses no more.
+        A new one begins now. So does one that its program had paused and pauses no more, and one whose
+        expression or time zone has changed.
         """
         ...
 
@@ -151,6 +162,13 @@ class DutyStore(Protocol):
 
     async def remove(self, name: str) -> None:
         """Forget it; the record of its ticks stays. Gone already: nothing."""
+        ...
+
+    async def rewind(self) -> list[str]:
+        """Let those begin now whose last tick is over a minute in the future; their names.
+
+        The clock was set back. Ticks that were taken before that are not taken again.
+        """
         ...
 
     async def take_tick(

@@ -13,7 +13,7 @@ work away meanwhile, nothing has happened.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 from uuid import UUID
 
@@ -62,6 +62,8 @@ class Heartbeat:
         self._health = Health("heartbeat", clock=clock, draw=draw, emit=emit)
         self._on_lost: list[OnLost] = []
         self._on_opened: list[Callable[[], None]] = []
+        self._running: Callable[[], Sequence[UUID]] = tuple
+        self._on_cancelled: Callable[[frozenset[int]], None] = lambda lease_ids: None
         self._session_id: UUID | None = None
         self._had_one = False
         self._confirmed = 0.0
@@ -97,6 +99,12 @@ class Heartbeat:
     def on_opened(self, callback: Callable[[], None]) -> None:
         """Have *callback* called whenever there is a new session."""
         self._on_opened.append(callback)
+
+    def on_cancelled(
+        self, running: Callable[[], Sequence[UUID]], callback: Callable[[frozenset[int]], None]
+    ) -> None:
+        """Ask with each renewal which of the jobs *running* here shall end, and pass their lease ids on."""
+        self._running, self._on_cancelled = running, callback
 
     async def opened(self) -> UUID:
         """The current session, once there is one."""
@@ -165,7 +173,8 @@ class Heartbeat:
         # the lease counts from the asking: the store's own count begins later, so ours ends first
         limit_s = max(min(self.left_s, self._lease_s / BEATS_PER_LEASE), self._lease_s * LAST_TRY_SHARE)
         try:
-            alive = await self._answered(self._sessions.heartbeat(session_id), limit_s)
+            beat = self._sessions.heartbeat(session_id, self._running())
+            renewed = await self._answered(beat, limit_s)
         except Exception as error:  # noqa: BLE001 (whatever keeps us from renewing, the lease runs out)
             if self._stop.is_set():
                 return None
@@ -175,8 +184,9 @@ class Heartbeat:
             self._lose(session_id, "it could not be renewed for a full lease")
             return None
         self._health.worked()
-        if alive:
+        if renewed is not None:
             self._confirmed = sent
+            self._on_cancelled(renewed.cancelled)
         else:
             self._lose(session_id, "it was declared lost by another process")
         return None

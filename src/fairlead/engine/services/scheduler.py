@@ -59,7 +59,12 @@ class Scheduler:
         if session_id is None:
             return 1.0
         wait_s = LOOK_EVERY_S
-        for state in await self._duties.schedules():
+        states = await self._duties.schedules()
+        if any(state.last_tick > state.now for state in states):
+            for name in await self._duties.rewind():
+                told = f"schedule {name!r} begins now: the clock was set back behind its last tick"
+                self._emit(ServiceFailed("scheduler", told))
+        for state in states:
             if not state.paused:
                 wait_s = min(wait_s, await self._one_schedule(state, session_id))
         return wait_s

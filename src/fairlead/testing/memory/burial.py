@@ -10,7 +10,7 @@ from fairlead.engine.ports import FailureRecord, Json
 from fairlead.policy.category import Category
 from fairlead.policy.states import DeadLetterStatus, JobState, Resolution
 from fairlead.testing.memory.database import MemoryDatabase, seconds
-from fairlead.testing.memory.rows import MOST_FAILURES, DeadLetterRow, JobRow
+from fairlead.testing.memory.rows import MOST_FAILURES, OPEN, DeadLetterRow, JobRow
 
 
 def bury(
@@ -25,6 +25,10 @@ def bury(
 ) -> None:
     """End *row* as discarded, in the entry it replayed, the open one of the same work, or a new one."""
     now = database.now
+    if row.cancelling:  # a person did not want it any more: it has no entry
+        row.end(JobState.CANCELLED, now)
+        replay_ended(database, row)
+        return
     row.add_failure(failure_json(failure, now))
     row.end(JobState.DISCARDED, now)
     due_at = None if action_s is None else now + seconds(action_s)
@@ -32,6 +36,8 @@ def bury(
     same = _entry_of_same_work(database, row, entry)
     if same is not None:
         entry = same
+        if row.replay_of is None:  # new work, which is tried as such
+            _renew(entry, row, connection_id, now)
         entry.job_id, entry.token_expires_at = row.job_id, token_expires_at
         entry.category, entry.code, entry.reason = failure.category, failure.code, failure.reason
         entry.details = dict(failure.details)
@@ -61,6 +67,15 @@ def bury(
         first_at=now,
         last_at=now,
     )
+
+
+def _renew(entry: DeadLetterRow, row: JobRow, connection_id: UUID | None, now: datetime) -> None:
+    """Have *entry* be about *row*, another job of its key, from now on."""
+    entry.lineage_id, entry.queue, entry.provider = row.job_id, row.queue, row.provider
+    entry.group_key, entry.priority, entry.args = row.group_key, row.priority, dict(row.args)
+    entry.connection_id = connection_id or entry.connection_id
+    entry.first_at, entry.replays = now, 0
+    entry.reauth_started_at = entry.last_notice_at = None
 
 
 def come_on(database: MemoryDatabase, row: JobRow) -> None:
@@ -97,7 +112,7 @@ def bury_unrun(
 def replay_ended(database: MemoryDatabase, row: JobRow) -> None:
     """A replay that succeeded closes its entry; one that was cancelled gives it back to the processor."""
     entry = database.dead_letters.get(row.replay_of) if row.replay_of else None
-    if entry is None or not entry.open or entry.replay_job_id != row.job_id:
+    if entry is None or not entry.open or entry.replay_job_id != row.job_id or row.state in OPEN:
         return
     if row.state is JobState.COMPLETED:
         why = "its replay succeeded"

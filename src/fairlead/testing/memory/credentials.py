@@ -17,6 +17,7 @@ from fairlead.engine.ports import (
     SettingsChange,
 )
 from fairlead.errors import InputInvalid
+from fairlead.policy.category import Category
 from fairlead.policy.states import Resolution
 from fairlead.testing.memory.database import seconds, statement
 from fairlead.testing.memory.grants import (
@@ -82,6 +83,11 @@ class MemoryCredentialStore(Rotations):
         if new.state == "active":
             why = "the connection was given a new grant"
             heal(self.database, new.connection_id, Resolution.REAUTHORIZE, by=new.actor, why=why)
+            for entry in self.database.dead_letters.values():
+                asked = entry.category == Category.PERMANENT_AUTH and entry.tenant_id == new.key.tenant
+                about = entry.connection_id == new.connection_id
+                if asked and about and entry.open and entry.replay_job_id is None:
+                    entry.action_due_at = now
             grant_given(self.database, connection)
         details: dict[str, Json] = {"generation": new.generation}
         audit(self.database, new.audit_id, "connection.reauthorised", new.actor, new.connection_id, details)

@@ -9,12 +9,13 @@ from datetime import datetime
 from uuid import UUID
 
 from fairlead.engine.ports import DeadLetter, DeadLetterFilter, DeadLetterGroup, NewJob
+from fairlead.policy.category import Category
 from fairlead.policy.states import DeadLetterStatus, JobState
 from fairlead.testing.memory.database import MemoryStore, seconds, statement
 from fairlead.testing.memory.enqueue import holder_of, insert
-from fairlead.testing.memory.rows import DeadLetterRow
+from fairlead.testing.memory.rows import OPEN, DeadLetterRow
 
-_SHARED = [field.name for field in fields(DeadLetter) if field.name != "age_s"]
+_SHARED = [field.name for field in fields(DeadLetter) if field.name not in ("age_s", "regranted")]
 
 
 class MemoryDeadLetterStore(MemoryStore):
@@ -25,25 +26,25 @@ class MemoryDeadLetterStore(MemoryStore):
         now = self.database.now
         due = [(row.action_due_at, row) for row in self._open() if row.action_due_at is not None]
         rows = [row for at, row in sorted(due, key=lambda pair: (pair[0], pair[1].first_at)) if at <= now]
-        return [self._view(row) for row in rows[:limit]]
+        return [replace(self._view(row), regranted=self._is_regranted(row)) for row in rows[:limit]]
+
+    def _is_regranted(self, row: DeadLetterRow) -> bool:
+        grant = self.database.tokens.credentials.get(row.connection_id) if row.connection_id else None
+        if grant is None or grant.granted_at is None or grant.key.tenant != row.tenant_id:
+            return False
+        newer = grant.state == "active" and grant.granted_at > row.last_at
+        return newer and row.category == Category.PERMANENT_AUTH
 
     @statement
     def get(self, dead_letter_id: UUID) -> DeadLetter | None:
         row = self.database.dead_letters.get(dead_letter_id)
         return None if row is None else self._view(row)
 
-    @statement
-    def search(
+    async def search(
         self, *, status: str | None, category: str | None, tenant_id: str | None, kind: str | None, limit: int
     ) -> list[DeadLetter]:
-        wanted = {"status": status, "category": category, "tenant_id": tenant_id, "kind": kind}
-        found = [
-            row
-            for row in self.database.dead_letters.values()
-            if all(value is None or getattr(row, name) == value for name, value in wanted.items())
-        ]
-        newest_first = sorted(found, key=lambda row: row.dead_letter_id, reverse=True)
-        return [self._view(row) for row in newest_first[:limit]]
+        wanted = DeadLetterFilter(status=status, category=category, tenant_id=tenant_id, kind=kind)
+        return await self.find(wanted, limit=limit)
 
     @statement
     def find(
@@ -53,12 +54,23 @@ class MemoryDeadLetterStore(MemoryStore):
         limit: int,
         after: UUID | None = None,
         oldest_first: bool = False,
+        at_rest: bool = False,
     ) -> list[DeadLetter]:
         rows = sorted(self._fitting(wanted), key=lambda row: row.dead_letter_id, reverse=not oldest_first)
         if after is not None:
             rows = [row for row in rows if (row.dead_letter_id > after) == oldest_first]
             rows = [row for row in rows if row.dead_letter_id != after]
+        if at_rest:
+            rows = [row for row in rows if not self._is_under_way(row)]
         return [self._view(row) for row in rows[:limit]]
+
+    def _is_under_way(self, row: DeadLetterRow) -> bool:
+        work = (row.kind, row.tenant_id, row.unique_key)
+        return row.replay_job_id is not None or any(
+            job.state in OPEN and job.unique_key is not None and job.unique_live
+            for job in self.database.jobs.values()
+            if (job.kind, job.tenant_id, job.unique_key) == work
+        )
 
     @statement
     def group(self, wanted: DeadLetterFilter, by: str, limit: int) -> list[DeadLetterGroup]:
@@ -85,8 +97,8 @@ class MemoryDeadLetterStore(MemoryStore):
         ]
 
     @statement
-    def redrive(self, dead_letter_id: UUID, job: NewJob) -> bool:
-        row = self._open_one(dead_letter_id)
+    def redrive(self, dead_letter_id: UUID, job: NewJob, *, last_at: datetime | None = None) -> bool:
+        row = self._open_one(dead_letter_id, last_at)
         if row is None or row.replay_job_id is not None or row.tenant_id != job.tenant_id:
             return False
         kept_until = self._give_up_key(row.job_id)
@@ -116,19 +128,16 @@ class MemoryDeadLetterStore(MemoryStore):
         by: str,
         why: str,
         tenant_id: str | None = None,
-    ) -> bool:
-        row = self._open_one(dead_letter_id)
+        last_at: datetime | None = None,
+    ) -> str | None:
+        row = self._open_one(dead_letter_id, last_at)
         if row is None or tenant_id not in (None, row.tenant_id):
-            return False
+            return None
         row.close(DeadLetterStatus(status), resolution, by, why, self.database.now)
-        return True
-
-    @statement
-    def resolve_connection(self, connection_id: UUID, *, resolution: str, by: str, why: str) -> int:
-        rows = [row for row in self._open() if row.connection_id == connection_id]
-        for row in rows:
-            row.close(DeadLetterStatus.AUTO_RESOLVED, resolution, by, why, self.database.now)
-        return len(rows)
+        replay = self.database.jobs.get(row.replay_job_id) if row.replay_job_id else None
+        if replay is None or replay.state not in OPEN or row.status is not DeadLetterStatus.ABANDONED:
+            return "closed"
+        return replay.cancel(f"its dead letter was closed by {by}: {why}", self.database.now)
 
     @statement
     def postpone(
@@ -136,10 +145,11 @@ class MemoryDeadLetterStore(MemoryStore):
         dead_letter_id: UUID,
         action_in_s: float | None,
         *,
+        last_at: datetime | None = None,
         reauth_started: bool = False,
         notified: bool = False,
     ) -> None:
-        row, now = self._open_one(dead_letter_id), self.database.now
+        row, now = self._open_one(dead_letter_id, last_at), self.database.now
         if row is None:
             return
         row.action_due_at = None if action_in_s is None else now + seconds(action_in_s)
@@ -173,9 +183,9 @@ class MemoryDeadLetterStore(MemoryStore):
     def _open(self) -> Iterable[DeadLetterRow]:
         return [row for row in self.database.dead_letters.values() if row.open]
 
-    def _open_one(self, dead_letter_id: UUID) -> DeadLetterRow | None:
+    def _open_one(self, dead_letter_id: UUID, last_at: datetime | None) -> DeadLetterRow | None:
         row = self.database.dead_letters.get(dead_letter_id)
-        return row if row is not None and row.open else None
+        return row if row is not None and row.open and last_at in (None, row.last_at) else None
 
     def _view(self, row: DeadLetterRow) -> DeadLetter:
         values = {name: getattr(row, name) for name in _SHARED}

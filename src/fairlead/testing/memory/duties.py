@@ -23,7 +23,9 @@ class MemoryDutyStore(MemoryStore):
             if row is None:
                 self.database.schedules[schedule.name] = ScheduleRow(schedule, self.database.now)
             else:
-                if row.schedule.paused and not schedule.paused:
+                before = row.schedule
+                moved = (before.expression, before.timezone) != (schedule.expression, schedule.timezone)
+                if moved or (before.paused and not schedule.paused):
                     row.last_tick = max(row.last_tick, self.database.now)
                 row.schedule = schedule
 
@@ -53,6 +55,14 @@ class MemoryDutyStore(MemoryStore):
         self.database.schedules.pop(name, None)
 
     @statement
+    def rewind(self) -> list[str]:
+        now, rows = self.database.now, sorted(self.database.schedules.items())
+        ahead = [(name, row) for name, row in rows if row.last_tick > now + seconds(60)]
+        for _, row in ahead:
+            row.last_tick = now
+        return [name for name, _ in ahead]
+
+    @statement
     def take_tick(
         self, name: str, seen: datetime, tick: datetime, coalesced: int, session_id: UUID, job: NewJob
     ) -> bool:
@@ -60,11 +70,15 @@ class MemoryDutyStore(MemoryStore):
         if row is None or row.last_tick != seen or row.schedule.paused or row.pause is not None:
             return False
         row.last_tick = tick
+        if (name, tick) in self.database.duties:  # before the clock was set back
+            return True
         late_s = max(0.0, (self.database.now - tick).total_seconds())
-        covered = holder_of(self.database, job) is not None
-        if not covered:
+        holder = holder_of(self.database, job)
+        if holder is not None and holder.replay_of and not holder.attempt and not holder.settled_lease_id:
+            holder.run_at = min(holder.run_at, self.database.now)  # it waits for its turn, and runs instead
+        if holder is None:
             insert(self.database, replace(job, delay_s=max(0.0, job.delay_s - late_s)))
-        job_id = None if covered else job.job_id
+        job_id = job.job_id if holder is None else None
         self.database.duties[name, tick] = DutyRow(
             name, tick, session_id, coalesced, job_id, self.database.now
         )

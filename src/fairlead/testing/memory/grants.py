@@ -193,11 +193,10 @@ def heal(
     *,
     by: str,
     why: str,
-    kind: str | None = None,
 ) -> None:
-    """Close what is open about a connection, or what is of *kind*. A replay in flight stays noted."""
+    """Close the dead refreshes of a connection. A replay in flight stays noted."""
     for entry in database.dead_letters.values():
-        if entry.open and entry.connection_id == connection_id and kind in (None, entry.kind):
+        if entry.open and entry.connection_id == connection_id and entry.kind == REFRESH:
             replay_job_id = entry.replay_job_id
             entry.close(DeadLetterStatus.AUTO_RESOLVED, resolution.value, by, why, database.now)
             entry.replay_job_id = replay_job_id

@@ -175,7 +175,7 @@ class MemoryJobStore(MemoryStore):
                 row.end(JobState.COMPLETED, now)
                 replay_ended(self.database, row)
             case Cancelled():
-                row.result = {"cancelled": outcome.reason}
+                row.result = row.result or {"cancelled": outcome.reason}
                 row.end(JobState.CANCELLED, now)
                 replay_ended(self.database, row)
             case Rescheduled(failure=None):
@@ -281,14 +281,15 @@ class MemoryJobStore(MemoryStore):
         return True
 
     @statement
-    def cancel(self, job_id: UUID, reason: str, *, tenant_id: str | None = None) -> bool:
+    def cancel(
+        self, job_id: UUID, reason: str, *, tenant_id: str | None = None, state: str | None = None
+    ) -> str | None:
         row = self._one_of(tenant_id, job_id)
-        if row is None or row.state not in OPEN:
-            return False
-        row.result, row.crash_count = {"cancelled": reason}, 0
-        row.end(JobState.CANCELLED, self.database.now)
+        if row is None or row.state not in OPEN or state not in (None, row.state):
+            return None
+        became = row.cancel(reason, self.database.now)
         replay_ended(self.database, row)
-        return True
+        return became
 
     def _one_of(self, tenant_id: str | None, job_id: UUID) -> JobRow | None:
         row = self.database.jobs.get(job_id)

@@ -18,7 +18,6 @@ from fairlead.engine.ports import (
 from fairlead.policy.states import Resolution
 from fairlead.testing.memory.database import MemoryStore, seconds, statement
 from fairlead.testing.memory.grants import (
-    REFRESH,
     audit,
     await_grant,
     bury_refresh,
@@ -160,7 +159,7 @@ class Rotations(MemoryStore):
         if was != "active":
             grant_given(self.database, connection)
         resolution, why = Resolution.MANUAL_REFRESH, "the token was refreshed"
-        heal(self.database, row.connection_id, resolution, by="fairlead", why=why, kind=REFRESH)
+        heal(self.database, row.connection_id, resolution, by="fairlead", why=why)
         details: dict[str, Json] = {"generation": row.generation, "epoch": settlement.epoch}
         audit_id, actor = settlement.audit_id, settlement.actor
         audit(self.database, audit_id, "token.refreshed", actor, row.connection_id, details)

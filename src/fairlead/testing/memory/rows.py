@@ -47,6 +47,21 @@ class JobRow:
     call_waits_since: datetime | None = None
     unique_live: bool = True  # False: it has handed its unique key on to a later job
 
+    @property
+    def cancelling(self) -> bool:
+        """Whether it is open, and was to be cancelled while it ran."""
+        return self.result is not None and self.state in OPEN
+
+    def cancel(self, reason: str, now: datetime) -> str:
+        """End now if it waits; else as soon as it is given back, which makes it one that has expired."""
+        self.result = self.result or {"cancelled": reason}
+        if self.state is JobState.AVAILABLE:
+            self.crash_count = 0
+            self.end(JobState.CANCELLED, now)
+        else:
+            self.expires_at = min(self.expires_at or now, now)
+        return self.state.value
+
     def end(self, state: JobState, now: datetime) -> None:
         """Reach a final state."""
         self.state, self.finished_at = state, now

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
-from fairlead.engine.ports import FailureRecord, ProcessIdentity, Rescue, SessionView
+from fairlead.engine.ports import FailureRecord, ProcessIdentity, Renewed, Rescue, SessionView
 from fairlead.policy.category import Category
 from fairlead.policy.states import JobState
 from fairlead.testing.memory.burial import bury_unrun, failure_json
@@ -26,12 +26,14 @@ class MemorySessionStore(MemoryStore):
         self.database.sessions.setdefault(session_id, new)  # asked again, it changes nothing
 
     @statement
-    def heartbeat(self, session_id: UUID) -> bool:
+    def heartbeat(self, session_id: UUID, running: Sequence[UUID] = ()) -> Renewed | None:
         row = self.database.sessions.get(session_id)
         if row is None or not row.open:
-            return False
+            return None
         row.heartbeat_at = self.database.now
-        return True
+        held = [self.database.jobs[job_id] for job_id in running if job_id in self.database.jobs]
+        asked = [job.lease_id for job in held if job.session_id == session_id and job.cancelling]
+        return Renewed(frozenset(lease_id for lease_id in asked if lease_id is not None))
 
     @statement
     def close(self, session_id: UUID) -> None:

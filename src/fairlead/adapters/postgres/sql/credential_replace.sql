@@ -34,7 +34,15 @@ healed AS (
         status = 'auto_resolved', resolution = 'reauthorize', resolved_by = :actor,
         resolved_why = 'the connection was given a new grant', resolved_at = now(), action_due_at = NULL
     FROM moved
-    WHERE :state::text = 'active' AND dead_letter.connection_id = moved.connection_id AND dead_letter.status = 'pending_review'
+    WHERE :state::text = 'active' AND dead_letter.connection_id = moved.connection_id AND dead_letter.tenant_id = moved.tenant_id
+        AND dead_letter.status = 'pending_review' AND dead_letter.kind = 'token.refresh'
+),
+unblocked AS (  -- work that asked for the grant is done with it, by dead_letter.process; other work has its own cause
+    UPDATE dead_letter SET action_due_at = now()
+    FROM moved
+    WHERE :state::text = 'active' AND dead_letter.connection_id = moved.connection_id AND dead_letter.tenant_id = moved.tenant_id
+        AND dead_letter.status = 'pending_review' AND dead_letter.category = 'permanent_auth'
+        AND dead_letter.kind <> 'token.refresh' AND dead_letter.replay_job_id IS NULL
 ),
 goes_on AS MATERIALIZED (
     SELECT CASE WHEN :state::text = 'active'

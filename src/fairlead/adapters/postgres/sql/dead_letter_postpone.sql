@@ -1,5 +1,5 @@
 -- dead_letter_postpone: when the processor looks at an open entry again, and what it did.
--- Takes   dead_letter_id, action_in_s (NULL: only a person can act), reauth_started, notified
+-- Takes   dead_letter_id, last_at (as it was seen: what died since has a time of its own; NULL: whenever), action_in_s (NULL: only a person can act), reauth_started, notified
 -- Gives   nothing
 -- Locks   the entry's row
 -- Needs   the primary key
@@ -8,4 +8,4 @@ UPDATE dead_letter SET
     reauth_started_at = CASE WHEN :reauth_started::boolean THEN coalesce(reauth_started_at, now())
                              ELSE reauth_started_at END,
     last_notice_at = CASE WHEN :notified::boolean THEN now() ELSE last_notice_at END
-WHERE dead_letter_id = :dead_letter_id AND status = 'pending_review'
+WHERE dead_letter_id = :dead_letter_id AND status = 'pending_review' AND last_at = coalesce(:last_at::timestamptz, last_at)

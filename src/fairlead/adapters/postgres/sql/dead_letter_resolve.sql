@@ -1,11 +1,28 @@
--- dead_letter_resolve: close an open entry, saying how, who and why (Q9).
--- Takes   dead_letter_id, tenant_id (whose it must be; NULL: anybody's), status, resolution, by, why
--- Gives   dead_letter_id, or no row if it is closed already or not there
--- Locks   the entry's row
--- Needs   the primary key
-UPDATE dead_letter SET
-    status = :status, resolution = :resolution, resolved_by = :by, resolved_why = :why, resolved_at = now(),
-    action_due_at = NULL
-WHERE dead_letter_id = :dead_letter_id AND (:tenant_id::text IS NULL OR tenant_id = :tenant_id)
-    AND status = 'pending_review'
-RETURNING dead_letter_id
+-- dead_letter_resolve: close an open entry, saying how, who and why (Q9); one that is given up ends its replay, too (R55).
+-- Takes   dead_letter_id, tenant_id (whose it must be; NULL: anybody's), last_at (as it was seen; NULL: whenever it died
+--         last), status, resolution, by, why, result (of the replay)
+-- Gives   replay (NULL: none is ended; cancelled, or running as in job_cancel), or no row if the entry is closed already,
+--         not there, or has died again
+-- Locks   the entry's row, and that of its replay
+-- Needs   the primary keys
+WITH closed AS (
+    UPDATE dead_letter SET
+        status = :status, resolution = :resolution, resolved_by = :by, resolved_why = :why, resolved_at = now(),
+        action_due_at = NULL
+    WHERE dead_letter_id = :dead_letter_id AND (:tenant_id::text IS NULL OR tenant_id = :tenant_id)
+        AND status = 'pending_review' AND last_at = coalesce(:last_at::timestamptz, last_at)
+    RETURNING status, replay_job_id
+),
+ended AS (  -- as job_cancel does
+    UPDATE job SET
+        state = CASE state WHEN 'available' THEN 'cancelled' ELSE state END,
+        finished_at = CASE state WHEN 'available' THEN now() END,
+        crash_count = CASE state WHEN 'available' THEN 0 ELSE crash_count END,
+        unique_live = unique_live AND (state = 'running' OR coalesce(unique_until > now(), false)),
+        expires_at = CASE state WHEN 'available' THEN expires_at ELSE least(expires_at, now()) END,
+        result = coalesce(result, :result::jsonb)
+    FROM closed
+    WHERE job_id = closed.replay_job_id AND closed.status = 'abandoned' AND state IN ('available', 'running')
+    RETURNING state
+)
+SELECT (SELECT state FROM ended) AS replay FROM closed

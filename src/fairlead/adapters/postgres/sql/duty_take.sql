@@ -4,15 +4,27 @@
 -- Gives   name, or no row if another process was faster, or the schedule is paused or gone
 -- Locks   the schedule's row, a finished job whose key has lapsed, and the job's lane if that is not ready
 -- Needs   the compare-and-set on last_tick; duty's primary key is the proof that no tick is taken twice. Where the
---         unique key is held by an open job the tick is covered by that one: duty.job_id is then NULL
+--         unique key is held by an open job the tick is covered by that one: duty.job_id is then NULL. A replay
+--         that waits for its turn runs now instead. A tick that was taken before the clock was set back is passed over
 WITH moved AS (
     UPDATE schedule SET last_tick = :tick::timestamptz
     WHERE name = :name::text AND last_tick = :seen::timestamptz AND NOT paused AND pause_at IS NULL
     RETURNING name
 ),
+fresh AS MATERIALIZED (
+    SELECT name FROM moved WHERE NOT EXISTS (SELECT FROM duty WHERE schedule = :name::text AND tick = :tick::timestamptz)
+),
+hurried AS (
+    UPDATE job SET run_at = now()
+    FROM fresh
+    WHERE job.kind = :kind::text AND job.tenant_id = :tenant_id::text AND job.unique_key = :unique_key::text
+        AND job.unique_live AND job.state = 'available' AND job.run_at > now()
+        AND job.replay_of IS NOT NULL AND job.attempt = 0 AND job.settled_lease_id IS NULL  -- never begun
+    RETURNING job.queue, job.run_at, job.lane_id
+),
 lapsed AS (  -- finished long enough ago: the key is free again
     UPDATE job SET unique_live = false
-    FROM moved
+    FROM fresh
     WHERE job.kind = :kind::text AND job.tenant_id = :tenant_id::text AND job.unique_key = :unique_key::text
         AND job.unique_live AND job.finished_at IS NOT NULL AND job.unique_until <= now()
     RETURNING job.job_id
@@ -22,19 +34,20 @@ stored AS (
     SELECT :job_id::uuid, :kind::text, :tenant_id::text, :queue::text, :priority::smallint,
            greatest(now(), least(now(), :tick::timestamptz) + :delay_s::float8 * interval '1 second'),
            :args::jsonb, :unique_key::text, :unique_key::text IS NOT NULL
-    FROM moved
+    FROM fresh
     WHERE (SELECT count(*) FROM lapsed) >= 0  -- it must be out of the index first
     ON CONFLICT (kind, tenant_id, unique_key) WHERE unique_live DO NOTHING
     RETURNING job_id, queue, run_at, lane_id
 ),
+ready AS (SELECT queue, run_at, lane_id FROM stored UNION ALL SELECT queue, run_at, lane_id FROM hurried),
 lanes AS MATERIALIZED (
-    SELECT lane_touch(array_agg(lane_id), array_agg(run_at)) FROM stored HAVING count(*) > 0
+    SELECT lane_touch(array_agg(lane_id), array_agg(run_at)) FROM ready HAVING count(*) > 0
 ),
 told AS MATERIALIZED (
-    SELECT count(pg_notify('fairlead_job', queue)) FROM stored WHERE :notify::boolean AND run_at <= now()
+    SELECT count(pg_notify('fairlead_job', queue)) FROM ready WHERE :notify::boolean AND run_at <= now()
 ),
 noted AS (
     INSERT INTO duty (schedule, tick, session_id, coalesced, job_id)
-    SELECT moved.name, :tick::timestamptz, :session_id::uuid, :coalesced::integer, stored.job_id FROM moved LEFT JOIN stored ON true
+    SELECT fresh.name, :tick::timestamptz, :session_id::uuid, :coalesced::integer, stored.job_id FROM fresh LEFT JOIN stored ON true
 )
 SELECT moved.name, told.count FROM moved CROSS JOIN told LEFT JOIN lanes ON true

@@ -1,19 +1,26 @@
--- job_cancel: a person ends a job; the write of a worker that runs it is refused from now on.
--- Takes   job_id, tenant_id (whose it must be; NULL: anybody's), result (why)
--- Gives   job_id, or no row if it is finished already or not there
+-- job_cancel: a person ends a job: one that waits ends now, one that runs as soon as its handler has ended (R55).
+-- Takes   job_id, tenant_id (whose it must be; NULL: anybody's), state (available or running: the one it was seen in;
+--         NULL: either), result (why)
+-- Gives   state (cancelled, or running: its worker is told with its heartbeat), or no row if it is in no such state
 -- Locks   its row, and that of the dead letter whose replay it was: the processor looks at it again
--- Needs   the primary keys
-WITH done AS (
+-- Needs   the primary keys. An open job with a result is one to be cancelled. It has expired, so whoever hands it back
+--         makes it unclaimable, and job_expire ends it; until then it keeps its place under caps
+WITH asked AS (
     UPDATE job SET
-        state = 'cancelled', finished_at = now(), crash_count = 0, lease_id = NULL, session_id = NULL,
-        unique_live = coalesce(unique_until > now(), false), result = :result::jsonb
+        state = CASE state WHEN 'available' THEN 'cancelled' ELSE state END,
+        finished_at = CASE state WHEN 'available' THEN now() END,
+        crash_count = CASE state WHEN 'available' THEN 0 ELSE crash_count END,
+        unique_live = unique_live AND (state = 'running' OR coalesce(unique_until > now(), false)),
+        expires_at = CASE state WHEN 'available' THEN expires_at ELSE least(expires_at, now()) END,
+        result = coalesce(result, :result::jsonb)
     WHERE job_id = :job_id AND (:tenant_id::text IS NULL OR tenant_id = :tenant_id)
-        AND state IN ('available', 'running')
-    RETURNING job_id, replay_of
+        AND state IN ('available', 'running') AND state = coalesce(:state::text, state)
+    RETURNING job_id, replay_of, state
 ),
 freed AS (
     UPDATE dead_letter SET replay_job_id = NULL, action_due_at = now()
-    FROM done
-    WHERE dead_letter_id = done.replay_of AND replay_job_id = done.job_id AND status = 'pending_review'
+    FROM asked
+    WHERE dead_letter_id = asked.replay_of AND replay_job_id = asked.job_id AND status = 'pending_review'
+        AND asked.state = 'cancelled'
 )
-SELECT job_id FROM done
+SELECT state FROM asked

@@ -10,7 +10,7 @@ done AS (
     UPDATE job SET
         state = 'cancelled', finished_at = now(), crash_count = 0, lease_id = NULL, session_id = NULL,
         settled_lease_id = input.lease_id, unique_live = coalesce(unique_until > now(), false),
-        result = input.result
+        result = coalesce(job.result, input.result)
     FROM input
     WHERE job.job_id = input.job_id AND job.lease_id = input.lease_id  -- which only a running job has
     RETURNING job.job_id, job.replay_of, job.tenant_id, job.group_key

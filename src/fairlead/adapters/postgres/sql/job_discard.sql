@@ -1,4 +1,4 @@
--- job_discard: jobs end for good, each with its dead letter (Q9, R19).
+-- job_discard: jobs end for good, each with its dead letter (Q9, R19); one that was to be cancelled has none (R55).
 -- Takes   arrays of one length: job_ids, lease_ids, dead_letter_ids, failures, connection_ids,
 --         token_expires_ats, actions_in_s (NULL: only a person can act), args (NULL: the same)
 -- Gives   job_id of those accepted; the others were not running under that lease any more
@@ -12,8 +12,8 @@ WITH input AS (
 ),
 dead AS (
     UPDATE job SET
-        state = 'discarded', finished_at = now(), crash_count = 0, lease_id = NULL, session_id = NULL,
-        settled_lease_id = input.lease_id, unique_live = coalesce(unique_until > now(), false),
+        state = CASE WHEN result IS NULL THEN 'discarded' ELSE 'cancelled' END, finished_at = now(), crash_count = 0, lease_id = NULL,
+        session_id = NULL, settled_lease_id = input.lease_id, unique_live = coalesce(unique_until > now(), false),
         failures = failure_added(failures, input.failure), args = coalesce(input.args, job.args)
     FROM input
     WHERE job.job_id = input.job_id AND job.lease_id = input.lease_id  -- which only a running job has

@@ -1,4 +1,4 @@
--- job_expire: available jobs past their expiry become dead letters.
+-- job_expire: available jobs past their expiry become dead letters; those handed back that were to be cancelled end (R55).
 -- Takes   dead_letter_ids (as many as may be moved)
 -- Gives   one row: moved
 -- Locks   the rows moved; never waits for another process
@@ -14,11 +14,12 @@ numbered AS MATERIALIZED (
 ),
 dead AS (
     UPDATE job SET
-        state = 'discarded', finished_at = now(), unique_live = coalesce(unique_until > now(), false),
-        failures = failure_added(failures, jsonb_build_object(
+        state = CASE WHEN result IS NULL THEN 'discarded' ELSE 'cancelled' END, finished_at = now(),
+        unique_live = coalesce(unique_until > now(), false),
+        failures = CASE WHEN result IS NOT NULL THEN failures ELSE failure_added(failures, jsonb_build_object(
             'category', 'permanent_request', 'code', 'expired', 'attempt', attempt, 'ran_s', 0,
             'reason', format('not run before its expiry at %s', to_char(expires_at AT TIME ZONE 'UTC',
-                             'YYYY-MM-DD"T"HH24:MI:SS"Z"'))))
+                             'YYYY-MM-DD"T"HH24:MI:SS"Z"')))) END
     WHERE job_id = ANY(ARRAY(SELECT job_id FROM numbered))
     RETURNING job_id, job AS final
 ),

@@ -4,7 +4,7 @@
 -- Gives   nothing
 -- Locks   the rows that change, in the order of their names
 -- Needs   the primary key. One that its program had paused and pauses no more begins now: what it slept
---         through is not missed
+--         through is not missed; nor is what a new expression would have named before it was there
 INSERT INTO schedule AS s
     (name, expression, kind, tenant_id, timezone, missed, queue, priority, args, jitter, paused)
 SELECT i.name, i.expression, i.kind, i.tenant_id, i.timezone, i.missed, i.queue, i.priority, i.args,
@@ -18,7 +18,8 @@ ON CONFLICT (name) DO UPDATE SET
     expression = excluded.expression, kind = excluded.kind, tenant_id = excluded.tenant_id,
     timezone = excluded.timezone, missed = excluded.missed, queue = excluded.queue, priority = excluded.priority,
     args = excluded.args, jitter = excluded.jitter, paused = excluded.paused, updated_at = now(),
-    last_tick = CASE WHEN s.paused AND NOT excluded.paused THEN greatest(s.last_tick, now()) ELSE s.last_tick END
+    last_tick = CASE WHEN s.paused AND NOT excluded.paused
+                         OR (s.expression, s.timezone) IS DISTINCT FROM (excluded.expression, excluded.timezone) THEN greatest(s.last_tick, now()) ELSE s.last_tick END
 WHERE (s.expression, s.kind, s.tenant_id, s.timezone, s.missed, s.queue, s.priority, s.args, s.jitter, s.paused)
     IS DISTINCT FROM (excluded.expression, excluded.kind, excluded.tenant_id, excluded.timezone, excluded.missed,
                       excluded.queue, excluded.priority, excluded.args, excluded.jitter, excluded.paused)

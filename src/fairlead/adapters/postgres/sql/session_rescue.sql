@@ -70,7 +70,8 @@ lanes AS MATERIALIZED (  -- of those that had not begun; a suspect is claimed by
 ),
 dead AS (
     UPDATE job SET
-        state = 'discarded', finished_at = now(), crash_count = judged.crashes, lease_id = NULL, session_id = NULL,
+        state = CASE WHEN result IS NULL THEN 'discarded' ELSE 'cancelled' END,
+        finished_at = now(), crash_count = judged.crashes, lease_id = NULL, session_id = NULL,
         unique_live = coalesce(unique_until > now(), false),
         failures = failure_added(failures, jsonb_build_object(
             'category', 'transient_server', 'code', 'poison', 'attempt', attempt,
