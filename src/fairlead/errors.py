@@ -80,7 +80,7 @@ class RateLimited(Refused):
 
 
 class RefreshInProgress(Refused):
-    """Another process is refreshing this connection; its result was not there in time."""
+    """A refresh of this connection is under way; its result was not there in time."""
 
     code = "refresh_in_progress"
     category = "transient_network"

@@ -81,7 +81,7 @@ class Refresh(Table):
         60.0, description="Serves a caller that presented no token without a refresh. Default 60."
     )
     wait_s: float = Field(
-        15.0, ge=0, description="How long a caller waits for another's refresh. Default 15."
+        15.0, ge=0, description="How long a caller waits for a refresh, also once it was sent. Default 15."
     )
     cache_s: float = Field(
         5.0, ge=0, description="How long a process serves a token from memory without looking. Default 5."

@@ -195,12 +195,12 @@ class MemoryCredentialStore(Rotations):
 
     def _cooling(self, cool_down_s: float) -> set[UUID | None]:
         """The connections whose refresh died of late (R14)."""
-        since = self.database.now - seconds(cool_down_s)
+        now, cool_down = self.database.now, seconds(cool_down_s)
         entries = self.database.dead_letters.values()
         return {
             entry.connection_id
             for entry in entries
-            if entry.open and entry.kind == REFRESH and entry.last_at > since
+            if entry.open and entry.kind == REFRESH and abs(now - entry.last_at) < cool_down
         }
 
     @statement

@@ -55,7 +55,8 @@ class MemoryEndpointGate(MemoryStore):
         dirty = _is_dirty(gates)
         for gate in gates:
             if gate.row is bucket or gate.row.state != "closed" or dirty:
-                gate.row.refilled_at = max(gate.row.refilled_at, now)
+                was_set_back = gate.row.refilled_at > now + seconds(60.0)
+                gate.row.refilled_at = now if was_set_back else max(gate.row.refilled_at, now)
             if gate.closed and not shut and not held:
                 gate.row.probe_until = now + seconds(limits.probe_s)
             if gate.row.state == "paused" and not gate.halted and ask.secret_fingerprint is not None:

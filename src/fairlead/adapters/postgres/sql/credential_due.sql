@@ -14,6 +14,6 @@ WHERE cr.due_at <= now() AND (cr.due_at, cr.connection_id) > (:after_due_at::tim
     AND NOT EXISTS (
         SELECT FROM dead_letter d
         WHERE d.connection_id = cr.connection_id AND d.status = 'pending_review'
-            AND d.kind = 'token.refresh' AND d.last_at > now() - :cool_down_s::float8 * interval '1 second')
+            AND d.kind = 'token.refresh' AND abs(extract(epoch FROM now() - d.last_at)) < :cool_down_s::float8)
 ORDER BY cr.due_at, cr.connection_id
 LIMIT :limit;

@@ -48,7 +48,8 @@ taken AS (
     UPDATE endpoint_gate g SET
         permits = CASE WHEN g.client_id = :bucket AND :per_s::float8 IS NOT NULL
             THEN d.level - d.granted ELSE g.permits END,
-        refilled_at = greatest(g.refilled_at, now()),
+        refilled_at = CASE WHEN g.refilled_at > now() + interval '1 minute' THEN now()  -- the clock was set back
+            ELSE greatest(g.refilled_at, now()) END,
         probe_until = CASE WHEN d.probing AND (gates.halted OR g.state = 'open')
             THEN now() + :probe_s::float8 * interval '1 second' ELSE g.probe_until END,
         state = CASE WHEN g.state = 'paused' AND NOT gates.halted AND :secret_fingerprint::text IS NOT NULL

@@ -13,6 +13,6 @@ WHERE r.phase = 'sent'
     AND NOT EXISTS (
         SELECT FROM dead_letter d
         WHERE d.connection_id = r.connection_id AND d.status = 'pending_review'
-            AND d.kind = 'token.refresh' AND d.last_at > now() - :cool_down_s::float8 * interval '1 second')
+            AND d.kind = 'token.refresh' AND abs(extract(epoch FROM now() - d.last_at)) < :cool_down_s::float8)
 ORDER BY r.started_at
 LIMIT :limit;
