@@ -13,6 +13,7 @@ from hypothesis import settings
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.known_secrets import KNOWN
 from tests.faults.support.cluster import own_cluster
 from tests.support import page_hooks, standstill_hooks
 from tests.support.databases import migrated_database, settings_of
@@ -32,6 +33,12 @@ settings.load_profile("fairlead")
 def pytest_configure(config: pytest.Config) -> None:
     page_hooks.pytest_configure(config)
     config.pluginmanager.register(standstill_hooks)
+
+
+@pytest.fixture(autouse=True)
+def known_secrets() -> None:
+    """No test's secrets are searched for in the texts of the next."""
+    KNOWN.clear()
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from fairlead.known_secrets import KNOWN
+
 
 class FairleadError(Exception):
     """Base of all errors raised by fairlead.
@@ -38,13 +40,14 @@ class FairleadError(Exception):
         category: str | None = None,
         reason: str | None = None,
     ) -> None:
+        what = KNOWN.masked(what)  # which may repeat what a provider said
         super().__init__(what)
         self.what = what
         self.tenant = tenant
         self.provider = provider
         self.way_out = hint or type(self).hint
         self.retry_after_s = retry_after_s
-        self.reason = reason
+        self.reason = reason and KNOWN.masked(reason)
         if category is not None:
             self.category = category
             self.retryable = self.retryable and category.startswith("transient")
@@ -256,6 +259,10 @@ class CallFailed(Failed):
         self.reply = reply
         self.attempts = attempts
         self.may_have_acted = may_have_acted
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Leave the answer in this process: a provider may repeat in it what it was sent."""
+        return type(self), self.args, {**vars(self), "answer": None, "reply": None}
 
 
 class AnswerUnreadable(CallFailed):

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from fairlead.known_secrets import KNOWN
+
 
 class Secret:
     """Holds *value*; ``reveal()`` is the one way to read it, so a search for it finds every use.
 
-    Equality compares values; ``repr``, ``str``, ``format`` and pickling never show them.
+    Equality compares values; ``repr``, ``str``, ``format``, copies and pickling never show them. From then on
+    texts are searched for it (fairlead.known_secrets).
+
+    Args:
+        remember: False for what holds a secret that is known already, or may be a plain word. Default True.
     """
 
     __slots__ = ("_value",)
 
-    def __init__(self, value: str) -> None:
+    def __init__(self, value: str, *, remember: bool = True) -> None:
         self._value = value
+        if remember:
+            KNOWN.add(value)
 
     def reveal(self) -> str:
         """The value itself."""
@@ -40,6 +48,9 @@ class Secret:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Secret is not pickled: it would leave the process in clear")
+
+    def __getstate__(self) -> None:
+        """Give serialisers that ask for the state nothing at all."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Secret:
         return self

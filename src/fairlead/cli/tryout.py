@@ -116,7 +116,7 @@ def _shown(
     """The request of a refresh, built by the code that builds the real one, from placeholders."""
     from fairlead.policy.token_request import Client, assertion_claims, token_request
 
-    placeholder = Secret("placeholder")
+    placeholder = Secret("placeholder", remember=False)
     request = token_request(
         profile,
         endpoint,

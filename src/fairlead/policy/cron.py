@@ -36,7 +36,7 @@ FURTHEST = timedelta(days=36_525)
 _LONGEST_EXPRESSION = 200
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PERIOD = re.compile(r"(?:[0-9]{1,9}(?:ms|s|m|h|d))+")
-_PERIOD_PART = re.compile(r"([0-9]+)(ms|s|m|h|d)")
+_PERIOD_PART = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
 _ALIASES = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",

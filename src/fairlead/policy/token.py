@@ -29,7 +29,7 @@ class TokenSet:
     expires_at: datetime | None = None
     refresh_expires_at: datetime | None = None
     account_id: str | None = None
-    other: Secret = Secret("{}")  # noqa: RUF009 - immutable
+    other: Secret = Secret("{}", remember=False)  # noqa: RUF009 - immutable
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def merge(stored: TokenSet | None, granted: Granted, sent_at: datetime) -> Token
 def _others(old: Secret, new: Secret) -> Secret:
     """All unknown fields, the newest of each; those of the last answer alone where they outgrow the bound."""
     text = json.dumps({**_object(old), **_object(new)}, separators=(",", ":"))
-    return Secret(text) if len(text) <= _MOST_OTHER else new
+    return Secret(text, remember=False) if len(text) <= _MOST_OTHER else new
 
 
 def _end(start: datetime, length_s: float | None) -> datetime | None:
@@ -141,7 +141,7 @@ def token_set_from_bytes(plain: bytes) -> TokenSet:
             expires_at=_time(record["expires_at"]),
             refresh_expires_at=_time(record["refresh_expires_at"]),
             account_id=record["account_id"],
-            other=Secret(record["other"]),
+            other=Secret(record["other"], remember=False),
         )
     except (KeyError, TypeError, json.JSONDecodeError):
         raise ValueError("not a token record hint: was it sealed by another program?") from None

@@ -26,20 +26,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
 from fairlead.errors import InputInvalid
+from fairlead.known_secrets import KNOWN
 from fairlead.policy.category import Category
 from fairlead.policy.profile import Profile
 from fairlead.policy.token_parse import LONGEST_LIFE, Answer, ErrorFields, Grant, at_path
 from fairlead.secret import Secret
 
-_LONGEST_READ = 1_000
-# Ten characters or more with a digit among them, or 24 of any: no word of a sentence, but every token.
-_TOKEN_LIKE = re.compile(r"(?=[^\s0-9]*[0-9])[^\s,;:\"'()]{10,}|[^\s,;:\"'()]{24,}")
 _CODE_SHAPE = re.compile(r"(?=.{3,48}\Z)[A-Za-z]{1,16}(?:_[A-Za-z]{1,16}){0,5}")
 
 
@@ -200,23 +197,10 @@ def _fatal_phrase(profile: Profile, error: ErrorFields | None) -> bool:
 
 
 def shown_code(profile: Profile, code: str) -> str:
-    """*code* if the profile knows it or it looks like one; a rude issuer may echo a secret there."""
-    if code in _all_codes(profile) or _CODE_SHAPE.fullmatch(code):
+    """Return *code* if the profile knows it or it looks like one; a rude issuer may echo a secret there."""
+    if code in _all_codes(profile) or (_CODE_SHAPE.fullmatch(code) and KNOWN.masked(code) == code):
         return code
     return "unrecognised"
-
-
-def error_text(got: Answer, secrets: Sequence[Secret]) -> str:
-    """The issuer's own words for people: printable, at most 200 characters, without anything secret.
-
-    *secrets* are what was sent. Besides them every long run that looks like a token is masked.
-    """
-    told = " ".join(got.error.texts)[:_LONGEST_READ] if got.error else ""
-    for secret in secrets:
-        if secret:
-            told = told.replace(secret.reveal(), "***")
-    told = _TOKEN_LIKE.sub("***", told)
-    return "".join(sign if sign.isprintable() else " " for sign in told)[:200]
 
 
 # ---- the grant, in the profile's terms

@@ -222,7 +222,9 @@ def _grant_of(fields: Mapping[str, Any]) -> Grant | None:
         scope=_scope(fields.get("scope")),
         life=life,
         life_found=found,
-        other=Secret(_plain_json({key: fields[key] for key in fields if key not in _STANDARD})),
+        other=Secret(
+            _plain_json({key: fields[key] for key in fields if key not in _STANDARD}), remember=False
+        ),
     )
 
 

@@ -63,8 +63,8 @@ def token_request(
     InputInvalid where one is missing, malformed or of no use to the profile.
     """
     if profile.strategy == "refresh_token" and refresh_token:
-        form = {"grant_type": "refresh_token", "refresh_token": refresh_token.reveal()}
-        return _post(profile, endpoint, client, {**form, **profile.extra_fields.refresh}, assertion)
+        form = _words({"grant_type": "refresh_token", **profile.extra_fields.refresh})
+        return _post(profile, endpoint, client, {"refresh_token": refresh_token, **form}, assertion)
     if profile.strategy == "assertion" and assertion:
         return _post(profile, endpoint, client, _assertion_form(profile, assertion, scopes), assertion)
     wanted = {"refresh_token": "a refresh token", "assertion": "a signed assertion"}.get(profile.strategy)
@@ -85,10 +85,9 @@ def code_request(
     code_verifier: Secret | None,
 ) -> TokenRequest:
     """The exchange of an authorization code for the first token."""
-    form = {"grant_type": "authorization_code", "code": code.reveal(), "redirect_uri": redirect_uri}
-    if code_verifier is not None:
-        form["code_verifier"] = code_verifier.reveal()
-    return _post(profile, endpoint, client, {**form, **profile.extra_fields.code}, None)
+    fixed = {"grant_type": "authorization_code", "redirect_uri": redirect_uri, **profile.extra_fields.code}
+    proof = {} if code_verifier is None else {"code_verifier": code_verifier}
+    return _post(profile, endpoint, client, {"code": code, **proof, **_words(fixed)}, None)
 
 
 def authorize_url(
@@ -131,8 +130,8 @@ def revoke_request(
         "access_token": tokens.access_token,
         "nothing": None,
     }[facts.sends]
-    form = {"token": secret.reveal()} if secret else {}
-    headers: dict[str, str] = {}
+    form = {"token": secret} if secret else {}
+    headers: dict[str, Secret] = {}
     if facts.authenticates == "client":
         headers, form = _authenticated(profile, client, form, None)
     elif facts.authenticates == "token":
@@ -145,10 +144,10 @@ def api_headers(profile: Profile, secret: Secret) -> dict[str, Secret]:
     return _checked(profile, _api_headers(profile, secret))
 
 
-def _api_headers(profile: Profile, secret: Secret) -> dict[str, str]:
+def _api_headers(profile: Profile, secret: Secret) -> dict[str, Secret]:
     facts = profile.credential_header
-    headers = {name.lower(): value for name, value in facts.fixed.items()}
-    return {**headers, facts.name.lower(): facts.format.replace("{token}", secret.reveal())}
+    headers = _words({name.lower(): value for name, value in facts.fixed.items()})
+    return {**headers, facts.name.lower(): _word(facts.format.replace("{token}", secret.reveal()))}
 
 
 # ---- assertions (RFC 7523)
@@ -186,24 +185,35 @@ def assertion_claims(
     return claims
 
 
-def _assertion_form(profile: Profile, assertion: Secret, scopes: Sequence[str]) -> dict[str, str]:
+def _assertion_form(profile: Profile, assertion: Secret, scopes: Sequence[str]) -> dict[str, Secret]:
     assert profile.assertion is not None  # the profile's own check
     if profile.assertion.sent_as == "grant":
-        return {"grant_type": _JWT_BEARER_GRANT, "assertion": assertion.reveal()}
+        return {"grant_type": _word(_JWT_BEARER_GRANT), "assertion": assertion}
     form = {"grant_type": "client_credentials"}
     if scopes and profile.assertion.scope_claim == "none":
         form["scope"] = profile.scopes.separator.join(scopes)
-    return form
+    return _words(form)
 
 
 # ---- client authentication, and the checks that all requests pass
+#
+# Everything stays a Secret until it is sent: trackers of errors send the variables of frames that raise.
+
+
+def _word(value: str) -> Secret:
+    """What is no secret, or is made of one that is known already."""
+    return Secret(value, remember=False)
+
+
+def _words(values: Mapping[str, str]) -> dict[str, Secret]:
+    return {name: _word(value) for name, value in values.items()}
 
 
 def _post(
     profile: Profile,
     endpoint: Mapping[str, str],
     client: Client,
-    form: Mapping[str, str],
+    form: Mapping[str, Secret],
     assertion: Secret | None,
 ) -> TokenRequest:
     headers, form = _authenticated(profile, client, form, assertion)
@@ -211,70 +221,71 @@ def _post(
 
 
 def _authenticated(
-    profile: Profile, client: Client, form: Mapping[str, str], assertion: Secret | None
-) -> tuple[dict[str, str], dict[str, str]]:
+    profile: Profile, client: Client, form: Mapping[str, Secret], assertion: Secret | None
+) -> tuple[dict[str, Secret], dict[str, Secret]]:
     """Headers and form with the app's proof of itself, by profile.client_auth."""
     match profile.client_auth:
         case "basic":
-            return {"authorization": f"Basic {_basic(profile, client)}"}, {**form}
+            return {"authorization": _basic(profile, client)}, {**form}
         case "body":
             secret = _client_secret(profile, client)
-            return {}, {**form, "client_id": client.client_id, "client_secret": secret}
+            return {}, {**form, "client_id": _word(client.client_id), "client_secret": secret}
         case "client_assertion":
             if assertion is None:
                 raise InputInvalid("this provider needs a signed assertion", provider=profile.label)
-            proof = {"client_assertion_type": _JWT_BEARER_CLIENT, "client_assertion": assertion.reveal()}
-            return {}, {**form, **proof}
+            kind = _word(_JWT_BEARER_CLIENT)
+            return {}, {**form, "client_assertion_type": kind, "client_assertion": assertion}
         case "none":
             # A JWT bearer grant names its issuer inside; every other public client says who it is.
-            named = form.get("grant_type") == _JWT_BEARER_GRANT
-            return {}, {**form, **({} if named else {"client_id": client.client_id})}
+            named = form.get("grant_type") == _word(_JWT_BEARER_GRANT)
+            return {}, {**form, **({} if named else {"client_id": _word(client.client_id)})}
 
 
-def _client_secret(profile: Profile, client: Client) -> str:
+def _client_secret(profile: Profile, client: Client) -> Secret:
     if client.client_secret is None or not client.client_secret:
         raise InputInvalid(
             "the app's client secret is missing", provider=profile.label, hint="add it to the settings"
         )
-    return _clean(profile, "client_secret", client.client_secret.reveal())
+    return _clean(profile, "client_secret", client.client_secret)
 
 
-def _basic(profile: Profile, client: Client) -> str:
+def _basic(profile: Profile, client: Client) -> Secret:
     """RFC 6749 §2.3.1: both parts are form-encoded before they are joined."""
-    client_id = _clean(profile, "client_id", client.client_id)
-    pair = f"{quote_plus(client_id)}:{quote_plus(_client_secret(profile, client))}"
-    return base64.b64encode(pair.encode()).decode()
+    client_id = _clean(profile, "client_id", _word(client.client_id))
+    parts = (client_id, _client_secret(profile, client))
+    pair = ":".join(quote_plus(part.reveal()) for part in parts)
+    return _word(f"Basic {base64.b64encode(pair.encode()).decode()}")
 
 
 def _request(
     profile: Profile,
     method: Literal["GET", "POST", "DELETE"],
     url: str,
-    headers: Mapping[str, str],
-    form: Mapping[str, str],
+    headers: Mapping[str, Secret],
+    form: Mapping[str, Secret],
 ) -> TokenRequest:
-    standard = {"accept": "application/json"}
+    standard = {"accept": _word("application/json")}
     if form:
-        standard["content-type"] = "application/x-www-form-urlencoded"
+        standard["content-type"] = _word("application/x-www-form-urlencoded")
     return TokenRequest(
         method=method,
         url=url,
         headers=_checked(profile, {**standard, **headers}),
-        form={name: Secret(_clean(profile, name, value)) for name, value in form.items()},
+        form={name: _clean(profile, name, value) for name, value in form.items()},
     )
 
 
-def _clean(profile: Profile, name: str, value: str) -> str:
-    if len(value) > _LONGEST or _UNFIT.search(value):
+def _clean(profile: Profile, name: str, value: Secret) -> Secret:
+    if len(value.reveal()) > _LONGEST or _UNFIT.search(value.reveal()):
         raise _malformed(profile, name)
     return value
 
 
-def _checked(profile: Profile, headers: Mapping[str, str]) -> dict[str, Secret]:
+def _checked(profile: Profile, headers: Mapping[str, Secret]) -> dict[str, Secret]:
     for name, value in headers.items():
-        if len(value) > _LONGEST or not _HEADER_TEXT.fullmatch(value):
+        if len(value.reveal()) > _LONGEST or not _HEADER_TEXT.fullmatch(value.reveal()):
             raise _malformed(profile, name)
-    return {name: Secret(value) for name, value in headers.items()}
+    return dict(headers)
 
 
 def _malformed(profile: Profile, name: str) -> InputInvalid:

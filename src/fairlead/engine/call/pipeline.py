@@ -316,7 +316,7 @@ class Pipeline:
     def _request(self, on_way: Progress, now_s: float) -> HttpRequest:
         call, carried = on_way.call, on_way.manners.profile.credential_header
         assert on_way.token is not None
-        value = Secret(carried.format.replace("{token}", on_way.token.access_token.reveal()))
+        value = Secret(carried.format.replace("{token}", on_way.token.access_token.reveal()), remember=False)
         said: Mapping[str, str | Secret] = {**carried.fixed, **call.headers, carried.name: value}
         on_way.given_s = on_way.ends_s - now_s
         most, whose = call.max_body_bytes, call.key.tenant

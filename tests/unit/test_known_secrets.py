@@ -1,0 +1,165 @@
+"""A text is searched for the very secrets that this process holds, in the spellings that others give them."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import html
+import json
+import pickle
+import time
+import traceback
+from collections.abc import Callable
+from urllib.parse import quote, quote_plus
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.errors import CallFailed
+from fairlead.known_secrets import KNOWN, KnownSecrets
+from fairlead.policy.profile_load import load_profiles
+from fairlead.policy.redact import redact
+from fairlead.policy.safe import safe_text
+from fairlead.policy.token_request import Client, code_request, token_request
+from fairlead.secret import Secret
+
+SECRETS = {
+    "letters": "kdjfhgkjsdhfgkjhsdkfjgh",
+    "capital letters": "KDJFHGKJSDHFGKJHSDKFJGH",
+    "digits": "48151623421234567890123456",
+    "words": "correct-horse-battery-staple",
+    "a sentence": "open sesame & goodbye",
+    "short": "Zx9QpL2m",
+    "no ASCII": "contraseña/ñandú+1",
+}
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+SPELLINGS: dict[str, Callable[[str], str]] = {
+    "as it is": str,
+    "percent": lambda text: quote(text, safe=""),
+    "a form's percent": quote_plus,
+    "percent twice": lambda text: quote(quote(text, safe=""), safe=""),
+    "every byte in percent": lambda text: "".join(f"%{byte:02X}" for byte in text.encode()),
+    "every byte in lower percent": lambda text: "".join(f"%{byte:02x}" for byte in text.encode()),
+    "base64": _base64,
+    "base64url": lambda text: base64.urlsafe_b64encode(text.encode()).decode().rstrip("="),
+    "base64 of user and password": lambda text: _base64(f"an app:{text}"),
+    "base64 of percent": lambda text: _base64(f"app:{quote_plus(text)}"),
+    "base64 in JSON of PHP": lambda text: _base64(text).replace("/", "\\/"),
+    "JSON": json.dumps,
+    "JSON in JSON": lambda text: json.dumps(json.dumps(text)),
+    r"\u": lambda text: "".join(f"\\u{ord(sign):04X}" for sign in text),
+    r"\u{}": lambda text: "".join(f"\\u{{{ord(sign):x}}}" for sign in text),
+    r"\x": lambda text: "".join(f"\\x{byte:02x}" for byte in text.encode()),
+    "HTML": html.escape,
+    "HTML, decimal": lambda text: "".join(f"&#{ord(sign)};" for sign in text),
+    "HTML, hex": lambda text: "".join(f"&#x{ord(sign):X};" for sign in text),
+    "hex": lambda text: text.encode().hex(),
+    "HEX": lambda text: text.encode().hex().upper(),
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS.values(), ids=SPELLINGS)
+@pytest.mark.parametrize("secret", SECRETS.values(), ids=SECRETS)
+def test_known_secrets_are_masked_in_every_spelling(secret: str, spelling: Callable[[str], str]) -> None:
+    told = spelling(secret)
+    core = told.strip('"\\')
+    held = Secret(secret)
+    for before, after in (("", ""), ("the key ", " is bad"), ("<b>&lt;%41\\n ñ ", '"} \\u0041')):
+        shown = KNOWN.masked(f"{before}{told}{after}")
+        assert core not in shown
+        assert shown.startswith(before)
+        assert shown.endswith(after)
+    assert held
+
+
+@pytest.mark.parametrize("shift", range(4))
+def test_a_secret_is_found_in_base64_wherever_its_run_begins(shift: int) -> None:
+    Secret("correct-horse-battery-staple")
+    assert KNOWN.masked(f"/x{'y' * shift}{_base64('correct-horse-battery-staple').rstrip('=')}zz") == "***"
+
+
+def test_upper_and_lower_case_are_one() -> None:
+    Secret("correct-horse-battery-staple")
+    assert KNOWN.masked("CORRECT-Horse-battery-staple") == "***"
+
+
+def test_what_is_shorter_than_eight_characters_is_not_searched_for() -> None:
+    Secret("token12")
+    Secret("token123")
+    assert KNOWN.masked("token12 token123") == "token12 ***"
+
+
+@given(st.text(max_size=40), st.text(min_size=8, max_size=40), st.text(max_size=40))
+def test_what_is_no_secret_stays(before: str, secret: str, after: str) -> None:
+    known = KnownSecrets()
+    known.add(secret)
+    shown = known.masked(f"{before}{secret}{after}")
+    assert secret not in shown or secret in f"{before}***{after}"
+    assert KnownSecrets().masked(f"{before}{secret}{after}") == f"{before}{secret}{after}"
+
+
+def test_the_oldest_secrets_are_forgotten_and_the_newest_half_is_known() -> None:
+    known = KnownSecrets(most=100)
+    for number in range(1000):
+        known.add(f"secret-number-{number:04}")
+    assert known.masked("secret-number-0000") == "secret-number-0000"
+    assert {known.masked(f"secret-number-{number:04}") for number in range(950, 1000)} == {"***"}
+
+
+@pytest.mark.parametrize(
+    "pump", ["correct-horse-battery-stapl ", "aaaaaaaa", "eyJ-", "%41", "\\\\", "&#97;", "QUFB"]
+)
+def test_masking_takes_time_that_grows_with_the_text_alone(pump: str) -> None:
+    for length in range(8, 300):
+        Secret("a" * length + "b")  # all alike in the middle, all different
+    Secret("correct-horse-battery-staple")
+    took = []
+    for size in (20_000, 80_000):
+        text = pump * (size // len(pump))
+        began = time.process_time()
+        redact(text)
+        took.append(time.process_time() - began)
+    assert took[1] < 12 * took[0] + 0.05
+
+
+def test_errors_and_stored_texts_hold_no_known_secret() -> None:
+    Secret("hunterpassphrase")
+    error = CallFailed("it says hunterpassphrase", reason="hunterpassphrase")
+    assert "hunter" not in f"{error} {error!r} {vars(error)} {safe_text(ValueError('hunterpassphrase'))}"
+
+
+def test_a_failed_call_leaves_its_answer_behind_when_it_is_pickled() -> None:
+    error = CallFailed("no", answer=["the key"], reply=["the key"], attempts=3, tenant="acme")
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.attempts, again.answer, again.reply) == (str(error), 3, None, None)
+
+
+def test_serialisers_get_no_state_of_a_secret() -> None:
+    secret = Secret("hunterpassphrase")
+    assert secret.__getstate__() is None
+    assert copy.deepcopy([secret])[0] is secret
+
+
+def test_frames_on_the_way_to_a_token_request_hold_no_secret_in_clear() -> None:
+    code, secret = Secret("the-code-in-clear"), Secret("the-secret-in-clear")
+    profile, client = load_profiles()["mercadolibre"], Client("app\n", secret)
+    builds: list[Callable[[], object]] = [
+        lambda: code_request(
+            profile, {}, client, code=code, redirect_uri="https://a.example/", code_verifier=code
+        ),
+        lambda: token_request(profile, {}, client, refresh_token=code),
+        lambda: token_request(
+            profile, {}, Client("app", Secret("the-secret-in-clear\n")), refresh_token=code
+        ),
+    ]
+    for build in builds:
+        with pytest.raises(Exception, match="line break") as caught:
+            build()
+        frames = traceback.TracebackException.from_exception(caught.value, capture_locals=True)
+        assert "in-clear" not in "".join(frames.format())
