@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
+from fairlead.checked_file import read_checked
 from fairlead.engine.token.parts import NOBODYS, AppCredential
 from fairlead.errors import ConfigInvalid, ProviderNotFound
 from fairlead.policy.profile import Profile
@@ -82,6 +83,6 @@ def _credential(provider: str, app: ProviderApp) -> AppCredential:
 
 def _text(provider: str, file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return read_checked(file, is_secret=True).data.decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigInvalid(f"{file} cannot be read ({type(error).__name__})", provider=provider) from None

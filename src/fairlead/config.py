@@ -15,6 +15,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
+from fairlead.checked_file import CheckedFile, read_checked
 from fairlead.errors import ConfigInvalid
 from fairlead.settings import Settings
 
@@ -31,7 +32,6 @@ STANDARD = {
 SECRETS_FROM_FILES = frozenset(
     {("database", "url"), ("redis", "url"), ("notices", "webhook_secret"), ("notices", "webhook_url")}
 )
-MAX_FILE_BYTES = 1 << 20
 
 Path_ = tuple[str, ...]
 
@@ -65,36 +65,46 @@ def load(
     values: dict[Path_, Any] = {}
     origins: dict[Path_, str] = {}
     chosen = _chosen_file(environ, file)
+    checked = _read(chosen) if chosen else None
     sources = [
-        (_from_file(chosen), str(chosen)) if chosen else ({}, ""),
-        (_from_environment(environ), ""),
-        ({path: (value, "flag") for path, value in (flags or {}).items()}, ""),
+        _from_file(checked) if checked else {},
+        _from_environment(environ),
+        {path: (value, "flag") for path, value in (flags or {}).items()},
     ]
-    for found, _ in sources:
+    for found in sources:
         for path, (value, origin) in found.items():
             values[path] = value
             origins[path] = origin
-    return Config(_validated(values, origins), origins)
+    settings = _validated(values, origins)
+    if checked and any(isinstance(at, SecretStr) and path in sources[0] for path, at in _flatten(settings)):
+        checked.check_secret()
+    return Config(settings, origins)
 
 
 def _chosen_file(environ: Mapping[str, str], file: Path | None) -> Path | None:
     named = file or (Path(environ["FAIRLEAD_CONFIG"]) if environ.get("FAIRLEAD_CONFIG") else None)
     if named is not None:
-        if not named.is_file():
+        if not named.exists():
             raise ConfigInvalid(f"there is no settings file {named}", hint="`fairlead init` makes one")
         return named
     usual = Path("fairlead.toml")
     return usual if usual.is_file() else None
 
 
-def _from_file(file: Path) -> dict[Path_, tuple[Any, str]]:
-    if file.stat().st_size > MAX_FILE_BYTES:
-        raise ConfigInvalid(f"{file} is larger than 1 MiB")
+def _read(file: Path) -> CheckedFile:
     try:
-        tree = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigInvalid(f"{file} is not TOML: {error}", hint="correct the line named above") from None
-    return {path: (value, str(file)) for path, value in _leaves(tree)}
+        return read_checked(file)
+    except OSError as error:
+        raise ConfigInvalid(f"{file} cannot be read: {error.strerror}", hint="check its owner") from None
+
+
+def _from_file(checked: CheckedFile) -> dict[Path_, tuple[Any, str]]:
+    try:
+        tree = tomllib.loads(checked.data.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        told = f"{checked.file} is not TOML: {error}"
+        raise ConfigInvalid(told, hint="correct the line named above") from None
+    return {path: (value, str(checked.file)) for path, value in _leaves(tree)}
 
 
 def _leaves(tree: Mapping[str, Any], path: Path_ = ()) -> Iterator[tuple[Path_, Any]]:
@@ -131,9 +141,11 @@ def _file_secret(path: Path_, text: str, name: str) -> tuple[Path_, Any]:
     plain = (*path[:-1], path[-1].removesuffix("_file"))
     if path[-1].endswith("_file") and plain in SECRETS_FROM_FILES:
         try:
-            return plain, Path(text).read_text(encoding="utf-8").strip()
+            return plain, read_checked(Path(text), is_secret=True).data.decode().strip()
         except OSError as error:
             raise ConfigInvalid(f"{name} cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise ConfigInvalid(f"{name} names a file that is no text") from None
     return path, _listed(text) if _is_list(path) else text
 
 

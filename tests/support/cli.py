@@ -172,7 +172,7 @@ class Shell:
         assert not [canary for canary in self.canaries if canary in told]
         assert not ANSI.search(told)
         assert not BOXES.search(told)
-        assert "Traceback" not in told
+        assert "Traceback" not in told, told
         return done
 
     @property

@@ -51,6 +51,10 @@ class Shape(Protocol):
         """The call for stored args. ValidationError where they do not fit."""
         ...
 
+    def names(self) -> frozenset[str]:
+        """The names that the handler gives to args and their parts: all others are data."""
+        ...
+
 
 class Signature:
     """The args of one kind. ConfigInvalid where a handler's parameters cannot be read as such."""
@@ -79,15 +83,15 @@ class Signature:
             return self._shape.load(args)
         except ValidationError as error:
             hint = "mend what enqueues it, then redrive; `fairlead dlq show` tells the args"
-            self._refuse(_told(error), tenant, hint)
+            self._refuse(_told(error, self._shape.names()), tenant, hint)
 
     def _checked(self, dump: Callable[[], dict[str, Any]], tenant: str | None) -> dict[str, Any]:
         try:
             return dump()
         except ValidationError as error:
-            self._refuse(_told(error), tenant)
+            self._refuse(_told(error, self._shape.names()), tenant)
         except (TypeError, ValueError) as error:  # parameters that do not bind, values that JSON cannot say
-            self._refuse(str(error), tenant)
+            self._refuse(_without_names(str(error)), tenant)
 
     def _refuse(self, problem: str, tenant: str | None, hint: str | None = None) -> NoReturn:
         what = f"these args do not fit kind {self._kind!r}: {problem}"
@@ -111,6 +115,9 @@ class _Untyped:
     def load(self, args: Args) -> Call:
         return (), {}
 
+    def names(self) -> frozenset[str]:
+        return frozenset()
+
 
 class _OneModel:
     """A handler of one model or dataclass, whose fields are the args."""
@@ -131,6 +138,9 @@ class _OneModel:
 
     def load(self, args: Args) -> Call:
         return (self._model.validate_python(dict(args)),), {}
+
+    def names(self) -> frozenset[str]:
+        return _names_in(self._model.json_schema)
 
 
 class _Named:
@@ -169,6 +179,9 @@ class _Named:
             self._names[field]: getattr(read, field) for field in read.model_fields_set & self._names.keys()
         }
         return (), {**(read.model_extra or {}), **given}
+
+    def names(self) -> frozenset[str]:
+        return frozenset(self._names.values()) | _names_in(self._model.model_json_schema)
 
     def _is_left_out(self, name: str) -> bool:
         return self._rest is None and name in TICK_ARGS and name not in self._names.values()
@@ -242,9 +255,36 @@ def _check_no_secrets(kind: str, hints: Args) -> None:
             raise ConfigInvalid(f"parameter {name!r} of kind {kind!r} is a secret", hint=way)
 
 
-def _told(error: ValidationError) -> str:
-    """What does not fit, without the values: they may be anybody's data."""
+def _names_in(schema: Callable[[], Mapping[str, Any]]) -> frozenset[str]:
+    """Return the names of all fields of a model and of the models in it."""
+    try:
+        parts: list[Any] = [schema()]
+    except PydanticUserError:  # a type of its own that has no schema
+        return frozenset()
+    names: set[str] = set()
+    for part in parts:  # which grows meanwhile
+        if isinstance(part, dict):
+            names |= part.get("properties", {}).keys()
+            parts += part.values()
+        elif isinstance(part, list):
+            parts += part
+    return frozenset(names)
+
+
+def _without_names(problem: str) -> str:
+    """Return *problem* without the name of an argument that is no name."""
+    before, quote, rest = problem.partition("keyword argument '")
+    return problem if rest.removesuffix("'").isidentifier() or not quote else f"{before}keyword argument"
+
+
+def _told(error: ValidationError, names: frozenset[str]) -> str:
+    """What does not fit, without values and without keys that are data: they may be anybody's."""
+
+    def place(loc: tuple[int | str, ...]) -> str:
+        shown = [str(part) if isinstance(part, int) or part in names else "*" for part in loc]
+        return ".".join([str(loc[0]) if str(loc[0]).isidentifier() else "*", *shown[1:]]) if loc else ""
+
     found = error.errors(include_input=False, include_url=False, include_context=False)
-    told = [f"{'.'.join(map(str, each['loc'])) or 'args'}: {each['msg']}" for each in found[:_MOST_TOLD]]
+    told = [f"{place(each['loc']) or 'args'}: {each['msg']}" for each in found[:_MOST_TOLD]]
     more = [f"{len(found) - _MOST_TOLD} more"] if len(found) > _MOST_TOLD else []
     return "; ".join(told + more)

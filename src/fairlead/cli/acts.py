@@ -10,6 +10,7 @@ from uuid import UUID
 from fairlead.cli.exits import Exit
 from fairlead.cli.output import Record
 from fairlead.errors import FairleadError, InputInvalid
+from fairlead.policy.redact import redact
 
 if TYPE_CHECKING:
     from fairlead.runtime import Runtime
@@ -69,9 +70,14 @@ async def on_each(
         except but as told:
             tally.failed += 1
             error = told
-        more = {"error": error.what, "code": error.code, "hint": error.way_out} if error else {}
+        more = _told(error) if error else {}
         tally.rows.append({**name(thing), "result": result, **more})
     return tally
+
+
+def _told(error: FairleadError) -> Record:
+    """Return what to say of *error*: a secret may stand in a file where a name should."""
+    return {"error": redact(error.what), "code": error.code, "hint": redact(error.way_out)}
 
 
 def parsed_id(text: str, noun: str) -> UUID:

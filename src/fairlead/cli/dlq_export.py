@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ import typer
 from fairlead.cli.exits import Exit
 from fairlead.cli.invocation import Invocation, Limit
 from fairlead.cli.letters import OPEN, Fitting, Status, as_record
-from fairlead.cli.output import Record, plain
+from fairlead.cli.output import Record, json_text, plain
 from fairlead.cli.transfer import new_file
 
 if TYPE_CHECKING:
@@ -111,7 +110,7 @@ class _Writer:
         if self._form is Form.CSV:
             self._row([_cell(record[name]) for name in COLUMNS])
         else:
-            self._stream.write(f"{_json(record)}\n")
+            self._stream.write(f"{json_text(record)}\n")
 
     def _row(self, cells: Any) -> None:
         line = io.StringIO()
@@ -125,16 +124,12 @@ def _masked(record: Record) -> Record:
     return {name: redact_values(value) for name, value in record.items()}
 
 
-def _json(value: object) -> str:
-    return json.dumps(value, default=plain, ensure_ascii=True)
-
-
 def _cell(value: object) -> object:
     """As a spreadsheet may have it: never a formula."""
     if value is None:
         return ""
     if isinstance(value, dict | list | tuple):
-        value = _json(value)
+        value = json_text(value)
     text = str(plain(value)) if not isinstance(value, str | int | float) else value
     return f"'{text}" if isinstance(text, str) and text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 

@@ -10,6 +10,7 @@ and the marks that reverse the direction of writing are shown as ``\\x1b`` and t
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 Record = Mapping[str, Any]
 
+_DEEPEST = 64
+_MOST_BITS = 14_000  # Python writes no integer of over 4,300 digits
 # C0, DEL, C1; line and paragraph separators; marks that reorder text; halves of surrogate pairs.
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
@@ -169,7 +172,7 @@ class Output:
 
     def _json(self, value: object, stream: IO[str]) -> int:
         # ASCII only: a name can neither forge a line nor reach the terminal as an escape code
-        self._line(json.dumps(value, default=plain, ensure_ascii=True, allow_nan=False), stream)
+        self._line(json_text(value), stream)
         return 1
 
     def _rich_table(self, records: Sequence[Record], columns: Sequence[str]) -> None:
@@ -219,7 +222,10 @@ class Output:
 
     @staticmethod
     def _line(text: str, stream: IO[str]) -> None:
-        stream.write(f"{text}\n")
+        try:
+            stream.write(f"{text}\n")
+        except UnicodeEncodeError:  # the encoding of the terminal lacks a letter of a name
+            stream.write(text.encode("ascii", "backslashreplace").decode() + "\n")
         stream.flush()
 
 
@@ -292,7 +298,47 @@ def _heading(name: str) -> str:
     return printable(name.removesuffix("_s")).replace("_", " ")
 
 
+def json_text(value: object) -> str:
+    """Return *value* as JSON in ASCII. This never raises: one odd value that somebody stored ends no list.
+
+    What JSON cannot say is said as text: numbers that are none or infinite, integers of over 4,300 digits,
+    and what is nested over 64 levels.
+    """
+    try:
+        return json.dumps(value, default=plain, ensure_ascii=True, allow_nan=False)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return json.dumps(_sayable(value, _DEEPEST), ensure_ascii=True, allow_nan=False)
+
+
+def _sayable(value: object, depth: int) -> Any:
+    value = value if isinstance(value, Mapping | list | tuple | int | float | str | None) else _plain(value)
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        return f"integer of {value.bit_length()} bits"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping | list | tuple) and depth == 0:
+        return "nested too deep"
+    if isinstance(value, Mapping):
+        return {str(name): _sayable(item, depth - 1) for name, item in value.items()}
+    return [_sayable(item, depth - 1) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _plain(value: object) -> Any:
+    try:
+        return plain(value)
+    except (ValueError, TypeError, OverflowError):  # a time at the end of all times, in UTC
+        return str(value)
+
+
 def _shown(name: str, value: object) -> str:
+    """Return *value* for a person. This never raises, as json_text."""
+    try:
+        return _readable(name, value)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return printable(json_text(value))
+
+
+def _readable(name: str, value: object) -> str:
     if value is None or value == "":
         return "-"
     if isinstance(value, bool):
@@ -304,7 +350,7 @@ def _shown(name: str, value: object) -> str:
     if isinstance(value, list | tuple) and all(isinstance(each, str | int) for each in value):
         return ", ".join(printable(each) for each in value) or "-"
     if isinstance(value, Mapping | list | tuple):
-        return json.dumps(value, default=plain, ensure_ascii=True) if value else "-"
+        return json_text(value) if value else "-"
     return printable(plain(value) if not isinstance(value, str | int | float) else value)
 
 

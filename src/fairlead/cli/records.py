@@ -12,7 +12,9 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fairlead.cli.secrets_in import NAMES, check_known, secrets_of
 from fairlead.engine.ports import CredentialState
@@ -20,26 +22,43 @@ from fairlead.errors import InputInvalid
 from fairlead.secret import Secret
 
 FORMATS = ("auto", "json", "csv", "nango")
-TEXTS = (
-    "tenant",
-    "provider",
-    "bucket",
-    "variant",
-    "account_id",
-    "client_id",
-    "key_id",
-    "scope",
-    "token_type",
-    "state",
-    "state_reason",
-)
-STATES: tuple[CredentialState, ...] = ("active", "unknown", "needs_reauth", "revoked")
-TABLES = ("endpoint", "settings")
-FIELDS = (*TEXTS, *TABLES, "expires_at", "expires_in_s", *NAMES)
 NANGO_TENANT = ("end_user.organization.id", "end_user.id", "connection_id")
 """Where the tenant of a Nango connection is looked for, in this order."""
 
 Row = Mapping[str, Any]
+_Word = Annotated[str, Field(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")]
+_Text = Annotated[str, Field(max_length=10_000, pattern=r"^[^\x00-\x1f\x7f]*$")]
+
+
+class OwnRow(BaseModel):
+    """A connection in our own form, without its secrets. Null counts as absent."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    tenant: Annotated[_Word, Field(min_length=1)]
+    provider: Annotated[_Word, Field(min_length=1)]
+    bucket: _Word = "default"
+    variant: _Word | None = None
+    account_id: _Word | None = None
+    client_id: _Word = ""
+    key_id: _Word | None = None
+    scope: _Text | None = None
+    token_type: _Word = "Bearer"
+    state: CredentialState = "active"
+    state_reason: _Text | None = None
+    endpoint: Annotated[dict[_Word, _Word], Field(max_length=32)] = {}
+    settings: dict[str, Any] = {}
+    expires_at: _Word | None = None
+    expires_in_s: Annotated[float, Field(strict=False, allow_inf_nan=False)] | None = None
+
+
+FIELDS = (*OwnRow.model_fields, *NAMES)
+
+
+class UnfitRow(dict[str, Any]):
+    """A row that cannot be read, though the file can: it alone is refused."""
+
+    problem: InputInvalid
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +98,8 @@ def rows_of(text: str, form: str) -> tuple[str, list[Row]]:
 def _json_rows(text: str) -> list[Row]:
     """An array, an object with ``connections``, one object, or one object per line."""
     try:
-        found = json.loads(text)
-    except ValueError:
+        found = _READER.decode(text.strip())
+    except (ValueError, RecursionError):
         found = [_json_line(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     if isinstance(found, Mapping):
         found = found["connections"] if isinstance(found.get("connections"), list) else [found]
@@ -91,10 +110,28 @@ def _json_rows(text: str) -> list[Row]:
     return found
 
 
+def _unfit(found: Mapping[str, Any], what: str, hint: str) -> UnfitRow:
+    row = UnfitRow(found)
+    row.problem = InputInvalid(what, hint=hint)
+    return row
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The members of a JSON object; unfit, as what holds it, where a name stands twice."""
+    found = dict(pairs)
+    inner = next((value for value in found.values() if isinstance(value, UnfitRow)), None)
+    if len(found) < len(pairs):
+        return _unfit(found, "a name stands twice in it", "remove the one that is not meant")
+    return found if inner is None else _unfit(found, inner.problem.what, inner.problem.way_out)
+
+
+_READER = json.JSONDecoder(object_pairs_hook=_object)
+
+
 def _json_line(number: int, line: str) -> Any:
     try:
-        return json.loads(line)
-    except ValueError as error:
+        return _READER.decode(line.strip())
+    except (ValueError, RecursionError) as error:
         at = f"line {number}, column {getattr(error, 'colno', 0)}"
         raise InputInvalid(f"the file is not JSON at {at}", hint="correct that line") from None
 
@@ -102,12 +139,15 @@ def _json_line(number: int, line: str) -> Any:
 def _csv_rows(text: str) -> Iterator[Row]:
     """Columns are named as the fields; ``endpoint.shop`` is a part of a table, an empty cell is absent."""
     try:
-        for cells in csv.DictReader(io.StringIO(text), strict=True):
+        reader = csv.DictReader(io.StringIO(text), strict=True)
+        names = [name.strip() for name in reader.fieldnames or ()]
+        if len(set(names)) < len(names):
+            raise InputInvalid("two columns have the same name", hint="remove the one that is not meant")
+        for cells in reader:
             if None in cells or None in cells.values():
-                raise InputInvalid(
-                    "a row has more or fewer cells than there are columns", hint="quote commas"
-                )
-            yield _nested({name.strip(): value for name, value in cells.items() if value.strip()})
+                yield _unfit({}, "it has more or fewer cells than there are columns", "quote commas")
+            else:
+                yield _nested({name.strip(): value for name, value in cells.items() if value.strip()})
     except csv.Error as error:
         raise InputInvalid(
             f"the file is not CSV: {error}", hint="quote cells with commas or line breaks"
@@ -118,54 +158,48 @@ def _nested(cells: Mapping[str, str]) -> Row:
     row: dict[str, Any] = {}
     for name, value in cells.items():
         table, dot, part = name.partition(".")
+        here = row.setdefault(table, {} if dot else value)
+        if isinstance(here, dict) != bool(dot):
+            return _unfit(row, "a column and a part of it both hold a value", "fill one of them")
         if dot:
-            row.setdefault(table, {})[part] = value
-        else:
-            row[name] = value
+            here[part] = value
     return row
 
 
 # ---- our own form --------------------------------------------------------------------------------
 
 
+_NO_TEXT = ("no text", "write it in quotes")
+_UNFIT = {
+    "missing": ("missing", "each connection names its tenant and provider"),
+    "string_too_short": ("missing", "each connection names its tenant and provider"),
+    "string_type": _NO_TEXT,
+    "string_too_long": ("too long", "look at what stands there"),
+    "string_unicode": ("no valid text", "it holds half of a surrogate pair"),
+    "dict_type": ("no table of names and values", '"endpoint": {"shop": "my-shop"}'),
+    "literal_error": (f"none of {', '.join(get_args(CredentialState))}", "leave it out for a new grant"),
+    "float_type": ("no number", "give seconds"),
+    "float_parsing": ("no number", "give seconds"),
+    "finite_number": ("no number", "give seconds"),
+}
+
+
 def own_entry(row: Row, now: datetime) -> Entry:
-    """The connection of a row in our own form; InputInvalid names what is wrong."""
+    """Return the connection of a row in our own form; InputInvalid names what is wrong, and no value."""
     check_known(map(str, row), FIELDS, "field of a connection")
-    texts = {name: _text(row, name) for name in TEXTS if row.get(name) is not None}
-    for name in ("tenant", "provider"):
-        if not texts.get(name):
-            raise InputInvalid(f"the {name} is missing", hint="each connection names its tenant and provider")
+    try:
+        read = OwnRow.model_validate({name: value for name, value in row.items() if value is not None})
+    except ValidationError as error:
+        found = error.errors(include_input=False, include_url=False, include_context=False)[0]
+        what, hint = _UNFIT.get(found["type"], ("not as it should be", "compare it with an export"))
+        of = "a value in the" if len(found["loc"]) > 1 else "the"
+        raise InputInvalid(f"{of} {found['loc'][0]} is {what}", hint=hint) from None
+    told = dict(read)
+    ends = told.pop("expires_at"), told.pop("expires_in_s")
+    secrets = secrets_of({name: row[name] for name in NAMES if row.get(name) not in (None, "")})
     return Entry(
-        tenant=texts["tenant"],
-        provider=texts["provider"],
-        bucket=texts.get("bucket", "default"),
-        variant=texts.get("variant"),
-        account_id=texts.get("account_id"),
-        client_id=texts.get("client_id", ""),
-        key_id=texts.get("key_id"),
-        scope=texts.get("scope"),
-        token_type=texts.get("token_type", "Bearer"),
-        endpoint=_table(row, "endpoint"),
-        settings=_table(row, "settings"),
-        expires_in_s=_life(row, now),
-        secrets=secrets_of({name: row[name] for name in NAMES if row.get(name) not in (None, "")}),
-        state=_state(texts.get("state", "active")),
-        state_reason=texts.get("state_reason"),
+        **told, expires_in_s=ends[1] if ends[1] is not None else _left_s(ends[0], now), secrets=secrets
     )
-
-
-def _state(text: str) -> CredentialState:
-    """Return *text* as a state: what was revoked where it was exported must not become active here."""
-    for state in STATES:
-        if text == state:
-            return state
-    raise InputInvalid(f"the state is none of {', '.join(STATES)}", hint="leave it out for a new grant")
-
-
-def _text(row: Row, name: str) -> str:
-    if not isinstance(row[name], str):
-        raise InputInvalid(f"the {name} is no text", hint="write it in quotes")
-    return str(row[name])
 
 
 def _table(row: Row, name: str) -> dict[str, Any]:
@@ -175,17 +209,12 @@ def _table(row: Row, name: str) -> dict[str, Any]:
     return {str(key): value for key, value in found.items()}
 
 
-def _life(row: Row, now: datetime) -> float | None:
-    """Seconds until the access token ends: as given, or counted from its end."""
-    if row.get("expires_in_s") is not None:
-        try:
-            return float(row["expires_in_s"])
-        except (TypeError, ValueError):
-            raise InputInvalid("expires_in_s is no number", hint="give seconds") from None
-    if row.get("expires_at") is None:
+def _left_s(written: object, now: datetime) -> float | None:
+    """Return the seconds from *now* until the access token ends."""
+    if written is None:
         return None
     try:
-        end = datetime.fromisoformat(str(row["expires_at"]).replace("Z", "+00:00"))
+        end = datetime.fromisoformat(str(written).replace("Z", "+00:00"))
     except ValueError:
         raise InputInvalid("expires_at is no time", hint="write 2026-11-20T12:00:00Z") from None
     if end.tzinfo is None:
@@ -214,9 +243,9 @@ def nango_entry(
         tenant=_nango_tenant(row, tenant_at),
         provider=_nango_provider(row, providers, known),
         scope=_at(credentials, "raw.scope"),
-        expires_in_s=_life({"expires_at": credentials.get("expires_at")}, now),
+        expires_in_s=_left_s(credentials.get("expires_at"), now),
         secrets=_nango_secrets(credentials),
-        config={str(name): str(value) for name, value in (row.get("connection_config") or {}).items()},
+        config={name: str(value) for name, value in _table(row, "connection_config").items()},
     )
 
 

@@ -18,6 +18,7 @@ from typing import Annotated
 
 import typer
 
+from fairlead.checked_file import read_checked
 from fairlead.cli.names import pairs
 from fairlead.errors import InputInvalid
 from fairlead.secret import Secret
@@ -73,8 +74,7 @@ def _from(name: str, source: str) -> Secret:
 
 def _file(path: Path) -> str:
     try:
-        with path.open(encoding="utf-8") as opened:
-            return opened.read(MAX_BYTES)
+        return read_checked(path, most_bytes=MAX_BYTES, is_secret=True, error=InputInvalid).data.decode()
     except PermissionError:
         raise
     except (OSError, UnicodeDecodeError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterable, Mapping
@@ -13,14 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fairlead.checked_file import read_checked
 from fairlead.cli.acts import Tally, on_each, record_act
 from fairlead.cli.connect import Replace, store
 from fairlead.cli.exits import Exit
 from fairlead.cli.invocation import DryRun, Invocation
 from fairlead.cli.names import pairs
-from fairlead.cli.output import Record, plain
-from fairlead.cli.records import FORMATS, Entry, Row, nango_entry, own_entry, rows_of
+from fairlead.cli.output import Record, json_text
+from fairlead.cli.records import FORMATS, Entry, Row, UnfitRow, nango_entry, own_entry, rows_of
 from fairlead.errors import CredentialUnreadable, InputInvalid, ProviderNotFound
+from fairlead.policy.redact import redact
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from fairlead.runtime import Runtime
 
 MAX_FILE_BYTES = 256 << 20
+MOST_ROWS = 1_000_000
 MOST_EXPORTED = 1_000_000
 THEIR_WORDS: Mapping[str, tuple[str, ...]] = {
     "shop": ("subdomain",),
@@ -60,6 +62,8 @@ def import_connections(
     Each row stands by itself: a bad one is told and the others go on. Ends with 3 if some failed, 1 if all.
     """
     form, rows = rows_of(_text_of(file), form)
+    if len(rows) > MOST_ROWS:
+        raise InputInvalid(f"the file holds over {MOST_ROWS} connections", hint="import it in parts")
     names = pairs(map_provider, "--map-provider")
 
     async def work(fairlead: Fairlead) -> Tally:
@@ -67,6 +71,8 @@ def import_connections(
         seen: set[tuple[str, str, str]] = set()
 
         def read(row: Row) -> Entry:
+            if isinstance(row, UnfitRow):
+                raise row.problem
             now = datetime.now(UTC)
             if form != "nango":
                 return own_entry(_read_settings(row) if form == "csv" else row, now)
@@ -108,20 +114,22 @@ def _read_settings(row: Row) -> Row:
 
 def _name(numbered: tuple[int, Row]) -> Record:
     number, row = numbered
-    return {
-        "row": number,
-        "tenant": row.get("tenant") or row.get("connection_id"),
-        "provider": row.get("provider"),
-        "bucket": row.get("bucket", "default"),
-    }
+    names = {"tenant": row.get("tenant") or row.get("connection_id"), "provider": row.get("provider")}
+    names["bucket"] = row.get("bucket", "default")
+    return {"row": number, **{noun: redact(str(name)) if name else name for noun, name in names.items()}}
 
 
 def _text_of(file: str) -> str:
     try:
         if file == "-":
-            return sys.stdin.read(MAX_FILE_BYTES)
-        with Path(file).open(encoding="utf-8-sig", newline="") as opened:
-            return opened.read(MAX_FILE_BYTES)
+            data = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
+        else:
+            data = read_checked(
+                Path(file), most_bytes=MAX_FILE_BYTES, is_secret=True, error=InputInvalid
+            ).data
+        if len(data) > MAX_FILE_BYTES:
+            raise InputInvalid(f"the file is larger than {MAX_FILE_BYTES} bytes", hint="import it in parts")
+        return data.decode("utf-8-sig")
     except PermissionError:
         raise
     except (OSError, UnicodeDecodeError) as error:
@@ -174,8 +182,11 @@ def export(
     async def work(fairlead: Fairlead) -> tuple[list[Record], Tally]:
         runtime = fairlead.runtime
         found = await runtime.credentials.search(
-            tenant=tenant, provider=provider, state=None, limit=MOST_EXPORTED
+            tenant=tenant, provider=provider, state=None, limit=MOST_EXPORTED + 1
         )
+        if len(found) > MOST_EXPORTED:
+            hint = "export tenant by tenant: --tenant"
+            raise InputInvalid(f"there are over {MOST_EXPORTED} connections", hint=hint)
         if not with_secrets:
             return [_exported(one) for one in found], Tally()
         records, tally = await _with_secrets(runtime, found)
@@ -188,12 +199,12 @@ def export(
     if output is None:
         records, _ = call.with_fairlead(work)
         for record in records:
-            call.out.text(_line(record))
+            call.out.text(json_text(record))
         return None
     descriptor = new_file(output)
     with os.fdopen(descriptor, "w", encoding="utf-8") as written:
         records, tally = call.with_fairlead(work)
-        written.writelines(f"{_line(record)}\n" for record in records)
+        written.writelines(f"{json_text(record)}\n" for record in records)
         written.flush()
         os.fsync(written.fileno())
     failed = [row for row in tally.rows if row["result"] == "failed"]
@@ -212,10 +223,6 @@ def new_file(path: Path) -> int:
         raise InputInvalid(f"{path} is there already", hint="name a new file") from None
     except FileNotFoundError:
         raise InputInvalid(f"{path} is in no folder", hint="make the folder first") from None
-
-
-def _line(record: Record) -> str:
-    return json.dumps(record, default=plain, ensure_ascii=True)
 
 
 def _exported(credential: Credential) -> dict[str, Any]:

@@ -33,9 +33,11 @@ from fairlead.engine.token.stored import Stored, decode_stored, encode_stored
 from fairlead.errors import CredentialUnreadable, InputInvalid, NotFound, StaleWrite
 from fairlead.policy.connection_calls import call_settings_of
 from fairlead.policy.names import check_customer, check_name, check_tenant, shown
+from fairlead.policy.payload import encode_args
 from fairlead.policy.profile import Profile
 from fairlead.policy.setting_names import check_names
 from fairlead.policy.token import TokenSet
+from fairlead.policy.token_parse import TOKEN_TYPE
 from fairlead.secret import Secret
 
 MAX_SECRET = 64 * 1024
@@ -116,7 +118,6 @@ class Connections:
         profile.endpoint_values(grant.endpoint)
         self._check_secrets(key, grant, profile)
         if grant.settings is not None:
-            check_names(grant.settings, tenant=key.tenant, provider=key.provider)
             _check_settings(key, grant.variant, grant.settings, profile)
         return profile
 
@@ -132,6 +133,8 @@ class Connections:
             text = secret.reveal() if secret else ""
             if len(text) > MAX_SECRET or any(ord(char) < 32 or ord(char) == 127 for char in text):
                 raise self._input(key, "a secret is too long or holds a line break or control character")
+        if not TOKEN_TYPE.fullmatch(grant.token_type):
+            raise self._input(key, "token_type is not a word as Bearer is")
         if grant.expires_in_s is not None and not 0 <= grant.expires_in_s < 10 * 366 * 86_400:
             raise self._input(key, "expires_in_s is not between 0 and ten years")
 
@@ -266,8 +269,7 @@ class Connections:
         kept = {name: value for name, value in connection.settings.items() if name not in set(unset)}
         after = {**kept, **settings}
         profile = self._rooms.profiles.profile(key.provider, connection.variant)
-        check_names(settings, tenant=key.tenant, provider=key.provider)
-        _check_settings(key, connection.variant, after, profile)
+        _check_settings(key, connection.variant, after, profile, settings)
         return SettingsChange(connection, after)
 
     async def configure(
@@ -352,8 +354,15 @@ class Connections:
 
 
 def _check_settings(
-    key: ConnectionKey, variant: str | None, settings: Mapping[str, Json], profile: Profile
+    key: ConnectionKey,
+    variant: str | None,
+    settings: Mapping[str, Json],
+    profile: Profile,
+    given: Mapping[str, Json] | None = None,
 ) -> None:
+    """Raise for *settings* that are too large or that no call could be made with; *given*: the new ones."""
+    encode_args(dict(settings), name="settings", tenant=key.tenant)
+    check_names(settings if given is None else given, tenant=key.tenant, provider=key.provider)
     check_settings(Connection(_NOBODY, key, variant, None, "", {}, settings), profile.limits)
     call_settings_of(profile, settings, tenant=key.tenant)
 

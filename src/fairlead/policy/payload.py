@@ -28,8 +28,8 @@ _chunks = _make and _make(
 )
 
 
-def encode_args(args: Mapping[str, object], *, tenant: str | None = None) -> str:
-    """JSON text of *args*; InputInvalid, naming the place, where they cannot be stored.
+def encode_args(args: Mapping[str, object], *, name: str = "args", tenant: str | None = None) -> str:
+    """Return the JSON text of *args*, or raise InputInvalid that says which place of *name* cannot be stored.
 
     Bounds: an object of at most 64 KiB, 32 levels, keys of text, numbers finite and up to 256 bits, no NUL
     and no lone surrogate anywhere.
@@ -42,7 +42,8 @@ def encode_args(args: Mapping[str, object], *, tenant: str | None = None) -> str
         if len(text) > MAX_ARGS_BYTES // 4 and len(text.encode()) > MAX_ARGS_BYTES:
             raise _too_large()
     except _Unfit as unfit:
-        raise InputInvalid(f"{unfit.path} {unfit.problem}", tenant=tenant, hint=unfit.hint) from None
+        what = f"{name}{unfit.path.removeprefix('args')} {unfit.problem}"
+        raise InputInvalid(what, tenant=tenant, hint=unfit.hint) from None
     return text
 
 

@@ -13,6 +13,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
+from fairlead.checked_file import read_checked
 from fairlead.errors import ConfigInvalid
 from fairlead.policy.profile import Profile, checked_profile
 from fairlead.policy.profile_problem import Problem, told
@@ -87,10 +88,13 @@ def _variant_problems(profile: Profile, where: str) -> list[Problem]:
 
 def _read_toml(file: Traversable) -> dict[str, Any] | Problem:
     try:
-        raw = file.read_bytes()
-        if len(raw) > _LARGEST_FILE:
-            return Problem(str(file), "", f"is larger than {_LARGEST_FILE} bytes", "make it smaller")
+        is_built_in = not isinstance(file, Path) or file.parent == files("fairlead.providers")
+        raw = (
+            file.read_bytes() if is_built_in else read_checked(Path(str(file)), most_bytes=_LARGEST_FILE).data
+        )
         return tomllib.loads(raw.decode("utf-8"))
+    except ConfigInvalid as error:
+        return Problem(str(file), "", error.what.removeprefix(f"{file} "), error.way_out)
     except OSError as error:
         return Problem(str(file), "", f"cannot be read: {error.strerror}", "check its permissions")
     except UnicodeDecodeError:

@@ -45,7 +45,7 @@ _MOST_FORM_FIELDS = 64
 # RFC 6750 allows fewer characters; Salesforce's tokens hold "!". A space or control would split the header.
 _ACCESS_TOKEN = re.compile(r"[\x21-\x7e]+")
 _REFRESH_TOKEN = re.compile(r"[\x20-\x7e]+")  # RFC 6749 A.17: VSCHAR; it travels form-encoded
-_TOKEN_TYPE = re.compile(r"[A-Za-z0-9._~+/:-]{1,64}")
+TOKEN_TYPE = re.compile(r"[A-Za-z0-9._~+/:-]{1,64}")
 _SCOPE = re.compile(r"[\x20-\x7e]*")
 _DIGITS = re.compile(r"[0-9]{1,16}")
 # A string that never ends is taken to the end of the text: starting again inside it would be quadratic.
@@ -240,7 +240,7 @@ def _token(value: object, name: str, form: re.Pattern[str]) -> Secret:
 
 def _token_type(value: object) -> str | None:
     """None for what is absent or odd: merge() then says Bearer."""
-    if not isinstance(value, str) or not _TOKEN_TYPE.fullmatch(value):
+    if not isinstance(value, str) or not TOKEN_TYPE.fullmatch(value):
         return None
     return "Bearer" if value.lower() == "bearer" else value
 

@@ -249,3 +249,29 @@ def test_a_function_that_cannot_be_a_handler_is_refused_where_it_is_declared(
     with pytest.raises(ConfigInvalid, match=told) as refused:
         signature(function)
     assert "hint: " in str(refused.value)
+
+
+class Place(BaseModel):
+    zip: int
+
+
+def test_a_refusal_repeats_no_key_that_is_data() -> None:
+    async def work(ctx: object, count: int, places: dict[str, Place]) -> None: ...
+
+    signature = Signature("work", work)
+    for args in (
+        {"count": "hunterpassphrase", "places": {}},
+        {"count": 1, "places": {"hunterpassphrase": {"zip": "x"}}},
+        {"count": 1, "places": {}, "a hunterpassphrase": 1},
+    ):
+        for check in (
+            lambda args=args: signature.of_args(args),
+            lambda args=args: signature.of_call((), args),
+        ):
+            with pytest.raises(InputInvalid) as refused:
+                check()
+            assert "hunterpassphrase" not in str(refused.value)
+    with pytest.raises(InputInvalid, match=r"places\.\*\.zip"):
+        signature.of_args({"count": 1, "places": {"x": {"zip": "x"}}})
+    with pytest.raises(InputInvalid, match="argument 'cuont'"):
+        signature.of_call((), {"cuont": 1, "count": 1, "places": {}})

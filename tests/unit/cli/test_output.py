@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
+from functools import reduce
 from pathlib import Path
 from uuid import UUID
 
@@ -131,3 +132,42 @@ def test_lengths_of_time(length_s: float, shown: str) -> None:
 
 def test_sets_and_views_are_lists_in_json() -> None:
     assert plain({"a": 1}.keys()) == ["a"]
+
+
+ENDLESS: list[object] = []
+ENDLESS.append(ENDLESS)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        float("inf"),
+        float("nan"),
+        10**5000,
+        -(10**5000),
+        datetime.min.replace(tzinfo=timezone(timedelta(hours=14))),
+        datetime.max.replace(tzinfo=timezone(timedelta(hours=-14))),
+        "\ud800\x1b[31m\u202e\0",
+        {(1, 2): {float("nan"): [float("-inf")]}},
+        {"deep": reduce(lambda inner, _: [inner], range(100_000), 1)},
+        {"endless": ENDLESS},
+    ],
+    ids=lambda odd: type(odd).__name__,
+)
+def test_no_stored_value_ends_or_forges_a_listing(odd: object) -> None:
+    rows = [{"name": "first", "for_s": 1}, {"name": odd, "for_s": odd}, {"name": "last", "for_s": 1}]
+    for as_json in (True, False):
+        stdout = io.StringIO()
+        assert Output(as_json=as_json, stdout=stdout, stderr=io.StringIO()).rows(rows, ("name", "for_s")) == 3
+        lines = stdout.getvalue().splitlines()
+        assert [line for line in lines if "first" in line or "last" in line] == [lines[-3], lines[-1]]
+        assert stdout.getvalue().isascii()
+        if as_json:
+            assert all(json.loads(line, parse_constant=pytest.fail) for line in lines)
+
+
+def test_a_terminal_without_the_letters_of_a_name_shows_their_codes() -> None:
+    stdout = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    Output(stdout=stdout).record({"tenant": "日本"})
+    stdout.seek(0)
+    assert stdout.read() == "tenant  \\u65e5\\u672c\n"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.cli.records import Entry, nango_entry, own_entry, rows_of
+from fairlead.cli.records import Entry, OwnRow, UnfitRow, nango_entry, own_entry, rows_of
 from fairlead.errors import InputInvalid
 from fairlead.secret import Secret
 
@@ -168,3 +168,74 @@ def test_the_state_of_an_exported_connection_is_read_and_nothing_else() -> None:
     assert own_entry({**row, "state": None}, NOW).state == "active"
     with pytest.raises(InputInvalid, match="the state is none of"):
         own_entry({**row, "state": "Revoked"}, NOW)
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+def _row(**fields: Any) -> dict[str, Any]:
+    return {"tenant": "a", "provider": "hubspot", "api_key": "k", **fields}
+
+
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        (_row(endpoint={"shop": 5}), "a value in the endpoint is no text"),
+        (_row(endpoint={"shop": ["a"]}), "a value in the endpoint is no text"),
+        (_row(endpoint={f"p{number}": "x" for number in range(33)}), "the endpoint is not as it should be"),
+        (_row(expires_in_s=[1]), "the expires_in_s is no number"),
+        (_row(expires_in_s=10**400), "the expires_in_s is no number"),
+        (_row(expires_in_s=float("nan")), "the expires_in_s is no number"),
+        (_row(expires_at=5), "the expires_at is no text"),
+        (_row(api_key=5), "the api_key is no text"),
+        (_row(settings=[1]), "the settings is no table"),
+        (_row(account_id="\0"), "the account_id is not as it should be"),
+        (_row(client_id="\ud800"), "the client_id is no valid text"),
+        (_row(scope="x" * 10_001), "the scope is too long"),
+        (_row(variant=["a"]), "the variant is no text"),
+        (_row(state="new"), "the state is none of active"),
+        ({}, "the tenant is missing"),
+    ],
+)
+def test_a_row_of_wrong_types_is_an_error_of_ours(row: Mapping[str, Any], what: str) -> None:
+    with pytest.raises(InputInvalid, match=what):
+        own_entry(row, NOW)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(sorted(OwnRow.model_fields)),
+        JSON_VALUES,
+    )
+)
+def test_no_row_is_more_than_an_error_of_ours(row: Mapping[str, Any]) -> None:
+    for read in (lambda: own_entry(row, NOW), lambda: nango(theirs(**row))):
+        try:
+            read()
+        except InputInvalid:
+            continue
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[{"tenant": "a", "tenant": "b", "provider": "p"}, {"tenant": "last"}]',
+        '[{"tenant": "a", "settings": {"x": 1, "x": 2}}, {"tenant": "last"}]',
+        "tenant,provider\na\nlast,p\n",
+        "tenant,endpoint,endpoint.shop\na,b,c\nlast,,\n",
+        "tenant,tenant.x\na,b\nlast,\n",
+    ],
+)
+def test_a_row_that_cannot_be_read_stops_no_other(text: str) -> None:
+    _, rows = rows_of(text, "auto")
+    assert [isinstance(row, UnfitRow) for row in rows] == [True, False]
+    assert rows[1]["tenant"] == "last"
+
+
+@pytest.mark.parametrize("text", ["tenant,provider,tenant\na,p,b\n", "[" * 100_000, '{"a":' * 100_000])
+def test_a_file_that_says_two_things_or_has_no_end_is_refused(text: str) -> None:
+    with pytest.raises(InputInvalid):
+        rows_of(text, "auto")

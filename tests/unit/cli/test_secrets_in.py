@@ -27,6 +27,7 @@ def handed_in(stdin: io.StringIO, text: str) -> None:
 def test_every_source(monkeypatch: pytest.MonkeyPatch, stdin: io.StringIO, tmp_path: Path) -> None:
     monkeypatch.setenv("TOKEN", "from env\n")
     (tmp_path / "key.pem").write_text("-----BEGIN\nx\n-----END\n")
+    (tmp_path / "key.pem").chmod(0o600)
     handed_in(stdin, "from stdin\n")
     given = ["access_token=env:TOKEN", f"private_key=file:{tmp_path}/key.pem", "refresh_token=-"]
     assert read_secrets(given, "refresh_token") == {

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from fairlead.adapters.embedded.account import explain_os_errors
+from fairlead.checked_file import read_checked
 from fairlead.errors import DependencyUnavailable
 
 __all__ = ["SERVER_NAMES", "Endpoints", "Layout"]
@@ -118,7 +119,7 @@ class Layout:
     def read_endpoints(self) -> Endpoints | None:
         """What was published, or None."""
         try:
-            found = json.loads(self.endpoints.read_text())
+            found = json.loads(read_checked(self.endpoints, error=DependencyUnavailable).data)
         except FileNotFoundError:
             return None
         return Endpoints(**{field.name: found[field.name] for field in fields(Endpoints)})

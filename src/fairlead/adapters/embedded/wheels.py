@@ -45,7 +45,7 @@ class Wheel:
         said = subprocess.run(
             [self.program(name), "--version"], capture_output=True, text=True, timeout=10, check=True
         ).stdout
-        found = re.search(r"\d+\.\d+(\.\d+)?", said)
+        found = re.search(r"\d{1,9}\.\d{1,9}(\.\d{1,9})?", said)
         return found.group() if found else said.strip()
 
     def usable_by(self, account: Account, store: Path) -> Wheel:

@@ -13,7 +13,6 @@ import hashlib
 import os
 import pkgutil
 import re
-import stat
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from fairlead.adapters.vault.envelope import KEY_BYTES, NONCE_BYTES, TAG_BYTES, prefixed
+from fairlead.checked_file import read_checked
 from fairlead.errors import (
     ConfigInvalid,
     CredentialUnreadable,
@@ -217,30 +217,14 @@ def _decoded(written: str) -> bytes | None:
 
 def _read(file: Path) -> str:
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe must not hold us up
+        found = read_checked(file, most_bytes=_MAX_FILE_BYTES, is_secret=True)
     except FileNotFoundError:
         raise KeyMissing(f"the master key file {file} is not there") from None
     except OSError as error:
         raise ConfigInvalid(
             f"the master key file {file} cannot be read: {error.strerror}", hint="check its owner and mode"
         ) from None
-    try:
-        _check_mode(
-            file, os.fstat(descriptor).st_mode
-        )  # of what is open now, whatever the name leads to later
-        return os.read(descriptor, _MAX_FILE_BYTES).decode("ascii", "replace")
-    finally:
-        os.close(descriptor)
-
-
-def _check_mode(file: Path, mode: int) -> None:
-    if not stat.S_ISREG(mode):
-        raise ConfigInvalid(f"the master key file {file} is no regular file", hint="name a file")
-    if mode & 0o077:
-        raise ConfigInvalid(
-            f"the master key file {file} has mode {stat.S_IMODE(mode):04o}: others can read it",
-            hint=f"chmod 600 {file}",
-        )
+    return found.data.decode("ascii", "replace")
 
 
 def _hook(path: str) -> Kms:

@@ -1,0 +1,76 @@
+"""Reads files that hold secrets or rule what fairlead does: the one way in (tests/lint holds it).
+
+Such a file belongs to root or to the user that runs this, is a regular file, and others cannot write it; what
+holds a secret, others cannot read either. All is asked of the descriptor that is read, whatever the name
+leads to later. A pipe or a device cannot make the caller wait. Links are followed: mounted secrets are links.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+from fairlead.errors import ConfigInvalid, FairleadError
+
+SETTINGS_BYTES = 1 << 20
+SECRET_BYTES = 1 << 20
+
+
+class CheckedFile(NamedTuple):
+    """What a file held, and the check for what turns out to be secret."""
+
+    file: Path
+    data: bytes
+    mode: int
+
+    def check_secret(self, error: type[FairleadError] = ConfigInvalid) -> None:
+        """Raise *error* if others can read the file."""
+        if self.mode & 0o077:
+            raise error(
+                f"{self.file} holds a secret and has mode {stat.S_IMODE(self.mode):04o}: others can read it",
+                hint=f"chmod 600 {self.file}",
+            )
+
+
+def read_checked(
+    file: Path,
+    *,
+    most_bytes: int = SETTINGS_BYTES,
+    is_secret: bool = False,
+    error: type[FairleadError] = ConfigInvalid,
+) -> CheckedFile:
+    """Read a file that this process may trust.
+
+    Args:
+        most_bytes: A larger file is refused. Default 1 MiB.
+        is_secret: Whether others must not be able to read it. Default False.
+        error: What is raised for a file that is refused.
+
+    Raises:
+        OSError: The file is not there or cannot be opened.
+    """
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    try:
+        about = os.fstat(descriptor)
+        _check(file, about, error)
+        with os.fdopen(descriptor, "rb", closefd=False) as opened:
+            found = CheckedFile(file, opened.read(most_bytes + 1), about.st_mode)
+    finally:
+        os.close(descriptor)
+    if len(found.data) > most_bytes:
+        raise error(f"{file} is larger than {most_bytes} bytes", hint="name a smaller file")
+    if is_secret:
+        found.check_secret(error)
+    return found
+
+
+def _check(file: Path, about: os.stat_result, error: type[FairleadError]) -> None:
+    if not stat.S_ISREG(about.st_mode):
+        raise error(f"{file} is no regular file", hint="name a file, not a pipe, folder or device")
+    if about.st_uid not in (0, os.geteuid()):
+        raise error(f"{file} belongs to another user", hint=f"chown {os.geteuid()} {file}")
+    if about.st_mode & 0o022:
+        mode = f"{stat.S_IMODE(about.st_mode):04o}"
+        raise error(f"{file} has mode {mode}: others can write it", hint=f"chmod go-w {file}")
