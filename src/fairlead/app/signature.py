@@ -9,6 +9,7 @@ is read back at once: args that no run could read are refused where they enter.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from typing import Any, NoReturn, Protocol, get_args, get_type_hints
@@ -26,6 +27,7 @@ from pydantic import (
 from pydantic.errors import PydanticUserError
 
 from fairlead.errors import ConfigInvalid, InputInvalid
+from fairlead.policy.redact import redact
 
 TICK_ARGS = ("schedule", "tick", "coalesced")
 """What a schedule adds to its jobs' args; a handler need not take it."""
@@ -49,10 +51,6 @@ class Shape(Protocol):
 
     def load(self, args: Args) -> Call:
         """The call for stored args. ValidationError where they do not fit."""
-        ...
-
-    def names(self) -> frozenset[str]:
-        """The names that the handler gives to args and their parts: all others are data."""
         ...
 
 
@@ -83,13 +81,13 @@ class Signature:
             return self._shape.load(args)
         except ValidationError as error:
             hint = "mend what enqueues it, then redrive; `fairlead dlq show` tells the args"
-            self._refuse(_told(error, self._shape.names()), tenant, hint)
+            self._refuse(_told(error), tenant, hint)
 
     def _checked(self, dump: Callable[[], dict[str, Any]], tenant: str | None) -> dict[str, Any]:
         try:
             return dump()
         except ValidationError as error:
-            self._refuse(_told(error, self._shape.names()), tenant)
+            self._refuse(_told(error), tenant)
         except (TypeError, ValueError) as error:  # parameters that do not bind, values that JSON cannot say
             self._refuse(_without_names(str(error)), tenant)
 
@@ -115,9 +113,6 @@ class _Untyped:
     def load(self, args: Args) -> Call:
         return (), {}
 
-    def names(self) -> frozenset[str]:
-        return frozenset()
-
 
 class _OneModel:
     """A handler of one model or dataclass, whose fields are the args."""
@@ -138,9 +133,6 @@ class _OneModel:
 
     def load(self, args: Args) -> Call:
         return (self._model.validate_python(dict(args)),), {}
-
-    def names(self) -> frozenset[str]:
-        return _names_in(self._model.json_schema)
 
 
 class _Named:
@@ -179,9 +171,6 @@ class _Named:
             self._names[field]: getattr(read, field) for field in read.model_fields_set & self._names.keys()
         }
         return (), {**(read.model_extra or {}), **given}
-
-    def names(self) -> frozenset[str]:
-        return frozenset(self._names.values()) | _names_in(self._model.model_json_schema)
 
     def _is_left_out(self, name: str) -> bool:
         return self._rest is None and name in TICK_ARGS and name not in self._names.values()
@@ -255,34 +244,17 @@ def _check_no_secrets(kind: str, hints: Args) -> None:
             raise ConfigInvalid(f"parameter {name!r} of kind {kind!r} is a secret", hint=way)
 
 
-def _names_in(schema: Callable[[], Mapping[str, Any]]) -> frozenset[str]:
-    """Return the names of all fields of a model and of the models in it."""
-    try:
-        parts: list[Any] = [schema()]
-    except PydanticUserError:  # a type of its own that has no schema
-        return frozenset()
-    names: set[str] = set()
-    for part in parts:  # which grows meanwhile
-        if isinstance(part, dict):
-            names |= part.get("properties", {}).keys()
-            parts += part.values()
-        elif isinstance(part, list):
-            parts += part
-    return frozenset(names)
-
-
 def _without_names(problem: str) -> str:
     """Return *problem* without the name of an argument that is no name."""
     before, quote, rest = problem.partition("keyword argument '")
     return problem if rest.removesuffix("'").isidentifier() or not quote else f"{before}keyword argument"
 
 
-def _told(error: ValidationError, names: frozenset[str]) -> str:
-    """What does not fit, without values and without keys that are data: they may be anybody's."""
+def _told(error: ValidationError) -> str:
+    """What does not fit, without values, and without keys that are no names: they may be anybody's data."""
 
     def place(loc: tuple[int | str, ...]) -> str:
-        shown = [str(part) if isinstance(part, int) or part in names else "*" for part in loc]
-        return ".".join([str(loc[0]) if str(loc[0]).isidentifier() else "*", *shown[1:]]) if loc else ""
+        return ".".join(redact(str(part)) if re.fullmatch(r"\w{1,64}", str(part)) else "*" for part in loc)
 
     found = error.errors(include_input=False, include_url=False, include_context=False)
     told = [f"{place(each['loc']) or 'args'}: {each['msg']}" for each in found[:_MOST_TOLD]]

@@ -10,7 +10,6 @@ and the marks that reverse the direction of writing are shown as ``\\x1b`` and t
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import sys
@@ -24,6 +23,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 from fairlead.errors import FairleadError
+from fairlead.policy.safe import safe_json
 from fairlead.secret import Secret
 
 if TYPE_CHECKING:
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
 Record = Mapping[str, Any]
 
-_DEEPEST = 64
-_MOST_BITS = 14_000  # Python writes no integer of over 4,300 digits
+_MOST_BYTES = 1 << 20
 # C0, DEL, C1; line and paragraph separators; marks that reorder text; halves of surrogate pairs.
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
@@ -301,33 +300,13 @@ def _heading(name: str) -> str:
 def json_text(value: object) -> str:
     """Return *value* as JSON in ASCII. This never raises: one odd value that somebody stored ends no list.
 
-    What JSON cannot say is said as text: numbers that are none or infinite, integers of over 4,300 digits,
-    and what is nested over 64 levels.
+    What JSON cannot say is said as text (fairlead.policy.safe): numbers that are none or infinite, integers
+    of over 256 bits, and what is nested too deep or endless.
     """
     try:
         return json.dumps(value, default=plain, ensure_ascii=True, allow_nan=False)
     except (ValueError, TypeError, OverflowError, RecursionError):
-        return json.dumps(_sayable(value, _DEEPEST), ensure_ascii=True, allow_nan=False)
-
-
-def _sayable(value: object, depth: int) -> Any:
-    value = value if isinstance(value, Mapping | list | tuple | int | float | str | None) else _plain(value)
-    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
-        return f"integer of {value.bit_length()} bits"
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, Mapping | list | tuple) and depth == 0:
-        return "nested too deep"
-    if isinstance(value, Mapping):
-        return {str(name): _sayable(item, depth - 1) for name, item in value.items()}
-    return [_sayable(item, depth - 1) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _plain(value: object) -> Any:
-    try:
-        return plain(value)
-    except (ValueError, TypeError, OverflowError):  # a time at the end of all times, in UTC
-        return str(value)
+        return json.dumps(json.loads(safe_json(value, _MOST_BYTES)), ensure_ascii=True)
 
 
 def _shown(name: str, value: object) -> str:

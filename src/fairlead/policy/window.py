@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 from fairlead.policy.profile import Profile
 from fairlead.policy.profile_parts import WindowSettings
@@ -23,8 +22,6 @@ _LONGEST_LEAD_S = 30 * 60.0
 _SHORTEST_LEAD_S = 5 * 60.0
 _SHORTEST_CRITICAL_S = 60.0
 _JITTER_SHARE = 1 / 30
-
-RefreshPriority = Literal["critical", "urgent", "normal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +86,3 @@ def jitter_fraction(connection_id: str) -> float:
     """A number in [0, 1) that never changes for a connection and is even over many."""
     digest = hashlib.blake2b(connection_id.encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "big") >> 11) / 2**53
-
-
-def refresh_priority(urgent_in_s: float | None, critical_in_s: float | None) -> RefreshPriority:
-    """How urgent a refresh is now; offsets from now, None for a token without end.
-
-    critical at or under the threshold or expired, urgent inside the lead, else normal.
-    """
-    if critical_in_s is not None and critical_in_s <= 0:
-        return "critical"
-    if urgent_in_s is not None and urgent_in_s <= 0:
-        return "urgent"
-    return "normal"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.policy.profile_load import load_profiles
-from fairlead.policy.window import Windows, jitter_fraction, refresh_priority, windows
+from fairlead.policy.window import Windows, jitter_fraction, windows
 
 PROFILES = load_profiles()
 HOUR, MINUTE = 3600.0, 60.0
@@ -96,14 +96,3 @@ def test_only_a_token_that_expires_has_windows(ttl_s: float) -> None:
 def test_jitter_outside_its_range_is_a_bug_of_the_caller(jitter: float) -> None:
     with pytest.raises(ValueError, match="hint:"):
         windows(PROFILES["xero"], 60, jitter)
-
-
-@pytest.mark.parametrize(
-    ("urgent_in_s", "critical_in_s", "priority"),
-    [
-        (10, 20, "normal"), (0, 20, "urgent"), (-5, 1, "urgent"), (-20, 0, "critical"),
-        (-90, -60, "critical"), (None, None, "normal"),
-    ],
-)  # fmt: skip
-def test_priority(urgent_in_s: float | None, critical_in_s: float | None, priority: str) -> None:
-    assert refresh_priority(urgent_in_s, critical_in_s) == priority

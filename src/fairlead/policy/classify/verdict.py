@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fairlead.policy.category import Category, Failure
+from fairlead.policy.category import Category
 from fairlead.policy.classify.strategy import Next, Strategy, StrategyName
 from fairlead.policy.gate.breaker import Health
 
@@ -102,19 +102,6 @@ class Verdict:
     def items_to_retry(self) -> tuple[FailedItem, ...]:
         """The failed items of a batch that may succeed when sent again; the others are as they are."""
         return tuple(item for item in self.failed_items if item.category.transient)
-
-    def as_failure(self) -> Failure:
-        """The same as a failed attempt of a job sees it; ValueError for a whole success."""
-        if self.category is None:
-            raise ValueError("a success is no failure hint: ask `result` first")
-        return Failure(
-            self.category,
-            self.code,
-            self.why,
-            hint_s=self.hint_s,
-            daily_limit=self.daily,
-            unclassified=self.unclassified,
-        )
 
 
 DONE = Verdict(Result.OK, "status 2xx", Step.STATUS, "the answer tells of no failure")
