@@ -31,7 +31,6 @@ settings.load_profile("fairlead")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    os.umask(0o077)  # settings and imports with secrets are refused where others can read them
     page_hooks.pytest_configure(config)
     config.pluginmanager.register(standstill_hooks)
 

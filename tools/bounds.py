@@ -15,7 +15,7 @@ from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.adapters.vault.master import KMS_S
 from fairlead.app.requests import MOST_BYTES, MOST_JOBS
 from fairlead.app.sync import AT_EXIT_S
-from fairlead.config import MAX_FILE_BYTES
+from fairlead.checked_file import SETTINGS_BYTES
 from fairlead.engine.call.pages import MOST_PAGES
 from fairlead.engine.call.wish import MAX_BODY_BYTES
 from fairlead.engine.consent import DEADLINE_S as CODE_S
@@ -139,7 +139,7 @@ BOUNDS = (
         "unit/engine/test_pages.py::test_a_circle_is_told",
     ),
     Bound(
-        "settings file", "file", _size(MAX_FILE_BYTES), "`config_invalid`",
+        "settings file", "file", _size(SETTINGS_BYTES), "`config_invalid`",
         "security/test_S36_bounds.py::test_a_settings_file_that_is_too_large_is_refused",
     ),
 )  # fmt: skip

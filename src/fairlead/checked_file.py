@@ -15,23 +15,21 @@ from typing import NamedTuple
 from fairlead.errors import ConfigInvalid, FairleadError
 
 SETTINGS_BYTES = 1 << 20
-SECRET_BYTES = 1 << 20
 
 
 class CheckedFile(NamedTuple):
-    """What a file held, and the check for what turns out to be secret."""
+    """What a file held, and its mode, for what turns out to be secret (check_private)."""
 
     file: Path
     data: bytes
     mode: int
 
-    def check_secret(self, error: type[FairleadError] = ConfigInvalid) -> None:
-        """Raise *error* if others can read the file."""
-        if self.mode & 0o077:
-            raise error(
-                f"{self.file} holds a secret and has mode {stat.S_IMODE(self.mode):04o}: others can read it",
-                hint=f"chmod 600 {self.file}",
-            )
+
+def check_private(file: Path, mode: int, error: type[FairleadError] = ConfigInvalid) -> None:
+    """Raise *error* if others can read or write a *file* of this *mode*."""
+    if mode & 0o077:
+        told = f"{file} holds a secret and has mode {stat.S_IMODE(mode):04o}: others can read it"
+        raise error(told, hint=f"chmod 600 {file}")
 
 
 def read_checked(
@@ -54,23 +52,23 @@ def read_checked(
     descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
         about = os.fstat(descriptor)
-        _check(file, about, error)
+        _check(file, about, is_secret, error)
         with os.fdopen(descriptor, "rb", closefd=False) as opened:
             found = CheckedFile(file, opened.read(most_bytes + 1), about.st_mode)
     finally:
         os.close(descriptor)
     if len(found.data) > most_bytes:
         raise error(f"{file} is larger than {most_bytes} bytes", hint="name a smaller file")
-    if is_secret:
-        found.check_secret(error)
     return found
 
 
-def _check(file: Path, about: os.stat_result, error: type[FairleadError]) -> None:
+def _check(file: Path, about: os.stat_result, is_secret: bool, error: type[FairleadError]) -> None:
     if not stat.S_ISREG(about.st_mode):
         raise error(f"{file} is no regular file", hint="name a file, not a pipe, folder or device")
     if about.st_uid not in (0, os.geteuid()):
         raise error(f"{file} belongs to another user", hint=f"chown {os.geteuid()} {file}")
+    if is_secret:
+        check_private(file, about.st_mode, error)
     if about.st_mode & 0o022:
-        mode = f"{stat.S_IMODE(about.st_mode):04o}"
-        raise error(f"{file} has mode {mode}: others can write it", hint=f"chmod go-w {file}")
+        told = f"{file} has mode {stat.S_IMODE(about.st_mode):04o}: others can write it"
+        raise error(told, hint=f"chmod go-w {file}")

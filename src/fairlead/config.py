@@ -15,7 +15,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
-from fairlead.checked_file import CheckedFile, read_checked
+from fairlead.checked_file import CheckedFile, check_private, read_checked
 from fairlead.errors import ConfigInvalid
 from fairlead.settings import Settings
 
@@ -77,7 +77,7 @@ def load(
             origins[path] = origin
     settings = _validated(values, origins)
     if checked and any(isinstance(at, SecretStr) and path in sources[0] for path, at in _flatten(settings)):
-        checked.check_secret()
+        check_private(checked.file, checked.mode)
     return Config(settings, origins)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,14 @@ import pytest
 
 from fairlead.adapters.postgres.session import DatabaseSettings
 from tests.support.cli import MASTER_KEY, Shell, Spawner, running_spawner
+
+
+@pytest.fixture(autouse=True)
+def private() -> Iterator[None]:
+    """Settings and imports with secrets are refused where others can read them."""
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
 
 
 @pytest.fixture(scope="session")

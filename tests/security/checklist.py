@@ -120,6 +120,7 @@ CHECKLIST: tuple[Control, ...] = (
         ("1.3.12",),
         (
             "security/test_S08_patterns.py",
+            "lint/test_patterns.py",
             "contract/test_dialect_hostile.py::test_a_pattern_is_loaded_and_matched_within_50_ms",
             "contract/test_dialect_hostile.py::test_a_pattern_that_cannot_be_fast_is_refused_at_load",
             "contract/test_dialect_hostile.py::test_many_rules_of_many_patterns_hold_nobody_up",
@@ -183,6 +184,7 @@ CHECKLIST: tuple[Control, ...] = (
         (
             "security/test_S13_search.py",
             "security/test_S13_canary_run.py",
+            "unit/test_known_secrets.py",
             "unit/test_logs_canary.py",
             "unit/policy/test_redact.py",
             "unit/postgres/test_dsn.py",
@@ -198,6 +200,7 @@ CHECKLIST: tuple[Control, ...] = (
             "unit/test_logs.py::test_columns_cannot_be_forged_either",
             "unit/cli/test_output.py::test_what_is_printed_is_one_line_that_no_terminal_obeys",
             "unit/cli/test_output.py::test_hostile_names_make_no_line_of_their_own",
+            "unit/cli/test_output.py::test_no_stored_value_ends_or_forges_a_listing",
         ),
     ),
     Control(
@@ -330,6 +333,8 @@ CHECKLIST: tuple[Control, ...] = (
         ("13.4.2", "13.3.1", "1.5.2"),
         (
             "security/test_S34_settings.py",
+            "unit/test_checked_file.py",
+            "lint/test_checked_files.py",
             "security/test_S34_memory.py",
             "e2e/test_cli_setup.py::test_init_makes_what_is_missing_and_never_writes_over_a_key",
             "e2e/test_cli_setup.py::test_config_show_masks_secrets_and_names_origins",

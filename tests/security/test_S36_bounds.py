@@ -9,7 +9,8 @@ import pytest
 
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.pool import Database
-from fairlead.config import MAX_FILE_BYTES, load
+from fairlead.checked_file import SETTINGS_BYTES
+from fairlead.config import load
 from fairlead.engine.ports import ClaimFilter, Discarded, FailureRecord
 from fairlead.errors import ConfigInvalid, Refused
 from tests.lint.tree import ROOT
@@ -90,8 +91,8 @@ async def test_full_dead_letters_of_many_stop_their_kind(database: Database) -> 
 
 def test_a_settings_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "fairlead.toml"
-    file.write_text("#" * MAX_FILE_BYTES)
+    file.write_text("#" * SETTINGS_BYTES)
     assert load({}, file).settings is not None
-    file.write_text("#" * (MAX_FILE_BYTES + 1))
-    with pytest.raises(ConfigInvalid, match="larger than 1 MiB"):
+    file.write_text("#" * (SETTINGS_BYTES + 1))
+    with pytest.raises(ConfigInvalid, match="larger than 1048576 bytes"):
         load({}, file)

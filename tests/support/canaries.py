@@ -41,6 +41,18 @@ class Canaries:
         """As vendors make them: known by their beginning."""
         return self.keep(place, prefix + "".join(self.chance.choices(string.ascii_lowercase, k=20)))
 
+    def shapeless(self, place: str = "") -> str:
+        """In turn digits, letters, words, and a short one: known only to the process that holds it."""
+        draw = self.chance.choices
+        words = ["".join(draw(string.ascii_lowercase, k=6)) for _ in range(4)]
+        kinds = (
+            "".join(draw(string.digits, k=22)),
+            "".join(words),
+            "-".join(words),
+            "".join(draw(ALPHABET, k=12)),
+        )
+        return self.keep(place, kinds[len(self.by_place) % len(kinds)])
+
     def keep(self, place: str, secret: str) -> str:
         """*secret*, which somebody else made, is a canary from now on."""
         place = place or f"canary {len(self.by_place)}"

@@ -145,8 +145,9 @@ async def connect(ground: Ground, shell: Shell) -> None:
     """Accounts of each kind; one by consent."""
     canaries, moods = ground.canaries, ground.tattler.moods
     for tenant in ("acme", "dying", "stuttering"):
-        refresh_token = canaries.random(f"refresh token of {tenant}")
-        given = {"refresh_token": refresh_token, "access_token": canaries.random(f"access token of {tenant}")}
+        refresh_token = canaries.shapeless(f"refresh token of {tenant}")
+        access_token = canaries.shapeless(f"access token of {tenant}")
+        given = {"refresh_token": refresh_token, "access_token": access_token}
         moods[refresh_token] = list(MOODS.get(tenant, ()))
         account = ("--tenant", tenant, "--provider", "hubspot", "--expires-in", LIFE_S.get(tenant, "3600"))
         await say(ground, shell, "connections", "add", *account, stdin=json.dumps(given))

@@ -86,10 +86,10 @@ class Tattler:
         return web.json_response(self._granted(), headers=loud)
 
     def _granted(self) -> dict[str, object]:
-        make = self.canaries.random
+        make, shapeless = self.canaries.random, self.canaries.shapeless
         return {
-            "access_token": make("access token of an answer"),
-            "refresh_token": make("refresh token of an answer"),
+            "access_token": shapeless("access token of an answer"),
+            "refresh_token": shapeless("refresh token of an answer"),
             "id_token": f"eyJhbGciOiJub25lIn0.{make('id_token')}.{make('signature of an id_token')}",
             "token_type": "Bearer",
             "expires_in": 3600,
