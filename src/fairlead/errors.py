@@ -40,9 +40,8 @@ class FairleadError(Exception):
         category: str | None = None,
         reason: str | None = None,
     ) -> None:
-        what = KNOWN.masked(what)  # which may repeat what a provider said
-        super().__init__(what)
-        self.what = what
+        self.what = KNOWN.masked(what)  # it may repeat what a provider said
+        super().__init__(self.what)
         self.tenant = tenant
         self.provider = provider
         self.way_out = hint or type(self).hint
@@ -53,11 +52,8 @@ class FairleadError(Exception):
             self.retryable = self.retryable and category.startswith("transient")
 
     def __str__(self) -> str:
-        where = ", ".join(
-            f"{name}={value!r}"
-            for name, value in (("tenant", self.tenant), ("provider", self.provider))
-            if value
-        )
+        named = {"tenant": self.tenant, "provider": self.provider}
+        where = ", ".join(f"{name}={value!r}" for name, value in named.items() if value)
         subject = f"{self.what} ({where})" if where else self.what
         return f"{subject} hint: {self.way_out}"
 
@@ -129,7 +125,6 @@ class GateUnavailable(Refused):
     """Redis does not answer as it should, so limits cannot be shared with the other processes."""
 
     code = "gate_unavailable"
-    http_status = 503
     category = "transient_network"
     hint = "check REDIS_URL with `fairlead doctor`; degraded_mode says what calls do meanwhile"
 
@@ -143,8 +138,7 @@ class EndpointPaused(Refused):
 
 
 class NotSent(Refused):
-    """The request provably never left, at no attempt; ``reason`` says why (``dns``, ``connect``, ``tls``,
-    ``pool``...), and a dead letter has it in its code: ``not_sent_dns``."""
+    """The request never left, at no attempt; ``reason``, in a dead letter the end of its code, says why."""
 
     code = "not_sent"
     category = "transient_network"

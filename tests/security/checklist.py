@@ -334,7 +334,6 @@ CHECKLIST: tuple[Control, ...] = (
         (
             "security/test_S34_settings.py",
             "unit/test_checked_file.py",
-            "lint/test_checked_files.py",
             "security/test_S34_memory.py",
             "e2e/test_cli_setup.py::test_init_makes_what_is_missing_and_never_writes_over_a_key",
             "e2e/test_cli_setup.py::test_config_show_masks_secrets_and_names_origins",
