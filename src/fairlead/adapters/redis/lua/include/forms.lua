@@ -21,10 +21,6 @@ local function sound(number)
     return number >= 0 and number <= MOST
 end
 
-local function pool_sound(version, capacity, fence, touched)
-    return capacity <= MOST_SLOTS and sound(version) and sound(fence) and sound(touched)
-end
-
 local function bucket_sound(level, rest, at, blocked, sent, booked, capacity, rate, version)
     return level >= -MOST and level <= MOST and rest >= 0 and rest < MICRO and sound(at) and sound(blocked)
         and sound(sent) and sound(booked) and capacity >= 0 and capacity <= MOST_UNITS and rate >= 1
