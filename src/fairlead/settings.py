@@ -247,7 +247,7 @@ class Http(Table):
         ge=1,
         le=50_000,
         description="The same to one host, so that a slow one does not take all: as many calls to it may be "
-        "in flight from one process. Default 300.",
+        "in flight from one process, of one tenant four fifths. Default 300.",
     )
 
 

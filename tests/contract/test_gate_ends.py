@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from itertools import count
 
-from fairlead.engine.ports.gate import Ask, Finish, Finished
+from fairlead.engine.ports.gate import Admitted, Ask, Finish, Finished, GateRefusal, Queued
+from fairlead.policy.gate.breaker import Health
 from fairlead.policy.gate.limit import BreakerRule, Domain, Plan, PoolLimit
 from fairlead.policy.gate.pool import Holder
 from tests.contract.gates import Timed
@@ -39,3 +40,72 @@ async def test_an_end_stands_before_what_is_asked_with_it(timed: Timed) -> None:
     timed.gate.end(Finish(admitted), told.append)
     await asking
     assert told == [Finished(kept=True)]
+
+
+async def test_the_slot_of_a_call_that_may_run_on_ends_with_its_lease(timed: Timed) -> None:
+    plan = Plan(DOMAIN, pool=PoolLimit("p", 1, lease_s=3, claim_s=1))
+    admitted = await timed.admitted(ask(plan))
+    assert await timed.gate.finish(Finish(admitted, keeps_slot=True)) == Finished(kept=True)
+    assert isinstance(await timed.admit(ask(plan)), GateRefusal)
+    timed.tick(3.001)
+    await timed.admitted(ask(plan))
+
+
+async def test_beyond_the_bound_of_a_line_each_tenant_has_one_place(timed: Timed) -> None:
+    """R50. Where tenants share slots the crowd of one keeps nobody else out."""
+    plan = Plan(DOMAIN, pool=PoolLimit("p", 1, max_waiters=2))
+
+    def waiting(tenant: str) -> Ask:
+        return Ask(plan, holder=Holder(next(_ids), "process", tenant), wait_s=30)
+
+    await timed.admitted(ask(plan))
+    told = [await timed.admit(waiting(tenant)) for tenant in ("a", "a", "a", "b", "b", "c", "d")]
+    places = [isinstance(answer, Queued) for answer in told]
+    assert places == [True, True, False, True, False, True, False], "no more than twice the bound"
+
+
+RULE = BreakerRule("c|h", failures=1, open_s=1, ramp_s=4)
+
+
+async def probe_of(timed: Timed) -> Admitted:
+    """The one call that may go, where the breaker has opened."""
+    plan = Plan(DOMAIN, breaker=RULE, pool=PoolLimit("p", 50))
+    failed = await timed.admitted(ask(plan))
+    await timed.gate.finish(Finish(failed, Health.UNHEALTHY))
+    timed.tick(1)
+    probe = await timed.admitted(ask(plan))
+    assert isinstance(await timed.admit(ask(plan)), GateRefusal)
+    return probe
+
+
+async def test_the_head_of_a_probe_lets_others_in_gradually_and_keeps_its_slot(timed: Timed) -> None:
+    probe, told = await probe_of(timed), []
+    timed.gate.end(Finish(probe, Health.BEGUN), told.append)
+    assert await admitted_of(timed, probe.plan, 5) == 2, "as after closing"
+    assert told == [Finished(kept=True, closed=True)]
+    timed.tick(1)
+    assert await admitted_of(timed, probe.plan, 5) == 4
+    assert await timed.gate.finish(Finish(probe, Health.HEALTHY)) == Finished(kept=True)
+
+
+async def test_a_probe_that_breaks_off_after_its_head_opens_the_breaker_again(timed: Timed) -> None:
+    probe, told = await probe_of(timed), []
+    timed.gate.end(Finish(probe, Health.BEGUN), told.append)
+    await timed.admitted(ask(probe.plan))
+    assert await timed.gate.finish(Finish(probe, Health.UNHEALTHY)) == Finished(kept=True, opened_s=2.0)
+    assert isinstance(await timed.admit(ask(probe.plan)), GateRefusal)
+
+
+async def test_after_the_ramp_the_end_of_a_probe_decides_nothing_more(timed: Timed) -> None:
+    probe, told = await probe_of(timed), []
+    timed.gate.end(Finish(probe, Health.BEGUN), told.append)
+    await timed.admitted(ask(probe.plan))
+    timed.tick(4)
+    await timed.admitted(ask(probe.plan))
+    await timed.gate.finish(Finish(probe, Health.UNHEALTHY))
+    assert await admitted_of(timed, probe.plan, 20) == 20
+
+
+async def admitted_of(timed: Timed, plan: Plan, asked: int) -> int:
+    """How many of so many more are let in."""
+    return sum([isinstance(await timed.admit(ask(plan)), Admitted) for _ in range(asked)])

@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -22,6 +22,7 @@ from fairlead.engine.handler import JobContext, current_job
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.http import HttpAnswer, HttpRequest, NoAnswer
 from fairlead.errors import CallFailed, GateClosed, GateUnavailable, ReauthRequired, SlotLost
+from fairlead.policy.gate.breaker import Health
 from fairlead.policy.token import PublicToken
 from fairlead.testing import ManualClock
 from tests.unit.engine.test_pipeline import GET, POST, World, answer
@@ -161,7 +162,9 @@ async def test_what_never_left_and_is_refused_then_has_not_failed() -> None:
 
 @dataclass
 class Cut(World):
-    """Its caller is cancelled 3 s after *hangs* has begun."""
+    """Its caller is cancelled *after_s* after *hangs* has begun."""
+
+    after_s: float = 3.0
 
     clock: ManualClock = field(default_factory=ManualClock)
     begun: asyncio.Event = field(default_factory=asyncio.Event)
@@ -177,7 +180,7 @@ class Cut(World):
     async def cancelled(self, *, streamed: bool) -> None:
         task = asyncio.create_task(self.read() if streamed else self.call(POST))
         await self.begun.wait()
-        await self.clock.advance(3.0)
+        await self.clock.advance(self.after_s)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -202,6 +205,26 @@ async def test_a_call_that_is_cancelled_under_way_leaves_a_record(streamed: bool
     (record,) = attempts(world)
     assert (record.then, record.rule, record.code, record.attempt) == ("fail", "cancelled", "cancelled", 1)
     assert (record.sent_s, record.status, record.category, failures(world)) == (3.0, None, None, [])
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(("after_s", "health"), [(3.0, Health.NEUTRAL), (6.0, Health.UNHEALTHY)])
+async def test_a_call_that_is_cancelled_after_a_fair_trial_counts_against_its_destination(
+    after_s: float, health: Health, streamed: bool
+) -> None:
+    """R33. Else a vendor that hangs never opens the breaker where callers have timeouts of their own."""
+    world = CutUnderWay([answer(200)], after_s=after_s)
+    await world.cancelled(streamed=streamed)
+    assert [passage.health for passage in world.passages] == [health]
+
+
+@pytest.mark.parametrize(("deadline_s", "kept"), [(60.0, True), (0.2, False)])
+async def test_a_call_that_was_not_answered_in_time_keeps_its_slot(deadline_s: float, kept: bool) -> None:
+    """R30. The vendor may be at work on it still; one that was hurried says nothing of that."""
+    world = World([NoAnswer(True, "timeout", "no complete answer before the deadline")])
+    with pytest.raises(CallFailed):
+        await world.call(replace(POST, deadline_s=deadline_s))
+    assert [passage.keeps_slot for passage in world.passages] == [kept]
 
 
 @pytest.mark.parametrize("streamed", [False, True])

@@ -7,6 +7,7 @@ its callers: a connection that is dropped for each slow answer would never get o
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -134,7 +135,7 @@ class Link:
             return
         await self.drop()
         try:
-            await self._connection.connect()  # type: ignore[no-untyped-call]
+            await opened(self._connection)
         except (RedisError, OSError, TimeoutError) as error:
             await self.drop()
             raise _refused(error) or unavailable(error) from None
@@ -204,6 +205,12 @@ def connection_to(url: Secret) -> Connection:
     }
     made: Connection = kind(**{**given, **options})
     return made
+
+
+async def opened(connection: Connection) -> None:
+    """Open *connection*; TimeoutError where the server takes it and says nothing more."""
+    async with asyncio.timeout(CONNECT_TIMEOUT_S + ANSWER_TIMEOUT_S):
+        await connection.connect()  # type: ignore[no-untyped-call]
 
 
 def member_url(url: Secret, host: str, port: int) -> Secret:

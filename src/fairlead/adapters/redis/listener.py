@@ -8,7 +8,7 @@ from itertools import count
 from redis.asyncio.connection import Connection
 from redis.exceptions import RedisError, ResponseError
 
-from fairlead.adapters.redis.link import ANSWER_TIMEOUT_S, connection_to
+from fairlead.adapters.redis.link import ANSWER_TIMEOUT_S, connection_to, opened
 from fairlead.adapters.redis.slots import slot_ranges
 from fairlead.clock import Clock
 from fairlead.engine.ports.gate import Wake
@@ -54,6 +54,7 @@ class Listener:
             await self._clock.sleep(AGAIN_S)
 
     async def _hear(self, connection: Connection) -> None:
+        await opened(connection)
         with suppress(ResponseError):  # it stands alone, or does not tell us
             await connection.send_command("CLUSTER", "SLOTS", check_health=False)
             found = slot_ranges(await connection.read_response(timeout=ANSWER_TIMEOUT_S) or (), self._url)

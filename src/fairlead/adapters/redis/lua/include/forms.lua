@@ -18,7 +18,7 @@ local sub, byte, floor, max, min = string.sub, string.byte, math.floor, math.max
 local MOST_SLOTS, MOST_UNITS, MOST = 100000, 1000000000 * MICRO, 9007199254740992
 
 local function sound(number)
-    return number >= 0 and number <= MOST
+    return number >= 0 and number < MOST
 end
 
 local function bucket_sound(level, rest, at, blocked, sent, booked, capacity, rate, version)

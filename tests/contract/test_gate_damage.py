@@ -1,0 +1,190 @@
+"""What a stranger wrote to Redis costs the one domain at most, and heals by itself (R23, R50)."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from secrets import token_hex
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from fairlead.adapters.embedded import Endpoints
+from fairlead.adapters.redis import listener as listener_module
+from fairlead.adapters.redis.gate import RedisGate
+from fairlead.adapters.redis.listener import Listener
+from fairlead.adapters.redis.viewer import RedisViewer
+from fairlead.engine.ports.gate import Admitted, Ask, Finish, Queued
+from fairlead.policy.gate.breaker import Health
+from fairlead.policy.gate.key import KeyKind, Keyspace, Part
+from fairlead.policy.gate.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
+from fairlead.policy.gate.pool import Holder
+from fairlead.secret import Secret
+from fairlead.testing.clock import ManualClock
+from tests.contract.gates import Timed, redis_gate
+
+POISON: dict[str, Callable[[bytes], bytes]] = {
+    "short": lambda old: old[: len(old) // 2],
+    "empty": lambda old: b"",
+    "long": lambda old: old + b"\0" * 64,
+    "0xff": lambda old: b"\xff" * len(old),
+    "nan": lambda old: (struct.pack("<d", float("nan")) * 20)[: len(old)],
+    "inf": lambda old: (struct.pack("<d", float("inf")) * 20)[: len(old)],
+    "2^53": lambda old: (struct.pack("<d", 2.0**53) * 20)[: len(old)],
+}
+SLOTS, BURST = 2, 3
+
+
+def plan_of(tenant: str) -> Plan:
+    return Plan(
+        Domain(("tenant", tenant)),
+        breaker=BreakerRule("host"),
+        quota=QuotaLimit("q", SLOTS),
+        pool=PoolLimit("p", SLOTS),
+        buckets=(BucketLimit("b", BURST, 1),),
+    )
+
+
+class Ground:
+    def __init__(self, url: str) -> None:
+        self.url, self.keys = url, Keyspace(f"test-{token_hex(6)}")
+        self.timed: Timed = redis_gate(url, self.keys.name, events=50)
+        self.redis: Any = Redis.from_url(url)
+        self.plans = {tenant: plan_of(tenant) for tenant in ("good", "bad")}
+        self._number = 0
+
+    def ask(self, tenant: str, **settings: Any) -> Ask:
+        self._number += 1
+        return Ask(self.plans[tenant], holder=Holder(self._number, "p", tenant), **settings)
+
+    async def together(self, *tenants: str) -> list[Any]:
+        """One batch."""
+        asks = [self.timed.gate.admit(self.ask(tenant)) for tenant in tenants]
+        return await asyncio.gather(*asks, return_exceptions=True)
+
+    async def end(self, *admitted: Any) -> None:
+        for each in admitted:
+            await self.timed.gate.finish(Finish(each, Health.HEALTHY))
+
+
+@pytest.fixture
+async def ground(servers: Endpoints) -> AsyncIterator[Ground]:
+    made = Ground(servers.redis_url)
+    await made.end(*await made.together("good", "bad"))
+    made.timed.tick(60)
+    yield made
+    assert isinstance(made.timed.gate, RedisGate)
+    await made.timed.gate.close()
+    await made.redis.aclose()
+
+
+@pytest.mark.parametrize("poison", POISON)
+async def test_numbers_that_cannot_be_ours_are_unknown_and_hurt_nobody_else(
+    poison: str, ground: Ground
+) -> None:
+    cell = ground.keys.key(KeyKind.CELL, ground.plans["bad"].domain)
+    for name, old in (await ground.redis.hgetall(cell)).items():
+        await ground.redis.hset(cell, name, POISON[poison](old))
+    told = await ground.together(*["bad", "good"] * 6)
+    assert sum(isinstance(each, Admitted) for each in told[1::2]) == SLOTS
+    assert not [each for each in told if isinstance(each, Exception)]
+    assert not [each for each in told[::2] if isinstance(each, Admitted)], "its bucket is empty from now on"
+    ground.timed.tick(2)
+    assert isinstance((await ground.together("bad"))[0], Admitted)
+
+
+@pytest.mark.parametrize("kind", ["set", "rpush", "hset", "zadd"])
+async def test_keys_of_another_type_begin_anew(kind: str, ground: Ground) -> None:
+    base = ground.keys.key(KeyKind.CELL, ground.plans["bad"].domain)[:-1]
+    held = await ground.timed.admitted(ground.ask("bad"))
+    assert isinstance(await ground.timed.admit(ground.ask("bad", wait_s=30, booking=99, book_s=30)), Admitted)
+    keys = [key async for key in ground.redis.scan_iter(f"{base}*")]
+    for key in keys:
+        await ground.redis.delete(key)
+        value = {"set": "x", "rpush": "x", "hset": None, "zadd": {"x": 1}}[kind]
+        await (getattr(ground.redis, kind)(key, value) if value else ground.redis.hset(key, "f", "x"))
+    told = await ground.together("bad", "good", "bad", "good")
+    assert not [each for each in told if isinstance(each, Exception)]
+    assert all(isinstance(each, Admitted) for each in told[1::2])
+    await ground.end(held, *(each for each in told if isinstance(each, Admitted)))
+    ground.timed.tick(2)
+    assert isinstance((await ground.together("bad"))[0], Admitted)
+
+
+async def test_a_hold_that_no_vendor_was_ever_obeyed_for_is_not_believed(ground: Ground) -> None:
+    cell = ground.keys.key(KeyKind.CELL, ground.plans["bad"].domain)
+    name = Keyspace.field("b", "b").encode()
+    numbers = list(struct.unpack("<9d", await ground.redis.hget(cell, name)))
+    numbers[3] = 2.0**52
+    await ground.redis.hset(cell, name, struct.pack("<9d", *numbers))
+    assert isinstance((await ground.together("bad"))[0], Admitted)
+
+
+async def test_holders_that_are_none_of_ours_hold_for_nobody(ground: Ground) -> None:
+    pool = ground.keys.key(KeyKind.POOL, ground.plans["bad"].domain, "p") + Part.LEASES
+    await ground.redis.zadd(pool, {"x": 4e15, "\x1f\x1f": 4e15})
+    classes = replace(
+        ground.plans["bad"], quota=None, pool=PoolLimit("p", SLOTS, classes=2, minimum={1: 1}, version=2)
+    )
+    ground.plans["bad"] = classes
+    assert isinstance((await ground.together("bad"))[0], Admitted)
+
+
+async def test_people_see_what_cannot_be_read(ground: Ground) -> None:
+    plan = ground.plans["bad"]
+    held = await ground.timed.admitted(ground.ask("bad"))
+    cell = ground.keys.key(KeyKind.CELL, plan.domain)
+    for name, old in (await ground.redis.hgetall(cell)).items():
+        await ground.redis.hset(cell, name, old[:5])
+    await ground.redis.zadd(ground.keys.key(KeyKind.POOL, plan.domain, "p") + Part.LEASES, {"x": 4e15})
+    view = await RedisViewer(Secret(ground.url), ground.keys).look(plan)
+    assert view.unreadable == ("slots", "breaker", "limit b")
+    assert {holder.process for holder in view.holders} == {"p", "unreadable"}
+    await ground.end(held)
+
+
+async def test_a_hand_over_is_told_in_the_answer_of_its_batch(ground: Ground) -> None:
+    """No subscription need be heard for what this process hands to itself."""
+    woken: list[int] = []
+    assert isinstance(ground.timed.gate, RedisGate)
+    ground.timed.gate.terms.wake = woken.append
+    first, second = [await ground.timed.admitted(ground.ask("good")) for _ in range(2)]
+    waiting = ground.ask("good", wait_s=30)
+    assert isinstance(await ground.timed.admit(waiting), Queued)
+    await ground.end(first)
+    assert waiting.holder is not None
+    assert woken == [waiting.holder.lease_id]
+    await ground.timed.admitted(waiting)
+    await ground.end(second)
+
+
+async def test_a_subscription_that_says_nothing_is_asked_and_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As behind a firewall that has forgotten the connection."""
+    connected: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard = b""
+        while data := await reader.read(1024):
+            heard += data
+            if b"SUBSCRIBE" not in heard:  # what is asked before
+                writer.write(b"-ERR unknown\r\n" * data.count(b"*"))
+        writer.close()
+        await writer.wait_closed()
+        connected.put_nowait(heard)
+
+    monkeypatch.setattr(listener_module, "QUIET_S", 0.01)
+    monkeypatch.setattr(listener_module, "ANSWER_TIMEOUT_S", 0.05)
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+        url = Secret(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0")
+        listener = Listener(url, "channel", lambda _lease: None, ManualClock())
+        listening = asyncio.create_task(listener.run())
+        heard = await asyncio.wait_for(connected.get(), 10)
+        listening.cancel()
+        await asyncio.wait((listening,))
+    assert b"SUBSCRIBE" in heard
+    assert b"PING" in heard

@@ -1,0 +1,44 @@
+"""One tenant does not get all connections of a process (R50)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fairlead.adapters.http.places import Place, Places
+
+
+async def test_whoever_hangs_a_newcomer_finds_a_place() -> None:
+    places = Places(500, 300)
+    for tenant in ("one", "two", "three"):
+        while await places.take(Place("host", tenant), 0.0):
+            pass
+    assert await places.take(Place("host", "new"), 0.0)
+    assert await places.take(Place("another", "one"), 0.0)
+
+
+async def test_a_tenant_alone_gets_four_fifths() -> None:
+    places, taken = Places(500, 300), 0
+    while await places.take(Place("host", "one"), 0.0):
+        taken += 1
+    assert taken == 240
+
+
+async def test_a_place_that_comes_free_goes_to_who_waits_and_a_cancelled_wait_holds_none() -> None:
+    places, place = Places(1, 1), Place("host", "one")
+    assert await places.take(place, 0.0)
+    first, second = (asyncio.create_task(places.take(place, 60.0)) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.wait((first,))
+    places.give_back(place)
+    assert await second
+    places.give_back(place)
+    third = asyncio.create_task(places.take(place, 60.0))
+    assert await third
+    fourth = asyncio.create_task(places.take(place, 60.0))
+    await asyncio.sleep(0)
+    places.give_back(place)
+    fourth.cancel()  # it was served a moment ago
+    await asyncio.wait((fourth,))
+    assert await places.take(place, 0.0)
+    assert places._waiting == {}

@@ -1,0 +1,89 @@
+"""What ends a wait at the gate, or moves it: the time of the call, newer limits, mere observation."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fairlead.adapters.local.gate import LocalGate
+from fairlead.engine.events import GateWouldRefuse
+from fairlead.engine.gate.admission import Admissions, Entry
+from fairlead.engine.gate.keeper import Keeper
+from fairlead.engine.ports.gate import Answer, Ask
+from fairlead.errors import DeadlineTooShort, GateClosed
+from fairlead.policy.gate.breaker import Health
+from fairlead.policy.gate.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan, PoolLimit
+from fairlead.testing.clock import ManualClock
+from tests.support.engine import IDS, Recorder, half
+from tests.support.entrances import Way, begun, settled
+
+DOMAIN = Domain(("tenant", "acme"))
+
+
+class Silent(LocalGate):
+    """A store that says nothing to asks."""
+
+    async def admit(self, ask: Ask) -> Answer:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+def admissions_of(gate: LocalGate, clock: ManualClock) -> Admissions:
+    keeper = Keeper(gate, clock=clock, draw=half, emit=Recorder())
+    return Admissions(gate, keeper, process="p", clock=clock, draw=half, ids=IDS, emit=Recorder())
+
+
+async def test_no_wait_for_the_store_outlives_its_call() -> None:
+    clock = ManualClock()
+    entry = Entry(Plan(DOMAIN), "acme", "shopify", wait_s=0.3, call_s=0.3)
+    asked = begun(admissions_of(Silent(lambda: 0), clock).admitted(entry))
+    await settled()
+    await clock.advance(0.3)
+    with pytest.raises(DeadlineTooShort, match="did not answer"):
+        await asked
+
+
+@pytest.mark.parametrize("kind", ["slots", "rate"])
+async def test_who_waits_is_judged_by_the_newest_limits(kind: str) -> None:
+    """K3: raised to relieve a queue, they hold for those who stand in it."""
+    clock = ManualClock(start=1000.0)
+    gate = LocalGate(lambda: round(clock.monotonic() * MICRO))
+    if kind == "slots":
+        plans = [Plan(DOMAIN, pool=PoolLimit("p", 1 + 3 * version, version=version)) for version in range(2)]
+    else:
+        limits = (BucketLimit("b", 1, rate, version) for version, rate in enumerate((0.01, 10.0)))
+        plans = [Plan(DOMAIN, buckets=(limit,)) for limit in limits]
+    now, admissions = [plans[0]], admissions_of(gate, clock)
+    entry = Entry(plans[0], "acme", "shopify", wait_s=200, call_s=200, plan_now=lambda: now[0])
+    await admissions.admitted(entry)
+    waiting = begun(admissions.admitted(entry))
+    await settled()
+    now[0] = plans[1]
+    for _ in range(6):
+        await clock.advance(0.5)
+        await settled()
+    assert waiting.done(), "it came with limits that hold no more"
+    await waiting
+
+
+async def test_no_wait_for_a_breaker_is_begun_that_leaves_no_time_for_the_call() -> None:
+    clock = ManualClock(start=1000.0)
+    gate = LocalGate(lambda: round(clock.monotonic() * MICRO))
+    admissions, plan = admissions_of(gate, clock), Plan(DOMAIN, breaker=BreakerRule("k", failures=1))
+    entry = Entry(plan, "acme", "shopify", wait_s=60.0, call_s=60.0)
+    async with admissions.enter(entry) as passage:
+        passage.health = Health.UNHEALTHY
+    await clock.advance(0.5)
+    with pytest.raises(GateClosed) as refused:
+        await admissions.admitted(entry)
+    assert refused.value.reason == "breaker"
+
+
+async def test_a_connection_that_only_observes_waits_for_nothing() -> None:
+    """G11: decided and recorded, never blocked; nor does it flag its tenant."""
+    slow = {"calls": {"requests": {"capacity": 1.0, "per_s": 1.0}}, "observe": True}
+    way = Way(settings=slow)
+    for _ in range(3):
+        await way.call(wait_s=60.0)
+    assert [event.reason for event in way.told.of(GateWouldRefuse)] == ["rate"] * 2
