@@ -65,6 +65,10 @@ async def test_redrive_by_filter_capped_and_spread(shell: Shell, database: Datab
     audit = await rows(database, "SELECT act, tenant_id, details::text FROM audit ORDER BY audit_id")
     assert [(row["act"], row["tenant_id"]) for row in audit] == [("dead_letter.redriven", "a")] * 3
     assert all('"replays": "1"' in row["details"] for row in audit)
+    rest = await shell("dlq", "redrive", *wanted, "--limit", "3", "--json")
+    assert [row["dead_letter_id"] for row in rest.rows] == old[3:], "what is under way is passed over"
+    given_up = await shell("dlq", "abandon", old[0], "--why", "the customer left", "--json")
+    assert given_up.record["result"] == "abandoned, its replay is cancelled"
 
 
 async def test_what_is_counted(shell: Shell, database: Database) -> None:
