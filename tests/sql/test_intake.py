@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any
 from uuid import UUID
@@ -18,9 +18,9 @@ from fairlead.adapters.postgres.intake import SLICE
 from fairlead.adapters.postgres.jobrows import lane_of
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.pool import Database
-from fairlead.engine.ports import NewJob
+from fairlead.engine.ports import Enqueued, NewJob
 from fairlead.errors import InputInvalid
-from tests.support.rows import rows
+from tests.support.rows import rows, run
 
 MANY = 2 * SLICE + 10
 IDS = SystemIds()
@@ -86,6 +86,43 @@ async def test_a_cancelled_stream_leaves_nothing_and_the_pool_works(
         await task
     assert await stored(database) == {}
     assert len(await jobs.enqueue(made(MANY))) == MANY
+
+
+async def test_jobs_are_made_before_anything_is_locked(
+    database: Database, jobs: PostgresJobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A generator of the caller's may take its time: others wait for none of it."""
+    begin, steps = database.transaction, list[str]()
+
+    def slowly() -> Iterator[NewJob]:
+        yield from made(MANY)
+        steps.append("made")
+
+    def begun() -> Any:
+        steps.append("begun")
+        return begin()
+
+    monkeypatch.setattr(database, "transaction", begun)
+    await jobs.enqueue(slowly())
+    assert steps == ["made", "begun"]
+
+
+async def test_lanes_of_a_slow_store_are_looked_at_once_more(
+    database: Database, jobs: PostgresJobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were empty in the meantime, and nobody saw the new jobs."""
+    store = jobs._intake._store
+
+    async def slow(given: Sequence[NewJob]) -> list[Enqueued]:
+        stored = await store(given)
+        await run(database, "UPDATE lane SET state = 'idle', mark_at = now()")
+        return stored
+
+    monkeypatch.setattr(jobs._intake, "_store", slow)
+    monkeypatch.setattr("fairlead.adapters.postgres.intake.LATE_S", -1.0)
+    await jobs.enqueue(made(2))
+    lanes = await rows(database, "SELECT state, mark_at < now() - interval '1 ms' AS marked FROM lane")
+    assert lanes == [{"state": "ready", "marked": True}] * 2
 
 
 async def test_unique_keys_among_many(database: Database, jobs: PostgresJobStore) -> None:

@@ -21,6 +21,7 @@ from fairlead.engine.ports import ClaimFilter, Completed, Rescue, Schedule
 from tests.contract.stores import identity
 from tests.support.engine import new_job
 from tests.support.passing_time import pass_time
+from tests.support.plans import touched
 from tests.support.rows import rows, run
 
 IDS = SystemIds()
@@ -245,3 +246,27 @@ async def test_syncing_what_has_not_changed_writes_nothing(database: Database) -
     before = await rows(database, "SELECT ctid::text, updated_at FROM schedule")
     await duties.sync_schedules([schedule])
     assert await rows(database, "SELECT ctid::text, updated_at FROM schedule") == before
+
+
+async def test_sessions_that_have_ended_cost_a_rescue_nothing(databases: list[Database]) -> None:
+    """Each command leaves one for a week; what an ended one still holds is given back all the same."""
+    database = databases[0]
+    session_id, stopped = await opened_session(database), await opened_session(database, pid=2)
+    await run(
+        database,
+        "INSERT INTO worker_session (session_id, host, boot_id, pid_namespace, pid, process_started, version,"
+        " lease, stopped_at) SELECT gen_random_uuid(), 'h', 'b', 'n', n, '0', '0', '30 s', now()"
+        " FROM generate_series(1, 5000) AS n",
+    )
+    await run(database, "ANALYZE worker_session")
+    jobs = PostgresJobStore(database, IDS)
+    await jobs.enqueue([new_job()])
+    assert len(await jobs.claim(ANY, 1, stopped)) == 1
+    await run(database, "UPDATE worker_session SET stopped_at = now() WHERE session_id = $1", stopped)
+    values = {"session_id": session_id, "every_s": 0.0, "max_crashes": 3, "dead_letter_ids": [IDS.uuid7()]}
+    for generic in (False, True):
+        read = await touched(database, "session_rescue", generic=generic, **values)
+        assert read["worker_session"][0] < 50, generic
+    done = await PostgresSessionStore(database, IDS).rescue(session_id, 0.0, 3, 100)
+    assert done is not None
+    assert done.rescued == 1

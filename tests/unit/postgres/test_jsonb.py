@@ -61,5 +61,7 @@ def test_a_nul_that_is_only_written_is_a_text(value: object) -> None:
 def test_what_cannot_be_read_hides_nothing_else() -> None:
     assert decoded(None) is None
     assert decoded("9" * 5000) == "9" * 5000
+    beyond = f"1{'0' * 320}.5"
+    assert decoded(f'{{"n": {beyond}}}') == {"n": beyond}, "Python would read infinity, which JSON cannot say"
     assert decoded("[" * 300 + "]" * 300) == json.loads("[" * 300 + "]" * 300)
     assert decoded("[" * 100_000) == {"unreadable": "[" * 200}

@@ -5,6 +5,16 @@
 
 -- A function with BEGIN ATOMIC or RETURN is parsed here, once. An operator or function that is added to the schema
 -- later cannot take the place of one that it uses, as it can where a body is a text.
+DO $$
+DECLARE used regproc;
+BEGIN
+    FOREACH used IN ARRAY ARRAY['is_own', 'is_name', 'is_label', 'is_delay', 'are_tags', 'job_problem', 'may_act_for',
+                                'lane_of', 'dead_letter_refused', 'stride_of']::regproc[] LOOP
+        EXECUTE regexp_replace(
+            pg_get_functiondef(used), 'AS \$function\$(.*)\$function\$', 'BEGIN ATOMIC \1; END');
+    END LOOP;
+END $$;
+
 -- RFC 9562, version 7, with the microseconds where it allows for them: jobs of one statement keep their order.
 CREATE OR REPLACE FUNCTION fairlead_uuid7() RETURNS uuid LANGUAGE sql VOLATILE
 RETURN (
@@ -12,88 +22,6 @@ RETURN (
         uuid_send(gen_random_uuid()) PLACING int8send(us / 1000 << 16 | 28672 | us % 1000 * 4) FROM 1 FOR 8), 'hex')::uuid
     FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS us) AS now
 );
-
-CREATE OR REPLACE FUNCTION lane_of(
-    queue text, kind text, provider text, priority smallint, tenant_id text, group_key text
-) RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN encode(substr(sha256(convert_to(
-    queue || '/' || kind || '/' || coalesce(provider, '') || '/' || priority::text || '/'
-    || length(tenant_id)::text || '/' || tenant_id || group_key, 'UTF8')), 1, 16), 'hex')::uuid;
-
--- `role` and session_user are the caller's own in a function that runs as its owner.
-CREATE FUNCTION calling_role() RETURNS name LANGUAGE sql STABLE
-RETURN coalesce(nullif(current_setting('role'), 'none')::name, session_user);
-
-CREATE OR REPLACE FUNCTION may_act_for(tenant text) RETURNS boolean LANGUAGE sql STABLE
-RETURN CASE
-    WHEN pg_has_role(calling_role(), 'fairlead_engine', 'USAGE') THEN true
-    WHEN current_setting('fairlead.tenant_id', true) <> '' THEN current_setting('fairlead.tenant_id', true) = tenant
-    ELSE NOT pg_has_role(calling_role(), 'fairlead_door', 'MEMBER')
-END;
-
-CREATE OR REPLACE FUNCTION is_own(of_kind text) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN split_part(of_kind, '.', 1) IN ('token', 'event', 'dead_letter') AND of_kind LIKE '%.%' OR of_kind = 'clean_up';
-
-CREATE OR REPLACE FUNCTION is_name(name text) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN name COLLATE "C" ~ '^[a-z0-9][a-z0-9_.-]{0,63}$';
-
-CREATE OR REPLACE FUNCTION is_label(label text, most_bytes integer) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN octet_length(label) BETWEEN 1 AND most_bytes AND label !~ '[\u0001-\u001f\u007f-\u009f]';
-
-CREATE OR REPLACE FUNCTION is_delay(delay_s double precision) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN delay_s BETWEEN 0 AND 31622400;
-
-CREATE OR REPLACE FUNCTION are_tags(tags text[]) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN cardinality(tags) <= 16 AND (SELECT bool_and(is_label(tag, 64)) IS NOT FALSE FROM unnest(tags) AS tag)
-    AND array_position(tags, NULL) IS NULL;
-
-CREATE OR REPLACE FUNCTION job_problem(
-    kind text, tenant text, args jsonb, queue text, provider text, bucket text, group_key text, priority integer,
-    delay_s double precision, unique_key text, unique_for_s double precision, expires_in_s double precision,
-    tags text[]
-) RETURNS text LANGUAGE sql IMMUTABLE
-RETURN CASE
-    WHEN is_name(kind) IS NOT TRUE THEN 'kind: use 1 to 64 of a-z, 0-9, _, ., -'
-    WHEN is_own(kind) THEN 'kind: clean_up and those that begin with token., event. or dead_letter. are fairlead''s own'
-    WHEN is_label(tenant, 200) IS NOT TRUE THEN 'tenant: use 1 to 200 bytes without control characters'
-    WHEN jsonb_typeof(args) IS DISTINCT FROM 'object' THEN 'args: give a JSON object'
-    -- twice what Python allows: the server counts its own blanks
-    WHEN octet_length(args::text) > 131072 THEN 'args: they are larger than 64 KiB; give a reference'
-    WHEN is_name(queue) IS NOT TRUE THEN 'queue: use 1 to 64 of a-z, 0-9, _, ., -'
-    WHEN NOT is_name(provider) THEN 'provider: use 1 to 64 of a-z, 0-9, _, ., -'
-    WHEN NOT is_name(bucket) THEN 'bucket: use 1 to 64 of a-z, 0-9, _, ., -'
-    WHEN bucket IS NOT NULL AND provider IS NULL THEN 'bucket: give the provider, too'
-    WHEN group_key <> '' AND NOT is_label(group_key, 400)
-        THEN 'group_key: use 1 to 400 bytes without control characters'
-    WHEN priority NOT BETWEEN 0 AND 3 OR priority IS NULL
-        THEN 'priority: give 0 (critical), 1 (urgent), 2 (normal) or 3 (low)'
-    WHEN is_delay(delay_s) IS NOT TRUE THEN 'delay_s: give seconds from 0 to 31622400 (366 days)'
-    WHEN NOT is_label(unique_key, 200) THEN 'unique_key: use 1 to 200 bytes without control characters'
-    WHEN NOT is_delay(unique_for_s) THEN 'unique_for_s: give seconds from 0 to 31622400 (366 days)'
-    WHEN unique_for_s IS NOT NULL AND unique_key IS NULL THEN 'unique_for_s: give a unique_key, too'
-    WHEN NOT is_delay(expires_in_s) THEN 'expires_in_s: give seconds from 0 to 31622400 (366 days)'
-    WHEN expires_in_s <= delay_s THEN 'expires_in_s: it must be longer than delay_s'
-    WHEN cardinality(tags) = 0 THEN NULL
-    WHEN are_tags(tags) IS NOT TRUE THEN 'tags: give at most 16, of 1 to 64 bytes without control characters'
-END;
-
-CREATE OR REPLACE FUNCTION dead_letter_refused(of_queue text, bound bigint) RETURNS TABLE (kind text, tenant_id text)
-LANGUAGE sql STABLE BEGIN ATOMIC
-    WITH open AS MATERIALIZED (
-        SELECT d.kind, d.tenant_id, count(*) AS entries FROM dead_letter d
-        WHERE d.queue = of_queue AND d.status = 'pending_review'
-        GROUP BY d.kind, d.tenant_id
-    ),
-    kinds AS (
-        SELECT open.kind, sum(entries) AS entries,
-            (array_agg(open.tenant_id ORDER BY entries DESC))[1] AS loudest, max(entries) AS of_loudest
-        FROM open GROUP BY open.kind
-    ),
-    whole AS (SELECT sum(entries) AS entries, avg(entries) AS share FROM kinds)
-    SELECT kinds.kind, CASE WHEN 2 * of_loudest > kinds.entries AND whole.entries < 2 * bound THEN loudest END
-    FROM kinds, whole
-    WHERE whole.entries >= bound AND kinds.entries >= whole.share;
-END;
 
 -- ---- who answers for a unique key --------------------------------------------------------------
 
@@ -260,8 +188,9 @@ BEGIN
         IF NOT FOUND THEN
             refused := (
                 SELECT coalesce(r.tenant_id, '') FROM dead_letter_refused(fairlead_enqueue.queue, CASE
-                    WHEN pg_catalog.pg_has_role(calling_role(), 'fairlead_engine', 'USAGE') THEN dead_letter_bound
-                    ELSE least(dead_letter_bound, 10000::bigint) END) AS r
+                    WHEN pg_catalog.pg_has_role(
+                        coalesce(nullif(current_setting('role'), 'none')::name, session_user), 'fairlead_engine', 'USAGE')
+                    THEN dead_letter_bound ELSE least(dead_letter_bound, 10000::bigint) END) AS r
                 WHERE r.kind = fairlead_enqueue.kind);
             INSERT INTO enqueue_note (kind, queue, refused)
             VALUES (fairlead_enqueue.kind, fairlead_enqueue.queue, it.refused);

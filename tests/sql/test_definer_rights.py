@@ -1,0 +1,166 @@
+"""What others make in the schema does not run with the rights of its owner (R54)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from fairlead.adapters.postgres.facts import server_facts
+from fairlead.adapters.postgres.migrate import Migrator
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.checkup import role_check
+from fairlead.errors import ConfigInvalid
+from tests.support.databases import SCHEMA
+from tests.support.rows import rows, run
+
+ENQUEUE = f'"{SCHEMA}".fairlead_enqueue'
+ROLE = "maker_of_tests"
+RUNNING = "state = 'running', lease_id = 1, session_id = gen_random_uuid(), started_at = now()"
+TYPES = (
+    "smallint",
+    "integer",
+    "bigint",
+    "numeric",
+    "double precision",
+    "text",
+    "varchar",
+    "name",
+    "interval",
+)
+SIGNS = ("=", "<>", "<", ">", "<=", ">=", "+", "-", "*", "/", "||", "%", "~", "!~")
+FUNCTIONS = (  # closer matches than the polymorphic ones, and than those whose parameters need a cast
+    "cardinality(text[])",
+    "array_position(text[], text)",
+    "pg_has_role(name, text, text)",
+    "set_bit(bytea, integer, integer)",
+    "convert_to(text, text)",
+    "to_jsonb(job)",
+    "jsonb_populate_record(job, jsonb)",
+    "split_part(varchar, varchar, integer)",
+    "format(text, text, text)",
+    "round(numeric)",
+    "count(uuid)",
+)
+DEAD = """
+INSERT INTO dead_letter
+    (dead_letter_id, job_id, lineage_id, queue, kind, tenant_id, priority, category, code, reason)
+SELECT gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'default', 'k', 'acme', 2,
+    'permanent_auth', 'x', 'x'
+FROM generate_series(1, $1::integer)
+"""
+PLANT = """
+DO $$
+DECLARE
+    types regtype[] := $types$; signs text[] := $signs$; lefts regtype; rights regtype; sign text; number integer := 0;
+BEGIN
+    FOREACH lefts IN ARRAY types LOOP FOREACH rights IN ARRAY types LOOP FOREACH sign IN ARRAY signs LOOP
+        CONTINUE WHEN EXISTS (SELECT FROM pg_operator WHERE oprname = sign AND oprleft = lefts AND oprright = rights);
+        number := number + 1;
+        EXECUTE format('CREATE FUNCTION planted_%s(%s, %s) RETURNS boolean LANGUAGE plpgsql AS ''BEGIN RAISE ''''planted''''; END''',
+            number, lefts, rights);
+        EXECUTE format('CREATE OPERATOR %s (LEFTARG = %s, RIGHTARG = %s, FUNCTION = planted_%s)', sign, lefts, rights, number);
+    END LOOP; END LOOP; END LOOP;
+END $$
+"""  # noqa: E501 - one statement
+
+
+@pytest.fixture
+async def maker(database: Database, database_settings: DatabaseSettings) -> AsyncIterator[Any]:
+    """A role that may enqueue, and create objects in the schema."""
+    for sql in (
+        f"CREATE ROLE {ROLE} LOGIN",
+        f'GRANT USAGE, CREATE ON SCHEMA "{SCHEMA}" TO {ROLE}',
+        f"GRANT EXECUTE ON FUNCTION fairlead_enqueue TO {ROLE}",
+        f"GRANT USAGE ON TYPE job TO {ROLE}",
+    ):
+        await run(database, sql)
+    options = {"search_path": f'"{SCHEMA}"'}
+    connection = await asyncpg.connect(database_settings.dsn, user=ROLE, server_settings=options)
+    yield connection
+    await connection.close(timeout=5)
+    await run(database, f"DROP OWNED BY {ROLE} CASCADE")
+    await run(database, f"DROP ROLE {ROLE}")
+
+
+def planted() -> list[str]:
+    """Statements that make operators and functions which raise, wherever a closer one can be made."""
+    types = "ARRAY[" + ", ".join(f"'{name}'" for name in TYPES) + "]::regtype[]"
+    signs = "ARRAY[" + ", ".join(f"'{sign}'" for sign in SIGNS) + "]"
+    made = [PLANT.replace("$types$", types).replace("$signs$", signs)]
+    body = "RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE 'planted'; END $$"
+    return made + [f"CREATE FUNCTION {function} {body}" for function in FUNCTIONS]
+
+
+async def test_enqueue_uses_nothing_that_was_planted(database: Database, maker: Any) -> None:
+    await run(database, DEAD, 3)
+    await maker.fetchval(f"SELECT {ENQUEUE}('k', 'acme', unique_key => 'running', priority => 3)")
+    await run(database, f"UPDATE job SET {RUNNING}")
+    for sql in planted():
+        await maker.execute(sql)
+    every = (
+        "'k', 'acme', provider => 'shopify', bucket => 'eu', tags => ARRAY['a'], delay_s => 1,"
+        " expires_in_s => 9, notify => true"
+    )
+    for arguments in (
+        every,
+        "'k', 'acme', unique_key => 'waiting', unique_for_s => 0, group_key => 'g'",
+        "'k', 'acme', unique_key => 'waiting', priority => 0",
+        "'k', 'acme', unique_key => 'running', priority => 0",
+    ):
+        assert await maker.fetchval(f"SELECT {ENQUEUE}({arguments})"), arguments
+    with pytest.raises(asyncpg.InvalidParameterValueError):
+        await maker.fetchval(f"SELECT {ENQUEUE}('k', 'acme', tags => ARRAY[''])")
+    with pytest.raises(asyncpg.ConfigurationLimitExceededError):
+        await maker.fetchval(f"SELECT {ENQUEUE}('k', 'acme', dead_letter_bound => 1)")
+
+
+async def test_the_bound_of_a_caller_is_no_larger_than_ours(database: Database, maker: Any) -> None:
+    await run(database, DEAD, 10_000)
+    with pytest.raises(asyncpg.ConfigurationLimitExceededError):
+        await maker.fetchval(f"SELECT {ENQUEUE}('k', 'acme', dead_letter_bound => 1000000)")
+
+
+async def test_an_id_tells_nothing_of_other_tenants(database: Database, maker: Any) -> None:
+    taken = await maker.fetchval(f"SELECT {ENQUEUE}('k', 'bolt')")
+    given = await maker.fetchval(f"SELECT {ENQUEUE}('k', 'acme', job_id => $1)", taken)
+    assert given != taken
+    with pytest.raises(asyncpg.UniqueViolationError, match="has a job of this id"):
+        await maker.fetchval(f"SELECT {ENQUEUE}('k', 'bolt', job_id => $1)", taken)
+    assert len(await rows(database, "SELECT FROM job")) == 2
+
+
+@pytest.mark.usefixtures("maker")
+async def test_a_schema_in_which_others_create_is_refused(database_settings: DatabaseSettings) -> None:
+    with pytest.raises(ConfigInvalid, match=f"{ROLE} may create objects"):
+        await Migrator(database_settings).apply()
+    check = role_check(await server_facts(database_settings))
+    assert (check.status, ROLE in check.detail) == ("fail", True)
+
+
+async def test_the_owners_of_a_schema_may_create_there(
+    database: Database, database_settings: DatabaseSettings
+) -> None:
+    assert (await server_facts(database_settings)).creators == ""
+    assert await Migrator(database_settings).apply() == []
+
+
+async def test_a_door_reads_no_sealed_secret(database: Database, maker: Any) -> None:
+    await run(database, f"GRANT fairlead_door TO {ROLE}")
+    assert await maker.fetch("SELECT connection_id, state FROM credential") == []
+    for columns in ("sealed", "*"):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await maker.fetch(f"SELECT {columns} FROM credential")
+
+
+@pytest.mark.parametrize("role", ["fairlead_engine", "fairlead_tenant"])
+async def test_the_server_says_when_an_audit_record_was_written(database: Database, role: str) -> None:
+    async with database._lender.lent() as connection, connection.transaction():
+        await connection.execute(f"SET LOCAL ROLE {role}")
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.execute(
+                "INSERT INTO audit (audit_id, at, actor, act) VALUES (gen_random_uuid(), now(), 'a', 'b')"
+            )
