@@ -10,21 +10,24 @@ import asyncio
 import base64
 import hashlib
 from collections.abc import Mapping
+from typing import Any
 from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import pytest
 
 from fairlead.engine.consent import Consent, Consents
-from fairlead.engine.ports import ConnectionKey
+from fairlead.engine.ports import ConnectionKey, TokenCall
+from fairlead.engine.token.parts import AppCredential
 from fairlead.errors import FairleadError, InputInvalid
 from fairlead.policy.consent import answered_by_another, is_redirect
 from fairlead.policy.profile import Profile
 from fairlead.policy.profile_load import load_profiles
+from fairlead.secret import Secret
 from fairlead.testing.issuer import Issuer
 from tests.security.conftest import PROVIDERS
 from tests.security.figures import tell
 from tests.support.issuer import fetch
-from tests.support.refresher import Refresher
+from tests.support.refresher import APP, Refresher
 
 HERE = "http://127.0.0.1:8931/callback"
 BUILT_IN = load_profiles()
@@ -228,3 +231,30 @@ async def test_S28_a_caller_that_goes_away_does_not_lose_the_tokens_of_a_spent_c
     await consents.drain()
     assert finishing.cancelled()
     assert (await fl.connections.get(consent.key)).state == "active"
+
+
+async def test_S28_a_reconnect_goes_through_the_app_of_its_connection(
+    fl: Refresher, consents: Consents, honest: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And tells its secret, not that of the settings; both stay with the connection."""
+    own = AppCredential("own-app")
+    monkeypatch.setattr(
+        fl.rooms.apps, "app", lambda provider, client_id: APP if client_id in ("", "app") else own
+    )
+    await fl.connect(honest, PROVIDERS[0], client_id="own-app", client_secret=Secret("own-secret"))
+    sent, send = list[TokenCall](), fl.rooms.transport.send
+
+    async def noted(call: TokenCall, *more: Any) -> Any:
+        sent.append(call)
+        return await send(call, *more)
+
+    monkeypatch.setattr(fl.rooms.transport, "send", noted)
+    key = ConnectionKey("acme", PROVIDERS[0])
+    page, consent = consents.begin(key, redirect_uri=HERE, client_id="own-app")
+    assert parse_qs(urlsplit(page).query)["client_id"] == ["own-app"]
+    answer = await consented(page)
+    assert (await consents.finish(consent, answer, actor="test")).client_id == "own-app"
+    assert [call.form["client_secret"] for call in sent] == [Secret("own-secret")]
+    stored = await fl.rooms.store.read(key)
+    assert stored is not None
+    assert (await fl.settler.stored(stored)).client_secret == Secret("own-secret")

@@ -87,7 +87,7 @@ def reauthorize(
         bool, typer.Option("--link", help="Only print the page of yours where the customer reconnects.")
     ] = False,
 ) -> Exit | None:
-    """Give a connection a new grant by its owner's consent; its id, variant and endpoint stay."""
+    """Give a connection a new grant by its owner's consent; its id, variant, endpoint and app stay."""
     key = key_of(tenant, provider, bucket)
 
     async def work(fairlead: Fairlead) -> dict[str, Any]:
@@ -99,7 +99,15 @@ def reauthorize(
         if link:
             return {"link": _link(runtime, key, connection.connection_id)}
         return await _consented(
-            call, runtime, key, redirect_uri, timeout, connection.variant, connection.endpoint, scope or ()
+            call,
+            runtime,
+            key,
+            redirect_uri,
+            timeout,
+            connection.variant,
+            connection.endpoint,
+            scope or (),
+            connection.client_id,
         )
 
     found = call.with_fairlead(work)
@@ -119,10 +127,16 @@ async def _consented(
     variant: str | None,
     endpoint: Mapping[str, str],
     scopes: Sequence[str],
+    client_id: str = "",
 ) -> dict[str, Any]:
     def begin(exact: str) -> tuple[str, Consent]:
         return runtime.consents.begin(
-            key, redirect_uri=exact, variant=variant, endpoint=endpoint, scopes=scopes
+            key,
+            redirect_uri=exact,
+            variant=variant,
+            endpoint=endpoint,
+            scopes=scopes,
+            client_id=client_id,
         )
 
     if is_loopback(redirect_uri):

@@ -206,6 +206,12 @@ class Connections:
         except CredentialUnreadable:
             return None  # reconnecting is the way out of a damaged record
 
+    async def own_app(self, known: Credential | None, grant: Grant) -> Stored | None:
+        """Return the stored secrets, whose app and endpoint a new *grant* keeps; None where it keeps none."""
+        if known is None or not _keeps_app(known, grant) or known.connection.endpoint != grant.endpoint:
+            return None
+        return await self._opened(known, grant)
+
     async def _stored(self, credential: Credential) -> Stored:
         stored = await self._unchecked(credential)
         check_places(credential, stored)

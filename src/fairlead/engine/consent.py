@@ -76,8 +76,12 @@ class Consents:
         variant: str | None = None,
         endpoint: Mapping[str, str] | None = None,
         scopes: Sequence[str] = (),
+        client_id: str = "",
     ) -> tuple[str, Consent]:
         """The consent page's address and what to keep.
+
+        *client_id* is that of the connection that reconnects, which may have an app of its own. Default: the
+        settings'.
 
         Raises InputInvalid where the provider has no such page, and for a *redirect_uri* that a code must not
         travel to; ConfigInvalid where the app's secret would go to a host that the settings do not name.
@@ -90,7 +94,7 @@ class Consents:
                 hint="give one without user and fragment, exactly as it is registered at the provider",
             )
         profile = self._rooms.profiles.profile(key.provider, variant)
-        app = self._rooms.apps.app(key.provider, "")
+        app = self._rooms.apps.app(key.provider, client_id)
         if not app.client_id:
             raise InputInvalid(
                 "no client_id is set for this provider", tenant=key.tenant, provider=key.provider
@@ -152,14 +156,18 @@ class Consents:
         self, consent: Consent, profile: Profile, code: Secret, answer: Mapping[str, str], actor: str
     ) -> ConnectionView:
         await self._rooms.vault.preflight(consent.key.tenant)  # what can fail, fails before the code is spent
-        if await self._rooms.store.read(consent.key) is None:
+        known = await self._rooms.store.read(consent.key)
+        if known is None:
             check_customer(consent.key.tenant)
+        same_app = Grant(client_id=consent.client_id, variant=consent.variant, endpoint=consent.endpoint)
+        own = await self._connections.own_app(known, same_app)
         app = self._rooms.apps.app(consent.key.provider, consent.client_id)
-        check_lent(profile, "token", consent.endpoint, app, consent.key)  # it may come from elsewhere
+        check_lent(profile, "token", consent.endpoint, app, consent.key, own)  # it may come from elsewhere
+        own_secret = own.client_secret if own else None
         request = code_request(
             profile,
             consent.endpoint,
-            Client(app.client_id, app.client_secret),
+            Client(app.client_id, own_secret or app.client_secret),
             code=code,
             redirect_uri=consent.redirect_uri,
             code_verifier=consent.verifier,
