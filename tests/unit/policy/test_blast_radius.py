@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
+from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
@@ -25,6 +26,7 @@ from fairlead.policy.blast_radius import (
 from fairlead.policy.category import Category
 from fairlead.policy.classify.verdict import Scope
 from fairlead.policy.gate.breaker import Health
+from fairlead.policy.job import outcome_of_exception
 
 NEVER = {
     "not_processed": {"transient_network"},
@@ -77,3 +79,27 @@ def test_nothing_shared_closes_by_one(table: Any) -> None:
     for reach in reaches:
         assert (reach.quorum >= QUORUM > 1) if reach.shared is not Shared.NOTHING else reach.quorum == 0
         assert reach.shared not in reach.lifts
+
+
+def lines() -> Iterator[str]:
+    """The table as the page shows it."""
+    names = {**{key: f"token: {key}" for key in TOKEN}, **{key: f"call: {key}" for key in CALL}}
+    names |= {health: f"call, its host: {health.name.lower()}" for health in Health}
+    for key, reach in {**TOKEN, **CALL, **FAULT}.items():
+        lifts = ", ".join(shared.value for shared in Shared if shared in reach.lifts)
+        after = "" if reach.shared is Shared.NOTHING else f"{reach.shared}, after {reach.quorum}"
+        cells = (names.get(key, key), reach.own, after, lifts)
+        yield f"| {' | '.join(cell or '–' for cell in cells)} |"
+
+
+def test_the_page_shows_the_table() -> None:
+    page = Path("docs/explanation/blast-radius.md").read_text()
+    assert [line for line in lines() if line not in page] == []
+
+
+def test_a_job_waits_with_its_group_only_for_a_limit_of_its_connection() -> None:
+    for kind, reach in ERROR.items():
+        error = kind("no", retry_after_s=5.0)
+        if isinstance(error, errors.Refused) and error.retryable:
+            outcome = outcome_of_exception(error, draw=0.0)
+            assert outcome.in_place == (reach.own is Own.LIMIT), kind

@@ -22,7 +22,7 @@ from fairlead.engine.ports import (
     EndpointRefusal,
     Json,
 )
-from fairlead.policy.blast_radius import Reach, Shared
+from fairlead.policy.blast_radius import NEVER_SENT, Reach, Shared
 
 PAUSE_LOOK_S = 60.0
 """When a connection asks again at the latest whose app is paused: the pause may be lifted by then."""
@@ -62,7 +62,6 @@ class PostgresEndpointGate:
             rows = await self._database.fetch(
                 statement("endpoint_take"),
                 **_names(key),
-                bucket=key.bucket,
                 connection_ids=[ask.connection_id for ask in asks],
                 generations=[ask.generation for ask in asks],
                 per_s=limits.per_s,
@@ -89,7 +88,6 @@ class PostgresEndpointGate:
             await self._database.fetch(
                 statement("endpoint_healthy"),
                 **_names(ask.key),
-                bucket=ask.key.bucket,
                 granted=Shared.APP in reach.lifts,
                 secret_fingerprint=ask.secret_fingerprint,
             )
@@ -100,8 +98,10 @@ class PostgresEndpointGate:
                 await self._limited(ask, hint_s)
             case Shared.APP if ask.secret_fingerprint is not None:
                 return await self._refused(ask, reason)
-            case _ if permit.probe and not reach.lifts:
-                await self._database.fetch(statement("endpoint_probe_over"), **_names(ask.key))
+            case _ if reach == NEVER_SENT:
+                await self._database.fetch(
+                    statement("endpoint_give_back"), **_names(ask.key), probe=permit.probe
+                )
         return None
 
     async def _back_off(self, ask: EndpointAsk, reason: str, hint_s: float) -> None:
@@ -149,7 +149,9 @@ class PostgresEndpointGate:
         await self._insert(ask.key, ask.limits, ask.key.client_id, ask.key.place)
         row = await self._database.first(
             statement("endpoint_pause"),
-            **_names(ask.key),
+            provider=ask.key.provider,
+            app=ask.key.client_id,
+            place=ask.key.place,
             host=ask.key.host,
             connection_id=ask.connection_id,
             secret_fingerprint=ask.secret_fingerprint,
@@ -173,7 +175,7 @@ class PostgresEndpointGate:
 
 
 def _names(key: EndpointKey) -> dict[str, str]:
-    return {"provider": key.provider, "app": key.client_id, "place": key.place}
+    return {"provider": key.provider, "app": key.client_id, "place": key.place, "bucket": key.bucket}
 
 
 def _answer(row: Row, limits: EndpointLimits) -> EndpointPermit | EndpointRefusal:

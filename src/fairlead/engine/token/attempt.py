@@ -13,7 +13,7 @@ from fairlead.policy.profile import Profile
 
 @dataclass(slots=True)
 class Attempt:
-    """One send of one refresh. *recorded*: the gate knows what became of its permit."""
+    """One send of one refresh. *recorded*: its permit is used, or the gate knows that it was not."""
 
     credential: Credential
     profile: Profile

@@ -96,7 +96,7 @@ class Exchange:
         try:
             return await self._claimed(step, call)
         finally:
-            if permit.probe and not step.recorded:  # else nobody may be the probe before its time is up
+            if not step.recorded:
                 await self._record(step, blast_radius.NEVER_SENT, "")
 
     async def _leave(self, credential: Credential, ask: EndpointAsk) -> EndpointPermit:
@@ -141,6 +141,7 @@ class Exchange:
             if mark is None or self._is_late(step):
                 raise _MayNotLeave
             marks.append((mark, self._rooms.clock.monotonic()))
+            step.recorded = True
             self.sent.add(step.credential.connection.connection_id)
             faultpoint("token.after_sent")
 

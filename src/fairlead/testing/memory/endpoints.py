@@ -14,7 +14,7 @@ from fairlead.engine.ports import (
     EndpointRefusal,
     Json,
 )
-from fairlead.policy.blast_radius import QUORUM, Reach, Shared
+from fairlead.policy.blast_radius import NEVER_SENT, QUORUM, Reach, Shared
 from fairlead.testing.memory.database import MemoryStore, seconds, statement
 from fairlead.testing.memory.token_rows import BackoffRow, EndpointRow, until_s
 
@@ -120,9 +120,11 @@ class MemoryEndpointGate(MemoryStore):
                 self._penalise(ask, hint_s)
             case Shared.APP if ask.secret_fingerprint is not None:
                 return self._refuse(ask, ask.secret_fingerprint, reason)
-            case _ if permit.probe and not reach.lifts:
+            case _ if reach == NEVER_SENT:
+                bucket = self.database.tokens.endpoints.get(EndpointKey(ask.key.provider, ask.key.bucket))
                 for gate in self._gates(ask):
-                    gate.row.probe_until = None
+                    gate.row.permits += gate.row is bucket
+                    gate.row.probe_until = None if permit.probe else gate.row.probe_until
         return None
 
     def _back_off(self, ask: EndpointAsk, reason: str, hint_s: float) -> None:

@@ -1,0 +1,261 @@
+"""Whom each outcome of a refresh stops, row by row of the table, on real stores (R50).
+
+One connection meets the row, and another one, in another process, must be served all the same. Then two meet
+it with nothing between: only then may something shared close, and only where the table says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from fairlead.adapters.local.system import SystemIds
+from fairlead.adapters.postgres.jobs import PostgresJobStore
+from fairlead.engine.ports import NewJob, NoAnswer, TokenCall
+from fairlead.errors import (
+    DependencyUnavailable,
+    EndpointPaused,
+    EndpointUnavailable,
+    FairleadError,
+    RateLimited,
+    ReauthRequired,
+    Refused,
+)
+from fairlead.policy.blast_radius import FAULT, TOKEN, Own, Shared
+from fairlead.testing.issuer.quirks import Quirk
+from fairlead.testing.ledger import judge
+from tests.support.refresher import FAST, Refresher, local_profile, refresher
+from tests.support.rows import run
+
+PROVIDER = "stable"
+PATIENT = replace(FAST, breaker_failures=2, backoff_s=60.0, breaker_open_s=60.0)
+
+
+def told(code: str, status: int = 400) -> Quirk:
+    return Quirk(status=status, body=f'{{"error":"{code}"}}', content_type="application/json")
+
+
+OUTCOMES: dict[str, Quirk | None] = {
+    "granted": None,
+    "not_processed.transient_rate_limit": Quirk(status=429, retry_after="30"),
+    "not_processed.transient_server": Quirk(status=503),
+    "transient_failure.transient_server": Quirk(status=400, body="<html>account suspended</html>"),
+    "transient_failure.transient_network": told("strange_thing"),
+    "rejected.permanent_auth": told("invalid_grant"),
+    "rejected.permanent_config": told("unsupported_grant_type"),
+    "rejected.permanent_permission": told("access_denied"),
+    "rejected.permanent_request": told("invalid_scope"),
+    "rejected.permanent_config.client": told("invalid_client", 401),
+    "unknown": Quirk(status=500),
+    "not_sent": None,
+}
+CLOSED = {Shared.HOST: EndpointUnavailable, Shared.RATE: RateLimited, Shared.APP: EndpointPaused}
+
+
+class Fleet:
+    """Two processes at one token endpoint of one app."""
+
+    def __init__(self, one: Refresher, other: Refresher, issuer: Any) -> None:
+        self.one, self.other, self._issuer = one, other, issuer
+        self.loses = False
+
+    async def connect(self, name: str) -> UUID:
+        return await self.one.connect(self._issuer, PROVIDER, name)
+
+    async def meets(self, row: str, name: str) -> UUID:
+        """A new connection called *name* has met *row*."""
+        connection_id, quirk = await self.connect(name), OUTCOMES[row]
+        if quirk is not None:
+            self._issuer.be_rude(quirk, connection=name)
+        self.loses = row == "not_sent"
+        if row == "granted":
+            await self.one.coordinator.refresh(connection_id, 1)
+        else:
+            with pytest.raises(FairleadError):
+                await self.one.coordinator.refresh(connection_id, 1)
+        return connection_id
+
+    def posts(self) -> int:
+        return judge(self._issuer.ledger()).provider_posts
+
+    async def is_served(self, name: str) -> bool:
+        """Whether *name* gets a token from the other process."""
+        return (await self.other.coordinator.refresh(await self.connect(name), 1)).generation == 2
+
+
+@asynccontextmanager
+async def fleet_of(database: Any, issuer: Any, folder: Path) -> AsyncIterator[Fleet]:
+    rate = {"limit": 60, "per_s": 60.0}
+    profiles = {PROVIDER: local_profile(issuer.url, PROVIDER, PROVIDER, rotates=False, rate=rate)}
+    async with (
+        refresher(database, profiles, folder / "one", settings=PATIENT) as one,
+        refresher(database, profiles, folder / "other", settings=PATIENT) as other,
+    ):
+        fleet, send = Fleet(one, other, issuer), one.rooms.transport.send
+
+        async def lossy(call: TokenCall, before_sent: Any) -> Any:
+            if fleet.loses:
+                return NoAnswer(sent=False, kind="connect", why="connect failed")
+            return await send(call, before_sent)
+
+        one.rooms.transport.send = lossy  # type: ignore[method-assign]
+        yield fleet
+
+
+@pytest.mark.parametrize("row", TOKEN)
+async def test_one_connection_stops_itself_alone(
+    database: Any, issuer: Any, tmp_path: Path, row: str
+) -> None:
+    async with fleet_of(database, issuer, tmp_path) as fleet:
+        met = await fleet.meets(row, "a")
+        assert await fleet.is_served("well")
+        posts, own = fleet.posts(), TOKEN[row].own
+        refused = {Own.CONNECTION: RateLimited, Own.GRANT: ReauthRequired}.get(own)
+        with suppress(FairleadError) if refused is None else pytest.raises(refused):
+            await fleet.other.coordinator.refresh(met, 2 if own is Own.NOTHING else 1)
+        assert fleet.posts() - posts == (refused is None), "what is held is held in every process"
+
+
+@pytest.mark.parametrize("row", TOKEN)
+async def test_two_close_what_is_shared_and_nothing_else(
+    database: Any, issuer: Any, tmp_path: Path, row: str
+) -> None:
+    async with fleet_of(database, issuer, tmp_path) as fleet:
+        for name in ("a", "b"):
+            await fleet.meets(row, name)
+        posts, shared = fleet.posts(), TOKEN[row].shared
+        if shared is Shared.NOTHING:
+            assert await fleet.is_served("well")
+        else:
+            with pytest.raises(CLOSED[shared]):
+                await fleet.is_served("well")
+            assert fleet.posts() == posts
+
+
+@pytest.mark.parametrize("row", [row for row in TOKEN if TOKEN[row].shared is not Shared.NOTHING])
+async def test_a_token_between_two_keeps_what_is_shared_open(
+    database: Any, issuer: Any, tmp_path: Path, row: str
+) -> None:
+    async with fleet_of(database, issuer, tmp_path) as fleet:
+        await fleet.meets(row, "a")
+        assert await fleet.is_served("between")
+        await fleet.meets(row, "b")
+        assert await fleet.is_served("well")
+
+
+async def test_a_probe_whose_claim_loses_makes_room_for_the_next_at_once(
+    database: Any, issuer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with fleet_of(database, issuer, tmp_path) as fleet:
+        for name in ("a", "b"):
+            await fleet.meets("unknown", name)
+        await run(database, "UPDATE endpoint_gate SET open_until = now()")
+
+        async def away(intent: object) -> None:
+            raise DependencyUnavailable("the database went away")
+
+        monkeypatch.setattr(fleet.one.rooms.store, "claim", away)
+        with pytest.raises(DependencyUnavailable):
+            await fleet.one.coordinator.refresh(await fleet.connect("c"), 1)
+        assert await fleet.is_served("well")
+
+
+# ---- faults on our side
+
+
+async def _store_away(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away(*_asked: object) -> None:
+        raise DependencyUnavailable("the database went away")
+
+    monkeypatch.setattr(fleet.one.rooms.store, "claim", away)
+
+
+async def _mark_in_doubt(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def lost(*_asked: object) -> None:
+        raise DependencyUnavailable("whether it was committed is not known")
+
+    monkeypatch.setattr(fleet.one.rooms.store, "mark_sent", lost)
+
+
+async def _no_journal(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> None:
+        raise DependencyUnavailable("no answer could be kept")
+
+    monkeypatch.setattr(fleet.one.rooms.journal, "preflight", full)
+
+
+async def _damaged(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = fleet.one.rooms.store._database  # type: ignore[attr-defined]
+    await run(database, "UPDATE credential SET sealed = set_byte(sealed, 40, 255 - get_byte(sealed, 40))")
+
+
+async def _late(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def gone(*_asked: object) -> None:
+        return None
+
+    monkeypatch.setattr(fleet.one.rooms.store, "mark_sent", gone)
+
+
+async def _killed(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def killed(settlement: object) -> None:
+        raise RuntimeError("killed here")
+
+    monkeypatch.setattr(fleet.one.rooms.store, "settle", killed)
+
+
+CAUSES: dict[str, Callable[[Fleet, pytest.MonkeyPatch], Awaitable[None]]] = {
+    "PostgreSQL does not answer": _store_away,
+    "a commit is in doubt": _mark_in_doubt,
+    "the journal cannot be written": _no_journal,
+    "a sealed record does not open": _damaged,
+    "a lease is lost": _late,
+    "a process dies": _killed,
+}
+ELSEWHERE = {"Redis does not answer", "a queue is full of one tenant's dead letters"}
+"""The former in tests/e2e/test_blast_radius_of_calls.py, the latter below."""
+
+
+def test_each_fault_has_a_test() -> None:
+    assert {*CAUSES, *ELSEWHERE} == set(FAULT)
+    assert set(OUTCOMES) == set(TOKEN)
+
+
+@pytest.mark.parametrize("fault", CAUSES)
+async def test_a_fault_of_one_process_stops_no_other_connection(
+    database: Any, issuer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    async with fleet_of(database, issuer, tmp_path) as fleet:
+        for name in ("a", "b", "c"):
+            met = await fleet.connect(name)
+            await CAUSES[fault](fleet, monkeypatch)
+            with pytest.raises((FairleadError, RuntimeError)):
+                await fleet.one.coordinator.refresh(met, 1)
+        assert await fleet.is_served("well")
+        assert {row["state"] for row in await fleet.one.rooms.gate.search()} <= {"closed"}
+
+
+async def test_dead_letters_of_one_tenant_refuse_its_work_and_nobodys_refreshes(database: Any) -> None:
+    await run(
+        database,
+        "INSERT INTO dead_letter (dead_letter_id, job_id, lineage_id, queue, kind, tenant_id, priority,"
+        " category, code, reason) SELECT gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'default',"
+        " kind, 'loud', 2, 'permanent_auth', 'x', 'it failed'"
+        " FROM unnest(ARRAY['token.refresh', 'token.refresh', 'sync', 'sync']) AS kind",
+    )
+    jobs = PostgresJobStore(database, SystemIds(), bound=3)
+    new = {
+        (kind, tenant): NewJob(SystemIds().uuid7(), kind, tenant)
+        for kind in ("token.refresh", "sync")
+        for tenant in ("loud", "quiet")
+    }
+    with pytest.raises(Refused):
+        await jobs.enqueue([new["sync", "loud"]])
+    stored = await jobs.enqueue([job for key, job in new.items() if key != ("sync", "loud")])
+    assert [one.inserted for one in stored] == [True] * 3
+    await jobs.close()
