@@ -8,10 +8,11 @@ Permits of one endpoint that are asked for at the same moment are taken in one s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from fairlead.adapters.postgres.driver import Row
 from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.adapters.postgres.sqlfiles import Statement, statement
 from fairlead.engine.batch import Batcher
 from fairlead.engine.ports import (
     EndpointAsk,
@@ -82,83 +83,32 @@ class PostgresEndpointGate:
     async def record(
         self, ask: EndpointAsk, permit: EndpointPermit, reach: Reach, reason: str, hint_s: float = 0.0
     ) -> EndpointChange | None:
+        run = partial(self._run, {**_facts(ask, permit, reach), "reason": reason, "hint_s": hint_s})
+        key, limits = ask.key, ask.limits
         if reach.backs_off:
-            await self._back_off(ask, reason, hint_s)
+            await run(statement("refresh_back_off"))
         if Shared.HOST in reach.lifts and (permit.dirty or permit.probe):
-            await self._database.fetch(
-                statement("endpoint_healthy"),
-                **_names(ask.key),
-                granted=Shared.APP in reach.lifts,
-                secret_fingerprint=ask.secret_fingerprint,
-            )
+            await run(statement("endpoint_healthy"))
         match reach.shared:
             case Shared.HOST:
-                return await self._failed(ask, permit, reason)
+                row = await run(statement("endpoint_failed"))
+                if row is None:
+                    await self._insert(key, limits, key.place)
+                    row = await run(statement("endpoint_failed"))
+                if row is not None and row["opened_s"] is not None:
+                    return EndpointChange(key.place, "open", row["opened_s"])
             case Shared.RATE:
-                await self._limited(ask, hint_s)
+                await run(statement("endpoint_penalise"))
             case Shared.APP if ask.secret_fingerprint is not None:
-                return await self._refused(ask, reason)
+                await self._insert(key, limits, key.client_id, key.place)
+                if (row := await run(statement("endpoint_pause"))) is not None:
+                    return EndpointChange(row["client_id"], "paused", row["for_s"], row["news"])
             case _ if reach == NEVER_SENT:
-                await self._database.fetch(
-                    statement("endpoint_give_back"), **_names(ask.key), probe=permit.probe
-                )
+                await run(statement("endpoint_give_back"))
         return None
 
-    async def _back_off(self, ask: EndpointAsk, reason: str, hint_s: float) -> None:
-        await self._database.fetch(
-            statement("refresh_back_off"),
-            connection_id=ask.connection_id,
-            generation=ask.generation,
-            first_s=ask.limits.backoff_s,
-            most_s=ask.limits.open_s,
-            hint_s=hint_s,
-            reason=reason,
-        )
-
-    async def _failed(self, ask: EndpointAsk, permit: EndpointPermit, reason: str) -> EndpointChange | None:
-        key, limits = ask.key, ask.limits
-        for _ in range(2):
-            row = await self._database.first(
-                statement("endpoint_failed"),
-                provider=key.provider,
-                place=key.place,
-                connection_id=ask.connection_id,
-                threshold=limits.breaker_failures,
-                open_s=limits.open_s,
-                open_max_s=limits.open_max_s,
-                probe=permit.probe,
-                reason=reason,
-            )
-            if row is not None:
-                opened_s = row["opened_s"]
-                return None if opened_s is None else EndpointChange(key.place, "open", opened_s)
-            await self._insert(key, limits, key.place)
-        return None
-
-    async def _limited(self, ask: EndpointAsk, hint_s: float) -> None:
-        await self._database.fetch(
-            statement("endpoint_penalise"),
-            provider=ask.key.provider,
-            bucket=ask.key.bucket,
-            connection_id=ask.connection_id,
-            per_s=ask.limits.per_s,
-            hint_s=hint_s,
-        )
-
-    async def _refused(self, ask: EndpointAsk, reason: str) -> EndpointChange | None:
-        await self._insert(ask.key, ask.limits, ask.key.client_id, ask.key.place)
-        row = await self._database.first(
-            statement("endpoint_pause"),
-            provider=ask.key.provider,
-            app=ask.key.client_id,
-            place=ask.key.place,
-            host=ask.key.host,
-            connection_id=ask.connection_id,
-            secret_fingerprint=ask.secret_fingerprint,
-            reason=reason,
-            look_s=ask.limits.open_max_s,
-        )
-        return row if row is None else EndpointChange(row["client_id"], "paused", row["for_s"], row["news"])
+    async def _run(self, facts: Mapping[str, object], wanted: Statement) -> Row | None:
+        return await self._database.first(wanted, **{name: facts[name] for name in wanted.params})
 
     async def resume(self, key: EndpointKey) -> bool:
         row = await self._database.first(
@@ -176,6 +126,25 @@ class PostgresEndpointGate:
 
 def _names(key: EndpointKey) -> dict[str, str]:
     return {"provider": key.provider, "app": key.client_id, "place": key.place, "bucket": key.bucket}
+
+
+def _facts(ask: EndpointAsk, permit: EndpointPermit, reach: Reach) -> dict[str, object]:
+    """What the statements about one permitted request may take, by name."""
+    limits = ask.limits
+    return {
+        **_names(ask.key),
+        "host": ask.key.host,
+        "connection_id": ask.connection_id,
+        "generation": ask.generation,
+        "secret_fingerprint": ask.secret_fingerprint,
+        "probe": permit.probe,
+        "granted": Shared.APP in reach.lifts,
+        "threshold": limits.breaker_failures,
+        "per_s": limits.per_s,
+        "first_s": limits.backoff_s,
+        "open_s": limits.open_s,
+        "open_max_s": limits.open_max_s,
+    }
 
 
 def _answer(row: Row, limits: EndpointLimits) -> EndpointPermit | EndpointRefusal:

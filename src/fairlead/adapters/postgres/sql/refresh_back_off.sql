@@ -1,16 +1,16 @@
 -- refresh_back_off: a refresh of one connection failed for now; the next waits, twice as long each time.
--- Takes   connection_id, generation, first_s, most_s, hint_s (the provider's wait, which may be longer), reason
+-- Takes   connection_id, generation, first_s, open_s (at most), hint_s (the provider's wait, which may be longer), reason
 -- Gives   nothing
 -- Locks   the back-off's row; the connection's against its deletion
 -- Needs   the primary keys; a newer generation, or grant, starts anew
 INSERT INTO refresh_backoff AS b (connection_id, tenant_id, generation, failures, retry_at, reason)
 SELECT c.connection_id, c.tenant_id, :generation, 1,
-    now() + greatest(least(:first_s::float8, :most_s::float8), :hint_s::float8) * interval '1 second', :reason
+    now() + greatest(least(:first_s::float8, :open_s::float8), :hint_s::float8) * interval '1 second', :reason
 FROM connection c WHERE c.connection_id = :connection_id FOR KEY SHARE
 ON CONFLICT (connection_id) DO UPDATE SET
     generation = excluded.generation,
     failures = CASE WHEN b.generation = excluded.generation THEN b.failures + 1 ELSE 1 END,
-    retry_at = now() + greatest(:hint_s::float8, least(:most_s::float8, :first_s::float8 * power(2, CASE
+    retry_at = now() + greatest(:hint_s::float8, least(:open_s::float8, :first_s::float8 * power(2, CASE
         WHEN b.generation = excluded.generation THEN least(b.failures, 20) ELSE 0 END))) * interval '1 second',
     reason = excluded.reason
 WHERE b.generation <= excluded.generation;
