@@ -97,7 +97,7 @@ class Connections:
             known = await self._rooms.store.read(key)
             if known is None:
                 check_customer(key.tenant)
-            opened = await self._opened(known, grant)
+            opened = await self.opened(known, grant)
             settings = _settings(grant, known, trusted=opened is not None)
             new = self._new(key, grant, profile, known, opened, settings, actor)
             if known and opened and opened.granted == _digest(grant) and _is_as_asked(known, new):
@@ -197,7 +197,7 @@ class Connections:
             state_reason=grant.state_reason,
         )
 
-    async def _opened(self, known: Credential | None, grant: Grant) -> Stored | None:
+    async def opened(self, known: Credential | None, grant: Grant) -> Stored | None:
         """What is stored; None where nothing is, nothing of it is asked for, or it cannot be relied on."""
         if known is None or not (_keeps_app(known, grant) or HOSTS in known.connection.settings):
             return None
@@ -205,12 +205,6 @@ class Connections:
             return await self._stored(known)
         except CredentialUnreadable:
             return None  # reconnecting is the way out of a damaged record
-
-    async def own_app(self, known: Credential | None, grant: Grant) -> Stored | None:
-        """Return the stored secrets, whose app and endpoint a new *grant* keeps; None where it keeps none."""
-        if known is None or not _keeps_app(known, grant) or known.connection.endpoint != grant.endpoint:
-            return None
-        return await self._opened(known, grant)
 
     async def _stored(self, credential: Credential) -> Stored:
         stored = await self._unchecked(credential)

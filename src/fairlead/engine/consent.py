@@ -159,8 +159,9 @@ class Consents:
         known = await self._rooms.store.read(consent.key)
         if known is None:
             check_customer(consent.key.tenant)
-        same_app = Grant(client_id=consent.client_id, variant=consent.variant, endpoint=consent.endpoint)
-        own = await self._connections.own_app(known, same_app)
+        there = known and (known.connection.client_id, known.connection.endpoint)
+        is_same = there == (consent.client_id, consent.endpoint)
+        own = await self._connections.opened(known, Grant(client_id=consent.client_id)) if is_same else None
         app = self._rooms.apps.app(consent.key.provider, consent.client_id)
         check_lent(profile, "token", consent.endpoint, app, consent.key, own)  # it may come from elsewhere
         own_secret = own.client_secret if own else None
