@@ -45,7 +45,6 @@ class TimelineWatch:
         """Settle the journals again if the database has another history than before."""
         timeline, before = await self._rooms.store.timeline(), self._settled_on
         if timeline == before:
-            await self._unknown.replay_ahead()
             return
         settled = await self._unknown.replay_journal()
         self._settled_on = timeline  # only now: a replay that failed is tried again

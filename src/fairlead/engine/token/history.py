@@ -52,17 +52,11 @@ def is_of_grant(credential: Credential, sent: Sent) -> bool:
 def is_newer(credential: Credential, sent: Sent) -> bool:
     """Return whether the answer of *sent* is newer than what is stored, and may take its place.
 
-    It was sent after the stored token was got, and spent that one; or it spent the one before: of two answers
-    to one token, which lay on two hosts, the later replaces the first.
+    It was sent after the stored token was got, and spent that one, or a later one that the database has lost.
+    Or it spent the one before: of two answers to one token, on two hosts, the later replaces the first.
     """
     if not is_of_grant(credential, sent) or sent.epoch <= credential.settled_epoch:
         return False
-    if credential.generation == sent.from_generation:
+    if credential.generation <= sent.from_generation:
         return True
     return credential.generation == sent.from_generation + 1 and credential.settled_epoch > 0
-
-
-def is_ahead(credential: Credential, sent: Sent) -> bool:
-    """Return whether *sent* is of a later generation than the stored one: answers before it are missing."""
-    later = credential.generation < sent.from_generation and credential.settled_epoch < sent.epoch
-    return later and is_of_grant(credential, sent)

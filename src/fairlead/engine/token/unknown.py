@@ -14,7 +14,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from fairlead.engine.ports import Condemnation, Credential, JournalEntry, JournalHead, Rotation, Unknown
-from fairlead.engine.token.history import is_ahead, is_newer
+from fairlead.engine.token.history import is_newer
 from fairlead.engine.token.parts import RefreshSettings, Replay, Rooms, answer_context, error_of, profile_of
 from fairlead.engine.token.settle import Send, Settler, give_way_s
 from fairlead.engine.token.stored import decode_answer
@@ -36,8 +36,6 @@ from fairlead.policy.token_replay import Wait as WaitUntil
 T = TypeVar("T")
 
 PAGE = 256
-CATCH_UP_S = 600.0
-"""How long answers wait for those before them that lie on other hosts, after a restore."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +62,6 @@ class UnknownOutcomes:
         self._rooms = rooms
         self._settings = settings
         self._settler = settler
-        self._ahead: list[JournalHead] = []
-        self._ahead_until_s = 0.0
 
     async def recover(self, credential: Credential) -> None:
         """Settle the journaled answer of a send whose owner is gone, or mark it unknown; then look again."""
@@ -206,27 +202,21 @@ class UnknownOutcomes:
             await self._rooms.store.postpone(connection_id, credential.generation, wait.retry_after_s)
             raise
 
-    async def _look(self, credential: Credential, *generations: int, yields: bool = True) -> _Found:
-        """Settle the newest usable answer to one of *generations* that is newer than what is stored."""
-        unusable: list[JournalEntry] = []
-        while (entry := await self._newest(credential, generations, unusable)) is not None:
+    async def _look(self, credential: Credential, generation: int, *, yields: bool = True) -> _Found:
+        """Settle the newest usable answer to *generation* that is newer than what is stored."""
+        unusable: dict[int, JournalEntry] = {}
+
+        def fits(entry: JournalEntry) -> bool:
+            return entry.epoch not in unusable and is_newer(credential, entry)
+
+        connection_id = credential.connection.connection_id
+        while (entry := await self._rooms.journal.find(connection_id, generation, fits)) is not None:
             if yields and self._gives_way(credential, entry):
                 return _Found()
             if await self.settle_entry(credential, entry, yields=yields):
                 return _Found(settled=True)
-            unusable.append(entry)
-        return _Found(unusable=unusable[0] if unusable else None)
-
-    async def _newest(
-        self, credential: Credential, generations: Sequence[int], without: Sequence[JournalEntry]
-    ) -> JournalEntry | None:
-        connection_id, epochs = credential.connection.connection_id, {entry.epoch for entry in without}
-
-        def fits(entry: JournalEntry) -> bool:
-            return entry.epoch not in epochs and is_newer(credential, entry)
-
-        found = [await self._rooms.journal.find(connection_id, one, fits) for one in generations]
-        return max(filter(None, found), key=lambda entry: entry.epoch, default=None)
+            unusable[entry.epoch] = entry
+        return _Found(unusable=next(iter(unusable.values()), None))
 
     def _gives_way(self, credential: Credential, entry: JournalEntry) -> bool:
         """As the store judges it, too; see Settlement."""
@@ -277,26 +267,15 @@ class UnknownOutcomes:
         taken = await self.replay_all()
         for page in _pages(unsettled):
             for entry, credential in zip(page, await self._read(page), strict=True):
-                if credential is None or not (is_newer(credential, entry) or is_ahead(credential, entry)):
+                if credential is None or not is_newer(credential, entry):
                     self._rooms.journal.settled(entry.rotation_id, entry.epoch)
         return taken
 
     async def replay_all(self) -> int:
         """As replay_journal, of the files that this process has."""
         heads = await self._rooms.journal.heads()
-        self._ahead = []
-        self._ahead_until_s = self._rooms.clock.monotonic() + CATCH_UP_S
         if heads:
             await self._rooms.store.raise_epochs(max(head.epoch for head in heads))
-        return await self._replay(heads)
-
-    async def replay_ahead(self) -> int:
-        """Settle what waited for answers that lay on other hosts; how many it took."""
-        heads, self._ahead = self._ahead, []
-        return await self._replay(heads) if self._rooms.clock.monotonic() < self._ahead_until_s else 0
-
-    async def _replay(self, heads: Sequence[JournalHead]) -> int:
-        """What the database has is passed over: a day of answers costs few statements."""
         taken = 0
         for page in _pages(heads):
             for head, credential in zip(page, await self._read(page), strict=True):
@@ -311,17 +290,17 @@ class UnknownOutcomes:
 
         What is wrong with one connection (a profile or key that is gone) concerns no other.
         """
-        taken = 0
+        taken, generation = 0, 0 if credential is None else max(0, credential.generation - 1)
         try:
-            while credential is not None and (is_newer(credential, head) or is_ahead(credential, head)):
-                generation = credential.generation
-                found = await self._look(credential, generation, generation - 1)
-                after = await self._rooms.store.read_id(head.connection_id) if found.settled else credential
-                if after is None or after.generation == generation:
-                    if is_ahead(credential, head):
-                        self._ahead.append(head)
-                    break
-                taken, credential = taken + 1, after
+            while (
+                credential is not None and is_newer(credential, head) and generation <= head.from_generation
+            ):
+                found = await self._look(credential, generation)
+                generation += 1
+                if found.settled:
+                    after = await self._rooms.store.read_id(head.connection_id)
+                    taken += after is not None and after.generation > credential.generation
+                    credential = after
         except DependencyUnavailable:
             raise
         except FairleadError as error:
