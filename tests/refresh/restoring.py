@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
 from fairlead.adapters.postgres.pool import Database
+from tests.support.refresher import Refresher
 from tests.support.rows import rows, run
 
 TABLES = ("connection", "credential", "rotation", "data_key")
@@ -54,3 +56,19 @@ def history(database: Database, monkeypatch: pytest.MonkeyPatch) -> History:
 
     monkeypatch.setattr(PostgresCredentialStore, "timeline", timeline)
     return history
+
+
+async def generation(fl: Refresher, connection_id: UUID) -> int:
+    """Return which generation is stored."""
+    credential = await fl.rooms.store.read_id(connection_id)
+    assert credential is not None
+    return credential.generation
+
+
+async def refresh_token(fl: Refresher, connection_id: UUID) -> str:
+    """Return the stored refresh token."""
+    credential = await fl.rooms.store.read_id(connection_id)
+    assert credential is not None
+    token = (await fl.settler.stored(credential)).tokens.refresh_token
+    assert token is not None
+    return token.reveal()

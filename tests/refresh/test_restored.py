@@ -19,7 +19,7 @@ from fairlead.policy.profile import Profile
 from fairlead.testing.issuer import Issuer
 from fairlead.testing.ledger import judge
 from tests.refresh.conftest import POLICIES
-from tests.refresh.restoring import History, history
+from tests.refresh.restoring import History, generation, history, refresh_token
 from tests.support.refresher import Refresher, refresher
 from tests.support.rows import run
 
@@ -59,20 +59,6 @@ class Hosts:
 async def hosts(database: Database, profiles: dict[str, Profile], tmp_path: Path) -> AsyncIterator[Hosts]:
     async with AsyncExitStack() as stack:
         yield Hosts(database, profiles, tmp_path, stack)
-
-
-async def generation(fl: Refresher, connection_id: UUID) -> int:
-    credential = await fl.rooms.store.read_id(connection_id)
-    assert credential is not None
-    return credential.generation
-
-
-async def refresh_token(fl: Refresher, connection_id: UUID) -> str:
-    credential = await fl.rooms.store.read_id(connection_id)
-    assert credential is not None
-    token = (await fl.settler.stored(credential)).tokens.refresh_token
-    assert token is not None
-    return token.reveal()
 
 
 # ---- when journals are settled again -----------------------------------------------------------------
