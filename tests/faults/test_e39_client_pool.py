@@ -204,7 +204,7 @@ async def test_E39_ablation_the_cancelled_keep_their_slots(
         stuck = 0
         for rounds in range(1, 11):  # at most; the first mostly does
             await churn.run(ABLATION_CANCELS * rounds)
-            stuck = await churn.callers.stuck("acme", SLOTS)
+            stuck = await churn.callers.stuck("acme", SLOTS, wait_s=1.0)
             if stuck:
                 break
         figures.note(n=churn.calls, cancelled=churn.cancelled)

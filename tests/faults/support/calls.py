@@ -85,7 +85,7 @@ class Callers:
         except FairleadError as error:
             return error
 
-    async def stuck(self, tenant: str, slots: int) -> int:
+    async def stuck(self, tenant: str, slots: int, wait_s: float = LEASE_S + 1.0) -> int:
         """How many of the tenant's *slots* cannot be had, though no call is made. It takes them all.
 
         Those of calls that were not answered in time end with their leases.
@@ -93,7 +93,7 @@ class Callers:
         async with AsyncExitStack() as held:
             for taken in range(slots):
                 try:
-                    await held.enter_async_context(self.fl.admission(tenant, PROVIDER, wait_s=LEASE_S + 1.0))
+                    await held.enter_async_context(self.fl.admission(tenant, PROVIDER, wait_s=wait_s))
                 except GateClosed:
                     return slots - taken
         return 0
