@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.engine.gate.learn import Learnt, learnt
+from fairlead.engine.gate.learn import Doubts, Learnt, learnt
 from fairlead.engine.ports.gate import Observation
 from fairlead.policy.feedback.dialect import heard
 from fairlead.policy.feedback.reply import Heard, Reply
@@ -36,7 +36,39 @@ def test_how_many_calls_may_be_in_flight_is_told_to_the_pool(own: object, slots:
         "integrationLimitType": "integrationSpecific",
     }
     told = of("netsuite", Reply(200, body=body))
-    assert told == Learnt({}, {}, {}, slots)
+    assert told == Learnt({}, {}, {}, slots, () if slots or not own else ("concurrency",))
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        Heard("points", capacity=20, window_s=31_536_000),
+        Heard("points", per_s=1e-6),
+        Heard("points", capacity=1.0),
+        Heard("points", capacity=1e6),
+    ],
+)
+def test_a_limit_far_from_the_known_one_counts_once_it_is_told_twice(odd: Heard) -> None:
+    """R52: one odd answer rules nothing; what no bucket can be never does."""
+    usual = Heard("points", left=7.0, capacity=1100.0, per_s=55.0)
+    doubts = Doubts()
+    for item, believed in ((odd, False), (usual, True), (odd, False), (odd, odd.window_s is None)):
+        told = learnt(PLAN, [item], doubts)
+        seen = told.observed[1]
+        assert (seen.capacity is not None or seen.per_s is not None) is believed
+        assert told.ignored == (() if believed else ("points",))
+
+
+def test_no_call_costs_more_than_its_bucket_holds() -> None:
+    told = learnt(PLAN, [Heard("points", requested=1e9, actual=1e9)])
+    assert (told.actual, told.asked, told.ignored) == ({1: 1000.0}, {1: 1000.0}, ("points",))
+
+
+def test_a_reset_that_comes_before_the_next_unit_is_waited_for() -> None:
+    seen = learnt(PLAN, [Heard("requests", left=0.0, reset_s=0.2)]).observed[0]
+    assert (seen.left, seen.held_s, seen.wait_s) == (40.0, 0.2, None)
+    for item in (Heard("requests", left=0.0, reset_s=9.0), Heard("requests", left=3.0, reset_s=0.2)):
+        assert learnt(PLAN, [item]).observed[0].held_s is None
 
 
 def test_a_refusal_for_want_of_a_slot_tells_no_number() -> None:

@@ -6,8 +6,10 @@ an error of Python, which in a job counts as one that may pass.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from hashlib import blake2b
 from typing import Any, NamedTuple, TypedDict, get_args
 
 from fairlead.app.client.listing import Pagination
@@ -87,6 +89,8 @@ _KINDS: Mapping[str, Kind] = {
     "repeatable": _FLAG,
     "max_body_bytes": _ANY,
 }
+_NAMED = re.compile(r"\b(?:query|mutation|subscription)\s+([A-Za-z_][A-Za-z0-9_]{0,63})")
+_VALUES = re.compile(r'"[^"]*"|[0-9]+')
 _PAGINATIONS = get_args(Pagination)
 _WAYS = (Mapping, *get_args(get_args(Pages)[0]))
 _ELSEWHERE = {
@@ -151,7 +155,16 @@ def graphql_options(query: str, variables: Mapping[str, Any], options: CallOptio
         told["api"] = "graphql"
     if told.get("repeatable") is None:
         told["repeatable"] = _is_query(query)
+    if told.get("operation") is None:
+        told["operation"] = _operation_of(query)
     return told
+
+
+def _operation_of(query: str) -> str:
+    """Return the name of a GraphQL operation, or a mark of its text without the values in it."""
+    if named := _NAMED.search(query):
+        return named[1]
+    return f"graphql.{blake2b(_VALUES.sub('', query).encode('utf-8', 'replace'), digest_size=6).hexdigest()}"
 
 
 def _is_query(text: str) -> bool:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from fairlead.clock import Clock, Draw
 from fairlead.engine.events import GateBreakerClosed, GateBreakerOpened
 from fairlead.engine.gate.keeper import GONE, LOST, Held, Keeper, Line
-from fairlead.engine.gate.learn import learnt
+from fairlead.engine.gate.learn import Doubts, learnt
 from fairlead.engine.ports.gate import (
     Admitted,
     Answer,
@@ -108,6 +108,10 @@ class Passage:
     slots: int | None = None
     """How many calls may be in flight, where the answer told it."""
     dialect: str = "standard"
+    doubts: Doubts | None = None
+    """Of its plan: what earlier answers told that is not believed yet."""
+    ignored: tuple[str, ...] = ()
+    """Limits of which the answer told numbers that are not believed."""
     asked_s: float = 0.0
     """When it asked for what it was granted, by this process's clock; told where it has a slot."""
     keeps_slot: bool = False
@@ -146,7 +150,8 @@ class Passage:
         if not told:
             self.health = health
             return
-        from_answer = learnt(self.admitted.plan, told)
+        from_answer = learnt(self.admitted.plan, told, self.doubts)
+        self.ignored = from_answer.ignored
         self.told(health, from_answer.observed)
         self.actual.update(from_answer.actual)
         self.asked.update(from_answer.asked)

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from fairlead.clock import Clock, Draw
-from fairlead.engine.events import GateWouldRefuse, TenantRapid
+from fairlead.engine.events import GateWouldRefuse, LimitIgnored, TenantRapid
 from fairlead.engine.gate.admission import Admissions, Entry, Inside, Passage
 from fairlead.engine.gate.known import KnownConnections, ReadConnection
 from fairlead.engine.gate.notebook import Notebook
@@ -40,6 +40,7 @@ CALL_S = 60.0
 RETRY_AGAIN_S = 1.0
 """When a retry that its budget refused is to come back, at the earliest; twice that at the latest."""
 _MASK = (1 << 63) - 1
+_MOST_TURNS = 10_000
 _WAITED_FOR = ("slot", "quota")
 """Reasons of a refusal that put a call in line: a rate gives each its turn instead."""
 _CLASS = {Priority.CRITICAL: 1, Priority.URGENT: 1, Priority.NORMAL: 2, Priority.LOW: 3}
@@ -151,6 +152,8 @@ class Entrance:
         self._rapid = RapidRequests()
         self._retries = RetryBudget()
         self._costs = CostEstimates()
+        self._ignored: dict[str, int] = {}
+        self._turns: dict[tuple[int, str], tuple[float, ...]] = {}
         self._takes_part = False
 
     def enter(self, wish: CallWish, *, wait_end: bool = True) -> Entering:
@@ -189,7 +192,7 @@ class Entrance:
         else:
             passage, entering.inside = inside.passage, inside
             entering.connection, entering.plan = connection, call.plan
-            passage.dialect = call.dialect
+            passage.dialect, passage.doubts = call.dialect, call.doubts
             self._check_again(key, passage)
             _note_wait(None)
             if not retry:
@@ -209,13 +212,19 @@ class Entrance:
 
     async def _admitted(self, wish: CallWish, entry: Entry, call: CallPlan) -> Inside | None:
         """None: it would have been refused, and is only observed."""
-        began_s = self._clock.monotonic()
+        began_s, turn = self._clock.monotonic(), (entry.booking, wish.operation)
         try:
-            return await self._admissions.begin(entry)
+            inside = await self._admissions.begin(entry)
+            self._turns.pop(turn, None)
+            return inside
         except GateClosed as refused:
             if call.observe:
                 self._emit_observed(entry, refused)
                 return None
+            if entry.booking and wish.cost is None:  # its turn is known by its cost, and the estimate moves
+                if len(self._turns) >= _MOST_TURNS:
+                    self._turns.clear()
+                self._turns[turn] = entry.costs
             if refused.reason in _WAITED_FOR:
                 _note_wait(began_s)
             self._count(entry)
@@ -231,6 +240,10 @@ class Entrance:
         if inside is None or plan is None or connection is None:
             return
         passage = inside.passage
+        for limit in passage.ignored:
+            self._ignored[limit] = total = self._ignored.get(limit, 0) + 1
+            if total & (total - 1) == 0:  # the first, then ever more rarely
+                self._emit(LimitIgnored(wish.key.tenant, wish.key.provider, limit, total))
         if passage.observed or passage.slots is not None:
             self._notebook.heard(connection, plan, passage.observed, passage.slots)
         for index, cost in passage.asked.items():
@@ -295,13 +308,17 @@ class Entrance:
         if context is None:
             return entry
         job, since_s = context.job, context.call_waits_since_s
+        booking = (job.job_id.int ^ call.mark) & _MASK or 1
         return entry._replace(
+            costs=entry.costs
+            if wish.cost is not None
+            else self._turns.get((booking, wish.operation), entry.costs),
             job=str(job.job_id),
             since_s=0.0 if since_s is None else self._clock.monotonic() - since_s,
             class_number=wish.class_number or _CLASS[Priority(job.priority)],
             wait_s=min(entry.wait_s, context.remaining_s),
             book_s=BOOK_AHEAD_S,
-            booking=(job.job_id.int ^ call.mark) & _MASK or 1,
+            booking=booking,
             call_s=min(entry.call_s, max(1.0, context.remaining_s)),
         )
 

@@ -4,18 +4,23 @@ What is told of a limit goes to the bucket of that name; how many calls may be i
 refusal for a limit that no bucket stands for slows all buckets of the call: something that is not known here
 is spent. Refusals for want of a slot, for one endpoint, kind of operation or object are not the buckets'
 affair, unless a bucket bears the name.
+
+What an answer says is bounded by what is known (R52): numbers that no bucket can have are ignored, and a
+limit that is ten times as large or small as the known one counts once two answers in a row tell it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from fairlead.engine.ports.gate import Observation
 from fairlead.policy.feedback.reply import ACCOUNT, BULK, CONCURRENCY, ENDPOINT, OBJECT, SEARCH, Heard
-from fairlead.policy.gate.limit import MAX_SLOTS, BucketLimit, Plan, per_window
+from fairlead.policy.gate.limit import MAX_SLOTS, BucketLimit, Plan, is_bucket
 from fairlead.policy.hint import HINT_CAP_S, clamp_hint
 
+FAR = 10.0
+"""A learnt limit that differs by more than this factor needs a second answer."""
 _OF_SOME_CALLS = frozenset({CONCURRENCY, ACCOUNT, BULK, SEARCH, ENDPOINT, OBJECT})
 
 
@@ -29,10 +34,37 @@ class Learnt:
     """What the provider took for the call before it ran it, or else what it cost."""
     slots: int | None = None
     """Calls that may be in flight."""
+    ignored: tuple[str, ...] = ()
+    """Limits whose numbers were not believed, by name."""
 
 
-def learnt(plan: Plan, heard: Iterable[Heard]) -> Learnt:
-    """What *heard* says about the buckets of *plan*."""
+@dataclass(slots=True)
+class Doubts:
+    """What answers told last that was not believed yet, by bucket; one per plan, in this process."""
+
+    told: dict[int, tuple[float, float]] = field(default_factory=dict)
+    slots: float | None = None
+
+    def believes(self, index: int, told: tuple[float, float], known: tuple[float, float]) -> bool:
+        """Return whether (capacity, per_s) as *told* counts: it is near the *known* one, or told twice."""
+        if _is_near(told, known):
+            self.told.pop(index, None)
+            return True
+        before = self.told.get(index)
+        self.told[index] = told
+        return before is not None and _is_near(told, before)
+
+    def slots_of(self, told: float, known: int | None) -> int | None:
+        """Return the number of slots that *told* is; None where it does not count, as `believes` has it."""
+        before, self.slots = self.slots, told
+        is_near = any(_is_near((told,), (one,)) for one in (known or told, before) if one is not None)
+        return int(told) if is_near and told <= MAX_SLOTS else None
+
+
+def learnt(plan: Plan, heard: Iterable[Heard], doubts: Doubts | None = None) -> Learnt:
+    """What *heard* says about the buckets of *plan*, with the *doubts* that earlier answers left."""
+    doubts = Doubts() if doubts is None else doubts
+    ignored: list[str] = []
     observed: dict[int, Observation] = {}
     actual: dict[int, float] = {}
     asked: dict[int, float] = {}
@@ -42,13 +74,17 @@ def learnt(plan: Plan, heard: Iterable[Heard]) -> Learnt:
     for item in heard:
         index = places.get(item.limit)
         if index is not None:
-            observed[index] = _observation(item, plan.buckets[index])
+            bucket = plan.buckets[index]
+            observed[index] = seen = _observation(item, bucket, doubts, index)
+            most = seen.capacity or bucket.capacity  # no call costs more than the bucket holds
             if item.actual is not None or item.refused:
-                actual[index] = item.actual or 0.0  # what was refused was not run
+                actual[index] = min(item.actual or 0.0, most)  # what was refused was not run
             if (cost := item.requested or item.actual) is not None:
-                asked[index] = cost
-        elif item.limit == CONCURRENCY and item.capacity is not None and item.capacity <= MAX_SLOTS:
-            slots = int(item.capacity)
+                asked[index] = min(cost, most)
+            ignored += [item.limit] * _is_odd(item, seen, most)
+        elif item.limit == CONCURRENCY and item.capacity is not None:
+            slots = doubts.slots_of(item.capacity, None if plan.pool is None else plan.pool.capacity)
+            ignored += [item.limit] * (slots is None)
         elif item.refused and item.limit not in _OF_SOME_CALLS:
             unknown_s = max(unknown_s or 0.0, _wait_s(item) or 0.0)
     if unknown_s is not None:
@@ -57,17 +93,37 @@ def learnt(plan: Plan, heard: Iterable[Heard]) -> Learnt:
             observed[other] = (
                 Observation(wait_s=unknown_s) if known is None else replace(known, held_s=unknown_s)
             )
-    return Learnt(observed, actual, asked, slots or None)
+    return Learnt(observed, actual, asked, slots or None, tuple(ignored))
 
 
-def _observation(item: Heard, bucket: BucketLimit) -> Observation:
+def _is_near(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return all(a <= FAR * b and b <= FAR * a for a, b in zip(one, other, strict=True))
+
+
+def _is_odd(item: Heard, seen: Observation, most: float) -> bool:
+    """Return whether numbers of *item* were not believed: of the limit, or a cost above *most*."""
+    told = item.capacity is not None or item.per_s is not None
+    lost = told and seen.capacity is None and seen.per_s is None
+    return lost or max(item.actual or 0.0, item.requested or 0.0) > most
+
+
+def _observation(item: Heard, bucket: BucketLimit, doubts: Doubts, index: int) -> Observation:
     capacity, per_s = item.capacity, item.per_s
     if item.window_s and capacity is not None and capacity > 1:
-        window = per_window(bucket.key, capacity, item.window_s)
-        capacity, per_s = window.capacity, window.per_s
+        burst = max(1.0, capacity / 10)  # as per_window has it, which raises where no bucket comes of it
+        capacity, per_s = burst, (capacity - burst) / item.window_s
     elif item.window_s:
         capacity = None
-    return Observation(item.left, capacity, per_s, _wait_s(item))
+    if capacity is not None or per_s is not None:
+        told = (capacity or bucket.capacity, per_s or bucket.per_s)
+        if not is_bucket(*told) or not doubts.believes(index, told, (bucket.capacity, bucket.per_s)):
+            capacity = per_s = None
+    wait_s = _wait_s(item)
+    unit_s = 1 / (per_s or bucket.per_s)
+    if wait_s is None and item.left == 0 and item.reset_s is not None and item.reset_s < unit_s:
+        reset_s = clamp_hint(item.reset_s, daily_limit=item.daily)  # all of it comes back at once, and sooner
+        return Observation(capacity or bucket.capacity, capacity, per_s, held_s=reset_s)
+    return Observation(item.left, capacity, per_s, wait_s)
 
 
 def _wait_s(item: Heard) -> float | None:

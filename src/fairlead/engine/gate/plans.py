@@ -13,9 +13,10 @@ newer version, since answers do not reach pools: they rule unless the connection
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
+from fairlead.engine.gate.learn import Doubts
 from fairlead.engine.ports import Connection
 from fairlead.engine.ports.credentials import LearntSlots
 from fairlead.errors import ConfigInvalid, InputInvalid
@@ -47,6 +48,7 @@ class CallPlan:
     """Of a call of which nothing is known: one of each, or what there is; empty as in Ask."""
     inline_wait_s: float = INLINE_WAIT_S
     """How long a call waits that says nothing of it."""
+    doubts: Doubts = field(default_factory=Doubts, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

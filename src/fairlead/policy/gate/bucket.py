@@ -136,9 +136,10 @@ def unbooked(bucket: Bucket, cost: int) -> Bucket:
 def settled(bucket: Bucket, refund: int) -> Bucket:
     """*refund* of what was spent was not used; a negative one: more was used than estimated.
 
-    ``sent`` stays: it may only say too much, never too little.
+    ``sent`` stays: it may only say too much, never too little. It makes no debt above one capacity (R52).
     """
-    level = min(bucket.level + refund, bucket.capacity - bucket.booked)
+    least = min(bucket.level, -bucket.capacity - bucket.booked)
+    level = max(least, min(bucket.level + refund, bucket.capacity - bucket.booked))
     return replace(bucket, level=level, sent=bucket.sent + max(0, -refund))
 
 

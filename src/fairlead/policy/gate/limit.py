@@ -18,6 +18,7 @@ MICRO = 1_000_000
 """Micro-units in one unit of a limit, and microseconds in a second."""
 MAX_UNITS = 1_000_000_000
 """Largest capacity, cost and rate per second: their sums stay exact in a double."""
+MIN_CAPACITY, MIN_PER_S = 1e-3, 1e-6
 MAX_SLOTS = 100_000
 MAX_CLASSES = 9
 MAX_BUCKETS = 8
@@ -47,8 +48,8 @@ class BucketLimit:
     name: str = ""
 
     def __post_init__(self) -> None:
-        _check("bucket", self.key, "capacity", self.capacity, 1e-3, MAX_UNITS)
-        _check("bucket", self.key, "per_s", self.per_s, 1e-6, MAX_UNITS)
+        _check("bucket", self.key, "capacity", self.capacity, MIN_CAPACITY, MAX_UNITS)
+        _check("bucket", self.key, "per_s", self.per_s, MIN_PER_S, MAX_UNITS)
 
     @property
     def capacity_micro(self) -> int:
@@ -59,6 +60,11 @@ class BucketLimit:
     def rate_micro(self) -> int:
         """Micro-units that come back each second; at least one."""
         return max(1, math.floor(self.per_s * MICRO))
+
+
+def is_bucket(capacity: float, per_s: float) -> bool:
+    """Return whether a bucket can have these numbers."""
+    return MIN_CAPACITY <= capacity <= MAX_UNITS and MIN_PER_S <= per_s <= MAX_UNITS
 
 
 def per_window(key: str, limit: float, window_s: float, *, burst: float | None = None) -> BucketLimit:

@@ -99,7 +99,8 @@ local function make_turns(found)
     end
 
     function found.settle(bucket, refund)
-        bucket.level = math.min(bucket.level + refund, bucket.capacity - bucket.booked)
+        local least = math.min(bucket.level, -bucket.capacity - bucket.booked)  -- a debt of one capacity
+        bucket.level = math.max(least, math.min(bucket.level + refund, bucket.capacity - bucket.booked))
         bucket.sent = bucket.sent + math.max(0, -refund)
         bucket.dirty = true
     end
