@@ -3,7 +3,7 @@
 Retry-After is a number of seconds or a date. Python would take "1_000", Arabic digits, "nan" or "1e400"
 for a number; here a number is one to ten ASCII digits with up to three decimals (Shopify sends decimals),
 rounded up. A date is measured against the server's own Date header, whose clock wrote it. All else is
-ignored as if it had not been sent.
+ignored as if it had not been sent, but for an RFC 3339 date, which some vendors send.
 
 Two values, as two header lines or as "120, 5", are no legal Retry-After, but it is plain what happened: two
 layers each asked for a wait. The longest readable one counts, since it satisfies both.
@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 
 from fairlead.policy.backoff import checked_draw
 from fairlead.policy.http_date import parse_http_date
@@ -35,6 +37,10 @@ DAILY_PARK_CAP_S = 24 * 3600.0
 """The longest park until a known daily limit is reset."""
 
 _SECONDS = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,3}))?")
+_MILLISECONDS = re.compile(r"([0-9]{1,13})(?:\.[0-9]{1,3})?")
+_RFC_3339 = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}(?::[0-9]{2}){2}(?:\.[0-9]{1,6})?(?:[Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
 _LARGEST_S = 9_999_999_999  # what ten digits can say; a date further away is as good as an eleventh
 _MOST_VALUES = 16
 _LONGEST = 256
@@ -64,7 +70,14 @@ def parse_retry_after(
 
 
 def server_hint(headers: Mapping[str, Sequence[str]], *, now_epoch_s: float | None) -> float | None:
-    """The wait asked for by a response's *headers* (lower-case names): Retry-After, else RateLimit."""
+    """Return the wait that a response's *headers* (lower-case names) ask for.
+
+    ``retry-after-ms`` comes first, then Retry-After, then RateLimit.
+    """
+    told_ms = [value.strip(" \t") for value in headers.get("retry-after-ms", ())[:_MOST_VALUES]]
+    waits = [int(found[1]) / 1000 for value in told_ms if (found := _MILLISECONDS.fullmatch(value))]
+    if waits:
+        return max(waits)
     dates = headers.get("date", ())
     wait_s = parse_retry_after(
         headers.get("retry-after", ()), server_date=dates[0] if dates else None, now_epoch_s=now_epoch_s
@@ -94,6 +107,9 @@ def _waits(value: str, base_epoch_s: float | None) -> Iterator[float]:
         yield from readable
         return
     until_epoch_s = parse_http_date(value)
+    if until_epoch_s is None and _RFC_3339.fullmatch(value):
+        with suppress(ValueError, OverflowError):  # 30 February
+            until_epoch_s = datetime.fromisoformat(value.upper()).timestamp()
     if until_epoch_s is not None and base_epoch_s is not None:
         wait_s = until_epoch_s - base_epoch_s
         if wait_s <= _LARGEST_S:

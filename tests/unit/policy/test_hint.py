@@ -132,7 +132,7 @@ V2 = {
     "Fri, 30 Feb 2026 12:01:30 GMT": None,
     "fri, 20 nov 2026 12:01:30 gmt": None,
     "20 Nov 2026 12:01:30 GMT": None,
-    "2026-11-20T12:01:30Z": None,
+    "2026-11-20T12:01:30Z": 90.0,
     "Fri, 2٠ Nov 2026 12:01:30 GMT": None,
     "tomorrow": None,
     "Fri, 20 Nov 2026 12:01:30 GMT" * 1000: None,

@@ -34,6 +34,7 @@ from fairlead.policy.safe import safe_text
 _BULK_AGAIN_S = 30.0  # as limits.bulk.again_s has it: how soon a bulk operation may have ended
 _SCOPES = {OBJECT: Scope.OBJECT, ENDPOINT: Scope.ENDPOINT, SEARCH: Scope.ENDPOINT, BULK: Scope.ENDPOINT}
 _BY_CODE = frozenset({Step.PROTOCOL_BODY, Step.PROVIDER_CODE, Step.HEADER})
+_SHOULD_RETRY = ("x-should-retry", "stripe-should-retry")
 _CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
 
 
@@ -68,6 +69,7 @@ def judge(
         case.note("result", "nothing tells of a failure")
         return DONE
     verdict = _by_rule(case, match, rules) if match is not None else _by_meaning(case, rules)
+    verdict = _as_header_says(case, verdict, rules)
     verdict = replace(verdict, scope=_scope(verdict, refusal), limit=refusal.limit if refusal else None)
     case.note("result", verdict.why)
     return verdict
@@ -127,6 +129,16 @@ def _by_meaning(case: Case, rules: Rules) -> Verdict:
         refused_before_acting=_never_acted(case, category, step),
         unclassified=meaning is None,
     )
+
+
+def _as_header_says(case: Case, verdict: Verdict, rules: Rules) -> Verdict:
+    """Return *verdict* with the retry that a header of the vendor decides; the category stays."""
+    told = next((case.reply.headers[name] for name in _SHOULD_RETRY if name in case.reply.headers), ())
+    if tuple(told) == ("false",):
+        return replace(verdict, strategy=NO_MORE, max_attempts=0)
+    if tuple(told) == ("true",) and verdict.next is Next.OVER and rules.strategy.next is Next.RETRY:
+        return replace(verdict, strategy=rules.strategy, max_attempts=rules.max_retries)
+    return verdict
 
 
 def _partial(case: Case, said: Said, rules: Rules) -> Verdict:

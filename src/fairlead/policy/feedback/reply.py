@@ -139,7 +139,7 @@ class Heard:
 
 def retry_after_s(reply: Reply, now_epoch_s: float | None) -> float | None:
     """Seconds that Retry-After asks for, a date being measured by the server's clock; None: nothing told."""
-    told = {name: reply.headers.get(name, ()) for name in ("retry-after", "date")}
+    told = {name: reply.headers.get(name, ()) for name in ("retry-after", "retry-after-ms", "date")}
     return server_hint(told, now_epoch_s=now_epoch_s)
 
 

@@ -33,6 +33,7 @@ from fairlead.policy.ratelimit_header import QuotaState, parse_ratelimit
 _OLDER = {f"ratelimit-{part}": f"x-ratelimit-{part}" for part in ("limit", "remaining", "reset")}
 _MOST_POLICIES = 16
 _EPOCH_S = 1_000_000_000  # from here on a reset is a moment (2001 and later), not 31 years of waiting
+_EPOCH_MS = re.compile(r"[0-9]{13}")
 _LONGEST = 4096
 # One large hub writes a kind before the name: "fixed window";"api";q=500;w=300 (reference/gate.md §2.3).
 _KIND = re.compile(r'(\A|,)[ \t]*"[^"\\]{0,256}";[ ]*(?=")')
@@ -44,7 +45,8 @@ def standard(reply: Reply, now_epoch_s: float | None) -> tuple[Heard, ...]:
     Source: draft-ietf-httpapi-ratelimit-headers 07 to 11; reference/gate.md §2.3.
     """
     items = _heard(_states(reply, now_epoch_s))
-    if refusal_s(reply, now_epoch_s) is None:
+    is_spent = reply.status == 403 and any(item.left == 0 for item in items)  # a limit, as GitHub says it
+    if refusal_s(reply, now_epoch_s) is None and not is_spent:
         return items
     asked_s = retry_after_s(reply, now_epoch_s)
     blamed = [item for item in items if item.left == 0] or (items if len(items) == 1 else ())
@@ -74,6 +76,8 @@ def _without_kind(value: str) -> str:
 
 def _older(headers: Mapping[str, Sequence[str]], now_epoch_s: float | None) -> tuple[QuotaState, ...]:
     told = {new: headers[old] for new, old in _OLDER.items() if old in headers}
+    if (reset := told.get("ratelimit-reset")) is not None:  # milliseconds of the epoch, at some
+        told["ratelimit-reset"] = [value[:-3] if _EPOCH_MS.fullmatch(value) else value for value in reset]
     states = parse_ratelimit(told)
     if not states:
         return ()
