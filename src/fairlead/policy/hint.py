@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from datetime import datetime
 
 from fairlead.policy.backoff import checked_draw
-from fairlead.policy.http_date import parse_http_date
+from fairlead.policy.http_date import parse_http_date, parse_rfc_3339
 from fairlead.policy.ratelimit_header import parse_ratelimit, ratelimit_wait_s
 
 __all__ = [
@@ -38,9 +36,6 @@ DAILY_PARK_CAP_S = 24 * 3600.0
 
 _SECONDS = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,3}))?")
 _MILLISECONDS = re.compile(r"([0-9]{1,13})(?:\.[0-9]{1,3})?")
-_RFC_3339 = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}(?::[0-9]{2}){2}(?:\.[0-9]{1,6})?(?:[Zz]|[+-][0-9]{2}:[0-9]{2})"
-)
 _LARGEST_S = 9_999_999_999  # what ten digits can say; a date further away is as good as an eleventh
 _MOST_VALUES = 16
 _LONGEST = 256
@@ -107,9 +102,8 @@ def _waits(value: str, base_epoch_s: float | None) -> Iterator[float]:
         yield from readable
         return
     until_epoch_s = parse_http_date(value)
-    if until_epoch_s is None and _RFC_3339.fullmatch(value):
-        with suppress(ValueError, OverflowError):  # 30 February
-            until_epoch_s = datetime.fromisoformat(value.upper()).timestamp()
+    if until_epoch_s is None:
+        until_epoch_s = parse_rfc_3339(value)
     if until_epoch_s is not None and base_epoch_s is not None:
         wait_s = until_epoch_s - base_epoch_s
         if wait_s <= _LARGEST_S:

@@ -25,6 +25,10 @@ _FORMS = tuple(
     )
 )
 
+_RFC_3339 = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}(?::[0-9]{2}){2}(?:\.[0-9]{1,6})?(?:[Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
+
 
 def parse_http_date(text: str) -> float | None:
     """Seconds since the epoch, or None where *text* is none of the three forms.
@@ -43,6 +47,16 @@ def parse_http_date(text: str) -> float | None:
         if found := form.fullmatch(text):
             return _epoch_s(found)
     return None
+
+
+def parse_rfc_3339(text: str) -> float | None:
+    """Return the seconds since the epoch that *text* says in RFC 3339; None where it is another form."""
+    if not _RFC_3339.fullmatch(text):
+        return None
+    try:
+        return datetime.fromisoformat(text.upper()).timestamp()
+    except (ValueError, OverflowError):  # 30 February, year 0
+        return None
 
 
 def _epoch_s(found: re.Match[str]) -> float | None:

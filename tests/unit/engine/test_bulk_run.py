@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -127,7 +128,8 @@ async def in_a_job(
 ) -> AsyncIterator[JobContext]:
     """What is done in the block is done by a run of a job, the one after *before*; with *clock* for 60 s."""
     args = (before.args_after or before.job.args) if before else {}
-    job: Any = SimpleNamespace(attempt=1, job_id="job-1", tenant_id="acme", args=args)
+    created_at = datetime(2026, 1, 1, tzinfo=UTC)
+    job: Any = SimpleNamespace(attempt=1, job_id="job-1", tenant_id="acme", args=args, created_at=created_at)
     ends_s = 60.0 + clock.monotonic() if clock else 0.0
     context = JobContext(job, lambda: ends_s - clock.monotonic() if clock else 300.0)
     running = current_job.set(context)
@@ -238,10 +240,18 @@ async def test_another_one_or_one_that_has_ended_is_not() -> None:
     assert vendor.begun == 1
 
 
-async def test_in_a_place_that_was_ours_the_last_one_is_taken_though_it_has_ended() -> None:
-    vendor = Vendor(others=[other(status="COMPLETED")], resumed=True)
-    assert await vendor.ids() == [1, 2, 3]
-    assert vendor.begun == 0
+async def test_in_a_place_that_was_ours_one_that_has_ended_is_taken_if_it_was_begun_after_its_job() -> None:
+    """The one of last night has the same text, and the rows of last night."""
+    for created_at, begun in (
+        ("2026-01-01T00:01:00Z", 0),
+        ("2025-12-31T00:00:00Z", 1),
+        (None, 1),
+        ("soon", 1),
+    ):
+        vendor = Vendor(others=[{**other(status="COMPLETED"), "createdAt": created_at}], resumed=True)
+        async with in_a_job():
+            assert await vendor.ids() == [1, 2, 3]
+        assert vendor.begun == begun
 
 
 @pytest.mark.parametrize("code", ["OPERATION_IN_PROGRESS", "LIMIT_REACHED"])

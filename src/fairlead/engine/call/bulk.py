@@ -13,18 +13,20 @@ its own permission: it is fetched without the credential.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from fairlead.clock import Clock, Draw
-from fairlead.engine.call.lines import LONGEST_LINE_BYTES, LineTooLong, lines_of
+from fairlead.engine.call.bulk_note import BulkNote
+from fairlead.engine.call.lines import LONGEST_LINE_BYTES, LineTooLong, lines_of, steady
 from fairlead.engine.gate.bulk import BulkOperation, Bulks, BulkWish
 from fairlead.engine.handler import current_job
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.http import HttpRequest, NoAnswer, StreamBroken, Transport
-from fairlead.errors import BulkBusy, BulkUnfinished, CallFailed, InputInvalid
+from fairlead.errors import BulkBusy, BulkUnfinished, CallFailed
 from fairlead.policy.backoff import Jitter, backoff_s
 from fairlead.policy.bulk.way import BulkAsk, BulkDenied, BulkSeen, BulkState, BulkWay
 from fairlead.policy.call_settings import INLINE_WAIT_S
@@ -33,7 +35,6 @@ from fairlead.policy.classify.meaning import is_success, meaning_of
 from fairlead.policy.deadline import buffer_s, has_time
 from fairlead.policy.feedback.reply import Reply
 from fairlead.policy.gate.bulk_token import BulkToken, parse_token
-from fairlead.policy.gate.key import digest
 from fairlead.policy.safe import safe_text
 
 FOLLOW_S = 86_400.0
@@ -41,6 +42,8 @@ FOLLOW_S = 86_400.0
 RESULT_BYTES = 64 << 30
 _LOOK_BASE_S, _LOOK_CAP_S = 1.0, 30.0
 _RETRIES, _BASE_S, _CAP_S = 3, 1.0, 30.0  # of the fetch of its rows
+_IDLE_S = 60.0
+_CLOCKS_APART_S = 60.0  # of the vendor and of ours
 _CATEGORIES: Mapping[str, Category] = {
     "ACCESS_DENIED": Category.PERMANENT_PERMISSION,
     "INTERNAL_SERVER_ERROR": Category.TRANSIENT_SERVER,
@@ -67,6 +70,11 @@ class BulkOrder:
     deadline_s: float = FOLLOW_S
     inline_wait_s: float = INLINE_WAIT_S
     """The longest wait that is spent inside of a job."""
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """What tells it from others of the same job, which may run the same for several tenants."""
+        return *self.key, self.kind, self.text, repr(sorted(self.variables.items()))
 
 
 class BulkRun:
@@ -204,13 +212,16 @@ class BulkRun:
                 raise _FetchFailed(category, f"http_{came.status}", f"status {came.status}")
             number = 0
             try:
-                async for line in lines_of(came, longest_bytes):
+                async for line in lines_of(steady(came, self._runs.clock, _IDLE_S), longest_bytes):
                     number += 1
                     if number > given:
                         yield line
             except StreamBroken as broken:
                 told = broken.no_answer
                 raise _FetchFailed(Category.TRANSIENT_NETWORK, told.kind, told.why) from None
+            except TimeoutError:
+                stalled = f"no byte of them came for {_IDLE_S:g} s"
+                raise _FetchFailed(Category.TRANSIENT_NETWORK, "stalled", stalled) from None
             except LineTooLong as error:
                 raise _FetchFailed(Category.PERMANENT_REQUEST, "line_too_long", str(error)) from None
 
@@ -268,7 +279,7 @@ class BulkRuns:
     @asynccontextmanager
     async def enter(self, order: BulkOrder, ask: Asking) -> AsyncIterator[BulkRun]:
         """The block has a place, and *order* runs in it. What raises: BulkBusy, SlotLost, CallFailed."""
-        note = _Note(order)
+        note = BulkNote(*order.named)
         token = order.token or note.token
         wish = BulkWish(order.key, order.kind, order.version, token, order.wait_s, own=True)
         async with self._bulks.enter(wish) as place:
@@ -317,12 +328,16 @@ class BulkRuns:
         return run
 
     async def _found(self, place: BulkOperation, order: BulkOrder, ask: Asking) -> BulkSeen | None:
-        """One of the same kind and text that runs; in a place that we had before one that has ended, too."""
+        """Return one of the same kind and text that runs, or that has ended in a place that was ours before.
+
+        The latter only where it was begun after this work: an older one has the rows of an earlier run.
+        """
         if not (place.resumed or order.way.may_share(order.kind)):
             return None
         text = _words(order.text)
         for one in order.way.seen(await ask(order.way.latest(order.kind, order.version))):
-            if _words(one.text) == text and (place.resumed or one.state is BulkState.RUNNING):
+            is_ours = place.resumed and (one.created_s or 0.0) >= _began_s(place) - _CLOCKS_APART_S
+            if _words(one.text) == text and (is_ours or one.state is BulkState.RUNNING):
                 return one
         return None
 
@@ -336,39 +351,19 @@ class BulkRuns:
         return begun
 
 
-class _Note:
-    """What a job saves of an operation for its next run: the token, until its block has ended well."""
-
-    def __init__(self, order: BulkOrder) -> None:
-        self._context = current_job.get()
-        told = (
-            order.key.tenant,  # a job may run the same for several
-            order.key.provider,
-            order.key.bucket,
-            order.kind,
-            order.text,
-            repr(sorted(order.variables.items())),
-        )
-        self._name = f"bulk.{digest(told)}"
-
-    @property
-    def token(self) -> str | None:
-        """Of an earlier block."""
-        saved = None if self._context is None else self._context.saved.get(self._name)
-        return saved if isinstance(saved, str) and parse_token(saved) else None
-
-    def keep(self, token: str | None) -> None:
-        """For the next run; None: it has nothing to go on with."""
-        if self._context is not None and (token or self._name in self._context.saved):
-            with suppress(InputInvalid):  # args so large leave no room: the vendor's list will do
-                self._context.save(self._name, token)
-
-
 class _FetchFailed(Exception):
     def __init__(self, category: Category, code: str, why: str) -> None:
         super().__init__(why)
         self.category = category
         self.code = code
+
+
+def _began_s(place: BulkOperation) -> float:
+    """Return when this work began, in seconds of the epoch: its job was stored, or its place was taken."""
+    if (context := current_job.get()) is not None:
+        return context.job.created_at.timestamp()
+    token = parse_token(place.token)
+    return token.fence / 1e6 if token is not None else math.inf
 
 
 def _words(text: str) -> str:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator
 
+from fairlead.clock import Clock
+from fairlead.engine.timing import TimeLimit
+
 LONGEST_LINE_BYTES = 16 << 20
 
 
@@ -33,6 +36,18 @@ async def lines_of(
         _check(kept, longest_bytes)
     if kept:
         yield bytes(kept.removesuffix(b"\r"))
+
+
+async def steady(chunks: AsyncIterable[bytes], clock: Clock, idle_s: float) -> AsyncIterator[bytes]:
+    """Yield *chunks*; raise TimeoutError once none has come for *idle_s*."""
+    coming = aiter(chunks)
+    while True:
+        try:
+            async with TimeLimit(clock, idle_s):
+                chunk = await anext(coming)
+        except StopAsyncIteration:
+            return
+        yield chunk
 
 
 def _check(kept: bytearray, longest_bytes: int) -> None:

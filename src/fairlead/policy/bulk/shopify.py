@@ -17,6 +17,7 @@ from fairlead.policy.bulk.way import BulkAsk, BulkDenied, BulkSeen, BulkState
 from fairlead.policy.feedback.read import entries, member, word
 from fairlead.policy.feedback.reply import Reply
 from fairlead.policy.gate.bulk_token import is_running_id
+from fairlead.policy.http_date import parse_rfc_3339
 
 LISTED_SINCE = "2026-01"
 _LATEST = 25
@@ -24,7 +25,7 @@ _LONGEST_URL = 8192
 _LONGEST_TEXT = 1 << 20
 _COUNT = re.compile(r"[0-9]{1,15}", re.ASCII)
 _MUTATION = re.compile(r"(?:[\s,\ufeff]|#[^\n]*(?:\n|\Z))*mutation\b")
-_FIELDS = "id status type errorCode query objectCount url"
+_FIELDS = "id status type errorCode query objectCount url createdAt"
 _ERRORS = "userErrors { field message code }"
 _BEGIN: Mapping[str, str] = {
     "query": "mutation ($text: String!) { bulkOperationRunQuery(query: $text)"
@@ -116,6 +117,7 @@ def _seen(value: object) -> BulkSeen | None:
         word(member(value, "errorCode")),
         _count(member(value, "objectCount")),
         url if isinstance(url, str) and len(url) <= _LONGEST_URL else None,
+        parse_rfc_3339(word(member(value, "createdAt"))),
     )
 
 

@@ -33,7 +33,8 @@ class BulkAsk:
 class BulkSeen:
     """An operation as the vendor tells of it. *status*, *code*: the vendor's words; *text*: what it runs.
 
-    *count*: objects so far. *url*: where its rows are, for a while; None where it has none.
+    *count*: objects so far. *url*: where its rows are, for a while; None where it has none. *created_s*: when
+    it was begun, in seconds of the epoch; None: not told.
     """
 
     id: str
@@ -43,6 +44,7 @@ class BulkSeen:
     code: str = ""
     count: int | None = None
     url: str | None = field(default=None, repr=False)
+    created_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

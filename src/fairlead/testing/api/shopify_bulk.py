@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from fairlead.testing.api.graphql import Field, Query, cut
 
@@ -101,6 +102,7 @@ class BulkOperations:
             "type": one.type,
             "status": status,
             "errorCode": None,
+            "createdAt": (datetime.now(UTC) - timedelta(seconds=self._now_s() - one.begun_s)).isoformat(),
             "query": one.query,
             "objectCount": count,
             "rootObjectCount": count if not done else str(sum('"__parentId"' not in x for x in one.lines)),

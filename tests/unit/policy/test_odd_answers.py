@@ -1,0 +1,235 @@
+"""Odd answers by the hundred thousand, from a seed: judging and learning never raise, and stay within bounds."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from contextlib import suppress
+
+from fairlead.engine.gate.learn import FAR, Doubts, learnt
+from fairlead.engine.ports.gate import Observation
+from fairlead.policy.classify.body import Unread
+from fairlead.policy.classify.judge import judge
+from fairlead.policy.classify.rules import rules_of
+from fairlead.policy.feedback.dialect import DIALECTS, heard
+from fairlead.policy.gate.limit import BucketLimit, Domain, Plan, PoolLimit, is_bucket
+from fairlead.policy.hint import DAILY_PARK_CAP_S, HINT_CAP_S
+from fairlead.policy.page import Asked, ByCursor, ByLast, ByLink, ByOffset, ByPageInfo, NextPageError
+from fairlead.policy.profile_load import load_profiles
+from fairlead.policy.token_outcome import classify_answer, error_text
+from fairlead.policy.token_parse import parse_answer
+
+ANSWERS = 100_000
+NOW_S = 1_800_000_000.0
+URL = "https://api.example.com/items"
+NAMES = ("requests", "points", "daily")
+PLAN = Plan(
+    Domain(("tenant", "a")),
+    pool=PoolLimit("p", 5),
+    buckets=tuple(BucketLimit(name, 100.0, 10.0, name=name) for name in NAMES),
+)
+HEADERS = [
+    "retry-after",
+    "retry-after-ms",
+    "date",
+    "link",
+    "ratelimit",
+    "ratelimit-policy",
+    "ratelimit-limit",
+    "ratelimit-remaining",
+    "ratelimit-reset",
+    "x-ratelimit-limit",
+    "x-ratelimit-remaining",
+    "x-ratelimit-reset",
+    "sforce-limit-info",
+    "x-shopify-shop-api-call-limit",
+    "stripe-rate-limited-reason",
+    "x-should-retry",
+    "content-type",
+    "x-hubspot-ratelimit-max",
+    "x-hubspot-ratelimit-remaining",
+    "x-hubspot-ratelimit-interval-milliseconds",
+]
+KEYS = [
+    "data",
+    "errors",
+    "error",
+    "extensions",
+    "code",
+    "message",
+    "path",
+    "cost",
+    "throttleStatus",
+    "currentlyAvailable",
+    "maximumAvailable",
+    "restoreRate",
+    "requestedQueryCost",
+    "actualQueryCost",
+    "results",
+    "items",
+    "status",
+    "id",
+    "index",
+    "context",
+    "ids",
+    "category",
+    "policyName",
+    "has_more",
+    "next",
+    "paging",
+    "total",
+    "pageInfo",
+    "hasNextPage",
+    "endCursor",
+    "userErrors",
+    "bulkOperation",
+    "links",
+    "rel",
+    "href",
+    "access_token",
+    "refresh_token",
+    "expires_in",
+    "scope",
+    "token_type",
+    "accountConcurrencyLimit",
+    "integrationConcurrencyLimit",
+    "integrationLimitType",
+    "compositeResponse",
+    "httpStatusCode",
+    "success",
+    "graphs",
+]
+TEXTS = (
+    "",
+    "Throttled",
+    "RATE_LIMITED",
+    "THROTTLED",
+    "DAILY",
+    "integrationSpecific",
+    "rate limit exceeded",
+    '"default";q=20;w=31536000',
+    '"default";r=0;t=9999999999',
+    "limit=1, remaining=0, reset=5",
+    "Sun, 06 Nov 1994 08:49:37 GMT",
+    "Fri, 31 Dec 9999 23:59:59 GMT",
+    "2026-02-30T00:00:00Z",
+    "0001-01-01T00:00:00+23:59",
+    "9999-12-31T23:59:59-23:59",
+    f"<{URL}?page=2>; rel=next",
+    "<//[::1>; rel=next",
+    "32/40",
+    "api-usage=1/0",
+    "x" * 5000,
+    "\u0661\u0662",
+    "\ud800",
+    "nan",
+    "-1",
+    "1e400",
+    "true",
+)
+WAYS = (
+    ByLink(),
+    ByLink(items="items", next="links"),
+    ByCursor(items="items", cursor="next", param="c"),
+    ByLast(items="data"),
+    ByOffset(items="results", total="total"),
+    ByPageInfo(items="data.items", page_info="data.pageInfo"),
+)
+"""One of each, over the keys that answers have here."""
+PROFILES = load_profiles()
+RULES = {rules.dialect: rules for rules in map(rules_of, PROFILES.values())}
+
+
+def number(chance: random.Random) -> object:
+    huge = 10 ** chance.randrange(4000)
+    odd = (0, 1, -1, True, None, 1e-6, 1e-320, 1e308, math.inf, -math.inf, math.nan, 2**63, huge)
+    return chance.choice((*odd, chance.random() * 100, chance.randrange(2000)))
+
+
+def text(chance: random.Random) -> str:
+    if chance.random() < 0.5:
+        return chance.choice(TEXTS)
+    return str(chance.choice((chance.randrange(100), chance.randrange(10**14), -chance.random(), 1e20)))
+
+
+def value(chance: random.Random, depth: int) -> object:
+    kind = chance.random()
+    if depth == 0 or kind < 0.3:
+        return number(chance) if kind < 0.15 else text(chance)
+    if kind < 0.5:
+        return [value(chance, depth - 1) for _ in range(chance.randrange(4))]
+    return {chance.choice(KEYS): value(chance, depth - 1) for _ in range(chance.randrange(5))}
+
+
+def shopify_answer(chance: random.Random) -> object:
+    status = {key: number(chance) for key in ("currentlyAvailable", "maximumAvailable", "restoreRate")}
+    costs = {key: number(chance) for key in ("requestedQueryCost", "actualQueryCost")}
+    return {"data": value(chance, 2), "extensions": {"cost": {**costs, "throttleStatus": status}}}
+
+
+def body(chance: random.Random) -> bytes:
+    kind = chance.random()
+    if kind < 0.1:
+        return chance.choice((b"", b"<Fault><faultcode>x", b"[" * 2000, b"\xff\xfe{", b'{"a":' + b"9" * 5000))
+    made = shopify_answer(chance) if kind < 0.3 else value(chance, 4)
+    raw = json.dumps(made, default=str).encode()
+    return raw[: chance.randrange(len(raw))] if kind > 0.95 else raw
+
+
+def answer(chance: random.Random) -> tuple[int, dict[str, tuple[str, ...]], bytes]:
+    status = chance.choice((200, 200, 201, 207, 304, 400, 401, 403, 404, 418, 423, 429, 429, 477, 500, 503))
+    names = chance.sample(HEADERS, chance.randrange(6))
+    return (
+        status,
+        {name: tuple(text(chance) for _ in range(chance.choice((1, 1, 2)))) for name in names},
+        body(chance),
+    )
+
+
+def check_learnt(seen: Observation, bucket: BucketLimit, doubts: Doubts, index: int) -> None:
+    longest_s = DAILY_PARK_CAP_S
+    assert 0 <= (seen.wait_s or 0.0) <= longest_s
+    assert 0 <= (seen.held_s or 0.0) <= longest_s
+    if seen.capacity is None and seen.per_s is None:
+        return
+    told = (seen.capacity or bucket.capacity, seen.per_s or bucket.per_s)
+    assert is_bucket(*told)
+    near = all(
+        1 / FAR <= new / old <= FAR for new, old in zip(told, (bucket.capacity, bucket.per_s), strict=True)
+    )
+    assert near or index in doubts.told, "it was told before, too"
+
+
+def judge_one(chance: random.Random, doubts: dict[str, Doubts]) -> None:
+    status, headers, raw = answer(chance)
+    dialect = chance.choice(tuple(RULES))
+    reply = Unread(status, headers, raw).judged()
+    told = heard(dialect, reply, now_epoch_s=NOW_S)
+    verdict = judge(RULES[dialect], reply, told, now_epoch_s=NOW_S)
+    delay_s = verdict.strategy.delay_s(0, draw=0.0, hint_s=verdict.hint_s, daily=verdict.daily)
+    assert 0 <= delay_s <= (DAILY_PARK_CAP_S if verdict.daily else HINT_CAP_S)
+    found = learnt(PLAN, told, doubts[dialect])
+    assert found.slots is None or 1 <= found.slots <= 100_000
+    for index, bucket in enumerate(PLAN.buckets):
+        if (seen := found.observed.get(index)) is not None:
+            check_learnt(seen, bucket, doubts[dialect], index)
+            most = seen.capacity or bucket.capacity
+            assert 0 <= found.actual.get(index, 0.0) <= most
+            assert 0 <= found.asked.get(index, 0.0) <= most
+    for way in WAYS:
+        with suppress(NextPageError):
+            way.found(reply)
+            way.following(Asked(URL, {"offset": "3"}), reply)
+    for profile in ("xero", "mercadolibre"):
+        got = parse_answer(status, headers, raw)
+        classify_answer(PROFILES[profile], got)
+        error_text(got, ())
+
+
+def test_odd_answers_raise_nothing_and_are_believed_within_bounds() -> None:
+    """K-H, R52."""
+    chance = random.Random(4)
+    doubts = {dialect: Doubts() for dialect in DIALECTS}
+    for _ in range(ANSWERS):
+        judge_one(chance, doubts)
