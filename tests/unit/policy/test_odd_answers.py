@@ -1,4 +1,4 @@
-"""Odd answers by the hundred thousand, from a seed: judging and learning never raise, and stay within bounds."""
+"""100,000 odd answers from a seed: judging and learning never raise, and stay within bounds (R52)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 import math
 import random
 from contextlib import suppress
+
+import pytest
 
 from fairlead.engine.gate.learn import FAR, Doubts, learnt
 from fairlead.engine.ports.gate import Observation
@@ -29,77 +31,19 @@ PLAN = Plan(
     pool=PoolLimit("p", 5),
     buckets=tuple(BucketLimit(name, 100.0, 10.0, name=name) for name in NAMES),
 )
-HEADERS = [
-    "retry-after",
-    "retry-after-ms",
-    "date",
-    "link",
-    "ratelimit",
-    "ratelimit-policy",
-    "ratelimit-limit",
-    "ratelimit-remaining",
-    "ratelimit-reset",
-    "x-ratelimit-limit",
-    "x-ratelimit-remaining",
-    "x-ratelimit-reset",
-    "sforce-limit-info",
-    "x-shopify-shop-api-call-limit",
-    "stripe-rate-limited-reason",
-    "x-should-retry",
-    "content-type",
-    "x-hubspot-ratelimit-max",
-    "x-hubspot-ratelimit-remaining",
-    "x-hubspot-ratelimit-interval-milliseconds",
-]
-KEYS = [
-    "data",
-    "errors",
-    "error",
-    "extensions",
-    "code",
-    "message",
-    "path",
-    "cost",
-    "throttleStatus",
-    "currentlyAvailable",
-    "maximumAvailable",
-    "restoreRate",
-    "requestedQueryCost",
-    "actualQueryCost",
-    "results",
-    "items",
-    "status",
-    "id",
-    "index",
-    "context",
-    "ids",
-    "category",
-    "policyName",
-    "has_more",
-    "next",
-    "paging",
-    "total",
-    "pageInfo",
-    "hasNextPage",
-    "endCursor",
-    "userErrors",
-    "bulkOperation",
-    "links",
-    "rel",
-    "href",
-    "access_token",
-    "refresh_token",
-    "expires_in",
-    "scope",
-    "token_type",
-    "accountConcurrencyLimit",
-    "integrationConcurrencyLimit",
-    "integrationLimitType",
-    "compositeResponse",
-    "httpStatusCode",
-    "success",
-    "graphs",
-]
+HEADERS = """retry-after retry-after-ms date link ratelimit ratelimit-policy ratelimit-limit
+    ratelimit-remaining
+    ratelimit-reset x-ratelimit-limit x-ratelimit-remaining x-ratelimit-reset sforce-limit-info content-type
+    x-shopify-shop-api-call-limit stripe-rate-limited-reason x-should-retry x-hubspot-ratelimit-max
+    x-hubspot-ratelimit-remaining x-hubspot-ratelimit-interval-milliseconds"""
+KEYS = """data errors error extensions code message path cost throttleStatus currentlyAvailable
+    maximumAvailable
+    restoreRate requestedQueryCost actualQueryCost results items status id index context ids category
+    policyName has_more next paging total pageInfo hasNextPage endCursor userErrors bulkOperation links rel
+    href access_token refresh_token expires_in scope token_type accountConcurrencyLimit success graphs
+    integrationConcurrencyLimit integrationLimitType compositeResponse httpStatusCode"""
+ALL_HEADERS, ALL_KEYS = HEADERS.split(), KEYS.split()
+NUMBERS = (0, 1, -1, True, None, 1e-6, 1e-320, 1e308, math.inf, -math.inf, math.nan, 2**63, 10**400)
 TEXTS = (
     "",
     "Throttled",
@@ -142,9 +86,9 @@ RULES = {rules.dialect: rules for rules in map(rules_of, PROFILES.values())}
 
 
 def number(chance: random.Random) -> object:
-    huge = 10 ** chance.randrange(4000)
-    odd = (0, 1, -1, True, None, 1e-6, 1e-320, 1e308, math.inf, -math.inf, math.nan, 2**63, huge)
-    return chance.choice((*odd, chance.random() * 100, chance.randrange(2000)))
+    if chance.random() < 0.5:
+        return chance.choice((chance.random() * 100, chance.randrange(2000)))
+    return chance.choice(NUMBERS)
 
 
 def text(chance: random.Random) -> str:
@@ -159,7 +103,7 @@ def value(chance: random.Random, depth: int) -> object:
         return number(chance) if kind < 0.15 else text(chance)
     if kind < 0.5:
         return [value(chance, depth - 1) for _ in range(chance.randrange(4))]
-    return {chance.choice(KEYS): value(chance, depth - 1) for _ in range(chance.randrange(5))}
+    return {chance.choice(ALL_KEYS): value(chance, depth - 1) for _ in range(chance.randrange(5))}
 
 
 def shopify_answer(chance: random.Random) -> object:
@@ -179,25 +123,21 @@ def body(chance: random.Random) -> bytes:
 
 def answer(chance: random.Random) -> tuple[int, dict[str, tuple[str, ...]], bytes]:
     status = chance.choice((200, 200, 201, 207, 304, 400, 401, 403, 404, 418, 423, 429, 429, 477, 500, 503))
-    names = chance.sample(HEADERS, chance.randrange(6))
-    return (
-        status,
-        {name: tuple(text(chance) for _ in range(chance.choice((1, 1, 2)))) for name in names},
-        body(chance),
-    )
+    names = chance.sample(ALL_HEADERS, chance.randrange(6))
+    headers = {name: tuple(text(chance) for _ in range(chance.choice((1, 1, 2)))) for name in names}
+    return status, headers, body(chance)
 
 
-def check_learnt(seen: Observation, bucket: BucketLimit, doubts: Doubts, index: int) -> None:
-    longest_s = DAILY_PARK_CAP_S
-    assert 0 <= (seen.wait_s or 0.0) <= longest_s
-    assert 0 <= (seen.held_s or 0.0) <= longest_s
+def check_learnt(
+    seen: Observation, bucket: BucketLimit, doubts: Doubts, index: int, longest_s: float
+) -> None:
+    assert 0 <= max(seen.wait_s or 0.0, seen.held_s or 0.0) <= longest_s
     if seen.capacity is None and seen.per_s is None:
         return
     told = (seen.capacity or bucket.capacity, seen.per_s or bucket.per_s)
     assert is_bucket(*told)
-    near = all(
-        1 / FAR <= new / old <= FAR for new, old in zip(told, (bucket.capacity, bucket.per_s), strict=True)
-    )
+    known = (bucket.capacity, bucket.per_s)
+    near = all(1 / FAR <= new / old <= FAR for new, old in zip(told, known, strict=True))
     assert near or index in doubts.told, "it was told before, too"
 
 
@@ -213,23 +153,23 @@ def judge_one(chance: random.Random, doubts: dict[str, Doubts]) -> None:
     assert found.slots is None or 1 <= found.slots <= 100_000
     for index, bucket in enumerate(PLAN.buckets):
         if (seen := found.observed.get(index)) is not None:
-            check_learnt(seen, bucket, doubts[dialect], index)
+            longest_s = DAILY_PARK_CAP_S if any(item.daily for item in told) else HINT_CAP_S
+            check_learnt(seen, bucket, doubts[dialect], index, longest_s)
             most = seen.capacity or bucket.capacity
             assert 0 <= found.actual.get(index, 0.0) <= most
             assert 0 <= found.asked.get(index, 0.0) <= most
-    for way in WAYS:
+    for way in chance.sample(WAYS, 2):
         with suppress(NextPageError):
             way.found(reply)
             way.following(Asked(URL, {"offset": "3"}), reply)
-    for profile in ("xero", "mercadolibre"):
-        got = parse_answer(status, headers, raw)
-        classify_answer(PROFILES[profile], got)
-        error_text(got, ())
+    got = parse_answer(status, headers, raw)
+    classify_answer(PROFILES[chance.choice(("xero", "mercadolibre"))], got)
+    error_text(got, ())
 
 
-def test_odd_answers_raise_nothing_and_are_believed_within_bounds() -> None:
-    """K-H, R52."""
-    chance = random.Random(4)
+@pytest.mark.parametrize("seed", range(4))
+def test_odd_answers_raise_nothing_and_are_believed_within_bounds(seed: int) -> None:
+    chance = random.Random(seed)
     doubts = {dialect: Doubts() for dialect in DIALECTS}
-    for _ in range(ANSWERS):
+    for _ in range(ANSWERS // 4):
         judge_one(chance, doubts)
