@@ -11,6 +11,7 @@ from uuid import UUID
 
 from fairlead.adapters.local.absent import AbsentStore
 from fairlead.adapters.local.gate import LocalGate
+from fairlead.adapters.local.system import epoch_s
 from fairlead.adapters.postgres.gate_notes import PostgresGateNotes
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sessions import PostgresSessionStore
@@ -172,7 +173,7 @@ class GateRooms:
         )
         self.switched = PostgresSwitchStore(database)
         self.switches = Switches(self.switched, self.house.gate.stand_alone, clock=clock, emit=emit)
-        self._make_ways_in(Plans(profile), settings.prefix, clock, draw, emit)
+        self._make_ways_in(Plans(profile, round(epoch_s() * 1e6)), settings.prefix, clock, draw, emit)
         # Without a Redis there is none to look for.
         self._services = [
             *self.house.services()[: None if url else 1],

@@ -11,10 +11,11 @@ from fairlead.engine.gate.plans import Plans, check_settings
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.credentials import LearntSlots
 from fairlead.errors import ConfigInvalid, InputInvalid
-from fairlead.policy.gate.limit import Degraded, Domain
+from fairlead.policy.gate.limit import EXPLICIT, TOLD, Degraded, Domain, is_newer, version_of
 from fairlead.policy.profile_load import load_profiles
 
 PROFILES = load_profiles([])
+OWNER = UUID(int=1)
 
 
 def connection(provider: str, number: int = 1, **fields: Any) -> Connection:
@@ -98,12 +99,13 @@ def test_settings_of_the_connection_lie_over_the_profile(plans: Plans) -> None:
     made = plans.of(connection("shopify", settings=settings, version=7))
     plan = made.plan
     assert plan.pool is not None
-    assert (plan.pool.capacity, plan.pool.version, plan.pool.classes, plan.pool.minimum) == (3, 7, 3, {1: 1})
+    assert (plan.pool.capacity, plan.pool.classes, plan.pool.minimum) == (3, 3, {1: 1})
+    assert plan.pool.version == version_of(EXPLICIT, OWNER, 7)
     assert plan.pool.promote_s == 60
     assert plan.quota is not None
     assert plan.quota.capacity == 2
     (bucket,) = plan.buckets
-    assert (bucket.capacity, bucket.per_s, bucket.version) == (60, 9, 7)
+    assert (bucket.capacity, bucket.per_s, bucket.version) == (60, 9, plan.pool.version)
     assert plan.breaker is not None
     assert plan.breaker.failures == 3
     assert plan.degraded is Degraded.CLOSED
@@ -170,7 +172,8 @@ def test_a_plan_begins_with_what_was_learnt_and_keeps_its_version(plans: Plans) 
     taught = connection("shopify", version=7, learnt={"points": (2000.0, 100.0)})
     (bucket,) = plans.of(taught, "graphql").plan.buckets
     assert (bucket.capacity, bucket.per_s) == (2000, 100)
-    assert bucket.version == guess.buckets[0].version == 7, "else it would unlearn what a bucket knows by now"
+    assert is_newer(guess.buckets[0].version, bucket.version)
+    assert not is_newer(bucket.version, guess.buckets[0].version), "it would unlearn what a bucket knows by now"
     (other,) = plans.of(taught).plan.buckets
     assert (other.name, other.per_s) == ("requests", 2), "what was learnt of points is about points"
     assert plans.of(taught, "graphql") is plans.of(taught, "graphql")
@@ -180,11 +183,11 @@ def test_slots_that_an_answer_told_of_are_the_pools_until_settings_say_otherwise
     told = LearntSlots(8, 1_000)
     pool = plans.of(connection("netsuite", version=7, slots=told)).plan.pool
     assert pool is not None
-    assert (pool.capacity, pool.version) == (8, 1_000), "a pool keeps the number of its newest version"
+    assert (pool.capacity, pool.version) == (8, version_of(TOLD, OWNER, 1_000)), "a pool keeps the newest"
     asked = connection("netsuite", version=2_000, settings={"concurrency_limit": 2}, slots=told)
     pool = plans.of(asked).plan.pool
     assert pool is not None
-    assert (pool.capacity, pool.version) == (2, 2_000)
+    assert (pool.capacity, pool.version) == (2, version_of(EXPLICIT, OWNER, 2_000))
 
 
 def test_slots_that_are_told_anew_make_another_plan_and_the_same_ones_none(plans: Plans) -> None:
@@ -213,7 +216,29 @@ def test_the_number_of_bulk_operations_is_a_setting(plans: Plans) -> None:
     made = plans.bulk(
         connection("shopify", settings={"bulk_operations": 3, "observe": True}, version=9), "query"
     )
-    assert (made.pool.capacity, made.pool.version, made.observe) == (3, 9, True)
+    assert (made.pool.capacity, made.observe) == (3, True)
+    assert made.pool.version == version_of(EXPLICIT, OWNER, 9)
+
+
+def test_a_guess_reaches_known_buckets_with_a_new_process_and_never_undoes_a_setting() -> None:
+    """R52: levels carry versions of their own; the last writer does not win."""
+    before, after = (Plans(lambda provider, variant: PROFILES[provider], since_us=at) for at in (5, 6))
+    own = {"calls": {"requests": {"capacity": 1.0, "per_s": 2.0}}, "concurrency_limit": 2}
+    for provider in ("shopify", "netsuite"):  # a bucket, and slots
+
+        def version(plans: Plans, version: int, provider: str = provider, **more: Any) -> int:
+            plan = plans.of(connection(provider, version=version, **more)).plan
+            part = plan.buckets[0] if provider == "shopify" else plan.pool
+            assert part is not None
+            return part.version
+
+        guess, new, setting = version(before, 7), version(after, 7), version(before, 7, settings=own)
+        assert is_newer(new, guess)
+        assert not is_newer(guess, new)
+        assert is_newer(setting, new)
+        assert is_newer(version(before, 8, settings=own), setting), "a later setting"
+        assert not is_newer(version(after, 9, connection_id=UUID(int=77)), setting), "somebody connects"
+        assert is_newer(version(before, 9), setting), "its own connection takes it back"
 
 
 @pytest.mark.parametrize(

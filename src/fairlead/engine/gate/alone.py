@@ -229,7 +229,7 @@ class Alone:
 
     def _alone(self, pool: PoolLimit, capacity: int) -> PoolLimit:
         # Each look may find another number, and the newest counts: so versions go by the clock.
-        return replace(pool_share(pool, capacity), version=round(self.now_s() * MICRO))
+        return replace(pool_share(pool, capacity), version=round(self.now_s() * 1000))
 
     # ---- what is owed --------------------------------------------------------------------------
 

@@ -5,9 +5,11 @@
     breaker       per connection and host (R33)
 
 All of them lie in one domain, which the profile declares (R22). A rate begins as answers have told it under
-the same settings, else as the profile guesses it (G3): it keeps its version, so that nothing that a bucket
-has learnt since is unlearnt, and newer settings rule over both (R28). Slots that an answer told of are a
-newer version, since answers do not reach pools: they rule unless the connection says how many it wants.
+the same settings, else as the connection's settings or the profile have it (G3). Numbers of the settings are
+of the connection's version. A guess is as old as this process: what the profile says now reaches buckets that
+Redis knows, but never over what settings say (R52). What was learnt under a guess is older than any, so that
+nothing that a bucket has learnt since is unlearnt. Slots that an answer told of rule unless the connection
+says how many it wants.
 """
 
 from __future__ import annotations
@@ -18,14 +20,24 @@ from uuid import UUID
 
 from fairlead.engine.gate.learn import Doubts
 from fairlead.engine.ports import Connection
-from fairlead.engine.ports.credentials import LearntSlots
 from fairlead.errors import ConfigInvalid, InputInvalid
 from fairlead.policy.call_settings import INLINE_WAIT_S
 from fairlead.policy.connection_calls import call_settings_of
 from fairlead.policy.connection_limits import ConnectionLimits, limits_of
 from fairlead.policy.gate.estimate import UNKNOWN
 from fairlead.policy.gate.key import digest
-from fairlead.policy.gate.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
+from fairlead.policy.gate.limit import (
+    EXPLICIT,
+    GUESS,
+    TOLD,
+    BreakerRule,
+    BucketLimit,
+    Domain,
+    Plan,
+    PoolLimit,
+    QuotaLimit,
+    version_of,
+)
 from fairlead.policy.names import shown
 from fairlead.policy.profile import Profile
 from fairlead.policy.profile_limits import Bulk, Limits
@@ -65,8 +77,10 @@ class BulkPlan:
 class Plans:
     """Plans by connection and API; each is made once per version of its connection and what was learnt."""
 
-    def __init__(self, profile: Callable[[str, str | None], Profile]) -> None:
+    def __init__(self, profile: Callable[[str, str | None], Profile], since_us: int = 1) -> None:
+        """Args: *since_us* is when the profiles were read, in microseconds of the epoch."""
         self._profile = profile
+        self._since_us = since_us
         self._made: dict[tuple[UUID, str, str], tuple[Connection, CallPlan]] = {}
 
     def of(self, connection: Connection, api: str | None = None, host: str = "") -> CallPlan:
@@ -91,7 +105,7 @@ class Plans:
         if len(self._made) >= _MOST:
             self._made.clear()
         own = call_settings_of(profile, connection.settings, tenant=connection.key.tenant)
-        made = replace(_made(connection, limits, api, host), inline_wait_s=own.inline_wait_s)
+        made = replace(_made(connection, limits, api, host, self._since_us), inline_wait_s=own.inline_wait_s)
         self._made[key] = (connection, made)
         return made
 
@@ -126,7 +140,7 @@ class Plans:
             "|".join(counted),
             own.bulk_operations or rule.capacity,
             lease_s=bulk.lease_s,
-            version=connection.version,
+            version=_version(connection, own.bulk_operations is not None, self._since_us),
             fenced=True,
         )
         plan = Plan(_domain(connection, limits, account), pool=pool, degraded=own.degraded_mode)
@@ -160,7 +174,12 @@ def check_settings(connection: Connection, limits: Limits) -> None:
             raise ConfigInvalid(error.what, tenant=tenant, provider=provider, hint=error.way_out) from None
 
 
-def _made(connection: Connection, limits: Limits, api: str, host: str) -> CallPlan:
+def _version(connection: Connection, explicit: bool, since_us: int) -> int:
+    level, moment = (EXPLICIT, connection.version) if explicit else (GUESS, since_us)
+    return version_of(level, connection.connection_id, moment)
+
+
+def _made(connection: Connection, limits: Limits, api: str, host: str, since_us: int = 1) -> CallPlan:
     tenant, provider = connection.key.tenant, connection.key.provider
     own = limits_of(connection.settings, tenant=tenant, provider=provider)
     account = connection.account_id or connection.key.bucket
@@ -173,8 +192,8 @@ def _made(connection: Connection, limits: Limits, api: str, host: str) -> CallPl
             open_s=own.breaker_open_s,
         ),
         quota=None if own.tenant_slots is None else QuotaLimit(f"tenant|{tenant}", own.tenant_slots),
-        pool=_pool(own, limits, counted, connection.version, connection.slots),
-        buckets=_buckets(own, limits, api, counted, connection),
+        pool=_pool(own, limits, counted, connection, since_us),
+        buckets=_buckets(own, limits, api, counted, connection, since_us),
         degraded=own.degraded_mode,
     )
     least = tuple(min(UNKNOWN, bucket.capacity) for bucket in plan.buckets)
@@ -203,11 +222,12 @@ def _domain(connection: Connection, limits: Limits, account: str) -> Domain:
 
 
 def _pool(
-    own: ConnectionLimits, limits: Limits, key: str, version: int, learnt: LearntSlots | None
+    own: ConnectionLimits, limits: Limits, key: str, connection: Connection, since_us: int
 ) -> PoolLimit | None:
-    capacity = own.concurrency_limit or limits.slots or own.tenant_slots  # a quota counts slots
-    if capacity is not None and own.concurrency_limit is None and learnt is not None:
-        capacity, version = learnt.capacity, max(version + 1, learnt.version)
+    capacity, told = own.concurrency_limit or limits.slots or own.tenant_slots, connection.slots  # of a quota
+    version = _version(connection, own.concurrency_limit is not None, since_us)
+    if capacity is not None and own.concurrency_limit is None and told is not None:
+        capacity, version = told.capacity, version_of(TOLD, connection.connection_id, told.version)
     if capacity is None:
         return None
     return PoolLimit(
@@ -221,15 +241,17 @@ def _pool(
 
 
 def _buckets(
-    own: ConnectionLimits, limits: Limits, api: str, key: str, connection: Connection
+    own: ConnectionLimits, limits: Limits, api: str, key: str, connection: Connection, since_us: int
 ) -> tuple[BucketLimit, ...]:
     laid_over = limits.model_copy(update={"calls": {**limits.calls, **own.calls}})
     return tuple(
-        _as_learnt(replace(limit.bucket(f"{key}|{name}", name), version=connection.version), connection)
+        _as_learnt(limit.bucket(f"{key}|{name}", name), connection, name in own.calls, since_us)
         for name, limit in sorted(laid_over.of(api).items())
     )
 
 
-def _as_learnt(bucket: BucketLimit, connection: Connection) -> BucketLimit:
+def _as_learnt(bucket: BucketLimit, connection: Connection, explicit: bool, since_us: int) -> BucketLimit:
     told = connection.learnt.get(bucket.name)
-    return bucket if told is None else replace(bucket, capacity=told[0], per_s=told[1])
+    if told is None:
+        return replace(bucket, version=_version(connection, explicit, since_us))
+    return replace(bucket, capacity=told[0], per_s=told[1], version=_version(connection, explicit, 0))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from fairlead.policy.gate.limit import MICRO, BucketLimit
+from fairlead.policy.gate.limit import MICRO, BucketLimit, is_newer
 
 REDEEM_US = 5 * MICRO
 """A turn that was promised can be taken for so long (R26); then it goes back to the level."""
@@ -53,7 +53,7 @@ def refilled(bucket: Bucket, limit: BucketLimit, now_us: int, birth_us: int) -> 
     that moment, nor of what was promised. A debt is what is not paid off by then. A clock that was set back
     credits nothing and moves a block back with it.
     """
-    is_known = bucket.at_us == now_us >= birth_us and limit.version <= bucket.version
+    is_known = bucket.at_us == now_us >= birth_us and not is_newer(limit.version, bucket.version)
     if is_known and (bucket.level, bucket.rest) <= (bucket.capacity - bucket.booked, 0):
         return bucket  # one admission looks at its buckets several times
     if bucket.at_us < birth_us:
@@ -77,7 +77,7 @@ def _filled(bucket: Bucket, at_us: int) -> Bucket:
 
 def _under(bucket: Bucket, limit: BucketLimit) -> Bucket:
     """A newer limit keeps what was spent: a smaller capacity takes from the level, a larger adds nothing."""
-    if limit.version <= bucket.version:
+    if not is_newer(limit.version, bucket.version):
         return bucket
     capacity = limit.capacity_micro
     level = bucket.level + min(0, capacity - bucket.capacity)

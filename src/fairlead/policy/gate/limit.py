@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
+from uuid import UUID
 
 from fairlead.errors import ConfigInvalid
 
@@ -25,6 +26,35 @@ MAX_BUCKETS = 8
 MIN_LEASE_S, MAX_LEASE_S = 0.05, 30 * 86_400.0
 
 
+GUESS, TOLD, EXPLICIT = 0, 1, 2
+"""Where the numbers of a limit are from: nobody set them, answers told them, a connection's settings say them."""
+_LEVEL, _OWNER, _YEAR_2020_MS = 1 << 51, 1 << 40, 1_577_836_800_000
+
+
+def version_of(level: int, owner: UUID, moment: int) -> int:
+    """Return the version of a limit's numbers, exact as a double; see `is_newer`.
+
+    Args:
+        level: GUESS, TOLD or EXPLICIT.
+        owner: The connection whose plan has them.
+        moment: When they came to be, in microseconds of the epoch.
+    """
+    moment_ms = moment if moment < _OWNER else moment // 1000 - _YEAR_2020_MS
+    return level * _LEVEL + owner.int % (_LEVEL // _OWNER) * _OWNER + moment_ms
+
+
+def is_newer(given: int, known: int) -> bool:
+    """Return whether the numbers of version *given* replace those of *known* (R52).
+
+    Within a level the later ones do. A higher level replaces a lower one, and a lower one a higher one only for the
+    same connection, which has taken its setting back: nobody else's guess undoes it.
+    """
+    if given // _LEVEL == known // _LEVEL:
+        return given % _OWNER > known % _OWNER
+    is_same = given % _LEVEL // _OWNER == known % _LEVEL // _OWNER
+    return given // _LEVEL > known // _LEVEL or is_same
+
+
 @dataclass(frozen=True, slots=True)
 class Domain:
     """What a vendor counts as one. *parts* name it: ("tenant", id) or ("netsuite", account)."""
@@ -37,8 +67,8 @@ class BucketLimit:
     """A token bucket: *capacity* units at most, *per_s* come back each second.
 
     *key* names it within its domain, *name* is the limit's own among the provider's (policy.feedback), by
-    which answers speak of it. *version*: the settings' version these numbers are of; the highest that was
-    ever presented counts (R28). In any W seconds no more than capacity + per_s · W units are sent.
+    which answers speak of it. *version*: of these numbers; the newest that was ever presented counts (R28),
+    see `is_newer`. In any W seconds no more than capacity + per_s · W units are sent.
     """
 
     key: str

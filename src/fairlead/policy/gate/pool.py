@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple
 
-from fairlead.policy.gate.limit import MICRO, PoolLimit, QuotaLimit
+from fairlead.policy.gate.limit import MICRO, PoolLimit, QuotaLimit, is_newer
 
 SCANNED = 64
 """Waiters of a class that are looked at for one whose tenant is below its quota."""
@@ -84,7 +84,7 @@ class Pool:
 
     def under(self, limit: PoolLimit) -> None:
         """Take *limit* over if it is newer. Holders beyond a smaller capacity keep their slots."""
-        if limit.version > self.limit.version:
+        if is_newer(limit.version, self.limit.version):
             self.limit = limit
 
     def reap(self, now_us: int, not_before_us: int) -> list[Holder]:

@@ -70,7 +70,7 @@ local function bucket_at(plan, index, full)
     end
     -- A newer limit keeps what was spent: less capacity takes from the level, more adds nothing to it.
     local version = version_of(plan.first_bucket + index, plan.last)
-    if version > bucket.version then
+    if newer(version, bucket.version) then
         bucket.level = bucket.level + math.min(0, limit.capacity - bucket.capacity)
         bucket.capacity, bucket.rate, bucket.version = limit.capacity, limit.rate, version
         bucket.dirty = true

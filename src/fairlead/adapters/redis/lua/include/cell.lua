@@ -24,6 +24,20 @@ local function version_of(place, last)
     return (parse('<d', names, NAME * last + 8 * place - 7))
 end
 
+-- Whether the numbers of version `given` replace those of `known`; is_newer in policy/gate/limit.py.
+local LEVEL, OWNER = 2 ^ 51, 2 ^ 40
+
+local function newer(given, known)
+    if given == known then
+        return false
+    end
+    local level, held = math.floor(given / LEVEL), math.floor(known / LEVEL)
+    if level == held then
+        return given % OWNER > known % OWNER
+    end
+    return level > held or math.floor(given % LEVEL / OWNER) == math.floor(known % LEVEL / OWNER)
+end
+
 -- What is kept of each place up to `last`: false where there is nothing.
 local function need(last)
     if read >= last then

@@ -68,7 +68,7 @@ local function pool_at(plan)
         end
     end
     local version = version_of(plan.pool_place, plan.last)
-    if version > pool.version then
+    if newer(version, pool.version) then
         pool.version, pool.capacity, pool.dirty = version, plan.pool.capacity, true
     end
     pool.limit = plan.pool

@@ -92,7 +92,7 @@ local function spend(ask)
         end
         local level, rest, since, blocked, sent, booked, capacity, rate, version = parse(BUCKET, packed)
         if booked > 0 or blocked > now or since > now or since < marker.birth
-            or version_of(first + i, last) > version
+            or newer(version_of(first + i, last), version)
             or not (sent <= MOST and capacity <= MOST_UNITS and rate <= MOST_UNITS) then
             return false
         end
@@ -115,7 +115,7 @@ local function take_slots(holder)
             return
         end
         version, most, fence, first_end, waiting, touched = parse(POOL, kept[pool])
-        if waiting > 0 or version_of(pool, first + count) > version or not (fence <= MOST and most <= MOST_SLOTS) then
+        if waiting > 0 or newer(version_of(pool, first + count), version) or not (fence <= MOST and most <= MOST_SLOTS) then
             return
         end
         used, anew = used_of(first_end, touched, KEYS[cell_at + pool_key], most)
