@@ -173,7 +173,9 @@ def test_a_plan_begins_with_what_was_learnt_and_keeps_its_version(plans: Plans) 
     (bucket,) = plans.of(taught, "graphql").plan.buckets
     assert (bucket.capacity, bucket.per_s) == (2000, 100)
     assert is_newer(guess.buckets[0].version, bucket.version)
-    assert not is_newer(bucket.version, guess.buckets[0].version), "it would unlearn what a bucket knows by now"
+    assert not is_newer(bucket.version, guess.buckets[0].version), (
+        "it would unlearn what a bucket knows by now"
+    )
     (other,) = plans.of(taught).plan.buckets
     assert (other.name, other.per_s) == ("requests", 2), "what was learnt of points is about points"
     assert plans.of(taught, "graphql") is plans.of(taught, "graphql")
@@ -227,18 +229,21 @@ def test_a_guess_reaches_known_buckets_with_a_new_process_and_never_undoes_a_set
     for provider in ("shopify", "netsuite"):  # a bucket, and slots
 
         def version(plans: Plans, version: int, provider: str = provider, **more: Any) -> int:
-            plan = plans.of(connection(provider, version=version, **more)).plan
+            own_id = {"connection_id": UUID(int=len(provider)), **more}
+            plan = plans.of(connection(provider, version=version, **own_id)).plan
             part = plan.buckets[0] if provider == "shopify" else plan.pool
             assert part is not None
             return part.version
 
-        guess, new, setting = version(before, 7), version(after, 7), version(before, 7, settings=own)
+        guess, new, setting = version(before, 7), version(after, 7), version(before, 8, settings=own)
         assert is_newer(new, guess)
         assert not is_newer(guess, new)
         assert is_newer(setting, new)
-        assert is_newer(version(before, 8, settings=own), setting), "a later setting"
-        assert not is_newer(version(after, 9, connection_id=UUID(int=77)), setting), "somebody connects"
-        assert is_newer(version(before, 9), setting), "its own connection takes it back"
+        assert is_newer(version(before, 9, settings=own), setting), "a later setting"
+        assert not is_newer(version(after, 9, connection_id=UUID(int=77 + len(provider))), setting), (
+            "somebody connects"
+        )
+        assert is_newer(version(before, 10), setting), "its own connection takes it back"
 
 
 @pytest.mark.parametrize(

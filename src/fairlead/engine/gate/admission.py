@@ -108,10 +108,8 @@ class Passage:
     slots: int | None = None
     """How many calls may be in flight, where the answer told it."""
     dialect: str = "standard"
-    doubts: Doubts | None = None
-    """Of its plan: what earlier answers told that is not believed yet."""
+    doubts: Doubts | None = None  # of its plan
     ignored: tuple[str, ...] = ()
-    """Limits of which the answer told numbers that are not believed."""
     asked_s: float = 0.0
     """When it asked for what it was granted, by this process's clock; told where it has a slot."""
     keeps_slot: bool = False
@@ -151,11 +149,10 @@ class Passage:
             self.health = health
             return
         from_answer = learnt(self.admitted.plan, told, self.doubts)
-        self.ignored = from_answer.ignored
         self.told(health, from_answer.observed)
         self.actual.update(from_answer.actual)
         self.asked.update(from_answer.asked)
-        self.slots = from_answer.slots or self.slots
+        self.slots, self.ignored = from_answer.slots or self.slots, from_answer.ignored
 
     def told(self, health: Health, observed: Mapping[int, Observation] | None = None) -> None:
         """What the answer told of the destination and of its limits."""

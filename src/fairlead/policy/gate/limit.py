@@ -27,7 +27,7 @@ MIN_LEASE_S, MAX_LEASE_S = 0.05, 30 * 86_400.0
 
 
 GUESS, TOLD, EXPLICIT = 0, 1, 2
-"""Where the numbers of a limit are from: nobody set them, answers told them, a connection's settings say them."""
+"""Where the numbers of a limit are from: the profile, answers, or the settings of a connection."""
 _LEVEL, _OWNER, _YEAR_2020_MS = 1 << 51, 1 << 40, 1_577_836_800_000
 
 
@@ -46,8 +46,8 @@ def version_of(level: int, owner: UUID, moment: int) -> int:
 def is_newer(given: int, known: int) -> bool:
     """Return whether the numbers of version *given* replace those of *known* (R52).
 
-    Within a level the later ones do. A higher level replaces a lower one, and a lower one a higher one only for the
-    same connection, which has taken its setting back: nobody else's guess undoes it.
+    Within a level the later ones do. A higher level replaces a lower one. A lower level replaces a higher one
+    only for the same connection, which has taken its setting back: no other connection's guess undoes it.
     """
     if given // _LEVEL == known // _LEVEL:
         return given % _OWNER > known % _OWNER
