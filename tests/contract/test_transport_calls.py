@@ -252,6 +252,15 @@ async def test_a_proxy_is_used_only_when_asked_for(monkeypatch: pytest.MonkeyPat
         assert proxy.arrivals[0].startswith(b"GET http://api.example/t HTTP/1.1")
 
 
+async def test_the_host_of_a_proxy_is_not_called_directly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its address is exempt from the policy, and an inner one."""
+    monkeypatch.setenv("http_proxy", "http://proxy.example:3128")
+    async with AiohttpTransport(policy=AddressPolicy(), trust_env=True) as transport:
+        came = await transport.send(request_of("https://proxy.example/"))
+    assert isinstance(came, NoAnswer)
+    assert (came.kind, came.sent) == ("refused_address", False)
+
+
 def test_it_works_on_uvloop() -> None:
     async def run() -> None:
         async with RawServer() as server, AiohttpTransport(policy=PRIVATE) as transport:

@@ -81,13 +81,13 @@ class AddressPolicy:
 
     def scheme_refusal(self, scheme: str, host: str) -> str | None:
         """Why nothing may be sent to *host* by *scheme*: secrets cross no public network in clear."""
-        return None if scheme == "https" or self._may_be_private(host) else "it is not https"
+        return None if scheme == "https" or self.may_be_private(host) else "it is not https"
 
     def origin_refusal(self, scheme: str, host: str, port: int | None) -> str | None:
         """Why no call may go there, whatever the host leads to; None: it may as far as this tells."""
         if (refusal := self.scheme_refusal(scheme, host)) is not None:
             return refusal
-        if port != _HTTPS_PORT and port not in self.extra_ports and not self._may_be_private(host):
+        if port != _HTTPS_PORT and port not in self.extra_ports and not self.may_be_private(host):
             return "its port is neither 443 nor one of http.extra_ports"
         try:
             self.check_literal(host)
@@ -95,12 +95,13 @@ class AddressPolicy:
             return str(refused)
         return None
 
-    def _may_be_private(self, host: str) -> bool:
+    def may_be_private(self, host: str) -> bool:
+        """Return whether *host* may lead to a private address."""
         return self.allow_private or host in self.private_hosts
 
     def _refused_kind(self, host: str, address: Address) -> str | None:
         kind = _kind(_PRIVATE_TABLE, address)
-        may = self._may_be_private(host)
+        may = self.may_be_private(host)
         if address == _LOOPBACK_V6:  # it lies in ::/96, which is refused as a whole
             return None if may else kind
         never = _kind(_NEVER_TABLE, address)

@@ -48,6 +48,11 @@ class Proxies:
         """Hosts that are ours, so the address policy does not ask about them."""
         return frozenset(urlsplit(proxy).hostname or "" for proxy in self._proxies.values())
 
+    def refusal(self, scheme: str, host: str) -> str | None:
+        """Return why nothing may be sent to *host* itself: it is a proxy's, whose address is not checked."""
+        is_direct = host in self.hosts and self.proxy_of(scheme, host) is None
+        return "it is the host of a proxy of this process" if is_direct else None
+
     def proxy_of(self, scheme: str, host: str) -> str | None:
         """The proxy for requests to *host*, if any."""
         if not self._proxies or proxy_bypass_environment(host, self._proxies):

@@ -148,7 +148,11 @@ class AiohttpTokenTransport:
         self, call: TokenCall, url: URL, headers: dict[str, str], flight: _TokenFlight
     ) -> HttpAnswer:
         self._policy.check_literal(url.host or "")
-        if (refusal := self._policy.scheme_refusal(url.scheme, url.host or "")) is not None:
+        where = url.scheme, url.host or ""
+        refusal = self._policy.scheme_refusal(*where)
+        if refusal is None and not self._policy.may_be_private(where[1]):
+            refusal = self._proxies.refusal(*where)
+        if refusal is not None:
             raise AddressRefused(refusal)
         session = self._session(call.reuse_connection)
         async with session.request(
@@ -157,7 +161,7 @@ class AiohttpTokenTransport:
             data=_content(call),
             headers=headers,
             allow_redirects=False,
-            proxy=self._proxies.proxy_of(url.scheme, url.host or ""),
+            proxy=self._proxies.proxy_of(*where),
             trace_request_ctx=flight,
         ) as response:
             body = await self._body(response)

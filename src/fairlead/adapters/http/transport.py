@@ -167,6 +167,8 @@ class AiohttpTransport:
         if origin is None:
             scheme, host = url.scheme, url.host or ""
             refusal = self._policy.origin_refusal(scheme, host, url.port)
+            if refusal is None and not self._policy.may_be_private(host):
+                refusal = self._proxies.refusal(scheme, host)
             origin = Origin(url, loop, proxy=self._proxies.proxy_of(scheme, host), refusal=refusal)
             if len(self._origins) >= _MOST_ORIGINS:
                 self._origins.clear()

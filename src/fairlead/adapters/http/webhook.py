@@ -53,7 +53,7 @@ class AiohttpWebhookSender:
         self._now = now
         proxies = Proxies(trust_env)
         self._proxy = proxies.proxy_of(self._url.scheme, self._host)
-        self._resolver = CheckedResolver(policy, exempt=proxies.hosts, threads=1)
+        self._resolver = CheckedResolver(policy, exempt=proxies.hosts if self._proxy else (), threads=1)
         connector = aiohttp.TCPConnector(resolver=self._resolver, force_close=True, limit=_AT_ONCE)
         self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
 
