@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 
 import fairlead
 import fairlead.engine.events
+import fairlead.engine.gate.learn
 import fairlead.events
 from fairlead.config import PREFIX, SECRETS_FROM_FILES, STANDARD
 from fairlead.errors import FairleadError, all_errors
@@ -205,7 +206,7 @@ def our_events() -> list[type[Event]]:
     """All events that the engine emits, by name."""
     found = {
         kind
-        for module in (fairlead.events, fairlead.engine.events)
+        for module in (fairlead.events, fairlead.engine.events, fairlead.engine.gate.learn)
         for kind in vars(module).values()
         if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event
     }

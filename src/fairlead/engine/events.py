@@ -280,22 +280,6 @@ class GateWouldRefuse(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class LimitIgnored(Event):
-    """An answer told numbers of a limit that are not believed.
-
-    No limit can have them, or they are far from the known ones and were told once. *total*: such answers in
-    this process; told of the 1st, 2nd, 4th, 8th, ...
-    """
-
-    name = "limit_ignored"
-    level = "warning"
-    tenant: str
-    provider: str
-    limit: str
-    total: int
-
-
-@dataclass(frozen=True, slots=True)
 class ServedFromMemory(Event):
     """The database is away: calls of this connection go by the *what* that was read *age_s* ago.
 

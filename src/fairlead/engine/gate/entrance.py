@@ -15,9 +15,10 @@ from types import TracebackType
 from typing import TypeVar
 
 from fairlead.clock import Clock, Draw
-from fairlead.engine.events import GateWouldRefuse, LimitIgnored, TenantRapid
+from fairlead.engine.events import GateWouldRefuse, TenantRapid
 from fairlead.engine.gate.admission import Admissions, Entry, Inside, Passage
 from fairlead.engine.gate.known import KnownConnections, ReadConnection
+from fairlead.engine.gate.learn import LimitIgnored
 from fairlead.engine.gate.notebook import Notebook
 from fairlead.engine.gate.plans import CallPlan, Plans
 from fairlead.engine.gate.switches import Switches

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from fairlead.engine.ports.gate import Observation
+from fairlead.events import Event
 from fairlead.policy.feedback.reply import ACCOUNT, BULK, CONCURRENCY, ENDPOINT, OBJECT, SEARCH, Heard
 from fairlead.policy.gate.limit import MAX_SLOTS, BucketLimit, Plan, is_bucket
 from fairlead.policy.hint import HINT_CAP_S, clamp_hint
@@ -22,6 +23,22 @@ from fairlead.policy.hint import HINT_CAP_S, clamp_hint
 FAR = 10.0
 """A learnt limit that differs by more than this factor needs a second answer."""
 _OF_SOME_CALLS = frozenset({CONCURRENCY, ACCOUNT, BULK, SEARCH, ENDPOINT, OBJECT})
+
+
+@dataclass(frozen=True, slots=True)
+class LimitIgnored(Event):
+    """An answer told numbers of a limit that are not believed.
+
+    No limit can have them, or they are far from the known ones and were told once. *total*: such answers in
+    this process; told of the 1st, 2nd, 4th, 8th, ...
+    """
+
+    name = "limit_ignored"
+    level = "warning"
+    tenant: str
+    provider: str
+    limit: str
+    total: int
 
 
 @dataclass(frozen=True, slots=True)
