@@ -15,7 +15,7 @@ from fairlead.policy.gate.limit import EXPLICIT, TOLD, Degraded, Domain, is_newe
 from fairlead.policy.profile_load import load_profiles
 
 PROFILES = load_profiles([])
-OWNER = UUID(int=1)
+OWNER = 1
 
 
 def connection(provider: str, number: int = 1, **fields: Any) -> Connection:

@@ -176,7 +176,7 @@ def check_settings(connection: Connection, limits: Limits) -> None:
 
 def _version(connection: Connection, explicit: bool, since_us: int) -> int:
     level, moment = (EXPLICIT, connection.version) if explicit else (GUESS, since_us)
-    return version_of(level, connection.connection_id, moment)
+    return version_of(level, connection.connection_id.int, moment)
 
 
 def _made(connection: Connection, limits: Limits, api: str, host: str, since_us: int = 1) -> CallPlan:
@@ -227,7 +227,7 @@ def _pool(
     capacity, told = own.concurrency_limit or limits.slots or own.tenant_slots, connection.slots  # of a quota
     version = _version(connection, own.concurrency_limit is not None, since_us)
     if capacity is not None and own.concurrency_limit is None and told is not None:
-        capacity, version = told.capacity, version_of(TOLD, connection.connection_id, told.version)
+        capacity, version = told.capacity, version_of(TOLD, connection.connection_id.int, told.version)
     if capacity is None:
         return None
     return PoolLimit(

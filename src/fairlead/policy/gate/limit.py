@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
-from uuid import UUID
 
 from fairlead.errors import ConfigInvalid
 
@@ -31,16 +30,16 @@ GUESS, TOLD, EXPLICIT = 0, 1, 2
 _LEVEL, _OWNER, _YEAR_2020_MS = 1 << 51, 1 << 40, 1_577_836_800_000
 
 
-def version_of(level: int, owner: UUID, moment: int) -> int:
+def version_of(level: int, owner: int, moment: int) -> int:
     """Return the version of a limit's numbers, exact as a double; see `is_newer`.
 
     Args:
         level: GUESS, TOLD or EXPLICIT.
-        owner: The connection whose plan has them.
+        owner: The id of the connection whose plan has them.
         moment: When they came to be, in microseconds of the epoch.
     """
     moment_ms = moment if moment < _OWNER else moment // 1000 - _YEAR_2020_MS
-    return level * _LEVEL + owner.int % (_LEVEL // _OWNER) * _OWNER + moment_ms
+    return level * _LEVEL + owner % (_LEVEL // _OWNER) * _OWNER + moment_ms
 
 
 def is_newer(given: int, known: int) -> bool:
