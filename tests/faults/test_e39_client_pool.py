@@ -175,7 +175,7 @@ async def test_E39_ablation_what_a_library_drops_goes_on(
     async with _churn(servers, database_settings, tmp_path, figures.draw, way) as churn:
         await churn.run(ABLATION_CANCELS)
         figures.note(n=churn.calls, cancelled=churn.cancelled)
-        figures.zero(slots_stuck=await churn.callers.stuck("acme", SLOTS))
+        figures.zero(slots_stuck=await churn.callers.stuck("acme", SLOTS, wait_s=1.0))
     figures.conclude()
 
 
