@@ -32,6 +32,11 @@ def check_private(file: Path, mode: int, error: type[FairleadError] = ConfigInva
         raise error(told, hint=f"chmod 600 {file}")
 
 
+def others_reach(file: Path) -> bool:
+    """Return whether each folder above *file* lets others through."""
+    return all(folder.stat().st_mode & 0o011 for folder in file.resolve().parents)
+
+
 def read_checked(
     file: Path,
     *,

@@ -15,7 +15,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
-from fairlead.checked_file import CheckedFile, check_private, read_checked
+from fairlead.checked_file import CheckedFile, check_private, others_reach, read_checked
 from fairlead.errors import ConfigInvalid
 from fairlead.settings import Settings
 
@@ -76,7 +76,8 @@ def load(
             values[path] = value
             origins[path] = origin
     settings = _validated(values, origins)
-    if checked and any(isinstance(at, SecretStr) and path in sources[0] for path, at in _flatten(settings)):
+    holds_secret = any(isinstance(at, SecretStr) and path in sources[0] for path, at in _flatten(settings))
+    if checked and holds_secret and others_reach(checked.file):
         check_private(checked.file, checked.mode)
     return Config(settings, origins)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -23,6 +23,7 @@ from fairlead.engine.ports import (
     Settlement,
     SettleVerdict,
 )
+from fairlead.engine.ports.processes import Renewed
 from fairlead.errors import DependencyUnavailable
 from fairlead.policy import job as asked
 from fairlead.policy.states import JobState
@@ -124,11 +125,11 @@ def silent_while_it_works(program: Any) -> None:
     """No sign of life while a handler runs."""
     ask = program.sessions.heartbeat
 
-    async def heartbeat(session_id: UUID) -> bool:
+    async def heartbeat(session_id: UUID, running: Sequence[UUID] = ()) -> Renewed | None:
         if program.desk.running:
             raise DependencyUnavailable("nobody asked")
-        alive: bool = await ask(session_id)
-        return alive
+        renewed: Renewed | None = await ask(session_id, running)
+        return renewed
 
     program.sessions.heartbeat = heartbeat
 

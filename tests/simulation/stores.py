@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from fairlead.engine.ports import Job, Outcome, ProcessIdentity, Rescheduled
+from fairlead.engine.ports.processes import Renewed
 from fairlead.testing.memory import (
     MemoryCredentialStore,
     MemoryJobStore,
@@ -94,11 +95,11 @@ class WatchedSessions(MemorySessionStore):
         self.watch.tell(Opened(session_id, lease_s))
 
     @statement
-    def heartbeat(self, session_id: UUID) -> bool:
-        alive: bool = plain(MemorySessionStore.heartbeat)(self, session_id)
-        if alive:
+    def heartbeat(self, session_id: UUID, running: Sequence[UUID] = ()) -> Renewed | None:
+        renewed: Renewed | None = plain(MemorySessionStore.heartbeat)(self, session_id, running)
+        if renewed is not None:
             self.watch.tell(Beat(session_id))
-        return alive
+        return renewed
 
     @statement
     def close(self, session_id: UUID) -> None:

@@ -56,6 +56,7 @@ TABLES = (
     "lane_name",
     "learnt_limit",
     "pause",
+    "refresh_backoff",
     "rotation",
     "running_cap",
     "tenant_share",
@@ -124,9 +125,12 @@ async def two_tenants(database: Database) -> World:
     made = _world(database)
     session_id = await a_session(database)
     dead, waiting = {}, NOBODY
+    about_ours = [await _died(made, THEIRS, session_id, key) for key in ("a", "b")]
     for tenant in (OURS, THEIRS):
         dead[tenant] = await _died(made, tenant, session_id)
-        [stored] = await made.jobs.enqueue([new_job(tenant_id=tenant, group_key="g", delay_s=3600.0)])
+        key = "key" if tenant == THEIRS else None
+        later = new_job(tenant_id=tenant, group_key="g", delay_s=3600.0, unique_key=key)
+        [stored] = await made.jobs.enqueue([later])
         waiting = stored.job_id
         await made.credentials.create(new_credential(ConnectionKey(tenant, "shopify")))
         await made.audit.append([AuditRecord(_IDS.uuid7(), "act", "ann", tenant)])
@@ -135,6 +139,7 @@ async def two_tenants(database: Database) -> World:
             await made.lanes.pause(scope, None, reason="r", by="ann")
         await made.lanes.set_tenant(TenantShare(tenant, max_running=5))
         await made.lanes.set_group_cap(GroupCap("g", tenant, 3))
+    await _name_our_connection(made, about_ours)
     await made.credentials.create(new_credential(THERE._replace(provider="xero")))
     await made.keys.adopt(DataKey(_IDS.uuid7(), THEIRS, "m", b"wrapped"))
     await run(
@@ -145,12 +150,27 @@ async def two_tenants(database: Database) -> World:
     return replace(made, connection=found.connection, waiting=waiting, dead=dead[THEIRS], our_dead=dead[OURS])
 
 
-async def _died(world: World, tenant: str, session_id: UUID) -> UUID:
-    await world.jobs.enqueue([new_job(tenant_id=tenant)])
+async def _died(world: World, tenant: str, session_id: UUID, key: str = "key") -> UUID:
+    await world.jobs.enqueue([new_job(tenant_id=tenant, unique_key=key)])
     [job] = await world.jobs.claim(ClaimFilter(), 1, session_id)
     dead_letter_id = _IDS.uuid7()
     await world.jobs.acknowledge([Discarded(job.job_id, job.lease_id, dead_letter_id, FAILURE)])
     return dead_letter_id
+
+
+async def _name_our_connection(world: World, dead_letter_ids: list[UUID]) -> None:
+    """Make a dead refresh of THEIRS, and other dead work, name the connection of OURS."""
+    ours = await world.credentials.read(HERE)
+    assert ours is not None
+    for dead_letter_id, kind in zip(dead_letter_ids, ("token.refresh", "sync"), strict=True):
+        await run(
+            world.database,
+            "UPDATE dead_letter SET connection_id = $2, kind = $3, category = 'permanent_auth'"
+            " WHERE dead_letter_id = $1",
+            dead_letter_id,
+            ours.connection.connection_id,
+            kind,
+        )
 
 
 async def others(database: Database) -> dict[str, list[str]]:
@@ -200,6 +220,14 @@ async def _reconnect(world: World) -> object:
     return await world.credentials.replace(new)
 
 
+async def _reconnect_ours(world: World) -> object:
+    """Dead letters of THEIRS name this connection."""
+    ours = await world.credentials.read(HERE)
+    assert ours is not None
+    new = new_credential(HERE, connection_id=ours.connection.connection_id, generation=ours.generation + 1)
+    return await world.credentials.replace(new)
+
+
 async def _configure(world: World) -> object:
     change = SettingsChange(replace(world.connection, key=HERE), {"calls": 9})
     return await world.credentials.configure(change, actor="ann", audit_id=_IDS.uuid7())
@@ -243,6 +271,12 @@ async def _retry(world: World) -> object:
 
 async def _search_dead(world: World) -> object:
     found = await world.dead_letters.search(status=None, category=None, tenant_id=OURS, kind=None, limit=99)
+    return {entry.tenant_id for entry in found}
+
+
+async def _find_at_rest(world: World) -> object:
+    """THEIRS has an open job of the same key."""
+    found = await world.dead_letters.find(DeadLetterFilter(tenant_id=OURS), limit=99, at_rest=True)
     return {entry.tenant_id for entry in found}
 
 
@@ -324,16 +358,15 @@ ACTS: dict[str, tuple[DoneAct, ...]] = {
     "connection_insert": (_connect,),
     "connection_remove": (_remove,),
     "credential_read": (_read_connection,),
-    "credential_replace": (_reconnect,),
+    "credential_replace": (_reconnect, _reconnect_ours),
     "credential_revoke": (_revoke,),
     "credential_search": (_search_connections,),
     "data_key_current": (_current_key,),
     "data_key_insert": (_first_key,),
-    "dead_letter_find": (_find_dead,),
+    "dead_letter_find": (_find_dead, _search_dead, _find_at_rest),
     "dead_letter_group": (_group_dead,),
     "dead_letter_redrive": (_redrive, _redrive_ours),
     "dead_letter_resolve": (_resolve,),
-    "dead_letter_search": (_search_dead,),
     "gate_connection": (_read_for_the_gate, _age_for_the_gate),
     "gate_switch_end": (_end_switch,),
     "gate_switch_fade": (_fade,),

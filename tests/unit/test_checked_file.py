@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -97,10 +98,14 @@ def test_settings_may_be_read_by_others_as_long_as_they_hold_no_secret(tmp_path:
     assert load({}, _file(tmp_path, plain, 0o644)).settings.log.level == "debug"
     secret = f'{plain}providers.hubspot.client_secret = "a-secret"\n'
     assert load({}, _file(tmp_path, secret)).settings.providers["hubspot"].client_secret
-    with pytest.raises(ConfigInvalid, match="others can read it"):
-        load({}, _file(tmp_path, secret, 0o644))
+    tmp_path.chmod(0o700)
+    assert load({}, _file(tmp_path, secret, 0o644)), "the folder keeps others out"
     with pytest.raises(ConfigInvalid, match="others can write it"):
         load({}, _file(tmp_path, plain, 0o666))
+    with TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        with pytest.raises(ConfigInvalid, match="others can read it"):
+            load({}, _file(Path(folder), secret, 0o644))
 
 
 def test_a_profile_that_others_may_write_is_a_problem_of_its_own(tmp_path: Path) -> None:

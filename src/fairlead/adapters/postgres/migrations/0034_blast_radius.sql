@@ -20,3 +20,10 @@ ALTER TABLE refresh_backoff ENABLE ROW LEVEL SECURITY;
 ALTER TABLE refresh_backoff FORCE ROW LEVEL SECURITY;
 CREATE POLICY engine_sees_all ON refresh_backoff TO fairlead_engine USING (true) WITH CHECK (true);
 GRANT SELECT, INSERT, UPDATE, DELETE ON refresh_backoff TO fairlead_engine;
+DO $$ BEGIN  -- nothing is granted: no statement made for a tenant reads it
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'fairlead_tenant') THEN
+        CREATE POLICY tenants_see_theirs ON refresh_backoff TO fairlead_tenant
+            USING (tenant_id = ANY ((SELECT nullif(current_setting('fairlead.tenants', true), ''))::text[]))
+            WITH CHECK (tenant_id = ANY ((SELECT nullif(current_setting('fairlead.tenants', true), ''))::text[]));
+    END IF;
+END $$;
