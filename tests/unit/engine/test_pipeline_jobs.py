@@ -113,7 +113,9 @@ async def test_a_limit_after_an_attempt_that_may_have_acted_is_a_failure_and_bur
     assert not failed.may_have_acted
 
 
-@pytest.mark.parametrize("came", [NoAnswer("connection_lost", True, "cut"), answer(503)], ids=["lost", "503"])
+@pytest.mark.parametrize(
+    "came", [NoAnswer(sent=True, kind="connection_lost", why="cut"), answer(503)], ids=["lost", "503"]
+)
 async def test_a_job_does_not_repeat_a_post_that_may_have_acted(came: HttpAnswer | NoAnswer) -> None:
     """A person decides: the job's retries, and the replays of its dead letter, would do it twice."""
     for call, decision in ((replace(GET, method="POST", body=b"{}"), DeadLetter), (PUT, RetryAt)):
