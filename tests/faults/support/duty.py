@@ -36,7 +36,8 @@ OURS = "kills."
 """What the names of a test's schedules begin with."""
 
 _COMPARE = "AND last_tick = $3::timestamptz"
-_RECORD = "FROM moved LEFT JOIN stored ON true"
+_UNRECORDED = "WHERE NOT EXISTS (SELECT FROM duty WHERE schedule = $2::text AND tick = $1::timestamptz)"
+_RECORD = "FROM fresh LEFT JOIN stored ON true"
 
 
 def main(channel: socket.socket, order: dict[str, Any]) -> None:
@@ -50,6 +51,7 @@ class _DutyRuntime(FaultRuntime):
         super().__init__(config)
         if "no_compare" in self.unsafe:
             _alter(duties_module, "duty_take", _COMPARE, "AND $3::timestamptz IS NOT NULL")
+            _alter(duties_module, "duty_take", _UNRECORDED, "")
             _alter(duties_module, "duty_take", _RECORD, f"{_RECORD} ON CONFLICT DO NOTHING")
         if "two_transactions" in self.unsafe:
             _alter(
