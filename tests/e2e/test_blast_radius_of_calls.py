@@ -40,6 +40,7 @@ RESPONSES: dict[Category | Scope | Health, bytes | None] = {
     Scope.OBJECT: spoilt("429 Too Many Requests", body='{"error":{"code":"lock_timeout"}}'),
     Health.NEUTRAL: None,
     Health.HEALTHY: OK,
+    Health.BEGUN: OK,  # said on the way, while the body of a good response still comes
     Health.UNHEALTHY: spoilt("500 Internal Server Error"),
 }
 

@@ -22,6 +22,7 @@ from fairlead.adapters.postgres.duties import PostgresDutyStore
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.pool import Database
 from fairlead.app.requests import new_jobs
+from fairlead.checked_file import read_checked
 from fairlead.cli import dlq_acts, gate_switches, secrets_in, shares
 from fairlead.engine.ports import ConnectionKey, Schedule
 from fairlead.engine.schedules import Schedules
@@ -147,6 +148,13 @@ async def read_secrets(stage: Stage) -> None:
     stage.done.append(secrets_in.secrets_of({"access_token": "at"}))
 
 
+async def read_secret_file(stage: Stage) -> None:
+    file = Path(stage.environ["FAIRLEAD_HOME"]).with_name("secret")
+    file.write_text("at")
+    file.chmod(0o600)
+    stage.done.append(read_checked(file, is_secret=True))
+
+
 THROUGH: Any = SimpleNamespace(
     actor="test", out=SimpleNamespace(record=lambda _record: None), with_fairlead=lambda _work: None
 )
@@ -168,6 +176,7 @@ AT: Mapping[Callable[[Stage], Awaitable[None]], tuple[str, ...]] = {
     isolate: ("check_reason",),
     close: ("check_closing",),
     read_secrets: ("check_known",),
+    read_secret_file: ("check_private",),
 }  # fmt: skip
 DOORS = {check: door for door, checks in AT.items() for check in checks}
 """Each check, and one door that it stands at."""

@@ -108,6 +108,7 @@ CALL: Mapping[Category | Scope | Health, Reach] = MappingProxyType(
         Scope.OBJECT: _ATTEMPT,
         Health.NEUTRAL: _NOTHING,
         Health.HEALTHY: _NOTHING,
+        Health.BEGUN: _NOTHING,
         Health.UNHEALTHY: Reach(Own.ROUTE),
     }
 )
