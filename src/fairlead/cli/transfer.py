@@ -60,6 +60,7 @@ def import_connections(
     """Store many connections from JSON, CSV, or what Nango's API gives out.
 
     Each row stands by itself: a bad one is told and the others go on. Ends with 3 if some failed, 1 if all.
+    A file that other users can read is refused: chmod 600 it first.
     """
     form, rows = rows_of(_text_of(file), form)
     if len(rows) > MOST_ROWS:
