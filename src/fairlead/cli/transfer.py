@@ -44,7 +44,7 @@ THEIR_WORDS: Mapping[str, tuple[str, ...]] = {
 
 def import_connections(
     call: Invocation,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The file, or - for standard input.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A file (mode 0600), or - for standard input.")],
     form: Annotated[str, typer.Option("--format", help=f"One of {', '.join(FORMATS)}.")] = "auto",
     map_provider: Annotated[
         list[str] | None,
@@ -60,7 +60,6 @@ def import_connections(
     """Store many connections from JSON, CSV, or what Nango's API gives out.
 
     Each row stands by itself: a bad one is told and the others go on. Ends with 3 if some failed, 1 if all.
-    A file that other users can read is refused: chmod 600 it first.
     """
     form, rows = rows_of(_text_of(file), form)
     if len(rows) > MOST_ROWS:
