@@ -81,8 +81,8 @@ class _Fleet:
                 }
             )
             self.due_s[n] = asked_s + delay_s
-        ids = (await desk.ask("enqueue", jobs=jobs))["ids"]
-        return _told_s(ids[0]) - time.time()
+        stored = await desk.ask("enqueue", jobs=jobs)
+        return float(stored["wall_s"]) - time.time()
 
     async def jump(self, jump_s: float) -> None:
         """Set the odd one's clock so far ahead while it has jobs; return when over a lease has passed."""
@@ -123,11 +123,6 @@ class _Fleet:
             "run_again": len(runs) - len(runs.newest()),
             "run_early": sum(run.began_s < self.due_s[run.n] for run in runs.by_lease.values()),
         }
-
-
-def _told_s(job_id: str) -> float:
-    """The wall clock of the process that made this id, seconds since 1970: a UUID of version 7 begins so."""
-    return (UUID(job_id).int >> 80) / 1000
 
 
 @contextmanager

@@ -183,11 +183,11 @@ class _Worker:
         return {"token": fingerprint(served.access_token.reveal())}
 
     async def do_enqueue(self, jobs: list[dict[str, Any]]) -> dict[str, Any]:
-        """Store jobs; their ids."""
+        """Store jobs; return their ids, and what the wall clock of this process says."""
         stored = await self.runtime.jobs.enqueue(
             [NewJob(job_id=self.runtime.ids.uuid7(), **job) for job in jobs]
         )
-        return {"ids": [str(one.job_id) for one in stored]}
+        return {"ids": [str(one.job_id) for one in stored], "wall_s": time.time()}
 
     async def do_arm(self, plan: str) -> dict[str, Any]:
         """Arm fault points anew."""
