@@ -181,7 +181,7 @@ class SimRedis:
         return leases
 
     def _told_expired(self, holder: Holder, key: str, until_us: int) -> None:
-        self.watch.tell(SlotExpired(key, until_us / MICRO), holder.process.split("#")[0])
+        self.watch.tell(SlotExpired(key, until_us / MICRO, holder.lease_id), holder.process.split("#")[0])
 
     def finish(self, state: SharedGate, finish: Finish) -> Finished:
         """The end of a call."""

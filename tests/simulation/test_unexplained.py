@@ -16,7 +16,17 @@ from tests.simulation.run import Options, run_seed
 from tests.simulation.stores import Parts
 from tests.simulation.swarm import FAULTS
 from tests.simulation.unexplained import Calm, LeftToItsLease, bug_in, sent_twice
-from tests.simulation.watch import Accepted, DeclaredLost, Freed, Ran, Seen, SlotExpired, Struck, Told
+from tests.simulation.watch import (
+    Accepted,
+    DeclaredLost,
+    Freed,
+    Ran,
+    Seen,
+    SlotExpired,
+    Struck,
+    TimedOut,
+    Told,
+)
 
 JOB = UUID(int=1)
 UNWRITTEN = "3 results could not be written before the stop; their jobs run again"
@@ -105,7 +115,7 @@ def test_in_a_calm_seed_no_generation_is_sent_twice() -> None:
 
 
 def test_a_slot_that_is_left_to_its_lease_is_found() -> None:
-    expired = Told(170.0, "p1", SlotExpired("account", 100.0))
+    expired = Told(170.0, "p1", SlotExpired("account", 100.0, 1))
     assert LeftToItsLease().see(expired) is not None
     for process, fault, at, excused in [
         ("p1", "kill", 90.0, True),
@@ -117,6 +127,24 @@ def test_a_slot_that_is_left_to_its_lease_is_found() -> None:
         slots = LeftToItsLease()
         slots.see(Told(at, process, Struck(fault, at)))
         assert (slots.see(expired) is None) == excused, (process, fault, at)
+
+
+@pytest.mark.parametrize(
+    ("at", "timed_out", "excused"),
+    [
+        (75.0, TimedOut(1, 5.0), True),
+        (75.0, TimedOut(2, 5.0), False),
+        (75.0, TimedOut(1, 4.9), False),
+        (60.0, TimedOut(1, 5.0), False),
+    ],
+    ids=["fair", "another call", "hurried", "renewed after its end"],
+)
+def test_only_a_call_that_timed_out_after_a_fair_trial_keeps_its_slot(
+    at: float, timed_out: TimedOut, excused: bool
+) -> None:
+    slots = LeftToItsLease()
+    assert slots.see(Told(at, "p1", timed_out)) is None
+    assert (slots.see(Told(110.0, "p1", SlotExpired("account", 100.0, 1))) is None) == excused
 
 
 # ---- in whole seeds ----------------------------------------------------------------------------

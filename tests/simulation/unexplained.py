@@ -7,6 +7,7 @@ may bring it about; where none of them is on, or nobody knows the way, it is a b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 
 from fairlead.engine.events import AnswersUnclassified, DeadLetterFailed, GroupNotPaused
@@ -14,7 +15,7 @@ from fairlead.events import Event, JobDead, JobFinished, ServiceFailed, TokenRef
 from fairlead.testing.ledger import Ledger, posts_of
 from tests.simulation.spells import Spells
 from tests.simulation.swarm import FAULTS
-from tests.simulation.watch import Accepted, Broken, DeclaredLost, Freed, SlotExpired, Struck, Told
+from tests.simulation.watch import Accepted, Broken, DeclaredLost, Freed, SlotExpired, Struck, TimedOut, Told
 
 STILL = frozenset({"freeze", "stop"})
 STORE = frozenset({"cut", "lost_commit", "slow_store", "late_store", "database_away"})
@@ -125,24 +126,36 @@ class LeftToItsLease:
     """A slot is given back by who holds it; its lease is for holders that died or stood still.
 
     Nobody can give back what Redis has forgotten, or while it is away; and an old state has leases that were
-    given back.
+    given back. The slot of a call that had no answer by its deadline stays until its lease ends, since the
+    provider may still be at work on it (docs/explanation/gate.md); its lease is not renewed any more. That
+    holds only after a fair trial: a call that was sent with little time left gives its slot back.
     """
 
     name = "slots"
     lease_s = 30.0
     back_s = 30.0
     """So long after a fault a lease may still be granted to what it held up."""
+    fair_s = 5.0
+    """Of the 60 s of each call here: so much must be left when it is sent, or its timeout says nothing."""
+    under_way_s = 1.0
+    """How long after the end of its call a renewal that was already sent may still reach Redis."""
 
     def __init__(self) -> None:
         self._holders = Spells("kill", "freeze")
         self._redis = Spells("redis")
+        self._kept_until_s: dict[int, float] = {}
+        """By the id of a lease: when it ends at the latest, where its call timed out after a fair trial."""
 
     def see(self, told: Told) -> str | None:
         self._holders.see(told)
         self._redis.see(told)
+        if isinstance(told.seen, TimedOut) and told.seen.given_s >= self.fair_s:
+            self._kept_until_s[told.seen.slot] = told.at + self.lease_s + self.under_way_s
         if not isinstance(told.seen, SlotExpired):
             return None
         ended_s = told.seen.ended_s
+        if ended_s <= self._kept_until_s.get(told.seen.slot, -math.inf):
+            return None
         since_s = ended_s - self.lease_s - self.back_s
         if self._holders.of(told.process, since_s, ended_s) or self._redis.anywhere(since_s, told.at):
             return None

@@ -19,7 +19,7 @@ from fairlead.secret import Secret
 from tests.simulation.admission import take
 from tests.simulation.issuer import SimIssuer
 from tests.simulation.process import SimProcess
-from tests.simulation.watch import Admission, Arrived, Left, Watch
+from tests.simulation.watch import Admission, Arrived, Left, TimedOut, Watch
 from tests.simulation.wire import HowItEnded, Reply, Wire
 
 WORK_S = 0.15
@@ -56,7 +56,7 @@ class SimUpstream:
     def __init__(self, now: Callable[[], float], draw: Random, watch: Watch, issuer: SimIssuer) -> None:
         self._now = now
         self._draw = draw
-        self._watch = watch
+        self.watch = watch
         self._issuer = issuer
         self._numbers = 0
         self._in_flight: dict[str, set[int]] = {}
@@ -80,7 +80,7 @@ class SimUpstream:
         here = self._in_flight.setdefault(account, set())
         here.add(number)
         status, call = self._status(verdict), str(request.headers.get(CALL_HEADER, ""))
-        self._watch.tell(Arrived(number, account, call, status, tuple(sorted(here)), admission), process)
+        self.watch.tell(Arrived(number, account, call, status, tuple(sorted(here)), admission), process)
 
         after_s = WORK_S + (self._draw.random() * self.manner.slow_s if self._chance("slow") else 0.0)
         over_s = self._now() + after_s
@@ -90,7 +90,7 @@ class SimUpstream:
                 self._orphans.append((over_s, here, number))
             else:
                 here.discard(number)
-            self._watch.tell(Left(number, account, how), process)
+            self.watch.tell(Left(number, account, how), process)
 
         answer = _answer(status, "" if family is None else family.connection)
         return Reply(None if self._chance("cut") else answer, after_s, ended)
@@ -114,7 +114,7 @@ class SimUpstream:
         """Whether it treats this call so."""
         share: float = getattr(self.manner, manner)
         if share > 0 and self._draw.random() < share:
-            self._watch.strikes[FAULTS_OF[manner]] += 1
+            self.watch.strikes[FAULTS_OF[manner]] += 1
             return True
         return False
 
@@ -136,6 +136,8 @@ class UpstreamRoad:
         if isinstance(came, HttpAnswer):
             came.took_s = asyncio.get_running_loop().time() - began
             return came
+        if came == "timeout" and admission is not None and admission.slot is not None:
+            self._upstream.watch.tell(TimedOut(admission.slot, request.deadline_s), name)
         return NoAnswer(sent=True, kind=came, why="the answer did not come")
 
     @asynccontextmanager

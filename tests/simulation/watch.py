@@ -235,11 +235,20 @@ class Kept:
 class SlotExpired:
     """The lease of a slot ended at *ended_s*: its holder, the process told of, had not given it back.
 
-    It is told when somebody next looks at the slots.
+    It is told when somebody next looks at the slots. *slot*: the id of the lease.
     """
 
     key: str
     ended_s: float
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """A call under the lease *slot* had no answer by its deadline, *given_s* after it was sent."""
+
+    slot: int
+    given_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +269,7 @@ class BreakerClosed:
 Seen = (
     Enqueued | AskedAgain | Redriven | Claimed | Freed | Accepted | CalledOff | Ran | Returned
     | Opened | Beat | Closed | DeclaredLost | Struck | Over
-    | Read | Arrived | Left | Kept | SlotExpired | BreakerOpened | BreakerClosed
+    | Read | Arrived | Left | Kept | SlotExpired | TimedOut | BreakerOpened | BreakerClosed
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from fairlead.adapters.local.gate import LocalGate
 from fairlead.engine.events import GateWouldRefuse
 from fairlead.engine.gate.admission import Admissions, Entry
 from fairlead.engine.gate.keeper import Keeper
-from fairlead.engine.ports.gate import Answer, Ask
+from fairlead.engine.ports.gate import Answer, Ask, Observation
 from fairlead.errors import DeadlineTooShort, GateClosed
 from fairlead.policy.gate.breaker import Health
 from fairlead.policy.gate.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan, PoolLimit
@@ -87,3 +87,24 @@ async def test_a_connection_that_only_observes_waits_for_nothing() -> None:
     for _ in range(3):
         await way.call(wait_s=60.0)
     assert [event.reason for event in way.told.of(GateWouldRefuse)] == ["rate"] * 2
+
+
+async def test_a_slot_handed_to_a_caller_that_leaves_with_its_turn_is_given_back() -> None:
+    """A job keeps its turn in the bucket and comes back for it. The slot would lie idle meanwhile."""
+    clock = ManualClock(start=1000.0)
+    gate = LocalGate(lambda: round(clock.monotonic() * MICRO))
+    slot, rate = PoolLimit("p", 1), BucketLimit("b", 3, 2.0)
+    both, alone = Plan(DOMAIN, buckets=(rate,), pool=slot), Plan(DOMAIN, pool=slot)
+    admissions = admissions_of(gate, clock)
+    first = await admissions.begin(Entry(both, "acme", "shopify"))
+    job = Entry(both, "acme", "shopify", wait_s=0.3, book_s=900, booking=77)
+    waiting = begun(admissions.admitted(job))
+    await settled()
+    first.passage.told(Health.HEALTHY, {0: Observation(left=0.0)})
+    first.let_go()
+    await first.ended()
+    await clock.advance(0.3)
+    with pytest.raises(GateClosed, match="rate"):
+        await waiting
+    await settled()
+    await admissions.begin(Entry(alone, "acme", "shopify"))

@@ -283,6 +283,7 @@ class Admissions:
         line = self._keeper.line(holder)
         ask: Ask | None = None
         answer: Answer | None = None
+        was_in_line = False
         try:
             while True:
                 waited_s = self._clock.monotonic() - began_s
@@ -290,6 +291,7 @@ class Admissions:
                 ask = self._ask(entry, holder, booking, waited_s, left_s)
                 line.clear()
                 answer = await self._answer(entry, ask, waited_s)
+                was_in_line = was_in_line or isinstance(answer, Queued)
                 if isinstance(answer, Admitted):
                     return Passage(answer, waited_s, asked_s=began_s + waited_s)
                 await self._wait(entry, answer, line, left_s)
@@ -298,8 +300,8 @@ class Admissions:
                         await self._keeper.through(self._gate.cancel(ask))
                     entry = entry._replace(plan=plan)
         except BaseException:
-            if ask is not None and self._leaves_something(entry, answer):
-                self._keeper.start(self._gate.cancel(ask))  # the caller's time may be over
+            if ask is not None and (undo := self._undo(entry, ask, answer, was_in_line)) is not None:
+                self._keeper.start(self._gate.cancel(undo))  # the caller's time may be over
             raise
         finally:
             self._keeper.leave(holder)
@@ -355,23 +357,21 @@ class Admissions:
                 raise closed(entry, answer)
 
     @staticmethod
-    def _leaves_something(entry: Entry, answer: Answer | None) -> bool:
-        """A turn that the caller means to come back for stays; a refusal holds nothing; else it is undone.
+    def _undo(entry: Entry, ask: Ask, answer: Answer | None, was_in_line: bool) -> Ask | None:
+        """Return what the gate is to undo of *ask*, whose caller leaves; None: nothing.
 
-        With no answer the ask may be under way: the gate undoes what nobody waits for by itself.
+        A turn that the caller means to come back for stays, but not a slot that it was handed in line. A
+        refusal holds nothing. Without an answer, the gate itself undoes what is under way.
         """
-        return isinstance(answer, Queued) or (isinstance(answer, Booked) and entry.book_s <= 0)
+        if isinstance(answer, Booked) and entry.book_s > 0:
+            return ask._replace(booking=0) if was_in_line else None
+        return ask if isinstance(answer, Queued | Booked) else None
 
 
 def _plan_now(entry: Entry) -> Plan:
     """The newest limits, where they are of the same kind as those that *entry* came with."""
     now, then = entry.plan if entry.plan_now is None else entry.plan_now(), entry.plan
-    return now if now is then or _kind(now) == _kind(then) else then
-
-
-def _kind(plan: Plan) -> tuple[object, ...]:
-    pool, quota = plan.pool and plan.pool.key, plan.quota and plan.quota.key
-    return plan.domain, pool, quota, [bucket.key for bucket in plan.buckets]
+    return now if now is then or now.keys == then.keys else then
 
 
 def closed(entry: Entry, answer: Answer) -> GateClosed:

@@ -230,6 +230,12 @@ class Plan:
         """Whether a call holds something that must be given back."""
         return self.pool is not None or self.quota is not None
 
+    @property
+    def keys(self) -> tuple[object, ...]:
+        """The domain and the keys of all limits but the breaker's; equal ones differ in numbers only."""
+        pool, quota = self.pool and self.pool.key, self.quota and self.quota.key
+        return self.domain, pool, quota, *(bucket.key for bucket in self.buckets)
+
 
 def _check(noun: str, key: str, what: str, value: float, least: float, most: float) -> None:
     if not least <= value <= most:  # NaN fails it, too
