@@ -108,7 +108,9 @@ BOUNDS = (
         "contract/test_gate_slots.py::test_a_tenant_at_its_quota_does_not_hold_up_the_others",
     ),
     Bound(
-        "calls that wait in line", "connection", f"{PoolLimit.__dataclass_fields__['max_waiters'].default:,}",
+        "calls that wait in line", "connection",
+        f"{PoolLimit.__dataclass_fields__['max_waiters'].default:,}"
+        ", and one of each other tenant up to twice as many",
         "`gate_closed` with the time to come back",
         "contract/test_gate_slots.py::test_too_many_do_not_wait",
     ),
@@ -120,7 +122,8 @@ BOUNDS = (
     Bound(
         "connections to vendors", "process",
         f"`http.max_connections`, {Http.model_fields['max_connections'].default}; to one host "
-        f"{Http.model_fields['max_connections_per_host'].default}",
+        f"{Http.model_fields['max_connections_per_host'].default}"
+        "; of one tenant four times those that are free",
         "`not_sent`, nothing that was taken is kept",
         "unit/engine/test_pipeline_unsent.py::test_a_full_pool_of_ours_is_no_fault_and_gives_back_what_was_taken",
     ),

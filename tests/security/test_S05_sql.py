@@ -57,6 +57,10 @@ MADE: Mapping[str, str] = {
     "0012_call_waits.sql": "the definition of a function of ours, with texts of its own put in; run once",
     "0016_capped_turns.sql": "the same",
     "0021_full_dead_letters.sql": "the same",
+    "0034_blast_radius.sql": "the same",
+    "0035_unique_keys.sql": "the same, and signatures of our functions out of the catalogue",
+    "0036_wake_rows_passed.sql": "the same",
+    "0037_narrow_rights.sql": "the same, and columns of our tables, quoted by the catalogue or constants",
     "0013_tenant_wall.sql": "rights and conditions that stand in the same statement as constants",
 }
 """Where a statement is made of something else, and why that is safe."""

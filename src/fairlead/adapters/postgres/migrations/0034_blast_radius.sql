@@ -26,4 +26,7 @@ DO $$ BEGIN  -- nothing is granted: no statement made for a tenant reads it
             USING (tenant_id = ANY ((SELECT nullif(current_setting('fairlead.tenants', true), ''))::text[]))
             WITH CHECK (tenant_id = ANY ((SELECT nullif(current_setting('fairlead.tenants', true), ''))::text[]));
     END IF;
+    EXECUTE replace(  -- for a role that is made later
+        pg_get_functiondef('tenant_wall'::regproc),
+        '[''withheld_answer'', '''']', '[''withheld_answer'', ''''], [''refresh_backoff'', '''']');
 END $$;
