@@ -24,7 +24,7 @@ from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.http import transport as transport_module
 from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.app.client import Response
-from fairlead.errors import CallFailed, GateClosed, NotSent
+from fairlead.errors import CallFailed, DeadlineTooShort, GateClosed, NotSent
 from fairlead.testing.api import LiarApi
 from tests.faults.support.calls import Callers, calling, settings_of, starved_s, taken
 from tests.faults.support.report import Figures, quantiles, sized
@@ -106,6 +106,7 @@ class _Ground:
 
     def note(self) -> None:
         figures, known = self.figures, {"failed timeout", "failed pool", "closed slot", "closed breaker"}
+        known.add(DeadlineTooShort.__name__)  # the gate's answer came after the call's time, and nothing left
         took_s = all_ran_s(self.calls)
         by_clock_s = [ended_s - began_s for began_s, ended_s in self.calls]
         others_s = zip(took_s, by_clock_s, self.others_s, strict=True)
