@@ -168,10 +168,10 @@ async def jumps(place: Place, servers: Endpoints, jump_s: float) -> None:
 @pytest.mark.parametrize("jump_s", [600.0, 2 * HOUR_S])
 async def test_a_clock_put_forward_pays_no_debt(place: Place, servers: Endpoints, jump_s: float) -> None:
     """No time went by. After the jump it is paid again, and a restart later on pays what came after it."""
-    plan = Plan(DOMAIN, buckets=(BucketLimit("b", 10, 1),))
+    plan = Plan(DOMAIN, buckets=(BucketLimit("b", 50, 1),))
     timed = place.timed
-    admitted = await timed.admitted(Ask(plan, (10.0,)))
-    await timed.gate.finish(Finish(admitted, actual={0: 50.0}))
+    admitted = await timed.admitted(Ask(plan, (50.0,)))
+    await timed.gate.finish(Finish(admitted, actual={0: 90.0}))
     await jumps(place, servers, jump_s)
     assert await timed.admit(Ask(plan)) == GateRefusal(RefusedBy.BUCKET, 41.0, 0)
     timed.tick(30.0)
@@ -181,10 +181,10 @@ async def test_a_clock_put_forward_pays_no_debt(place: Place, servers: Endpoints
 async def test_a_restart_after_a_clock_was_put_forward_pays_what_came_after_it(
     place: Place, servers: Endpoints
 ) -> None:
-    plan = Plan(DOMAIN, buckets=(BucketLimit("b", 10, 1),))
+    plan = Plan(DOMAIN, buckets=(BucketLimit("b", 100, 1),))
     timed = place.timed
-    admitted = await timed.admitted(Ask(plan, (10.0,)))
-    await timed.gate.finish(Finish(admitted, actual={0: 100.0}))
+    admitted = await timed.admitted(Ask(plan, (100.0,)))
+    await timed.gate.finish(Finish(admitted, actual={0: 190.0}))
     await jumps(place, servers, 600.0)
     timed.tick(LEASE_S + 20.0)
     await timed.replace()
@@ -192,10 +192,10 @@ async def test_a_restart_after_a_clock_was_put_forward_pays_what_came_after_it(
 
 
 async def test_a_debt_from_before_a_restart_is_paid_off_by_the_time_since(place: Place) -> None:
-    plan = Plan(DOMAIN, buckets=(BucketLimit("b", 10, 1),))
+    plan = Plan(DOMAIN, buckets=(BucketLimit("b", 50, 1),))
     timed = place.timed
-    admitted = await timed.admitted(Ask(plan, (10.0,)))
-    await timed.gate.finish(Finish(admitted, actual={0: 50.0}))
+    admitted = await timed.admitted(Ask(plan, (50.0,)))
+    await timed.gate.finish(Finish(admitted, actual={0: 90.0}))
     timed.tick(30.0)
     await timed.replace()
     assert await timed.admit(Ask(plan)) == GateRefusal(RefusedBy.BUCKET, 11.0, 0)

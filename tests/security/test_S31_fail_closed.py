@@ -126,7 +126,7 @@ def test_S31_a_key_file_whose_mode_cannot_be_judged_is_not_read(
     file.touch(mode=0o600)
     file.write_bytes(base64.b64encode(bytes(range(32))))
     assert load_ring(None, file, None).current_id
-    monkeypatch.setattr("fairlead.adapters.vault.master._check_mode", broken)
+    monkeypatch.setattr("fairlead.checked_file.check_private", broken)
     with pytest.raises(Broken):
         load_ring(None, file, None)
 
