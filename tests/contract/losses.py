@@ -27,7 +27,7 @@ _BESIDE = ("dead_letter_full", "dead_letter_find")
 """Statements beside that which an act is about."""
 _WITH_A_CLAIM = "job_hand_back"
 """In memory this and the claim that follows are one: none of its answers is lost by itself."""
-_READS = ("search",)
+_READS = ("find",)
 """What is beside an act in memory."""
 
 T = TypeVar("T")

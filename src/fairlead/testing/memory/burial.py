@@ -25,11 +25,10 @@ def bury(
 ) -> None:
     """End *row* as discarded, in the entry it replayed, the open one of the same work, or a new one."""
     now = database.now
-    if row.cancelling:  # a person did not want it any more: it has no entry
-        row.end(JobState.CANCELLED, now)
-        replay_ended(database, row)
-        return
     row.add_failure(failure_json(failure, now))
+    if row.cancelling:  # a person did not want it any more: it has no entry
+        end_cancelled(database, row)
+        return
     row.end(JobState.DISCARDED, now)
     due_at = None if action_s is None else now + seconds(action_s)
     entry = database.dead_letters.get(row.replay_of) if row.replay_of else None
@@ -67,6 +66,12 @@ def bury(
         first_at=now,
         last_at=now,
     )
+
+
+def end_cancelled(database: MemoryDatabase, row: JobRow) -> None:
+    """End *row*, which was to be cancelled while it ran."""
+    row.end(JobState.CANCELLED, database.now)
+    replay_ended(database, row)
 
 
 def _renew(entry: DeadLetterRow, row: JobRow, connection_id: UUID | None, now: datetime) -> None:

@@ -20,7 +20,14 @@ from fairlead.engine.ports import (
 )
 from fairlead.policy.category import Category
 from fairlead.policy.states import JobState
-from fairlead.testing.memory.burial import bury, bury_unrun, come_on, failure_json, replay_ended
+from fairlead.testing.memory.burial import (
+    bury,
+    bury_unrun,
+    come_on,
+    end_cancelled,
+    failure_json,
+    replay_ended,
+)
 from fairlead.testing.memory.database import MemoryLink, MemoryStore, seconds, statement
 from fairlead.testing.memory.enqueue import holds_key, insert_all
 from fairlead.testing.memory.holds import CAP_LOOK_S, Room, last_end, pauses_of
@@ -211,6 +218,9 @@ class MemoryJobStore(MemoryStore):
             if row.state is JobState.AVAILABLE and row.expires_at is not None and row.expires_at <= now
         ]
         for row in late[:limit]:
+            if row.cancelling:  # it did not expire: its history says nothing of that
+                end_cancelled(self.database, row)
+                continue
             reason = f"not run before its expiry at {row.expires_at:%Y-%m-%dT%H:%M:%SZ}"
             bury_unrun(self.database, row, Category.PERMANENT_REQUEST, "expired", reason)
         return len(late[:limit])
