@@ -155,12 +155,12 @@ def _v2_forms() -> Iterator[Told]:
     date = ("Date", _imf(_THEIRS))
     for ahead_s in (90, 3600, 10_800):
         yield [date, *_after(_imf(_THEIRS + timedelta(seconds=ahead_s)))], ahead_s
-    for text in ("Friday, 20-Nov-26 09:01:30 GMT", "Fri Nov 20 09:01:30 2026"):
+    for text in ("Friday, 20-Nov-26 09:01:30 GMT", "Fri Nov 20 09:01:30 2026", "2026-11-20T09:01:30Z"):
         yield [date, *_after(text)], 90
     for text in (
         _imf(_THEIRS - timedelta(days=1)), "Fri, 31 Dec 9999 23:59:59 GMT", "Fri, 31 Dec 99999 23:59:59 GMT",
         "Fri, 20 Nov 26 09:01:30 GMT", "Fri, 20 Nov 2026 09:01:30 -0000", "Fri, 20 Nov 2026 09:01:30 +9999",
-        "Fri, 31 Feb 2026 09:01:30 GMT", "tomorrow", "2026-11-20T09:01:30Z", "Fri, 20 Nov 2026",
+        "Fri, 31 Feb 2026 09:01:30 GMT", "tomorrow", "2026-11-20T09:01:30", "Fri, 20 Nov 2026",
     ):  # fmt: skip
         yield [date, *_after(text)], None
 
@@ -229,7 +229,7 @@ def _no_time(draw: Random, until: datetime) -> str:
 def _otherwise(draw: Random, until: datetime) -> str:
     """As people and other standards write it."""
     ways = (
-        until.isoformat(), f"{until:%Y-%m-%dT%H:%M:%SZ}", f"{until:%Y-%m-%d %H:%M:%S}", f"{until:%d/%m/%Y}",
+        f"{until:%Y-%m-%dT%H:%M:%S}", f"{until:%Y-%m-%d %H:%M:%S}", f"{until:%d/%m/%Y}",
         f"{until:%b %d, %Y %H:%M:%S} GMT", f"{until:%d %b %Y %H:%M:%S} GMT", f"@{until.timestamp():.0f}",
         f"{until:%a, %d %B %Y, %I:%M:%S %p} GMT", "tomorrow", "in an hour",
     )  # fmt: skip
@@ -250,7 +250,7 @@ def _changed(draw: Random, until: datetime) -> str:
 _V2_READABLE: tuple[Shape, ...] = (
     _dated(lambda _draw, until: _imf(until)),
     _dated(lambda _draw, until: _rfc850(until)),
-    _dated(lambda _draw, until: until.ctime()),
+    _dated(lambda draw, until: draw.choice((until.ctime(), f"{until}", f"{until:%Y-%m-%dT%H:%M:%SZ}"))),
     _dated(lambda draw, until: f"{_blank(draw)}{_any_date(draw, until)}{_blank(draw)}"),
     _dated(_on_another_day),
     _dated(_any_date, date=_rfc850),
