@@ -111,6 +111,7 @@ ABLATIONS: tuple[Ablation, ...] = (
         ("I6",),
         lambda: Parts(credentials=careless.SavesWhateverStands),
         ("freeze", "stop"),
+        (237, 1011),
     ),
     Ablation(
         "a refusal is taken for a loss",
@@ -123,7 +124,7 @@ ABLATIONS: tuple[Ablation, ...] = (
         ("I6",),
         lambda: Parts(alter=careless.replays_at_once),
         ("issuer_late",),
-        (260, 610),
+        (358, 484),
     ),
     Ablation(
         "a late send counts as of its mark",

@@ -169,8 +169,8 @@ class SavesWhateverStands(MemoryCredentialStore):
     def settle(self, settlement: Settlement) -> SettleVerdict:
         row = self.database.tokens.credentials.get(settlement.connection_id)
         if row is not None:
-            row.generation = settlement.from_generation
-        verdict: SettleVerdict = plain(MemoryCredentialStore.settle)(self, settlement)
+            row.generation, row.settled_epoch = settlement.from_generation, 0
+        verdict: SettleVerdict = plain(MemoryCredentialStore.settle)(self, replace(settlement, seen=None))
         return verdict
 
 
