@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
+import asyncpg
 import pytest
 
 from fairlead.adapters.local.system import SystemIds
@@ -55,6 +56,23 @@ async def steady(database: Database, survivor: UUID, total_s: float, every_s: fl
         assert one is not None
         done.append(one)
     return done
+
+
+async def test_a_heartbeat_looks_up_no_type_on_a_new_connection(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """asyncpg looks one up in several round trips, which over a slow wire take longer than a renewal may."""
+    session_id = await opened_session(database)
+    introspected: list[object] = []
+
+    async def introspect(_connection: object, typeoids: object, _timeout: object) -> object:
+        introspected.append(typeoids)
+        raise AssertionError("a type was looked up")
+
+    await database._pool.expire_connections()
+    monkeypatch.setattr(asyncpg.Connection, "_introspect_types", introspect)
+    assert await PostgresSessionStore(database, IDS).heartbeat(session_id, [IDS.uuid7()])
+    assert not introspected
 
 
 async def test_recovery_takes_a_lease_and_one_pass(database: Database) -> None:

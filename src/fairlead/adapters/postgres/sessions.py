@@ -36,8 +36,8 @@ class PostgresSessionStore:
     async def heartbeat(self, session_id: UUID, running: Sequence[UUID] = ()) -> Renewed | None:
         """See the port."""
         beat = statement("session_heartbeat")
-        rows = await self._database.urgent(beat, session_id=session_id, running=running)
-        return Renewed(frozenset(rows[0]["cancelled"])) if rows else None
+        rows = await self._database.urgent(beat, session_id=session_id, running=[*map(str, running)])
+        return Renewed(frozenset(map(int, rows[0]["cancelled"]))) if rows else None
 
     async def close(self, session_id: UUID) -> None:
         """See the port."""
