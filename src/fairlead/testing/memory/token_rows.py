@@ -160,8 +160,8 @@ class TokenTables:
 
     def next_epoch(self, now: datetime, above: int = 0) -> int:
         """Return *now* in microseconds, or more: above the sequence and *above*."""
-        self.sends = max(self.sends + 1, above + 1, (now - _EPOCH) // _MICROSECOND)
-        return self.sends
+        self.sends += 1
+        return max(self.sends, above + 1, (now - _EPOCH) // _MICROSECOND)
 
 
 def after(moment: datetime, offset_s: float | None) -> datetime | None:
