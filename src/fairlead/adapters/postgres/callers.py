@@ -45,7 +45,6 @@ class PostgresCallerJobs:
         self._values = {"bound": bound}
 
     async def store(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """See the port."""
         if not jobs:
             return []
         given: Any = connection
@@ -63,7 +62,6 @@ class PostgresCallerJobs:
             raise _judged(error, jobs[0]) from error
 
     def store_blocking(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """See the port."""
         if not jobs:
             return []
         given: Any = connection

@@ -71,18 +71,15 @@ class PostgresDeadLetterStore:
         self._notify = notify
 
     async def due(self, limit: int) -> list[DeadLetter]:
-        """See the port."""
         return _entries(await self._database.fetch(statement("dead_letter_due"), limit=limit))
 
     async def get(self, dead_letter_id: UUID) -> DeadLetter | None:
-        """See the port."""
         row = await self._database.first(statement("dead_letter_get"), dead_letter_id=dead_letter_id)
         return _entry(row) if row else None
 
     async def search(
         self, *, status: str | None, category: str | None, tenant_id: str | None, kind: str | None, limit: int
     ) -> list[DeadLetter]:
-        """See the port."""
         wanted = DeadLetterFilter(status=status, category=category, tenant_id=tenant_id, kind=kind)
         return await self.find(wanted, limit=limit)
 
@@ -95,20 +92,17 @@ class PostgresDeadLetterStore:
         oldest_first: bool = False,
         at_rest: bool = False,
     ) -> list[DeadLetter]:
-        """See the port."""
         page = {"after": after, "oldest_first": oldest_first, "at_rest": at_rest, "limit": limit}
         find = statement("dead_letter_find")
         rows = await self._database.of(wanted.tenant_id).fetch(find, **asdict(wanted), **page)
         return _entries(rows)
 
     async def group(self, wanted: DeadLetterFilter, by: str, limit: int) -> list[DeadLetterGroup]:
-        """See the port."""
         group = statement("dead_letter_group")
         rows = await self._database.of(wanted.tenant_id).fetch(group, **asdict(wanted), by=by, limit=limit)
         return [DeadLetterGroup(**dict(row.items())) for row in rows]
 
     async def closed_count(self, older_than_s: float) -> int:
-        """See the port."""
         return await self._number("dead_letter_closed_count", "entries", older_than_s=older_than_s)
 
     async def redrive(self, dead_letter_id: UUID, job: NewJob, *, last_at: datetime | None = None) -> bool:
@@ -158,7 +152,6 @@ class PostgresDeadLetterStore:
         tenant_id: str | None = None,
         last_at: datetime | None = None,
     ) -> str | None:
-        """See the port."""
         row = await self._database.of(tenant_id).first(
             statement("dead_letter_resolve"),
             dead_letter_id=dead_letter_id,
@@ -181,7 +174,6 @@ class PostgresDeadLetterStore:
         reauth_started: bool = False,
         notified: bool = False,
     ) -> None:
-        """See the port."""
         await self._database.fetch(
             statement("dead_letter_postpone"),
             dead_letter_id=dead_letter_id,
@@ -192,16 +184,13 @@ class PostgresDeadLetterStore:
         )
 
     async def open_count(self, queue: str) -> int:
-        """See the port."""
         return await self._number("dead_letter_open_count", "entries", queue=queue)
 
     async def counts(self) -> Mapping[str, int]:
-        """See the port."""
         rows = await self._database.fetch(statement("dead_letter_counts"))
         return {row["category"]: row["entries"] for row in rows}
 
     async def prune(self, older_than_s: float, bound: int, limit: int) -> int:
-        """See the port."""
         return await self._number(
             "dead_letter_prune", "deleted", older_than_s=older_than_s, bound=bound, limit=limit
         )

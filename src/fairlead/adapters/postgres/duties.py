@@ -21,7 +21,6 @@ class PostgresDutyStore:
         self._notify = notify
 
     async def sync_schedules(self, schedules: Sequence[Schedule]) -> None:
-        """See the port."""
         columns = {
             "names": [s.name for s in schedules],
             "expressions": [s.expression for s in schedules],
@@ -38,19 +37,15 @@ class PostgresDutyStore:
         await self._database.again(lambda: self._database.fetch(statement("schedule_sync"), **columns))
 
     async def schedules(self) -> list[ScheduleState]:
-        """See the port."""
         return [_state(row) for row in await self._database.fetch(statement("schedule_list"))]
 
     async def pause(self, name: str, by: str, why: str) -> bool:
-        """See the port."""
         return await self._changed("schedule_pause", name=name, by=by, why=why)
 
     async def resume(self, name: str, *, make_up: bool) -> bool:
-        """See the port."""
         return await self._changed("schedule_resume", name=name, make_up=make_up)
 
     async def remove(self, name: str) -> None:
-        """See the port."""
         await self._changed("schedule_remove", name=name)
 
     async def _changed(self, act: str, **values: object) -> bool:
@@ -59,7 +54,6 @@ class PostgresDutyStore:
         return row is not None
 
     async def rewind(self) -> list[str]:
-        """See the port."""
         rows = await self._database.again(lambda: self._database.fetch(statement("schedule_rewind")))
         return sorted(row["name"] for row in rows)
 
@@ -95,12 +89,10 @@ class PostgresDutyStore:
         return await self._database.again(take, take_or_taken)
 
     async def taken(self, name: str, limit: int) -> list[TakenTick]:
-        """See the port."""
         rows = await self._database.fetch(statement("duty_search"), schedule=name, limit=limit)
         return [TakenTick(**dict(row.items())) for row in rows]
 
     async def prune(self, older_than_s: float, limit: int) -> int:
-        """See the port."""
         row = await self._database.first(statement("duty_prune"), older_than_s=older_than_s, limit=limit)
         return int(row["deleted"]) if row else 0
 

@@ -100,7 +100,6 @@ class PostgresJobStore:
         return jobs
 
     async def claim_suspect(self, wanted: ClaimFilter, session_id: UUID) -> Job | None:
-        """See the port."""
         query = {"queues": wanted.queues, "kinds": wanted.kinds, "providers": wanted.providers}
         found = await self._claim(statement("job_claim_suspect"), session_id, query)
         return claimed_job(found[0]) if found else None
@@ -139,7 +138,6 @@ class PostgresJobStore:
         }
 
     async def start_suspect(self, job_id: UUID, lease_id: int) -> bool:
-        """See the port."""
         return await self._changed("job_start_suspect", job_id=job_id, lease_id=lease_id)
 
     # ---- outcomes ------------------------------------------------------------------------------
@@ -187,12 +185,10 @@ class PostgresJobStore:
     # ---- upkeep --------------------------------------------------------------------------------
 
     async def expire_due(self, limit: int) -> int:
-        """See the port."""
         ids = [self._ids.uuid7() for _ in range(limit)]
         return await self._count("job_expire", "moved", dead_letter_ids=ids)
 
     async def next_due_s(self, wanted: ClaimFilter) -> float | None:
-        """See the port."""
         row = await self._database.first(
             statement("job_next_due"), queues=wanted.queues, kinds=wanted.kinds, providers=wanted.providers
         )
@@ -200,32 +196,27 @@ class PostgresJobStore:
         return None if due_in_s is None else max(0.0, due_in_s)
 
     async def prune(self, retention_s: Mapping[str, float], limit: int) -> int:
-        """See the port."""
         states, kept_s = list(retention_s), list(retention_s.values())
         return await self._count("job_prune", "deleted", states=states, retentions_s=kept_s, limit=limit)
 
     async def listen(self, on_wake: Callable[[str], None]) -> Callable[[], Awaitable[None]]:
-        """See the port."""
         return await self._database.listen("fairlead_job", on_wake)
 
     # ---- people --------------------------------------------------------------------------------
 
     async def get(self, job_id: UUID) -> JobView | None:
-        """See the port."""
         row = await self._database.first(statement("job_get"), job_id=job_id)
         return job_view(row) if row else None
 
     async def search(
         self, *, state: str | None, kind: str | None, tenant_id: str | None, queue: str | None, limit: int
     ) -> list[JobView]:
-        """See the port."""
         rows = await self._database.of(tenant_id).fetch(
             statement("job_search"), state=state, kind=kind, tenant_id=tenant_id, queue=queue, limit=limit
         )
         return [job_view(row) for row in rows]
 
     async def retry_now(self, job_id: UUID, *, tenant_id: str | None = None) -> bool:
-        """See the port."""
         due = statement("job_retry_now")
         row = await self._database.of(tenant_id).first(due, job_id=job_id, tenant_id=tenant_id)
         return row is not None
@@ -233,7 +224,6 @@ class PostgresJobStore:
     async def cancel(
         self, job_id: UUID, reason: str, *, tenant_id: str | None = None, state: str | None = None
     ) -> str | None:
-        """See the port."""
         row = await self._database.of(tenant_id).first(
             statement("job_cancel"),
             job_id=job_id,

@@ -52,7 +52,6 @@ class PostgresLaneStore:
     # ---- pauses --------------------------------------------------------------------------------
 
     async def pause(self, scope: Scope, for_s: float | None, *, reason: str, by: str) -> int:
-        """See the port."""
         about = _columns(scope)
         values = {**about, "for_s": for_s, "reason": reason, "by": by}
         of = self._database.of(scope.whose)
@@ -88,7 +87,6 @@ class PostgresLaneStore:
         return row is not None and bool(row["in_force"])
 
     async def due_lanes(self, scope: Scope) -> int:
-        """See the port."""
         return await self._due_among(await self._lanes(_columns(scope)))
 
     async def pauses(self, limit: int) -> list[PauseView]:
@@ -115,7 +113,6 @@ class PostgresLaneStore:
     # ---- shares --------------------------------------------------------------------------------
 
     async def set_tenant(self, share: TenantShare) -> None:
-        """See the port."""
         values: dict[str, object] = {"tenant_id": share.tenant_id}
         name = "tenant_forget"
         if share != TenantShare(share.tenant_id):
@@ -132,7 +129,6 @@ class PostgresLaneStore:
         await self._apply([share.tenant_id])
 
     async def set_tier(self, tier: Tier) -> int:
-        """See the port."""
         values: dict[str, object] = {
             "name": tier.name,
             "weight": tier.weight,
@@ -157,7 +153,6 @@ class PostgresLaneStore:
         return tenant_ids
 
     async def remove_tier(self, name: str) -> bool:
-        """See the port."""
         row = await self._database.again(lambda: self._locked(None, "tier_remove", name=name))
         assert row is not None
         if row["tenants"]:
@@ -166,7 +161,6 @@ class PostgresLaneStore:
         return bool(row["removed"])
 
     async def set_group_cap(self, cap: GroupCap) -> None:
-        """See the port."""
         values = {"group_key": cap.group_key, "tenant_id": cap.tenant_id or ""}
         await self._database.again(
             lambda: self._locked(cap.tenant_id, "group_cap_set", **values, max_running=cap.max_running)
@@ -174,7 +168,6 @@ class PostgresLaneStore:
         await self._apply_group(cap.group_key, cap.tenant_id)
 
     async def clear_group_cap(self, group_key: str, tenant_id: str | None) -> bool:
-        """See the port."""
         values = {"group_key": group_key, "tenant_id": tenant_id or ""}
         row = await self._database.again(lambda: self._locked(tenant_id, "group_cap_clear", **values))
         await self._apply_group(group_key, tenant_id)
@@ -208,29 +201,24 @@ class PostgresLaneStore:
         return rows[0] if rows else None
 
     async def tenant(self, tenant_id: str) -> TenantShare | None:
-        """See the port."""
         row = await self._database.of(tenant_id).first(statement("tenant_list"), tenant_id=tenant_id, limit=1)
         return TenantShare(**dict(row.items())) if row else None
 
     async def tenants(self, limit: int) -> list[TenantShare]:
-        """See the port."""
         rows = await self._database.fetch(statement("tenant_list"), tenant_id=None, limit=limit)
         return [TenantShare(**dict(row.items())) for row in rows]
 
     async def tiers(self) -> Sequence[Tier]:
-        """See the port."""
         rows = await self._database.fetch(statement("tier_list"))
         return [Tier(**dict(row.items())) for row in rows]
 
     async def group_caps(self, limit: int) -> list[GroupCap]:
-        """See the port."""
         rows = await self._database.fetch(statement("group_cap_list"), limit=limit)
         return [GroupCap(**dict(row.items())) for row in rows]
 
     # ---- looking -------------------------------------------------------------------------------
 
     async def turns(self, *, queue: str | None, tenant_id: str | None, limit: int) -> list[TenantTurn]:
-        """See the port."""
         rows = await self._database.fetch(
             statement("lane_turns"),
             queue=queue,
@@ -245,7 +233,6 @@ class PostgresLaneStore:
         ]
 
     async def explain(self, job_id: UUID, asker: UUID | None = None) -> Explanation | None:
-        """See the port."""
         row = await self._database.first(
             statement("job_explain"), job_id=job_id, asker=asker, bound=COUNT_BOUND
         )
@@ -254,14 +241,12 @@ class PostgresLaneStore:
     # ---- upkeep --------------------------------------------------------------------------------
 
     async def raise_floors(self, every_s: float) -> bool:
-        """See the port."""
         if not await self._due(FLOORS, every_s):
             return False
         await self._database.fetch(statement("lane_raise_floors"))
         return True
 
     async def age(self, every_s: float) -> int:
-        """See the port."""
         if not await self._due(AGE, every_s):
             return 0
         row = await self._database.first(statement("lane_age"), longest_wait_s=LONGEST_WAIT_S)

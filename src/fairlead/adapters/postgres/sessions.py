@@ -20,7 +20,6 @@ class PostgresSessionStore:
         self._ids = ids
 
     async def open(self, session_id: UUID, identity: ProcessIdentity, lease_s: float, version: str) -> None:
-        """See the port."""
         values = {
             "session_id": session_id,
             "host": identity.host,
@@ -34,19 +33,16 @@ class PostgresSessionStore:
         await self._database.again(lambda: self._database.urgent(statement("session_open"), **values))
 
     async def heartbeat(self, session_id: UUID, running: Sequence[UUID] = ()) -> Renewed | None:
-        """See the port."""
         beat = statement("session_heartbeat")
         rows = await self._database.urgent(beat, session_id=session_id, running=[*map(str, running)])
         return Renewed(frozenset(map(int, rows[0]["cancelled"]))) if rows else None
 
     async def close(self, session_id: UUID) -> None:
-        """See the port."""
         await self._database.again(
             lambda: self._database.urgent(statement("session_close"), session_id=session_id)
         )
 
     async def local_sessions(self, identity: ProcessIdentity) -> list[tuple[UUID, ProcessIdentity]]:
-        """See the port."""
         rows = await self._database.fetch(
             statement("session_local"),
             boot_id=identity.boot_id,
@@ -56,11 +52,9 @@ class PostgresSessionStore:
         return [(row["session_id"], _identity(row)) for row in rows]
 
     async def bury(self, session_ids: Sequence[UUID]) -> int:
-        """See the port."""
         return len(await self._database.fetch(statement("session_bury"), session_ids=session_ids))
 
     async def rescue(self, session_id: UUID, every_s: float, max_crashes: int, limit: int) -> Rescue | None:
-        """See the port."""
         row = await self._database.first(
             statement("session_rescue"),
             session_id=session_id,
@@ -73,11 +67,9 @@ class PostgresSessionStore:
         return Rescue(row["ready"], row["sessions"], row["rescued"], row["dead"])
 
     async def search(self) -> list[SessionView]:
-        """See the port."""
         return [_view(row) for row in await self._database.fetch(statement("session_search"))]
 
     async def prune(self, older_than_s: float, limit: int) -> int:
-        """See the port."""
         row = await self._database.first(statement("session_prune"), older_than_s=older_than_s, limit=limit)
         return int(row["deleted"]) if row else 0
 

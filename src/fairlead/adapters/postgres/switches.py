@@ -18,27 +18,23 @@ class PostgresSwitchStore:
         self._database = database
 
     async def search(self) -> Sequence[Switch]:
-        """See the port."""
         return [
             _switch(row)
             for row in await self._database.fetch(statement("gate_switch_list"), steps=len(STEPS))
         ]
 
     async def put(self, act: Act, reach: Reach, *, reason: str, actor: str) -> None:
-        """See the port."""
         values = {"act": act.value, **_columns(reach), "reason": reason, "actor": actor}
         of = self._database.of(reach.tenant)
         await self._database.again(lambda: of.fetch(statement("gate_switch_set"), **values))
 
     async def end(self, act: Act, reach: Reach) -> bool:
-        """See the port."""
         values = {"act": act.value, **_columns(reach), "steps": len(STEPS)}
         of = self._database.of(reach.tenant)
         row = await self._database.again(lambda: of.first(statement("gate_switch_end"), **values))
         return row is not None and bool(row["in_force"])
 
     async def fade(self, reach: Reach, step_s: float) -> bool:
-        """See the port."""
         values = {**_columns(reach), "step_s": step_s}
         of = self._database.of(reach.tenant)
         row = await self._database.again(lambda: of.first(statement("gate_switch_fade"), **values))

@@ -65,7 +65,6 @@ class RedisKeys:
     async def survey(
         self, *, most: int = 100_000, weighed: int = 200, leases: bool = False, since_s: float = 0.0
     ) -> KeySurvey:
-        """See the port."""
         look = _Look(weighed, leases, since_s)
         used_bytes, bounds, server_keys = 0, [], 0
         async with asking(self._url, timeout_s=TIMEOUT_S) as servers:
@@ -108,7 +107,6 @@ class RedisKeys:
                 await _read_events(client, look, [key for key, kind in named if kind == "events"], since_ms)
 
     async def give_back(self, leases: Sequence[HeldLease]) -> list[HeldLease]:
-        """See the port."""
         text = script("recover").text
         async with asking(self._url, timeout_s=TIMEOUT_S) as servers:
             return [
@@ -120,7 +118,6 @@ class RedisKeys:
             ]
 
     async def give_ttl(self, keys: Sequence[str], ttl_s: float) -> int:
-        """See the port."""
         given = 0
         async with asking(self._url, timeout_s=TIMEOUT_S) as servers:
             for key in keys:
@@ -130,7 +127,6 @@ class RedisKeys:
         return given
 
     async def clear(self) -> int:
-        """See the port."""
         gone = 0
         async with asking(self._url, timeout_s=TIMEOUT_S) as servers:
             for client in servers.each.values():

@@ -27,7 +27,6 @@ class RedisOperator:
         self.pinned_us = pinned_us
 
     async def reset_breaker(self, plan: Plan, *, dry_run: bool = False) -> Mode:
-        """See the port."""
         if plan.breaker is None:
             return Mode.CLOSED
         cell = self._keys.key(KeyKind.CELL, plan.domain)
@@ -37,7 +36,6 @@ class RedisOperator:
             return Mode(await servers.of(cell).eval(text, 1, cell, name, int(dry_run), self.pinned_us))
 
     async def promote(self, plan: Plan, lease_id: int, *, dry_run: bool = False) -> bool:
-        """See the port."""
         if plan.pool is None:
             return False
         base = self._keys.key(KeyKind.POOL, plan.domain, plan.pool.key)
@@ -49,7 +47,6 @@ class RedisOperator:
             return bool(await servers.of(base).eval(text, len(keys), *keys, *args))
 
     async def clear(self, *, dry_run: bool = False) -> int:
-        """See the port."""
         count = 0
         async with asking(self._url, timeout_s=TIMEOUT_S) as servers:
             for client in servers.each.values():

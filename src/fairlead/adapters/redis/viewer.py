@@ -37,11 +37,9 @@ class RedisViewer:
         self._keys = keys
 
     async def look(self, plan: Plan, *, events: int = 50) -> GateView:
-        """See the port."""
         return (await self.look_at([plan], events=events))[0]
 
     async def look_at(self, plans: Sequence[Plan], *, events: int = 0) -> list[GateView]:
-        """See the port."""
         async with asking(self._url) as servers:
             return [await self._look(servers, plan, events) for plan in plans]
 

@@ -59,11 +59,9 @@ class Lines:
         self._next_s = 0.0
 
     def tell(self, words: str) -> None:
-        """See the protocol."""
         self._out.say(words)
 
     def show(self, series: Series) -> None:
-        """See the protocol."""
         last = series.samples[-1]
         if last.at_s < self._next_s:
             return
@@ -80,11 +78,9 @@ class Picture:
         self._live = live
 
     def tell(self, words: str) -> None:
-        """See the protocol."""
         self._live.console.print(words, style="dim", highlight=False)
 
     def show(self, series: Series) -> None:
-        """See the protocol."""
         self._live.update(self._picture(series), refresh=True)
 
     def _picture(self, series: Series) -> RenderableType:

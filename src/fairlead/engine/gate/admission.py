@@ -239,22 +239,18 @@ class Admissions:
         return inside
 
     def let_go(self, inside: Inside, error: BaseException | None) -> SlotLost | None:
-        """See Inside."""
         if not self._keeper.let_go(inside.held, error):
             return None
         inside.passage.health = Health.NEUTRAL  # it was ended for its slot, whatever it waited for
         return SlotLost(LOST, tenant=inside.entry.tenant, provider=inside.entry.provider)
 
     def end(self, inside: Inside) -> None:
-        """See Inside."""
         self._gate.end(inside.finish(), partial(self._ended, inside))
 
     def begun(self, inside: Inside) -> None:
-        """See Inside."""
         self._gate.end(Finish(inside.passage.admitted, Health.BEGUN), partial(self._ended, inside))
 
     async def ended(self, inside: Inside) -> None:
-        """See Inside."""
         await self._keeper.through(self._finished(inside))
 
     async def _finished(self, inside: Inside) -> None:
