@@ -17,11 +17,11 @@ import pytest
 
 from fairlead.adapters.journal import FileJournal
 from fairlead.adapters.journal.journal import JournalSettings
-from fairlead.adapters.journal.shelf import read_frames
+from fairlead.engine.ports import JournalEntry, JournalHead
 from fairlead.errors import ConfigInvalid, Refused
 from tests.unit.adapters.test_journal_record import entry_number
 
-SMALL = JournalSettings(segment_bytes=4096, mark_delay_s=0.01)
+SMALL = JournalSettings(segment_bytes=4096)
 
 
 @pytest.fixture
@@ -35,13 +35,10 @@ async def journal(folder: Path) -> AsyncIterator[FileJournal]:
         yield made
 
 
-async def marks_written(folder: Path, count: int) -> None:
-    """Return once so many marks are in the files."""
-    while (
-        sum(len(frame.payload) == 25 for path in folder.glob("*.journal") for frame in read_frames(path))
-        < count
-    ):
-        await asyncio.sleep(0.005)
+def heads_of(*entries: JournalEntry) -> list[JournalHead]:
+    return [
+        JournalHead(e.connection_id, e.rotation_id, e.from_generation, e.epoch, e.sent_at) for e in entries
+    ]
 
 
 # ---- appending
@@ -123,7 +120,7 @@ async def test_thousands_of_appends_a_second(folder: Path) -> None:
             for entry in entries:
                 journal.preflight()
                 await journal.append(entry)
-                journal.settled(entry.rotation_id, entry.epoch)
+                journal.settled(entry.connection_id, entry.epoch)
 
         started_s = time.perf_counter()
         await asyncio.gather(*(refresh() for _ in range(64)))
@@ -171,38 +168,21 @@ async def test_a_living_owners_entries_are_found_but_not_inherited(
     entry = entry_number(1)
     await journal.append(entry)
     async with FileJournal(folder, uuid4(), SMALL) as other:
-        assert await other.orphans() == []
+        assert await other.heads() == []
         assert await other.find(entry.connection_id, 1) == entry
         await journal.append(entry_number(2))  # after the other has looked once
         assert await other.find(UUID(int=2), 2) == entry_number(2)
 
 
-async def test_what_the_dead_left_unsettled_is_inherited(folder: Path) -> None:
-    entries = [entry_number(number) for number in range(40)]
-    async with FileJournal(folder, uuid4(), SMALL) as dead:
-        for entry in entries:
-            await dead.append(entry)
-        for entry in entries[::2]:
-            dead.settled(entry.rotation_id, entry.epoch)
-    async with FileJournal(folder, uuid4(), SMALL) as heir:
-        assert await heir.orphans() == entries[1::2]
-        assert await heir.orphans() == entries[1::2]  # still unsettled, still ours
-        heir.settled(entries[1].rotation_id, entries[1].epoch)
-        assert await heir.orphans() == entries[3::2]
-
-
 async def test_an_heir_that_dies_too_leaves_it_to_the_next(folder: Path) -> None:
-    entries = [entry_number(number) for number in range(6)]
     async with FileJournal(folder, uuid4(), SMALL) as dead:
-        for entry in entries:
-            await dead.append(entry)
-    for settled in entries[:3]:
+        for number in range(3):
+            await dead.append(entry_number(number))
+    for number in range(3, 6):
         async with FileJournal(folder, uuid4(), SMALL) as heir:
-            assert settled in await heir.orphans()
-            heir.settled(settled.rotation_id, settled.epoch)
-            await heir.append(entry_number(100 + settled.epoch))
-    async with FileJournal(folder, uuid4(), SMALL) as last:
-        assert {entry.epoch for entry in await last.orphans()} == {3, 4, 5, 100, 101, 102}
+            assert {head.epoch for head in await heir.heads()} == set(range(number))
+            assert {head.epoch for head in await heir.heads()} == set(range(number))  # still ours
+            await heir.append(entry_number(number))
 
 
 async def test_among_heirs_that_start_together_one_inherits(folder: Path) -> None:
@@ -212,8 +192,8 @@ async def test_among_heirs_that_start_together_one_inherits(folder: Path) -> Non
             await dead.append(entry)
     heirs = [FileJournal(folder, uuid4(), SMALL) for _ in range(5)]
     await asyncio.gather(*(heir.open() for heir in heirs))
-    shares = await asyncio.gather(*(heir.orphans() for heir in heirs))
-    assert sorted(entry.epoch for share in shares for entry in share) == list(range(20))
+    shares = await asyncio.gather(*(heir.heads() for heir in heirs))
+    assert sorted(head.epoch for share in shares for head in share) == list(range(20))
     await asyncio.gather(*(heir.close() for heir in heirs))
 
 
@@ -222,17 +202,7 @@ async def test_a_file_without_its_lock_is_inherited_too(folder: Path) -> None:
         await dead.append(entry_number(1))
     next(folder.glob("*.lock")).unlink()
     async with FileJournal(folder, uuid4(), SMALL) as heir:
-        assert await heir.orphans() == [entry_number(1)]
-
-
-async def test_an_entry_written_twice_is_inherited_once(folder: Path) -> None:
-    async with FileJournal(folder, uuid4(), SMALL) as dead:
-        await dead.append(entry_number(1))
-        await dead.append(entry_number(1))
-    async with FileJournal(folder, uuid4(), SMALL) as heir:
-        assert await heir.orphans() == [entry_number(1)]
-        heir.settled(entry_number(1).rotation_id, 1)
-        assert await heir.orphans() == []
+        assert await heir.heads() == heads_of(entry_number(1))
 
 
 async def test_a_damaged_file_gives_out_all_but_the_damaged(folder: Path) -> None:
@@ -245,7 +215,7 @@ async def test_a_damaged_file_gives_out_all_but_the_damaged(folder: Path) -> Non
     data[len(data) * 45 // 100] ^= 0x10  # within the fifth of ten entries
     path.write_bytes(data + b"torn")
     async with FileJournal(folder, uuid4(), SMALL) as heir:
-        assert await heir.orphans() == entries[:4] + entries[5:]
+        assert await heir.heads() == heads_of(*entries[:4], *entries[5:])
         assert await heir.find(entries[4].connection_id, 4) is None
         assert await heir.find(entries[9].connection_id, 9) == entries[9]
     assert path.read_bytes() == bytes(data + b"torn")  # somebody may want to see it
@@ -271,37 +241,57 @@ async def test_settled_files_are_dropped_after_their_time(folder: Path) -> None:
         for entry in (old, open_one, entry_number(3, bytes(3000))):
             await journal.append(entry)
         first, second, *_ = names(folder)
-        journal.settled(old.rotation_id, old.epoch)
-        await marks_written(folder, 1)
+        journal.settled(old.connection_id, old.epoch)
         ahead_s = 90.0
-        await journal.orphans()
+        await journal.heads()
         assert first.exists()
         ahead_s = 110.0
-        await journal.orphans()
+        await journal.heads()
         await until_gone(first)
         assert second.exists()  # not settled
         assert await journal.find(old.connection_id, 1) is None
         assert await journal.find(open_one.connection_id, 2) == open_one
 
 
-async def test_what_was_inherited_is_dropped_with_its_lock(folder: Path) -> None:
+@pytest.mark.parametrize("just_now", [True, False])
+async def test_what_was_inherited_is_dropped_with_its_lock(folder: Path, just_now: bool) -> None:
+    """Its time begins as it is settled; of what was settled before, with the last entry."""
     ahead_s = 0.0
     dead_id = uuid4()
     async with FileJournal(folder, dead_id, SMALL) as dead:
         await dead.append(entry_number(1))
+        await dead.append(entry_number(2))
     settings = replace(SMALL, keep_s=100.0)
     async with FileJournal(folder, uuid4(), settings, now=lambda: time.time() + ahead_s) as heir:
-        [entry] = await heir.orphans()
-        os.utime(names(folder)[0], (0, 0))  # old as it is, its time begins when it is settled
-        heir.settled(entry.rotation_id, entry.epoch)
-        await heir.append(entry_number(2))
-        await marks_written(folder, 1)
-        await heir.orphans()
-        assert await heir.find(entry.connection_id, 1) == entry
-        ahead_s = 110.0
-        await heir.orphans()
+        await heir.heads()
+        os.utime(names(folder)[0], (0, 0))
+        heir.settled(UUID(int=1), 1, just_now=just_now)
+        await heir.heads()
+        assert await heir.find(UUID(int=1), 1) == entry_number(1)  # the other is not settled
+        heir.settled(UUID(int=2), 2, just_now=just_now)
+        if just_now:
+            await heir.heads()
+            assert await heir.find(UUID(int=1), 1) == entry_number(1)
+            ahead_s = 110.0
+        await heir.heads()
         await until_gone(folder / f"{dead_id}.lock")
         assert not list(folder.glob(f"{dead_id}*"))
+
+
+async def test_an_entry_after_the_one_that_was_settled_is_not(folder: Path) -> None:
+    ahead_s = 0.0
+    settings = replace(SMALL, keep_s=100.0)
+    async with FileJournal(folder, uuid4(), settings, now=lambda: time.time() + ahead_s) as journal:
+        first, later = entry_number(1), replace(entry_number(1, bytes(3000)), epoch=9)
+        for entry in (first, later, entry_number(3, bytes(3000))):
+            await journal.append(entry)
+        journal.settled(first.connection_id, 8)
+        ahead_s = 110.0
+        await journal.heads()
+        assert await journal.find(first.connection_id, 1) == later
+        journal.settled(first.connection_id, 9, just_now=False)
+        await journal.heads()
+        await until_gone(names(folder)[0])
 
 
 async def test_a_journal_that_was_never_used_leaves_nothing(folder: Path) -> None:
@@ -322,14 +312,10 @@ async def test_heads_are_the_newest_of_each_connection_settled_or_not(folder: Pa
     async with FileJournal(folder, uuid4(), SMALL) as dead:
         for entry in (later, first, other):
             await dead.append(entry)
-        dead.settled(later.rotation_id, later.epoch)
+        dead.settled(later.connection_id, later.epoch)
     async with FileJournal(folder, uuid4(), SMALL) as journal:
         await journal.append(mine)
-        assert [head.epoch for head in await journal.heads()] == [3]  # nothing was taken over yet
-        await journal.orphans()
-        assert {(head.connection_id, head.from_generation, head.epoch) for head in await journal.heads()} == {
-            (entry.connection_id, entry.from_generation, entry.epoch) for entry in (later, other, mine)
-        }
+        assert sorted(await journal.heads(), key=lambda head: head.epoch) == heads_of(other, mine, later)
 
 
 # ---- refusing

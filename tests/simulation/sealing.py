@@ -17,8 +17,6 @@ from tests.simulation.loop import SimLoop
 from tests.simulation.process import SimProcess, never
 
 WRITE_S = (0.001, 0.02)
-MARK_S = 1.0
-"""A mark may wait so long in its process before it is on disk."""
 _KEY = UUID(int=1)
 
 
@@ -48,7 +46,6 @@ def _bound(context: SealContext) -> bytes:
 class _Kept:
     entry: JournalEntry
     owner: SimProcess
-    settled: bool = False
 
 
 @dataclass(slots=True)
@@ -103,19 +100,8 @@ class SimJournal:
         if not done.done():
             done.set_result(None)
 
-    def settled(self, rotation_id: UUID, epoch: int) -> None:
-        """Marked on disk within a second, if the process lives so long."""
-        if not self._process.dead:
-            self._loop.call_later(
-                self._between((0.0, MARK_S)), self._mark, rotation_id, epoch, context=Context()
-            )
-
-    def _mark(self, rotation_id: UUID, epoch: int) -> None:
-        if self._process.dead:
-            return
-        for kept in self._disk.kept:
-            if (kept.entry.rotation_id, kept.entry.epoch) == (rotation_id, epoch):
-                kept.settled = kept.settled or kept.owner is self._process
+    def settled(self, connection_id: UUID, epoch: int, *, just_now: bool = True) -> None:
+        """Nothing is ever dropped here."""
 
     async def find(
         self, connection_id: UUID, from_generation: int, fits: Fits = whichever
@@ -129,19 +115,11 @@ class SimJournal:
         ]
         return max(found, key=lambda entry: entry.epoch, default=None)
 
-    async def orphans(self) -> list[JournalEntry]:
-        """As the port says: what the dead of this host had not settled is ours from now on."""
+    async def heads(self) -> list[JournalHead]:
+        """As the port says: the files of the dead of this host are ours from now on."""
         for kept in self._disk.kept:
             if kept.owner.dead:
                 kept.owner = self._process
-        owing = [kept.entry for kept in self._disk.kept if self._is_owing(kept)]
-        return sorted(owing, key=lambda entry: entry.epoch)
-
-    def _is_owing(self, kept: _Kept) -> bool:
-        return kept.owner is self._process and not kept.settled
-
-    async def heads(self) -> list[JournalHead]:
-        """As the port says."""
         ours = [kept.entry for kept in self._disk.kept if kept.owner is self._process]
         newest = {entry.connection_id: entry for entry in sorted(ours, key=lambda entry: entry.epoch)}
         return [

@@ -11,11 +11,8 @@ from hypothesis import strategies as st
 
 from fairlead.adapters.journal.record import (
     decode_entry,
-    decode_mark,
     encode_entry,
-    encode_mark,
     frames,
-    is_entry,
 )
 from fairlead.engine.ports import JournalEntry, Sealed
 
@@ -46,19 +43,12 @@ def entry_number(number: int, blob: bytes = b"sealed") -> JournalEntry:
 
 
 def read(data: bytes) -> list[JournalEntry]:
-    return [decode_entry(frame) for frame in frames(data) if is_entry(frame)]
+    return [decode_entry(frame) for frame in frames(data)]
 
 
 @given(st.lists(ENTRIES, max_size=5), st.integers(0, 64))
 def test_entries_come_back_as_they_were(entries: list[JournalEntry], zeros: int) -> None:
     assert read(b"".join(map(encode_entry, entries)) + bytes(zeros)) == entries
-
-
-@given(st.uuids(), st.integers(0, 2**63 - 1))
-def test_marks_name_their_send(rotation_id: UUID, epoch: int) -> None:
-    found = list(frames(encode_mark((rotation_id, epoch))))
-    assert [decode_mark(frame) for frame in found] == [(rotation_id, epoch)]
-    assert not is_entry(found[0])
 
 
 THREE = [entry_number(number) for number in range(3)]

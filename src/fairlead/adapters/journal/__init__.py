@@ -1,6 +1,6 @@
 """The journal of answers: on this host's disk before anybody is told of them (R6, R11).
 
-    record    frames on disk: entries and marks, found again among torn and flipped bytes
+    record    frames on disk, found again among torn and flipped bytes
     disk      the few system calls that write, in one place
     segment   a file that is pre-extended with zeros, so that a full disk refuses before a token is spent
     writer    one thread; everything that waits shares one fsync

@@ -17,19 +17,10 @@ from uuid import UUID
 
 from fairlead.adapters.journal.disk import Disk
 from fairlead.adapters.journal.owners import Owners
-from fairlead.adapters.journal.record import (
-    EntryKey,
-    Frame,
-    decode_entry,
-    decode_mark,
-    encode_entry,
-    encode_mark,
-    is_entry,
-    key_of,
-)
+from fairlead.adapters.journal.record import encode_entry
 from fairlead.adapters.journal.segment import Segments
-from fairlead.adapters.journal.shelf import MAX_FILE_BYTES, Shelf, heads_of, read_frames, trim
-from fairlead.adapters.journal.writer import Append, Mark, Stop, Writer
+from fairlead.adapters.journal.shelf import MAX_FILE_BYTES, Shelf, heads_of, trim
+from fairlead.adapters.journal.writer import Append, Stop, Writer
 from fairlead.engine.ports import JournalEntry, JournalHead
 from fairlead.engine.ports.sealing import Fits, whichever
 from fairlead.errors import ConfigInvalid, Refused
@@ -47,8 +38,6 @@ class JournalSettings:
     """How long a file is kept after its last entry was settled; default 24 h (R11)."""
     sync_timeout_s: float = 5.0
     """An append fails, and new refreshes are refused, if the disk does not answer for so long; default 5."""
-    mark_delay_s: float = 1.0
-    """How long a mark may wait to be written with an append; default 1."""
     max_waiting: int = 4096
     """Appends not on disk yet; new refreshes are refused at half of it. Default 4096."""
 
@@ -57,6 +46,7 @@ class JournalSettings:
 class _Held:
     """An entry that is not settled yet, and its file once it is on disk."""
 
+    epoch: int
     path: Path | None = None
     settled: bool = False
 
@@ -88,9 +78,8 @@ class FileJournal:
         self._owners = Owners(folder, self._name)
         self._shelf = Shelf()
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fairlead-journal-reader")
-        self._held: dict[EntryKey, _Held] = {}
+        self._held: dict[UUID, list[_Held]] = {}  # by connection
         self._kept: dict[Path, int] = {}  # our files and those we took over: unsettled entries
-        self._taken_over: set[Path] = set()
         self._waiting = 0
         self._open = False
 
@@ -103,7 +92,7 @@ class FileJournal:
         self._segments = Segments(self._folder, self._name, self._settings.segment_bytes, self._disk)
         with suppress(OSError):
             await asyncio.to_thread(self._segments.advance)
-        self._writer = Writer(self._segments, self._disk, self._settings.mark_delay_s)
+        self._writer = Writer(self._segments, self._disk)
         self._writer.start()
         self._open = True
 
@@ -165,12 +154,11 @@ class FileJournal:
             raise OSError(errno.EFBIG, "the entry is larger than a journal file")
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
-        key, held = key_of(entry), _Held()
-        self._held[key] = held
+        held = self._hold(entry.connection_id, _Held(entry.epoch))
         self._waiting += 1
 
         def on_done(path: Path | None, error: OSError | None) -> None:
-            self._written(key, held, path)
+            self._written(entry.connection_id, held, path)
             if not done.done():
                 done.set_result(None) if error is None else done.set_exception(error)
 
@@ -178,10 +166,15 @@ class FileJournal:
         async with asyncio.timeout(self._settings.sync_timeout_s):
             await done
 
-    def _written(self, key: EntryKey, held: _Held, path: Path | None) -> None:
+    def _hold(self, connection_id: UUID, held: _Held) -> _Held:
+        self._held.setdefault(connection_id, []).append(held)
+        return held
+
+    def _written(self, connection_id: UUID, held: _Held, path: Path | None) -> None:
         self._waiting -= 1
         if path is None:
-            self._held.pop(key, None)
+            if not held.settled:
+                self._held[connection_id].remove(held)
             return
         if path not in self._kept:
             self._kept[path] = 0
@@ -189,15 +182,24 @@ class FileJournal:
         held.path = path
         self._kept[path] += not held.settled
 
-    def settled(self, rotation_id: UUID, epoch: int) -> None:
-        """The entry is in the database; its file need not be kept for it any longer than *keep_s*."""
-        held = self._held.pop((rotation_id, epoch), None)
-        if held is None:
-            return
-        held.settled = True
-        if held.path is not None:
-            self._kept[held.path] -= 1
-            self._writer.put(Mark(encode_mark((rotation_id, epoch)), held.path))
+    def settled(self, connection_id: UUID, epoch: int, *, just_now: bool = True) -> None:
+        """Nothing up to *epoch* is needed any more; files are kept for *keep_s* from now, if it is news."""
+        known = self._held.pop(connection_id, [])
+        later = [held for held in known if held.epoch > epoch]
+        if later:
+            self._held[connection_id] = later
+        for held in known:
+            held.settled = held.epoch <= epoch
+            if held.settled and held.path is not None:
+                self._kept[held.path] -= 1
+                self._touch(held.path, just_now)
+
+    def _touch(self, path: Path, just_now: bool) -> None:
+        """Have the time of keeping begin; that of the active file begins when it is closed."""
+        active = self._segments.active
+        if just_now and (active is None or path != active.path):
+            with suppress(RuntimeError):  # at the interpreter's exit executors take no more
+                self._reader.submit(os.utime, path)
 
     # ---- reading
 
@@ -216,47 +218,33 @@ class FileJournal:
             hint = f"{f'chown -R {os.geteuid()}' if mine else 'see to the disk of'} {self._folder}"
             raise _refused(why, hint) from error
 
-    async def orphans(self) -> list[JournalEntry]:
-        """Take over the files of the dead; all their entries that are unsettled by now, oldest first."""
-        try:
-            found = await self._read(self._take_over)
-        except PermissionError as error:
-            what = f"the journal file {error.filename} belongs to another user"
-            raise ConfigInvalid(what, hint=f"chown -R {os.geteuid()} {self._folder}") from error
-        marks = {mark for frames in found.values() for frame in frames if (mark := decode_mark(frame))}
-        for path, frames in found.items():
-            self._kept[path] = 0
-            for key in map(key_of, _entries(frames)):
-                if key not in marks and key not in self._held:
-                    self._held[key] = _Held(path)
-                    self._kept[path] += 1
-        self._taken_over.update(found)
-        self._prune_later()
-        owing = [path for path in self._taken_over if self._kept.get(path)]
-        entries = {key_of(entry): entry for path in owing for entry in await self._entries_of(path)}
-        return sorted((e for key, e in entries.items() if key in self._held), key=lambda entry: entry.epoch)
-
-    def _take_over(self) -> dict[Path, list[Frame]]:
-        """The frames of files that were not ours before."""
-        found = {}
-        for path in self._owners.take_over():
-            if path not in self._taken_over:
-                trim(path)
-                found[path] = read_frames(path)
-        return found
-
     async def heads(self) -> list[JournalHead]:
-        """The newest entry of each connection, in our files and those we took over."""
+        """Take over the files of the dead; the newest entry of each connection, in our files and in those."""
         newest: dict[UUID, JournalHead] = {}
-        for path in sorted(self._kept):
-            for head in await self._read(partial(heads_of, path)):
+        for path in sorted({*await self._taken_over(), *self._kept}):
+            is_new = path not in self._kept
+            if is_new:
+                self._kept[path] = 1  # not to be dropped while it is read
+            heads = await self._read(partial(heads_of, path))
+            if is_new:
+                self._kept[path] = len([self._hold(h.connection_id, _Held(h.epoch, path)) for h in heads])
+            for head in heads:
                 known = newest.get(head.connection_id)
                 if known is None or known.epoch < head.epoch:
                     newest[head.connection_id] = head
+        self._prune_later()
         return list(newest.values())
 
-    async def _entries_of(self, path: Path) -> list[JournalEntry]:
-        return await self._read(lambda: _entries(read_frames(path)))
+    async def _taken_over(self) -> list[Path]:
+        try:
+            paths = await self._read(self._owners.take_over)
+            for path in paths:
+                if path not in self._kept:
+                    await self._read(partial(trim, path))
+        except PermissionError as error:
+            what = f"the journal file {error.filename} belongs to another user"
+            raise ConfigInvalid(what, hint=f"chown -R {os.geteuid()} {self._folder}") from error
+        return paths
 
     async def _read(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._reader, work)
@@ -287,7 +275,6 @@ class FileJournal:
     def _forget(self, dropped: asyncio.Future[list[Path]]) -> None:
         for path in dropped.result():
             self._kept.pop(path, None)
-            self._taken_over.discard(path)
 
     def _age_s(self, path: Path) -> float:
         """Since it was last written to or settled from; infinite if it is gone."""
@@ -295,10 +282,6 @@ class FileJournal:
             return self._now() - os.stat(path).st_mtime
         except FileNotFoundError:
             return float("inf")
-
-
-def _entries(frames: Sequence[Frame]) -> list[JournalEntry]:
-    return [decode_entry(frame) for frame in frames if is_entry(frame)]
 
 
 def _refused(why: str, hint: str) -> Refused:

@@ -1,4 +1,4 @@
-"""Frames on disk: an entry is a sealed answer, a mark says that one was settled.
+"""Frames on disk, each with one entry: a sealed answer.
 
     magic (4) | length (4) | crc32 of length and payload (4) | payload
 
@@ -20,13 +20,9 @@ from fairlead.engine.ports import JournalEntry, JournalHead, Sealed
 MAGIC = b"\xf1FJ\x01"  # the last byte is the version of what follows
 _HEAD = struct.Struct(">4sII")
 _ENTRY = struct.Struct(">B16sQQ16sq16sHB")
-_MARK = struct.Struct(">B16sQ")
-_KIND_ENTRY, _KIND_MARK = 1, 2
+_KIND_ENTRY = 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-
-EntryKey = tuple[UUID, int]
-"""Rotation and epoch: names one send."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +51,6 @@ def encode_entry(entry: JournalEntry) -> bytes:
     return _frame(b"".join((head, tenant, provider, entry.sealed.blob)))
 
 
-def encode_mark(key: EntryKey) -> bytes:
-    """The frame that says: this send's answer is in the database."""
-    rotation_id, epoch = key
-    return _frame(_MARK.pack(_KIND_MARK, rotation_id.bytes, epoch))
-
-
 def frames(data: bytes, start: int = 0) -> Iterator[Frame]:
     """All frames of *data* that check, in order."""
     position = data.find(MAGIC, start)
@@ -72,24 +62,19 @@ def frames(data: bytes, start: int = 0) -> Iterator[Frame]:
 
 
 def frame_at(data: bytes, position: int) -> Frame | None:
-    """The frame that starts at *position*, or None if it is torn or damaged."""
+    """The frame that starts at *position*; None if it is torn or damaged, or holds no entry."""
     if len(data) < position + _HEAD.size:
         return None
     magic, length, crc = _HEAD.unpack_from(data, position)
     begin = position + _HEAD.size
     payload = data[begin : begin + length]
-    if magic != MAGIC or len(payload) != length or _crc(payload) != crc:
+    if magic != MAGIC or len(payload) != length or _crc(payload) != crc or payload[0] != _KIND_ENTRY:
         return None
     return Frame(position, begin + length, payload)
 
 
-def is_entry(frame: Frame) -> bool:
-    """Whether *frame* holds an entry."""
-    return frame.payload[:1] == bytes([_KIND_ENTRY])
-
-
 def decode_entry(frame: Frame) -> JournalEntry:
-    """The entry of a frame for which `is_entry` holds."""
+    """The entry that *frame* holds."""
     fields = _ENTRY.unpack_from(frame.payload)
     _, connection, generation, epoch, rotation, sent_us, key, tenant_length, provider_length = fields
     tenant_end = _ENTRY.size + tenant_length
@@ -117,19 +102,6 @@ def decode_head(frame: Frame) -> JournalHead:
     _, connection, generation, epoch, rotation, sent_us, *_ = _ENTRY.unpack_from(frame.payload)
     sent_at = _EPOCH + sent_us * _MICROSECOND
     return JournalHead(UUID(bytes=connection), UUID(bytes=rotation), generation, epoch, sent_at)
-
-
-def decode_mark(frame: Frame) -> EntryKey | None:
-    """The send that a mark names; None for any other frame."""
-    if frame.payload[:1] != bytes([_KIND_MARK]):
-        return None
-    _, rotation, epoch = _MARK.unpack(frame.payload)
-    return UUID(bytes=rotation), epoch
-
-
-def key_of(entry: JournalEntry) -> EntryKey:
-    """What names the send of *entry*."""
-    return entry.rotation_id, entry.epoch
 
 
 def _frame(payload: bytes) -> bytes:

@@ -23,7 +23,6 @@ from fairlead.adapters.journal.record import (
     decode_head,
     frame_at,
     frames,
-    is_entry,
     place_of,
 )
 from fairlead.engine.ports import JournalEntry, JournalHead
@@ -90,8 +89,7 @@ class Shelf:
             added = _written(file, _PEEK_BYTES if start else _STRETCH_BYTES)
         for frame in frames(added):
             index.scanned_to = start + frame.end
-            if is_entry(frame):
-                index.numbers.append(_number(*place_of(frame), start + frame.start))
+            index.numbers.append(_number(*place_of(frame), start + frame.start))
         if added:
             index.numbers = array("Q", sorted(index.numbers))
         if len(self._indexes) > _MAX_INDEXES:
@@ -99,17 +97,12 @@ class Shelf:
         return index
 
 
-def read_frames(path: Path) -> list[Frame]:
-    """All sound frames of a file; none if it is gone."""
+def heads_of(path: Path) -> list[JournalHead]:
+    """Which sends the entries of a file are of; none if it is gone."""
     try:
-        return list(frames(path.read_bytes()))
+        return [decode_head(frame) for frame in frames(path.read_bytes())]
     except FileNotFoundError:
         return []
-
-
-def heads_of(path: Path) -> list[JournalHead]:
-    """Which sends the entries of a file are of."""
-    return [decode_head(frame) for frame in read_frames(path) if is_entry(frame)]
 
 
 def trim(path: Path) -> None:

@@ -8,7 +8,6 @@ spare; if that fails too, its appenders get the error.
 from __future__ import annotations
 
 import asyncio
-import os
 import queue
 import threading
 import time
@@ -31,29 +30,20 @@ class Append:
 
 
 @dataclass(slots=True, eq=False)
-class Mark:
-    """A frame that may be lost. *touch* is a closed file whose time of keeping begins with it."""
-
-    frame: bytes
-    touch: Path
-
-
-@dataclass(slots=True, eq=False)
 class Stop:
     """Write what came before, and end."""
 
 
-_Job = Append | Mark | Stop
+_Job = Append | Stop
 
 
 class Writer(threading.Thread):
-    """Writes frames into *segments*. *mark_delay_s*: how long marks may wait for an append to go with."""
+    """Writes frames into *segments*."""
 
-    def __init__(self, segments: Segments, disk: Disk, mark_delay_s: float) -> None:
+    def __init__(self, segments: Segments, disk: Disk) -> None:
         super().__init__(name="fairlead-journal", daemon=True)
         self._segments = segments
         self._disk = disk
-        self._mark_delay_s = mark_delay_s
         self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._busy_since_s: float | None = None
 
@@ -73,24 +63,14 @@ class Writer(threading.Thread):
             jobs = self._take()
             stopping = any(isinstance(job, Stop) for job in jobs)
             self._busy_since_s = time.monotonic()
-            self._write_marks([job for job in jobs if isinstance(job, Mark)])
             self._commit([job for job in jobs if isinstance(job, Append)])
             self._busy_since_s = None
 
     # ---- what goes together
 
     def _take(self) -> list[_Job]:
-        """All that waits; marks alone are given time to be joined by an append."""
-        jobs: list[_Job] = []
-        until_s: float | None = None
-        while all(isinstance(job, Mark) for job in jobs):
-            wait_s = None if until_s is None else max(0.0, until_s - time.monotonic())
-            try:
-                jobs.append(self._jobs.get(timeout=wait_s))
-            except queue.Empty:
-                break
-            if until_s is None:
-                until_s = time.monotonic() + self._mark_delay_s
+        """All that waits."""
+        jobs = [self._jobs.get()]
         while True:
             try:
                 jobs.append(self._jobs.get_nowait())
@@ -134,17 +114,6 @@ class Writer(threading.Thread):
         self._disk.write(segment.descriptor, data, segment.used)
         self._disk.sync(segment.descriptor)
         segment.used += len(data)
-
-    def _write_marks(self, marks: Sequence[Mark]) -> None:
-        """Without a sync; a mark that is lost only means that its entry is looked at once more."""
-        for mark in marks:
-            segment = self._segments.active
-            with suppress(OSError):
-                if segment is not None and not segment.bad and segment.room >= len(mark.frame):
-                    self._disk.write(segment.descriptor, mark.frame, segment.used)
-                    segment.used += len(mark.frame)
-                if segment is None or segment.path != mark.touch:
-                    os.utime(mark.touch)
 
 
 def _fitting(appends: Sequence[Append], room: int) -> int:

@@ -186,8 +186,11 @@ class Journal(Protocol):
         """Return once the entry is on disk; entries that wait together share one fsync. Raises OSError."""
         ...
 
-    def settled(self, rotation_id: UUID, epoch: int) -> None:
-        """The entry is in the database now; it is kept for 24 h and then dropped."""
+    def settled(self, connection_id: UUID, epoch: int, *, just_now: bool = True) -> None:
+        """Say that nothing of this connection up to *epoch* is needed any more: the database has it, or more.
+
+        What was *just_now* settled is kept for 24 h, and then dropped.
+        """
         ...
 
     async def find(
@@ -201,16 +204,9 @@ class Journal(Protocol):
         """
         ...
 
-    async def orphans(self) -> list[JournalEntry]:
-        """Unsettled entries in journals whose owner is dead, for replay at start.
-
-        Their files are taken over: no other process gets them while this one lives.
-        """
-        ...
-
     async def heads(self) -> Sequence[JournalHead]:
-        """The newest entry of each connection, settled or not, for a database that lost its tail (R11).
+        """Return the newest entry of each connection, settled or not, in our files and the dead's (R11).
 
-        Those of this process and of the dead whose files it took over: a day of them, and the unsettled.
+        The files of the dead are taken over: no other process gets them while this one lives.
         """
         ...

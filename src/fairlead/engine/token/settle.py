@@ -109,7 +109,7 @@ class Settler:
     def __init__(self, rooms: Rooms, retry_s: float) -> None:
         self._rooms = rooms
         self._retry_s = retry_s
-        self._unusable: dict[UUID, dict[bytes, tuple[UUID, int]]] = {}
+        self._unusable: dict[UUID, set[bytes]] = {}
 
     async def open(self, credential: Credential) -> Fresh:
         """The stored token of *credential*, as it stands; its end is the row's, not the sealed record's."""
@@ -132,10 +132,10 @@ class Settler:
     async def keep(self, send: Send, answer: HttpAnswer) -> None:
         """Have on disk, once, what cannot be published, until the connection has a newer token (R12)."""
         connection_id, digest = send.credential.connection.connection_id, sha256(answer.body).digest()
-        kept = self._unusable.setdefault(connection_id, {})
+        kept = self._unusable.setdefault(connection_id, set())
         if digest not in kept and len(self._unusable) <= MOST_UNUSABLE:
             await self.journal(send, answer)
-            kept[digest] = (send.rotation_id, send.epoch)
+            kept.add(digest)
 
     def _entry(self, send: Send, answer: HttpAnswer) -> JournalEntry:
         credential = send.credential
@@ -172,7 +172,7 @@ class Settler:
             return send
         late = replace(send, epoch=epoch)
         if await self._is_kept(self._entry(late, answer)):
-            self._rooms.journal.settled(send.rotation_id, send.epoch)
+            self._rooms.journal.settled(connection_id, send.epoch)
         return late
 
     async def publish(
@@ -187,11 +187,11 @@ class Settler:
         generation = await self._settle_or_supersede(send, stored, merged, granted)
         if generation == GIVES_WAY:  # it stays in the journal, should nothing newer come
             return None
-        self._rooms.journal.settled(send.rotation_id, send.epoch)
+        connection_id = send.credential.connection.connection_id
+        self._rooms.journal.settled(connection_id, send.epoch)
         if generation is None:
             return None
-        for unusable in self._unusable.pop(send.credential.connection.connection_id, {}).values():
-            self._rooms.journal.settled(*unusable)
+        self._unusable.pop(connection_id, None)
         faultpoint("token.after_settle")
         self._tell(send, generation, recovered)
         return Published(generation, merged)

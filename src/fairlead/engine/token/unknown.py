@@ -8,9 +8,7 @@ Meanwhile the stored token is served for as long as it lasts.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 from uuid import UUID
 
 from fairlead.engine.ports import Condemnation, Credential, JournalEntry, JournalHead, Rotation, Unknown
@@ -32,8 +30,6 @@ from fairlead.policy.token_outcome import Granted, classify_answer
 from fairlead.policy.token_parse import parse_answer
 from fairlead.policy.token_replay import GiveUp, ReplayNow, replay_decision
 from fairlead.policy.token_replay import Wait as WaitUntil
-
-T = TypeVar("T")
 
 PAGE = 256
 
@@ -263,27 +259,16 @@ class UnknownOutcomes:
         The files of processes that died are taken over first. For each start, and for a database that was
         failed over or restored.
         """
-        unsettled = await self._rooms.journal.orphans()
-        taken = await self.replay_all()
-        for page in _pages(unsettled):
-            for entry, credential in zip(page, await self._read(page), strict=True):
-                if credential is None or not is_newer(credential, entry):
-                    self._rooms.journal.settled(entry.rotation_id, entry.epoch)
-        return taken
-
-    async def replay_all(self) -> int:
-        """As replay_journal, of the files that this process has."""
         heads = await self._rooms.journal.heads()
         if heads:
             await self._rooms.store.raise_epochs(max(head.epoch for head in heads))
         taken = 0
-        for page in _pages(heads):
-            for head, credential in zip(page, await self._read(page), strict=True):
+        for at in range(0, len(heads), PAGE):
+            page = heads[at : at + PAGE]
+            known = await asyncio.gather(*(self._rooms.store.read_id(head.connection_id) for head in page))
+            for head, credential in zip(page, known, strict=True):
                 taken += await self._catch_up(head, credential)
         return taken
-
-    async def _read(self, page: Sequence[JournalHead | JournalEntry]) -> list[Credential | None]:
-        return await asyncio.gather(*(self._rooms.store.read_id(one.connection_id) for one in page))
 
     async def _catch_up(self, head: JournalHead, credential: Credential | None) -> int:
         """Settle one answer after the other until *head*'s is stored; how many.
@@ -305,11 +290,9 @@ class UnknownOutcomes:
             raise
         except FairleadError as error:
             self._rooms.emit(ServiceFailed("journal", f"connection {head.connection_id}: {error}"))
+        if credential is None or not is_newer(credential, head):
+            self._rooms.journal.settled(head.connection_id, head.epoch, just_now=False)
         return taken
-
-
-def _pages(whole: Sequence[T]) -> list[Sequence[T]]:
-    return [whole[at : at + PAGE] for at in range(0, len(whole), PAGE)]
 
 
 def _held_by(credential: Credential) -> UUID | None:
