@@ -11,7 +11,6 @@ from fairlead.engine.ports import (
     ConnectionKey,
     Credential,
     Intent,
-    IntentGranted,
     Lifetime,
     Marked,
     NewCredential,
@@ -80,7 +79,7 @@ def intent(credential: Credential, session_id: UUID, lease_s: float = LEASE_S) -
     return Intent(connection_id, IDS.uuid7(), credential.generation, session_id, lease_s)
 
 
-async def claimed(stores: Stores, wish: Intent) -> IntentGranted:
+async def claimed(stores: Stores, wish: Intent) -> int:
     """It is granted."""
     granted = await stores.credentials.claim(wish)
     assert granted is not None
@@ -93,11 +92,11 @@ async def sent(stores: Stores, wish: Intent) -> Settlement:
     return await marked(stores, wish, granted)
 
 
-async def marked(stores: Stores, wish: Intent, granted: IntentGranted) -> Settlement:
+async def marked(stores: Stores, wish: Intent, granted: int) -> Settlement:
     """What was granted is sent; its answer."""
     mark = await stores.credentials.mark_sent(wish.connection_id, wish.rotation_id)
     assert mark is not None
-    return answer(wish, mark, granted.epoch)
+    return answer(wish, mark, granted)
 
 
 def answer(wish: Intent, mark: Marked, epoch: int) -> Settlement:

@@ -164,6 +164,7 @@ async def test_a_disk_that_hangs_tells_appenders_and_refuses(tmp_path: Path, dis
         await ready(journal)
         await journal.append(entry_number(2))
     async with FileJournal(tmp_path / "j", uuid4(), SMALL) as heir:
+        await heir.orphans()
         assert 2 in {head.epoch for head in await heir.heads()}
 
 
@@ -281,6 +282,7 @@ async def main():
     numbers = itertools.count(base)
     settings = JournalSettings(segment_bytes=8192)
     async with FileJournal(Path(sys.argv[1]), UUID(int=base), settings) as journal:
+        await journal.orphans()
         print(" ".join(str(head.epoch) for head in await journal.heads()), flush=True)
 
         async def append_for_ever():
@@ -323,6 +325,7 @@ async def test_every_acknowledged_entry_outlives_kill_9(tmp_path: Path) -> None:
         assert acknowledged <= inherited
         acknowledged |= told
     async with FileJournal(folder, uuid4(), SMALL) as survivor:
+        await survivor.orphans()
         assert acknowledged <= {head.epoch for head in await survivor.heads()}
         for number in acknowledged:
             assert await survivor.find(UUID(int=number), number) == entry_number(number)

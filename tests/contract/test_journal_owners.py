@@ -29,7 +29,7 @@ async def test_files_of_another_user_are_told_with_the_way_out(
     monkeypatch.setattr(Shelf, "find", refused)
     async with FileJournal(folder, uuid4()) as journal:
         with pytest.raises(ConfigInvalid, match=rf"x\.lock .* another user hint: chown -R \d+ {folder}"):
-            await journal.heads()
+            await journal.orphans()
         with pytest.raises(Refused, match=rf"hint: chown -R \d+ {folder}"):
             await journal.find(uuid4(), 1)
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from fairlead.engine.ports import Intent, IntentGranted
+from fairlead.engine.ports import Intent
 from tests.contract.credential_steps import answer, intent, unknown_rotation
 from tests.contract.stores import Stores
 
 NEVER, MOMENT = datetime(3000, 1, 1, tzinfo=UTC), timedelta(seconds=1)
 
 
-async def about_to_replay(stores: Stores) -> tuple[Intent, Intent, IntentGranted]:
+async def about_to_replay(stores: Stores) -> tuple[Intent, Intent, int]:
     """A send of unknown outcome, and the intent to send its token once more."""
     credential, first = await unknown_rotation(stores)
     replay = intent(credential, first.session_id)
@@ -35,7 +35,7 @@ async def test_a_send_that_left_late_comes_after_those_that_were_marked_before(s
     latest = await late(mark.at + 3 * MOMENT)
     assert epoch is not None
     assert latest is not None
-    assert granted.epoch < epoch < latest
+    assert granted < epoch < latest
     assert await late(mark.at + MOMENT) is None, "two others left later"
     settled = replace(answer(first, mark, epoch), yields_s=math.inf)
     assert await stores.credentials.settle(settled) == "settled"
@@ -46,7 +46,7 @@ async def test_a_send_that_left_late_finds_the_answer_of_another_stored(stores: 
     late = partial(stores.credentials.mark_late, first.connection_id, 1)
     mark = await stores.credentials.mark_sent(replay.connection_id, replay.rotation_id)
     assert mark is not None
-    assert await stores.credentials.settle(answer(replay, mark, granted.epoch)) == "settled"
+    assert await stores.credentials.settle(answer(replay, mark, granted)) == "settled"
     assert await late(mark.at - MOMENT) is None, "the one that is stored was marked since"
     epoch = await late(mark.at + 2 * MOMENT)
     assert epoch is not None

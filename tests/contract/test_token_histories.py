@@ -20,7 +20,6 @@ from fairlead.engine.ports import (
     EndpointPermit,
     EndpointRefusal,
     Intent,
-    IntentGranted,
     Settlement,
     SettleVerdict,
 )
@@ -131,7 +130,7 @@ class NumbersAReplayLikeTheFirst(MemoryCredentialStore):
         if held is None or granted is None:
             return granted
         held.epoch = epoch
-        return IntentGranted(epoch)
+        return epoch
 
 
 MISTAKES = [

@@ -218,7 +218,7 @@ class Side(Names):
         replays = known.rotation.replays if known.rotation else 0
         granted = await (self._store.claim_replay(intent, replays) if again else self._store.claim(intent))
         if granted is not None:
-            self._granted[refresh] = granted.epoch
+            self._granted[refresh] = granted
         return granted
 
     async def ask_again(self, refresh: int) -> object:
@@ -227,7 +227,7 @@ class Side(Names):
             return None
         granted = await self._store.claim(self._wishes[refresh][0])
         if granted is not None:
-            self._granted[refresh] = granted.epoch
+            self._granted[refresh] = granted
         return granted
 
     async def send(self, refresh: int) -> object:

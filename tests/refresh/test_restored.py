@@ -111,11 +111,11 @@ async def test_a_replay_that_failed_is_done_at_the_next_pass(issuer, hosts, hist
     await one.coordinator.refresh(connection_id, 1)
     await history.restore()
 
-    async def killed(floor: int) -> None:
+    async def killed() -> int:
         raise RuntimeError("killed here")
 
     with monkeypatch.context() as patch:
-        patch.setattr(one.rooms.store, "raise_epochs", killed)
+        patch.setattr(one.unknown, "replay_all", killed)
         with pytest.raises(RuntimeError):
             await watch.one_pass()
     await watch.one_pass()

@@ -115,11 +115,15 @@ class SimJournal:
         ]
         return max(found, key=lambda entry: entry.epoch, default=None)
 
+    async def orphans(self) -> list[JournalEntry]:
+        """As the port says."""
+        gone = [kept for kept in self._disk.kept if kept.owner.dead]
+        for kept in gone:
+            kept.owner = self._process
+        return [kept.entry for kept in gone]
+
     async def heads(self) -> list[JournalHead]:
-        """As the port says: the files of the dead of this host are ours from now on."""
-        for kept in self._disk.kept:
-            if kept.owner.dead:
-                kept.owner = self._process
+        """As the port says."""
         ours = [kept.entry for kept in self._disk.kept if kept.owner is self._process]
         newest = {entry.connection_id: entry for entry in sorted(ours, key=lambda entry: entry.epoch)}
         return [

@@ -57,8 +57,9 @@ def test_what_was_written_outlives_who_wrote_it() -> None:
     dead, heir = (SimJournal(disk, process, loop, middle) for process in (first, second))
     run(loop, lambda: dead.append(ENTRY))
     assert run(loop, lambda: heir.find(ENTRY.connection_id, 1)) == ENTRY
-    assert run(loop, heir.heads) == []  # its owner lives
+    assert run(loop, heir.orphans) == []  # its owner lives
     first.die()
+    assert run(loop, heir.orphans) == [ENTRY]
     assert [head.epoch for head in run(loop, heir.heads)] == [ENTRY.epoch]
     assert run(loop, lambda: heir.find(ENTRY.connection_id, 1)) == ENTRY
     loop.close()

@@ -158,7 +158,7 @@ async def test_settle_moves_the_generation_once(store, database) -> None:
     wish = intent(credential, owner)
     granted = await store.claim(wish)
     assert granted is not None
-    settlement = await answer(store, wish, granted.epoch)
+    settlement = await answer(store, wish, granted)
     assert await store.settle(settlement) == "settled"
     assert await store.settle(replace(settlement, audit_id=uuid4())) == "superseded"
     now = await store.read(KEY)
@@ -166,7 +166,7 @@ async def test_settle_moves_the_generation_once(store, database) -> None:
     assert (now.generation, now.sealed.blob, now.settled_epoch, now.rotation) == (
         2,
         b"secret 2",
-        granted.epoch,
+        granted,
         None,
     )
     assert now.connection.account_id == "77"
@@ -180,7 +180,7 @@ async def test_expiry_counts_from_the_send(store, database) -> None:
     wish = intent(credential, owner)
     granted = await store.claim(wish)
     assert granted is not None
-    settlement = await answer(store, wish, granted.epoch)
+    settlement = await answer(store, wish, granted)
     await store.settle(settlement)
     now = await store.read(KEY)
     assert now is not None
@@ -193,7 +193,7 @@ async def test_a_reconnect_wins_over_a_late_answer(store, database) -> None:
     wish = intent(credential, owner)
     granted = await store.claim(wish)
     assert granted is not None
-    settlement = await answer(store, wish, granted.epoch)
+    settlement = await answer(store, wish, granted)
     again = replace(new(generation=2), connection_id=credential.connection.connection_id)
     assert await store.replace(again)
     assert await store.settle(settlement) == "superseded"
@@ -209,7 +209,7 @@ async def test_the_version_moves_on_where_the_clock_does_not(store, database) ->
     given = await store.read(KEY)
     wish = intent(given, owner)
     granted = await store.claim(wish)
-    assert await store.settle(await answer(store, wish, granted.epoch)) == "settled"
+    assert await store.settle(await answer(store, wish, granted)) == "settled"
     named = await store.read(KEY)
     assert before < given.connection.version < named.connection.version
 
@@ -272,7 +272,7 @@ async def test_a_late_answer_heals_what_was_unknown(store, database) -> None:
     wish = intent(credential, owner)
     granted = await store.claim(wish)
     assert granted is not None
-    settlement = await answer(store, wish, granted.epoch)
+    settlement = await answer(store, wish, granted)
     assert await store.mark_unknown(Unknown(wish.connection_id, wish.rotation_id, "frozen", None, uuid4()))
     assert await store.settle(settlement) == "settled"
     now = await store.read(KEY)
@@ -299,7 +299,7 @@ async def test_a_loser_cannot_condemn_a_winner(store, database) -> None:
     assert granted is not None
     assert not await store.condemn(condemnation(credential, uuid4())), "another owner's rotation is open"
     assert not await store.condemn(condemnation(credential, None)), "a refresh is in flight"
-    await store.settle(await answer(store, wish, granted.epoch))
+    await store.settle(await answer(store, wish, granted))
     assert not await store.condemn(condemnation(credential, wish.rotation_id)), "the generation moved"
     now = await store.read(KEY)
     assert now is not None
@@ -356,7 +356,7 @@ async def test_revoked_stays_revoked(store, database) -> None:
     wish = intent(credential, owner)
     granted = await store.claim(wish)
     assert granted is not None
-    settlement = await answer(store, wish, granted.epoch)
+    settlement = await answer(store, wish, granted)
     assert await store.revoke(wish.connection_id, KEY.tenant, actor="test", reason="left", audit_id=uuid4())
     assert not await store.revoke(
         wish.connection_id, KEY.tenant, actor="test", reason="left", audit_id=uuid4()

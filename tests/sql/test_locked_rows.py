@@ -32,7 +32,7 @@ async def sent(store: PostgresCredentialStore, database: Database, key: Connecti
     assert granted is not None
     marked = await store.mark_sent(wish.connection_id, wish.rotation_id)
     assert marked is not None
-    return settlement(wish, granted.epoch, marked.first_at)
+    return settlement(wish, granted, marked.first_at)
 
 
 async def test_a_locked_row_delays_only_its_own_settlement(

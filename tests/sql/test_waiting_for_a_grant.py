@@ -96,7 +96,7 @@ async def test_it_goes_on_with_an_answer_that_comes_late(stage: Stage) -> None:
     wish = intent(credential, stage.session_id)
     granted = await stage.credentials.claim(wish)
     assert granted is not None
-    settlement = await answer(stage.credentials, wish, granted.epoch)
+    settlement = await answer(stage.credentials, wish, granted)
     job_id = await stage.enqueued()
     assert await stage.credentials.condemn(condemnation(credential, wish.rotation_id))
     assert await stage.claimed() == set()

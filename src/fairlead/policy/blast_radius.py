@@ -119,33 +119,9 @@ ERROR: Mapping[type[errors.FairleadError], Reach] = MappingProxyType(
         errors.GateClosed: _LIMIT,
         **dict.fromkeys((errors.ReauthRequired, errors.NoRefreshToken, errors.AccountMismatch), _GRANT),
         **dict.fromkeys((errors.KeyMissing, errors.KeyWrong, errors.MigrationNeeded), _PROCESS),
-        **dict.fromkeys((errors.Refused, errors.RateLimited, errors.RefreshInProgress), _ATTEMPT),
-        **dict.fromkeys((errors.EndpointUnavailable, errors.EndpointPaused, errors.NotSent), _ATTEMPT),
-        **dict.fromkeys((errors.BulkBusy, errors.BulkUnfinished, errors.GateUnavailable), _ATTEMPT),
-        **dict.fromkeys((errors.DeadlineTooShort, errors.JobUnfinished, errors.Failed), _ATTEMPT),
-        **dict.fromkeys((errors.TransientFailure, errors.OutcomeUnknown, errors.RequestRejected), _ATTEMPT),
-        **dict.fromkeys((errors.CallFailed, errors.AnswerUnreadable, errors.SlotLost), _ATTEMPT),
-        **dict.fromkeys((errors.CallerError, errors.InputInvalid, errors.NotFound), _ATTEMPT),
-        **dict.fromkeys((errors.ProviderNotFound, errors.JobFailed, errors.StaleWrite), _ATTEMPT),
-        **dict.fromkeys((errors.SetupError, errors.ConfigInvalid, errors.CredentialUnreadable), _ATTEMPT),
-        errors.DependencyUnavailable: _ATTEMPT,
     }
 )
-"""What raising one of our errors stops; the response behind it has its own row above."""
-
-FAULT: Mapping[str, Reach] = MappingProxyType(
-    {
-        "PostgreSQL does not answer": _ATTEMPT,
-        "a commit is in doubt": _ATTEMPT,
-        "Redis does not answer": _NOTHING,
-        "the journal cannot be written": _ATTEMPT,
-        "a sealed record does not open": _ATTEMPT,
-        "a lease is lost": _ATTEMPT,
-        "a process dies": _PROCESS,
-        "a queue is full of one tenant's dead letters": _ATTEMPT,
-    }
-)
-"""Faults on our side."""
+"""What raising one of our errors stops, where it is more than this attempt; its response has a row above."""
 
 
 def of_token(outcome: TokenOutcome) -> Reach:
@@ -169,4 +145,4 @@ def of_call(verdict: Verdict) -> Reach:
 
 def of_error(error: errors.FairleadError) -> Reach:
     """Return whom *error* stops."""
-    return next(ERROR[kind] for kind in type(error).__mro__ if kind in ERROR)
+    return ERROR.get(type(error), _ATTEMPT)

@@ -2,8 +2,6 @@
 
 | got                                                   | outcome                                   |
 | ----------------------------------------------------- | ----------------------------------------- |
-| no answer, nothing sent                               | NotSent                                   |
-| no answer, sent                                       | Unknown                                   |
 | 429, 503                                              | NotProcessed, whatever the body says      |
 | 2xx with a token                                      | Granted                                   |
 | 2xx without a readable token or error                 | Unknown: the old token may be spent       |
@@ -38,13 +36,6 @@ from fairlead.policy.token_parse import LONGEST_LIFE, Answer, ErrorFields, Grant
 from fairlead.secret import Secret
 
 _CODE_SHAPE = re.compile(r"(?=.{3,48}\Z)[A-Za-z]{1,16}(?:_[A-Za-z]{1,16}){0,5}")
-
-
-@dataclass(frozen=True, slots=True)
-class TransportFailure:
-    """No complete answer came; *why* is a word of the transport: dns, connect, tls, timeout, cut, ..."""
-
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +98,8 @@ class NotSent:
 TokenOutcome = Granted | NotProcessed | TransientFailure | Rejected | Unknown | NotSent
 
 
-def classify_answer(profile: Profile, got: Answer | TransportFailure, *, sent: bool = True) -> TokenOutcome:
-    """What *got* means at this provider. A complete answer counts as sent. Never raises."""
-    if isinstance(got, TransportFailure):
-        return Unknown(got.why) if sent else NotSent(got.why)
+def classify_answer(profile: Profile, got: Answer) -> TokenOutcome:
+    """What *got* means at this provider. Never raises."""
     refused = _not_processed(profile, got)
     if refused is not None:
         return refused

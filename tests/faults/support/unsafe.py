@@ -37,7 +37,6 @@ from fairlead.engine.ports import (
     Enqueued,
     HttpAnswer,
     Intent,
-    IntentGranted,
     JournalEntry,
     Marked,
     NewJob,
@@ -80,7 +79,7 @@ class _TtlLock(_Around):
         credential = await self._inner.read_id(connection_id)
         return credential and replace(credential, rotation=None)
 
-    async def claim(self, intent: Intent) -> IntentGranted | None:
+    async def claim(self, intent: Intent) -> int | None:
         take = (
             "INSERT INTO unsafe_lock AS held VALUES ($1, $2, clock_timestamp() + $3 * interval '1 second')"
             " ON CONFLICT (connection_id) DO UPDATE SET owner = excluded.owner, until = excluded.until"
@@ -95,7 +94,7 @@ class _TtlLock(_Around):
             await asyncio.sleep(_PAUSE_S)
         now = await self._inner.read_id(intent.connection_id)
         if now is not None and now.generation == intent.from_generation:
-            return IntentGranted(taken[0]["epoch"])
+            return int(taken[0]["epoch"])
         await self.release(intent.connection_id, intent.rotation_id)
         return None
 

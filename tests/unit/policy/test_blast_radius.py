@@ -14,7 +14,6 @@ from fairlead.policy import token_outcome as outcomes
 from fairlead.policy.blast_radius import (
     CALL,
     ERROR,
-    FAULT,
     QUORUM,
     TOKEN,
     Own,
@@ -68,12 +67,7 @@ def test_each_classification_of_a_call_has_a_row() -> None:
     assert set(CALL) == {*Category, *Scope, *Health}
 
 
-def test_each_error_has_a_row() -> None:
-    assert set(ERROR) == {*tree(errors.FairleadError)}
-    assert of_error(errors.GateClosed("full")).own is Own.LIMIT
-
-
-@pytest.mark.parametrize("table", [TOKEN, CALL, ERROR, FAULT])
+@pytest.mark.parametrize("table", [TOKEN, CALL, ERROR])
 def test_nothing_shared_closes_by_one(table: Any) -> None:
     reaches: list[Reach] = [*table.values()]
     for reach in reaches:
@@ -85,7 +79,7 @@ def lines() -> Iterator[str]:
     """The table as the page shows it."""
     names = {**{key: f"token: {key}" for key in TOKEN}, **{key: f"call: {key}" for key in CALL}}
     names |= {health: f"call, its host: {health.name.lower()}" for health in Health}
-    for key, reach in {**TOKEN, **CALL, **FAULT}.items():
+    for key, reach in {**TOKEN, **CALL}.items():
         lifts = ", ".join(shared.value for shared in Shared if shared in reach.lifts)
         after = "" if reach.shared is Shared.NOTHING else f"{reach.shared}, after {reach.quorum}"
         cells = (names.get(key, key), reach.own, after, lifts)
@@ -98,8 +92,8 @@ def test_the_page_shows_the_table() -> None:
 
 
 def test_a_job_waits_with_its_group_only_for_a_limit_of_its_connection() -> None:
-    for kind, reach in ERROR.items():
+    for kind in tree(errors.FairleadError):
         error = kind("no", retry_after_s=5.0)
         if isinstance(error, errors.Refused) and error.retryable:
             outcome = outcome_of_exception(error, draw=0.0)
-            assert outcome.in_place == (reach.own is Own.LIMIT), kind
+            assert outcome.in_place == (of_error(error).own is Own.LIMIT) == (kind is errors.GateClosed), kind

@@ -14,11 +14,9 @@ from fairlead.policy.profile_load import load_profiles
 from fairlead.policy.token_outcome import (
     Granted,
     NotProcessed,
-    NotSent,
     Rejected,
     TokenOutcome,
     TransientFailure,
-    TransportFailure,
     Unknown,
     classify_answer,
 )
@@ -164,13 +162,6 @@ def test_a_hint_is_handed_on_as_sent() -> None:
 )  # fmt: skip
 def test_outcomes_nobody_knows(status: int, body: Any) -> None:
     assert isinstance(outcome_of("mercadolibre", status, body), Unknown)
-
-
-@pytest.mark.parametrize("why", ["dns", "connect", "tls", "timeout", "cut", "too_large"])
-def test_no_answer_is_unknown_once_it_was_sent_and_free_before(why: str) -> None:
-    failure = TransportFailure(why)
-    assert classify_answer(PROFILES["xero"], failure, sent=True) == Unknown(why)
-    assert classify_answer(PROFILES["xero"], failure, sent=False) == NotSent(why)
 
 
 def test_a_grant_wins_over_an_error_beside_it() -> None:

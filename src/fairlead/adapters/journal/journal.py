@@ -218,33 +218,30 @@ class FileJournal:
             hint = f"{f'chown -R {os.geteuid()}' if mine else 'see to the disk of'} {self._folder}"
             raise _refused(why, hint) from error
 
-    async def heads(self) -> list[JournalHead]:
-        """Take over the files of the dead; the newest entry of each connection, in our files and in those."""
-        newest: dict[UUID, JournalHead] = {}
-        for path in sorted({*await self._taken_over(), *self._kept}):
-            is_new = path not in self._kept
-            if is_new:
-                self._kept[path] = 1  # not to be dropped while it is read
-            heads = await self._read(partial(heads_of, path))
-            if is_new:
-                self._kept[path] = len([self._hold(h.connection_id, _Held(h.epoch, path)) for h in heads])
-            for head in heads:
-                known = newest.get(head.connection_id)
-                if known is None or known.epoch < head.epoch:
-                    newest[head.connection_id] = head
-        self._prune_later()
-        return list(newest.values())
-
-    async def _taken_over(self) -> list[Path]:
+    async def orphans(self) -> list[Path]:
+        """Take over the files of dead owners; return those that were not ours before."""
         try:
-            paths = await self._read(self._owners.take_over)
+            paths = [path for path in await self._read(self._owners.take_over) if path not in self._kept]
             for path in paths:
-                if path not in self._kept:
-                    await self._read(partial(trim, path))
+                self._kept[path] = 1  # not to be dropped while it is read
+                await self._read(partial(trim, path))
+                heads = await self._read(partial(heads_of, path))
+                self._kept[path] = len([self._hold(h.connection_id, _Held(h.epoch, path)) for h in heads])
         except PermissionError as error:
             what = f"the journal file {error.filename} belongs to another user"
             raise ConfigInvalid(what, hint=f"chown -R {os.geteuid()} {self._folder}") from error
+        self._prune_later()
         return paths
+
+    async def heads(self) -> list[JournalHead]:
+        """The newest entry of each connection, in our files and those we took over."""
+        newest: dict[UUID, JournalHead] = {}
+        for path in sorted(self._kept):
+            for head in await self._read(partial(heads_of, path)):
+                known = newest.get(head.connection_id)
+                if known is None or known.epoch < head.epoch:
+                    newest[head.connection_id] = head
+        return list(newest.values())
 
     async def _read(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._reader, work)

@@ -26,7 +26,6 @@ from fairlead.engine.ports import (
     DueConnection,
     DuePage,
     Intent,
-    IntentGranted,
     Marked,
     NewCredential,
     SettingsChange,
@@ -81,10 +80,10 @@ class PostgresCredentialStore:
         rows = await self._database.fetch(statement("credential_read_id"), connection_ids=list(ids))
         return _in_order(rows, len(ids))
 
-    async def claim(self, intent: Intent) -> IntentGranted | None:
+    async def claim(self, intent: Intent) -> int | None:
         return await self._claims(intent)
 
-    async def _claim_many(self, intents: Sequence[Intent]) -> list[IntentGranted | None]:
+    async def _claim_many(self, intents: Sequence[Intent]) -> list[int | None]:
         # One statement cannot touch a row twice, so the first of a connection speaks for it.
         first = {intent.connection_id: intent for intent in reversed(intents)}
         wanted = list(first.values())
@@ -98,7 +97,7 @@ class PostgresCredentialStore:
                 leases_s=[intent.lease_s for intent in wanted],
             )
         )
-        granted = {row["rotation_id"]: IntentGranted(row["epoch"]) for row in rows}
+        granted = {row["rotation_id"]: row["epoch"] for row in rows}
         return [granted.get(intent.rotation_id) for intent in intents]
 
     async def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> Marked | None:
@@ -181,7 +180,7 @@ class PostgresCredentialStore:
         row = await self._database.of(new.key.tenant).first(statement("credential_replace"), **columns)
         return row is not None
 
-    async def claim_replay(self, intent: Intent, replays: int) -> IntentGranted | None:
+    async def claim_replay(self, intent: Intent, replays: int) -> int | None:
         row = await self._database.first(
             statement("rotation_replay"),
             connection_id=intent.connection_id,
@@ -191,7 +190,7 @@ class PostgresCredentialStore:
             session_id=intent.session_id,
             lease_s=intent.lease_s,
         )
-        return None if row is None else IntentGranted(row["epoch"])
+        return None if row is None else int(row["epoch"])
 
     async def mark_late(self, connection_id: UUID, from_generation: int, left_at: datetime) -> int | None:
         asked = {"connection_id": connection_id, "generation": from_generation, "left_at": left_at}

@@ -172,17 +172,6 @@ class Intent:
     lease_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class IntentGranted:
-    """We own the rotation. *epoch* orders the sends of one token, and across a restore all sends (R51).
-
-    It is the time of the send in microseconds by the database's clock, raised above every earlier epoch of
-    the connection and above the floor of `raise_epochs`: a clock that is set back does no harm.
-    """
-
-    epoch: int
-
-
 class Marked(NamedTuple):
     """When a token was sent first and last, this time, by the database's clock."""
 
@@ -280,11 +269,16 @@ class CredentialStore(Protocol):
         """Batched."""
         ...
 
-    async def claim(self, intent: Intent) -> IntentGranted | None:
-        """Batched. INTENT. None when the generation moved, or the rotation is held or was sent."""
+    async def claim(self, intent: Intent) -> int | None:
+        """Batched. INTENT. None when the generation moved, or the rotation is held or was sent.
+
+        The epoch orders the sends of one token, and across a restore all sends (R51). It is the time of the
+        send in microseconds by the database's clock, raised above every earlier epoch of the connection and
+        above the floor of `raise_epochs`: a clock that is set back does no harm.
+        """
         ...
 
-    async def claim_replay(self, intent: Intent, replays: int) -> IntentGranted | None:
+    async def claim_replay(self, intent: Intent, replays: int) -> int | None:
         """INTENT to send again what was sent with unknown outcome, judged after *replays* of them.
 
         None if somebody else is at it, or has replayed it since: then there is something new to judge.

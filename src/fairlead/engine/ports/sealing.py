@@ -144,7 +144,7 @@ class SealedRecords(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class JournalHead:
-    """Which send an answer is of: the newest that a journal has of a connection."""
+    """Which send an answer is of."""
 
     connection_id: UUID
     rotation_id: UUID
@@ -204,9 +204,13 @@ class Journal(Protocol):
         """
         ...
 
-    async def heads(self) -> Sequence[JournalHead]:
-        """Return the newest entry of each connection, settled or not, in our files and the dead's (R11).
+    async def orphans(self) -> Sequence[object]:
+        """Take over the files of dead owners: no other process gets them while this one lives.
 
-        The files of the dead are taken over: no other process gets them while this one lives.
+        Returns what was not ours before.
         """
+        ...
+
+    async def heads(self) -> Sequence[JournalHead]:
+        """The newest entry of each connection, settled or not, in our files and those we took over (R11)."""
         ...

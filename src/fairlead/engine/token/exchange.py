@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from uuid import UUID
 
 from fairlead.engine.ports import (
@@ -23,11 +24,11 @@ from fairlead.engine.ports import (
     NoAnswer,
     TokenCall,
 )
-from fairlead.engine.token.attempt import Attempt as _Try
 from fairlead.engine.token.ending import end_if_revoked
 from fairlead.engine.token.grants import Grants
 from fairlead.engine.token.parts import Fresh, RefreshSettings, Replay, Rooms, error_of, profile_of
 from fairlead.engine.token.settle import Send, Settler
+from fairlead.engine.token.stored import Stored
 from fairlead.engine.token.unknown import Sends, UnknownOutcomes
 from fairlead.errors import (
     AccountMismatch,
@@ -47,6 +48,7 @@ from fairlead.faultpoint import faultpoint
 from fairlead.policy import blast_radius
 from fairlead.policy import token_outcome as outcomes
 from fairlead.policy.hint import clamp_hint, parse_retry_after
+from fairlead.policy.profile import Profile
 from fairlead.policy.token import account_mismatch
 from fairlead.policy.token_parse import parse_answer
 
@@ -60,6 +62,23 @@ BACKED_OFF = "backed_off"
 
 class _MayNotLeave(Exception):
     """Raised inside the SENT hook: somebody else owns the rotation, or the time to send it is over."""
+
+
+@dataclass(slots=True)
+class _Try:
+    """One send of one refresh. *recorded*: its permit is used, or the gate knows that it was not."""
+
+    credential: Credential
+    profile: Profile
+    stored: Stored
+    ask: EndpointAsk
+    permit: EndpointPermit
+    rotation_id: UUID
+    replay: Replay | None
+    asked_s: float
+    actor: str
+    epoch: int = 0
+    recorded: bool = False
 
 
 class Exchange:
@@ -92,7 +111,7 @@ class Exchange:
         ask = self._grants.ask(profile, credential, app, call.url)
         permit = await self._leave(credential, ask)
         rotation_id = self._rooms.ids.uuid7()
-        step = _Try(credential, profile, stored, app, ask, permit, rotation_id, replay, asked_s, actor)
+        step = _Try(credential, profile, stored, ask, permit, rotation_id, replay, asked_s, actor)
         try:
             return await self._claimed(step, call)
         finally:
@@ -126,10 +145,7 @@ class Exchange:
             lease_s=self._settings.lease_s,
         )
         store = self._rooms.store
-        granted = await (
-            store.claim(intent) if replay is None else store.claim_replay(intent, replay.replays)
-        )
-        return None if granted is None else granted.epoch
+        return await (store.claim(intent) if replay is None else store.claim_replay(intent, replay.replays))
 
     async def _send(self, step: _Try, call: TokenCall) -> Fresh | None:
         marks: list[tuple[Marked, float]] = []

@@ -6,35 +6,14 @@ What orders the sends of all histories is the epoch, which is their time by the 
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Protocol
-from uuid import UUID
+from typing import TYPE_CHECKING, TypeAlias
 
-from fairlead.engine.ports import Credential
+from fairlead.engine.ports import Credential, JournalEntry, JournalHead
 
+if TYPE_CHECKING:
+    from fairlead.engine.token.settle import Send
 
-class Sent(Protocol):
-    """A send, as journal entries and their heads name it."""
-
-    @property
-    def rotation_id(self) -> UUID:
-        """Names the refresh."""
-        ...
-
-    @property
-    def from_generation(self) -> int:
-        """The generation that was spent."""
-        ...
-
-    @property
-    def epoch(self) -> int:
-        """Orders sends."""
-        ...
-
-    @property
-    def sent_at(self) -> datetime:
-        """When its token was sent first."""
-        ...
+    Sent: TypeAlias = JournalEntry | JournalHead | Send
 
 
 def is_of_grant(credential: Credential, sent: Sent) -> bool:

@@ -259,6 +259,11 @@ class UnknownOutcomes:
         The files of processes that died are taken over first. For each start, and for a database that was
         failed over or restored.
         """
+        await self._rooms.journal.orphans()
+        return await self.replay_all()
+
+    async def replay_all(self) -> int:
+        """As replay_journal, of the files that this process has."""
         heads = await self._rooms.journal.heads()
         if heads:
             await self._rooms.store.raise_epochs(max(head.epoch for head in heads))

@@ -8,7 +8,6 @@ from uuid import UUID
 from fairlead.engine.ports import (
     Condemnation,
     Intent,
-    IntentGranted,
     Json,
     Marked,
     Settlement,
@@ -32,7 +31,7 @@ class Rotations(MemoryStore):
     """The part of a credential store that is about refreshes in flight."""
 
     @statement
-    def claim(self, intent: Intent) -> IntentGranted | None:
+    def claim(self, intent: Intent) -> int | None:
         credential = self.database.tokens.credentials.get(intent.connection_id)
         if credential is None or credential.generation != intent.from_generation or not credential.usable:
             return None
@@ -50,7 +49,7 @@ class Rotations(MemoryStore):
             lease_until=now + seconds(intent.lease_s),
             started_at=now,
         )
-        return IntentGranted(epoch)
+        return epoch
 
     def _gives_way(self, held: RotationRow, intent: Intent) -> bool:
         """Time, or the end of an owner, takes over only what was never sent (R7)."""
@@ -67,7 +66,7 @@ class Rotations(MemoryStore):
         return ran_out or held.session_id == session_id or not self.database.is_open(held.session_id)
 
     @statement
-    def claim_replay(self, intent: Intent, replays: int) -> IntentGranted | None:
+    def claim_replay(self, intent: Intent, replays: int) -> int | None:
         held, now = self.database.tokens.rotations.get(intent.connection_id), self.database.now
         if held is None or held.from_generation != intent.from_generation:
             return None
@@ -79,7 +78,7 @@ class Rotations(MemoryStore):
         held.rotation_id, held.session_id = intent.rotation_id, intent.session_id
         held.epoch, held.phase = self.database.tokens.next_epoch(now, held.epoch), "intent"
         held.lease_until = now + seconds(intent.lease_s)
-        return IntentGranted(held.epoch)
+        return held.epoch
 
     @statement
     def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> Marked | None:
