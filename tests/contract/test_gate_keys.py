@@ -20,10 +20,10 @@ from fairlead.errors import GateUnavailable
 from fairlead.policy.gate.key import KeyKind, Keyspace, Part
 from fairlead.policy.gate.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.gate.pool import Holder
-from fairlead.policy.gate.verdict import judge_pool
 from fairlead.secret import Secret
 from tests.contract.gates import STORES, client_of, store_of
 from tests.faults.support.fleet import parsed
+from tests.support.pool_verdict import judge_pool
 
 DOMAIN = Domain(("tenant", "beta"))  # in a cluster of three on the last, and the second is asked
 POOL = PoolLimit("pool", 1, classes=2)

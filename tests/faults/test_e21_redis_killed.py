@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.policy.gate.verdict import judge_pool
 from tests.faults.support.drained import drained
 from tests.faults.support.fleet import BOTH, OVERLAP_S, RATE, SLOTS_BOUND_S, Fleet, fleet_at, pool_log
 from tests.faults.support.ground import own_ground
 from tests.faults.support.nursery import Nursery
 from tests.faults.support.report import Figures, quantiles, sized, tried
 from tests.faults.support.valkey import OwnValkey
+from tests.support.pool_verdict import judge_pool
 
 pytestmark = pytest.mark.slow
 

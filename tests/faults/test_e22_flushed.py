@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from fairlead.policy.gate.verdict import judge_pool
 from tests.faults.support.drained import drained
 from tests.faults.support.fleet import (
     BOTH,
@@ -28,6 +27,7 @@ from tests.faults.support.fleet import (
 from tests.faults.support.ground import own_ground
 from tests.faults.support.nursery import Nursery
 from tests.faults.support.report import Figures, quantiles, sized, tried
+from tests.support.pool_verdict import judge_pool
 
 pytestmark = pytest.mark.slow
 

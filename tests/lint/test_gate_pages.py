@@ -9,8 +9,8 @@ import pytest
 
 from fairlead.policy.connection_limits import ConnectionLimits
 from fairlead.policy.feedback.dialect import DIALECTS
-from fairlead.policy.gate.verdict import _ACTS as LOGGED
 from tests.lint.tree import ROOT, files
+from tests.support.pool_verdict import _ACTS as LOGGED
 
 SETTINGS = "| setting | meaning | default |"
 HEARD = "| dialect | it hears |"

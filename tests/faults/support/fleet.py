@@ -20,7 +20,6 @@ from redis.asyncio import Redis
 
 from fairlead.policy.gate.key import KeyKind, Keyspace
 from fairlead.policy.gate.limit import BucketLimit
-from fairlead.policy.gate.verdict import PoolEvent, PoolVerdict, judge_pool
 from tests.faults.support.caller import DOMAIN, PREFIX
 from tests.faults.support.child import Child
 from tests.faults.support.ground import CLUSTERED
@@ -28,6 +27,7 @@ from tests.faults.support.nursery import Nursery
 from tests.faults.support.rate import most_over
 from tests.faults.support.report import Figures
 from tests.faults.support.upstream import Upstream, upstream
+from tests.support.pool_verdict import PoolEvent, PoolVerdict, judge_pool
 from tests.support.standstill import passed, patience, ran_s
 
 LEASE_S = 1.0

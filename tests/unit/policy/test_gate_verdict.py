@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.policy.gate.limit import MICRO
-from fairlead.policy.gate.verdict import PoolEvent, PoolVerdict, judge_bucket, judge_pool
+from fairlead.policy.gate.verdict import judge_bucket
+from tests.support.pool_verdict import PoolEvent, PoolVerdict, judge_pool
 
 Line = tuple[str, str, int]  # kind, holder, in use after it
 

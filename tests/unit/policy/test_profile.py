@@ -10,8 +10,8 @@ from pydantic import BaseModel, ValidationError
 
 from fairlead.errors import ConfigInvalid, InputInvalid
 from fairlead.policy.profile import Profile
-from fairlead.policy.profile_docs import render
 from fairlead.policy.profile_load import inspect_profiles, load_profiles
+from tools.providers import render
 
 PROFILES = load_profiles()
 ROOT = Path(__file__).parents[3]
@@ -149,9 +149,7 @@ def test_each_non_obvious_fact_names_its_source() -> None:
 
 def test_the_reference_page_is_what_the_profiles_say() -> None:
     page = (ROOT / "docs/reference/providers.md").read_text(encoding="utf-8")
-    assert page == render(PROFILES), (
-        "run: python -m fairlead.policy.profile_docs > docs/reference/providers.md"
-    )
+    assert page == render(PROFILES), "run: python -m tools.providers > docs/reference/providers.md"
 
 
 # ---- variants and overlays

@@ -13,7 +13,7 @@ local function make_line(found)
         return string.sub(holder, from, (string.find(holder, '\31', from, true) or 0) - 1)
     end
 
-    -- u: the end of a lease that expired; policy/gate/verdict.py reads it all.
+    -- u: the end of a lease that expired; tests/support/pool_verdict.py reads it all.
     function found.log(pool, kind, holder, until_us)
         if not pool.used then
             pool.used = redis.call('ZCARD', pool.leases)

@@ -1,4 +1,4 @@
-"""docs/reference/providers.md, written from the profiles: ``python -m fairlead.policy.profile_docs``.
+"""docs/reference/providers.md, written from the profiles: ``python -m tools.providers``.
 
 A test compares the page with the profiles, so neither changes alone.
 """
@@ -19,7 +19,7 @@ from fairlead.policy.window import windows
 _HEAD = """\
 # Providers
 
-<!-- Written by `python -m fairlead.policy.profile_docs > docs/reference/providers.md`. Do not edit. -->
+<!-- Written by `python -m tools.providers > docs/reference/providers.md`. Do not edit. -->
 
 A provider profile is data: a TOML file that says where a vendor's tokens come from, how long they live, what
 its errors mean and what may be retried. Those below are built in. Put your own into a folder named in the
