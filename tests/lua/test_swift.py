@@ -38,11 +38,7 @@ PLANS = [
     Plan(PLAN.domain, quota=PLAN.quota, buckets=BUCKETS[:1]),
     Plan(PLAN.domain, pool=PLAN.pool),
 ]
-NO_WHOLE = (
-    "gate",
-    "        whole = whole or make_whole()\n",
-    "        error('the whole judgement is asked')\n",
-)
+NO_WHOLE = ("gate", "--- @include whole\n", "        error('the whole judgement is asked')\n")
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 -- breaker: policy/gate/breaker.py in Lua; the contract suite holds the two together.
 
---- @include forms
+--- @include sound
 
 local RAMP_FIRST = 2
 local TICKS_OFF = 17280  -- a clock that was set back by more than a day: what was counted by it is not known

@@ -1,5 +1,7 @@
 -- bucket: policy/gate/bucket.py in Lua; the contract suite holds the two together.
 
+--- @include sound
+
 local REDEEM_US = 5 * MICRO
 local LONGEST_HOLD_US = 90000 * MICRO
 local NO_BOOKING = '0000000000000000'
@@ -14,7 +16,9 @@ local function bucket_read(kept, limit, version_given, full)
     local bucket = { pack = bucket_pack, dirty = false, met = false, name = false }
     if kept and #kept == struct.size(BUCKET) then
         local level, rest, at, blocked, sent, booked, capacity, rate, version = struct.unpack(BUCKET, kept)
-        if bucket_sound(level, rest, at, blocked, sent, booked, capacity, rate, version) then
+        if level >= -MOST and level <= MOST and rest >= 0 and rest < MICRO and sound(at) and sound(blocked)
+            and sound(sent) and sound(booked) and capacity >= 0 and capacity <= MOST_UNITS and rate >= 1
+            and rate <= MOST_UNITS and sound(version) then
             bucket.level, bucket.rest, bucket.at, bucket.blocked, bucket.sent, bucket.booked, bucket.capacity,
                 bucket.rate, bucket.version = level, rest, at, blocked, sent, booked, capacity, rate, version
             return bucket

@@ -28,14 +28,11 @@ end
 local LEVEL, OWNER = 2 ^ 51, 2 ^ 40
 
 local function newer(given, known)
-    if given == known then
-        return false
-    end
-    local level, held = math.floor(given / LEVEL), math.floor(known / LEVEL)
+    local level, held = floor(given / LEVEL), floor(known / LEVEL)
     if level == held then
         return given % OWNER > known % OWNER
     end
-    return level > held or math.floor(given % LEVEL / OWNER) == math.floor(known % LEVEL / OWNER)
+    return level > held or floor(given % LEVEL / OWNER) == floor(known % LEVEL / OWNER)
 end
 
 -- What is kept of each place up to `last`: false where there is nothing.
@@ -71,17 +68,19 @@ local function change(place, packed)
     end
 end
 
-local function write(fields)
+local function write(fields, count)
     -- One write in sixteen puts the end of its life off: what is used so rarely that none does is as good as
     -- new when it is forgotten.
-    if call('HSET', cell_key, unpack(fields)) > 0 or now % 16 == 0 then
+    if call('HSET', cell_key, unpack(fields, 1, count)) > 0 or now % 16 == 0 then
         call('PEXPIRE', cell_key, CELL_MS)
     end
 end
 
+local fields = {}
+
 local function write_changes()
     if last_changed > 0 then
-        local fields, count = {}, 0
+        local count = 0
         for place = first_changed, last_changed do
             if kept[place] then
                 fields[count + 1], fields[count + 2] = name_at(place), kept[place]
@@ -89,40 +88,11 @@ local function write_changes()
             end
         end
         first_changed, last_changed = 99, 0
-        write(fields)
+        write(fields, count)
     end
 end
 
-local function write_states()
-    local fields, count = {}, 0
-    for name, state in pairs(states) do
-        if state.dirty then
-            fields[count + 1], fields[count + 2] = name, state.pack(state)
-            count = count + 2
-        end
-    end
-    states = false
-    if count > 0 then
-        write(fields)
-    end
-end
-
--- The state at a place of a plan, as `make` makes it of what is kept; its table is written at the end. `last` is
--- the last place of the plan: all of it is read at once.
-local function state_at(place, last, make, limit, more)
-    if not states then
-        write_changes()
-        states = {}
-    end
-    local name = name_at(place)
-    local state = states[name]
-    if not state then
-        state = make(need(last)[place], limit, version_of(place, last), more)
-        state.name = name
-        states[name] = state
-    end
-    return state
-end
+local write_states  -- of the whole judgement, see states.lua
 
 -- The items that follow are about the cell KEYS[at], and what `these` names in it. Once the whole judgement has
 -- met a cell, its states stay until the run turns to another.

@@ -43,30 +43,31 @@ local function born(birth)
 end
 
 -- A marker that cannot be one is as good as none.
-local function marker_read()
-    local told = redis.pcall('GET', KEYS[1])
-    if type(told) == 'table' then
-        redis.call('DEL', KEYS[1])
-        return false
-    end
-    local birth, grants_from, reap_from = 0, 0, 0
-    if told and #told >= 24 then
-        birth, grants_from, reap_from = struct.unpack('<ddd', told)
-    end
-    local latest = now + LONGEST_LEASE_US
-    return birth >= 1 and birth <= latest and grants_from >= 0 and grants_from <= latest and reap_from >= 0 and reap_from <= latest and told
+local kept = redis.pcall('GET', KEYS[1])
+if type(kept) == 'table' then
+    redis.call('DEL', KEYS[1])
+    kept = false
 end
-
-local kept = marker_read()
+if kept then
+    local latest = now + LONGEST_LEASE_US
+    local birth, grants_from, reap_from = 0, 0, 0
+    if #kept >= 24 then
+        birth, grants_from, reap_from = struct.unpack('<ddd', kept)
+    end
+    if birth >= 1 and birth <= latest and grants_from >= 0 and grants_from <= latest
+        and reap_from >= 0 and reap_from <= latest then
+        marker.birth, marker.grants_from, marker.reap_from = birth, grants_from, reap_from
+    else
+        kept = false
+    end
+end
 local is_off = expected_us > 0 and math.abs(now - expected_us) > CAUTION_US
 if is_off and doubted_us == 0 then
-    return struct.pack('<dd', now, kept and struct.unpack('<d', kept) or 0)
+    return struct.pack('<dd', now, kept and marker.birth or 0)
 end
 marker.run = string.sub(ARGV[1], run_at, run_at + 39)
 if kept then
-    local at
-    marker.birth, marker.grants_from, marker.reap_from, at = struct.unpack('<ddd', kept)
-    local run = string.sub(kept, at)
+    local run = string.sub(kept, 25)
     if run ~= marker.run then
         if run ~= '' and not string.find(ARGV[1], run, run_at, true) then
             born(now)

@@ -13,16 +13,5 @@ local BREAKER = '<dddddddddddddddddddd'  -- eight numbers, then good and bad of 
 local call, pack, parse = redis.call, struct.pack, struct.unpack
 local sub, byte, floor, max, min = string.sub, string.byte, math.floor, math.max, math.min
 
--- What is read is a stranger's: a number that ours cannot be makes the whole of its field unknown, as if it were
--- missing. NaN fails each comparison.
+-- No number of ours is larger: slots, units in micro-units, anything.
 local MOST_SLOTS, MOST_UNITS, MOST = 100000, 1000000000 * MICRO, 9007199254740992
-
-local function sound(number)
-    return number >= 0 and number < MOST
-end
-
-local function bucket_sound(level, rest, at, blocked, sent, booked, capacity, rate, version)
-    return level >= -MOST and level <= MOST and rest >= 0 and rest < MICRO and sound(at) and sound(blocked)
-        and sound(sent) and sound(booked) and capacity >= 0 and capacity <= MOST_UNITS and rate >= 1
-        and rate <= MOST_UNITS and sound(version)
-end

@@ -18,7 +18,7 @@ local breaker, quota, pool  -- their places; those that it has not: nil
 local pool_key              -- of the slots of its pool, counted from the cell
 local first, count          -- the place before its buckets, and how many they are
 local tenants_most          -- slots of its tenant, of all pools
-local until_us, until_text  -- the end of a lease that is given now
+local until_us, until_text, lasts_ms  -- the end of a lease that is given now, and how long its set is kept
 local strange               -- it wants what only the whole judgement knows
 
 local function meet(blob)
@@ -38,7 +38,9 @@ local function meet(blob)
         pool, first, pool_key, until_us = first + 1, first + 1, quota and 2 or 1, now + pool_lease_us
         strange = minimum_or_fenced > 0 or pool_lease_us > LONG_US
     end
+    -- As text: the server spells each number that it is given out at length.
     until_text = string.format('%.0f', until_us)
+    lasts_ms = string.format('%.0f', math.ceil((until_us - now) / 1000) + HOUR_MS)
 end
 
 -- Level and rest of a bucket after elapsed_us, in whole numbers: no product here passes 2^53 while it is not full.
@@ -76,8 +78,13 @@ end
 local function hold(key, holder, used)
     call('ZADD', key, until_text, holder)
     if used == 0 then
-        call('PEXPIRE', key, math.ceil((until_us - now) / 1000) + HOUR_MS)
+        call('PEXPIRE', key, lasts_ms)
     end
+end
+
+local function is_newer(place, last, known)
+    local given = parse('<d', names, NAME * last + 8 * place - 7)
+    return given ~= known and newer(given, known)
 end
 
 local fresh = {}
@@ -92,7 +99,7 @@ local function spend(ask)
         end
         local level, rest, since, blocked, sent, booked, capacity, rate, version = parse(BUCKET, packed)
         if booked > 0 or blocked > now or since > now or since < marker.birth
-            or newer(version_of(first + i, last), version)
+            or is_newer(first + i, last, version)
             or not (sent <= MOST and capacity <= MOST_UNITS and rate <= MOST_UNITS) then
             return false
         end
@@ -115,7 +122,7 @@ local function take_slots(holder)
             return
         end
         version, most, fence, first_end, waiting, touched = parse(POOL, kept[pool])
-        if waiting > 0 or newer(version_of(pool, first + count), version) or not (fence <= MOST and most <= MOST_SLOTS) then
+        if waiting > 0 or is_newer(pool, first + count, version) or not (fence <= MOST and most <= MOST_SLOTS) then
             return
         end
         used, anew = used_of(first_end, touched, KEYS[cell_at + pool_key], most)
@@ -148,6 +155,8 @@ local function take_slots(holder)
     return fence
 end
 
+local MODE = '<d' .. string.rep('x', 24) .. 'd'  -- and since when it is closed again
+
 local function swift_admit(blob, ask, holder)
     if blob ~= plan_met then
         meet(blob)
@@ -157,7 +166,7 @@ local function swift_admit(blob, ask, holder)
     end
     need(first + count)
     if breaker and kept[1] then
-        local mode, _, _, _, closed_at = parse('<ddddd', kept[1])
+        local mode, closed_at = parse(MODE, kept[1])
         if mode ~= CLOSED or closed_at > 0 then
             return
         end
@@ -183,6 +192,9 @@ local NOTHING = pack(QUOTA, 0, 0)
 
 local NO_BAD = string.rep('\0', 8 * TICKS)
 
+-- Mode, failures in a row, tick.
+local COUNTED = '<dd' .. string.rep('x', 40) .. 'd'
+
 -- Whether one more call, a good one, makes them enough to be judged by their share of bad ones.
 local function may_open(blob, packed)
     local ratio, least = parse('<dd', blob, 11)
@@ -196,7 +208,7 @@ end
 
 -- One more good call in what is kept of a breaker: nothing where there is more to be done.
 local function counted(blob, packed)
-    local mode, in_a_row, _, _, _, _, _, tick = parse('<dddddddd', packed)
+    local mode, in_a_row, tick = parse(COUNTED, packed)
     local passed = floor(now / TICK_US) - tick
     if mode ~= CLOSED or in_a_row ~= 0 or not (passed >= 0) then
         return

@@ -1,0 +1,291 @@
+-- whole: the judgement of every item, whatever is in its way.
+
+local makers = {}
+local made
+
+local function rare()
+    if not made then
+        made = {}
+        for _, make in ipairs(makers) do
+            make(made)
+        end
+    end
+    return made
+end
+
+--- @include states
+--- @include bucket
+--- @include breaker
+--- @include pool
+--- @include turns
+--- @include line
+makers[1], makers[2] = make_turns, make_line
+
+local plans = {}
+
+local function pool_limit(blob, at)
+    local limit = {}
+    local kept
+    limit.capacity, limit.lease_us, limit.claim_us, limit.promote_us, limit.max_waiters,
+        limit.classes, kept, at = struct.unpack('<dddddBB', blob, at)
+    limit.fenced = kept >= 2
+    if kept % 2 == 1 then
+        limit.minimum = {}
+        for class = 1, limit.classes do
+            limit.minimum[class], at = struct.unpack('<d', blob, at)
+        end
+    end
+    return limit, at
+end
+
+local function plan_of(blob)
+    local plan = plans[blob]
+    if plan then
+        return plan
+    end
+    plan = {}
+    local place = 0
+    local flags, count, at = struct.unpack('<BB', blob)
+    if flags % 2 >= 1 then
+        local rule = {}
+        rule.failures, rule.ratio, rule.least, rule.open_us, rule.open_max_us, rule.ramp_us, at =
+            struct.unpack('<dddddd', blob, at)
+        place = place + 1
+        plan.breaker, plan.breaker_place = rule, place
+    end
+    if flags % 4 >= 2 then
+        place = place + 1
+        plan.quota_place = place
+        plan.quota, at = struct.unpack('<d', blob, at)
+    end
+    if flags % 8 >= 4 then
+        place = place + 1
+        plan.pool_place = place
+        plan.pool, at = pool_limit(blob, at)
+    end
+    plan.first_bucket = place
+    plan.last = place + count
+    for i = 1, count do
+        local limit = {}
+        limit.capacity, limit.rate, at = struct.unpack('<dd', blob, at)
+        plan[i] = limit
+    end
+    plans[blob] = plan
+    return plan
+end
+
+local ADMITTED, BOOKED, QUEUED, REFUSED = 0, 1, 2, 3
+local BY_BREAKER, BY_SLOT, BY_BUCKET = 1, 3, 4
+
+local FAILURES_MS = 86400000
+local SOON_US = MICRO
+
+local function breaker_at(plan)
+    return state_at(plan.breaker_place, plan.last, breaker_read)
+end
+
+-- The latest failures, for people to look at.
+local function log_failure(breaker, holder, opened_us)
+    local key = string.sub(cell_key, 1, -2) .. 'k:' .. string.sub(breaker.name, 2) .. ':f'
+    redis.call('XADD', key, 'MAXLEN', 20, '*', 't', now, 'h', holder, 'o', opened_us)
+    redis.call('PEXPIRE', key, FAILURES_MS)
+end
+
+-- Nothing is sent: what is held in pool and quota goes back.
+local function refuse(plan, holder, verdict, by, wait_us, which)
+    if holder ~= '' then
+        local pool, quota = slots_at(plan)
+        rare().leave(pool, quota, holder)
+    end
+    return struct.pack('<BBBBdd', verdict, by, which or 0, 0, wait_us, 0)
+end
+
+local function admit(blob, ask, holder)
+    local plan = plan_of(blob)
+    local existed_us, age_us, line_us, book_us, call_us, at = struct.unpack('<ddddd', ask, 2)
+    local unspent = marker.birth <= now - existed_us
+    local buckets, costs = {}, {}
+    local longest_us, which, promised = 0, 0, false
+    for i = 1, #plan do
+        costs[i], at = struct.unpack('<d', ask, at)
+        local bucket = bucket_at(plan, i, unspent)
+        buckets[i] = bucket
+        promised = promised or bucket.booked > 0
+        local wait_us = bucket_wait(bucket, costs[i])
+        if wait_us < 0 or wait_us > longest_us and longest_us >= 0 then
+            if longest_us >= 0 then
+                longest_us, which = wait_us, i
+            end
+        end
+    end
+
+    local breaker, probe
+    if plan.breaker then
+        breaker = breaker_at(plan)
+        local wait_us
+        wait_us, probe = breaker_judge(breaker, plan.breaker)
+        if wait_us > 0 then
+            return refuse(plan, holder, REFUSED, BY_BREAKER, wait_us)
+        end
+    end
+
+    local redeemed = false
+    if promised then
+        local booking = struct.unpack('<c16', ask, at)
+        if booking ~= NO_BOOKING then
+            redeemed = rare().redeem(buckets, costs, booking)
+            if type(redeemed) == 'number' then
+                if redeemed <= SOON_US then  -- a slot that it was handed waits with it
+                    return struct.pack('<BBBBdd', BOOKED, BY_BUCKET, 0, 0, redeemed, 0)
+                end
+                return refuse(plan, holder, BOOKED, BY_BUCKET, redeemed)
+            end
+            if not redeemed and longest_us >= 0 then  -- a promise that was void has gone back
+                longest_us, which = 0, 0
+                for i, bucket in ipairs(buckets) do
+                    local wait_us = bucket_wait(bucket, costs[i])
+                    if wait_us > longest_us then
+                        longest_us, which = wait_us, i
+                    end
+                end
+            end
+        end
+    end
+    if longest_us ~= 0 and not redeemed then
+        if longest_us < 0 or longest_us > book_us then
+            return refuse(plan, holder, REFUSED, BY_BUCKET, longest_us, which)
+        end
+        rare().all_booked(buckets, costs, struct.unpack('<c16', ask, at), longest_us)
+        return refuse(plan, holder, BOOKED, BY_BUCKET, longest_us, which)
+    end
+
+    local fence = 0
+    if plan.pool or plan.quota then
+        local pool, quota = slots_at(plan)
+        local taken, wait_us
+        if pool then
+            taken, wait_us, fence = take(pool, quota, plan.pool, holder, now - age_us, line_us)
+        else
+            taken, wait_us, fence = take_quota(quota, holder)
+        end
+        if taken ~= TAKEN then
+            local queued = taken == IN_LINE
+            if redeemed then
+                rare().all_unbooked(buckets, costs)
+            end
+            local booking = struct.unpack('<c16', ask, at)
+            if queued and booking ~= NO_BOOKING then  -- who gets a slot finds his turn
+                rare().all_booked(buckets, costs, booking, 0)
+            end
+            return struct.pack('<BBBBdd', queued and QUEUED or REFUSED, queued and BY_SLOT or taken, 0, 0, wait_us, 0)
+        end
+    end
+    if breaker then
+        breaker_pass(breaker, probe, call_us)
+    end
+    local answer = struct.pack('<BBBBdd', ADMITTED, 0, 0, probe and 1 or 0, probe and breaker.until_us or 0, fence)
+    for i, bucket in ipairs(buckets) do
+        if redeemed then
+            bucket.booked = bucket.booked - costs[i]
+        else
+            bucket.level = bucket.level - costs[i]
+        end
+        bucket.sent = bucket.sent + costs[i]
+        bucket.dirty = true
+        answer = answer .. struct.pack('<d', bucket.sent)
+        if spends > 0 then
+            rare().log_spent(bucket, costs[i])
+        end
+    end
+    return answer
+end
+
+local function finish(blob, ask, holder)
+    local plan = plan_of(blob)
+    local probe, health, count, at = struct.unpack('<BBB', ask, 2)
+    local slot_stays = health >= KEEPS_SLOT or health == BEGUN
+    health = health % KEEPS_SLOT
+    if probe > 0 then
+        probe, at = struct.unpack('<d', ask, at)
+    end
+    for _ = 1, count do
+        local index, told, refund, left, sent, capacity, rate, wait_us
+        index, told, refund, left, sent, capacity, rate, wait_us, at = struct.unpack('<BBdddddd', ask, at)
+        local bucket = bucket_at(plan, index, false)
+        rare().settle(bucket, refund)
+        if told % 8 >= 1 then
+            rare().observe(bucket, told, left, sent, capacity, rate)
+        end
+        if told % 16 >= 8 then
+            rare().penalise(bucket)
+        end
+        if told >= 8 then
+            rare().hold(bucket, now + wait_us)
+        end
+    end
+    local opened_us, closed = 0, false
+    if plan.breaker then
+        local breaker = breaker_at(plan)
+        opened_us, closed = breaker_record(breaker, plan.breaker, health, probe)
+        if health == UNHEALTHY then
+            log_failure(breaker, holder, opened_us)
+        end
+    end
+    local kept = true
+    if not slot_stays and (plan.pool or plan.quota) then
+        local pool, quota = slots_at(plan)
+        kept = give_back(pool, quota, holder)
+    end
+    return struct.pack('<Bd', (kept and 1 or 0) + (closed and 2 or 0), opened_us)
+end
+
+local function cancel(blob, ask, holder)
+    local plan = plan_of(blob)
+    local buckets, costs = {}, {}
+    local at = 2
+    for i = 1, #plan do
+        costs[i], at = struct.unpack('<d', ask, at)
+        buckets[i] = bucket_at(plan, i, false)
+    end
+    if rare().booked_ahead(buckets, costs, (struct.unpack('<c16', ask, at))) then
+        rare().all_unbooked(buckets, costs)
+    end
+    local pool, quota = slots_at(plan)
+    rare().leave(pool, quota, holder)
+    return struct.pack('<Bd', 1, 0)
+end
+
+local function keep(blob, ask, holder)
+    local plan = plan_of(blob)
+    local line_us, held = struct.unpack('<dB', ask, 2)
+    local pool, quota = slots_at(plan)
+    return struct.pack('<Bd', rare().renew(pool, quota, holder, line_us, held), 0)
+end
+
+-- Keys that somebody has put another type in are of no use to anybody: they go, and what they told begins anew.
+function mend()
+    local kinds, base = { [cell_key] = 'hash' }, sub(cell_key, 1, -2)
+    local function meet_name(name)
+        local key = base .. sub(name, 1, 1) .. ':' .. sub(name, 2)
+        kinds[key], kinds[key .. ':e'], kinds[key .. ':f'] = 'zset', 'stream', 'stream'
+        for part in string.gmatch('l a t w1 w2 w3 w4 w5 w6 w7 w8 w9', '%S+') do
+            kinds[key .. ':' .. part] = 'zset'
+        end
+    end
+    for place = 1, (#names - 1) / (NAME + 8) do
+        meet_name(name_at(place))
+    end
+    for name in pairs(states or {}) do
+        meet_name(name)
+    end
+    for key, kind in pairs(kinds) do
+        local is = redis.call('TYPE', key).ok
+        if is ~= kind and is ~= 'none' then
+            redis.call('DEL', key)
+            mended = cell_key
+        end
+    end
+    return mended == cell_key
+end
+
+whole = { admit, finish, cancel, keep }
