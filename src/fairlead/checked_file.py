@@ -1,7 +1,8 @@
 """Reads files that hold secrets or rule what fairlead does: the one way in (tests/lint holds it).
 
 Such a file belongs to root or to the user that runs this, is a regular file, and others cannot write it; what
-holds a secret, others cannot read either. All is asked of the descriptor that is read, whatever the name
+holds a secret, others cannot read either, but for a group of this process, as Kubernetes mounts secrets
+(fsGroup). All is asked of the descriptor that is read, whatever the name
 leads to later. A pipe or a device cannot make the caller wait. Links are followed: mounted secrets are links.
 """
 
@@ -18,17 +19,18 @@ SETTINGS_BYTES = 1 << 20
 
 
 class CheckedFile(NamedTuple):
-    """What a file held, and its mode, for what turns out to be secret (check_private)."""
+    """What a file held, and whose it is, for what turns out to be secret (check_private)."""
 
     file: Path
     data: bytes
-    mode: int
+    about: os.stat_result
 
 
-def check_private(file: Path, mode: int, error: type[FairleadError] = ConfigInvalid) -> None:
-    """Raise *error* if others can read or write a *file* of this *mode*."""
-    if mode & 0o077:
-        told = f"{file} holds a secret and has mode {stat.S_IMODE(mode):04o}: others can read it"
+def check_private(file: Path, about: os.stat_result, error: type[FairleadError] = ConfigInvalid) -> None:
+    """Raise *error* if others can read or write *file*; a group of this process may read it."""
+    is_ours = about.st_gid in (os.getegid(), *os.getgroups())
+    if about.st_mode & (0o037 if is_ours else 0o077):
+        told = f"{file} holds a secret and has mode {stat.S_IMODE(about.st_mode):04o}: others can read it"
         raise error(told, hint=f"chmod 600 {file}")
 
 
@@ -59,7 +61,7 @@ def read_checked(
         about = os.fstat(descriptor)
         _check(file, about, is_secret, error)
         with os.fdopen(descriptor, "rb", closefd=False) as opened:
-            found = CheckedFile(file, opened.read(most_bytes + 1), about.st_mode)
+            found = CheckedFile(file, opened.read(most_bytes + 1), about)
     finally:
         os.close(descriptor)
     if len(found.data) > most_bytes:
@@ -73,7 +75,7 @@ def _check(file: Path, about: os.stat_result, is_secret: bool, error: type[Fairl
     if about.st_uid not in (0, os.geteuid()):
         raise error(f"{file} belongs to another user", hint=f"chown {os.geteuid()} {file}")
     if is_secret:
-        check_private(file, about.st_mode, error)
+        check_private(file, about, error)
     if about.st_mode & 0o022:
         told = f"{file} has mode {stat.S_IMODE(about.st_mode):04o}: others can write it"
         raise error(told, hint=f"chmod go-w {file}")

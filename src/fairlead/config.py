@@ -78,7 +78,7 @@ def load(
     settings = _validated(values, origins)
     holds_secret = any(isinstance(at, SecretStr) and path in sources[0] for path, at in _flatten(settings))
     if checked and holds_secret and others_reach(checked.file):
-        check_private(checked.file, checked.mode)
+        check_private(checked.file, checked.about)
     return Config(settings, origins)
 
 

@@ -6,9 +6,9 @@ every text of somebody else is searched for it first: as it is, in upper or lowe
 the escapes of JSON, JavaScript and HTML, in base64 (also of ``user:secret``) and in hex, and in these within
 each other to a depth of four.
 
-A text is searched in time that grows with its length alone, however many secrets are known: four bytes of
-each, where few others have the same, are looked up at every fourth place of the text, and only where they
-stand the rest is compared. Where a text is made so that this compares too often, it is masked whole.
+A text is searched in time that grows with its length alone, however many secrets are known: eight bytes of
+each, at a place that its hash chooses, are looked up at every place of the text, and only where they stand
+the rest is compared. Where a text is made so that this compares too often, it is masked whole.
 
 Limits: secrets below SHORTEST characters are not searched for, since they would take words out of every
 text; of more than MOST the oldest may be forgotten.
@@ -21,15 +21,14 @@ import os
 import re
 import sys
 import threading
-from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Iterator, Sequence
 
 MASK = "***"
 SHORTEST = 8
 MOST = 16_384
 
-_GRAM = 4
-_MOST_ALIKE = 32
+_MOST_ALIKE = 64  # secrets with the same eight bytes; beyond these the oldest is forgotten
 _MOST_COMPARED = 16  # bytes compared for each byte of the text
 _DEPTH = 4
 _FOLD = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ+", b"abcdefghijklmnopqrstuvwxyz ")
@@ -40,24 +39,16 @@ _ESCAPE = re.compile(
 )
 _NAMED = {b"amp": b"&", b"lt": b"<", b"gt": b">", b"quot": b'"', b"apos": b"'"}
 _NAMED |= {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
-_BASE64 = re.compile(rb"[A-Za-z0-9+/_-]{10,}={0,2}")
-_NOT_BASE64 = bytes(code for code in range(256) if not _BASE64.fullmatch(bytes((code,)) * 10))
+_BASE64 = re.compile(rb"[A-Za-z0-9+/_-]{11,}={0,2}")  # as long as what says SHORTEST bytes
 _HEX = re.compile(rb"[0-9A-Fa-f]{16,}")
+_HIDDEN = re.compile(rb"\xff+")  # a byte that UTF-8 never has
 
 Span = tuple[int, int]
-_Entry = tuple[int, int, int]  # where the four bytes stand in the secret, its length, its hash
+_Index = dict[int, tuple[int, ...]]  # by eight bytes: hash and length of each secret, one after the other
 
 
 class _TooMuch(Exception):
     """The text is made to be compared too often."""
-
-
-class _Generation:
-    """Secrets seen in one stretch of time."""
-
-    def __init__(self) -> None:
-        self.hashes: set[int] = set()
-        self.at: dict[int, tuple[_Entry, ...]] = {}
 
 
 class KnownSecrets:
@@ -70,7 +61,8 @@ class KnownSecrets:
     def clear(self) -> None:
         """Forget all of them."""
         self._lock = threading.Lock()
-        self._new, self._old = _Generation(), _Generation()
+        self._new: _Index = {}
+        self._old: _Index = {}
 
     def renew_lock(self) -> None:
         """Replace the lock, which another thread may have held while this process was forked."""
@@ -79,109 +71,95 @@ class KnownSecrets:
     def add(self, secret: str) -> None:
         """Remember *secret* unless it is too short."""
         raw = secret.encode("utf-8", "surrogatepass").translate(_FOLD)
-        if len(raw) < SHORTEST or hash(raw) in self._new.hashes:
+        if len(raw) < SHORTEST:
+            return
+        digest, length = hash(raw), len(raw)
+        at = digest % (length - SHORTEST + 1)
+        gram = int.from_bytes(raw[at : at + SHORTEST], sys.byteorder)
+        if digest in self._new.get(gram, ()):
             return
         with self._lock:
-            if len(self._new.hashes) >= self._half:
-                self._old, self._new = self._new, _Generation()
-            new = self._new
-            new.hashes.add(hash(raw))
-            last = len(raw) - 2 * _GRAM + 1
-            begins = min((last // 2, last, 0), key=lambda at: len(new.at.get(_gram(raw, at), ())))
-            for offset in range(begins, begins + _GRAM):
-                alike = new.at.get(_gram(raw, offset), ())[1 - _MOST_ALIKE :]
-                new.at[_gram(raw, offset)] = (*alike, (offset, len(raw), hash(raw)))
+            if len(self._new) >= self._half:
+                self._old, self._new = self._new, {}
+            self._new[gram] = (*self._new.get(gram, ())[-2 * _MOST_ALIKE :], digest, length)
 
     def masked(self, text: str) -> str:
         """Return *text* with ``***`` in place of each known secret in it."""
-        if len(text) < SHORTEST or not (self._new.at or self._old.at):
+        if len(text) < SHORTEST or not self._new:
             return text
-        raw = text.encode("utf-8", "surrogatepass")
+        hidden = bytearray(text.encode("utf-8", "surrogatepass"))
         try:
-            spans = self._all_spans(raw)
+            spans = list(self._all_spans(bytes(hidden)))
         except _TooMuch:
             return MASK
-        return _without(raw, spans).decode("utf-8", "surrogatepass") if spans else text
+        for start, end in spans:
+            hidden[start:end] = b"\xff" * (end - start)
+        return _HIDDEN.sub(MASK.encode(), hidden).decode("utf-8", "surrogatepass") if spans else text
 
-    def _all_spans(self, raw: bytes) -> list[Span]:
-        spans = self._spans(raw)
-        view = raw
-        back: Callable[[Span], Span] = _unchanged
-        for _ in range(_DEPTH):
-            read = _unescaped(view)
+    def _all_spans(self, raw: bytes) -> Iterator[Span]:
+        view: bytes = raw
+        places: Sequence[int] = range(len(raw) + 1)
+        for depth in range(_DEPTH + 1):
+            spans = self._spans(view)
+            read = _unescaped(view, places) if depth < _DEPTH else None
             if read is None:
-                break
-            view, inner = read
-            back = _after(inner, back)
-            spans += map(back, self._spans(view))
-        spans += map(back, self._encoded(view))
-        return spans
+                spans += self._encoded(view)
+            yield from ((places[start], places[end]) for start, end in spans)
+            if read is None:
+                return
+            view, places = read
 
     def _encoded(self, view: bytes) -> Iterator[Span]:
         """Where *view* has a run of base64 or hex with a secret in it, wherever in the run it begins."""
-        for form, decoded in ((_BASE64, _of_base64), (_HEX, _of_hex)):
-            if self._holds(decoded(view)):  # all at once first: mostly there is none
-                yield from (run.span() for run in form.finditer(view) if self._holds(decoded(run[0])))
+        runs = b"".join(_BASE64.findall(view))  # hex has no other characters
+        if runs and self._holds(runs):  # all at once first: mostly there is none
+            yield from (run.span() for run in _BASE64.finditer(view) if self._holds(run[0]))
 
-    def _holds(self, decoded: bytes) -> bool:
-        inner = _unescaped(decoded)  # `user:secret` of Basic may be percent-encoded inside
+    def _holds(self, run: bytes) -> bool:
+        decoded = _of_base64(run) + _of_hex(run)
+        inner = _unescaped(decoded, range(len(decoded) + 1))  # Basic's `user:secret` may be percent-encoded
         return bool(self._spans(decoded) or (inner is not None and self._spans(inner[0])))
 
     def _spans(self, view: bytes) -> list[Span]:
-        folded = view.translate(_FOLD)
-        grams = memoryview(folded)[: len(folded) // _GRAM * _GRAM].cast("I")
+        folded, left = view.translate(_FOLD), (len(view) + 4096) * _MOST_COMPARED
+        indexes = [index for index in (self._new, self._old) if index]
         found: list[Span] = []
-        for generation in (self._new, self._old):
-            if not generation.at.keys().isdisjoint(grams):
-                found += _compared(folded, grams, generation.at)
+        for shift in range(min(SHORTEST, len(folded))):
+            whole = (len(folded) - shift) // SHORTEST * SHORTEST
+            grams = memoryview(folded)[shift : shift + whole].cast("Q")
+            for index in indexes:
+                if index.keys().isdisjoint(grams):
+                    continue
+                for number, gram in enumerate(grams):
+                    known = index.get(gram, ())
+                    for digest, length in zip(known[::2], known[1::2], strict=True):
+                        start = shift + number * SHORTEST - digest % (length - SHORTEST + 1)
+                        left -= length
+                        if left < 0:
+                            raise _TooMuch
+                        if start >= 0 and hash(folded[start : start + length]) == digest:
+                            found.append((start, start + length))
         return found
 
 
-def _gram(raw: bytes, at: int) -> int:
-    return int.from_bytes(raw[at : at + _GRAM], sys.byteorder)
+def _unescaped(view: bytes, places: Sequence[int]) -> tuple[bytes, Sequence[int]] | None:
+    """*view* with its escapes read once, and the place of each byte of that in the text; None if it has none.
 
-
-def _compared(folded: bytes, grams: memoryview[int], at: dict[int, tuple[_Entry, ...]]) -> Iterator[Span]:
-    """Compare the whole secret wherever four bytes of it stand."""
-    end, left = 0, (len(folded) + 4096) * _MOST_COMPARED
-    for place, gram in enumerate(grams):
-        for offset, length, digest in at.get(gram, ()):
-            start = place * _GRAM - offset
-            if start < end or start + length > len(folded):
-                continue
-            left -= length
-            if left < 0:
-                raise _TooMuch
-            if hash(folded[start : start + length]) == digest:
-                end = start + length
-                yield start, end
-                break
-
-
-def _unescaped(view: bytes) -> tuple[bytes, Callable[[Span], Span]] | None:
-    """*view* with its escapes read once, and the way back to places in it; None if it has none."""
+    *places*: those of *view*, and where it ends.
+    """
     if not (b"%" in view or b"\\" in view or b"&" in view):
         return None
-    out, ends, sources = bytearray(), [0], [0]  # of each literal stretch: where it begins, there and here
+    out, origins, done = bytearray(), array("I"), 0
     for escape in _ESCAPE.finditer(view):
-        out += view[sources[-1] : escape.start()]
-        ends.append(len(out))
-        sources.append(escape.start())
-        out += _character(escape)
-        ends.append(len(out))
-        sources.append(escape.end())
-    if len(ends) == 1:
+        start, character = escape.start(), _character(escape)
+        out += view[done:start] + character
+        origins.extend(places[done:start])
+        origins.extend([places[start]] * len(character))
+        done = escape.end()
+    if not done:
         return None
-    out += view[sources[-1] :]
-
-    def back(span: Span) -> Span:
-        first = bisect_right(ends, span[0]) - 1
-        last = bisect_right(ends, span[1] - 1) - 1
-        start = sources[first] + (0 if first % 2 else span[0] - ends[first])
-        stop = sources[last + 1] if last % 2 else sources[last] + span[1] - ends[last]
-        return start, stop
-
-    return bytes(out), back
+    origins.extend(places[done:])
+    return bytes(out + view[done:]), origins
 
 
 def _character(escape: re.Match[bytes]) -> bytes:
@@ -196,7 +174,7 @@ def _character(escape: re.Match[bytes]) -> bytes:
 
 def _of_base64(text: bytes) -> bytes:
     """What the base64 in *text* says, read from each of the four places where a group may begin."""
-    digits = text.translate(_STANDARD, _NOT_BASE64) + b"AAA"
+    digits = text.translate(_STANDARD, b"=") + b"AAA"
     groups = (digits[shift : shift + (len(digits) - shift) // 4 * 4] for shift in range(4))
     return b"".join(map(binascii.a2b_base64, groups))
 
@@ -204,25 +182,6 @@ def _of_base64(text: bytes) -> bytes:
 def _of_hex(text: bytes) -> bytes:
     digits = b"".join(_HEX.findall(text)) + b"0"
     return b"".join(binascii.unhexlify(digits[at : at + (len(digits) - at) // 2 * 2]) for at in range(2))
-
-
-def _unchanged(span: Span) -> Span:
-    return span
-
-
-def _after(inner: Callable[[Span], Span], outer: Callable[[Span], Span]) -> Callable[[Span], Span]:
-    return lambda span: outer(inner(span))
-
-
-def _without(raw: bytes, spans: list[Span]) -> bytes:
-    out, done = bytearray(), 0
-    for start, end in sorted(spans):
-        if end <= done:
-            continue
-        if start >= done:
-            out += raw[done:start] + MASK.encode()
-        done = end
-    return bytes(out + raw[done:])
 
 
 KNOWN = KnownSecrets()

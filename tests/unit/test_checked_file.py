@@ -31,13 +31,26 @@ def test_a_file_of_its_owner_is_read(tmp_path: Path) -> None:
     assert read_checked(_file(tmp_path, "text", 0o644)).data == b"text"
 
 
+def test_a_secret_may_be_read_by_a_group_of_this_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = _file(tmp_path, "text", 0o440)
+    group = file.stat().st_gid
+    monkeypatch.setattr(os, "getegid", lambda: group + 1)
+    monkeypatch.setattr(os, "getgroups", lambda: [group + 2, group])
+    assert read_checked(file, is_secret=True).data == b"text"
+    monkeypatch.setattr(os, "getgroups", lambda: [group + 2])
+    with pytest.raises(ConfigInvalid, match="others can read it"):
+        read_checked(file, is_secret=True)
+
+
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
 def test_a_file_that_others_may_write_is_refused(tmp_path: Path, mode: int) -> None:
     with pytest.raises(ConfigInvalid, match="others can write it hint: chmod go-w"):
         read_checked(_file(tmp_path, mode=mode))
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o610])
+@pytest.mark.parametrize("mode", [0o644, 0o604, 0o610, 0o660])
 def test_a_secret_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
     with pytest.raises(InputInvalid, match="others can read it hint: chmod 600"):
         read_checked(_file(tmp_path, mode=mode), is_secret=True, error=InputInvalid)

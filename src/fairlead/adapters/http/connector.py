@@ -2,7 +2,8 @@
 
 A kept-alive connection may have been closed by the server, or may hold bytes that nobody asked for: an
 answer left over from before, which would be taken for the answer to the next request. Such a connection is
-dropped and the next one taken, before anything is sent.
+dropped and the next one taken, before anything is sent. And an answer ends where what is neither its head
+nor its body goes on and on.
 """
 
 from __future__ import annotations
@@ -10,12 +11,21 @@ from __future__ import annotations
 import select
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.client_reqrep import ClientRequest
 from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
+
+from fairlead.adapters.http.body import BodyMalformed
+
+AROUND_BYTES = 3 << 20  # a head may have 2 MiB
+_FRAMED = 6  # bytes for each of a body that comes in chunks of one byte
+_HEAD_PIECE = 16 << 10  # parsed in about 5 ms where it is full of 1xx answers
+_MOST_UNREAD = 100  # answers
 
 
 class ConnectionUnfit(aiohttp.ClientConnectionError):
@@ -53,8 +63,43 @@ class Flight:
 current_flight: ContextVar[Flight] = ContextVar("fairlead_flight")
 
 
+class BoundedHandler(ResponseHandler):
+    """A connection on which 1xx answers, chunk extensions and empty lines have an end."""
+
+    _came = 0
+
+    def set_response_params(self, **params: Any) -> None:
+        """Begin another answer."""
+        self._came = 0
+        super().set_response_params(**params)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse *data*; end the connection where more has come than a head and a body can be."""
+        self._came += len(data)
+        in_body = self._payload is not None and not self._payload.is_eof()
+        piece = len(data) if in_body else _HEAD_PIECE
+        for start in range(0, max(1, len(data)), piece or 1):  # none: what was held back goes on
+            body = 0 if self._payload is None else self._payload.total_bytes
+            if self._came > AROUND_BYTES + _FRAMED * body or len(self._buffer) > _MOST_UNREAD:
+                self._refuse()
+                return
+            super().data_received(data[start : start + piece])
+
+    def _refuse(self) -> None:
+        error = BodyMalformed("the answer has too much that is neither head nor body")
+        self.set_exception(error)
+        if self._payload is not None:
+            self._payload.set_exception(error)
+        if self.transport is not None:
+            self.transport.close()
+
+
 class FitConnector(aiohttp.TCPConnector):
     """Hands out connections that are open and silent."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._factory = partial(BoundedHandler, loop=self._loop)  # type: ignore[assignment]
 
     async def connect(
         self,
