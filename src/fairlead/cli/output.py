@@ -28,6 +28,7 @@ from fairlead.secret import Secret
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 Record = Mapping[str, Any]
 
@@ -96,7 +97,7 @@ class Output:
         if not found:
             self.say(none)
         elif self._is_terminal(self._stdout):
-            self._rich_table(found, columns)
+            self._console(self._stdout).print(rich_table(found, columns))
         else:
             self._plain_table(found, columns)
         return len(found)
@@ -174,17 +175,6 @@ class Output:
         self._line(json_text(value), stream)
         return 1
 
-    def _rich_table(self, records: Sequence[Record], columns: Sequence[str]) -> None:
-        from rich import box
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(*map(_heading, columns), box=box.SIMPLE_HEAD, pad_edge=False)
-        for record in records:
-            cells = [(_shown(name, record.get(name)), record.get(name)) for name in columns]
-            table.add_row(*(Text(shown, style=_style(value)) for shown, value in cells))
-        self._console(self._stdout).print(table)
-
     def _plain_table(self, records: Sequence[Record], columns: Sequence[str]) -> None:
         grid = [[_heading(name) for name in columns]]
         grid += [[_shown(name, record.get(name)) for name in columns] for record in records]
@@ -226,6 +216,20 @@ class Output:
         except UnicodeEncodeError:  # the encoding of the terminal lacks a letter of a name
             stream.write(text.encode("ascii", "backslashreplace").decode() + "\n")
         stream.flush()
+
+
+def rich_table(records: Sequence[Record], columns: Sequence[str], title: str | None = None) -> Table:
+    """Return a table of *columns* for a terminal."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*map(_heading, columns), title=title, title_justify="left", title_style="bold")
+    table.box, table.pad_edge = box.SIMPLE_HEAD, False
+    for record in records:
+        cells = [(_shown(name, record.get(name)), record.get(name)) for name in columns]
+        table.add_row(*(Text(shown, style=_style(value)) for shown, value in cells))
+    return table
 
 
 # ---- values --------------------------------------------------------------------------------------

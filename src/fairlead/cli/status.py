@@ -15,6 +15,7 @@ from fairlead.cli.turns import WAITING, turn_record
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
     from fairlead.engine.schedules import ScheduleView
+    from fairlead.runtime import Runtime
 
 app = single()
 
@@ -47,26 +48,11 @@ async def _gather(fairlead: Fairlead) -> dict[str, Any]:
     from fairlead.policy.states import CredentialState, JobState
 
     runtime = fairlead.runtime
-    own = runtime.heartbeat.session_id
-    sessions = await runtime.sessions.search()
     return {
         "connections": _all_of(CredentialState, await runtime.credentials.counts()),
         "jobs": _all_of([*JobState, "scheduled", "retryable"], await runtime.jobs.counts()),
         "dead_letters": _all_of(Category, await runtime.dead_letters.counts()),
-        "processes": [
-            {
-                "session_id": session.session_id,
-                "host": session.identity.host,
-                "pid": session.identity.pid,
-                "state": session.state,
-                "running_jobs": session.running_jobs,
-                "heartbeat_age_s": session.heartbeat_age_s,
-                "started_at": session.started_at,
-                "version": session.version,
-            }
-            for session in sessions
-            if session.session_id != own and session.state in {"alive", "late"}
-        ],
+        "processes": await processes(runtime),
         "endpoints": [dict(endpoint) for endpoint in await runtime.endpoints.search()],
         "schedules": [_schedule(view(state)) for state in await runtime.duties.schedules()],
         "pauses": [pause_record(pause) for pause in await runtime.lanes.pauses(MOST_SHOWN)],
@@ -76,6 +62,25 @@ async def _gather(fairlead: Fairlead) -> dict[str, Any]:
             if turn.waiting or turn.running
         ],
     }
+
+
+async def processes(runtime: Runtime) -> list[Record]:
+    """Return those that live, or are late; without this one, which only looks."""
+    own = runtime.heartbeat.session_id
+    return [
+        {
+            "session_id": session.session_id,
+            "host": session.identity.host,
+            "pid": session.identity.pid,
+            "state": session.state,
+            "running_jobs": session.running_jobs,
+            "heartbeat_age_s": round(session.heartbeat_age_s, 1),
+            "started_at": session.started_at,
+            "version": session.version,
+        }
+        for session in await runtime.sessions.search()
+        if session.session_id != own and session.state in {"alive", "late"}
+    ]
 
 
 def _all_of(words: Iterable[str], counts: Mapping[str, int]) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,13 +13,14 @@ import typer
 
 from fairlead.cli.exits import Exit
 from fairlead.cli.invocation import Invocation, command, single
-from fairlead.cli.output import Output, Record, duration, printable
+from fairlead.cli.live_view import figures_table
+from fairlead.cli.output import Output, Record, printable, rich_table
+from fairlead.cli.status import processes
 from fairlead.cli.turns import WAITING, turn_record
 from fairlead.errors import DependencyUnavailable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
     from fairlead.app import Fairlead
     from fairlead.runtime import Runtime
@@ -77,7 +78,7 @@ async def look(fairlead: Fairlead) -> dict[str, Any]:
         "refreshes_per_s": await _refreshes_per_s(runtime),
         "jobs": dict(await runtime.jobs.counts()),
         "dead_letters": dict(await runtime.dead_letters.counts()),
-        "processes": await _processes(runtime),
+        "processes": await processes(runtime),
         "tenants": await _tenants(runtime),
         "endpoints": len(endpoints),
         "endpoints_closed_off": [one for one in endpoints if one["state"] != "closed"],
@@ -103,23 +104,6 @@ async def _tenants(runtime: Runtime) -> list[Record]:
     """Those that have work, who waits longest for a turn first."""
     turns = await runtime.lanes.turns(queue=None, tenant_id=None, limit=MOST_TENANTS)
     return [turn_record(turn) for turn in turns if turn.waiting or turn.running]
-
-
-async def _processes(runtime: Runtime) -> list[dict[str, Any]]:
-    """Processes that live, or are late; without this one, which only looks."""
-    own = runtime.heartbeat.session_id
-    return [
-        {
-            "host": session.identity.host,
-            "pid": session.identity.pid,
-            "state": session.state,
-            "running_jobs": session.running_jobs,
-            "heartbeat_age_s": round(session.heartbeat_age_s, 1),
-            "version": session.version,
-        }
-        for session in await runtime.sessions.search()
-        if session.session_id != own and session.state in {"alive", "late"}
-    ]
 
 
 # ---- for people ----------------------------------------------------------------------------------
@@ -171,47 +155,15 @@ def _picture(found: Found) -> RenderableType:
     figures = Table.grid(padding=(0, 4))
     more = "+" if found["due_more"] else ""
     figures.add_row(
-        _counts("connections", found["connections"].items()),
-        _counts("due", [(name, f"{count}{more}") for name, count in found["due"].items()]),
-        _counts("jobs", found["jobs"].items()),
-        _counts("dead letters", found["dead_letters"].items()),
-        _counts("refreshes", [("per second", found["refreshes_per_s"])]),
+        figures_table("connections", found["connections"].items()),
+        figures_table("due", [(name, f"{count}{more}") for name, count in found["due"].items()]),
+        figures_table("jobs", found["jobs"].items()),
+        figures_table("dead letters", found["dead_letters"].items()),
+        figures_table("refreshes", [("per second", found["refreshes_per_s"])]),
     )
-    parts: list[RenderableType] = [figures, _table("processes", found["processes"], _PROCESS)]
+    parts: list[RenderableType] = [figures, rich_table(found["processes"], _PROCESS, "processes")]
     if found["tenants"]:
-        parts.append(_table("tenants that have work", found["tenants"], WAITING))
+        parts.append(rich_table(found["tenants"], WAITING, "tenants that have work"))
     if found["endpoints_closed_off"]:
-        parts.append(_table("token endpoints closed off", found["endpoints_closed_off"], _ENDPOINT))
+        parts.append(rich_table(found["endpoints_closed_off"], _ENDPOINT, "token endpoints closed off"))
     return Group(*parts)
-
-
-def _counts(title: str, counts: Iterable[tuple[str, object]]) -> Table:
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False)
-    table.add_column(style="dim")
-    table.add_column(justify="right")
-    for name, count in counts:
-        table.add_row(name.replace("_", " "), str(count))
-    return table
-
-
-def _table(title: str, records: Iterable[Found], columns: Iterable[str]) -> Table:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    names = tuple(columns)
-    heads = (name.removesuffix("_s").replace("_", " ") for name in names)
-    table = Table(*heads, title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    for record in records:
-        table.add_row(*(Text(_cell(name, record.get(name))) for name in names))
-    return table
-
-
-def _cell(name: str, value: object) -> str:
-    if value is None:
-        return "-"
-    if name.endswith("_s") and isinstance(value, int | float):
-        return duration(value)
-    return printable(value)

@@ -7,7 +7,7 @@ from pathlib import Path
 from fairlead.cli.demo.plan import Plan
 from fairlead.cli.demo.stage import Stage
 from fairlead.cli.demo.verdict import Report
-from fairlead.cli.demo.view import Scene, view_of
+from fairlead.cli.demo.view import DemoView, Scene
 from fairlead.cli.demo.world import World
 from fairlead.cli.output import Output
 
@@ -15,7 +15,7 @@ from fairlead.cli.output import Output
 async def perform(plan: Plan, out: Output, *, keep: bool) -> tuple[Report, Path]:
     """Play *plan*; the report, and the folder where it happened (gone by then, unless *keep*)."""
     scene = Scene(plan)
-    with view_of(scene, out) as view:
+    with DemoView(scene, out) as view:
         view.tell("starting PostgreSQL and the rude provider")
         try:
             async with World(plan, keep=keep) as world:

@@ -16,7 +16,7 @@ from fairlead.cli.demo.profile import LINE, REFRESH_LEASE_S
 from fairlead.cli.demo.recovery import Recovery
 from fairlead.cli.demo.tail import Provider
 from fairlead.cli.demo.verdict import Books, Judge, Report, Run
-from fairlead.cli.demo.view import Scene, View
+from fairlead.cli.demo.view import DemoView, Scene
 from fairlead.cli.demo.watch import Sample, Watch
 from fairlead.cli.demo.worker import WorkerProcess
 from fairlead.cli.demo.world import WORKERS, World
@@ -35,12 +35,12 @@ Act = Callable[[], Awaitable[object]]
 class Stage:
     """One performance in *world*, shown by *view*."""
 
-    def __init__(self, world: World, scene: Scene, view: View) -> None:
+    def __init__(self, world: World, scene: Scene, view: DemoView) -> None:
         self._world = world
         self._plan = world.plan
         self._scene = scene
         self._tell = view.tell
-        self._show = view.show
+        self._view = view
         self._recovery: Recovery | None = None
 
     async def play(self) -> Report:
@@ -77,7 +77,7 @@ class Stage:
         while True:
             await watch.look()
             self._scene.retries.look([worker.log for worker in self._world.workers])
-            self._show()
+            self._view.show(self._scene.age_s)
             await asyncio.sleep(LOOK_EVERY_S)
 
     # ---- acts ----------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class Stage:
         self._tell("the last act is over; what is in flight comes to its end")
         until_s = self._scene.age_s + SETTLE_S
         while self._open_ends(await watch.look()) and self._scene.age_s < until_s:
-            self._show()
+            self._view.show(self._scene.age_s)
             await asyncio.sleep(LOOK_EVERY_S)
 
     def _open_ends(self, sample: Sample) -> bool:

@@ -1,23 +1,14 @@
-"""How a person sees the demo: a live picture on a terminal, else a line now and then; at the end two tables.
-
-Words go to stderr, so that stdout holds the result alone.
-"""
+"""How a person sees the demo: live, and as two tables at the end."""
 
 from __future__ import annotations
 
-import os
-import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Protocol, Self
 
 from rich.columns import Columns
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
+from rich.console import Group, RenderableType
 from rich.panel import Panel
-from rich.table import Table
 from rich.text import Text
 
 from fairlead.cli.demo.calls import Tally
@@ -27,9 +18,8 @@ from fairlead.cli.demo.tail import Provider, Retries
 from fairlead.cli.demo.verdict import Report
 from fairlead.cli.demo.watch import Watch
 from fairlead.cli.demo.worker import WorkerProcess
+from fairlead.cli.live_view import LiveView, figures_table
 from fairlead.cli.output import Output
-
-LINE_EVERY_S = 5.0
 
 
 @dataclass(slots=True)
@@ -52,84 +42,27 @@ class Scene:
     @property
     def clock(self) -> str:
         """The age for the beginning of a line."""
-        return "       " if self.began_s is None else f"{self.age_s:5.1f} s"
+        return "         " if self.began_s is None else f"{self.age_s:5.1f} s  "
 
 
-class View(Protocol):
-    """Shows a scene while the demo runs."""
+class DemoView(LiveView):
+    """Shows *scene* while the demo runs."""
 
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def tell(self, words: str) -> None:
-        """One thing that happened."""
-        ...
-
-    def show(self) -> None:
-        """The scene as it is now."""
-        ...
-
-
-def view_of(scene: Scene, out: Output) -> View:
-    """A live picture for a person at a terminal, else lines."""
-    if sys.stderr.isatty() and not (out.as_json or out.quiet or os.environ.get("TERM") == "dumb"):
-        return Picture(scene)
-    return Lines(scene, out)
-
-
-class Lines:
-    """Plain lines: each event, and each five seconds how it stands."""
+    line_every_s = 5.0
 
     def __init__(self, scene: Scene, out: Output) -> None:
+        super().__init__(out)
         self._scene = scene
-        self._out = out
-        self._next_s = 0.0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Nothing to put away."""
 
     def tell(self, words: str) -> None:
-        self._out.say(f"{self._scene.clock}  {words}")
+        """Leave one thing that happened behind as a line, at its moment."""
+        self.clock = self._scene.clock
+        super().tell(words)
+        if self._live is not None:
+            self._live.update(self._picture(), refresh=True)
 
-    def show(self) -> None:
-        if self._scene.watch is None or self._scene.age_s < self._next_s:
-            return
-        self._next_s += LINE_EVERY_S
-        self.tell(_in_words(self._scene))
-
-
-class Picture:
-    """A live picture that leaves the events behind as lines."""
-
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
-        self._console = Console(stderr=True, no_color=bool(os.environ.get("NO_COLOR")))
-        self._live = Live(console=self._console, auto_refresh=False, transient=True)
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.stop()
-
-    def tell(self, words: str) -> None:
-        line = Text(f"{self._scene.clock}  ", style="dim").append(Text(words, style="default not dim"))
-        self._live.console.print(line)
-        self.show()
-
-    def show(self) -> None:
-        self._live.update(self._picture(), refresh=True)
+    def _line(self) -> str:
+        return _in_words(self._scene)
 
     def _picture(self) -> RenderableType:
         scene = self._scene
@@ -137,7 +70,7 @@ class Picture:
         clock = f"{scene.age_s:.0f} s of {scene.plan.seconds:g} s" if scene.began_s else "getting ready"
         parts: list[RenderableType] = [Text(LINE, style="dim")]
         if scene.watch is not None and scene.began_s:
-            blocks = [_block(name, rows) for name, rows in _blocks(scene).items()]
+            blocks = [figures_table(name, rows) for name, rows in _blocks(scene).items()]
             parts.append(Columns(blocks, padding=(0, 4)))
         return Panel(Group(*parts), title=title, subtitle=clock, title_align="left", subtitle_align="right")
 
@@ -177,22 +110,6 @@ def _blocks(scene: Scene) -> dict[str, list[tuple[str, object]]]:
 
 def _pulse(age_s: float) -> str:
     return f"beat {age_s:.1f} s ago"
-
-
-def _block(name: str, rows: Iterable[tuple[str, object]]) -> Table:
-    table = Table(
-        title=name,
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        show_header=False,
-        padding=(0, 1, 0, 0),
-    )
-    table.add_column(style="dim")
-    table.add_column(justify="right")
-    for label, value in rows:
-        table.add_row(label, str(value))
-    return table
 
 
 def _in_words(scene: Scene) -> str:

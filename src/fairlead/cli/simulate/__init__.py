@@ -117,13 +117,13 @@ async def _play(call: Invocation, load: Load) -> Report:
     from secrets import token_hex
 
     from fairlead.cli.simulate.stage import Stage
-    from fairlead.cli.simulate.view import view_of
+    from fairlead.cli.simulate.view import LoadView
     from fairlead.ground import redis_place
 
     settings = call.config().settings
     async with redis_place(settings) as place:
         prefix = f"{settings.redis.prefix[:40]}-load-{token_hex(4)}"
-        with view_of(load, call.out) as view:
+        with LoadView(load, call.out) as view:
             stage = Stage(load, place.url, prefix, view)
             return await stage.play(place.server)
 

@@ -14,9 +14,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from fairlead.cli.simulate.plan import Load
-from fairlead.cli.simulate.series import Report, Series
+from fairlead.cli.simulate.series import Report
 from fairlead.cli.simulate.upstream import Told, Upstream
-from fairlead.cli.simulate.view import View
+from fairlead.cli.simulate.view import LoadView
 from fairlead.engine.ports.gate_keys import GateKeys
 from fairlead.engine.ports.gate_view import GateView, GateViewer
 from fairlead.errors import DependencyUnavailable, GateUnavailable
@@ -34,14 +34,14 @@ MOST_LOOKED_AT = 8
 class Stage:
     """Made for one run on the Redis at *url*, under *prefix*."""
 
-    def __init__(self, load: Load, url: Secret, prefix: str, view: View) -> None:
+    def __init__(self, load: Load, url: Secret, prefix: str, view: LoadView) -> None:
         self._load = load
         self._url = url
         self._prefix = prefix
         self._view = view
         self._keys: GateKeys = gate_keys(url, prefix)
         self._viewer: GateViewer = gate_viewer(url, prefix)
-        self._series = Series(load)
+        self._series = view.series
         self._upstream = Upstream(load, self._hear)
         self._ready: set[int] = set()
         self._gone: set[int] = set()
@@ -154,7 +154,7 @@ class Stage:
         except GateUnavailable:
             views = []
         self._series.sample(at_s, self._upstream.in_flight.total(), views)
-        self._view.show(self._series)
+        self._view.show(at_s)
 
 
 async def _ended(process: asyncio.subprocess.Process) -> int:

@@ -1,16 +1,11 @@
-"""How a person sees a load: a live picture on a terminal, else a line now and then; four charts at the end.
-
-Words go to stderr, so that stdout holds the result alone.
-"""
+"""How a person sees a load: live, and as four charts at the end."""
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from fairlead.cli.live_view import LiveView
 from fairlead.cli.output import Output
 from fairlead.cli.simulate.chart import chart
 from fairlead.cli.simulate.plan import Load
@@ -18,86 +13,40 @@ from fairlead.cli.simulate.series import Report, Sample, Series
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.live import Live
 
-LINE_EVERY_S = 2.0
 WIDTH, HEIGHT = 60, 5
 
 
-class View(Protocol):
-    """Shows a run while it lasts."""
+class LoadView(LiveView):
+    """Shows a load while it lasts."""
 
-    def tell(self, words: str) -> None:
-        """One thing that happened."""
-        ...
-
-    def show(self, series: Series) -> None:
-        """How it stands, after another sample."""
-        ...
-
-
-@contextmanager
-def view_of(load: Load, out: Output) -> Iterator[View]:
-    """A live picture for a person at a terminal, else lines."""
-    if not sys.stderr.isatty() or out.as_json or out.quiet or os.environ.get("TERM") == "dumb":
-        yield Lines(load, out)
-        return
-    from rich.console import Console
-    from rich.live import Live
-
-    console = Console(stderr=True, no_color=bool(os.environ.get("NO_COLOR")))
-    with Live(console=console, auto_refresh=False, transient=True) as live:
-        yield Picture(load, live)
-
-
-class Lines:
-    """Plain lines: each event, and each two seconds how it stands."""
+    line_every_s = 2.0
 
     def __init__(self, load: Load, out: Output) -> None:
+        super().__init__(out)
         self._load = load
-        self._out = out
-        self._next_s = 0.0
+        self.series = Series(load)
 
-    def tell(self, words: str) -> None:
-        self._out.say(words)
+    def _line(self) -> str:
+        shown = figures(self._load, self.series.samples[-1])
+        return ", ".join(f"{name} {value}" for name, value in shown.items())
 
-    def show(self, series: Series) -> None:
-        last = series.samples[-1]
-        if last.at_s < self._next_s:
-            return
-        self._next_s = last.at_s + LINE_EVERY_S
-        told = ", ".join(f"{name} {value}" for name, value in figures(self._load, last).items())
-        self._out.say(f"{last.at_s:5.1f} s  {told}")
-
-
-class Picture:
-    """A live picture."""
-
-    def __init__(self, load: Load, live: Live) -> None:
-        self._load = load
-        self._live = live
-
-    def tell(self, words: str) -> None:
-        self._live.console.print(words, style="dim", highlight=False)
-
-    def show(self, series: Series) -> None:
-        self._live.update(self._picture(series), refresh=True)
-
-    def _picture(self, series: Series) -> RenderableType:
+    def _picture(self) -> RenderableType:
         from rich.columns import Columns
         from rich.console import Group
         from rich.panel import Panel
         from rich.table import Table
         from rich.text import Text
 
-        load, last = self._load, series.samples[-1]
+        load, samples = self._load, self.series.samples
+        last = samples[-1]
         numbers = Table.grid(padding=(0, 3))
         shown = figures(load, last)
         numbers.add_row(*(Text(name, style="dim") for name in shown))
         numbers.add_row(*(Text(value, style="bold") for value in shown.values()))
         charts = [
             Group(Text(title, style="bold"), Text("\n".join(lines), style="cyan", no_wrap=True))
-            for title, lines in charts_of(load, series.samples, width=WIDTH // 2)
+            for title, lines in charts_of(load, samples, width=WIDTH // 2)
         ]
         title = f"{load.rate:g} calls/s of {load.tenants} tenants from {load.processes} processes"
         clock = f"{last.at_s:.0f} s of {load.seconds:g} s"
