@@ -12,11 +12,11 @@ from fairlead.cli.names import Bucket, Endpoint, Provider, Tenant, Variant, key_
 from fairlead.cli.records import Entry
 from fairlead.cli.secrets_in import SecretSources, read_secrets
 from fairlead.cli.views import as_record
+from fairlead.engine.connections import Grant
 from fairlead.errors import InputInvalid, NotFound
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
-    from fairlead.engine.connections import Grant
     from fairlead.engine.ports import ConnectionKey
     from fairlead.runtime import Runtime
 
@@ -60,20 +60,19 @@ def add(  # noqa: PLR0913 - one parameter an option
     from fairlead.policy.setting_text import settings_of_text
 
     key = key_of(tenant, provider, bucket)
-    entry = Entry(
-        tenant=tenant,
-        provider=provider,
-        bucket=bucket,
+    secrets: dict[str, Any] = read_secrets(secret, _needed(call, provider, variant))
+    grant = Grant(
         variant=variant,
         account_id=account,
         client_id=client_id,
         key_id=key_id,
         scope=scope,
         endpoint=pairs(endpoint, "--endpoint"),
-        settings=settings_of_text(pairs(setting, "--setting")),
+        settings=settings_of_text(pairs(setting, "--setting")) or None,
         expires_in_s=expires_in,
-        secrets=read_secrets(secret, _needed(call, provider, variant)),
+        **secrets,
     )
+    entry = Entry(tenant, provider, bucket, grant)
 
     async def work(fairlead: Fairlead) -> dict[str, Any]:
         result = await store(fairlead.runtime, entry, call.actor, replace=replace, dry_run=dry_run)
@@ -87,7 +86,7 @@ def add(  # noqa: PLR0913 - one parameter an option
 
 async def store(runtime: Runtime, entry: Entry, actor: str, *, replace: bool, dry_run: bool) -> str:
     """Check and store *entry*; what was done, in a word. A connection that is there needs *replace*."""
-    key, grant = key_of(entry.tenant, entry.provider, entry.bucket), _grant(entry)
+    key, grant = key_of(entry.tenant, entry.provider, entry.bucket), entry.grant
     runtime.connections.check(key, grant)
     known = await _is_known(runtime, key)
     if known and not replace:
@@ -102,30 +101,7 @@ async def store(runtime: Runtime, entry: Entry, actor: str, *, replace: bool, dr
     await runtime.connections.upsert(key, grant, actor=actor)
     runtime.reader.forget(key)
     done = "replaced" if known else "created"
-    return done if entry.state == "active" else f"{done}, {entry.state}"
-
-
-def _grant(entry: Entry) -> Grant:
-    from fairlead.engine.connections import Grant
-
-    return Grant(
-        access_token=entry.secrets.get("access_token"),
-        refresh_token=entry.secrets.get("refresh_token"),
-        api_key=entry.secrets.get("api_key"),
-        client_secret=entry.secrets.get("client_secret"),
-        private_key=entry.secrets.get("private_key"),
-        expires_in_s=entry.expires_in_s,
-        token_type=entry.token_type,
-        scope=entry.scope,
-        account_id=entry.account_id,
-        client_id=entry.client_id,
-        key_id=entry.key_id,
-        variant=entry.variant,
-        endpoint=entry.endpoint,
-        settings=entry.settings or None,
-        state=entry.state,
-        state_reason=entry.state_reason,
-    )
+    return done if grant.state == "active" else f"{done}, {grant.state}"
 
 
 async def _is_known(runtime: Runtime, key: ConnectionKey) -> bool:

@@ -17,9 +17,9 @@ from typing import Annotated, Any, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fairlead.cli.secrets_in import NAMES, check_known, secrets_of
+from fairlead.engine.connections import Grant
 from fairlead.engine.ports import CredentialState
 from fairlead.errors import InputInvalid
-from fairlead.secret import Secret
 
 FORMATS = ("auto", "json", "csv", "nango")
 NANGO_TENANT = ("end_user.organization.id", "end_user.id", "connection_id")
@@ -67,20 +67,9 @@ class Entry:
 
     tenant: str
     provider: str
-    bucket: str = "default"
-    variant: str | None = None
-    account_id: str | None = None
-    client_id: str = ""
-    key_id: str | None = None
-    scope: str | None = None
-    token_type: str = "Bearer"
-    endpoint: Mapping[str, str] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    expires_in_s: float | None = None
-    secrets: Mapping[str, Secret] = field(default_factory=dict)
+    bucket: str
+    grant: Grant
     config: Mapping[str, str] = field(default_factory=dict)
-    state: CredentialState = "active"
-    state_reason: str | None = None
 
 
 def rows_of(text: str, form: str) -> tuple[str, list[Row]]:
@@ -194,12 +183,14 @@ def own_entry(row: Row, now: datetime) -> Entry:
         what, hint = _UNFIT.get(found["type"], ("not as it should be", "compare it with an export"))
         of = "a value in the" if len(found["loc"]) > 1 else "the"
         raise InputInvalid(f"{of} {found['loc'][0]} is {what}", hint=hint) from None
-    told = dict(read)
-    ends = told.pop("expires_at"), told.pop("expires_in_s")
-    secrets = secrets_of({name: row[name] for name in NAMES if row.get(name) not in (None, "")})
-    return Entry(
-        **told, expires_in_s=ends[1] if ends[1] is not None else _left_s(ends[0], now), secrets=secrets
+    told = read.model_dump(exclude={"tenant", "provider", "bucket", "expires_at"})
+    told["settings"] = told["settings"] or None
+    if read.expires_in_s is None:
+        told["expires_in_s"] = _left_s(read.expires_at, now)
+    secrets: dict[str, Any] = secrets_of(
+        {name: row[name] for name in NAMES if row.get(name) not in (None, "")}
     )
+    return Entry(read.tenant, read.provider, read.bucket, Grant(**told, **secrets))
 
 
 def _table(row: Row, name: str) -> dict[str, Any]:
@@ -239,12 +230,16 @@ def nango_entry(
             "the connection comes without credentials",
             hint="export each by GET /connections/{id}, not by the list",
         )
+    grant = Grant(
+        scope=_at(credentials, "raw.scope"),
+        expires_in_s=_left_s(credentials.get("expires_at"), now),
+        **_nango_secrets(credentials),
+    )
     return Entry(
         tenant=_nango_tenant(row, tenant_at),
         provider=_nango_provider(row, providers, known),
-        scope=_at(credentials, "raw.scope"),
-        expires_in_s=_left_s(credentials.get("expires_at"), now),
-        secrets=_nango_secrets(credentials),
+        bucket="default",
+        grant=grant,
         config={name: str(value) for name, value in _table(row, "connection_config").items()},
     )
 
@@ -275,7 +270,7 @@ def _nango_provider(row: Row, providers: Mapping[str, str], known: Callable[[str
     )
 
 
-def _nango_secrets(credentials: Row) -> dict[str, Secret]:
+def _nango_secrets(credentials: Row) -> dict[str, Any]:
     kind = str(credentials.get("type"))
     if kind == "OAUTH2":
         found = {name: credentials.get(name) for name in ("access_token", "refresh_token")}

@@ -141,11 +141,12 @@ def _text_of(file: str) -> str:
 def _fitted(entry: Entry, runtime: Runtime) -> Entry:
     """A foreign entry in our words: its addresses, and the variant of a token that never ends."""
     profile = runtime.profiles.profile(entry.provider, None)
-    endless = "refresh_token" not in entry.secrets and entry.expires_in_s is None
+    endless = entry.grant.refresh_token is None and entry.grant.expires_in_s is None
     variant = _endless_variant(profile) if endless and profile.ttl_default_s is not None else None
     wanted = {name: (name, *THEIR_WORDS.get(name, ())) for name in profile.variant(variant).endpoints.params}
     found = {name: _first(entry.config, words) for name, words in wanted.items()}
-    return changed(entry, endpoint={name: value for name, value in found.items() if value}, variant=variant)
+    endpoint = {name: value for name, value in found.items() if value}
+    return changed(entry, grant=changed(entry.grant, endpoint=endpoint, variant=variant))
 
 
 def _first(config: Mapping[str, str], words: Iterable[str]) -> str | None:

@@ -80,10 +80,10 @@ def test_a_row_of_our_own_form() -> None:
         },
         NOW,
     )
-    assert (entry.tenant, entry.bucket, entry.expires_in_s) == ("a", "default", 3600.0)
-    assert entry.secrets == {"refresh_token": Secret("rt")}
+    assert (entry.tenant, entry.bucket, entry.grant.expires_in_s) == ("a", "default", 3600.0)
+    assert entry.grant.refresh_token == Secret("rt")
     past = own_entry({"tenant": "a", "provider": "p", "expires_at": "2026-11-20T11:00:00+00:00"}, NOW)
-    assert past.expires_in_s == 0.0
+    assert past.grant.expires_in_s == 0.0
 
 
 @pytest.mark.parametrize(
@@ -140,9 +140,9 @@ def test_the_tenant_may_be_anywhere() -> None:
 
 def test_nango_credentials() -> None:
     key = nango(theirs(credentials={"type": "API_KEY", "apiKey": "canary"}))
-    assert key.secrets == {"api_key": Secret("canary")}
+    assert key.grant.api_key == Secret("canary")
     token = nango(theirs(credentials={**theirs()["credentials"], "expires_at": "2026-11-20T12:10:00.000Z"}))
-    assert token.expires_in_s == 600.0
+    assert token.grant.expires_in_s == 600.0
     for credentials, what in (
         ({"type": "OAUTH1", "oauth_token": "canary"}, "'OAUTH1' are not understood"),
         (None, "without credentials"),
@@ -164,8 +164,8 @@ def test_where_the_head_line_is_missing_no_secret_is_repeated(token: str) -> Non
 def test_the_state_of_an_exported_connection_is_read_and_nothing_else() -> None:
     row = {"tenant": "acme", "provider": "hubspot", "state": "revoked", "state_reason": "left"}
     entry = own_entry(row, NOW)
-    assert (entry.state, entry.state_reason) == ("revoked", "left")
-    assert own_entry({**row, "state": None}, NOW).state == "active"
+    assert (entry.grant.state, entry.grant.state_reason) == ("revoked", "left")
+    assert own_entry({**row, "state": None}, NOW).grant.state == "active"
     with pytest.raises(InputInvalid, match="the state is none of"):
         own_entry({**row, "state": "Revoked"}, NOW)
 
