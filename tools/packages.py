@@ -19,7 +19,7 @@ LOCK = ROOT / "requirements/dev.txt"
 OURS = "fairlead"
 TOOLS = frozenset({"pip"})
 """Comes with the environment itself; the lock does not hold it."""
-USERS_EXTRAS = ("embedded", "fast", "httpx", "httpx2", "plot")
+USERS_EXTRAS = ("embedded", "fast", "httpx", "httpx2")
 """What a user of fairlead may ask for; the others are for those who work on it."""
 
 _PINNED = re.compile(r"^(?P<name>[\w.-]+)==(?P<version>[^\s;]+)(?: ; (?P<marker>[^\\\n]+?))?(?: \\)?$")

@@ -83,9 +83,9 @@ In the environment `{PREFIX}WORKER__LEASE_S=10` stands for `lease_s` in `[worker
 The secrets marked *or file* may also be read from a file: add `_FILE` to the name of the variable.
 
 A file that holds a secret is refused if other users can read it: `chmod 600` it. Secrets that Kubernetes
-mounts need `defaultMode: 0400`, or `0440` with an `fsGroup`: a group of the process may read them, nobody else.
-A settings file with a secret may have any mode in a folder that lets no other user in, and one without a
-secret may be read by everyone. A file that other users can write is always refused.
+mounts need `defaultMode: 0400`, or `0440` with an `fsGroup`: a group of the process may read them, nobody
+else. A settings file with a secret may have any mode in a folder that lets no other user in, and one without
+a secret may be read by everyone. A file that other users can write is always refused.
 """
 
 

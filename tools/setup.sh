@@ -49,6 +49,13 @@ if ! "$venv/bin/python" -m pip install -qq --disable-pip-version-check \
     echo "hint: check the network and pip's settings; 3.11 to 3.14 are the tested versions of Python" >&2
     exit 1
 fi
+stale=$("$venv/bin/python" -c "
+from tools.packages import LOCK, installed, locked
+print(*set(installed()) - {each.name for each in locked(LOCK.read_text('utf-8'))})")
+if [ -n "$stale" ]; then # else what left the lock stays
+    # shellcheck disable=SC2086 # each word is a package
+    "$venv/bin/python" -m pip uninstall -qqy --disable-pip-version-check $stale
+fi
 # Everything fairlead needs is there already, its build backend too: nothing unlocked is fetched.
 "$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
 touch "$venv/.ready"

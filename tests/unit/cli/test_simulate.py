@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
 from array import array
 from dataclasses import replace
 
@@ -14,10 +13,8 @@ from fairlead.cli.output import Output
 from fairlead.cli.simulate import judged
 from fairlead.cli.simulate.chart import chart
 from fairlead.cli.simulate.plan import Load
-from fairlead.cli.simulate.png import check_plots
 from fairlead.cli.simulate.series import Report, Series, percentile
 from fairlead.cli.simulate.upstream import Upstream
-from fairlead.errors import DependencyUnavailable
 from fairlead.policy.gate.limit import MICRO
 
 LOAD = Load(
@@ -95,11 +92,3 @@ def test_a_chart_fits_its_width_however_many_values_there_are() -> None:
         assert {len(line) for line in lines} == {4 + 2 + 20}
     empty, full = chart([None, 8.0], width=2, height=1)[0][-2:]
     assert (empty, full) == (" ", "█")
-
-
-def test_without_the_library_for_pictures_there_is_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_plots()
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(DependencyUnavailable) as told:
-        check_plots()
-    assert "fairlead[plot]" in told.value.way_out

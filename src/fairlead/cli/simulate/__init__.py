@@ -5,14 +5,13 @@ caller    a process that calls (``python -m``)
 upstream  the destination: counts, holds, answers; its count is the truth
 stage     starts, looks, ends, and leaves nothing behind
 series    figures over time, and what they come to
-view      live on a terminal, lines in a pipe, charts at the end; chart: in characters, png: with matplotlib
+view      live on a terminal, lines in a pipe, charts at the end; chart: in characters
 """
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -77,13 +76,7 @@ class Wanted:
         )
 
 
-def simulate_load(
-    call: Invocation,
-    wanted: Wanted,
-    png: Annotated[
-        Path | None, typer.Option("--png", metavar="FILE", help="Write a picture; needs fairlead[plot].")
-    ] = None,
-) -> Exit | None:
+def simulate_load(call: Invocation, wanted: Wanted) -> Exit | None:
     """Put a load on a real gate, watch it, and judge at the upstream whether the limit held.
 
     It runs on the Redis of the settings, or on the embedded Valkey, under a prefix of its own that is
@@ -91,15 +84,16 @@ def simulate_load(
     capacity + limit · W calls of a tenant in any W seconds, or more in flight than slots.
     """
     load = wanted.load()
-    if png is not None:
-        from fairlead.cli.simulate.png import check_plots
-
-        check_plots()
     try:
         report = asyncio.run(until_terminated(_play(call, load)))
     except asyncio.CancelledError:
         return Exit.TERMINATED
-    _tell(call, report, png)
+    if call.out.as_json:
+        call.out.record(report.as_json())
+    else:
+        from fairlead.cli.simulate.view import show_report
+
+        show_report(report, call.out)
     return judged(call.out, report)
 
 
@@ -109,7 +103,7 @@ def judged(out: Output, report: Report) -> Exit:
         return Exit.OK
     from fairlead.cli.simulate.view import verdict
 
-    out.error(verdict(report), hint="run it again with --png FILE, and see `fairlead gate doctor`")
+    out.error(verdict(report), hint="run it again with --json, and see `fairlead gate doctor`")
     return Exit.FAILED
 
 
@@ -126,17 +120,3 @@ async def _play(call: Invocation, load: Load) -> Report:
         with LoadView(load, call.out) as view:
             stage = Stage(load, place.url, prefix, view)
             return await stage.play(place.server)
-
-
-def _tell(call: Invocation, report: Report, png: Path | None) -> None:
-    from fairlead.cli.simulate.view import show_report
-
-    if call.manner.as_json:
-        call.out.record(report.as_json())
-    else:
-        show_report(report, call.out)
-    if png is not None:
-        from fairlead.cli.simulate.png import save
-
-        save(report, png)
-        call.out.say(f"written: {png}")
