@@ -29,6 +29,7 @@ AT_EXIT_S = 5.0
 END_S = 5.0
 """For what still runs on the loop once all is closed, and for the thread's own end."""
 
+_facades: weakref.WeakSet[SyncFairlead] = weakref.WeakSet()
 _left_behind: list[_Loop] = []
 """Of a parent process: its thread did not come along, and its sockets are not ours to close."""
 
@@ -46,7 +47,7 @@ class SyncFairlead:
         self._twin = twin
         self._lock = threading.Lock()
         self._loop: _Loop | None = None
-        _follow_forks(self)
+        _facades.add(self)
 
     def __enter__(self) -> SyncFairlead:
         self._opened()
@@ -205,15 +206,12 @@ def _closed() -> Refused:
     return Refused("fl.sync was closed while this call was under way", hint="call again: it opens anew")
 
 
-def _follow_forks(facade: SyncFairlead) -> None:
-    known = weakref.ref(facade)
+def _forked() -> None:
+    for facade in list(_facades):
+        facade._forked()
 
-    def forked() -> None:
-        left = known()
-        if left is not None:
-            left._forked()
 
-    os.register_at_fork(after_in_child=forked)
+os.register_at_fork(after_in_child=_forked)
 
 
 def _at_once(work: Coroutine[Any, Any, T]) -> T:

@@ -8,11 +8,12 @@ import typer
 
 from fairlead.cli.acts import record_act
 from fairlead.cli.exits import Exit
+from fairlead.cli.gate_store import no_redis
 from fairlead.cli.gate_switches import COLUMNS, What, find, let_go, named, record_switch, switch_record
 from fairlead.cli.invocation import DryRun, Invocation
 from fairlead.cli.names import Bucket, Provider, Tenant, key_of
 from fairlead.cli.output import Record
-from fairlead.errors import DependencyUnavailable, InputInvalid, NotFound
+from fairlead.errors import InputInvalid, NotFound
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
@@ -151,9 +152,7 @@ def clear(
 
 def _operator(runtime: Runtime) -> GateOperator:
     if runtime.gate.operator is None:
-        raise DependencyUnavailable(
-            "no Redis is set, so each process counts by itself", hint="set REDIS_URL to see one count"
-        )
+        raise no_redis()
     return runtime.gate.operator
 
 

@@ -13,13 +13,13 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any
 from uuid import UUID
 
 from fairlead.errors import FairleadError
@@ -45,12 +45,6 @@ _STYLES = {
     **dict.fromkeys(("warn", "late", "unknown", "retryable", "half_open", "kept", "skipped"), _DOUBTFUL),
     **dict.fromkeys(("fail", "failed", "needs_reauth", "discarded", "lost", "open", "paused"), _BAD),
 }
-
-
-class Tell(Protocol):
-    """Updates a progress line."""
-
-    def __call__(self, words: str) -> None: ...
 
 
 class Output:
@@ -158,7 +152,7 @@ class Output:
         )
 
     @contextmanager
-    def progress(self, words: str) -> Iterator[Tell]:
+    def progress(self, words: str) -> Iterator[Callable[[str], None]]:
         """A line that changes while work goes on; nothing at all outside of a terminal."""
         if self.quiet or self.as_json or not self._is_terminal(self._stderr):
             yield lambda _: None
