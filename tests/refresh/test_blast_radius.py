@@ -16,6 +16,7 @@ from uuid import UUID
 import pytest
 
 from fairlead.adapters.local.system import SystemIds
+from fairlead.adapters.postgres import endpoints, sqlfiles
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.engine.ports import NewJob, NoAnswer, TokenCall
 from fairlead.errors import (
@@ -147,6 +148,33 @@ async def test_a_token_between_two_keeps_what_is_shared_open(
         assert await fleet.is_served("between")
         await fleet.meets(row, "b")
         assert await fleet.is_served("well")
+
+
+ABLATIONS = {
+    "unknown": ("endpoint_failed", "greatest(2, :threshold::integer)", "1"),
+    "not_processed.transient_rate_limit": (
+        "endpoint_penalise",
+        "cardinality(array_remove(g.limited, :connection_id::uuid)) = 0",
+        "false",
+    ),
+    "rejected.permanent_config.client": ("endpoint_pause", "cardinality(gates.refusing) > 1", "true"),
+}
+"""For each thing that is shared: a row, its statement, and how that waits for a second connection."""
+
+
+@pytest.mark.parametrize("row", ABLATIONS)
+async def test_ablation_of_the_second_connection(
+    database: Any, issuer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str
+) -> None:
+    name, safeguard, without = ABLATIONS[row]
+    text = (Path(sqlfiles.__file__).parent / "sql" / f"{name}.sql").read_text("utf-8")
+    assert safeguard in text
+    ablated = sqlfiles.compile_sql(name, text.replace(safeguard, without))
+    monkeypatch.setattr(endpoints, "statement", lambda of: ablated if of == name else sqlfiles.statement(of))
+    async with fleet_of(database, issuer, tmp_path) as fleet:
+        await fleet.meets(row, "a")
+        with pytest.raises(CLOSED[TOKEN[row].shared]):
+            await fleet.is_served("well")
 
 
 async def test_a_probe_whose_claim_loses_makes_room_for_the_next_at_once(

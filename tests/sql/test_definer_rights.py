@@ -118,6 +118,21 @@ async def test_enqueue_uses_nothing_that_was_planted(database: Database, maker: 
         await maker.fetchval(f"SELECT {ENQUEUE}('k', 'acme', dead_letter_bound => 1)")
 
 
+@pytest.mark.parametrize(
+    ("exact", "loose"),
+    [("delay_s = 0::double precision", "delay_s = 0"), ("pg_catalog.pg_has_role", "pg_has_role")],
+)
+async def test_ablation_of_exact_matches(database: Database, maker: Any, exact: str, loose: str) -> None:
+    await run(database, DEAD, 1)
+    (found,) = await rows(database, "SELECT pg_get_functiondef('fairlead_enqueue'::regproc) AS sql")
+    assert exact in found["sql"]
+    await run(database, found["sql"].replace(exact, loose))
+    for sql in planted():
+        await maker.execute(sql)
+    with pytest.raises(asyncpg.RaiseError, match="planted"):
+        await maker.fetchval(f"SELECT {ENQUEUE}('k', 'acme', notify => true)")
+
+
 async def test_the_bound_of_a_caller_is_no_larger_than_ours(database: Database, maker: Any) -> None:
     await run(database, DEAD, 10_000)
     with pytest.raises(asyncpg.ConfigurationLimitExceededError):

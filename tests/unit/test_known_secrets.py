@@ -128,6 +128,15 @@ def test_masking_takes_time_that_grows_with_the_text_alone(pump: str) -> None:
     assert took[1] < 12 * took[0] + 0.05
 
 
+def test_a_text_that_is_made_to_be_compared_too_often_is_masked_whole() -> None:
+    known = KnownSecrets()
+    for length in range(20_000, 20_100):
+        known.add("a" * length + "b")
+    assert max(map(len, known._new.at.values())) <= 32, "of secrets alike only the newest are looked for"
+    assert known.masked("a" * 1000) == "a" * 1000
+    assert known.masked("a" * 30_000) == "***"
+
+
 def test_errors_and_stored_texts_hold_no_known_secret() -> None:
     Secret("hunterpassphrase")
     error = CallFailed("it says hunterpassphrase", reason="hunterpassphrase")

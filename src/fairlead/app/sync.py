@@ -174,6 +174,7 @@ class _Loop:
         """Close the Fairlead, end the thread. A request that was sent gets the time of its answer first."""
         try:
             if within_s is not None:
+                self.wait(lambda _: asyncio.sleep(0), within_s)  # code of yours may block the loop
                 self.wait(lambda fl: fl.runtime.coordinator.drain(within_s))
             self.wait(lambda fl: fl.__aexit__(None, None, None), within_s)
         finally:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.app import sync
 from fairlead.app.sync import SyncFairlead
 from fairlead.errors import Refused
 
@@ -58,6 +59,34 @@ def test_close_ends_the_calls_of_other_threads() -> None:
     door.sync.close()
     thread.join(10)
     assert told == ["fl.sync was closed while this call was under way"]
+
+
+def test_close_ends_a_call_whose_code_blocks_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sync, "END_S", 0.01)
+    door, told, begun, go = Door(), list[str](), threading.Event(), threading.Event()
+
+    async def block(_door: object) -> None:
+        begun.set()
+        go.wait(20)
+
+    def other() -> None:
+        try:
+            door.sync._wait(block)
+        except Refused as refused:
+            told.append(refused.what)
+
+    thread = threading.Thread(target=other, daemon=True)
+    thread.start()
+    assert begun.wait(10)
+    loop = door.sync._opened()
+    with pytest.raises(TimeoutError):
+        door.sync.close(0.01)
+    thread.join(10)
+    assert told == ["fl.sync was closed while this call was under way"]
+    go.set()  # what follows ends with the process elsewhere
+    loop._thread.join(10)
+    loop._loop.run_until_complete(sync._cancel_others())
+    loop._loop.close()
 
 
 def test_modules_are_imported_on_the_callers_thread_and_not_under_the_lock() -> None:
