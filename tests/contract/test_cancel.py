@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from fairlead.engine.ports import Completed, Discarded, Renewed, Rescheduled
+from fairlead.engine.ports import Cancelled, Completed, Discarded, Renewed, Rescheduled
 from fairlead.engine.ports.lanes import TenantShare
 from tests.contract.stores import ANY, Stores, a_session, claimed, discarded
 from tests.support.engine import NOBODY, new_job
@@ -35,8 +37,8 @@ async def test_a_cancelled_running_job_keeps_its_place_until_it_has_ended(stores
     assert await stores.jobs.cancel(NOBODY, "operator") is None
 
 
-@pytest.mark.parametrize("end", [Completed, Discarded, "poison"])
-async def test_how_a_job_that_was_cancelled_while_it_ran_ends(stores: Stores, end: object) -> None:
+@pytest.mark.parametrize("end", [Cancelled, Completed, Discarded, "poison"])
+async def test_how_a_job_that_was_cancelled_while_it_ran_ends(stores: Stores, end: Any) -> None:
     session_id, survivor = await a_session(stores), await a_session(stores, 9)
     first = discarded(await claimed(stores, session_id))
     await stores.jobs.acknowledge([first])
@@ -50,13 +52,18 @@ async def test_how_a_job_that_was_cancelled_while_it_ran_ends(stores: Stores, en
         await stores.sessions.bury([session_id])
         assert await stores.sessions.rescue(survivor, 0.0, 1, 100)
     else:
-        outcome = Completed(job.job_id, job.lease_id) if end is Completed else discarded(job)
-        assert await stores.jobs.acknowledge([outcome])
+        outcomes = {
+            Cancelled: Cancelled(job.job_id, job.lease_id, "while it ran"),
+            Completed: Completed(job.job_id, job.lease_id),
+            Discarded: discarded(job),
+        }
+        assert await stores.jobs.acknowledge([outcomes[end]])
     view = await stores.jobs.get(job.job_id)
     entry = await stores.dead_letters.get(first.dead_letter_id)
     assert view is not None
     assert entry is not None
     done = end is Completed
+    assert done or view.result == {"cancelled": "operator"}
     assert view.state == ("completed" if done else "cancelled")
     assert entry.status == ("auto_resolved" if done else "pending_review")
     assert await stores.dead_letters.open_count("default") == (0 if done else 1), "no entry of its own"

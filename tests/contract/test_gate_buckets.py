@@ -212,6 +212,14 @@ async def test_what_was_not_used_is_given_back(timed: Timed) -> None:
     assert await left(timed, points) == 89
 
 
+async def test_a_debt_is_at_most_one_capacity(timed: Timed) -> None:
+    """R52: a cost that is told in other units must not stop the calls for months."""
+    limit = plan(BucketLimit("b", 10, 1))
+    call = await timed.admitted(Ask(limit))
+    await timed.gate.finish(Finish(call, actual={0: 1e6}))
+    assert await timed.admit(Ask(limit)) == GateRefusal(RefusedBy.BUCKET, 11.0, 0)
+
+
 async def test_502_points_asked_498_available_50_a_second_80_ms(timed: Timed) -> None:
     """502 points asked, 498 available, 50/s: 80 ms."""
     points = plan(BucketLimit("b", 1000, 50))

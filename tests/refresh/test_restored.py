@@ -21,7 +21,7 @@ from fairlead.testing.ledger import judge
 from tests.refresh.conftest import POLICIES
 from tests.refresh.restoring import History, generation, history, refresh_token
 from tests.support.refresher import Refresher, refresher
-from tests.support.rows import run
+from tests.support.rows import rows, run
 
 __all__ = ["history"]
 
@@ -74,6 +74,9 @@ async def test_a_process_that_starts_settles_what_the_database_lost(issuer, host
     await history.restore(history.name)
     after, watch = await hosts.start()
     assert await generation(after, connection_id) == 3
+    [floor] = await rows(hosts.database, "SELECT last_value FROM send_epoch")
+    heads = await after.rooms.journal.heads()
+    assert floor["last_value"] >= max(head.epoch for head in heads), "also where the clock is behind now"
     assert (await after.coordinator.refresh(connection_id, 3)).generation == 4
     await watch.one_pass()
     assert after.told(TimelineChanged) == []

@@ -21,7 +21,7 @@ class Door:
 
     def __init__(self) -> None:
         self.sync = SyncFairlead(self, lambda: self)  # type: ignore[arg-type, return-value]
-        self.asked = threading.Event()
+        self.asked, self.ended = threading.Event(), threading.Event()
         self.drained: list[float] = []
         self.imported: list[tuple[threading.Thread, bool]] = []
         self.runtime = SimpleNamespace(coordinator=SimpleNamespace(drain=self.drain))
@@ -41,7 +41,10 @@ class Door:
 
     async def token(self, *_key: str) -> Any:
         self.asked.set()
-        await asyncio.Event().wait()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.ended.set()
 
 
 def test_close_ends_the_calls_of_other_threads() -> None:
@@ -58,6 +61,7 @@ def test_close_ends_the_calls_of_other_threads() -> None:
     assert door.asked.wait(10)
     door.sync.close()
     thread.join(10)
+    assert door.ended.is_set(), "what they wait for is ended, too"
     assert told == ["fl.sync was closed while this call was under way"]
 
 
@@ -85,7 +89,9 @@ def test_close_ends_a_call_whose_code_blocks_the_loop(monkeypatch: pytest.Monkey
     assert told == ["fl.sync was closed while this call was under way"]
     go.set()  # what follows ends with the process elsewhere
     loop._thread.join(10)
-    loop._loop.run_until_complete(sync._cancel_others())
+    while asyncio.all_tasks(loop._loop):
+        loop._loop.call_soon(loop._loop.stop)
+        loop._loop.run_forever()
     loop._loop.close()
 
 
