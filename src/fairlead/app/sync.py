@@ -174,7 +174,7 @@ class _Loop:
         """Close the Fairlead, end the thread. A request that was sent gets the time of its answer first."""
         try:
             if within_s is not None:
-                self.wait(lambda _: asyncio.sleep(0), within_s)  # code of yours may block the loop
+                self.wait(_nothing, within_s)  # late where code of yours blocks the loop
                 self.wait(lambda fl: fl.runtime.coordinator.drain(within_s))
             self.wait(lambda fl: fl.__aexit__(None, None, None), within_s)
         finally:
@@ -194,6 +194,10 @@ class _Loop:
         )  # longer only where code of yours blocks the loop: then it ends with the process
         if not self._thread.is_alive():
             self._loop.close()
+
+
+async def _nothing(_fairlead: Fairlead) -> None:
+    pass
 
 
 async def _cancel_others() -> None:
