@@ -143,9 +143,8 @@ async def test_lengths_that_lie(transport: AiohttpTokenTransport) -> None:
         assert answer.body == BODY
 
 
-@pytest.mark.slow
 async def test_early_hints_are_passed_over(transport: AiohttpTokenTransport) -> None:
-    answer = await asked(transport, b"HTTP/1.1 103 Early Hints\r\n\r\n" * 10_000 + OK)
+    answer = await asked(transport, b"HTTP/1.1 103 Early Hints\r\n\r\n" * 50 + OK)
     assert isinstance(answer, HttpAnswer)
     assert answer.body == BODY
 
