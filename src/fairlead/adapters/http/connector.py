@@ -76,6 +76,9 @@ class BoundedHandler(ResponseHandler):
     def data_received(self, data: bytes) -> None:
         """Parse *data*; end the connection where more has come than a head and a body can be."""
         self._came += len(data)
+        if self._came <= _HEAD_PIECE:  # as most answers are: no bound is near
+            super().data_received(data)
+            return
         in_body = self._payload is not None and not self._payload.is_eof()
         piece = len(data) if in_body else _HEAD_PIECE
         for start in range(0, max(1, len(data)), piece or 1):  # none: what was held back goes on

@@ -8,7 +8,7 @@ gets four fifths of all, two that hang get four ninths each, and however many ha
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from typing import NamedTuple
 
 SHARE = 4
@@ -28,8 +28,8 @@ class Places:
         self._most = most
         self._most_per_host = most_per_host
         self._used = 0
-        self._of_host: Counter[object] = Counter()
-        self._held: Counter[Place] = Counter()
+        self._of_host: dict[object, int] = {}  # a Counter costs a call as much again
+        self._held: dict[Place, int] = {}
         self._waiting: dict[Place, deque[asyncio.Future[None]]] = {}
 
     async def take(self, place: Place, at_most_s: float) -> bool:
@@ -60,16 +60,16 @@ class Places:
                 self._forget(waiting, turns[0])
 
     def _is_free(self, place: Place) -> bool:
-        free = min(self._most - self._used, self._most_per_host - self._of_host[place.host])
-        return self._held[place] < SHARE * free
+        free = min(self._most - self._used, self._most_per_host - self._of_host.get(place.host, 0))
+        return self._held.get(place, 0) < SHARE * free
 
     def _count(self, place: Place, change: int) -> None:
         self._used += change
-        self._of_host[place.host] += change
-        self._held[place] += change
-        if not self._held[place]:
+        self._held[place] = held = self._held.get(place, 0) + change
+        if not held:
             del self._held[place]
-        if not self._of_host[place.host]:
+        self._of_host[place.host] = used = self._of_host.get(place.host, 0) + change
+        if not used:
             del self._of_host[place.host]
 
     def _forget(self, place: Place, turn: asyncio.Future[None]) -> None:
