@@ -122,10 +122,11 @@ class Connections:
         return profile
 
     def _check_secrets(self, key: ConnectionKey, grant: Grant, profile: Profile) -> None:
+        app = self._rooms.apps.app(key.provider, grant.client_id)
         needed = {
             "static_key": grant.api_key or grant.access_token,
             "refresh_token": grant.refresh_token or grant.access_token,
-            "assertion": grant.private_key or self._shared_key(key, grant),
+            "assertion": grant.private_key or app.private_key,
         }[profile.strategy]
         if not needed:
             raise self._input(key, f"this provider needs {WANTED[profile.strategy]}")
@@ -137,9 +138,6 @@ class Connections:
             raise self._input(key, "token_type is not a word as Bearer is")
         if grant.expires_in_s is not None and not 0 <= grant.expires_in_s < 10 * 366 * 86_400:
             raise self._input(key, "expires_in_s is not between 0 and ten years")
-
-    def _shared_key(self, key: ConnectionKey, grant: Grant) -> Secret | None:
-        return self._rooms.apps.app(key.provider, grant.client_id).private_key
 
     def _new(
         self,
@@ -202,14 +200,11 @@ class Connections:
         if known is None or not (_keeps_app(known, grant) or HOSTS in known.connection.settings):
             return None
         try:
-            return await self._stored(known)
+            stored = await self._unchecked(known)
+            check_places(known, stored)
+            return stored
         except CredentialUnreadable:
             return None  # reconnecting is the way out of a damaged record
-
-    async def _stored(self, credential: Credential) -> Stored:
-        stored = await self._unchecked(credential)
-        check_places(credential, stored)
-        return stored
 
     async def _unchecked(self, credential: Credential) -> Stored:
         context = payload_context(credential, credential.generation)
@@ -229,18 +224,16 @@ class Connections:
         )
 
     def _lifetime(self, profile: Profile, connection_id: UUID, grant: Grant) -> Lifetime:
-        lifetime = self._active_lifetime(profile, connection_id, grant)
+        if profile.ttl_default_s is None:
+            lifetime = NEVER
+        elif grant.access_token is None or grant.expires_in_s == 0:
+            lifetime = Lifetime(expires_in_s=0.0, urgent_in_s=0.0, critical_in_s=0.0, due_in_s=0.0)
+        else:
+            lifetime = lifetime_of(profile, connection_id, grant.expires_in_s or profile.ttl_default_s)
         if grant.state == "active":
             return lifetime
         # A scan finds an unknown one again once its access token has ended, the others never.
         return replace(lifetime, due_in_s=lifetime.expires_in_s if grant.state == "unknown" else None)
-
-    def _active_lifetime(self, profile: Profile, connection_id: UUID, grant: Grant) -> Lifetime:
-        if profile.ttl_default_s is None:
-            return NEVER
-        if grant.access_token is None or grant.expires_in_s == 0:
-            return Lifetime(expires_in_s=0.0, urgent_in_s=0.0, critical_in_s=0.0, due_in_s=0.0)
-        return lifetime_of(profile, connection_id, grant.expires_in_s or profile.ttl_default_s)
 
     def _account_id(self, profile: Profile, grant: Grant, endpoint: Mapping[str, str]) -> str | None:
         if profile.account.param is not None and profile.account.param in endpoint:

@@ -21,6 +21,7 @@ from weakref import WeakSet
 from fairlead.engine.connection_view import ConnectionView
 from fairlead.engine.connections import Connections, Grant
 from fairlead.engine.ports import ConnectionKey, HttpAnswer, NoAnswer, TokenCall
+from fairlead.engine.token.ending import DEADLINE_S, nothing_to_mark
 from fairlead.engine.token.lending import check_lent
 from fairlead.engine.token.parts import Rooms
 from fairlead.errors import (
@@ -41,7 +42,6 @@ from fairlead.policy.token_parse import parse_answer
 from fairlead.policy.token_request import Client, authorize_url, code_request
 from fairlead.secret import Secret
 
-DEADLINE_S = 15.0
 STORE_FOR_S = 60.0
 STORE_PAUSE_S = 0.5
 
@@ -174,7 +174,7 @@ class Consents:
             code_verifier=consent.verifier,
         )
         call = TokenCall(request.url, request.headers, request.form, DEADLINE_S, reuse_connection=False)
-        granted = self._granted(consent, profile, await self._rooms.transport.send(call, _nothing_to_mark))
+        granted = self._granted(consent, profile, await self._rooms.transport.send(call, nothing_to_mark))
         account_id = granted.account_id or answer.get(profile.account.callback_param or "")
         grant = Grant(
             access_token=granted.access_token,
@@ -237,7 +237,3 @@ def _input(key: ConnectionKey, what: str) -> InputInvalid:
 def _failed(key: ConnectionKey, kind: type[FairleadError], what: str) -> FairleadError:
     hint = "begin the consent again: a code is good once"
     return kind(what, tenant=key.tenant, provider=key.provider, hint=hint)
-
-
-async def _nothing_to_mark() -> None:
-    """A code is single-use at the provider already; there is no rotation to protect."""

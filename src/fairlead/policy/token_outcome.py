@@ -47,7 +47,6 @@ class Granted:
     token_type: str | None
     scope: str | None
     expires_in_s: float | None
-    suspect_expiry: bool
     refresh_expires_in_s: float | None
     account_id: str | None
     other: Secret
@@ -196,7 +195,6 @@ def shown_code(profile: Profile, code: str) -> str:
 
 
 def _granted(profile: Profile, grant: Grant) -> Granted:
-    expires_in_s, suspect = _expires_in(profile, grant)
     other = json.loads(grant.other.reveal())
     facts = profile.refresh_token
     told = at_path(other, facts.expires_in_field) if facts.expires_in_field else None
@@ -205,21 +203,18 @@ def _granted(profile: Profile, grant: Grant) -> Granted:
         refresh_token=grant.refresh_token,
         token_type=grant.token_type,
         scope=grant.scope,
-        expires_in_s=expires_in_s,
-        suspect_expiry=suspect,
+        expires_in_s=_expires_in(profile, grant),
         refresh_expires_in_s=_life(told) or facts.idle_s,
         account_id=_account_id(profile, other),
         other=grant.other,
     )
 
 
-def _expires_in(profile: Profile, grant: Grant) -> tuple[float | None, bool]:
-    if grant.life is None:
-        return profile.ttl_default_s, grant.life_found == "suspect"
-    life_s = grant.life / 1000 if profile.expires_in_unit == "ms" else grant.life
-    if not 1 <= life_s <= LONGEST_LIFE:
-        return profile.ttl_default_s, True
-    return float(life_s), False
+def _expires_in(profile: Profile, grant: Grant) -> float | None:
+    life_s = grant.life
+    if life_s is not None and profile.expires_in_unit == "ms":
+        life_s /= 1000
+    return profile.ttl_default_s if life_s is None or not 1 <= life_s <= LONGEST_LIFE else float(life_s)
 
 
 def _life(value: object) -> float | None:

@@ -10,12 +10,10 @@ What becomes of `expires_in` (the number is in the profile's unit; `default` is 
 | absent, null, ""         | default                 | a missing lifetime must not disable refresh         |
 | 3600, "3600"             | 3600                    | many issuers send text; ASCII digits only           |
 | 3600.5                   | 3600                    | rounded down: early is safe                         |
-| 0, -1, 0.4, "0"          | default, suspect        | a fresh token that is already dead is a mistake     |
-| "3600.5", "1e3", "٣٦٠٠"  | default, suspect        | not a number this parser reads                      |
-| NaN, 1e400, true, {}, [] | default, suspect        | not a number; the token is still good               |
-| above ten years          | default, suspect        | microseconds, or an absolute time                   |
-
-`Granted.suspect_expiry` tells of a suspect lifetime; the token is used all the same.
+| 0, -1, 0.4, "0"          | default                 | a fresh token that is already dead is a mistake     |
+| "3600.5", "1e3", "٣٦٠٠"  | default                 | not a number this parser reads                      |
+| NaN, 1e400, true, {}, [] | default                 | not a number; the token is still good               |
+| above ten years          | default                 | microseconds, or an absolute time                   |
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 from urllib.parse import parse_qsl
 
 from fairlead.policy.profile_parts import CodePlace
@@ -54,8 +52,6 @@ _STANDARD = frozenset({"access_token", "refresh_token", "token_type", "scope", "
 _CODE_PLACES: tuple[str, ...] = get_args(CodePlace)
 _TEXT_PLACES = ("error_description", "message", "error.message", "error_message", "detail")
 
-Life = Literal["given", "absent", "suspect"]
-
 
 @dataclass(frozen=True, slots=True)
 class Grant:
@@ -66,7 +62,6 @@ class Grant:
     token_type: str | None
     scope: str | None
     life: float | None  # in the profile's unit
-    life_found: Life
     other: Secret  # JSON object of all other fields
 
 
@@ -213,15 +208,13 @@ def _form_fields(text: str) -> dict[str, Any]:
 def _grant_of(fields: Mapping[str, Any]) -> Grant | None:
     if fields.get("access_token") in (None, ""):
         return None
-    life, found = _life(fields.get("expires_in"))
     refresh = fields.get("refresh_token")
     return Grant(
         access_token=_token(fields["access_token"], "access_token", _ACCESS_TOKEN),
         refresh_token=_token(refresh, "refresh_token", _REFRESH_TOKEN) if refresh not in (None, "") else None,
         token_type=_token_type(fields.get("token_type")),
         scope=_scope(fields.get("scope")),
-        life=life,
-        life_found=found,
+        life=_life(fields.get("expires_in")),
         other=Secret(
             _plain_json({key: fields[key] for key in fields if key not in _STANDARD}), remember=False
         ),
@@ -254,17 +247,15 @@ def _scope(value: object) -> str | None:
     return value
 
 
-def _life(value: object) -> tuple[float | None, Life]:
+def _life(value: object) -> float | None:
     """See the table in the module's docstring."""
-    if value is None or value == "":
-        return None, "absent"
     if isinstance(value, str):
         value = int(value) if _DIGITS.fullmatch(value) else math.nan
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return None, "suspect"
+        return None
     if not (math.isfinite(value) and 1 <= value <= LONGEST_LIFE * 1000):
-        return None, "suspect"
-    return math.floor(value), "given"
+        return None
+    return math.floor(value)
 
 
 def _plain_json(value: object) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TypeVar
 from uuid import UUID
@@ -38,6 +39,8 @@ T = TypeVar("T")
 
 _LOCKED_PAUSES_S = (0.02, 0.1)
 """A lock of a moment is waited for, apart from all others; a longer one is told."""
+IN_DOUBT_S = 2.0
+"""Statements that recognise their own effect are asked again for so long while a commit is in doubt."""
 _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 _FIRST_ID = UUID(int=0)
 
@@ -87,7 +90,7 @@ class PostgresCredentialStore:
         # One statement cannot touch a row twice, so the first of a connection speaks for it.
         first = {intent.connection_id: intent for intent in reversed(intents)}
         wanted = list(first.values())
-        rows = await self._doubtless(
+        rows = await self._database.again(
             lambda: self._database.fetch(
                 statement("rotation_claim"),
                 connection_ids=[intent.connection_id for intent in wanted],
@@ -95,7 +98,8 @@ class PostgresCredentialStore:
                 generations=[intent.from_generation for intent in wanted],
                 session_ids=[intent.session_id for intent in wanted],
                 leases_s=[intent.lease_s for intent in wanted],
-            )
+            ),
+            within_s=IN_DOUBT_S,
         )
         granted = {row["rotation_id"]: row["epoch"] for row in rows}
         return [granted.get(intent.rotation_id) for intent in intents]
@@ -116,12 +120,13 @@ class PostgresCredentialStore:
         return await _once_free(lambda: self._releases((connection_id, rotation_id)))
 
     async def _release_many(self, given_up: Sequence[tuple[UUID, UUID]]) -> list[bool | Exception]:
-        rows = await self._doubtless(
+        rows = await self._database.again(
             lambda: self._database.fetch(
                 statement("rotation_release"),
                 connection_ids=[connection_id for connection_id, _ in given_up],
                 rotation_ids=[rotation_id for _, rotation_id in given_up],
-            )
+            ),
+            within_s=IN_DOUBT_S,
         )
         ours, busy = ({row["id"] for row in rows if row["busy"] is wanted} for wanted in (False, True))
         return [
@@ -201,15 +206,7 @@ class PostgresCredentialStore:
         return None
 
     async def mark_unknown(self, unknown: Unknown) -> bool:
-        row = await self._database.first(
-            statement("rotation_unknown"),
-            connection_id=unknown.connection_id,
-            rotation_id=unknown.rotation_id,
-            reason=unknown.reason,
-            due_in_s=unknown.due_in_s,
-            audit_id=unknown.audit_id,
-        )
-        return row is not None
+        return await self._database.first(statement("rotation_unknown"), **asdict(unknown)) is not None
 
     async def condemn(self, condemnation: Condemnation) -> bool:
         row = await self._database.first(
@@ -309,10 +306,6 @@ class PostgresCredentialStore:
     async def raise_epochs(self, floor: int) -> None:
         await self._database.fetch(statement("send_epoch_raise"), floor=floor)
 
-    async def _doubtless(self, work: Callable[[], Awaitable[T]]) -> T:
-        """For statements that recognise their own effect: ask again while a commit is in doubt."""
-        return await self._database.again(work, within_s=2.0)
-
 
 async def _once_free(ask: Callable[[], Awaitable[T]]) -> T:
     for pause_s in _LOCKED_PAUSES_S:
@@ -345,10 +338,7 @@ def _grant_columns(new: NewCredential) -> dict[str, object]:
         "sealed": new.sealed.blob,
         "key_id": new.sealed.key_id,
         "refreshable": new.refreshable,
-        "expires_in_s": new.lifetime.expires_in_s,
-        "urgent_in_s": new.lifetime.urgent_in_s,
-        "critical_in_s": new.lifetime.critical_in_s,
-        "due_in_s": new.lifetime.due_in_s,
+        **asdict(new.lifetime),
         "state": new.state,
         "state_reason": new.state_reason,
         "actor": new.actor,

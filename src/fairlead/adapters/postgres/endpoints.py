@@ -23,10 +23,8 @@ from fairlead.engine.ports import (
     EndpointRefusal,
     Json,
 )
+from fairlead.engine.ports.sending import endpoint_answer
 from fairlead.policy.blast_radius import NEVER_SENT, Reach, Shared
-
-PAUSE_LOOK_S = 60.0
-"""When a connection asks again at the latest whose app is paused: the pause may be lifted by then."""
 
 _Group = tuple[EndpointKey, EndpointLimits, str | None]
 
@@ -54,7 +52,9 @@ class PostgresEndpointGate:
             groups.setdefault((ask.key, ask.limits, ask.secret_fingerprint), []).append(index)
         for group, indexes in groups.items():
             rows = await self._take(group, [asks[index] for index in indexes])
-            answers |= {index: _answer(row, group[1]) for index, row in zip(indexes, rows, strict=True)}
+            answers |= {
+                index: endpoint_answer(row, group[1]) for index, row in zip(indexes, rows, strict=True)
+            }
         return [answers[index] for index in range(len(asks))]
 
     async def _take(self, group: _Group, asks: Sequence[EndpointAsk]) -> Sequence[Row]:
@@ -145,21 +145,3 @@ def _facts(ask: EndpointAsk, permit: EndpointPermit, reach: Reach) -> dict[str, 
         "open_s": limits.open_s,
         "open_max_s": limits.open_max_s,
     }
-
-
-def _answer(row: Row, limits: EndpointLimits) -> EndpointPermit | EndpointRefusal:
-    """What one ask of a group gets: permits go to the first, the rest is told its own turn."""
-    if row["held_s"] is not None:
-        return EndpointRefusal("connection", row["held_s"], f"its last refresh failed: {row['reason']}")
-    if row["turn"] < row["granted"]:
-        return EndpointPermit(probe=row["probe"], dirty=row["dirty"])
-    reason = row["reason"] or "the token endpoint was ill"
-    if row["guard"] == "pause":
-        return EndpointRefusal(
-            "pause", min(PAUSE_LOOK_S, max(1.0, row["retry_after_s"] or 1.0)), f"paused: {reason}"
-        )
-    if row["guard"] == "breaker":
-        return EndpointRefusal("breaker", max(1.0, row["retry_after_s"] or 1.0), f"breaker open: {reason}")
-    missing = row["turn"] + 1 - row["level"]
-    wait_s = missing / limits.per_s if limits.per_s else 1.0
-    return EndpointRefusal("rate", max(wait_s, 0.01), "the token endpoint's rate is used up")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 from uuid import UUID
 
 from fairlead.engine.ports.http import HttpAnswer, NoAnswer
@@ -103,6 +103,30 @@ class EndpointAsk:
     connection_id: UUID
     generation: int
     secret_fingerprint: str | None
+
+
+PAUSE_LOOK_S = 60.0
+"""When a connection asks again at the latest whose app is paused: the pause may be lifted by then."""
+
+
+def endpoint_answer(row: Any, limits: EndpointLimits) -> EndpointPermit | EndpointRefusal:
+    """Return what one ask of a group gets: permits go to the first, the rest is told its own turn.
+
+    Args:
+        row: What ``endpoint_take`` gives for it.
+        limits: Those of the ask.
+    """
+    if row["held_s"] is not None:
+        return EndpointRefusal("connection", row["held_s"], f"its last refresh failed: {row['reason']}")
+    if row["turn"] < row["granted"]:
+        return EndpointPermit(probe=row["probe"], dirty=row["dirty"])
+    reason, wait_s = row["reason"] or "the token endpoint was ill", max(1.0, row["retry_after_s"] or 1.0)
+    if row["guard"] == "pause":
+        return EndpointRefusal("pause", min(PAUSE_LOOK_S, wait_s), f"paused: {reason}")
+    if row["guard"] == "breaker":
+        return EndpointRefusal("breaker", wait_s, f"breaker open: {reason}")
+    wait_s = (row["turn"] + 1 - row["level"]) / limits.per_s if limits.per_s else 1.0
+    return EndpointRefusal("rate", max(wait_s, 0.01), "the token endpoint's rate is used up")
 
 
 @dataclass(frozen=True, slots=True)

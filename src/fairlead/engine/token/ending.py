@@ -59,4 +59,4 @@ async def end_if_revoked(
 
 
 async def nothing_to_mark() -> None:
-    """Allow the request: revoking and testing spend nothing."""
+    """Allow the request: revoking and testing spend nothing, and a code is spent at the provider once."""

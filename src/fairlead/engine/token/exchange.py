@@ -26,7 +26,7 @@ from fairlead.engine.ports import (
 )
 from fairlead.engine.token.ending import end_if_revoked
 from fairlead.engine.token.grants import Grants
-from fairlead.engine.token.parts import Fresh, RefreshSettings, Replay, Rooms, error_of, profile_of
+from fairlead.engine.token.parts import Fresh, RefreshSettings, Replay, Rooms, error_of, names_of, profile_of
 from fairlead.engine.token.settle import Send, Settler
 from fairlead.engine.token.stored import Stored
 from fairlead.engine.token.unknown import Sends, UnknownOutcomes
@@ -334,18 +334,8 @@ class Exchange:
         retry_after_s: float | None = None,
         reason: str | None = None,
     ) -> FairleadError:
-        connection = step.credential.connection
-        self._rooms.emit(
-            TokenRefreshFailed(
-                tenant=connection.key.tenant,
-                provider=connection.key.provider,
-                bucket=connection.key.bucket,
-                connection_id=connection.connection_id,
-                code=code,
-                category=category,
-                reason=reason or code,
-            )
-        )
+        names = names_of(step.credential.connection)
+        self._rooms.emit(TokenRefreshFailed(**names, code=code, category=category, reason=reason or code))
         unsent = kind is NotSent
         return error_of(
             kind,

@@ -35,8 +35,6 @@ REFRESH_TIMEOUT_S = 90.0
 BUSY_SNOOZE_S = 2.0
 EXPIRED_LATE_S = 1.0
 
-Refusal = RateLimited | RefreshInProgress | EndpointUnavailable | EndpointPaused
-
 
 class TokenJobs:
     """Handlers of the token kinds."""

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from fairlead.clock import Clock, Draw
 from fairlead.engine.ports import (
+    Connection,
     ConnectionKey,
     Credential,
     CredentialStore,
@@ -156,6 +157,11 @@ def _context(credential: Credential, field: str, generation: int) -> SealContext
         field=field,
         generation=generation,
     )
+
+
+def names_of(connection: Connection) -> dict[str, Any]:
+    """Return what events call *connection*."""
+    return {**connection.key._asdict(), "connection_id": connection.connection_id}
 
 
 def error_of(kind: type[FairleadError], credential: Credential, what: str, **more: Any) -> FairleadError:

@@ -80,7 +80,7 @@ class TokenReader:
             fresh = await self._coordinator.refresh(connection_id, credential.generation)
             return self._serve(fresh, credential)
         if self._inside_buffer(credential):
-            self._refresh_behind(credential)
+            self._coordinator.launch(credential.connection.connection_id, credential.generation)
         return self._serve(await self._settler.open(credential), credential)
 
     def served(self, key: ConnectionKey) -> PublicToken | None:
@@ -135,10 +135,6 @@ class TokenReader:
             return False
         assert credential.expires_in_s is not None  # a token without end has no lead
         return credential.expires_in_s <= buffer_s(profile_of(self._rooms, credential).windows, lead_s)
-
-    def _refresh_behind(self, credential: Credential) -> None:
-        """Start a flight and let go of it: its outcome is told by events, not to this caller."""
-        self._coordinator.launch(credential.connection.connection_id, credential.generation)
 
     def _serve(self, fresh: Fresh, credential: Credential) -> PublicToken:
         token = sanitise(fresh.tokens, fresh.generation)

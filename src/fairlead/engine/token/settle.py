@@ -17,7 +17,7 @@ from uuid import UUID
 
 from fairlead.engine.ports import Credential, HttpAnswer, JournalEntry, Lifetime, Settlement
 from fairlead.engine.token.history import is_newer
-from fairlead.engine.token.parts import Fresh, Rooms, answer_context, payload_context, profile_of
+from fairlead.engine.token.parts import Fresh, Rooms, answer_context, names_of, payload_context, profile_of
 from fairlead.engine.token.places import check_places, places_of
 from fairlead.engine.token.stored import Stored, decode_stored, encode_answer, encode_stored
 from fairlead.errors import CredentialUnreadable, DependencyUnavailable
@@ -271,13 +271,9 @@ class Settler:
                 await self._rooms.clock.sleep(self._retry_s)
 
     def _tell(self, send: Send, generation: int, recovered: bool) -> None:
-        connection = send.credential.connection
         self._rooms.emit(
             TokenRefreshed(
-                tenant=connection.key.tenant,
-                provider=connection.key.provider,
-                bucket=connection.key.bucket,
-                connection_id=connection.connection_id,
+                **names_of(send.credential.connection),
                 generation=generation,
                 waited_s=self._rooms.clock.monotonic() - send.asked_s,
                 recovered=recovered,

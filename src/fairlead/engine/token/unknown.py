@@ -13,7 +13,15 @@ from uuid import UUID
 
 from fairlead.engine.ports import Condemnation, Credential, JournalEntry, JournalHead, Rotation, Unknown
 from fairlead.engine.token.history import is_newer
-from fairlead.engine.token.parts import RefreshSettings, Replay, Rooms, answer_context, error_of, profile_of
+from fairlead.engine.token.parts import (
+    RefreshSettings,
+    Replay,
+    Rooms,
+    answer_context,
+    error_of,
+    names_of,
+    profile_of,
+)
 from fairlead.engine.token.settle import Send, Settler, give_way_s
 from fairlead.engine.token.stored import decode_answer
 from fairlead.errors import (
@@ -84,14 +92,7 @@ class UnknownOutcomes:
         )
         if marked:
             self._rooms.emit(
-                TokenOutcomeUnknown(
-                    tenant=connection.key.tenant,
-                    provider=connection.key.provider,
-                    bucket=connection.key.bucket,
-                    connection_id=connection.connection_id,
-                    generation=credential.generation,
-                    reason=reason,
-                )
+                TokenOutcomeUnknown(**names_of(connection), generation=credential.generation, reason=reason)
             )
         return due_in_s if due_in_s > 0 else None
 
@@ -158,16 +159,7 @@ class UnknownOutcomes:
             )
         )
         if condemned:
-            self._rooms.emit(
-                NeedsReauth(
-                    tenant=connection.key.tenant,
-                    provider=connection.key.provider,
-                    bucket=connection.key.bucket,
-                    connection_id=connection.connection_id,
-                    reason=reason,
-                    link=link,
-                )
-            )
+            self._rooms.emit(NeedsReauth(**names_of(connection), reason=reason, link=link))
         return condemned
 
     # ---- the journal

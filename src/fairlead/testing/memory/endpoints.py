@@ -14,13 +14,13 @@ from fairlead.engine.ports import (
     EndpointRefusal,
     Json,
 )
+from fairlead.engine.ports.sending import endpoint_answer
 from fairlead.policy.blast_radius import NEVER_SENT, QUORUM, Reach, Shared
 from fairlead.testing.memory.database import MemoryStore, seconds, statement
 from fairlead.testing.memory.token_rows import BackoffRow, EndpointRow, until_s
 
 _MOST_DOUBLINGS = 20
 _MOST_FAILING = 10_000
-_PAUSE_LOOK_S = 60.0
 
 
 @dataclass(slots=True)
@@ -49,10 +49,21 @@ class MemoryEndpointGate(MemoryStore):
         shut = any(_latest(gate.row.open_until, gate.row.probe_until, now) > now for gate in closed)
         level = min(limits.burst, self._refilled(bucket, limits.per_s or 0.0))
         granted = not held and not shut and bool(closed or limits.per_s is None or level >= 1)
-        answer = self._answer(ask, gates, level, granted=granted, backoff=backoff if held else None)
+        dirty = _is_dirty(gates)
+        reason = next((gate.row.reason for gate in closed if gate.row.reason), None)
+        row = {
+            "held_s": until_s(backoff.retry_at, now) if backoff and held else None,
+            "reason": backoff.reason if backoff and held else reason,
+            "turn": 0,
+            "granted": granted,
+            "probe": bool(closed),
+            "dirty": dirty,
+            "guard": "pause" if any(g.halted for g in closed) else "breaker" if closed else "rate",
+            "retry_after_s": self._shut_s(closed, limits.probe_s),
+            "level": level,
+        }
         if limits.per_s is not None:
             bucket.permits = level - granted
-        dirty = _is_dirty(gates)
         for gate in gates:
             if gate.row is bucket or gate.row.state != "closed" or dirty:
                 was_set_back = gate.row.refilled_at > now + seconds(60.0)
@@ -61,7 +72,7 @@ class MemoryEndpointGate(MemoryStore):
                 gate.row.probe_until = now + seconds(limits.probe_s)
             if gate.row.state == "paused" and not gate.halted and ask.secret_fingerprint is not None:
                 gate.row.state = "closed"
-        return answer
+        return endpoint_answer(row, limits)
 
     def _made(self, ask: EndpointAsk, name: str) -> EndpointRow:
         now = self.database.now
@@ -76,33 +87,13 @@ class MemoryEndpointGate(MemoryStore):
         secret = ask.secret_fingerprint
         return [_Row(r, secret is not None and r.secret_fingerprint == secret) for r in found if r]
 
-    def _answer(
-        self,
-        ask: EndpointAsk,
-        gates: Sequence[_Row],
-        level: float,
-        *,
-        granted: bool,
-        backoff: BackoffRow | None,
-    ) -> EndpointPermit | EndpointRefusal:
-        now, closed = self.database.now, [gate for gate in gates if gate.closed]
-        if backoff is not None:
-            left_s = (backoff.retry_at - now).total_seconds()
-            return EndpointRefusal("connection", left_s, f"its last refresh failed: {backoff.reason}")
-        if granted:
-            return EndpointPermit(probe=bool(closed), dirty=_is_dirty(gates))
-        if not closed:
-            wait_s = (1 - level) / ask.limits.per_s if ask.limits.per_s else 1.0
-            return EndpointRefusal("rate", max(wait_s, 0.01), "the token endpoint's rate is used up")
-        soon = now + seconds(ask.limits.probe_s / 10)  # a probe answers long before its time is up
-        moments = [gate.row.open_until for gate in closed]
+    def _shut_s(self, closed: Sequence[_Row], probe_s: float) -> float | None:
+        now = self.database.now
+        soon = now + seconds(probe_s / 10)  # a probe answers long before its time is up
         probes = [gate.row.probe_until for gate in closed]
+        moments = [gate.row.open_until for gate in closed]
         moments += [min(probe_until, soon) for probe_until in probes if probe_until and probe_until > now]
-        retry_after_s = max(1.0, until_s(_latest(*moments, now), now) or 1.0)
-        reason = next((gate.row.reason for gate in closed if gate.row.reason), "the token endpoint was ill")
-        if any(gate.halted for gate in closed):
-            return EndpointRefusal("pause", min(_PAUSE_LOOK_S, retry_after_s), f"paused: {reason}")
-        return EndpointRefusal("breaker", retry_after_s, f"breaker open: {reason}")
+        return until_s(_latest(*moments, now), now)
 
     @statement
     def record(
