@@ -13,6 +13,7 @@ from fairlead.engine.account import Accounts
 from fairlead.engine.ports import ConnectionKey, HttpAnswer, TokenCall
 from fairlead.engine.token.grants import Grants
 from fairlead.errors import ReauthRequired
+from fairlead.events import ServiceFailed
 from tests.support.refresher import FAST, Refresher, local_profile, refresher
 from tests.support.rows import run
 
@@ -22,7 +23,7 @@ SAID = {"actor": "test", "reason": "left"}
 
 @pytest.fixture
 async def revoked(fl: Refresher, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The refresh tokens that the provider was asked to revoke."""
+    """The refresh tokens that the provider was asked to revoke; it confirms the first alone."""
     asked: list[str] = []
     send = fl.rooms.transport.send
 
@@ -30,7 +31,7 @@ async def revoked(fl: Refresher, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         if not call.url.endswith("/revoke"):
             return await send(call, before_sent)
         asked.append(call.form["token"].reveal())
-        return HttpAnswer(200, {}, b"", 0.0, 0.0)
+        return HttpAnswer(200 if len(asked) == 1 else 503, {}, b"", 0.0, 0.0)
 
     monkeypatch.setattr(fl.rooms.transport, "send", sent)
     return asked
@@ -60,6 +61,7 @@ async def test_revoke_ends_the_answer_of_a_refresh_that_was_under_way(fl, issuer
     with pytest.raises(ReauthRequired):
         await flight
     assert revoked[-1] == issuer.grant("strict", "acme").refresh_token
+    assert [failed.reason.rpartition(": ")[2] for failed in fl.told(ServiceFailed)] == ["answered 503"]
 
 
 async def test_revoke_ends_the_token_that_was_settled_meanwhile(fl, issuer, revoked, monkeypatch) -> None:
