@@ -42,24 +42,10 @@ def new_job_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
 
 
 def plain_job_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
-    """The parameters of job_enqueue_plain: a column that is alike for all jobs has one element."""
+    """The parameters of job_enqueue_plain."""
     columns = new_job_columns(jobs)
     for name in ("unique_keys", "unique_for_s"):
         del columns[name]
-    for name in (
-        "kinds",
-        "queues",
-        "providers",
-        "group_keys",
-        "priorities",
-        "delays_s",
-        "expires_in_s",
-        "tags",
-        "replay_of",
-    ):
-        column = columns[name]
-        if column.count(column[0]) == len(column):
-            del column[1:]
     lanes: dict[tuple[object, ...], UUID] = {}
     columns["lane_ids"] = lane_ids = []
     for job in jobs:

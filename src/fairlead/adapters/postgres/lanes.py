@@ -317,36 +317,30 @@ def _explanation(row: Row) -> Explanation:
     )
 
 
+_ALIKE = (
+    "now state run_at queue kind attempt crash_count started_at expires_at workers ahead_in_lane lanes_ahead"
+    " urgent_lanes"
+).split()
+
+
 def _facts(row: Row, job: JobView, worker: str | None) -> Facts:
     last = job.failures[-1] if isinstance(job.failures, list) and job.failures else {}
     result = job.result if isinstance(job.result, dict) else {}
     ready = row["lane_state"] == "ready" and not row["unseen"]
     served_at: datetime | None = row["served_at"]
     return Facts(
-        now=row["now"],
-        state=row["state"],
-        run_at=row["run_at"],
-        queue=row["queue"],
-        kind=row["kind"],
-        attempt=row["attempt"],
-        crash_count=row["crash_count"],
-        started_at=row["started_at"],
-        expires_at=row["expires_at"],
+        **{name: row[name] for name in _ALIKE},
         dead_letter_id=str(row["dead_letter_id"]) if row["dead_letter_id"] else None,
         cancelled_because=result.get("cancelled"),
         last_failure=last.get("code"),
         worker=worker,
         silent_s=row["silent_s"] or 0.0,
         lease_s=row["lease_s"] or 0.0,
-        workers=row["workers"],
         pauses=[_held_by(pause) for pause in decoded(row["pauses"]) or ()],
         full_caps=[FullCap(**cap) for cap in decoded(row["full_caps"]) or ()],
         lane_ready=ready,
         lane_wakes_at=row["wake_at"],
         lane_waits_s=(row["now"] - served_at).total_seconds() if ready and served_at else 0.0,
-        ahead_in_lane=row["ahead_in_lane"],
-        lanes_ahead=row["lanes_ahead"],
-        urgent_lanes=row["urgent_lanes"],
     )
 
 

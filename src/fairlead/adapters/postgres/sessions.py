@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from uuid import UUID
 
 from fairlead.adapters.postgres.driver import Row
@@ -10,6 +11,9 @@ from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sqlfiles import statement
 from fairlead.engine.ports import ProcessIdentity, Renewed, Rescue, SessionView
 from fairlead.ids import Ids
+
+
+_IDENTITY = [field.name for field in fields(ProcessIdentity)]
 
 
 class PostgresSessionStore:
@@ -20,16 +24,8 @@ class PostgresSessionStore:
         self._ids = ids
 
     async def open(self, session_id: UUID, identity: ProcessIdentity, lease_s: float, version: str) -> None:
-        values = {
-            "session_id": session_id,
-            "host": identity.host,
-            "boot_id": identity.boot_id,
-            "pid_namespace": identity.pid_namespace,
-            "pid": identity.pid,
-            "process_started": identity.process_started,
-            "version": version,
-            "lease_s": lease_s,
-        }
+        about = {"session_id": session_id, "version": version, "lease_s": lease_s}
+        values = about | {name: getattr(identity, name) for name in _IDENTITY}
         await self._database.again(lambda: self._database.urgent(statement("session_open"), **values))
 
     async def heartbeat(self, session_id: UUID, running: Sequence[UUID] = ()) -> Renewed | None:
@@ -75,23 +71,9 @@ class PostgresSessionStore:
 
 
 def _identity(row: Row) -> ProcessIdentity:
-    return ProcessIdentity(
-        host=row["host"],
-        boot_id=row["boot_id"],
-        pid_namespace=row["pid_namespace"],
-        pid=row["pid"],
-        process_started=row["process_started"],
-    )
+    return ProcessIdentity(**{name: row[name] for name in _IDENTITY})
 
 
 def _view(row: Row) -> SessionView:
-    return SessionView(
-        session_id=row["session_id"],
-        identity=_identity(row),
-        version=row["version"],
-        started_at=row["started_at"],
-        heartbeat_age_s=row["heartbeat_age_s"],
-        lease_s=row["lease_s"],
-        state=row["state"],
-        running_jobs=row["running_jobs"],
-    )
+    about = {name: value for name, value in row.items() if name not in _IDENTITY}
+    return SessionView(identity=_identity(row), **about)

@@ -10,7 +10,7 @@ from fairlead.engine.ports import FailureRecord, Json
 from fairlead.policy.category import Category
 from fairlead.policy.states import DeadLetterStatus, JobState, Resolution
 from fairlead.testing.memory.database import MemoryDatabase, seconds
-from fairlead.testing.memory.rows import MOST_FAILURES, OPEN, DeadLetterRow, JobRow
+from fairlead.testing.memory.rows import MOST_FAILURES, OPEN, DeadLetterRow, JobRow, copied
 
 
 def bury(
@@ -43,24 +43,18 @@ def bury(
         entry.history = [*entry.history, *row.failures][-MOST_FAILURES:]
         entry.last_at, entry.action_due_at, entry.replay_job_id = now, due_at, None
         return
-    database.dead_letters[dead_letter_id] = DeadLetterRow(
+    database.dead_letters[dead_letter_id] = copied(
+        DeadLetterRow,
+        row,
         dead_letter_id=dead_letter_id,
-        job_id=row.job_id,
         lineage_id=entry.lineage_id if entry else row.job_id,
-        queue=row.queue,
-        kind=row.kind,
-        tenant_id=row.tenant_id,
-        provider=row.provider,
         connection_id=connection_id,
-        group_key=row.group_key,
-        priority=row.priority,
         category=failure.category,
         code=failure.code,
         reason=failure.reason,
         details=dict(failure.details),
         history=list(row.failures),
         args=dict(row.args),
-        unique_key=row.unique_key,
         token_expires_at=token_expires_at,
         action_due_at=due_at,
         first_at=now,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from uuid import UUID
 
@@ -13,9 +13,7 @@ from fairlead.policy.category import Category
 from fairlead.policy.states import DeadLetterStatus, JobState
 from fairlead.testing.memory.database import MemoryStore, seconds, statement
 from fairlead.testing.memory.enqueue import holder_of, insert
-from fairlead.testing.memory.rows import OPEN, DeadLetterRow
-
-_SHARED = [field.name for field in fields(DeadLetter) if field.name not in ("age_s", "regranted")]
+from fairlead.testing.memory.rows import OPEN, DeadLetterRow, copied
 
 
 class MemoryDeadLetterStore(MemoryStore):
@@ -188,6 +186,5 @@ class MemoryDeadLetterStore(MemoryStore):
         return row if row is not None and row.open and last_at in (None, row.last_at) else None
 
     def _view(self, row: DeadLetterRow) -> DeadLetter:
-        values = {name: getattr(row, name) for name in _SHARED}
-        values["status"] = row.status.value
-        return DeadLetter(**values, age_s=(self.database.now - row.first_at).total_seconds())
+        age_s = (self.database.now - row.first_at).total_seconds()
+        return copied(DeadLetter, row, status=row.status.value, age_s=age_s)

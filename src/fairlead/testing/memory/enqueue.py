@@ -9,7 +9,7 @@ from fairlead.errors import InputInvalid
 from fairlead.policy.lane import is_own
 from fairlead.policy.states import JobState
 from fairlead.testing.memory.database import MemoryDatabase, seconds
-from fairlead.testing.memory.rows import OPEN, JobRow
+from fairlead.testing.memory.rows import OPEN, JobRow, copied
 from fairlead.testing.memory.turns import note_work
 
 
@@ -40,22 +40,14 @@ def insert(database: MemoryDatabase, job: NewJob) -> Enqueued:
 def store(database: MemoryDatabase, job: NewJob) -> None:
     """Store *job*, whose unique key nobody holds; nobody is woken."""
     now = database.now
-    row = database.jobs[job.job_id] = JobRow(
-        job_id=job.job_id,
-        queue=job.queue,
-        kind=job.kind,
-        tenant_id=job.tenant_id,
-        provider=job.provider,
-        group_key=job.group_key,
-        priority=job.priority,
+    row = database.jobs[job.job_id] = copied(
+        JobRow,
+        job,
         run_at=now + seconds(job.delay_s),
         created_at=now,
         expires_at=None if job.expires_in_s is None else now + seconds(job.expires_in_s),
-        unique_key=job.unique_key,
         unique_until=None if job.unique_for_s is None else now + seconds(job.unique_for_s),
-        replay_of=job.replay_of,
         args=dict(job.args),
-        tags=job.tags,
     )
     note_work(database, row)
 

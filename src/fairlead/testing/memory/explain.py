@@ -10,7 +10,7 @@ from fairlead.policy.waiting import Facts, HeldBy, why_it_waits
 from fairlead.testing.memory.database import MemoryDatabase, seconds
 from fairlead.testing.memory.holds import Room, pauses_of
 from fairlead.testing.memory.lane_rows import LaneRow, lane_key
-from fairlead.testing.memory.rows import JobRow
+from fairlead.testing.memory.rows import JobRow, copied
 from fairlead.testing.memory.turns import MOST_COUNTED, ready_lanes, settle
 from fairlead.testing.memory.views import job_view
 
@@ -41,16 +41,11 @@ def _facts(database: MemoryDatabase, row: JobRow, asker: UUID | None) -> Facts:
     lane = database.fair.lanes.get(key)
     ready = lane if lane is not None and lane.ready and row.state is JobState.AVAILABLE else None
     waits = row.state is JobState.AVAILABLE
-    return Facts(
+    return copied(
+        Facts,
+        row,
         now=now,
         state=row.state.value,
-        run_at=row.run_at,
-        queue=row.queue,
-        kind=row.kind,
-        attempt=row.attempt,
-        crash_count=row.crash_count,
-        started_at=row.started_at,
-        expires_at=row.expires_at,
         dead_letter_id=_dead_letter_of(database, row),
         cancelled_because=_cancelled_because(row),
         last_failure=str(row.failures[-1]["code"]) if row.failures else None,

@@ -32,7 +32,7 @@ from fairlead.testing.memory.database import MemoryLink, MemoryStore, seconds, s
 from fairlead.testing.memory.enqueue import holds_key, insert_all
 from fairlead.testing.memory.holds import CAP_LOOK_S, Room, last_end, pauses_of
 from fairlead.testing.memory.lane_rows import lane_key
-from fairlead.testing.memory.rows import OPEN, JobRow
+from fairlead.testing.memory.rows import OPEN, JobRow, copied
 from fairlead.testing.memory.turns import Turns, is_claimable, is_wanted
 from fairlead.testing.memory.views import job_view
 
@@ -112,30 +112,17 @@ class MemoryJobStore(MemoryStore):
 
     def _claimed(self, row: JobRow, session_id: UUID) -> Job:
         row.state, row.session_id = JobState.RUNNING, session_id
-        row.lease_id = lease_id = self.database.ids.lease_id()
+        row.lease_id = self.database.ids.lease_id()
         row.attempt += 1
-        return Job(
-            job_id=row.job_id,
-            lease_id=lease_id,
-            queue=row.queue,
-            kind=row.kind,
-            tenant_id=row.tenant_id,
-            provider=row.provider,
-            group_key=row.group_key,
-            priority=row.priority,
-            attempt=row.attempt,
-            crash_count=row.crash_count,
+        now, since = self.database.now, row.call_waits_since
+        return copied(
+            Job,
+            row,
             args=dict(row.args),
             streaks=dict(row.streaks),
-            replay_of=row.replay_of,
-            created_at=row.created_at,
-            waited_s=(self.database.now - row.run_at).total_seconds(),
-            call_waited_s=self._call_waited_s(row),
+            waited_s=(now - row.run_at).total_seconds(),
+            call_waited_s=None if since is None else (now - since).total_seconds(),
         )
-
-    def _call_waited_s(self, row: JobRow) -> float | None:
-        since = row.call_waits_since
-        return None if since is None else (self.database.now - since).total_seconds()
 
     # ---- outcomes ------------------------------------------------------------------------------
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from datetime import datetime
+from typing import TypeVar
 from uuid import UUID
 
 from fairlead.engine.ports import Json, Pause, ProcessIdentity, Schedule
@@ -12,6 +14,14 @@ from fairlead.policy.states import DeadLetterStatus, JobState
 OPEN = (JobState.AVAILABLE, JobState.RUNNING)
 MOST_FAILURES = 20
 """Kept of a job's history: the latest."""
+
+T = TypeVar("T")
+
+
+def copied(of: Callable[..., T], row: object, **others: object) -> T:
+    """Return an *of* whose fields are *others*, and for the rest what *row* has of the same names."""
+    names = {each.name for each in fields(of)} - others.keys()  # type: ignore[arg-type]
+    return of(**{name: getattr(row, name) for name in names if hasattr(row, name)}, **others)
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from fairlead.policy.category import Category
 from fairlead.policy.states import JobState
 from fairlead.testing.memory.burial import bury_unrun, failure_json
 from fairlead.testing.memory.database import MemoryStore, seconds, statement
-from fairlead.testing.memory.rows import JobRow, SessionRow
+from fairlead.testing.memory.rows import JobRow, SessionRow, copied
 
 
 class MemorySessionStore(MemoryStore):
@@ -148,15 +148,8 @@ class MemorySessionStore(MemoryStore):
 
 def _view(row: SessionRow, now: datetime, running_jobs: int) -> SessionView:
     age_s = (now - row.heartbeat_at).total_seconds()
-    return SessionView(
-        session_id=row.session_id,
-        identity=row.identity,
-        version=row.version,
-        started_at=row.started_at,
-        heartbeat_age_s=age_s,
-        lease_s=row.lease_s,
-        state=_state(row, age_s),
-        running_jobs=running_jobs,
+    return copied(
+        SessionView, row, heartbeat_age_s=age_s, state=_state(row, age_s), running_jobs=running_jobs
     )
 
 
