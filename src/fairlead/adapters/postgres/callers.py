@@ -89,22 +89,18 @@ class PostgresCallerJobs:
         return [values[name] for name in self._takes]
 
 
+# fmt: off
+_SAME = (
+    "kind", "args", "queue", "provider", "group_key", "priority", "delay_s", "unique_key", "unique_for_s",
+    "expires_in_s", "tags",
+)
+# fmt: on
+"""Parameters of fairlead_enqueue that have the names of a job's fields."""
+
+
 def _fields(job: NewJob) -> dict[str, Any]:
-    return {
-        "job_id": str(job.job_id),
-        "kind": job.kind,
-        "tenant": job.tenant_id,
-        "args": job.args,
-        "queue": job.queue,
-        "provider": job.provider,
-        "group_key": job.group_key,
-        "priority": job.priority,
-        "delay_s": job.delay_s,
-        "unique_key": job.unique_key,
-        "unique_for_s": job.unique_for_s,
-        "expires_in_s": job.expires_in_s,
-        "tags": job.tags,
-    }
+    values = {name: getattr(job, name) for name in _SAME}
+    return values | {"job_id": str(job.job_id), "tenant": job.tenant_id}
 
 
 def _enqueued(jobs: Sequence[NewJob], rows: Iterable[Any]) -> list[Enqueued]:

@@ -13,7 +13,7 @@ from datetime import datetime
 from uuid import UUID
 
 from fairlead.adapters.postgres.driver import Row
-from fairlead.adapters.postgres.jobrows import args_text, cancel_text, with_values
+from fairlead.adapters.postgres.jobrows import TICK_FIELDS, cancel_text, job_values, with_values
 from fairlead.adapters.postgres.pool import Database, Transaction
 from fairlead.adapters.postgres.sqlfiles import statement
 from fairlead.engine.ports import DeadLetter, DeadLetterFilter, DeadLetterGroup, NewJob
@@ -125,19 +125,8 @@ class PostgresDeadLetterStore:
             statement("dead_letter_redrive"),
             dead_letter_id=dead_letter_id,
             last_at=last_at,
-            job_id=job.job_id,
-            kind=job.kind,
-            tenant_id=job.tenant_id,
-            queue=job.queue,
-            provider=job.provider,
-            group_key=job.group_key,
-            priority=job.priority,
-            delay_s=job.delay_s,
-            args=args_text(job.args, job.tenant_id),
-            unique_key=job.unique_key,
-            expires_in_s=job.expires_in_s,
-            tags=job.tags,
             notify=self._notify,
+            **job_values(job, f"{TICK_FIELDS} provider group_key expires_in_s tags"),
         )
         return row is not None
 

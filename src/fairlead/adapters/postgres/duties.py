@@ -7,7 +7,7 @@ from datetime import datetime
 from uuid import UUID
 
 from fairlead.adapters.postgres.driver import Row
-from fairlead.adapters.postgres.jobrows import args_text, with_values
+from fairlead.adapters.postgres.jobrows import TICK_FIELDS, args_text, job_values, with_values
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sqlfiles import statement
 from fairlead.engine.ports import NewJob, Pause, Schedule, ScheduleState, TakenTick
@@ -67,15 +67,8 @@ class PostgresDutyStore:
             "tick": tick,
             "coalesced": coalesced,
             "session_id": session_id,
-            "job_id": job.job_id,
-            "kind": job.kind,
-            "tenant_id": job.tenant_id,
-            "queue": job.queue,
-            "priority": job.priority,
-            "delay_s": job.delay_s,
-            "args": args_text(job.args, job.tenant_id),
-            "unique_key": job.unique_key,
             "notify": self._notify,
+            **job_values(job, TICK_FIELDS),
         }
 
         async def take() -> bool:

@@ -17,6 +17,8 @@ from fairlead.policy.safe import safe_text
 
 ARGS, STREAKS = 10, 11
 """Among the columns of a claimed job."""
+TICK_FIELDS = "job_id kind tenant_id queue priority delay_s unique_key"
+"""What a schedule says of its jobs."""
 MAX_CODE_BYTES = 200
 MAX_DETAILS_BYTES = 4 * 1024
 
@@ -59,21 +61,14 @@ def plain_job_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
 
 def one_job_values(job: NewJob) -> dict[str, Any]:
     """The parameters of job_enqueue_one."""
-    return {
-        "job_id": job.job_id,
-        "kind": job.kind,
-        "tenant_id": job.tenant_id,
-        "queue": job.queue,
-        "provider": job.provider,
-        "group_key": job.group_key,
-        "priority": job.priority,
-        "delay_s": job.delay_s,
-        "args": job.args_json or args_text(job.args, job.tenant_id),
-        "expires_in_s": job.expires_in_s,
-        "tags": list(job.tags),
-        "replay_of": job.replay_of,
-        "lane_id": lane_of(job),
-    }
+    names = "job_id kind tenant_id queue provider group_key priority delay_s expires_in_s tags replay_of"
+    return job_values(job, names) | {"lane_id": lane_of(job)}
+
+
+def job_values(job: NewJob, names: str) -> dict[str, Any]:
+    """Return the fields *names* of *job*, and its args, as parameters of a statement."""
+    values = {name: getattr(job, name) for name in names.split()}
+    return values | {"args": job.args_json or args_text(job.args, job.tenant_id)}
 
 
 def lane_of(job: NewJob) -> UUID:

@@ -317,10 +317,12 @@ def _explanation(row: Row) -> Explanation:
     )
 
 
+# fmt: off
 _ALIKE = (
-    "now state run_at queue kind attempt crash_count started_at expires_at workers ahead_in_lane lanes_ahead"
-    " urgent_lanes"
-).split()
+    "now", "state", "run_at", "queue", "kind", "attempt", "crash_count", "started_at", "expires_at",
+    "workers", "ahead_in_lane", "lanes_ahead", "urgent_lanes",
+)
+# fmt: on
 
 
 def _facts(row: Row, job: JobView, worker: str | None) -> Facts:

@@ -12,7 +12,6 @@ from fairlead.adapters.postgres.sqlfiles import statement
 from fairlead.engine.ports import ProcessIdentity, Renewed, Rescue, SessionView
 from fairlead.ids import Ids
 
-
 _IDENTITY = [field.name for field in fields(ProcessIdentity)]
 
 

@@ -12,7 +12,7 @@ from fairlead.engine.ports import DeadLetter, DeadLetterFilter, DeadLetterGroup,
 from fairlead.policy.category import Category
 from fairlead.policy.states import DeadLetterStatus, JobState
 from fairlead.testing.memory.database import MemoryStore, seconds, statement
-from fairlead.testing.memory.enqueue import holder_of, insert
+from fairlead.testing.memory.enqueue import covering, insert
 from fairlead.testing.memory.rows import OPEN, DeadLetterRow, copied
 
 
@@ -100,7 +100,7 @@ class MemoryDeadLetterStore(MemoryStore):
         if row is None or row.replay_job_id is not None or row.tenant_id != job.tenant_id:
             return False
         kept_until = self._give_up_key(row.job_id)
-        if holder_of(self.database, job) is not None:
+        if covering(self.database, job) is not None:
             return False
         insert(self.database, replace(job, replay_of=dead_letter_id))
         self.database.jobs[job.job_id].unique_until = kept_until

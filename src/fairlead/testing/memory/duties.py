@@ -9,7 +9,7 @@ from uuid import UUID
 
 from fairlead.engine.ports import NewJob, Pause, Schedule, ScheduleState, TakenTick
 from fairlead.testing.memory.database import MemoryStore, seconds, statement
-from fairlead.testing.memory.enqueue import holder_of, insert
+from fairlead.testing.memory.enqueue import covering, insert
 from fairlead.testing.memory.rows import DutyRow, ScheduleRow
 
 
@@ -73,7 +73,7 @@ class MemoryDutyStore(MemoryStore):
         if (name, tick) in self.database.duties:  # before the clock was set back
             return True
         late_s = max(0.0, (self.database.now - tick).total_seconds())
-        holder = holder_of(self.database, job)
+        holder = covering(self.database, job)
         if holder is not None and holder.replay_of and not holder.attempt and not holder.settled_lease_id:
             holder.run_at = min(holder.run_at, self.database.now)  # it waits for its turn, and runs instead
         if holder is None:

@@ -63,6 +63,13 @@ def holder_of(database: MemoryDatabase, job: NewJob) -> JobRow | None:
     return None
 
 
+def covering(database: MemoryDatabase, job: NewJob) -> JobRow | None:
+    """Return the holder of *job*'s key if it runs, or will."""
+    row = holder_of(database, job)
+    runs = row is not None and row.state is JobState.RUNNING
+    return row if runs or is_answered(database, job) else None
+
+
 def is_answered(database: MemoryDatabase, job: NewJob) -> bool:
     """Whether the holder of *job*'s key answers for it: as the SQL function key_is_held has it."""
     row = holder_of(database, job)

@@ -1,5 +1,5 @@
--- 0035_unique_keys: only a job that can still do the work answers for another one of its unique key (R53); what runs
--- with its owner's rights uses exact matches (R54).
+-- 0035_unique_keys: only a job that can still do the work answers for another one of its unique key (R53), and one that
+-- dies is an entry as if it were new (R19); what runs with its owner's rights uses exact matches (R54).
 -- Phase   pre (the version before it calls the same functions)
 -- Needs   0021_full_dead_letters, 0022_own_work
 
@@ -124,18 +124,11 @@ END $$;
 CREATE CONSTRAINT TRIGGER enqueue_settle AFTER INSERT ON enqueue_note DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW EXECUTE FUNCTION enqueue_settle();
 
--- Stores one job in the current transaction and gives its id, or that of the job that answers for it: a waiting one with
--- the same unique key, whose priority is raised at the commit. Should that one begin before the commit, another is
--- stored in its wake. Times count from the statement, not from the beginning of the transaction.
---
--- Business transactions are of any length, so nothing is locked here that others need: no lane, no job, only a row of
--- lane_wake that the next claim takes; and one caller waits for another on the same new unique key alone. notify wakes
--- listening workers at once: it takes a lock of the whole database at commit, so by default they poll.
+-- As in 0005, but that no job is locked: one that waits answers, its priority is raised at the commit, and should it
+-- begin before that, another is stored in its wake. Times count from the statement.
 --
 -- dead_letter_bound: open dead letters of the queue that refuse work of a kind they are full of; more than the default
 -- counts only for roles of the engine. The answer is kept for the rest of the transaction.
---
--- It runs with its owner's rights, on a search_path of its own (below).
 CREATE OR REPLACE FUNCTION fairlead_enqueue(
     kind text,
     tenant text,
@@ -161,11 +154,7 @@ SET enable_seqscan = off AS $$
 DECLARE
     moment timestamptz := statement_timestamp();
     second CONSTANT interval := '1 second';
-    problem text := job_problem(
-        fairlead_enqueue.kind, fairlead_enqueue.tenant, fairlead_enqueue.args, fairlead_enqueue.queue,
-        fairlead_enqueue.provider, fairlead_enqueue.bucket, fairlead_enqueue.group_key,
-        fairlead_enqueue.priority, fairlead_enqueue.delay_s, fairlead_enqueue.unique_key,
-        fairlead_enqueue.unique_for_s, fairlead_enqueue.expires_in_s, fairlead_enqueue.tags);
+    problem text := job_problem($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13);
     refused text;
     new_job job;
     holder job;
@@ -265,3 +254,30 @@ BEGIN
     END LOOP;
 END $$;
 REVOKE ALL ON FUNCTION enqueue_settle, enqueue_insert FROM PUBLIC;
+
+-- An entry that took in another job of its key kept what the first one was to do, and counted its replays and its days
+-- from then: a redrive ran the old work, and the new was given up untried. What was cancelled has no entry.
+DO $$
+DECLARE
+    made text := pg_get_functiondef('dead_letter_bury'::regproc);
+    change text[];
+BEGIN
+    FOREACH change SLICE 1 IN ARRAY ARRAY[
+        ['    IF dead.replay_of IS NOT NULL THEN', '    IF dead.state = ''cancelled'' THEN  -- its processor looks again
+        UPDATE dead_letter SET replay_job_id = NULL, action_due_at = now()
+        WHERE dead_letter_id = dead.replay_of AND replay_job_id = dead.job_id AND status = ''pending_review'';
+        RETURN;
+    ELSIF dead.replay_of IS NOT NULL THEN'],
+        ['ORDER BY first_at LIMIT 1 FOR UPDATE;', 'ORDER BY first_at LIMIT 1 FOR UPDATE;
+        UPDATE dead_letter SET
+            lineage_id = dead.job_id, queue = dead.queue, provider = dead.provider, group_key = dead.group_key,
+            priority = dead.priority, args = dead.args, connection_id = coalesce(about_connection, connection_id),
+            first_at = now(), replays = 0, reauth_started_at = NULL, last_notice_at = NULL
+        WHERE dead_letter_id = same.dead_letter_id;']] LOOP
+        IF strpos(made, change[1]) = 0 THEN
+            RAISE 'dead_letter_bury has no %', change[1];
+        END IF;
+        made := replace(made, change[1], change[2]);
+    END LOOP;
+    EXECUTE made;
+END $$;

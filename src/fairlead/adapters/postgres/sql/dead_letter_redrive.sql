@@ -3,7 +3,7 @@
 --         args, unique_key, expires_in_s, tags, notify
 -- Gives   dead_letter_id, or no row if the entry is another tenant's than the job, is closed, is being replayed, has
 --         died again, or its unique key is held by another open job
--- Locks   the entry's row, the finished job that has its key still, and the job's lane if that is not ready
+-- Locks   the entry's row, the job that has its key still and will not run, and the job's lane if that is not ready
 -- Needs   the primary key; job_unique_idx; lane_touch_for_tenant
 WITH entry AS MATERIALIZED (
     SELECT dead_letter_id, job_id FROM dead_letter
@@ -16,10 +16,11 @@ freed AS (
     WHERE job.unique_live AND job.job_id = ANY(ARRAY(
         -- a unique key that outlives its job must not keep out the job's own replay, which inherits it
         SELECT own.job_id FROM job AS own JOIN entry USING (job_id) WHERE own.state = 'discarded'
-        UNION ALL  -- nor must one that has lapsed: its job was finished long enough ago
+        UNION ALL  -- nor must that of a job that will not run
         SELECT last.job_id FROM job AS last CROSS JOIN entry
         WHERE last.kind = :kind::text AND last.tenant_id = :tenant_id::text AND last.unique_key = :unique_key::text
-            AND last.unique_live AND last.finished_at IS NOT NULL AND last.unique_until <= now()))
+            AND last.unique_live AND last.state <> 'running'
+            AND NOT key_is_held(last.kind, last.state, last.expires_at, last.unique_until, now())))
     RETURNING job.job_id, job.unique_until
 ),
 stored AS (

@@ -2,7 +2,7 @@
 -- Takes   name, seen (the last tick as the caller knows it), tick, coalesced, session_id, job_id, kind, tenant_id,
 --         queue, priority, delay_s (from the tick to the job, at the latest from now), args, unique_key, notify
 -- Gives   name, or no row if another process was faster, or the schedule is paused or gone
--- Locks   the schedule's row, a finished job whose key has lapsed, and the job's lane if that is not ready
+-- Locks   the schedule's row, a job that can no longer answer for its key, and the job's lane if that is not ready
 -- Needs   the compare-and-set on last_tick; duty's primary key is the proof that no tick is taken twice. Where the
 --         unique key is held by an open job the tick is covered by that one: duty.job_id is then NULL. A replay
 --         that waits for its turn runs now instead. A tick that was taken before the clock was set back is passed over
@@ -22,11 +22,12 @@ hurried AS (
         AND job.replay_of IS NOT NULL AND job.attempt = 0 AND job.settled_lease_id IS NULL  -- never begun
     RETURNING job.queue, job.run_at, job.lane_id
 ),
-lapsed AS (  -- finished long enough ago: the key is free again
+lapsed AS (  -- it will not run: the key is free again
     UPDATE job SET unique_live = false
     FROM fresh
     WHERE job.kind = :kind::text AND job.tenant_id = :tenant_id::text AND job.unique_key = :unique_key::text
-        AND job.unique_live AND job.finished_at IS NOT NULL AND job.unique_until <= now()
+        AND job.unique_live AND job.state <> 'running'
+        AND NOT key_is_held(job.kind, job.state, job.expires_at, job.unique_until, now())
     RETURNING job.job_id
 ),
 stored AS (
