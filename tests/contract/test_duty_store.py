@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from fairlead.engine.dead_letter import replay_of
-from fairlead.engine.ports import Completed, Job, Rescheduled, Schedule
+from fairlead.engine.ports import Completed, DeadLetterFilter, Job, Rescheduled, Schedule
 from tests.contract.stores import ANY, Stores, a_session, claimed, discarded
 from tests.support.engine import IDS, NOBODY, new_job
 
@@ -253,3 +253,21 @@ async def test_a_key_that_has_lapsed_covers_no_tick(stores: Stores) -> None:
     assert await stores.duties.take_tick("scan", state.last_tick, tick, 1, session_id, again)
     (taken,) = await stores.duties.taken("scan", 9)
     assert taken.job_id == again.job_id
+
+
+async def test_a_job_that_expired_covers_no_tick_and_keeps_no_replay_out(stores: Stores) -> None:
+    """It will not run, whether it was swept into the dead letters yet or not (R53)."""
+    session_id = await a_session(stores)
+    await stores.duties.sync_schedules([HOURLY])
+    job = await claimed(stores, session_id, unique_key="work")
+    await stores.jobs.acknowledge([discarded(job)])
+    await stores.jobs.enqueue([new_job(unique_key="work", expires_in_s=10.0)])
+    await stores.jobs.enqueue([new_job("token.scan", unique_key="tick", expires_in_s=10.0)])
+    await stores.pass_time(11.0)
+    (state,) = await stores.duties.schedules()
+    tick = state.last_tick + timedelta(hours=1)
+    follower = new_job("token.scan", unique_key="tick")
+    assert await stores.duties.take_tick("scan", state.last_tick, tick, 0, session_id, follower)
+    assert await stores.jobs.get(follower.job_id) is not None
+    (entry,) = await stores.dead_letters.find(DeadLetterFilter(kind="work"), limit=9)
+    assert await stores.dead_letters.redrive(entry.dead_letter_id, replay_of(entry, IDS))

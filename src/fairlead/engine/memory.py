@@ -1,4 +1,7 @@
-"""The soft limits on memory: from 80 % on a warning, from 90 % on no new jobs (Q4)."""
+"""The soft limits on memory: from 80 % on a warning, from 90 % on no new jobs (Q4).
+
+What all processes of a container use together gives a warning only: none of them knows that it is the cause.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +37,13 @@ class MemoryGuard:
         return self._stage != "full"
 
     def _look(self, usage: MemoryUsage) -> None:
+        used_bytes = usage.used_bytes
         stage = self._stage_of(usage.share)
+        if stage == "eased" and self._stage_of(usage.group_share) != "eased":
+            stage, used_bytes = "warn", int(usage.group_share * (usage.limit_bytes or 0))
         if stage != self._stage:
             self._stage = stage
-            self._emit(MemoryPressure(stage, usage.used_bytes, usage.limit_bytes or 0))
+            self._emit(MemoryPressure(stage, used_bytes, usage.limit_bytes or 0))
 
     def _stage_of(self, share: float) -> str:
         if share >= FULL_SHARE:

@@ -104,6 +104,17 @@ def test_the_smallest_control_group_is_the_limit(
     assert usage.used_bytes == 1000 * os.sysconf("SC_PAGE_SIZE")
 
 
+def test_processes_of_a_container_are_counted_together(tmp_path: Path) -> None:
+    files = {
+        "sys/fs/cgroup/memory.max": f"{100 * MIB}\n",
+        "sys/fs/cgroup/memory.current": f"{95 * MIB}\n",
+        "sys/fs/cgroup/memory.stat": f"anon 1\ninactive_file {10 * MIB}\nactive_file 2\n",
+    }
+    usage = SystemMemory(root=machine(tmp_path, "0::/docker/abc\n", files)).usage()
+    assert usage.share < 0.5
+    assert usage.group_share == 0.85
+
+
 def test_without_control_groups_the_machine_is_the_limit_and_a_given_one_rules(tmp_path: Path) -> None:
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert SystemMemory(root=tmp_path).usage().limit_bytes == physical

@@ -313,6 +313,20 @@ async def test_a_gauge_at_the_edge_is_told_once() -> None:
     assert [told.stage for told in emit.of(MemoryPressure)] == ["warn", "full", "warn", "eased"]
 
 
+async def test_a_full_container_is_a_warning_to_each_of_its_processes() -> None:
+    clock, emit, shares = ManualClock(), Recorder(), iter([0.95, 0.7])
+
+    class Crowded:
+        def usage(self) -> MemoryUsage:
+            return MemoryUsage(25, 100, next(shares))
+
+    guard = MemoryGuard(Crowded(), clock=clock, emit=emit)
+    for _ in range(2):
+        assert guard.may_claim()
+        await clock.advance(5)
+    assert emit.of(MemoryPressure) == [MemoryPressure("warn", 95, 100), MemoryPressure("eased", 25, 100)]
+
+
 # ---- clean-up --------------------------------------------------------------------------------------------
 
 

@@ -31,7 +31,9 @@ class SystemMemory:
             used = resident_pages * os.sysconf("SC_PAGE_SIZE")
         except (OSError, ValueError, IndexError):
             used = resident_by_ps(os.getpid())
-        return MemoryUsage(used, self._limit_bytes)
+        return MemoryUsage(
+            used, self._limit_bytes, max(map(_used_share, _limit_files(self._root)), default=0.0)
+        )
 
 
 def resident_by_ps(pid: int) -> int:
@@ -67,6 +69,17 @@ def _limit_files(root: Path) -> Iterator[Path]:
             continue
         here = Path(group.lstrip("/"))
         yield from (top / folder / name for folder in (here, *here.parents))
+
+
+def _used_share(limit_file: Path) -> float:
+    """What a control group of version 2 uses of its limit, without files that the kernel can drop."""
+    limit, used = _number(limit_file), _number(limit_file.with_name("memory.current"))
+    if limit is None or used is None:
+        return 0.0
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        lines = limit_file.with_name("memory.stat").read_text().splitlines()
+        used -= int(dict(line.split(" ", 1) for line in lines)["inactive_file"])
+    return used / limit
 
 
 def _number(path: Path) -> int | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from typing import Any
 from uuid import UUID
 
@@ -89,12 +90,11 @@ class PostgresCallerJobs:
         return [values[name] for name in self._takes]
 
 
-# fmt: off
-_SAME = (
-    "kind", "args", "queue", "provider", "group_key", "priority", "delay_s", "unique_key", "unique_for_s",
-    "expires_in_s", "tags",
-)
-# fmt: on
+_SAME = [
+    field.name
+    for field in fields(NewJob)
+    if field.name not in ("job_id", "tenant_id", "replay_of", "args_json")
+]
 """Parameters of fairlead_enqueue that have the names of a job's fields."""
 
 

@@ -8,7 +8,7 @@ then are the lanes changed. So no lane is missed, and nobody who holds one is wa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -317,12 +317,7 @@ def _explanation(row: Row) -> Explanation:
     )
 
 
-# fmt: off
-_ALIKE = (
-    "now", "state", "run_at", "queue", "kind", "attempt", "crash_count", "started_at", "expires_at",
-    "workers", "ahead_in_lane", "lanes_ahead", "urgent_lanes",
-)
-# fmt: on
+_FACTS = {field.name for field in fields(Facts)}
 
 
 def _facts(row: Row, job: JobView, worker: str | None) -> Facts:
@@ -330,8 +325,8 @@ def _facts(row: Row, job: JobView, worker: str | None) -> Facts:
     result = job.result if isinstance(job.result, dict) else {}
     ready = row["lane_state"] == "ready" and not row["unseen"]
     served_at: datetime | None = row["served_at"]
-    return Facts(
-        **{name: row[name] for name in _ALIKE},
+    return replace(
+        Facts(**{name: value for name, value in row.items() if name in _FACTS}),
         dead_letter_id=str(row["dead_letter_id"]) if row["dead_letter_id"] else None,
         cancelled_because=result.get("cancelled"),
         last_failure=last.get("code"),

@@ -10,10 +10,14 @@ from fairlead.engine.ports.processes import ProcessIdentity
 
 @dataclass(frozen=True, slots=True)
 class MemoryUsage:
-    """Resident bytes of this process, and what it may have. *limit_bytes* None: no limit is known."""
+    """Resident bytes of this process, and what it may have. *limit_bytes* None: no limit is known.
+
+    *group_share* is what all processes of its control groups use of the limit of the fullest; 0.0: unknown.
+    """
 
     used_bytes: int
     limit_bytes: int | None
+    group_share: float = 0.0
 
     @property
     def share(self) -> float:
