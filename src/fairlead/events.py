@@ -169,6 +169,17 @@ class TickTaken(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ScheduleReplaced(Event):
+    """A program declared a schedule whose name was taken: its jobs are of *kind* now, not *kind_before*."""
+
+    name = "schedule_replaced"
+    level = "warning"
+    schedule: str
+    kind_before: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
 class StoreUnreachable(Event):
     """The database does not answer; work waits and nothing is dropped."""
 

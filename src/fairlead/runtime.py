@@ -340,7 +340,7 @@ class Runtime:
     async def _run(self, roles: Roles) -> None:
         self.database.tell_of_wall(self.bus.emit)
         await self.gate.check()
-        await self.schedules.declare([*translate.schedules(self.settings), *self._declared])
+        await self.schedules.declare([*translate.schedules(self.settings), *self._declared], self.bus.emit)
         services = self._make_services(roles)
         self._worker = worker = self._make_worker() if roles.worker else None
         if self._stopping.is_set():

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from fairlead.engine.ports import DutyStore, Enqueued, JobStore, NewJob, Schedule, ScheduleState, TakenTick
 from fairlead.errors import InputInvalid, NotFound
+from fairlead.events import Emit, ScheduleReplaced
 from fairlead.ids import Ids
 from fairlead.policy.cron import next_tick, ticks_between
 from fairlead.policy.job import check_new_job
@@ -40,10 +41,11 @@ class Schedules:
         self._jobs = jobs
         self._ids = ids
 
-    async def declare(self, schedules: Sequence[Schedule]) -> None:
+    async def declare(self, schedules: Sequence[Schedule], emit: Emit | None = None) -> None:
         """Insert or update these; others, last ticks and people's pauses stay as they are.
 
         Raises InputInvalid, before anything is stored, for one that cannot be kept or a name given twice.
+        *emit* is told of names that had jobs of another kind: another service may declare them, too.
         """
         for schedule in schedules:
             check_schedule(schedule)
@@ -51,7 +53,11 @@ class Schedules:
         for name in names:
             if names.count(name) > 1:
                 raise InputInvalid(f"two schedules are named {name!r}", hint="name one of them otherwise")
+        before = {state.schedule.name: state.schedule.kind for state in await self._duties.schedules()}
         await self._duties.sync_schedules(schedules)
+        for each in schedules:
+            if emit is not None and before.get(each.name, each.kind) != each.kind:
+                emit(ScheduleReplaced(each.name, before[each.name], each.kind))
 
     async def views(self) -> list[ScheduleView]:
         """All schedules, by name."""

@@ -10,7 +10,9 @@ import pytest
 from fairlead.engine.ports import Schedule
 from fairlead.engine.schedules import Schedules, upcoming
 from fairlead.errors import InputInvalid, NotFound
+from fairlead.events import ScheduleReplaced
 from fairlead.testing.ids import CountedIds
+from tests.support.engine import Recorder
 from tests.support.process import Fleet
 
 HOURLY = Schedule("scan", "0 * * * *", "work", "acme", args={"deep": True})
@@ -29,6 +31,15 @@ async def test_a_declaration_is_checked_as_a_whole_before_anything_is_stored(sch
     await schedules.declare([])
     await schedules.declare([HOURLY])
     assert (await schedules.get("scan")).state.schedule == HOURLY
+
+
+async def test_a_name_that_another_program_has_is_told(schedules: Schedules) -> None:
+    """Two services with one name would replace each other's schedule at each start."""
+    other = replace(HOURLY, kind="other.work")
+    emit = Recorder()
+    for declared in (HOURLY, replace(HOURLY, expression="5 * * * *"), other, other):
+        await schedules.declare([declared], emit)
+    assert emit.events == [ScheduleReplaced("scan", "work", "other.work")]
 
 
 async def test_a_view_tells_the_next_tick_and_what_is_overdue(fleet: Fleet, schedules: Schedules) -> None:

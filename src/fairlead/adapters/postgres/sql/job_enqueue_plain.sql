@@ -19,15 +19,15 @@ WITH stored AS (
           lane_id)
     RETURNING job.queue, job.lane_id, job.run_at
 ),
-come AS MATERIALIZED (SELECT queue, lane_id, min(run_at) AS run_at FROM stored GROUP BY queue, lane_id),
+alike AS MATERIALIZED (SELECT queue, lane_id, min(run_at) AS run_at FROM stored GROUP BY queue, lane_id),
 waiting AS MATERIALIZED (  -- most lanes are ready, and need nothing
-    SELECT lane_id, run_at FROM come WHERE :touch::boolean AND NOT lane_is_open(lane_id, run_at)
+    SELECT lane_id, run_at FROM alike WHERE :touch::boolean AND NOT lane_is_open(lane_id, run_at)
 ),
 lanes AS MATERIALIZED (
     SELECT lane_touch(array_agg(lane_id), array_agg(run_at)) FROM waiting HAVING count(*) > 0
 ),
 told AS MATERIALIZED (
     SELECT count(pg_notify('fairlead_job', due.queue)) AS queues
-    FROM (SELECT DISTINCT queue FROM come WHERE :notify::boolean AND run_at <= now()) AS due
+    FROM (SELECT DISTINCT queue FROM alike WHERE :notify::boolean AND run_at <= now()) AS due
 )
 SELECT (SELECT count(*) FROM stored) AS stored, told.queues FROM told LEFT JOIN lanes ON true
