@@ -1,6 +1,12 @@
 -- breaker: policy/gate/breaker.py in Lua; the contract suite holds the two together.
 
---- @include sound
+--- @include forms
+
+-- What is read is a stranger's: a number that ours cannot be makes the whole of its field unknown, as if it were
+-- missing. NaN fails each comparison.
+local function sound(number)
+    return number >= 0 and number < MOST
+end
 
 local RAMP_FIRST = 2
 local TICKS_OFF = 17280  -- a clock that was set back by more than a day: what was counted by it is not known

@@ -1,7 +1,5 @@
 -- bucket: policy/gate/bucket.py in Lua; the contract suite holds the two together.
 
---- @include sound
-
 local REDEEM_US = 5 * MICRO
 local LONGEST_HOLD_US = 90000 * MICRO
 local NO_BOOKING = '0000000000000000'

@@ -14,8 +14,8 @@ local function rare()
 end
 
 --- @include states
---- @include bucket
 --- @include breaker
+--- @include bucket
 --- @include pool
 --- @include turns
 --- @include line
