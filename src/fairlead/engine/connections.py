@@ -354,7 +354,13 @@ def _check_settings(
     given: Mapping[str, Json] | None = None,
 ) -> None:
     """Raise for *settings* that are too large or that no call could be made with; *given*: the new ones."""
-    encode_args(dict(settings), name="settings", tenant=key.tenant)
+    as_stored = {  # numbers of priority classes are keys of `minimum_slots`
+        name: {str(of): value for of, value in given_one.items()}
+        if isinstance(given_one, dict)
+        else given_one
+        for name, given_one in settings.items()
+    }
+    encode_args(as_stored, name="settings", tenant=key.tenant)
     check_names(settings if given is None else given, tenant=key.tenant, provider=key.provider)
     check_settings(Connection(_NOBODY, key, variant, None, "", {}, settings), profile.limits)
     call_settings_of(profile, settings, tenant=key.tenant)
