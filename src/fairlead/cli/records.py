@@ -87,16 +87,20 @@ def rows_of(text: str, form: str) -> tuple[str, list[Row]]:
 def _json_rows(text: str) -> list[Row]:
     """An array, an object with ``connections``, one object, or one object per line."""
     try:
-        found = _READER.decode(text.strip())
-    except (ValueError, RecursionError):
-        found = [_json_line(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+        found = _READER.decode(text)
+    except (ValueError, RecursionError) as error:
+        head = text.lstrip().partition("\n")[0].rstrip()
+        if head[:1] == "[" or head[-1:] in {"[", "{", ","}:  # one document over several lines
+            what = f"the file is not JSON at line {getattr(error, 'lineno', 1)}"
+            raise InputInvalid(what, hint="correct that line") from None
+        found = [_json_line(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if isinstance(found, Mapping):
         found = found["connections"] if isinstance(found.get("connections"), list) else [found]
-    if not isinstance(found, list) or not all(isinstance(row, Mapping) for row in found):
+    if not isinstance(found, list):
         raise InputInvalid(
             "the file holds no list of connections", hint="give an array of objects, or one per line"
         )
-    return found
+    return [row if isinstance(row, Mapping) else _unfit({}, *_NO_OBJECT) for row in found]
 
 
 def _unfit(found: Mapping[str, Any], what: str, hint: str) -> UnfitRow:
@@ -115,6 +119,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _READER = json.JSONDecoder(object_pairs_hook=_object)
+_NO_OBJECT = ("it is no JSON object", "compare it with an export")
 
 
 def _json_line(number: int, line: str) -> Any:
@@ -122,13 +127,13 @@ def _json_line(number: int, line: str) -> Any:
         return _READER.decode(line.strip())
     except (ValueError, RecursionError) as error:
         at = f"line {number}, column {getattr(error, 'colno', 0)}"
-        raise InputInvalid(f"the file is not JSON at {at}", hint="correct that line") from None
+        return _unfit({}, f"the file is not JSON at {at}", "correct that line")
 
 
 def _csv_rows(text: str) -> Iterator[Row]:
     """Columns are named as the fields; ``endpoint.shop`` is a part of a table, an empty cell is absent."""
+    reader = csv.DictReader(io.StringIO(text), strict=True)
     try:
-        reader = csv.DictReader(io.StringIO(text), strict=True)
         names = [name.strip() for name in reader.fieldnames or ()]
         if len(set(names)) < len(names):
             raise InputInvalid("two columns have the same name", hint="remove the one that is not meant")
@@ -139,7 +144,8 @@ def _csv_rows(text: str) -> Iterator[Row]:
                 yield _nested({name.strip(): value for name, value in cells.items() if value.strip()})
     except csv.Error as error:
         raise InputInvalid(
-            f"the file is not CSV: {error}", hint="quote cells with commas or line breaks"
+            f"the file is not CSV after line {reader.line_num}: {error}",
+            hint="quote cells with commas or line breaks",
         ) from None
 
 

@@ -56,16 +56,16 @@ class _Paged(Table):
     )
 
     def found(self, reply: Reply) -> Sequence[Any]:
-        """Return the items of one page; none where the list is absent or null.
+        """Return the items of one page; none where the answer has no content (204).
 
         Raises:
-            NextPageError: The body is no JSON, or something else stands in place of the list.
+            NextPageError: There is no list where it should be: the place is missing, or holds something else.
         """
+        if reply.status == 204:
+            return ()
         value = reply.body if self.items is None else at(reply.body, self.items)
         if isinstance(value, list):
             return value
-        if value is None and not (reply.body is None and (reply.text or "").strip()):
-            return ()
         raise NextPageError("the answer holds no list where the items should be")
 
 
@@ -146,10 +146,9 @@ class ByOffset(_Paged):
         if not isinstance(before, str) or not re.fullmatch(r"[0-9]{1,12}", before):
             raise NextPageError(f"the parameter {self.param} of the request is no number to count on from")
         offset = int(before) + count
-        # Without a total, a page without items ends the list.
         total = None if self.total is None else _total(at(reply.body, self.total))
-        if total is not None and not count and offset < total:
-            raise NextPageError("the answer says that there is more, and gives no items")
+        if not count and self.total is not None and (total is None or offset < total):
+            raise NextPageError("the answer gives no items, and does not say that these were all")
         if not count or (total is not None and offset >= total):
             return None
         return Asked(asked.url, {**asked.params, self.param: str(offset)})
@@ -209,16 +208,16 @@ def _cursor(value: object) -> str | None:
 
 
 def _has_more(value: object) -> bool:
-    if value is True or value is None or value is False:
-        return value is True
-    raise NextPageError("whether there is more cannot be read: it is neither true nor false")
+    if isinstance(value, bool):
+        return value
+    raise NextPageError("the answer does not say whether there is more")
 
 
 def _total(value: object) -> int | None:
     """Return the number of all items, or None where it cannot be read."""
     if isinstance(value, str) and re.fullmatch(r"[0-9]{1,15}", value):
         return int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def _linked(reply: Reply) -> str | None:

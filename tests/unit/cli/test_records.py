@@ -227,6 +227,8 @@ def test_no_row_is_more_than_an_error_of_ours(row: Mapping[str, Any]) -> None:
         "tenant,provider\na\nlast,p\n",
         "tenant,endpoint,endpoint.shop\na,b,c\nlast,,\n",
         "tenant,tenant.x\na,b\nlast,\n",
+        *(f'[{odd}, {{"tenant": "last"}}]' for odd in ('"junk"', "7", "null", "[]")),
+        *(f'{odd}\n{{"tenant": "last"}}' for odd in ("{7}", '{"tenant": "a"', '{"a":' * 100_000)),
     ],
 )
 def test_a_row_that_cannot_be_read_stops_no_other(text: str) -> None:
@@ -235,7 +237,16 @@ def test_a_row_that_cannot_be_read_stops_no_other(text: str) -> None:
     assert rows[1]["tenant"] == "last"
 
 
-@pytest.mark.parametrize("text", ["tenant,provider,tenant\na,p,b\n", "[" * 100_000, '{"a":' * 100_000])
-def test_a_file_that_says_two_things_or_has_no_end_is_refused(text: str) -> None:
-    with pytest.raises(InputInvalid):
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("tenant,provider,tenant\na,p,b\n", "two columns"),
+        ('tenant,provider\na,p\n"b,p\n', "after line 2"),
+        ("[" * 100_000, "line 1"),
+        ('[{"tenant": "a"},\n{"tenant"},\n{"tenant": "b"}]', "line 2"),
+        ('{"connections": [\n{"tenant": "a"},\n{"tenant"}]}', "line 3"),
+    ],
+)
+def test_a_file_that_says_two_things_or_has_no_end_is_refused(text: str, said: str) -> None:
+    with pytest.raises(InputInvalid, match=said):
         rows_of(text, "auto")

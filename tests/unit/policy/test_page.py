@@ -135,10 +135,10 @@ def test_the_last_id() -> None:
     way = ByLast(items="data")
     found = way.following(Asked(URL), reply({"data": [{"id": "a"}, {"id": "b"}], "has_more": True}))
     assert found == Asked(URL, {"starting_after": "b"})
-    for last in ({"data": [{"id": "b"}], "has_more": False}, {"data": [], "has_more": False}, {}, None):
+    for last in ({"data": [{"id": "b"}], "has_more": False}, {"data": [], "has_more": False}):
         assert way.following(Asked(URL), reply(last)) is None
     odd: list[dict[str, Any]] = [{"data": [{"id": "b"}], "has_more": "yes"}, {"data": [], "has_more": True}]
-    for cut in (*odd, {"data": [{}], "has_more": True}):
+    for cut in (*odd, {"data": [{}], "has_more": True}, {"data": [{"id": "b"}], "more": True}, {}, None):
         assert outcome(lambda cut=cut: way.following(Asked(URL), reply(cut))) is NextPageError
 
 
@@ -150,9 +150,11 @@ def test_an_offset() -> None:
     assert way.following(Asked(URL, {"offset": "3"}), reply(page)) is None
     assert way.following(Asked(URL), reply({"results": [1], "paging": {"total": "1"}})) is None
     assert way.following(Asked(URL), reply({"results": [1]})) == Asked(URL, {"offset": "1"}), "no total"
-    assert way.following(Asked(URL, {"offset": "1"}), reply({"results": []})) is None
-    empty = {"results": [], "paging": {"total": 5}}
-    for asked, answer in ((Asked(URL), empty), (Asked(URL, {"offset": "-1"}), page)):
+    assert way.following(Asked(URL, {"offset": "5"}), reply({**page, "results": []})) is None
+    for asked, answer in (
+        *((Asked(URL), {"results": [], "paging": {"total": told}}) for told in (5, None, -1, "all")),
+        (Asked(URL, {"offset": "-1"}), page),
+    ):
         assert outcome(lambda a=asked, b=answer: way.following(a, reply(b))) is NextPageError
     bare = ByOffset()
     assert bare.following(Asked(URL), reply([1, 2, 3])) == Asked(URL, {"offset": "3"})
@@ -175,12 +177,16 @@ def test_page_info() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [Reply(200, text="<html>"), reply({"items": {"id": 1}}), reply({"items": ""})]
+    "answer",
+    [
+        Reply(200, text="<html>"),
+        *(reply(body) for body in (None, {}, {"items": None}, {"items": {"id": 1}}, {"items": ""})),
+    ],
 )
 def test_an_answer_without_a_list_is_no_empty_page(answer: Reply) -> None:
-    assert outcome(lambda: ByCursor(items="items", cursor="next", param="c").found(answer)) is NextPageError
-    for empty in (reply(None), reply({}), reply({"items": None})):
-        assert ByCursor(items="items", cursor="next", param="c").found(empty) == ()
+    for way in (ByLink(items="items"), ByOffset(items="items", total="total"), ByLast(items="items")):
+        assert outcome(lambda way=way: way.found(answer)) is NextPageError
+        assert way.found(Reply(204)) == (), "no content"
 
 
 def test_the_kind_says_which() -> None:
