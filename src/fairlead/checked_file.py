@@ -34,6 +34,14 @@ def check_private(file: Path, about: os.stat_result, error: type[FairleadError] 
         raise error(told, hint=f"chmod 600 {file}")
 
 
+def check_folder(folder: Path) -> None:
+    """Raise ConfigInvalid if others can replace files of *folder*, which is not mounted read-only."""
+    mode = folder.stat().st_mode
+    if mode & 0o022 and not mode & stat.S_ISVTX and not os.statvfs(folder).f_flag & os.ST_RDONLY:
+        told = f"{folder} has mode {stat.S_IMODE(mode):04o}: others can replace its files"
+        raise ConfigInvalid(told, hint=f"chmod go-w {folder}")
+
+
 def others_reach(file: Path) -> bool:
     """Return whether each folder above *file* lets others through."""
     return all(folder.stat().st_mode & 0o011 for folder in file.resolve().parents)

@@ -11,12 +11,13 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, cast, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from fairlead.checked_file import CheckedFile, check_private, others_reach, read_checked
 from fairlead.errors import ConfigInvalid
+from fairlead.policy.redact import redact_values
 from fairlead.settings import Settings
 
 PREFIX = "FAIRLEAD_"
@@ -56,7 +57,7 @@ class Config:
 
 
 def load(
-    environ: Mapping[str, str], file: Path | None = None, flags: Mapping[Path_, Any] | None = None
+    environ: Mapping[str, str], file: Path | str | None = None, flags: Mapping[Path_, Any] | None = None
 ) -> Config:
     """Settings from *flags*, *environ* and *file* (default ``FAIRLEAD_CONFIG``, else ./fairlead.toml).
 
@@ -76,20 +77,18 @@ def load(
             values[path] = value
             origins[path] = origin
     settings = _validated(values, origins)
-    holds_secret = any(isinstance(at, SecretStr) and path in sources[0] for path, at in _flatten(settings))
+    holds_secret = any(path in sources[0] and _masked(at) != at for path, at in _flatten(settings))
     if checked and holds_secret and others_reach(checked.file):
         check_private(checked.file, checked.about)
     return Config(settings, origins)
 
 
-def _chosen_file(environ: Mapping[str, str], file: Path | None) -> Path | None:
-    named = file or (Path(environ["FAIRLEAD_CONFIG"]) if environ.get("FAIRLEAD_CONFIG") else None)
-    if named is not None:
-        if not named.exists():
-            raise ConfigInvalid(f"there is no settings file {named}", hint="`fairlead init` makes one")
-        return named
-    usual = Path("fairlead.toml")
-    return usual if usual.is_file() else None
+def _chosen_file(environ: Mapping[str, str], file: Path | str | None) -> Path | None:
+    named = file or environ.get("FAIRLEAD_CONFIG")
+    chosen = Path(named or "fairlead.toml")
+    if named and not chosen.exists():
+        raise ConfigInvalid(f"there is no settings file {named}", hint="`fairlead init` makes one")
+    return chosen if named or chosen.is_file() else None
 
 
 def _read(file: Path) -> CheckedFile:
@@ -207,9 +206,17 @@ def _flatten_value(value: Any, path: Path_) -> Iterator[tuple[Path_, Any]]:
         yield path, value
 
 
+def _masked(value: Any, name: str = "") -> Any:
+    """Return *value* with ``***`` for a secret, and for what an overlay names or forms as one; no address."""
+    if isinstance(value, dict):
+        return {key: _masked(inner, key) for key, inner in value.items()}
+    if name and not str(value).startswith("https://"):
+        return cast(dict[str, Any], redact_values({name: value}))[name]
+    return "***" if isinstance(value, SecretStr) else value
+
+
 def _shown(value: Any) -> str:
-    if isinstance(value, SecretStr):
-        return "***"
+    value = _masked(value)
     if isinstance(value, tuple):
         return ", ".join(str(part) for part in value) or "-"
     return "-" if value is None or value == {} else str(value)

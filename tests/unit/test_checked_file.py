@@ -110,18 +110,32 @@ def test_settings_may_be_read_by_others_as_long_as_they_hold_no_secret(tmp_path:
     plain = 'log.level = "debug"\n'
     assert load({}, _file(tmp_path, plain, 0o644)).settings.log.level == "debug"
     secret = f'{plain}providers.hubspot.client_secret = "a-secret"\n'
-    assert load({}, _file(tmp_path, secret)).settings.providers["hubspot"].client_secret
+    assert load({}, str(_file(tmp_path, secret))).settings.providers["hubspot"].client_secret
+    overlay = "providers.hubspot.overlay"
+    address = f'{overlay}.endpoints.token = "https://other.example/token"\n'
+    hidden = f'{address}{overlay}.extra_fields.refresh = {{ client_secret = "a-secret", resource = "r" }}\n'
+    shown = dict(row[:2] for row in load({}, _file(tmp_path, hidden)).rows())[overlay]
+    assert "a-secret" not in shown
+    assert "https://other.example/token" in shown
     tmp_path.chmod(0o700)
     assert load({}, _file(tmp_path, secret, 0o644)), "the folder keeps others out"
     with pytest.raises(ConfigInvalid, match="others can write it"):
         load({}, _file(tmp_path, plain, 0o666))
     with TemporaryDirectory(dir="/tmp") as folder:
         Path(folder).chmod(0o755)
-        with pytest.raises(ConfigInvalid, match="others can read it"):
-            load({}, _file(Path(folder), secret, 0o644))
+        assert load({}, _file(Path(folder), address, 0o644))
+        for held in (secret, hidden):
+            with pytest.raises(ConfigInvalid, match="others can read it"):
+                load({}, _file(Path(folder), held, 0o644))
 
 
-def test_a_profile_that_others_may_write_is_a_problem_of_its_own(tmp_path: Path) -> None:
-    found = read_profile(_file(tmp_path, "", 0o666))
-    assert isinstance(found, list)
-    assert "others can write it" in found[0].what
+def test_a_profile_that_others_may_write_or_replace_is_a_problem_of_its_own(tmp_path: Path) -> None:
+    for file_mode, folder_mode, said in (
+        (0o666, 0o755, "others can write it"),
+        (0o644, 0o777, "others can replace its files"),
+        (0o644, 0o1777, "Field required"),
+    ):
+        tmp_path.chmod(folder_mode)
+        found = read_profile(_file(tmp_path, "", file_mode))
+        assert isinstance(found, list)
+        assert said in str(found)

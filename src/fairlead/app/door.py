@@ -53,7 +53,7 @@ class Fairlead(Declaring):
         cls,
         environ: Mapping[str, str] | None = None,
         *,
-        config: Path | None = None,
+        config: Path | str | None = None,
         include: Sequence[str] = (),
     ) -> Fairlead:
         """Settings from *environ* (default: this process's) and a file; ConfigInvalid names all problems.

@@ -13,7 +13,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from fairlead.checked_file import read_checked
+from fairlead.checked_file import check_folder, read_checked
 from fairlead.errors import ConfigInvalid
 from fairlead.policy.profile import Profile, checked_profile
 from fairlead.policy.profile_problem import Problem, told
@@ -89,9 +89,10 @@ def _variant_problems(profile: Profile, where: str) -> list[Problem]:
 def _read_toml(file: Traversable) -> dict[str, Any] | Problem:
     try:
         is_built_in = not isinstance(file, Path) or file.parent == files("fairlead.providers")
-        raw = (
-            file.read_bytes() if is_built_in else read_checked(Path(str(file)), most_bytes=_LARGEST_FILE).data
-        )
+        if is_built_in:
+            return tomllib.loads(file.read_text("utf-8"))
+        raw = read_checked(Path(str(file)), most_bytes=_LARGEST_FILE).data
+        check_folder(Path(str(file)).parent)
         return tomllib.loads(raw.decode("utf-8"))
     except ConfigInvalid as error:
         return Problem(str(file), "", error.what.removeprefix(f"{file} "), error.way_out)
