@@ -123,7 +123,7 @@ BOUNDS = (
         "connections to vendors", "process",
         f"`http.max_connections`, {Http.model_fields['max_connections'].default}; to one host "
         f"{Http.model_fields['max_connections_per_host'].default}"
-        "; of one tenant four times those that are free",
+        "; of one tenant at most four fifths of what the others leave",
         "`not_sent`, nothing that was taken is kept",
         "unit/engine/test_pipeline_unsent.py::test_a_full_pool_of_ours_is_no_fault_and_gives_back_what_was_taken",
     ),

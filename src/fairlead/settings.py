@@ -93,7 +93,8 @@ class Refresh(Table):
         10,
         ge=1,
         le=10_000,
-        description="Failures of a token endpoint in a row that open its breaker. Default 10.",
+        description="How many connections must fail at the host of a token endpoint, with no complete "
+        "answer in between, before its breaker opens; never fewer than 2. Default 10.",
     )
     breaker_open_s: Seconds = Field(
         60.0, description="First opening of the breaker; each further one doubles it. Default 60."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.support.cli import Shell
@@ -27,10 +29,15 @@ async def test_failures(shell: Shell) -> None:
     assert "transient_network" in said[0]
     assert "unclassified           yes" in said[0]
     assert "catalogue_busy (the connection), by status" in said[2]
-    (overlay,) = page.take("toml")
-    shell.settings(overlay)
-    laid_over = await shell("config", "test-response", "busy.txt", "--provider", "stripe")
-    assert "catalogue_busy (provider stripe), by status" in laid_over.out
+    refused = '{"status": 503, "headers": {"Retry-After": "5"}, "body": {"error": {"code": "MAINTENANCE"}}}'
+    (shell.folder / "refused.json").write_text(refused)
+    laid_over = []
+    for overlay, file in zip(page.take("toml"), ("busy.txt", "refused.json"), strict=True):
+        shell.settings(overlay)
+        laid_over.append((await shell("config", "test-response", file, "--provider", "stripe")).out)
+    assert "catalogue_busy (provider stripe), by status" in laid_over[0]
+    assert "maintenance (provider stripe), by provider code" in laid_over[1]
+    assert re.search(r"refused_before_acting +yes", laid_over[1])
 
 
 def test_the_page_names_every_rule_and_strategy() -> None:
