@@ -1,4 +1,4 @@
-"""12,000 odd answers, each told twice: judging and learning never raise, and stay within bounds (R52)."""
+"""100,000 odd answers, a quarter of them told twice: judging and learning never raise, and stay within bounds (R52)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fairlead.policy.profile_load import load_profiles
 from fairlead.policy.token_outcome import classify_answer
 from fairlead.policy.token_parse import parse_answer
 
-ANSWERS = 12_000
+ANSWERS = 100_000
 NOW_S = 1_800_000_000.0
 URL = "https://api.example.com/items"
 NAMES = ("requests", "points", "daily")
@@ -187,7 +187,7 @@ def judge_many(seed: int, answers: int) -> None:
     doubts = {dialect: Doubts() for dialect in DIALECTS}
     for _ in range(answers):
         given, dialect = answer(chance), chance.choice(tuple(RULES))
-        for _ in range(2):  # what is told twice may be believed
+        for _ in range(chance.choice((1, 1, 1, 2))):  # what is told twice may be believed
             judge_one(chance, given, dialect, doubts[dialect])
 
 
@@ -209,4 +209,4 @@ def test_odd_answers_raise_nothing_and_are_believed_within_bounds(seed: int) -> 
 def test_ablation_of_a_bound(monkeypatch: pytest.MonkeyPatch, name: str, without: object) -> None:
     monkeypatch.setattr(f"fairlead.engine.gate.learn.{name}", without, raising=name != "min")
     with pytest.raises(AssertionError):
-        judge_many(0, ANSWERS)
+        judge_many(0, ANSWERS // 4)
