@@ -134,10 +134,11 @@ class KnownSecrets:
                     known = index.get(gram, ())
                     for digest, length in zip(known[::2], known[1::2], strict=True):
                         start = shift + number * SHORTEST - digest % (length - SHORTEST + 1)
-                        left -= length
+                        fits = 0 <= start <= len(folded) - length
+                        left -= length if fits else 1
                         if left < 0:
                             raise _TooMuch
-                        if start >= 0 and hash(folded[start : start + length]) == digest:
+                        if fits and hash(folded[start : start + length]) == digest:
                             found.append((start, start + length))
         return found
 

@@ -1,4 +1,4 @@
-"""100,000 odd answers, a quarter of them told twice: judging and learning never raise, and stay within bounds (R52)."""
+"""100,000 odd answers: judging and learning never raise, and what is learnt stays within bounds (R52)."""
 
 from __future__ import annotations
 
