@@ -83,7 +83,10 @@ class NeedsReauth(Event):
 
 @dataclass(frozen=True, slots=True)
 class EndpointStateChanged(Event):
-    """The token endpoint's breaker of (provider, client_id) opened, closed or was paused."""
+    """A token endpoint, of the app or of its host in *client_id*, is open, paused or (healthy again) closed.
+
+    *open_s*: when the next try may be made. *said_by*: the first connections, or hosts, that closed it.
+    """
 
     name = "endpoint_state"
     level = "warning"
@@ -92,6 +95,7 @@ class EndpointStateChanged(Event):
     state: str
     reason: str
     open_s: float | None = None
+    said_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,14 +17,16 @@ from fairlead.engine.ports import (
     EndpointPermit,
     EndpointRefusal,
 )
-from fairlead.policy.blast_radius import NEVER_SENT, TOKEN
+from fairlead.policy.blast_radius import NEVER_SENT, TOKEN, Reach
 from tests.contract.stores import Stores
 
 KEY = EndpointKey("mercadolibre", "app")
 UNLIMITED = EndpointLimits(per_s=None, burst=1.0, breaker_failures=3, open_s=60, open_max_s=200, probe_s=50)
+TWO = replace(UNLIMITED, breaker_failures=2)
 SLOW = EndpointLimits(per_s=0.1, burst=3.0)
 DOWN, GRANTED, LIMITED = TOKEN["unknown"], TOKEN["granted"], TOKEN["not_processed.transient_rate_limit"]
 REFUSED, INVALID_GRANT = TOKEN["rejected.permanent_config.client"], TOKEN["rejected.permanent_auth"]
+NOT_SENT, PROBE = TOKEN["not_sent"], EndpointPermit(probe=True, dirty=True)
 
 
 def ask(
@@ -47,12 +49,23 @@ async def admitted(stores: Stores, *asked: Any, **more: Any) -> EndpointPermit:
 
 
 async def fail(
-    stores: Stores, *who: int, permit: EndpointPermit | None = None, **more: Any
+    stores: Stores,
+    *who: int,
+    permit: EndpointPermit | None = None,
+    reach: Reach = DOWN,
+    process: int = 0,
+    **more: Any,
 ) -> list[float | None]:
     """What was opened for how long by the failure of each."""
+    asks = [replace(ask(one, **more), session_id=UUID(int=process)) for one in who]
     permit = permit or EndpointPermit()
-    changes = [await stores.endpoints.record(ask(one, **more), permit, DOWN, "http_500") for one in who]
+    changes = [await stores.endpoints.record(one, permit, reach, "http_500") for one in asks]
     return [change and change.for_s for change in changes]
+
+
+def paused(name: str, *said_by: object, for_s: float = 200.0, news: bool = True) -> EndpointChange:
+    words = tuple(str(UUID(int=said)) if isinstance(said, int) else str(said) for said in said_by)
+    return EndpointChange(name, "paused", pytest.approx(for_s, abs=2), news, words)
 
 
 async def say(
@@ -112,14 +125,23 @@ async def test_too_many_told_to_two_connections_empties_the_bucket_until_the_hin
     await admitted(stores, 0, limits)
     await say(stores, LIMITED, 2, limits, hint_s=100.0)
     await stores.endpoints.record(ask(3, limits), EndpointPermit(), LIMITED, "429", 20.0)
-    assert (await refused(stores, 0, limits)).retry_after_s == pytest.approx(110, abs=2), (
-        "the longer one stays"
+    assert (await refused(stores, 0, limits)).retry_after_s == pytest.approx(100, abs=2), (
+        "the longer one stays, and is a debt of one bucket at most"
     )
-    await stores.pass_time(100)
+    await stores.pass_time(90)
     assert (await refused(stores, 0, limits)).retry_after_s == pytest.approx(10, abs=2)
     await stores.pass_time(12)
     await admitted(stores, 0, limits)
     await refused(stores, 0, limits)
+
+
+async def test_a_token_ends_the_debt_of_the_rate(stores: Stores) -> None:
+    for who in (1, 2):
+        await say(stores, LIMITED, who, SLOW, hint_s=900.0)
+    await refused(stores, 0, SLOW)
+    await stores.endpoints.record(ask(3, SLOW), EndpointPermit(dirty=True), GRANTED, "")
+    await admitted(stores, 0, SLOW)
+    await refused(stores, 0, SLOW)
 
 
 async def test_a_token_between_two_that_were_limited_starts_the_count_again(stores: Stores) -> None:
@@ -156,6 +178,36 @@ async def test_one_connection_counts_once_and_never_opens_it_alone(stores: Store
     assert await fail(stores, 2, limits=strict) == [pytest.approx(60)]
 
 
+async def test_one_process_whose_requests_never_leave_closes_nothing(stores: Stores) -> None:
+    await admitted(stores)
+    assert await fail(stores, *range(1, 9), reach=NOT_SENT, process=1) == [None] * 8
+    assert await fail(stores, 1, 1, reach=NOT_SENT, process=1) == [None] * 2
+    await say(stores, GRANTED, 9)
+    assert await fail(stores, 1, 2, reach=NOT_SENT, process=1, limits=TWO) == [None] * 2
+    change = await stores.endpoints.record(
+        replace(ask(3, TWO), session_id=UUID(int=2)), EndpointPermit(), NOT_SENT, "dns"
+    )
+    assert change is not None
+    assert (change.state, change.said_by) == ("open", tuple(str(UUID(int=who)) for who in (1, 2, 3)))
+
+
+async def test_one_connection_whose_requests_leave_no_process_closes_nothing(stores: Stores) -> None:
+    await admitted(stores)
+    for process in (1, 2, 3):
+        assert await fail(stores, 1, reach=NOT_SENT, process=process, limits=TWO) == [None]
+
+
+async def test_the_probe_of_a_process_that_had_failed_before_keeps_it_shut_for_nobody(stores: Stores) -> None:
+    await admitted(stores)
+    for process in (1, 2):
+        await fail(stores, process, reach=NOT_SENT, process=process, limits=TWO)
+    await stores.pass_time(61)
+    permit = await admitted(stores, 3)
+    assert await fail(stores, 3, permit=permit, reach=NOT_SENT, process=2) == [None]
+    permit = await admitted(stores, 4)
+    assert await fail(stores, 4, permit=permit, reach=NOT_SENT, process=3) == [pytest.approx(120)]
+
+
 async def test_a_host_that_fails_closes_no_other(stores: Stores) -> None:
     await admitted(stores, host="a")
     await fail(stores, 1, 2, 3, host="a")
@@ -178,7 +230,7 @@ async def test_one_probe_in_the_fleet_and_its_word_counts(stores: Stores) -> Non
     await stores.pass_time(61)
     answers = await asyncio.gather(*(stores.endpoints.admit(ask(4)) for _ in range(5)))
     probes = [answer for answer in answers if isinstance(answer, EndpointPermit)]
-    assert probes == [EndpointPermit(probe=True, dirty=True)]
+    assert probes == [PROBE]
     waits = [answer for answer in answers if isinstance(answer, EndpointRefusal)]
     assert [answer.by for answer in waits] == ["breaker"] * 4
     assert (await refused(stores)).retry_after_s == pytest.approx(5, abs=2), "it answers soon"
@@ -188,7 +240,7 @@ async def test_one_probe_in_the_fleet_and_its_word_counts(stores: Stores) -> Non
     assert probe.probe
     assert await fail(stores, 5, permit=probe) == [pytest.approx(200)], "and no longer than the longest"
     await stores.pass_time(201)
-    assert await say(stores, GRANTED, 1) is None
+    assert await say(stores, GRANTED, 1) == EndpointChange("app", "closed")
     assert await admitted(stores) == EndpointPermit()
     assert (await seen(stores))["open_for_s"] is None
 
@@ -227,9 +279,10 @@ async def test_a_failure_of_others_does_not_prolong_it(stores: Stores) -> None:
 async def test_a_secret_refused_to_two_connections_pauses_their_host_for_that_secret(stores: Stores) -> None:
     for _ in range(3):
         assert await say(stores, REFUSED, 1, secret="f1") is None
-    assert await say(stores, REFUSED, 2, secret="f1") == EndpointChange("app", "paused", 200.0)
+    assert await say(stores, REFUSED, 2, secret="f1") == paused("app", 1, 2)
+    await stores.pass_time(20)
     late = await stores.endpoints.record(ask(3, secret="f1"), EndpointPermit(), REFUSED, "invalid_client")
-    assert late == EndpointChange("app", "paused", 200.0, news=False)
+    assert late == paused("app", 1, 2, 3, for_s=180.0, news=False), "and no longer than before"
     answer = await refused(stores, secret="f1")
     assert (answer.by, answer.retry_after_s, answer.reason) == ("pause", 60.0, "paused: invalid_client")
     assert (await seen(stores))["state"] == "paused"
@@ -247,13 +300,18 @@ async def test_a_token_between_two_refusals_starts_the_count_again(stores: Store
     assert await say(stores, REFUSED, 2, secret=None) is None, "its own secret says nothing of the app's"
 
 
-async def test_two_hosts_that_refuse_a_secret_pause_the_whole_app(stores: Stores) -> None:
-    assert await say(stores, REFUSED, 1, host="a") is None
+async def test_two_paused_hosts_pause_the_whole_app(stores: Stores) -> None:
+    for who, host in ((1, "a"), (1, "b"), (2, "c"), (3, "d")):
+        assert await say(stores, REFUSED, who, host=host) is None, "no host is paused by one connection"
+    assert await say(stores, REFUSED, 2, host="a") == paused("app a", 1, 2)
     await admitted(stores, 5, host="b")
-    assert await say(stores, REFUSED, 2, host="a") == EndpointChange("app a", "paused", 200.0)
-    await admitted(stores, 5, host="b")
-    assert await say(stores, REFUSED, 3, host="b") == EndpointChange("app", "paused", 200.0)
+    assert await say(stores, REFUSED, 3, host="b") == paused("app", "a", "b")
     assert (await refused(stores, host="c")).by == "pause"
+    assert await stores.endpoints.record(ask(2, host="a"), PROBE, GRANTED, "") == EndpointChange(
+        "app", "closed"
+    )
+    await admitted(stores, 5, host="c")
+    assert (await refused(stores, host="b")).by == "pause"
 
 
 async def test_a_paused_app_is_probed_now_and_then_and_a_token_lifts_the_pause(stores: Stores) -> None:
@@ -262,11 +320,14 @@ async def test_a_paused_app_is_probed_now_and_then_and_a_token_lifts_the_pause(s
     await stores.pass_time(201)
     answers = [await stores.endpoints.admit(ask(who)) for who in (3, 4)]
     assert [type(answer) for answer in answers] == [EndpointPermit, EndpointRefusal]
-    again = await stores.endpoints.record(ask(3), EndpointPermit(probe=True, dirty=True), REFUSED, "no")
-    assert again == EndpointChange("app", "paused", 200.0, news=False)
+    again = await stores.endpoints.record(ask(3), PROBE, REFUSED, "no")
+    assert again == paused("app", 1, 2, 3, news=False)
     await refused(stores)
     await stores.pass_time(201)
-    await say(stores, GRANTED, 4)
+    assert await say(stores, REFUSED, 3) == paused("app", 1, 2, 3, for_s=0.0, news=False), (
+        "it had said so before"
+    )
+    assert await say(stores, GRANTED, 4) == EndpointChange("app", "closed")
     assert await admitted(stores) == EndpointPermit()
 
 

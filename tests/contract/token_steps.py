@@ -57,6 +57,7 @@ ENDPOINTS = (
 REACHES = (
     *(TOKEN["unknown"], TOKEN["granted"], TOKEN["rejected.permanent_auth"], NEVER_SENT),
     *(TOKEN["not_processed.transient_rate_limit"], TOKEN["rejected.permanent_config.client"]),
+    TOKEN["not_sent"],
 )
 LIMITS = (
     EndpointLimits(None, 1.0, breaker_failures=2, open_s=10.0, open_max_s=35.0, probe_s=20.0),
@@ -366,7 +367,7 @@ class Side(Names):
     async def admit(self, number: int, endpoint: int, limits: int, secret: str | None, who: int) -> object:
         known = self._read.get((0, who))
         of = known.connection.connection_id if known else UUID(int=who)
-        ask = EndpointAsk(ENDPOINTS[endpoint], LIMITS[limits], of, 1, secret)
+        ask = EndpointAsk(ENDPOINTS[endpoint], LIMITS[limits], of, 1, secret, UUID(int=number % 3))
         answer = await self._stores.endpoints.admit(ask)
         if isinstance(answer, EndpointPermit):
             self._permits[number] = ask, answer

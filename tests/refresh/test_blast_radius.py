@@ -18,7 +18,7 @@ import pytest
 from fairlead.adapters.local.system import SystemIds
 from fairlead.adapters.postgres import endpoints, sqlfiles
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.engine.ports import NewJob, NoAnswer, TokenCall
+from fairlead.engine.ports import EndpointKey, NewJob, NoAnswer, TokenCall
 from fairlead.errors import (
     DependencyUnavailable,
     EndpointPaused,
@@ -27,7 +27,9 @@ from fairlead.errors import (
     RateLimited,
     ReauthRequired,
     Refused,
+    TransientFailure,
 )
+from fairlead.events import EndpointStateChanged
 from fairlead.policy.blast_radius import TOKEN, Own, Shared
 from fairlead.testing.issuer.quirks import Quirk
 from fairlead.testing.ledger import judge
@@ -69,17 +71,19 @@ class Fleet:
     async def connect(self, name: str) -> UUID:
         return await self.one.connect(self._issuer, PROVIDER, name)
 
-    async def meets(self, row: str, name: str) -> UUID:
-        """A new connection called *name* has met *row*."""
+    async def meets(self, row: str, name: str, by: Refresher | None = None) -> UUID:
+        """A new connection called *name* has met *row* in the process *by* (default: one)."""
+        by = by or self.one
         connection_id, quirk = await self.connect(name), OUTCOMES[row]
         if quirk is not None:
             self._issuer.be_rude(quirk, connection=name)
         self.loses = row == "not_sent"
         if row == "granted":
-            await self.one.coordinator.refresh(connection_id, 1)
+            await by.coordinator.refresh(connection_id, 1)
         else:
             with pytest.raises(FairleadError):
-                await self.one.coordinator.refresh(connection_id, 1)
+                await by.coordinator.refresh(connection_id, 1)
+        self.loses = False
         return connection_id
 
     def posts(self) -> int:
@@ -98,15 +102,21 @@ async def fleet_of(database: Any, issuer: Any, folder: Path) -> AsyncIterator[Fl
         refresher(database, profiles, folder / "one", settings=PATIENT) as one,
         refresher(database, profiles, folder / "other", settings=PATIENT) as other,
     ):
-        fleet, send = Fleet(one, other, issuer), one.rooms.transport.send
-
-        async def lossy(call: TokenCall, before_sent: Any) -> Any:
-            if fleet.loses:
-                return NoAnswer(sent=False, kind="connect", why="connect failed")
-            return await send(call, before_sent)
-
-        one.rooms.transport.send = lossy  # type: ignore[method-assign]
+        fleet = Fleet(one, other, issuer)
+        for process in (one, other):
+            process.rooms.transport.send = lossy(fleet, process.rooms.transport.send)  # type: ignore[method-assign]
         yield fleet
+
+
+def lossy(fleet: Fleet, send: Callable[..., Awaitable[Any]]) -> Any:
+    """*send*, from which nothing leaves while the fleet loses."""
+
+    async def sent(call: TokenCall, before_sent: Any) -> Any:
+        if fleet.loses:
+            return NoAnswer(sent=False, kind="connect", why="connect failed")
+        return await send(call, before_sent)
+
+    return sent
 
 
 @pytest.mark.parametrize("row", TOKEN)
@@ -128,8 +138,8 @@ async def test_two_close_what_is_shared_and_nothing_else(
     database: Any, issuer: Any, tmp_path: Path, row: str
 ) -> None:
     async with fleet_of(database, issuer, tmp_path) as fleet:
-        for name in ("a", "b"):
-            await fleet.meets(row, name)
+        await fleet.meets(row, "a")
+        await fleet.meets(row, "b", by=fleet.other)
         posts, shared = fleet.posts(), TOKEN[row].shared
         if shared is Shared.NOTHING:
             assert await fleet.is_served("well")
@@ -157,7 +167,7 @@ ABLATIONS = {
         "cardinality(array_remove(g.limited, :connection_id::uuid)) = 0",
         "false",
     ),
-    "rejected.permanent_config.client": ("endpoint_pause", "cardinality(gates.refusing) > 1", "true"),
+    "rejected.permanent_config.client": ("endpoint_pause", "cardinality(told) > 1", "true"),
 }
 """For each thing that is shared: a row, its statement, and how that waits for a second connection."""
 
@@ -175,6 +185,50 @@ async def test_ablation_of_the_second_connection(
         await fleet.meets(row, "a")
         with pytest.raises(CLOSED[TOKEN[row].shared]):
             await fleet.is_served("well")
+
+
+async def test_a_process_without_a_way_out_closes_the_endpoint_to_nobody(
+    database: Any, issuer: Any, tmp_path: Path
+) -> None:
+    async with fleet_of(database, issuer, tmp_path) as fleet:
+        for name in ("a", "b", "c"):
+            await fleet.meets("not_sent", name)
+        assert await fleet.is_served("well")
+
+
+async def test_a_person_sees_a_back_off_and_passes_or_ends_it(
+    database: Any, issuer: Any, tmp_path: Path
+) -> None:
+    async with fleet_of(database, issuer, tmp_path) as fleet:
+        gate, refresh = fleet.one.rooms.gate, fleet.one.coordinator.refresh
+        met = await fleet.connect("a")
+        for generation in (1, 2):
+            issuer.be_rude(Quirk(status=429, retry_after="86400"), connection="a")
+            with pytest.raises(TransientFailure) as failed:
+                await refresh(met, generation)
+            assert failed.value.retry_after_s == 900.0, "as long as it waits, not as long as was asked"
+            issuer.be_polite()
+            with pytest.raises(RateLimited):
+                await refresh(met, generation)
+            held = await gate.backoff(met, generation)
+            assert held["held_for"] == "http_429"
+            if generation == 2:
+                assert await gate.resume(EndpointKey(PROVIDER, "app"))
+                assert await gate.backoff(met, generation) == {}
+            actor = "ann" if generation == 1 else "fairlead"
+            assert (await refresh(met, generation, actor=actor)).generation == generation + 1
+
+
+async def test_an_endpoint_that_is_well_again_is_told_of_and_so_is_who_closed_it(
+    database: Any, issuer: Any, tmp_path: Path
+) -> None:
+    async with fleet_of(database, issuer, tmp_path) as fleet:
+        met = [await fleet.meets("rejected.permanent_config.client", name) for name in ("a", "b")]
+        await run(database, "UPDATE endpoint_gate SET open_until = now()")
+        assert await fleet.is_served("well")
+        paused, closed = fleet.one.told(EndpointStateChanged) + fleet.other.told(EndpointStateChanged)
+        assert (paused.state, paused.said_by, paused.open_s) == ("paused", tuple(map(str, met)), 600.0)  # type: ignore[attr-defined]
+        assert (closed.state, closed.client_id) == ("closed", "app")  # type: ignore[attr-defined]
 
 
 async def test_a_probe_whose_claim_loses_makes_room_for_the_next_at_once(

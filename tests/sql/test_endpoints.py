@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
 
 from fairlead.adapters.postgres.endpoints import PostgresEndpointGate
+from fairlead.adapters.postgres.sqlfiles import Statement
 from fairlead.engine.ports import EndpointAsk, EndpointKey, EndpointLimits, EndpointPermit, EndpointRefusal
 from fairlead.policy.blast_radius import TOKEN
 from tests.support.rows import run
 
 KEY = EndpointKey("mercadolibre", "app", "host")
 UNLIMITED = EndpointLimits(per_s=None, burst=1.0, breaker_failures=3)
+LOCK = Statement("lock", "SELECT FROM endpoint_gate WHERE provider = 'mercadolibre' FOR UPDATE", ())
 TEN = EndpointLimits(per_s=0.001, burst=10.0)
 
 
@@ -54,6 +57,18 @@ async def test_of_all_processes_one_probes(gates, database) -> None:
     answers = await asyncio.gather(*(gate.admit(ask(9)) for gate in gates for _ in range(5)))
     probes = [answer for answer in answers if isinstance(answer, EndpointPermit)]
     assert probes == [EndpointPermit(probe=True, dirty=True)]
+
+
+async def test_a_locked_row_holds_up_no_other_provider(gates, database) -> None:
+    other = replace(ask(), key=EndpointKey("xero", "app"))
+    for one in (ask(), other):
+        await gates[0].admit(one)
+    async with asyncio.timeout(5), database.transaction() as holder:
+        await holder.fetch(LOCK)
+        answers = await asyncio.gather(*(gates[0].admit(one) for one in (ask(1), other, ask(2))))
+        assert [type(one) for one in answers] == [EndpointRefusal, EndpointPermit, EndpointRefusal]
+        assert answers[0].by == answers[2].by == "busy"
+    assert isinstance(await gates[0].admit(ask(1)), EndpointPermit)
 
 
 async def test_what_a_removed_connection_leaves_is_gone_with_it(gates, database) -> None:

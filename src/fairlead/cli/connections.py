@@ -70,8 +70,10 @@ def show(call: Invocation, tenant: Tenant, provider: Provider, bucket: Bucket = 
         credential = await runtime.credentials.read(key)
         assert credential is not None  # it was there a moment ago
         profile = runtime.profiles.profile(provider, view.variant)
+        held = await runtime.endpoints.backoff(view.connection_id, view.generation)
         return {
             **as_record(view),
+            **held,
             "expires_at": view.expires_at,
             "refreshed_age_s": credential.refreshed_age_s,
             "endpoint": dict(credential.connection.endpoint),

@@ -90,7 +90,7 @@ def resume(
     client_id: Annotated[str | None, typer.Option("--client-id", help="Only of this app.")] = None,
     dry_run: DryRun = False,
 ) -> Exit | None:
-    """Lift a pause (or close a breaker) once the cause is mended: refreshes go on at once.
+    """Lift a pause, a breaker and connections' waits once the cause is mended: refreshes go on at once.
 
     A pause after invalid_client also ends by itself when the client secret in the settings changes.
     """
@@ -103,12 +103,14 @@ def resume(
             str(row["client_id"])
             for row in await runtime.endpoints.search()
             if row["provider"] == provider
-            and row["state"] != "closed"
+            and (
+                row["state"] != "closed" or " " not in str(row["client_id"])
+            )  # the app, for its connections' waits
             and (client_id is None or str(row["client_id"]).partition(" ")[0] == client_id)  # with its hosts
         ]
         if not found:
             raise NotFound(
-                "no token endpoint of this provider is paused or open",
+                "no refresh has asked for this token endpoint",
                 provider=provider,
                 hint="see `fairlead status`",
             )
@@ -116,7 +118,8 @@ def resume(
         async def one(closed: str) -> str:
             if dry_run:
                 return "would be resumed"
-            await runtime.endpoints.resume(EndpointKey(provider, closed))
+            if not await runtime.endpoints.resume(EndpointKey(provider, closed)):
+                return "nothing to lift"
             await record_act(
                 runtime, "endpoint.resumed", call.actor, {"client_id": closed}, provider=provider
             )

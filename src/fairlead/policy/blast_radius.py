@@ -1,7 +1,7 @@
 """Whom each response, outcome or fault may stop: the one table of the whole product.
 
     what one connection, account, process or response says stops that one
-    what is shared closes only when *quorum* of its kind say so, with nothing to the contrary between
+    what is shared closes only when `QUORUM` of its kind say so, with nothing to the contrary between
     a fleet of one never closes what is shared: its own back-off is enough
 
 The engine and the stores act on a `Reach`; nothing else decides who is stopped.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fairlead.policy.token_outcome import TokenOutcome
 
 QUORUM = 2
-"""How many connections, or hosts, must agree before something shared closes."""
+"""How many connections, hosts or processes must agree before something shared closes."""
 
 
 class Own(StrEnum):
@@ -55,15 +55,15 @@ class Reach:
 
     Attributes:
         own: What stops of the one that met it, at once.
-        shared: What closes to others once *quorum* of its kind agree.
-        quorum: Connections that must agree, at least; 0 where nothing shared closes.
+        shared: What closes to others once `QUORUM` of its kind agree.
         lifts: The shared closures that this speaks against, and ends.
+        by_process: Whether it may be the process's own fault, so that as many processes must agree, too.
     """
 
     own: Own
     shared: Shared = Shared.NOTHING
-    quorum: int = 0
     lifts: frozenset[Shared] = frozenset()
+    by_process: bool = False
 
     @property
     def backs_off(self) -> bool:
@@ -72,7 +72,7 @@ class Reach:
 
 
 _ANSWERED = frozenset({Shared.HOST})
-_HOST_DOWN = Reach(Own.CONNECTION, Shared.HOST, QUORUM)
+_HOST_DOWN = Reach(Own.CONNECTION, Shared.HOST)
 _REFUSED = Reach(Own.ATTEMPT, lifts=_ANSWERED)
 _NOTHING, _ATTEMPT, _LIMIT = Reach(Own.NOTHING), Reach(Own.ATTEMPT), Reach(Own.LIMIT)
 _GRANT, _PROCESS = Reach(Own.GRANT), Reach(Own.PROCESS)
@@ -83,7 +83,7 @@ NEVER_SENT = _NOTHING
 TOKEN: Mapping[str, Reach] = MappingProxyType(
     {
         "granted": Reach(Own.NOTHING, lifts=frozenset({Shared.HOST, Shared.RATE, Shared.APP})),
-        "not_processed.transient_rate_limit": Reach(Own.CONNECTION, Shared.RATE, QUORUM, _ANSWERED),
+        "not_processed.transient_rate_limit": Reach(Own.CONNECTION, Shared.RATE, _ANSWERED),
         "not_processed.transient_server": _HOST_DOWN,
         "transient_failure.transient_server": _HOST_DOWN,
         "transient_failure.transient_network": Reach(Own.CONNECTION, lifts=_ANSWERED),
@@ -91,9 +91,9 @@ TOKEN: Mapping[str, Reach] = MappingProxyType(
         "rejected.permanent_config": _REFUSED,
         "rejected.permanent_permission": _REFUSED,
         "rejected.permanent_request": _REFUSED,
-        "rejected.permanent_config.client": Reach(Own.ATTEMPT, Shared.APP, QUORUM, _ANSWERED),
+        "rejected.permanent_config.client": Reach(Own.CONNECTION, Shared.APP, _ANSWERED),
         "unknown": _HOST_DOWN,
-        "not_sent": _HOST_DOWN,
+        "not_sent": Reach(Own.CONNECTION, Shared.HOST, by_process=True),
     }
 )
 """Outcomes of a token request: class, category, and "client" where the client itself was refused."""

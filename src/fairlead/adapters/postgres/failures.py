@@ -104,6 +104,8 @@ def of_statement(error: Exception, *, connected: bool) -> Exception:
         return InputInvalid(_told("the database refuses these values", error), reason=state or None)
     if not connected or isinstance(error, OSError | TimeoutError) or state.startswith(_GONE):
         return CommitInDoubt(_told("the connection was lost while the database was at work", error))
+    if state == "55P03":
+        return RowLocked(_told("another transaction holds a row", error))
     if isinstance(error, asyncpg.PostgresError) and not state.startswith("42"):
         return not_done(error)
     if state in _MIGRATE or state == "42501":

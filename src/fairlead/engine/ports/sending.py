@@ -47,9 +47,12 @@ class EndpointPermit:
 
 @dataclass(frozen=True, slots=True)
 class EndpointRefusal:
-    """No permission: *by* names the guard. "connection" is the back-off of the one connection that asked."""
+    """No permission: *by* names the guard.
 
-    by: Literal["connection", "rate", "breaker", "pause"]
+    "connection" is the back-off of the one connection that asked; "busy": the guards could not be looked at.
+    """
+
+    by: Literal["connection", "rate", "breaker", "pause", "busy"]
     retry_after_s: float
     reason: str
 
@@ -96,6 +99,7 @@ class EndpointAsk:
     """One connection's request for permission to refresh *generation*.
 
     *secret_fingerprint* None: the secret is the connection's own, so no pause of the app applies to it.
+    *session_id*: the process. *at_once*: a person asks, so the connection's back-off does not hold it.
     """
 
     key: EndpointKey
@@ -103,6 +107,8 @@ class EndpointAsk:
     connection_id: UUID
     generation: int
     secret_fingerprint: str | None
+    session_id: UUID | None = None
+    at_once: bool = False
 
 
 PAUSE_LOOK_S = 60.0
@@ -131,12 +137,16 @@ def endpoint_answer(row: Any, limits: EndpointLimits) -> EndpointPermit | Endpoi
 
 @dataclass(frozen=True, slots=True)
 class EndpointChange:
-    """What a response closed for others, under which name; *news* is False where it was closed before."""
+    """What a response closed to others or opened to them again, under which name.
+
+    *news* is False where it was closed before. *said_by*: some of the connections, or hosts, that closed it.
+    """
 
     client_id: str
-    state: Literal["open", "paused"]
-    for_s: float
+    state: Literal["open", "paused", "closed"]
+    for_s: float = 0.0
     news: bool = True
+    said_by: tuple[str, ...] = ()
 
 
 class EndpointGate(Protocol):
@@ -151,12 +161,16 @@ class EndpointGate(Protocol):
     ) -> EndpointChange | None:
         """Apply what the response to a permitted request may stop (policy/blast_radius.py).
 
-        *hint_s* is the wait that the response asked for. Returns what is closed to others because of it.
+        *hint_s* is the wait that the response asked for. Returns what changed for others because of it.
         """
         ...
 
     async def resume(self, key: EndpointKey) -> bool:
-        """Close the breaker and lift the pause of *key*; False if there was neither."""
+        """End breaker, pause and debt of *key*, and the back-offs of its app; False if there was none."""
+        ...
+
+    async def backoff(self, connection_id: UUID, generation: int) -> Mapping[str, Json]:
+        """Return *held_s* and *held_for* (why) of what holds up the next refresh of this connection alone."""
         ...
 
     async def search(self) -> list[Mapping[str, Json]]: ...

@@ -58,6 +58,8 @@ JITTER_SHARE = 0.1
 """Waits of many connections for one endpoint are spread by this share, so that they do not return at once."""
 BACKED_OFF = "backed_off"
 """Reason of the refusal of a connection that waits after its own failure; no other refusal has it."""
+PROGRAMS = frozenset({"fairlead", "caller"})
+"""Actors that wait for a connection's back-off. Others are people, who ask once."""
 
 
 class _MayNotLeave(Exception):
@@ -108,7 +110,7 @@ class Exchange:
         call = self._grants.build(profile, credential, stored, app)
         _key = await self._rooms.vault.preflight(credential.connection.key.tenant)  # held until the end
         self._rooms.journal.preflight()
-        ask = self._grants.ask(profile, credential, app, call.url)
+        ask = self._grants.ask(profile, credential, app, call.url, at_once=actor not in PROGRAMS)
         permit = await self._leave(credential, ask)
         rotation_id = self._rooms.ids.uuid7()
         step = _Try(credential, profile, stored, ask, permit, rotation_id, replay, asked_s, actor)
@@ -212,16 +214,15 @@ class Exchange:
         if isinstance(outcome, outcomes.Unknown) and answer.status < 300 and not self._repeats(step):
             await self._settler.keep(send, answer)  # it may hold the only copy of a paid-for token (R12)
         hint_s = _hint_s(outcome)
-        change = await self._note(step, outcome, _why(outcome), clamp_hint(hint_s or 0.0))
+        change = await self._note(step, outcome, _why(outcome), hint_s or 0.0)
         match outcome:
             case outcomes.NotProcessed() | outcomes.TransientFailure():
                 await self._release(step)
                 raise self._failed(step, TransientFailure, outcome.code, outcome.category, hint_s)
-            case outcomes.Rejected() if change is not None:  # the rest of the app waits with this one (R13)
-                await self._release(step)
-                raise error_of(
-                    EndpointPaused, step.credential, outcome.code, retry_after_s=min(60.0, change.for_s)
-                )
+            case outcomes.Rejected() if change is not None and change.state == "paused":
+                await self._release(step)  # the rest of the app waits with this one (R13)
+                wait_s = min(60.0, max(1.0, change.for_s))
+                raise error_of(EndpointPaused, step.credential, outcome.code, retry_after_s=wait_s)
             case outcomes.Rejected(category="permanent_auth"):
                 return await self._grant_refused(step, outcome)
             case outcomes.Rejected():
@@ -309,11 +310,19 @@ class Exchange:
     async def _note(
         self, step: _Try, outcome: outcomes.TokenOutcome, why: str = "", hint_s: float = 0.0
     ) -> EndpointChange | None:
-        """Have *outcome* stop whom it may stop; return what is closed to others because of it."""
+        """Have *outcome* stop whom it may stop; return what changed for others because of it."""
         change = await self._record(step, blast_radius.of_token(outcome), why, hint_s)
         if change is not None and change.news:
-            provider, open_s = step.ask.key.provider, change.for_s if change.state == "open" else None
-            self._rooms.emit(EndpointStateChanged(provider, change.client_id, change.state, why, open_s))
+            self._rooms.emit(
+                EndpointStateChanged(
+                    step.ask.key.provider,
+                    change.client_id,
+                    change.state,
+                    why or "a token was given",
+                    change.for_s or None,
+                    change.said_by,
+                )
+            )
         return change
 
     async def _record(
@@ -354,4 +363,5 @@ def _why(outcome: outcomes.TokenOutcome) -> str:
 def _hint_s(outcome: outcomes.TokenOutcome) -> float | None:
     if not isinstance(outcome, outcomes.NotProcessed) or outcome.retry_after is None:
         return None
-    return parse_retry_after([outcome.retry_after], server_date=outcome.date, now_epoch_s=None)
+    hint_s = parse_retry_after([outcome.retry_after], server_date=outcome.date, now_epoch_s=None)
+    return None if hint_s is None else clamp_hint(hint_s)

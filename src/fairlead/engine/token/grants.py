@@ -39,12 +39,19 @@ class Grants:
         )
 
     def ask(
-        self, profile: Profile, credential: Credential, app: AppCredential, url: str | None = None
+        self, profile: Profile, credential: Credential, app: AppCredential, url: str, *, at_once: bool
     ) -> EndpointAsk:
-        """Return whose limits count for a refresh that is sent to *url* (default: the profile's address)."""
+        """Return whose limits count for a refresh that is sent to *url*."""
         key, limits = self.endpoint(profile, credential, app, url)
-        connection = credential.connection
-        return EndpointAsk(key, limits, connection.connection_id, credential.generation, app.fingerprint)
+        return EndpointAsk(
+            key,
+            limits,
+            credential.connection.connection_id,
+            credential.generation,
+            app.fingerprint,
+            self._rooms.session_id(),
+            at_once,
+        )
 
     def endpoint(
         self, profile: Profile, credential: Credential, app: AppCredential, url: str | None = None

@@ -286,7 +286,10 @@ class UnknownOutcomes:
         except DependencyUnavailable:
             raise
         except FairleadError as error:
-            self._rooms.emit(ServiceFailed("journal", f"connection {head.connection_id}: {error}"))
+            assert credential is not None  # else nothing was looked at
+            key = credential.connection.key
+            whose = f"{key.tenant} {key.provider} {key.bucket}, connection {head.connection_id}"
+            self._rooms.emit(ServiceFailed("journal", f"{whose}: {error}"))
         if credential is None or not is_newer(credential, head):
             self._rooms.journal.settled(head.connection_id, head.epoch, just_now=False)
         return taken

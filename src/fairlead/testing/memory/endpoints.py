@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from uuid import UUID
 
 from fairlead.engine.ports import (
     EndpointAsk,
@@ -21,6 +22,7 @@ from fairlead.testing.memory.token_rows import BackoffRow, EndpointRow, until_s
 
 _MOST_DOUBLINGS = 20
 _MOST_FAILING = 10_000
+_MOST_REFUSING, _MOST_TOLD = 100, 5
 
 
 @dataclass(slots=True)
@@ -43,8 +45,7 @@ class MemoryEndpointGate(MemoryStore):
         now, limits = self.database.now, ask.limits
         bucket = self._made(ask, ask.key.bucket)
         gates = self._gates(ask)
-        backoff = self.database.tokens.backoffs.get(ask.connection_id)
-        held = backoff is not None and backoff.generation == ask.generation and backoff.retry_at > now
+        held = None if ask.at_once else self._backoff(ask.connection_id, ask.generation)
         closed = [gate for gate in gates if gate.closed]
         shut = any(_latest(gate.row.open_until, gate.row.probe_until, now) > now for gate in closed)
         level = min(limits.burst, self._refilled(bucket, limits.per_s or 0.0))
@@ -52,8 +53,8 @@ class MemoryEndpointGate(MemoryStore):
         dirty = _is_dirty(gates)
         reason = next((gate.row.reason for gate in closed if gate.row.reason), None)
         row = {
-            "held_s": until_s(backoff.retry_at, now) if backoff and held else None,
-            "reason": backoff.reason if backoff and held else reason,
+            "held_s": until_s(held.retry_at, now) if held else None,
+            "reason": held.reason if held else reason,
             "turn": 0,
             "granted": granted,
             "probe": bool(closed),
@@ -80,12 +81,15 @@ class MemoryEndpointGate(MemoryStore):
         return self.database.tokens.endpoints.setdefault(EndpointKey(ask.key.provider, name), row)
 
     def _gates(self, ask: EndpointAsk) -> list[_Row]:
-        rows, key = self.database.tokens.endpoints, ask.key
-        found = [
-            rows.get(EndpointKey(key.provider, n)) for n in sorted({key.client_id, key.place, key.bucket})
-        ]
-        secret = ask.secret_fingerprint
-        return [_Row(r, secret is not None and r.secret_fingerprint == secret) for r in found if r]
+        rows, secret = self.database.tokens.endpoints, ask.secret_fingerprint
+        found = [rows[EndpointKey(ask.key.provider, name)] for name in self._names(ask)]
+        return [_Row(row, secret is not None and row.secret_fingerprint == secret) for row in found]
+
+    def _names(self, ask: EndpointAsk) -> list[str]:
+        """Return the names of the rows that there are."""
+        key, rows = ask.key, self.database.tokens.endpoints
+        names = sorted({key.client_id, key.place, key.bucket})
+        return [name for name in names if EndpointKey(key.provider, name) in rows]
 
     def _shut_s(self, closed: Sequence[_Row], probe_s: float) -> float | None:
         now = self.database.now
@@ -99,24 +103,25 @@ class MemoryEndpointGate(MemoryStore):
     def record(
         self, ask: EndpointAsk, permit: EndpointPermit, reach: Reach, reason: str, hint_s: float = 0.0
     ) -> EndpointChange | None:
+        change = None
         if reach.backs_off:
             self._back_off(ask, reason, hint_s)
         if Shared.HOST in reach.lifts and (permit.dirty or permit.probe):
-            for gate in self._gates(ask):
-                self._heal(ask, gate, granted=Shared.APP in reach.lifts)
+            change = self._heal(ask, granted=Shared.APP in reach.lifts)
         match reach.shared:
             case Shared.HOST:
-                return self._fail(ask, reason, probe=permit.probe)
+                process = ask.session_id if reach.by_process else None
+                return self._fail(ask, reason, process, probe=permit.probe)
             case Shared.RATE:
                 self._penalise(ask, hint_s)
             case Shared.APP if ask.secret_fingerprint is not None:
-                return self._refuse(ask, ask.secret_fingerprint, reason)
+                return self._refuse(ask, ask.secret_fingerprint, reason, probe=permit.probe) or change
             case _ if reach == NEVER_SENT:
                 bucket = self.database.tokens.endpoints.get(EndpointKey(ask.key.provider, ask.key.bucket))
                 for gate in self._gates(ask):
                     gate.row.permits += gate.row is bucket
                     gate.row.probe_until = None if permit.probe else gate.row.probe_until
-        return None
+        return change
 
     def _back_off(self, ask: EndpointAsk, reason: str, hint_s: float) -> None:
         backoffs, now = self.database.tokens.backoffs, self.database.now
@@ -130,34 +135,48 @@ class MemoryEndpointGate(MemoryStore):
         retry_at = now + seconds(max(wait_s, hint_s))
         backoffs[ask.connection_id] = BackoffRow(ask.generation, failures + 1, retry_at, reason)
 
-    def _heal(self, ask: EndpointAsk, gate: _Row, *, granted: bool) -> None:
-        row, lifts = gate.row, granted and gate.halted
-        if row.state == "open" or lifts:
-            row.changed_at = self.database.now
-            row.state = "closed"
-        if lifts:
-            row.secret_fingerprint = None
-        if row.secret_fingerprint is None:
-            row.open_until = None
-        row.failures, row.openings, row.failing, row.probe_until = 0, 0, (), None
-        row.limited = () if granted else row.limited
-        row.refusing = () if granted and ask.secret_fingerprint is not None else row.refusing
+    def _heal(self, ask: EndpointAsk, *, granted: bool) -> EndpointChange | None:
+        ended = list[str]()
+        for name, gate in zip(self._names(ask), self._gates(ask), strict=True):
+            row, lifts = gate.row, granted and gate.halted
+            if row.state == "open" or lifts:
+                row.changed_at = self.database.now
+                row.state = "closed"
+                ended.append(name)
+            if lifts:
+                row.secret_fingerprint = None
+            if row.secret_fingerprint is None:
+                row.open_until = None
+            row.failures, row.openings, row.failing, row.probe_until = 0, 0, (), None
+            row.limited = () if granted else row.limited
+            row.permits = 1.0 if granted and row.permits < 0 else row.permits
+            row.refusing = () if granted and ask.secret_fingerprint is not None else row.refusing
+        return EndpointChange(min(ended, key=len), "closed") if ended else None
 
-    def _fail(self, ask: EndpointAsk, reason: str, *, probe: bool) -> EndpointChange | None:
+    def _fail(
+        self, ask: EndpointAsk, reason: str, process: UUID | None, *, probe: bool
+    ) -> EndpointChange | None:
         row, now, limits = self._made(ask, ask.key.place), self.database.now, ask.limits
-        known = ask.connection_id in row.failing or row.failures >= _MOST_FAILING
-        counts = not known and (probe or row.state == "closed")
+        who, said, enough = str(ask.connection_id), row.failing, max(QUORUM, limits.breaker_failures)
+        word = who if process is None else f"{who} {process}"
+        ours = process is not None and sum(one.endswith(f" {process}") for one in said)
+        if probe:
+            counts = not ours and not any(one.startswith(who) for one in said)
+        else:
+            counts = row.state == "closed" and ours < enough and word not in said
+        counts &= row.failures < _MOST_FAILING
         if counts:
-            row.failing, row.failures = (*row.failing, ask.connection_id), row.failures + 1
+            row.failing, row.failures = (*row.failing, word), row.failures + 1
         row.reason, row.changed_at = reason, now
         if probe:
             row.probe_until = None
-        enough = row.failures >= max(QUORUM, limits.breaker_failures)
-        if not (row.state == "open" and probe and counts) and not (row.state == "closed" and enough):
+        agrees = _agreed(row.failing) >= enough
+        if not (row.state == "open" and probe and counts) and not (row.state == "closed" and agrees):
             return None
         open_s = min(limits.open_s * 2 ** min(row.openings, _MOST_DOUBLINGS), limits.open_max_s)
         row.state, row.openings, row.open_until = "open", row.openings + 1, now + seconds(open_s)
-        return EndpointChange(ask.key.place, "open", until_s(row.open_until, now) or 0.0)
+        said_by = tuple(one.partition(" ")[0] for one in row.failing[:_MOST_TOLD])
+        return EndpointChange(ask.key.place, "open", until_s(row.open_until, now) or 0.0, said_by=said_by)
 
     def _penalise(self, ask: EndpointAsk, hint_s: float) -> None:
         row = self.database.tokens.endpoints.get(EndpointKey(ask.key.provider, ask.key.bucket))
@@ -165,7 +184,7 @@ class MemoryEndpointGate(MemoryStore):
         if row is None or per_s is None:
             return
         if set(row.limited) - {ask.connection_id}:
-            row.permits = min(self._refilled(row, per_s), -(hint_s * per_s))
+            row.permits = min(self._refilled(row, per_s), -min(ask.limits.burst, hint_s * per_s))
             row.refilled_at = max(row.refilled_at, self.database.now)
         if ask.connection_id not in row.limited and len(row.limited) < QUORUM:
             row.limited = (*row.limited, ask.connection_id)
@@ -173,33 +192,64 @@ class MemoryEndpointGate(MemoryStore):
     def _refilled(self, row: EndpointRow, per_s: float) -> float:
         return row.permits + max(0.0, (self.database.now - row.refilled_at).total_seconds()) * per_s
 
-    def _refuse(self, ask: EndpointAsk, secret: str, reason: str) -> EndpointChange | None:
-        now, key, found = self.database.now, ask.key, list[EndpointChange]()
-        look_s = ask.limits.open_max_s
-        for name in sorted({key.client_id, key.place}, key=len):
+    def _refuse(self, ask: EndpointAsk, secret: str, reason: str, *, probe: bool) -> EndpointChange | None:
+        now, key, change = self.database.now, ask.key, None
+        for name in sorted(
+            {key.client_id, key.place}, key=len, reverse=True
+        ):  # the app hears of a paused host
             row = self._made(ask, name)
-            word = f"{secret} {ask.connection_id if name == key.place else key.host}"
-            same = [said for said in row.refusing if said.startswith(f"{secret} ") and said != word]
-            row.refusing = (*same, word)[:QUORUM]
             halted = row.secret_fingerprint == secret
-            if not halted and len(row.refusing) < QUORUM:
+            word = f"{secret} {ask.connection_id if name == key.place or halted else key.host}"
+            said = tuple(one for one in row.refusing if one.startswith(f"{secret} "))
+            fresh = word not in said and bool(name == key.place or halted or change)
+            said = (*said, word) if fresh else said
+            row.refusing = said[-_MOST_REFUSING:]
+            closes = halted or len(said) >= QUORUM
+            if probe or (closes and not halted):
+                row.probe_until = None
+            if not closes:
                 continue
             row.state, row.reason, row.secret_fingerprint = "paused", reason, secret
-            row.open_until, row.probe_until = now + seconds(look_s), None
+            if not halted or (fresh and probe):
+                row.open_until = now + seconds(ask.limits.open_max_s)
             row.changed_at = row.changed_at if halted else now
-            found.append(EndpointChange(name, "paused", look_s, not halted))
-        return found[0] if found else None
+            said_by = tuple(one.partition(" ")[2] for one in said[:_MOST_TOLD])
+            for_s = max(0.0, until_s(row.open_until, now) or 0.0)
+            change = EndpointChange(name, "paused", for_s, not halted, said_by)
+        return change
 
     @statement
     def resume(self, key: EndpointKey) -> bool:
         row = self.database.tokens.endpoints.get(EndpointKey(key.provider, key.place))
-        if row is None or (row.state == "closed" and row.secret_fingerprint is None):
-            return False
+        backoffs, connections = self.database.tokens.backoffs, self.database.tokens.connections
+        over = [
+            which
+            for which, backoff in backoffs.items()
+            if backoff.retry_at > self.database.now
+            and (connection := connections[which]).key.provider == key.provider
+            and f"{key.place} ".startswith(f"{connection.client_id or '-'} ")
+        ]
+        for which in over:
+            del backoffs[which]
+        if row is None or (row.state == "closed" and row.secret_fingerprint is None and row.permits >= 0):
+            return bool(over)
+        row.permits = max(row.permits, 1.0)
         row.state, row.reason, row.failures, row.openings = "closed", None, 0, 0
         row.open_until = row.probe_until = row.secret_fingerprint = None
         row.failing, row.limited, row.refusing = (), (), ()
         row.changed_at = self.database.now
         return True
+
+    @statement
+    def backoff(self, connection_id: UUID, generation: int) -> Mapping[str, Json]:
+        found = self._backoff(connection_id, generation)
+        held_s = found and until_s(found.retry_at, self.database.now)
+        return {"held_s": held_s, "held_for": found.reason} if found else {}
+
+    def _backoff(self, connection_id: UUID, generation: int) -> BackoffRow | None:
+        found = self.database.tokens.backoffs.get(connection_id)
+        holds = found is not None and found.generation == generation and found.retry_at > self.database.now
+        return found if holds else None
 
     @statement
     def search(self) -> list[Mapping[str, Json]]:
@@ -228,6 +278,14 @@ class MemoryEndpointGate(MemoryStore):
         for which in over:
             del tables.backoffs[which]
         return len(unused) + len(over)
+
+
+def _agreed(failing: Sequence[str]) -> int:
+    """How many connections agree; those whose request never left only where two processes say so."""
+    parts = [word.partition(" ") for word in failing]
+    if len({process for _, _, process in parts if process}) >= QUORUM:
+        return len({connection for connection, _, _ in parts})
+    return sum(not process for _, _, process in parts)
 
 
 def _is_dirty(gates: Sequence[_Row]) -> bool:

@@ -128,7 +128,7 @@ class EndpointRow:
     open_until: datetime | None = None
     probe_until: datetime | None = None
     secret_fingerprint: str | None = None
-    failing: tuple[UUID, ...] = ()
+    failing: tuple[str, ...] = ()
     limited: tuple[UUID, ...] = ()
     refusing: tuple[str, ...] = ()
 

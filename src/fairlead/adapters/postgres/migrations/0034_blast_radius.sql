@@ -3,9 +3,18 @@
 -- Needs   0001_ground_floor
 
 ALTER TABLE endpoint_gate
-    ADD COLUMN failing uuid[] NOT NULL DEFAULT '{}',   -- connections that met an outage since the last answer
+    ADD COLUMN failing text[] NOT NULL DEFAULT '{}',   -- connections that met an outage since the last answer; the process
+                                                       -- behind those whose request never left
     ADD COLUMN limited uuid[] NOT NULL DEFAULT '{}',   -- connections that were told "too many" since the last token
     ADD COLUMN refusing text[] NOT NULL DEFAULT '{}';  -- a refused secret and the connection, or host, it was refused to
+
+-- The rows of one endpoint, locked in order. Who holds one of them for long gets an error (55P03) for whoever asks, and
+-- holds up no other endpoint.
+CREATE FUNCTION endpoint_gates(of_provider text, names text[]) RETURNS SETOF endpoint_gate
+LANGUAGE sql ROWS 3 SET lock_timeout = '400ms' AS $$
+    SELECT * FROM endpoint_gate g WHERE g.provider = of_provider AND g.client_id = ANY (names)
+    ORDER BY g.client_id FOR UPDATE
+$$;
 
 CREATE TABLE refresh_backoff (
     connection_id uuid PRIMARY KEY REFERENCES connection ON DELETE CASCADE,

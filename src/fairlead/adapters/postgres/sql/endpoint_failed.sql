@@ -1,22 +1,35 @@
 -- endpoint_failed: the endpoint did not answer, or with a 5xx; enough connections that say so open its breaker (R50).
--- Takes   provider, place (the host's row), connection_id, threshold (connections since the last answer), open_s,
---         open_max_s, probe (ours was the probe), reason
--- Gives   opened_s: how long it is open for if the breaker opened by this, else null; no row if the host has none
--- Locks   the host's row
--- Needs   the primary key; a connection counts once. While it is open only a probe opens it again, for twice as long,
---         and only that of a connection that had not failed before: others may probe at once. failing has a bound
+-- Takes   provider, place (the host's row), connection_id, session_id (the process whose request never left, which may
+--         be its own fault; NULL: it left), threshold (connections since the last answer), open_s, open_max_s, probe
+--         (ours was the probe), reason
+-- Gives   opened_s: how long it is open for if the breaker opened by this, else null; said_by; no row if the host has
+--         none
+-- Locks   the host's row (endpoint_gates)
+-- Needs   the primary key. A connection counts once, and one whose request never left only once two processes say so;
+--         of each process as many are kept as would be enough. While it is open only a probe opens it again, for twice
+--         as long, and only that of a connection, and process, that had not failed before: others may probe at once
 WITH before AS MATERIALIZED (
-    SELECT g.*, (g.state = 'closed' OR :probe::boolean) AND g.failures < 10000
-            AND :connection_id::uuid <> ALL (g.failing) AS counts
-    FROM endpoint_gate g WHERE g.provider = :provider AND g.client_id = :place FOR UPDATE
+    SELECT g.*, greatest(2, :threshold::integer) AS enough,
+        concat_ws(' ', :connection_id::uuid, :session_id::uuid) AS word,
+        (SELECT count(*) FROM unnest(g.failing) AS said WHERE split_part(said, ' ', 2) = :session_id::uuid::text) AS ours
+    FROM endpoint_gates(:provider, ARRAY[:place]) g
+),
+heard AS (
+    SELECT before.*, failures < 10000 AND CASE WHEN :probe::boolean
+        THEN ours = 0 AND NOT EXISTS (
+            SELECT FROM unnest(failing) AS said WHERE starts_with(said, :connection_id::uuid::text))
+        ELSE state = 'closed' AND ours < enough AND word <> ALL (failing) END AS counts
+    FROM before
 ),
 decided AS (
-    SELECT before.*, (state = 'open' AND :probe::boolean AND counts)
-        OR (state = 'closed' AND failures + counts::integer >= greatest(2, :threshold::integer)) AS opens
-    FROM before
+    SELECT heard.*, (state = 'open' AND :probe::boolean AND counts) OR (state = 'closed' AND agree >= enough) AS opens
+    FROM heard, LATERAL (
+        SELECT CASE WHEN count(DISTINCT nullif(split_part(said, ' ', 2), '')) > 1
+            THEN count(DISTINCT split_part(said, ' ', 1)) ELSE count(*) FILTER (WHERE strpos(said, ' ') = 0) END AS agree
+        FROM unnest(CASE WHEN counts THEN array_append(failing, word) ELSE failing END) AS said) AS tally
 )
 UPDATE endpoint_gate g SET
-    failing = CASE WHEN d.counts THEN array_append(g.failing, :connection_id::uuid) ELSE g.failing END,
+    failing = CASE WHEN d.counts THEN array_append(g.failing, d.word) ELSE g.failing END,
     failures = g.failures + d.counts::integer,
     reason = :reason,
     state = CASE WHEN d.opens THEN 'open' ELSE g.state END,
@@ -27,4 +40,5 @@ UPDATE endpoint_gate g SET
     probe_until = CASE WHEN :probe::boolean THEN NULL ELSE g.probe_until END,
     changed_at = now()
 FROM decided d WHERE g.provider = d.provider AND g.client_id = d.client_id
-RETURNING CASE WHEN d.opens THEN extract(epoch FROM g.open_until - now())::float8 END AS opened_s;
+RETURNING CASE WHEN d.opens THEN extract(epoch FROM g.open_until - now())::float8 END AS opened_s,
+    g.failing[1:5] AS said_by;

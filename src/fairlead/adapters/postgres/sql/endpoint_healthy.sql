@@ -1,20 +1,27 @@
--- endpoint_healthy: the endpoint answered, so its breaker closes; a token also lifts the pause of its secret (R50).
+-- endpoint_healthy: the endpoint answered, so its breaker closes; a token also lifts the pause of its secret, and a
+--         debt of the rate (R50).
 -- Takes   provider, app, place, bucket (row names), granted (it gave a token), secret_fingerprint (NULL: the
 --         connection's own, which says nothing of the app's)
--- Gives   nothing
--- Locks   the endpoint's rows, by name
+-- Gives   client_id (the row) of what was closed to others and is open to them again; the widest first
+-- Locks   the endpoint's rows (endpoint_gates)
 -- Needs   the primary key
 WITH gates AS MATERIALIZED (
-    SELECT g.client_id, coalesce(:granted::boolean AND g.secret_fingerprint = :secret_fingerprint::text, false) AS lifts
-    FROM endpoint_gate g WHERE g.provider = :provider AND g.client_id IN (:app, :place, :bucket)
-    ORDER BY g.client_id FOR UPDATE
+    SELECT g.client_id, g.state = 'open' OR lifts AS ends, lifts
+    FROM endpoint_gates(:provider, ARRAY[:app, :place, :bucket]) g, LATERAL (
+        SELECT coalesce(:granted::boolean AND g.secret_fingerprint = :secret_fingerprint::text, false) AS lifts) AS said
+),
+changed AS (
+    UPDATE endpoint_gate g SET
+        state = CASE WHEN gates.ends THEN 'closed' ELSE g.state END,
+        secret_fingerprint = CASE WHEN gates.lifts THEN NULL ELSE g.secret_fingerprint END,
+        failures = 0, openings = 0, failing = '{}',
+        limited = CASE WHEN :granted::boolean THEN '{}' ELSE g.limited END,
+        permits = CASE WHEN :granted::boolean AND g.permits < 0 THEN 1 ELSE g.permits END,
+        refusing = CASE WHEN :granted::boolean AND :secret_fingerprint::text IS NOT NULL THEN '{}' ELSE g.refusing END,
+        open_until = CASE WHEN NOT gates.lifts AND g.secret_fingerprint IS NOT NULL THEN g.open_until END,
+        probe_until = NULL,
+        changed_at = CASE WHEN gates.ends THEN now() ELSE g.changed_at END
+    FROM gates WHERE g.provider = :provider AND g.client_id = gates.client_id
+    RETURNING g.client_id, gates.ends
 )
-UPDATE endpoint_gate g SET
-    state = CASE WHEN g.state = 'open' OR gates.lifts THEN 'closed' ELSE g.state END,
-    secret_fingerprint = CASE WHEN gates.lifts THEN NULL ELSE g.secret_fingerprint END,
-    failures = 0, openings = 0, failing = '{}',
-    limited = CASE WHEN :granted::boolean THEN '{}' ELSE g.limited END,
-    refusing = CASE WHEN :granted::boolean AND :secret_fingerprint::text IS NOT NULL THEN '{}' ELSE g.refusing END,
-    open_until = CASE WHEN NOT gates.lifts AND g.secret_fingerprint IS NOT NULL THEN g.open_until END, probe_until = NULL,
-    changed_at = CASE WHEN g.state = 'open' OR gates.lifts THEN now() ELSE g.changed_at END
-FROM gates WHERE g.provider = :provider AND g.client_id = gates.client_id;
+SELECT client_id FROM changed WHERE ends ORDER BY length(client_id);

@@ -1,14 +1,16 @@
 -- endpoint_penalise: the endpoint said "too many" to one connection; told to two, the bucket is empty for a while (R50).
--- Takes   provider, bucket (the rate's row), connection_id, per_s (NULL: no rate, so nothing to empty), hint_s
+-- Takes   provider, bucket (the rate's row), connection_id, per_s (NULL: no rate, so nothing to empty), burst, hint_s
 -- Gives   nothing
--- Locks   the rate's row
--- Needs   the primary key; a token in between starts the count again; a longer hint that runs already stays
+-- Locks   the rate's row (endpoint_gates)
+-- Needs   the primary key; a token in between starts the count again; a longer hint that runs already stays. The debt
+--         is at most one bucket (R52)
 UPDATE endpoint_gate g SET
     limited = CASE WHEN :connection_id::uuid = ANY (g.limited) OR cardinality(g.limited) > 1
         THEN g.limited ELSE array_append(g.limited, :connection_id::uuid) END,
     permits = CASE WHEN cardinality(array_remove(g.limited, :connection_id::uuid)) = 0 THEN g.permits ELSE least(
         g.permits + greatest(0, extract(epoch FROM now() - g.refilled_at)::float8) * :per_s::float8,
-        -(:hint_s::float8 * :per_s::float8)) END,
+        -least(:burst::float8, :hint_s::float8 * :per_s::float8)) END,
     refilled_at = CASE WHEN cardinality(array_remove(g.limited, :connection_id::uuid)) = 0
         THEN g.refilled_at ELSE greatest(g.refilled_at, now()) END
-WHERE g.provider = :provider AND g.client_id = :bucket AND :per_s::float8 IS NOT NULL;
+FROM endpoint_gates(:provider, ARRAY[:bucket]) AS gates
+WHERE g.provider = :provider AND g.client_id = gates.client_id AND :per_s::float8 IS NOT NULL;

@@ -1,10 +1,22 @@
--- endpoint_resume: a person says that this endpoint may be tried again.
--- Takes   provider, client_id
--- Gives   client_id if there was anything to lift
--- Locks   the endpoint's row
--- Needs   the primary key
-UPDATE endpoint_gate SET
-    state = 'closed', reason = NULL, failures = 0, openings = 0, open_until = NULL, probe_until = NULL,
-    secret_fingerprint = NULL, failing = '{}', limited = '{}', refusing = '{}', changed_at = now()
-WHERE provider = :provider AND client_id = :client_id AND (state <> 'closed' OR secret_fingerprint IS NOT NULL)
-RETURNING client_id;
+-- endpoint_resume: a person says that this endpoint may be tried again, by all of its app's connections.
+-- Takes   provider, client_id (the row)
+-- Gives   a row if there was anything to lift
+-- Locks   the endpoint's row (endpoint_gates), and the back-offs
+-- Needs   the primary key; connections of one app are few among all, and a person asks
+WITH lifted AS (
+    UPDATE endpoint_gate g SET
+        state = 'closed', reason = NULL, failures = 0, openings = 0, open_until = NULL, probe_until = NULL,
+        permits = greatest(g.permits, 1), secret_fingerprint = NULL, failing = '{}', limited = '{}', refusing = '{}',
+        changed_at = now()
+    FROM endpoint_gates(:provider, ARRAY[:client_id]) AS gates
+    WHERE g.provider = :provider AND g.client_id = gates.client_id
+        AND (g.state <> 'closed' OR g.secret_fingerprint IS NOT NULL OR g.permits < 0)
+    RETURNING 1
+),
+over AS (
+    DELETE FROM refresh_backoff b USING connection c
+    WHERE b.connection_id = c.connection_id AND c.provider = :provider AND b.retry_at > now()
+        AND starts_with(:client_id || ' ', coalesce(nullif(c.client_id, ''), '-') || ' ')
+    RETURNING 1
+)
+SELECT FROM lifted UNION ALL SELECT FROM over LIMIT 1;

@@ -1,11 +1,11 @@
 -- endpoint_take: permission to send to one token endpoint: back-off, pause, breaker and rate in one step (R13, R50).
 -- Takes   provider, app, place, bucket (the names of the app's, the host's and the rate's row, which may be one),
---         connection_ids, generations (who asks, in the order in which permits are given), per_s (NULL: no rate),
---         burst, probe_s (a probe's time), secret_fingerprint (a pause is for the secret that was refused; others pass,
+--         connection_ids, generations (who asks, in the order in which permits are given; NULL: no back-off holds it),
+--         per_s (NULL: no rate), burst, probe_s (a probe's time), secret_fingerprint (a pause is for the secret that was refused; others pass,
 --         and it stays refused; NULL: the secret is the connection's own, which no pause applies to)
 -- Gives   for each asked: held_s (its own back-off), turn among those without, granted (permits), level (permits left
 --         before), guard, probe, dirty, retry_after_s (breaker or pause), reason; no row if the rate's row is not there
--- Locks   the endpoint's rows, by name
+-- Locks   the endpoint's rows (endpoint_gates)
 -- Needs   the primary keys; after the time of a breaker or pause the first one is the one probe of the fleet
 WITH asked AS (
     SELECT a.ord, b.reason, extract(epoch FROM b.retry_at - now())::float8 AS held_s
@@ -15,9 +15,7 @@ WITH asked AS (
 ),
 gates AS MATERIALIZED (
     SELECT g.*, coalesce(g.secret_fingerprint = :secret_fingerprint::text, false) AS halted
-    FROM endpoint_gate g
-    WHERE g.provider = :provider AND g.client_id IN (:app, :place, :bucket)
-    ORDER BY g.client_id FOR UPDATE
+    FROM endpoint_gates(:provider, ARRAY[:app, :place, :bucket]) g
 ),
 facts AS (
     SELECT
