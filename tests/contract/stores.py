@@ -30,12 +30,12 @@ from fairlead.testing.memory import (
     MemoryDatabase,
     MemoryDeadLetterStore,
     MemoryDutyStore,
-    MemoryEndpointGate,
     MemoryJobStore,
     MemoryLaneStore,
     MemorySessionStore,
 )
 from tests.support.engine import IDS, new_job
+from tests.support.memory_endpoints import MemoryEndpointGate
 
 LEASE_S = 30.0
 ANY = ClaimFilter()

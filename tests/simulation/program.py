@@ -53,7 +53,6 @@ from fairlead.testing.ids import CountedIds
 from fairlead.testing.memory import (
     MemoryDeadLetterStore,
     MemoryDutyStore,
-    MemoryEndpointGate,
     MemoryLaneStore,
 )
 from tests.simulation.admission import OwnGate
@@ -63,6 +62,7 @@ from tests.simulation.roads import JobsRoad, Road
 from tests.simulation.sealing import SimJournal, SimVault
 from tests.simulation.stores import Parts
 from tests.simulation.workload import Desk
+from tests.support.memory_endpoints import MemoryEndpointGate
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -10,7 +10,6 @@ from fairlead.testing.memory.credentials import MemoryCredentialStore
 from fairlead.testing.memory.database import MemoryDatabase, MemoryLink
 from fairlead.testing.memory.dead_letters import MemoryDeadLetterStore
 from fairlead.testing.memory.duties import MemoryDutyStore
-from fairlead.testing.memory.endpoints import MemoryEndpointGate
 from fairlead.testing.memory.jobs import MemoryJobStore
 from fairlead.testing.memory.lanes import MemoryLaneStore
 from fairlead.testing.memory.sessions import MemorySessionStore
@@ -20,7 +19,6 @@ __all__ = [
     "MemoryDatabase",
     "MemoryDeadLetterStore",
     "MemoryDutyStore",
-    "MemoryEndpointGate",
     "MemoryJobStore",
     "MemoryLaneStore",
     "MemoryLink",
