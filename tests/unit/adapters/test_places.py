@@ -16,6 +16,27 @@ async def test_whoever_hangs_a_newcomer_finds_a_place() -> None:
     assert await places.take(Place("another", "one"), 0.0)
 
 
+async def test_a_newcomer_goes_before_a_tenant_that_has_more_calls_to_make() -> None:
+    places, busy, new = Places(500, 10), Place("host", "busy"), Place("host", "new")
+    while await places.take(busy, 0.0):
+        pass
+    for tenant in ("one", "two"):
+        assert await places.take(Place("host", tenant), 0.0)
+    many = [asyncio.create_task(places.take(busy, 60.0)) for _ in range(3)]
+    await asyncio.sleep(0)
+    newcomers = [asyncio.create_task(places.take(Place("host", name), 60.0)) for name in ("new", "newer")]
+    await asyncio.sleep(0)
+    for task in newcomers:
+        places.give_back(busy)
+        assert await task
+    assert not any(task.done() for task in many)
+    assert places._held[new] == 1
+    for task in many:
+        task.cancel()
+    await asyncio.wait(many)
+    assert (places._waiting, places._lines) == ({}, {})
+
+
 async def test_a_tenant_alone_gets_four_fifths() -> None:
     places, taken = Places(500, 300), 0
     while await places.take(Place("host", "one"), 0.0):

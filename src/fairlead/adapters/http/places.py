@@ -31,6 +31,7 @@ class Places:
         self._of_host: dict[object, int] = {}  # a Counter costs a call as much again
         self._held: dict[Place, int] = {}
         self._waiting: dict[Place, deque[asyncio.Future[None]]] = {}
+        self._lines: dict[object, dict[int, dict[Place, None]]] = {}  # by host and connections in use
 
     async def take(self, place: Place, at_most_s: float) -> bool:
         """Wait for *place*, at most *at_most_s* seconds; whether it is the caller's now, to be given back."""
@@ -38,7 +39,10 @@ class Places:
             self._count(place, 1)
             return True
         turn = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(place, deque()).append(turn)
+        if place not in self._waiting:
+            self._waiting[place] = deque()
+            self._line_up(place)
+        self._waiting[place].append(turn)
         try:
             await asyncio.wait((turn,), timeout=max(0.0, at_most_s))
         except asyncio.CancelledError:
@@ -51,21 +55,41 @@ class Places:
         return turn.done()
 
     def give_back(self, place: Place) -> None:
-        """Its connection is free: whoever may have it now is served, tenant by tenant."""
+        """Its connection is free: of the tenants that wait and may have it, one with the fewest gets it."""
         self._count(place, -1)
-        for waiting, turns in list(self._waiting.items()):
-            if self._is_free(waiting):
-                self._count(waiting, 1)
-                turns[0].set_result(None)
-                self._forget(waiting, turns[0])
+        while self._waiting and (served := self._next()) is not None:
+            self._count(served, 1)
+            turn = self._waiting[served][0]
+            turn.set_result(None)
+            self._forget(served, turn)
+
+    def _next(self) -> Place | None:
+        firsts = (next(iter(line[min(line)])) for line in self._lines.values())
+        return min(filter(self._is_free, firsts), key=lambda place: self._held.get(place, 0), default=None)
 
     def _is_free(self, place: Place) -> bool:
         free = min(self._most - self._used, self._most_per_host - self._of_host.get(place.host, 0))
         return self._held.get(place, 0) < SHARE * free
 
+    def _line_up(self, place: Place) -> None:
+        self._lines.setdefault(place.host, {}).setdefault(self._held.get(place, 0), {})[place] = None
+
+    def _step_out(self, place: Place) -> None:
+        line, held = self._lines[place.host], self._held.get(place, 0)
+        del line[held][place]
+        if not line[held]:
+            del line[held]
+        if not line:
+            del self._lines[place.host]
+
     def _count(self, place: Place, change: int) -> None:
+        waits = place in self._waiting
+        if waits:
+            self._step_out(place)
         self._used += change
         self._held[place] = held = self._held.get(place, 0) + change
+        if waits:
+            self._line_up(place)
         if not held:
             del self._held[place]
         self._of_host[place.host] = used = self._of_host.get(place.host, 0) + change
@@ -76,4 +100,5 @@ class Places:
         turns = self._waiting[place]
         turns.remove(turn)
         if not turns:
+            self._step_out(place)
             del self._waiting[place]
