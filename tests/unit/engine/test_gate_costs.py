@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from fairlead.engine.gate.learn import LimitIgnored
+from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import InputInvalid
 from fairlead.policy.feedback.reply import Reply
 from tests.support.entrances import Way
@@ -32,6 +34,16 @@ async def test_the_next_call_of_an_operation_takes_what_the_last_was_asked_for()
     assert await spent(way, "products", answer(102, 40)) == 1
     assert await spent(way, "products") == 102
     assert await spent(way, "orders") == 1
+
+
+async def test_what_is_not_believed_is_told_of_each_connection() -> None:
+    way = Way()
+    for tenant in ("acme", "acme", "acme", "beta"):
+        way.key = ConnectionKey(tenant, "stripe")
+        async with way.entrance.enter(way.wish()) as passage:
+            passage.ignored = ("requests",)
+    told = [(event.tenant, event.total) for event in way.told.of(LimitIgnored)]
+    assert told == [("acme", 1), ("acme", 2), ("beta", 1)]
 
 
 async def test_it_rises_at_once_and_falls_slowly() -> None:

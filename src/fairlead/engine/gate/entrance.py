@@ -153,7 +153,7 @@ class Entrance:
         self._rapid = RapidRequests()
         self._retries = RetryBudget()
         self._costs = CostEstimates()
-        self._ignored: dict[str, int] = {}
+        self._ignored: dict[tuple[ConnectionKey, str], int] = {}
         self._turns: dict[tuple[int, str], tuple[float, ...]] = {}
         self._takes_part = False
 
@@ -242,7 +242,9 @@ class Entrance:
             return
         passage = inside.passage
         for limit in passage.ignored:
-            self._ignored[limit] = total = self._ignored.get(limit, 0) + 1
+            if len(self._ignored) >= _MOST_TURNS:
+                self._ignored.clear()
+            self._ignored[wish.key, limit] = total = self._ignored.get((wish.key, limit), 0) + 1
             if total & (total - 1) == 0:  # the first, then ever more rarely
                 self._emit(LimitIgnored(wish.key.tenant, wish.key.provider, limit, total))
         if passage.observed or passage.slots is not None:

@@ -29,8 +29,8 @@ _OF_SOME_CALLS = frozenset({CONCURRENCY, ACCOUNT, BULK, SEARCH, ENDPOINT, OBJECT
 class LimitIgnored(Event):
     """An answer told numbers of a limit that are not believed.
 
-    No limit can have them, or they are far from the known ones and were told once. *total*: such answers in
-    this process; told of the 1st, 2nd, 4th, 8th, ...
+    No limit can have them, or they are far from the known ones and were told once. *total*: such answers to
+    this connection in this process; told of the 1st, 2nd, 4th, 8th, ...
     """
 
     name = "limit_ignored"
