@@ -68,8 +68,8 @@ class AppBook:
 def _credential(provider: str, app: ProviderApp) -> AppCredential:
     secret = Secret(app.client_secret.get_secret_value()) if app.client_secret else None
     if app.client_secret_file is not None:
-        secret = Secret(_text(provider, app.client_secret_file).strip())
-    key = Secret(_text(provider, app.private_key_file)) if app.private_key_file else None
+        secret = Secret(_text(provider, app.client_secret_file).strip(), pinned=True)
+    key = Secret(_text(provider, app.private_key_file), pinned=True) if app.private_key_file else None
     told = f"{app.client_id}\0{secret.reveal() if secret else ''}\0{key.reveal() if key else ''}"
     return AppCredential(
         client_id=app.client_id,

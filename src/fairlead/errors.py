@@ -46,7 +46,7 @@ class FairleadError(Exception):
         self.provider = provider
         self.way_out = hint or type(self).hint
         self.retry_after_s = retry_after_s
-        self.reason = reason and KNOWN.masked(reason)
+        self.reason = reason  # a word that others decide by
         if category is not None:
             self.category = category
             self.retryable = self.retryable and category.startswith("transient")

@@ -3,15 +3,16 @@
 A vendor may echo the key that it was sent. Masking by shape (fairlead.policy.redact) misses what is only
 letters, only digits, words or short. So each ``Secret`` is remembered here, as a hash and never as text, and
 every text of somebody else is searched for it first: as it is, in upper or lower case, percent-encoded, with
-the escapes of JSON, JavaScript and HTML, in base64 (also of ``user:secret``) and in hex, and in these within
-each other to a depth of four.
+the escapes of C, JSON, JavaScript and HTML, in base64 (also of ``user:secret``) and in hex, and in these
+within each other to a depth of four. Names and codes of ours are no such texts: the key of one tenant may be
+one of these words, and would hide it from everybody.
 
 A text is searched in time that grows with its length alone, however many secrets are known: eight bytes of
 each, at a place that its hash chooses, are looked up at every place of the text, and only where they stand
 the rest is compared. Where a text is made so that this compares too often, it is masked whole.
 
 Limits: secrets below SHORTEST characters are not searched for, since they would take words out of every
-text; of more than MOST the oldest may be forgotten.
+text; of more than MOST the oldest may be forgotten, but none of the settings.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import sys
 import threading
 from array import array
 from collections.abc import Iterator, Sequence
+from urllib.parse import unquote
 
 MASK = "***"
 SHORTEST = 8
@@ -36,11 +38,13 @@ _STANDARD = bytes.maketrans(b"-_", b"+/")
 _ESCAPE = re.compile(
     rb"%([0-9A-Fa-f]{2})|\\x([0-9A-Fa-f]{2})|\\u([0-9A-Fa-f]{4})|\\u\{([0-9A-Fa-f]{1,6})\}"
     rb"|&#[xX]([0-9A-Fa-f]{1,6});|&#([0-9]{1,7});|&(amp|lt|gt|quot|apos);|\\([\"'\\/nrt])"
+    rb"|\\([0-3][0-7]{2})|\\U([0-9A-Fa-f]{8})"
 )
 _NAMED = {b"amp": b"&", b"lt": b"<", b"gt": b">", b"quot": b'"', b"apos": b"'"}
 _NAMED |= {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 _BASE64 = re.compile(rb"[A-Za-z0-9+/_-]{11,}={0,2}")  # as long as what says SHORTEST bytes
 _HEX = re.compile(rb"[0-9A-Fa-f]{16,}")
+_PASSWORD = re.compile(r"://[^:/?#]*:([^/?#]+)@|[?&]password=([^&#]+)")
 _HIDDEN = re.compile(rb"\xff+")  # a byte that UTF-8 never has
 
 Span = tuple[int, int]
@@ -63,12 +67,20 @@ class KnownSecrets:
         self._lock = threading.Lock()
         self._new: _Index = {}
         self._old: _Index = {}
+        self._pinned: _Index = {}  # each of them stands in the new ones, too, before all others
 
     def renew_lock(self) -> None:
         """Replace the lock, which another thread may have held while this process was forked."""
         self._lock = threading.Lock()
 
-    def add(self, secret: str) -> None:
+    def pin(self, secret: str) -> None:
+        """Remember *secret* for good, and of a URL the password by itself unless the URL repeats it."""
+        self.add(secret, pinned=True)
+        for userinfo, query in _PASSWORD.findall(secret):
+            if secret.count(password := userinfo or query) == 1:
+                self.add(unquote(password), pinned=True)
+
+    def add(self, secret: str, *, pinned: bool = False) -> None:
         """Remember *secret* unless it is too short."""
         raw = secret.encode("utf-8", "surrogatepass").translate(_FOLD)
         if len(raw) < SHORTEST:
@@ -76,12 +88,18 @@ class KnownSecrets:
         digest, length = hash(raw), len(raw)
         at = digest % (length - SHORTEST + 1)
         gram = int.from_bytes(raw[at : at + SHORTEST], sys.byteorder)
-        if digest in self._new.get(gram, ()):
+        if digest in (self._pinned if pinned else self._new).get(gram, ()):
             return
         with self._lock:
             if len(self._new) >= self._half:
-                self._old, self._new = self._new, {}
-            self._new[gram] = (*self._new.get(gram, ())[-2 * _MOST_ALIKE :], digest, length)
+                self._old, self._new = self._new, dict(self._pinned)
+            first = self._pinned.get(gram, ())
+            others = self._new.get(gram, ())[len(first) :][-2 * _MOST_ALIKE :]
+            if pinned and len(self._pinned) < self._half // 2:
+                first = self._pinned[gram] = (*first, digest, length)
+            else:
+                others += (digest, length)
+            self._new[gram] = first + others
 
     def masked(self, text: str) -> str:
         """Return *text* with ``***`` in place of each known secret in it."""
@@ -164,12 +182,12 @@ def _unescaped(view: bytes, places: Sequence[int]) -> tuple[bytes, Sequence[int]
 
 
 def _character(escape: re.Match[bytes]) -> bytes:
-    percent, hexed, utf16, braced, html, decimal, named, plain = escape.groups()
-    if percent or hexed:
-        return bytes((int(percent or hexed, 16),))
+    percent, hexed, utf16, braced, html, decimal, named, plain, octal, utf32 = escape.groups()
+    if percent or hexed or octal:
+        return bytes((int(octal, 8) if octal else int(percent or hexed, 16),))
     if named or plain:
         return _NAMED.get(named or plain, named or plain)
-    code = int(decimal) if decimal else int(utf16 or braced or html, 16)
+    code = int(decimal) if decimal else int(utf16 or braced or html or utf32, 16)
     return chr(code).encode("utf-8", "surrogatepass") if code < 0x110000 else b"?"
 
 

@@ -27,17 +27,21 @@ from uuid import UUID
 from fairlead.adapters.local.line_writer import LineWriter
 from fairlead.events import Event, JobFinished
 from fairlead.policy.redact import redact, redact_values
-from fairlead.policy.safe import clipped, safe_text
+from fairlead.policy.safe import BEYOND, clipped, safe_text
 
 MAX_TEXT_BYTES = 8 << 10
 MAX_TRACE_BYTES = 16 << 10
 MAX_NAME = 400
 
 NAMES = frozenset(
-    {"tenant", "provider", "bucket", "kind", "client_id", "queue", "schedule", "service", "store", "outcome"}
+    {"tenant", "provider", "bucket", "kind", "kinds", "client_id", "queue", "schedule", "service", "store"}
+    | {"host", "rule", "limit", "gate", "outcome", "category", "state", "then", "stage"}
 )
-"""Fields that hold names. Not searched for what looks like chance, as an id of yours may: a line without it
-helps nobody. All other nets are cast over the whole line."""
+"""Fields that hold names. Not searched for known secrets, as a tenant's key may be one, nor for what
+looks like chance, as an id of yours may: a line without it helps nobody. All other nets are cast over the
+whole line."""
+CODES = frozenset({"code", "reason"})
+"""Fields that hold a code of ours or a sentence. What a provider told was searched as it was read."""
 QUIETED = {
     "aiohttp.access": logging.WARNING,
     "httpx": logging.WARNING,
@@ -50,6 +54,7 @@ writes a traceback for each try to reach a database that is away; ``store_unreac
 
 _LOGGER = logging.getLogger("fairlead")
 _LEVEL_OF = {"completed": "debug", "retried": "warning", "discarded": "error"}
+_CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,63}")
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 Line = dict[str, Any]
@@ -101,8 +106,9 @@ def _plain(name: str, value: object) -> Any:
         return {str(key): _plain(name, item) for key, item in value.items()}
     if isinstance(value, tuple | list):
         return [_plain(name, item) for item in value]
-    text = value if _is_plain(value) else safe_text(value, MAX_TEXT_BYTES)
-    return text if name in NAMES else redact(text)
+    known = not (name in NAMES or (name in CODES and isinstance(value, str) and _CODE.fullmatch(value)))
+    text = value if _is_plain(value) else safe_text(value, MAX_TEXT_BYTES, known=known)
+    return text if name in NAMES else redact(text, known=known)
 
 
 def _is_plain(value: object) -> TypeGuard[str]:
@@ -120,7 +126,7 @@ def line_of(record: logging.LogRecord) -> Line:
         return line | {"event": record.msg.event.name} | fields_of(record.msg.event)
     line |= {"event": redact(safe_text(_message(record), MAX_TEXT_BYTES)), "logger": record.name}
     if record.exc_info and record.exc_info[1] is not None:
-        line["exception"] = redact(_trace(record.exc_info[1]))
+        line["exception"] = _trace(record.exc_info[1])
     return line
 
 
@@ -137,7 +143,9 @@ def _trace(error: BaseException) -> str:
         text = "".join(traceback.format_exception(error)).strip()
     except Exception as second:  # noqa: BLE001 (an error may be hostile in any of its methods)
         return f"{type(error).__name__}, and its text failed with {type(second).__name__}"
-    kept = text if len(text) <= MAX_TRACE_BYTES else f"...\n{text[-MAX_TRACE_BYTES:]}"
+    kept = redact(text[-MAX_TRACE_BYTES - BEYOND :])
+    if len(text) > MAX_TRACE_BYTES:
+        kept = f"...\n{kept[min(BEYOND, len(text) - MAX_TRACE_BYTES) :][-MAX_TRACE_BYTES:]}"
     return clipped(kept, 4 * MAX_TRACE_BYTES)
 
 
@@ -191,8 +199,8 @@ class LogHandler(logging.Handler):
         take the quotes and the fields behind as well, and a name would hide what is told of it.
         """
         text = self._render(line)
-        if redact(text, shapes=False) != text:
-            text = self._render(cast(Line, redact_values(line)))
+        if redact(text, shapes=False, known=False) != text:
+            text = self._render(cast(Line, redact_values(line, known=False)))
         return f"{text}\n"
 
 

@@ -15,14 +15,15 @@ class Secret:
 
     Args:
         remember: False for what holds a secret that is known already, or may be a plain word. Default True.
+        pinned: Remember it for as long as the process lives. Default False.
     """
 
     __slots__ = ("_value",)
 
-    def __init__(self, value: str, *, remember: bool = True) -> None:
+    def __init__(self, value: str, *, remember: bool = True, pinned: bool = False) -> None:
         self._value = value
         if remember:
-            KNOWN.add(value)
+            KNOWN.add(value, pinned=pinned)
 
     def reveal(self) -> str:
         """The value itself."""

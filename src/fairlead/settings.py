@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from fairlead.errors import InputInvalid
+from fairlead.known_secrets import KNOWN
 from fairlead.policy.cron import parse_schedule
 from fairlead.policy.endpoint import LABEL
 
@@ -24,6 +25,13 @@ class Table(BaseModel):
     """Base of all tables of the settings file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="after")
+    def _pin_secrets(self) -> Self:
+        for value in vars(self).values():
+            if isinstance(value, SecretStr):
+                KNOWN.pin(value.get_secret_value())
+        return self
 
 
 class Database(Table):

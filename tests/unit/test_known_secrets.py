@@ -6,23 +6,35 @@ import base64
 import copy
 import html
 import json
+import logging
 import pickle
 import time
 import traceback
 from collections.abc import Callable
 from urllib.parse import quote, quote_plus
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import SecretStr
 
+from fairlead.adapters.postgres.jobrows import failure_text
+from fairlead.adapters.vault.master import load_ring
+from fairlead.engine.ports import FailureRecord
 from fairlead.errors import CallFailed
-from fairlead.known_secrets import KNOWN, KnownSecrets
+from fairlead.events import TokenRefreshFailed
+from fairlead.known_secrets import KNOWN, MOST, KnownSecrets
+from fairlead.logs import LogHandler, _Told, line_of
+from fairlead.policy.classify.judge import judge
+from fairlead.policy.classify.rules import rules_of
+from fairlead.policy.feedback.reply import Reply
 from fairlead.policy.profile_load import load_profiles
 from fairlead.policy.redact import redact
 from fairlead.policy.safe import safe_text
 from fairlead.policy.token_request import Client, code_request, token_request
 from fairlead.secret import Secret
+from fairlead.settings import Database, ProviderApp
 
 SECRETS = {
     "letters": "kdjfhgkjsdhfgkjhsdkfjgh",
@@ -55,6 +67,8 @@ SPELLINGS: dict[str, Callable[[str], str]] = {
     "JSON in JSON": lambda text: json.dumps(json.dumps(text)),
     r"\u": lambda text: "".join(f"\\u{ord(sign):04X}" for sign in text),
     r"\u{}": lambda text: "".join(f"\\u{{{ord(sign):x}}}" for sign in text),
+    r"\U": lambda text: "".join(f"\\U{ord(sign):08x}" for sign in text),
+    "octal": lambda text: "".join(f"\\{byte:03o}" for byte in text.encode()),
     r"\x": lambda text: "".join(f"\\x{byte:02x}" for byte in text.encode()),
     "HTML": html.escape,
     "HTML, decimal": lambda text: "".join(f"&#{ord(sign)};" for sign in text),
@@ -112,6 +126,18 @@ def test_the_oldest_secrets_are_forgotten_and_the_newest_half_is_known() -> None
     assert {known.masked(f"secret-number-{number:04}") for number in range(950, 1000)} == {"***"}
 
 
+def test_secrets_of_the_settings_are_never_forgotten_nor_is_the_password_of_a_url() -> None:
+    Database(url=SecretStr("postgresql://app:hunter%2Fphrase@db/x?ssl=require"))
+    ProviderApp(client_secret=SecretStr("correcthorsebattery"))
+    load_ring(Secret(f"k1:{'0123456789abcdef' * 4}"))
+    for number in range(MOST + 1):
+        Secret(f"secret-number-{number}")
+    for told in ("hunter/phrase", "hunter%2Fphrase", "correcthorsebattery", "0123456789ABCDEF" * 4):
+        assert KNOWN.masked(f"it says {told} is bad") == "it says *** is bad"
+    Database(url=SecretStr("postgresql://postgres:postgres@db/x"))
+    assert KNOWN.masked("postgres is away") == "postgres is away", "a word that its URL repeats"
+
+
 @pytest.mark.parametrize(
     "pump", ["correct-horse-battery-stapl ", "aaaaaaaa", "eyJ-", "%41", "\\\\", "&#97;", "QUFB"]
 )
@@ -139,8 +165,40 @@ def test_a_text_that_is_made_to_be_compared_too_often_is_masked_whole() -> None:
 
 def test_errors_and_stored_texts_hold_no_known_secret() -> None:
     Secret("hunterpassphrase")
-    error = CallFailed("it says hunterpassphrase", reason="hunterpassphrase")
+    error = CallFailed("it says hunterpassphrase")
     assert "hunter" not in f"{error} {error!r} {vars(error)} {safe_text(ValueError('hunterpassphrase'))}"
+
+
+def test_a_key_that_is_a_word_of_ours_hides_no_code_and_changes_no_decision() -> None:
+    words = (
+        "backed_off",
+        "may_have_acted",
+        "REQUEST_LIMIT_EXCEEDED",
+        "token_refresh_failed",
+        "globex-corp",
+        "transient_server",
+    )
+    event = TokenRefreshFailed(
+        "globex-corp", "xero", "b", UUID(int=1), "may_have_acted", words[-1], "backed_off"
+    )
+    record = logging.LogRecord("fairlead", logging.WARNING, "", 0, _Told(event), (), None)
+    before = LogHandler(json.dumps, lambda line: None).text_of(line_of(record))
+    for word in words:
+        Secret(word)
+    assert LogHandler(json.dumps, lambda line: None).text_of(line_of(record)) == before
+    assert CallFailed("no", reason="backed_off").reason == "backed_off"
+    record_of_job = FailureRecord("transient_server", "may_have_acted", "no", 0.1, 1, None)
+    assert json.loads(failure_text(record_of_job))["code"] == "may_have_acted"
+    reply = Reply(400, {}, {"code": "REQUEST_LIMIT_EXCEEDED"})
+    assert judge(rules_of(load_profiles()["xero"]), reply, now_epoch_s=None).code == "REQUEST_LIMIT_EXCEEDED"
+
+
+def test_a_secret_that_a_provider_gives_for_its_code_is_no_code() -> None:
+    Secret("correcthorsebattery")
+    reply = Reply(
+        400, {}, {"errors": [{"message": "no", "extensions": {"code": "correcthorsebattery"}}], "data": None}
+    )
+    assert judge(rules_of(load_profiles()["shopify"]), reply, now_epoch_s=None).code == "http_400"
 
 
 def test_a_failed_call_leaves_its_answer_behind_when_it_is_pickled() -> None:

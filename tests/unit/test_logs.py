@@ -19,7 +19,8 @@ import pytest
 
 from fairlead.engine.events import DeadLettersProcessed, HandlersStuck
 from fairlead.events import Event, JobFinished, NeedsReauth, StoreUnreachable, TickTaken
-from fairlead.logs import QUIETED, Logs, configure, log_event
+from fairlead.logs import MAX_TRACE_BYTES, QUIETED, Logs, configure, log_event
+from fairlead.secret import Secret
 from tools.reference import our_events
 
 JOB = UUID("0192f0c1-2b3c-7def-8abc-0123456789ab")
@@ -181,6 +182,16 @@ def test_hostile_objects_cannot_break_logging(out: Output) -> None:
     assert first["event"] == "a message that cannot be formatted (RuntimeError)"
     assert "Hostile" in second["exception"]
     assert third["event"] == "store_unreachable"
+
+
+def test_a_traceback_is_masked_before_it_is_cut(out: Output) -> None:
+    out.open()
+    secret = Secret("correct horse battery staple nine lives")
+    try:
+        raise ValueError(f"it said {secret.reveal()}{'B' * (MAX_TRACE_BYTES - 20)}")
+    except ValueError:
+        logging.getLogger("some.library").exception("large")
+    assert "nine" not in out.text()
 
 
 def test_a_huge_text_is_cut(out: Output) -> None:

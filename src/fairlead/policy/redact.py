@@ -71,15 +71,20 @@ _CHANGES = 0.2  # of neighbours: a random string has them at half of its places,
 _CAPITALS = (0.3, 0.7)  # where there are no digits; CamelCase has fewer
 
 
-def redact(text: str, *, shapes: bool = True) -> str:
-    """*text* with ``***`` for what is or looks like a secret. *shapes* False: only by name and form.
+def redact(text: str, *, shapes: bool = True, known: bool = True) -> str:
+    """*text* with ``***`` for what is or looks like a secret.
+
+    Args:
+        shapes: Mask what looks like chance, too. Default True.
+        known: Search it for the secrets of this process. False for names and codes of ours, and for what was
+            searched before. Default True.
 
     >>> redact("POST failed: grant_type=refresh_token&refresh_token=TG-5b9032b4e23464aed1f959f-1234567")
     'POST failed: grant_type=refresh_token&refresh_token=***'
     >>> redact("got q0Vx3mT8yKp2Rz7LwN5sB1dF from the vendor")
     'got *** from the vendor'
     """
-    text = KNOWN.masked(text)
+    text = KNOWN.masked(text) if known else text
     lowered = text.translate(_LOWER)
     text = "".join(_without_named(text, lowered))
     if _MARKS.search(text):
@@ -91,28 +96,30 @@ def redact(text: str, *, shapes: bool = True) -> str:
     return _LONG.sub(_masked_shape, text) if shapes else text
 
 
-def redact_values(value: object, depth: int = 64) -> object:
+def redact_values(value: object, depth: int = 64, *, known: bool = True) -> object:
     """JSON's *value* with ``***`` for what has a secret's name or form; its shape stays, to a *depth* of 64.
+
+    *known*: as ``redact`` has it.
 
     >>> redact_values({"refresh_token": "abc", "to": ["ada"], "auth": "Bearer q0Vx3mT8yKp2"})
     {'refresh_token': '***', 'to': ['ada'], 'auth': 'Bearer ***'}
     """
     if isinstance(value, str):
-        return redact(value, shapes=False)
+        return redact(value, shapes=False, known=known)
     if not isinstance(value, Mapping | list | tuple):
         return value
     if depth == 0:
         return MASK
     if isinstance(value, Mapping):
-        return {key: _redacted_item(str(key), item, depth - 1) for key, item in value.items()}
-    return [redact_values(item, depth - 1) for item in value]
+        return {key: _redacted_item(str(key), item, depth - 1, known) for key, item in value.items()}
+    return [redact_values(item, depth - 1, known=known) for item in value]
 
 
-def _redacted_item(key: str, item: object, depth: int) -> object:
+def _redacted_item(key: str, item: object, depth: int, known: bool) -> object:
     """A text that a secret's name stands before goes whole; a number may be a count, as in ``max_tokens``."""
     if isinstance(item, str) and _ENDS_AS_NAME.search(key):
         return MASK
-    return redact_values(item, depth)
+    return redact_values(item, depth, known=known)
 
 
 def looks_like_chance(text: str) -> bool:

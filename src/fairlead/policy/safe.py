@@ -20,7 +20,7 @@ MAX_SAFE_BYTES = 4096
 
 _T = TypeVar("_T")
 _MARK = "…"
-_BEYOND = 4096  # characters after the cut that are looked at: a secret that it would halve is masked whole
+BEYOND = 4096  # characters after the cut that are looked at: a secret that it would halve is masked whole
 _MAX_DEPTH = 32
 _MAX_INT_BITS = 256
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -29,19 +29,23 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _INSTEAD = "\ufffd"
 
 
-def safe_text(value: object, max_bytes: int = MAX_SAFE_BYTES) -> str:
+def safe_text(value: object, max_bytes: int = MAX_SAFE_BYTES, *, known: bool = True) -> str:
     """A text for *value* that can be stored and shown: valid UTF-8, printable, bounded, secrets masked.
 
-    An exception reads ``TypeName: message``; ours read as they are. Default bound 4 KiB.
+    An exception reads ``TypeName: message``; ours read as they are. Default bound 4 KiB;
+    *known* as in ``redact``.
 
     >>> safe_text(ValueError("bad value"))
     'ValueError: bad value'
     """
-    text, name = _text_of(value, max_bytes + _BEYOND), type(value).__name__
+    text, name = _text_of(value, max_bytes + BEYOND), type(value).__name__
     if isinstance(value, BaseException) and not isinstance(value, FairleadError):
         text = f"{name}: {text}" if text.strip() else name
     # Masked before it is cut: half a secret is still half a secret (T8).
-    return clipped(redact(_UNPRINTABLE.sub(_INSTEAD, text)), max_bytes).strip() or name
+    masked = redact(_UNPRINTABLE.sub(_INSTEAD, text), known=known)
+    if len(text) > max_bytes + BEYOND:
+        masked = masked[:-BEYOND]
+    return clipped(masked, max_bytes).strip() or name
 
 
 def safe_json(value: object, max_bytes: int = MAX_SAFE_BYTES) -> str:

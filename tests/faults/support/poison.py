@@ -45,7 +45,7 @@ def main(channel: socket.socket, order: dict[str, Any]) -> None:
     worker.main(channel, order)
 
 
-def _plain_text(value: object, _most: int = 0) -> str:
+def _plain_text(value: object, _most: int = 0, *, known: bool = True) -> str:
     return str(value)
 
 

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from fairlead.errors import NotFound
 from fairlead.policy.safe import MAX_SAFE_BYTES, clipped, safe_json, safe_text
+from fairlead.secret import Secret
 
+SECRET = "correct horse battery staple"
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -219,3 +221,8 @@ def test_a_cut_text_is_whole_characters_within_its_bound(text: str, max_bytes: i
         assert short == text.encode("utf-8", "replace").decode()
     else:
         assert short.endswith("…")
+
+
+def test_half_a_secret_at_the_cut_is_not_shown_where_many_before_it_were_masked() -> None:
+    Secret(SECRET)
+    assert "corr" not in safe_text((SECRET + " ") * 500, 100)

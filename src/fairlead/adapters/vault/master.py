@@ -31,6 +31,7 @@ from fairlead.errors import (
     KeyMissing,
     KeyWrong,
 )
+from fairlead.known_secrets import KNOWN
 from fairlead.secret import Secret
 
 _WRAP_VERSION = b"\x01"
@@ -201,6 +202,7 @@ def _parse_key(item: str, where: str) -> MasterKey:
     key = _decoded(written.strip())
     if key is None or len(key) != KEY_BYTES:
         raise ConfigInvalid(f"{where} is not {KEY_BYTES} bytes in base64 or hex", hint=_MAKE_ONE)
+    KNOWN.add(written.strip(), pinned=True)
     return MasterKey(key, label or None)
 
 

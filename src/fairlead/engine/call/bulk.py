@@ -251,20 +251,18 @@ class BulkRun:
     def _failed(self, what: str, seen: BulkSeen) -> CallFailed:
         code = seen.code or seen.status
         category = _CATEGORIES.get(code, Category.PERMANENT_REQUEST)
-        told = f" ({safe_text(seen.code, 64)})" if seen.code else ""
-        return self._call_failed(
-            f"{what}{told}", category, code, "see what it ran in the vendor's admin pages"
+        shown = code if code in _CATEGORIES else safe_text(code, 64)
+        told = f" ({shown})" if seen.code else ""
+        return _call_failed(
+            self._order, f"{what}{told}", category, shown, "see what it ran in the vendor's admin pages"
         )
 
     def _not_had(self, error: _FetchFailed) -> CallFailed:
         self._rows_lost = not error.category.transient
         what = f"the rows of the bulk operation cannot be had: {error}"
-        return self._call_failed(
-            what, error.category, error.code, "its file is kept for some days: try again"
+        return _call_failed(
+            self._order, what, error.category, error.code, "its file is kept for some days: try again"
         )
-
-    def _call_failed(self, what: str, category: Category, code: str, hint: str) -> CallFailed:
-        return _call_failed(self._order, what, category, code, hint)
 
 
 class BulkRuns:
@@ -346,7 +344,7 @@ class BulkRuns:
         if isinstance(begun, BulkDenied):
             what = f"the bulk operation was not begun: {safe_text(begun.message or begun.code, 400)}"
             hint = "correct the text of the operation"
-            raise _call_failed(order, what, Category.PERMANENT_REQUEST, begun.code, hint)
+            raise _call_failed(order, what, Category.PERMANENT_REQUEST, safe_text(begun.code, 64), hint)
         place.began(begun.id)
         return begun
 
@@ -386,6 +384,6 @@ def _call_failed(order: BulkOrder, what: str, category: Category, code: str, hin
         tenant=order.key.tenant,
         provider=order.key.provider,
         category=category,
-        reason=safe_text(code, 64),
+        reason=code,
         hint=hint,
     )

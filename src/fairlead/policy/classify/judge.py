@@ -90,7 +90,7 @@ def _by_rule(case: Case, match: Match, rules: Rules) -> Verdict:
         match.step,
         _why(case, why),
         category=category,
-        code=_code(case, named),
+        code=_code(case, named, is_ours=True),
         strategy=strategy,
         max_attempts=min(rule.max_attempts, rules.most_retries) if strategy.next is Next.RETRY else 0,
         takes_slot=rule.slots,
@@ -223,9 +223,12 @@ def _weight(item: Heard) -> tuple[bool, float]:
 # ---- words
 
 
-def _code(case: Case, named: str) -> str:
-    """A short word that can be stored and counted: the provider's own where it looks like one."""
-    told = safe_text(named, 64)
+def _code(case: Case, named: str, *, is_ours: bool = False) -> str:
+    """A short word that can be stored and counted: the provider's own where it looks like one.
+
+    *is_ours*: a rule or a dialect names it, so it is no secret that the provider echoes.
+    """
+    told = safe_text(named, 64, known=not is_ours)
     return told if _CODE.fullmatch(told) and named else f"http_{case.reply.status}"
 
 
