@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -26,6 +27,7 @@ NANGO_TENANT = ("end_user.organization.id", "end_user.id", "connection_id")
 """Where the tenant of a Nango connection is looked for, in this order."""
 
 Row = Mapping[str, Any]
+_JSON_LINE = re.compile(r'^\{"[^"]', re.MULTILINE)  # a quote within a cell of CSV stands twice
 _Word = Annotated[str, Field(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")]
 _Text = Annotated[str, Field(max_length=10_000, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
@@ -76,7 +78,7 @@ def rows_of(text: str, form: str) -> tuple[str, list[Row]]:
     """The rows of a file and the form they have; InputInvalid where it cannot be read at all."""
     if form not in FORMATS:
         raise InputInvalid(f"{form!r} is no format", hint=f"one of: {', '.join(FORMATS)}")
-    looks_like_json = text.lstrip()[:1] in {"[", "{"}
+    looks_like_json = text.lstrip()[:1] in {"[", "{"} or _JSON_LINE.search(text) is not None
     if form == "csv" or (form == "auto" and not looks_like_json):
         return "csv", list(_csv_rows(text))
     rows = _json_rows(text)

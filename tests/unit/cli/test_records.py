@@ -228,7 +228,10 @@ def test_no_row_is_more_than_an_error_of_ours(row: Mapping[str, Any]) -> None:
         "tenant,endpoint,endpoint.shop\na,b,c\nlast,,\n",
         "tenant,tenant.x\na,b\nlast,\n",
         *(f'[{odd}, {{"tenant": "last"}}]' for odd in ('"junk"', "7", "null", "[]")),
-        *(f'{odd}\n{{"tenant": "last"}}' for odd in ("{7}", '{"tenant": "a"', '{"a":' * 100_000)),
+        *(
+            f'{odd}\n{{"tenant": "last"}}'
+            for odd in ("null", "no, JSON", '{"tenant": "a"', '{"a":' * 100_000)
+        ),
     ],
 )
 def test_a_row_that_cannot_be_read_stops_no_other(text: str) -> None:
