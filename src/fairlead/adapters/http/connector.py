@@ -67,14 +67,12 @@ class BoundedHandler(ResponseHandler):
     """A connection on which 1xx answers, chunk extensions and empty lines have an end."""
 
     _came = 0
-
-    def set_response_params(self, **params: Any) -> None:
-        """Begin another answer."""
-        self._came = 0
-        super().set_response_params(**params)
+    _counted: object = None
 
     def data_received(self, data: bytes) -> None:
         """Parse *data*; end the connection where more has come than a head and a body can be."""
+        if self._parser is not self._counted:  # each answer has its own
+            self._counted, self._came = self._parser, 0
         self._came += len(data)
         if self._came <= _HEAD_PIECE:  # as most answers are: no bound is near
             super().data_received(data)

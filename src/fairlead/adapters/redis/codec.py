@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fairlead.engine.ports.gate import (
     Admitted,
@@ -145,23 +145,19 @@ class Codec:
             return self.cancel(request.ask)
         return self.renew(request)
 
-    def read(self, request: Request, told: bytes | Exception) -> Answer | Finished | Lease | Exception:
+    def read(self, request: Request, told: Any) -> Answer | Finished | Lease | Exception:
         """What the script said to *request*, or the error in its place: a bad answer is nobody else's."""
-        if isinstance(told, Exception):
-            return told
         try:
-            return self._read(request, told)
-        except (struct.error, ValueError, OverflowError) as error:
-            return GateUnavailable(f"the gate's answer cannot be read: {error}")
-
-    def _read(self, request: Request, told: bytes) -> Answer | Finished | Lease:
-        if isinstance(request, Ask):
-            return self.answer(request, told)
-        number, opened_us = _DONE.unpack(told)
-        if isinstance(request, Renewal):
-            return Lease(number)
-        opened_s = opened_us / MICRO if opened_us else None
-        return Finished(number & _KEPT > 0, opened_s, number & _CLOSED > 0)
+            if isinstance(request, Ask):
+                return self.answer(request, told)
+            number, opened_us = _DONE.unpack(told)
+            if isinstance(request, Renewal):
+                return Lease(number)
+            opened_s = opened_us / MICRO if opened_us else None
+            return Finished(number & _KEPT > 0, opened_s, number & _CLOSED > 0)
+        except (struct.error, TypeError, ValueError, OverflowError) as error:
+            unreadable = GateUnavailable(f"the gate's answer cannot be read: {error}")
+            return told if isinstance(told, Exception) else unreadable
 
     def admit(self, ask: Ask) -> Item:
         """The item of one admission."""

@@ -262,11 +262,11 @@ class Node:
         if call.marker == self.marker:
             self.birth_us = birth_us
         self._learn(now_us, sent_s)
-        answers = told[1 : len(call.items) + 1]
-        for granted in told[len(call.items) + 1 :]:  # no channel need be heard for these
+        end = len(call.items) + 1
+        for granted in told[end:]:  # no channel need be heard for these
             for start in range(0, len(granted), LEASE_ID):
                 wake(self._terms.wake, granted[start : start + LEASE_ID])
-        return answers
+        return told[1:end]
 
     def _doubted(self, call: Call, told: bytes, sent_s: float) -> int:
         """0 where the call may have been late; else the clock was set since the server told of this birth."""

@@ -213,10 +213,11 @@ class Entrance:
 
     async def _admitted(self, wish: CallWish, entry: Entry, call: CallPlan) -> Inside | None:
         """None: it would have been refused, and is only observed."""
-        began_s, turn = self._clock.monotonic(), (entry.booking, wish.operation)
+        began_s = self._clock.monotonic()
         try:
             inside = await self._admissions.begin(entry)
-            self._turns.pop(turn, None)
+            if self._turns:
+                self._turns.pop((entry.booking, wish.operation), None)
             return inside
         except GateClosed as refused:
             if call.observe:
@@ -225,7 +226,7 @@ class Entrance:
             if entry.booking and wish.cost is None:  # its turn is known by its cost, and the estimate moves
                 if len(self._turns) >= _MOST_TURNS:
                     self._turns.clear()
-                self._turns[turn] = entry.costs
+                self._turns[entry.booking, wish.operation] = entry.costs
             if refused.reason in _WAITED_FOR:
                 _note_wait(began_s)
             self._count(entry)

@@ -76,8 +76,9 @@ def _without_kind(value: str) -> str:
 
 def _older(headers: Mapping[str, Sequence[str]], now_epoch_s: float | None) -> tuple[QuotaState, ...]:
     told = {new: headers[old] for new, old in _OLDER.items() if old in headers}
-    if (reset := told.get("ratelimit-reset")) is not None:  # milliseconds of the epoch, at some
-        told["ratelimit-reset"] = [value[:-3] if _EPOCH_MS.fullmatch(value) else value for value in reset]
+    if "ratelimit-reset" in told:  # milliseconds of the epoch, at some
+        resets = told["ratelimit-reset"]
+        told["ratelimit-reset"] = [value[:-3] if _EPOCH_MS.fullmatch(value) else value for value in resets]
     states = parse_ratelimit(told)
     if not states:
         return ()
