@@ -41,9 +41,8 @@ class Absence:
         if self._away:
             self._stays_away()  # for all others, while this one asks
         began_s = self._clock.monotonic()
-        late = DependencyUnavailable(f"the database has not answered for {PATIENCE_S:g} s")
         try:
-            found = await (asked if needed else in_time(asked, self._clock, PATIENCE_S, late))
+            found = await (asked if needed else in_time(asked, self._clock, PATIENCE_S, _silent))
         except DependencyUnavailable:
             self._stays_away()
             raise
@@ -56,3 +55,7 @@ class Absence:
 
     def _stays_away(self) -> None:
         self._away, self._until_s = True, self._clock.monotonic() + AGAIN_S
+
+
+def _silent() -> DependencyUnavailable:
+    return DependencyUnavailable(f"the database has not answered for {PATIENCE_S:g} s")

@@ -76,8 +76,8 @@ class TimeLimit:
         self._stop = self._clock.call_later(wait_s, report)
 
 
-async def in_time(asked: Awaitable[T], clock: Clock, at_most_s: float, late: Exception) -> T:
-    """What is *asked* for; raises *late* where it takes longer than *at_most_s* seconds (none: below 0)."""
+async def in_time(asked: Awaitable[T], clock: Clock, at_most_s: float, late: Callable[[], Exception]) -> T:
+    """What is *asked* for; raises *late* where it takes longer than *at_most_s* s (none: below 0)."""
     limit = TimeLimit(clock, max(0.0, at_most_s))
     try:
         async with limit:
@@ -85,7 +85,7 @@ async def in_time(asked: Awaitable[T], clock: Clock, at_most_s: float, late: Exc
     except TimeoutError:
         if not limit.expired:
             raise
-        raise late from None
+        raise late() from None
 
 
 async def all_of(*asked: Awaitable[T]) -> list[T]:

@@ -56,8 +56,8 @@ AGAIN_S = 1.0
 LAST_S = 0.1
 """Who asks a last time at the end of its time waits so long for the answer."""
 PROMPT_S = 10.0
-"""Within it the gate answers or gives its store up (0.8 s of silence; 5 s of one connection): only who has less
-time left needs a timer for that."""
+"""Within it the gate answers or gives its store up, after 0.8 s of silence or 5 s of one connection: only who
+has less time left needs a timer."""
 LOOK_S = 0.8
 """How often a call that sleeps until its turn looks whether its limits are still those that it came with."""
 _NAMES = {
@@ -311,7 +311,7 @@ class Admissions:
         if left_s > PROMPT_S:  # as most have, and a timer would cost each of them 25 us
             return self._gate.admit(ask)
         what = "the gate did not answer before the end of the call's time"
-        late = DeadlineTooShort(what, tenant=entry.tenant, provider=entry.provider)
+        late = partial(DeadlineTooShort, what, tenant=entry.tenant, provider=entry.provider)
         return in_time(self._gate.admit(ask), self._clock, max(LAST_S, left_s), late)
 
     def holder(self, entry: Entry) -> Holder:

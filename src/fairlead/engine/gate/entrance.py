@@ -204,7 +204,8 @@ class Entrance:
 
     async def _in_time(self, asked: Awaitable[T], wish: CallWish, what: str) -> T:
         """What is *asked* for, within the time of the call; DeadlineTooShort where it is not there then."""
-        late = DeadlineTooShort(
+        late = partial(
+            DeadlineTooShort,
             f"{what} was not there before the end of the call's time",
             tenant=wish.key.tenant,
             provider=wish.key.provider,

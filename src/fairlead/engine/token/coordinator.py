@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
 from fairlead.engine.ports import Credential
@@ -108,9 +109,8 @@ class Coordinator:
     async def _landed(self, flight: asyncio.Task[Fresh], until_s: float, connection_id: UUID) -> None:
         """Wait for *flight* without owning it; RefreshInProgress where it takes longer."""
         left_s = until_s - self._rooms.clock.monotonic()
-        await in_time(
-            asyncio.wait({flight}), self._rooms.clock, left_s, self._in_progress_error(connection_id)
-        )
+        late = partial(self._in_progress_error, connection_id)
+        await in_time(asyncio.wait({flight}), self._rooms.clock, left_s, late)
         if flight.cancelled():
             raise self._stopping()
 
