@@ -26,7 +26,6 @@ from fairlead.engine.ports.lanes import LaneStore
 from fairlead.testing.clock import ManualClock
 from fairlead.testing.ids import CountedIds
 from fairlead.testing.memory import (
-    MemoryCredentialStore,
     MemoryDatabase,
     MemoryDeadLetterStore,
     MemoryDutyStore,
@@ -35,6 +34,7 @@ from fairlead.testing.memory import (
     MemorySessionStore,
 )
 from tests.support.engine import IDS, new_job
+from tests.support.memory_credentials import MemoryCredentialStore
 from tests.support.memory_endpoints import MemoryEndpointGate
 
 LEASE_S = 30.0

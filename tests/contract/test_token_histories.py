@@ -23,12 +23,12 @@ from fairlead.engine.ports import (
     Settlement,
     SettleVerdict,
 )
-from fairlead.testing.memory import MemoryCredentialStore
 from fairlead.testing.memory.database import statement
 from fairlead.testing.memory.token_rows import RotationRow
 from tests.contract.losses import LossyDatabase
 from tests.contract.pairs import batches, still
 from tests.contract.token_histories import Pair
+from tests.support.memory_credentials import MemoryCredentialStore
 from tests.support.memory_endpoints import MemoryEndpointGate
 
 HISTORIES = 200

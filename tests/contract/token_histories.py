@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from random import Random
 
-from fairlead.testing.memory import MemoryCredentialStore
 from tests.contract.losses import LossyDatabase
 from tests.contract.pairs import Do, Histories, Look, Pass, Step, run_many
 from tests.contract.stores import MemoryStores
 from tests.contract.token_steps import ENDPOINTS, KEYS, LIFETIMES, LIMITS, REACHES, Side
+from tests.support.memory_credentials import MemoryCredentialStore
 from tests.support.memory_endpoints import MemoryEndpointGate
 
 STEPS = 60

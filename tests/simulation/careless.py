@@ -28,13 +28,13 @@ from fairlead.errors import DependencyUnavailable
 from fairlead.policy import job as asked
 from fairlead.policy.states import JobState
 from fairlead.policy.token import PublicToken
-from fairlead.testing.memory import MemoryCredentialStore
 from fairlead.testing.memory.database import statement
 from fairlead.testing.memory.enqueue import insert
 from fairlead.testing.memory.rows import JobRow, SessionRow
 from fairlead.testing.memory.turns import is_wanted, settle
 from tests.simulation.stores import Parts, WatchedJobs, WatchedSessions, plain
 from tests.simulation.watch import Freed
+from tests.support.memory_credentials import MemoryCredentialStore
 
 # ---- jobs --------------------------------------------------------------------------------------
 

@@ -18,10 +18,10 @@ from fairlead.errors import ProviderNotFound
 from fairlead.policy.profile import Profile
 from fairlead.secret import Secret
 from fairlead.testing.memory.database import MemoryLink, MemoryStore, statement
-from fairlead.testing.memory.grants import credential_view
 from tests.simulation.loop import SimLoop
 from tests.simulation.process import SimProcess
 from tests.simulation.providers import PROFILES
+from tests.support.memory_grants import credential_view
 
 WRONG = 2e-4
 """By what share a clock goes too fast or too slow at most: 0.2 ms a second."""

@@ -50,11 +50,7 @@ from fairlead.events import Event
 from fairlead.gatehouse import GateRooms
 from fairlead.policy.gate.limit import MICRO
 from fairlead.testing.ids import CountedIds
-from fairlead.testing.memory import (
-    MemoryDeadLetterStore,
-    MemoryDutyStore,
-    MemoryLaneStore,
-)
+from fairlead.testing.memory import MemoryDeadLetterStore, MemoryDutyStore, MemoryLaneStore
 from tests.simulation.admission import OwnGate
 from tests.simulation.machine import WRONG, NoSwitches, OneApp, SimClock, SimNotes, SimProbe, SimProfiles
 from tests.simulation.process import SimProcess

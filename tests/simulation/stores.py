@@ -11,12 +11,7 @@ from uuid import UUID
 
 from fairlead.engine.ports import Job, Outcome, ProcessIdentity, Rescheduled
 from fairlead.engine.ports.processes import Renewed
-from fairlead.testing.memory import (
-    MemoryCredentialStore,
-    MemoryJobStore,
-    MemoryLink,
-    MemorySessionStore,
-)
+from fairlead.testing.memory import MemoryJobStore, MemoryLink, MemorySessionStore
 from fairlead.testing.memory.database import statement
 from fairlead.testing.memory.rows import JobRow
 from tests.simulation.redis import SimRedis
@@ -31,6 +26,7 @@ from tests.simulation.watch import (
     Opened,
     Watch,
 )
+from tests.support.memory_credentials import MemoryCredentialStore
 
 WORK = "work"
 """The argument of a job that names its piece of work."""

@@ -6,7 +6,6 @@ workers and services without a server; each operation is atomic, as the one stat
 
 from __future__ import annotations
 
-from fairlead.testing.memory.credentials import MemoryCredentialStore
 from fairlead.testing.memory.database import MemoryDatabase, MemoryLink
 from fairlead.testing.memory.dead_letters import MemoryDeadLetterStore
 from fairlead.testing.memory.duties import MemoryDutyStore
@@ -15,7 +14,6 @@ from fairlead.testing.memory.lanes import MemoryLaneStore
 from fairlead.testing.memory.sessions import MemorySessionStore
 
 __all__ = [
-    "MemoryCredentialStore",
     "MemoryDatabase",
     "MemoryDeadLetterStore",
     "MemoryDutyStore",

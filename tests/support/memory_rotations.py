@@ -16,7 +16,8 @@ from fairlead.engine.ports import (
 )
 from fairlead.policy.states import Resolution
 from fairlead.testing.memory.database import MemoryStore, seconds, statement
-from fairlead.testing.memory.grants import (
+from fairlead.testing.memory.token_rows import RotationRow, after
+from tests.support.memory_grants import (
     audit,
     await_grant,
     bury_refresh,
@@ -24,7 +25,6 @@ from fairlead.testing.memory.grants import (
     heal,
     tell_needs_reauth,
 )
-from fairlead.testing.memory.token_rows import RotationRow, after
 
 
 class Rotations(MemoryStore):

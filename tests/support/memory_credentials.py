@@ -20,7 +20,8 @@ from fairlead.errors import InputInvalid
 from fairlead.policy.category import Category
 from fairlead.policy.states import Resolution
 from fairlead.testing.memory.database import seconds, statement
-from fairlead.testing.memory.grants import (
+from fairlead.testing.memory.token_rows import ConnectionRow, CredentialRow, after
+from tests.support.memory_grants import (
     REFRESH,
     audit,
     credential_view,
@@ -28,8 +29,7 @@ from fairlead.testing.memory.grants import (
     grant_given,
     heal,
 )
-from fairlead.testing.memory.rotations import Rotations
-from fairlead.testing.memory.token_rows import ConnectionRow, CredentialRow, after
+from tests.support.memory_rotations import Rotations
 
 
 class MemoryCredentialStore(Rotations):
