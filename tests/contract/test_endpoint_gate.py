@@ -182,6 +182,7 @@ async def test_one_process_whose_requests_never_leave_closes_nothing(stores: Sto
     await admitted(stores)
     assert await fail(stores, *range(1, 9), reach=NOT_SENT, process=1) == [None] * 8
     assert await fail(stores, 1, 1, reach=NOT_SENT, process=1) == [None] * 2
+    assert (await seen(stores))["failures"] == 3, "no more is kept of one process than would be enough"
     await say(stores, GRANTED, 9)
     assert await fail(stores, 1, 2, reach=NOT_SENT, process=1, limits=TWO) == [None] * 2
     change = await stores.endpoints.record(

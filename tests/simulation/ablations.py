@@ -124,13 +124,14 @@ ABLATIONS: tuple[Ablation, ...] = (
         ("I6",),
         lambda: Parts(alter=careless.replays_at_once),
         ("issuer_late",),
-        (358, 484),
+        (484,),
     ),
     Ablation(
         "a late send counts as of its mark",
         ("I6",),
         lambda: Parts(credentials=careless.KeepsThePlaceOfTheMark),
         ("stop",),
+        (283,),
     ),
     Ablation("a claim takes the job out", ("I1",), lambda: Parts(sessions=careless.HasNothingToGiveBack)),
     Ablation(
