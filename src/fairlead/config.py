@@ -77,7 +77,7 @@ def load(
             values[path] = value
             origins[path] = origin
     settings = _validated(values, origins)
-    holds_secret = any(path in sources[0] and _masked(at) != at for path, at in _flatten(settings))
+    holds_secret = any(path in sources[0] and masked(at) != at for path, at in _flatten(settings))
     if checked and holds_secret and others_reach(checked.file):
         check_private(checked.file, checked.about)
     return Config(settings, origins)
@@ -206,17 +206,17 @@ def _flatten_value(value: Any, path: Path_) -> Iterator[tuple[Path_, Any]]:
         yield path, value
 
 
-def _masked(value: Any, name: str = "") -> Any:
+def masked(value: Any, name: str = "") -> Any:
     """Return *value* with ``***`` for a secret, and for what an overlay names or forms as one; no address."""
     if isinstance(value, dict):
-        return {key: _masked(inner, key) for key, inner in value.items()}
-    if name and not str(value).startswith("https://"):
+        return {key: masked(inner, key) for key, inner in value.items()}
+    if name and "://" not in str(value):
         return cast(dict[str, Any], redact_values({name: value}))[name]
     return "***" if isinstance(value, SecretStr) else value
 
 
 def _shown(value: Any) -> str:
-    value = _masked(value)
+    value = masked(value)
     if isinstance(value, tuple):
         return ", ".join(str(part) for part in value) or "-"
     return "-" if value is None or value == {} else str(value)

@@ -28,13 +28,15 @@ extra_fields.refresh = {audience = "api"}
 async def test_own_profiles_count_and_are_listed(bare: Shell) -> None:
     (bare.folder / "profiles").mkdir()
     (bare.folder / "profiles" / "mine.toml").write_text(OWN)
-    bare.settings('providers_dir = "profiles"\n[providers.mine]\nclient_id = "abc"\n')
+    overlay = f'overlay.extra_fields.refresh.client_secret = "{bare.secret("client")}"'
+    bare.settings(f'providers_dir = "profiles"\n[providers.mine]\nclient_id = "abc"\n{overlay}\n')
     listed = await bare("providers", "list", "--json")
     names = [row["provider"] for row in listed.rows]
     assert {"mine", "mercadolibre", "shopify:online"} <= set(names)
     shown = await bare("providers", "show", "mine", "--json")
     assert (shown.record["app"]["client_id"], shown.record["endpoints_state"]) == ("abc", None)
     assert shown.record["windows_of_default_life"]["lead_s"] == 300.0
+    assert shown.record["extra_fields"]["refresh"]["client_secret"] == "***"
     assert "warning: " in shown.err
 
 

@@ -14,6 +14,7 @@ from fairlead.cli.invocation import DryRun, Invocation, command, group
 from fairlead.cli.names import ProviderName, provider_and_variant
 from fairlead.cli.output import Record
 from fairlead.cli.tryout import try_out
+from fairlead.config import masked
 from fairlead.errors import NotFound, SetupError
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def _facts(call: Invocation, profile: Profile) -> dict[str, Any]:
     return {
         "name": profile.label,
         "title": profile.title,
-        **tables,
+        **masked(tables),
         "variants": sorted(profile.variants),
         "windows_of_default_life": _windows(profile),
         "app": {
