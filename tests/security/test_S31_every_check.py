@@ -28,6 +28,7 @@ from fairlead.engine.ports import ConnectionKey, Schedule
 from fairlead.engine.schedules import Schedules
 from fairlead.policy.dead_letter import DeadLetterStatus, Resolution
 from fairlead.policy.gate.switch import Act, Reach
+from fairlead.policy.profile_load import read_profile
 from fairlead.testing.issuer import Issuer
 from tests.lint.tree import PACKAGE, ROOT, files
 from tests.security.conftest import PROVIDERS
@@ -155,6 +156,12 @@ async def read_secret_file(stage: Stage) -> None:
     stage.done.append(read_checked(file, is_secret=True))
 
 
+async def read_own_profile(stage: Stage) -> None:
+    file = Path(stage.environ["FAIRLEAD_HOME"]).with_name("own.toml")
+    file.write_text("")
+    stage.done.append(read_profile(file))
+
+
 THROUGH: Any = SimpleNamespace(
     actor="test", out=SimpleNamespace(record=lambda _record: None), with_fairlead=lambda _work: None
 )
@@ -177,6 +184,7 @@ AT: Mapping[Callable[[Stage], Awaitable[None]], tuple[str, ...]] = {
     close: ("check_closing",),
     read_secrets: ("check_known",),
     read_secret_file: ("check_private",),
+    read_own_profile: ("check_folder",),
 }  # fmt: skip
 DOORS = {check: door for door, checks in AT.items() for check in checks}
 """Each check, and one door that it stands at."""
