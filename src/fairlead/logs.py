@@ -21,12 +21,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, TypeGuard, cast
+from typing import Any, TypeGuard
 from uuid import UUID
 
 from fairlead.adapters.local.line_writer import LineWriter
 from fairlead.events import Event, JobFinished
-from fairlead.policy.redact import redact, redact_values
+from fairlead.policy.redact import redact
 from fairlead.policy.safe import BEYOND, clipped, safe_text
 
 MAX_TEXT_BYTES = 8 << 10
@@ -38,8 +38,7 @@ NAMES = frozenset(
     | {"host", "rule", "limit", "gate", "outcome", "category", "state", "then", "stage"}
 )
 """Fields that hold names. Not searched for known secrets, as a tenant's key may be one, nor for what
-looks like chance, as an id of yours may: a line without it helps nobody. All other nets are cast over the
-whole line."""
+looks like chance, as an id of yours may: a line without it helps nobody. All other nets are cast."""
 CODES = frozenset({"code", "reason"})
 """Fields that hold a code of ours or a sentence. What a provider told was searched as it was read."""
 QUIETED = {
@@ -108,7 +107,7 @@ def _plain(name: str, value: object) -> Any:
         return [_plain(name, item) for item in value]
     known = not (name in NAMES or (name in CODES and isinstance(value, str) and _CODE.fullmatch(value)))
     text = value if _is_plain(value) else safe_text(value, MAX_TEXT_BYTES, known=known)
-    return text if name in NAMES else redact(text, known=known)
+    return redact(text, shapes=name not in NAMES, known=known)
 
 
 def _is_plain(value: object) -> TypeGuard[str]:
@@ -193,15 +192,8 @@ class LogHandler(logging.Handler):
         self._put(text.encode())
 
     def text_of(self, line: Line) -> str:
-        """The line as it is written: rendered, looked at once more as a whole, ended.
-
-        What is found then is taken out of the fields, not of the line: of ``"tenant": "token="`` that would
-        take the quotes and the fields behind as well, and a name would hide what is told of it.
-        """
-        text = self._render(line)
-        if redact(text, shapes=False, known=False) != text:
-            text = self._render(cast(Line, redact_values(line, known=False)))
-        return f"{text}\n"
+        """The line as it is written: rendered and ended. Its fields were searched one by one."""
+        return f"{self._render(line)}\n"
 
 
 # ---- a program's own logs ----------------------------------------------------------------------

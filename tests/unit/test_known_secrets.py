@@ -131,7 +131,7 @@ def test_secrets_of_the_settings_are_never_forgotten_nor_is_the_password_of_a_ur
     ProviderApp(client_secret=SecretStr("correcthorsebattery"))
     load_ring(Secret(f"k1:{'0123456789abcdef' * 4}"))
     for number in range(MOST + 1):
-        Secret(f"secret-number-{number}")
+        Secret(f"{number:08}")
     for told in ("hunter/phrase", "hunter%2Fphrase", "correcthorsebattery", "0123456789ABCDEF" * 4):
         assert KNOWN.masked(f"it says {told} is bad") == "it says *** is bad"
     Database(url=SecretStr("postgresql://postgres:postgres@db/x"))

@@ -96,30 +96,28 @@ def redact(text: str, *, shapes: bool = True, known: bool = True) -> str:
     return _LONG.sub(_masked_shape, text) if shapes else text
 
 
-def redact_values(value: object, depth: int = 64, *, known: bool = True) -> object:
+def redact_values(value: object, depth: int = 64) -> object:
     """JSON's *value* with ``***`` for what has a secret's name or form; its shape stays, to a *depth* of 64.
-
-    *known*: as ``redact`` has it.
 
     >>> redact_values({"refresh_token": "abc", "to": ["ada"], "auth": "Bearer q0Vx3mT8yKp2"})
     {'refresh_token': '***', 'to': ['ada'], 'auth': 'Bearer ***'}
     """
     if isinstance(value, str):
-        return redact(value, shapes=False, known=known)
+        return redact(value, shapes=False)
     if not isinstance(value, Mapping | list | tuple):
         return value
     if depth == 0:
         return MASK
     if isinstance(value, Mapping):
-        return {key: _redacted_item(str(key), item, depth - 1, known) for key, item in value.items()}
-    return [redact_values(item, depth - 1, known=known) for item in value]
+        return {key: _redacted_item(str(key), item, depth - 1) for key, item in value.items()}
+    return [redact_values(item, depth - 1) for item in value]
 
 
-def _redacted_item(key: str, item: object, depth: int, known: bool) -> object:
+def _redacted_item(key: str, item: object, depth: int) -> object:
     """A text that a secret's name stands before goes whole; a number may be a count, as in ``max_tokens``."""
     if isinstance(item, str) and _ENDS_AS_NAME.search(key):
         return MASK
-    return redact_values(item, depth, known=known)
+    return redact_values(item, depth)
 
 
 def looks_like_chance(text: str) -> bool:

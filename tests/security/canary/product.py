@@ -13,7 +13,7 @@ def without_filter() -> None:
     from fairlead.policy import redact
 
     redact.redact = lambda text, **options: text  # type: ignore[assignment]
-    redact.redact_values = lambda value, depth=64, **options: value
+    redact.redact_values = lambda value, depth=64: value
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from fairlead.adapters.http.places import Place, Places
 
 
@@ -16,15 +18,16 @@ async def test_whoever_hangs_a_newcomer_finds_a_place() -> None:
     assert await places.take(Place("another", "one"), 0.0)
 
 
-async def test_a_newcomer_goes_before_a_tenant_that_has_more_calls_to_make() -> None:
-    places, busy, new = Places(500, 10), Place("host", "busy"), Place("host", "new")
+@pytest.mark.parametrize(("most", "host"), [(500, "host"), (10, "another")])
+async def test_a_newcomer_goes_before_a_tenant_that_has_more_calls_to_make(most: int, host: str) -> None:
+    places, busy, new = Places(most, 10), Place("host", "busy"), Place(host, "new")
     while await places.take(busy, 0.0):
         pass
     for tenant in ("one", "two"):
         assert await places.take(Place("host", tenant), 0.0)
     many = [asyncio.create_task(places.take(busy, 60.0)) for _ in range(3)]
     await asyncio.sleep(0)
-    newcomers = [asyncio.create_task(places.take(Place("host", name), 60.0)) for name in ("new", "newer")]
+    newcomers = [asyncio.create_task(places.take(Place(host, name), 60.0)) for name in ("new", "newer")]
     await asyncio.sleep(0)
     for task in newcomers:
         places.give_back(busy)
