@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fairlead.engine.ports import ClaimFilter, Completed, Rescheduled
 from tests.contract.stores import ANY, Stores, a_session, claimed
 from tests.support.engine import new_job
@@ -53,6 +55,35 @@ async def test_a_job_that_has_expired_hands_its_unique_key_on(stores: Stores) ->
     assert (await stores.jobs.enqueue([new_job(unique_key="k", expires_in_s=60.0)]))[0].inserted
     assert await stores.jobs.expire_due(10) == 1
     assert not (await stores.jobs.enqueue([new_job(unique_key="k")]))[0].inserted
+
+
+@pytest.mark.parametrize("together", [False, True])
+async def test_a_job_that_waits_is_run_as_soon_and_kept_as_long_as_the_second_asks(
+    stores: Stores, *, together: bool
+) -> None:
+    """Else it would answer for work that it does too late, or not at all (R53)."""
+    session_id = await a_session(stores)
+    late, soon = new_job(unique_key="k", delay_s=3600.0, expires_in_s=3605.0), new_job(unique_key="k")
+    for batch in [[late, soon]] if together else [[late], [soon]]:
+        assert (await stores.jobs.enqueue(batch))[-1].job_id == late.job_id
+    (job,) = await stores.jobs.claim(ANY, 9, session_id)
+    assert job.job_id == late.job_id
+    view = await stores.jobs.get(late.job_id)
+    assert view is not None
+    assert view.expires_at is None
+
+
+async def test_a_job_that_has_begun_before_is_not_run_sooner_for_another(stores: Stores) -> None:
+    """It is held back by a retry or a snooze; its expiry moves all the same."""
+    session_id = await a_session(stores)
+    job = await claimed(stores, session_id, unique_key="k", expires_in_s=120.0)
+    await stores.jobs.acknowledge([Rescheduled(job.job_id, job.lease_id, delay_s=60.0)])
+    again = new_job(unique_key="k", priority=0, expires_in_s=240.0)
+    assert (await stores.jobs.enqueue([again]))[0].job_id == job.job_id
+    assert await stores.jobs.claim(ANY, 9, session_id) == []
+    await stores.pass_time(130.0)
+    assert await stores.jobs.expire_due(9) == 0
+    assert [each.job_id for each in await stores.jobs.claim(ANY, 9, session_id)] == [job.job_id]
 
 
 async def test_a_batch_may_hold_one_key_twice(stores: Stores) -> None:

@@ -46,7 +46,7 @@ from tests.support.two_tenants import (
     two_tenants,
 )
 
-SEEN = sorted(set(TABLES) - {"refresh_backoff", "withheld_answer"})
+SEEN = sorted(set(TABLES) - {"refresh_backoff"})
 """What the role may read at all."""
 LOOKED_AT_HERE = "data_key_current"
 """Asked for each tenant by each process, again and again: not behind the wall, but its row is compared."""

@@ -51,10 +51,6 @@ WITH c AS (
     INSERT INTO rotation
         (connection_id, tenant_id, rotation_id, from_generation, epoch, phase, session_id, lease_until)
     SELECT connection_id, tenant_id, gen_random_uuid(), 1, 1, 'intent', gen_random_uuid(), now() FROM c
-), w AS (
-    INSERT INTO withheld_answer
-        (withheld_id, connection_id, tenant_id, from_generation, epoch, reason, sealed, key_id)
-    SELECT gen_random_uuid(), connection_id, tenant_id, 1, 1, 'r', '', gen_random_uuid() FROM c
 )
 INSERT INTO data_key (key_id, tenant_id, master_id, wrapped) VALUES (gen_random_uuid(), $1, 'm', '')
 """

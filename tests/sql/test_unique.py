@@ -25,7 +25,7 @@ ENDED = "state = 'completed', finished_at = now(), unique_live = false, lease_id
 BEFORE = {
     "none": None,
     "available": "priority = priority",
-    "scheduled": "run_at = now() + interval '1 hour'",
+    "scheduled": "run_at = now() + interval '1 hour', expires_at = now() + interval '2 hours'",
     "running": RUNNING,
     "expired": "expires_at = now()",
     "completed": ENDED,
@@ -132,10 +132,10 @@ async def a_job(database: Database, fl: Fairlead, key: str, then: str | None) ->
 
 
 async def assert_worked_off(database: Database, key: str, told: UUID) -> None:
-    """One job is left that begins after this moment; the id that was given is one of *key*."""
+    """One job is left that begins now, and never expires; the id that was given is one of *key*."""
     found = await rows(
         database,
-        "SELECT count(*) FILTER (WHERE state = 'available' AND (expires_at > now()) IS NOT FALSE) AS left,"
+        "SELECT count(*) FILTER (WHERE state = 'available' AND expires_at IS NULL AND run_at <= now()) AS left,"
         " array_agg(job_id) AS job_ids FROM job WHERE unique_key = $1",
         key,
     )
@@ -246,6 +246,43 @@ async def test_unique_key_asked_for_again_in_one_transaction(
     await way.end()
     assert await rows(database, "SELECT FROM enqueue_note") == []
     assert (await rows(database, "SELECT count(*) AS jobs FROM job"))[0]["jobs"] == 2
+
+
+async def test_unique_key_asked_for_at_different_times_in_one_transaction(
+    database: Database, database_settings: DatabaseSettings, fl: Fairlead
+) -> None:
+    """The job that follows one that runs is as soon as the soonest."""
+    await a_job(database, fl, "k", RUNNING)
+    way = Function()
+    await way.begin(database_settings.dsn, LEVELS[0])
+    later = f"SELECT \"{SCHEMA}\".fairlead_enqueue('work', 'acme', unique_key => 'k', delay_s => 9, expires_in_s => 99)"
+    await way.execute(later)
+    told = await way.enqueue(fl, "k")
+    await way.execute(later)
+    await way.execute("COMMIT")
+    await way.end()
+    await assert_worked_off(database, "k", told)
+
+
+async def test_unique_key_that_another_commit_is_taking(
+    database: Database, database_settings: DatabaseSettings, fl: Fairlead
+) -> None:
+    """A commit waits for nobody: with two keys two of them would wait for each other."""
+    await a_job(database, fl, "k", RUNNING)
+    one, two = Function(), Function()
+    for way in (one, two):
+        await way.begin(database_settings.dsn, LEVELS[0])
+        await way.enqueue(fl, "k")
+    await one.execute("SET CONSTRAINTS ALL IMMEDIATE")  # the first half of its commit
+    async with asyncio.timeout(20):
+        await two.execute("COMMIT")
+    await one.execute("COMMIT")
+    found = await rows(
+        database, "SELECT unique_live FROM job WHERE state = 'available' ORDER BY unique_live"
+    )
+    assert [row["unique_live"] for row in found] == [False, True]
+    for way in (one, two):
+        await way.end()
 
 
 async def blocked(database: Database) -> None:

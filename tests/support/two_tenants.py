@@ -60,7 +60,6 @@ TABLES = (
     "rotation",
     "running_cap",
     "tenant_share",
-    "withheld_answer",
 )
 _IDS = SystemIds()
 _WHOSE = {"pause": "CASE scope WHEN 'tenant' THEN key ELSE tenant_id END"}

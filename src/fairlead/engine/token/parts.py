@@ -29,7 +29,7 @@ from fairlead.secret import Secret
 PAYLOAD_FIELD = "credential"
 """Field name of the stored credential in its associated data."""
 ANSWER_FIELD = "answer"
-"""Field name of a raw answer in the journal and among the withheld."""
+"""Field name of a raw answer in the journal."""
 NOBODYS = "none"
 """Fingerprint of an app that the settings do not know."""
 

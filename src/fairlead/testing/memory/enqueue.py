@@ -28,13 +28,25 @@ def insert(database: MemoryDatabase, job: NewJob) -> Enqueued:
         holder.unique_live = False
     elif holder is not None:
         if holder.state is JobState.AVAILABLE:
-            holder.priority = min(holder.priority, job.priority)
-            note_work(database, holder)
+            hurry(database, holder, job)
         return Enqueued(holder.job_id, inserted=False)
     store(database, job)
     if job.delay_s <= 0:
         database.notify(job.queue)
     return Enqueued(job.job_id, inserted=True)
+
+
+def hurry(database: MemoryDatabase, holder: JobRow, job: NewJob) -> None:
+    """Have *holder* answer for *job*: as the SQL function key_answered has it."""
+    holder.priority = min(holder.priority, job.priority)
+    if holder.attempt == 0 and holder.settled_lease_id is None:
+        holder.run_at = min(holder.run_at, database.now + seconds(job.delay_s))
+    if holder.expires_at is not None:
+        until = None if job.expires_in_s is None else database.now + seconds(job.expires_in_s)
+        holder.expires_at = until and max(holder.expires_at, until)
+    note_work(database, holder)
+    if holder.run_at <= database.now:
+        database.notify(holder.queue)
 
 
 def store(database: MemoryDatabase, job: NewJob) -> None:

@@ -4,6 +4,13 @@
 
 GRANT SELECT, UPDATE ON SEQUENCE send_epoch TO fairlead_engine;  -- send_epoch_raise
 
--- For the hour in which both versions may run, the sends of both are numbered by the sequence.
-SELECT setval('send_epoch', greatest(last_value, (extract(epoch FROM now() + interval '1 hour') * 1000000)::bigint))
-FROM send_epoch WHERE EXISTS (SELECT FROM credential);
+-- For the sends of the version before, too, which numbers by the sequence alone. The sequence follows: a send that
+-- leaves late draws from it.
+CREATE FUNCTION send_epoch_of_time() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.epoch := greatest(NEW.epoch, OLD.epoch + 1, (extract(epoch FROM now()) * 1000000)::bigint);
+    PERFORM setval('send_epoch', NEW.epoch) FROM send_epoch WHERE last_value < NEW.epoch;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER send_epoch_of_time BEFORE INSERT OR UPDATE OF epoch ON rotation
+    FOR EACH ROW EXECUTE FUNCTION send_epoch_of_time();

@@ -37,5 +37,5 @@ DO $$ BEGIN  -- nothing is granted: no statement made for a tenant reads it
     END IF;
     EXECUTE replace(  -- for a role that is made later
         pg_get_functiondef('tenant_wall'::regproc),
-        '[''withheld_answer'', '''']', '[''withheld_answer'', ''''], [''refresh_backoff'', '''']');
+        '[''withheld_answer'', '''']', '[''refresh_backoff'', '''']');
 END $$;

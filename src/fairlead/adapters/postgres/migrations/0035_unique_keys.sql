@@ -35,6 +35,18 @@ RETURN coalesce(unique_until > moment, false)
     OR state = 'available' AND coalesce(expires_at > moment, true)
     OR state = 'running' AND is_own(kind);
 
+-- What a holder that waits becomes when it answers for another job: as urgent, good for as long and, unless it has
+-- begun before (it retries, or was snoozed), run as soon.
+CREATE FUNCTION key_answered(holder job, priority smallint, run_at timestamptz, expires_at timestamptz)
+RETURNS TABLE (priority smallint, run_at timestamptz, expires_at timestamptz)
+LANGUAGE sql IMMUTABLE PARALLEL SAFE BEGIN ATOMIC
+    SELECT least(holder.priority, $2),
+        CASE WHEN holder.attempt > 0 OR holder.settled_lease_id IS NOT NULL THEN holder.run_at
+             ELSE least(holder.run_at, $3) END,
+        CASE WHEN holder.state <> 'available' THEN holder.expires_at
+             ELSE nullif(greatest(coalesce(holder.expires_at, 'infinity'), coalesce($4, 'infinity')), 'infinity') END;
+END;
+
 -- What fairlead_enqueue leaves to the commit of its transaction, and what it need not ask twice in one. A row lives as
 -- long as its transaction, so that nobody else ever sees one.
 CREATE UNLOGGED TABLE enqueue_note (
@@ -70,8 +82,9 @@ END $$;
 
 -- Run as the caller's transaction commits. A job that holds the key and still waits is locked until that is done: so it
 -- begins after it, and sees what the caller stored. Else the caller's own job is stored. Waits for nobody: a holder that
--- somebody else is at counts as begun.
-CREATE FUNCTION enqueue_settle() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET enable_seqscan = off AS $$
+-- somebody else is at counts as begun, and a key that somebody else is taking is left to him.
+CREATE FUNCTION enqueue_settle() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+SET enable_seqscan = off SET lock_timeout = 0 AS $$
 DECLARE
     note enqueue_note;
     new_job job;
@@ -88,14 +101,18 @@ BEGIN
     END IF;
     new_job := pg_catalog.jsonb_populate_record(NULL::job, note.new_job);
     IF NOT note.must THEN
-        UPDATE job j SET priority = new_job.priority, lane_id = lane_of(
-            j.queue, j.kind, j.provider, new_job.priority, j.tenant_id, j.group_key)
-        WHERE j.job_id = (
-            SELECT h.job_id FROM job h
+        UPDATE job j SET
+            priority = asked.priority, run_at = asked.run_at, expires_at = asked.expires_at,
+            lane_id = lane_of(j.queue, j.kind, j.provider, asked.priority, j.tenant_id, j.group_key)
+        FROM (
+            SELECT h.job_id, a.* FROM job h
+                CROSS JOIN key_answered(h, new_job.priority, new_job.run_at, new_job.expires_at) AS a
             WHERE h.kind = new_job.kind AND h.tenant_id = new_job.tenant_id AND h.unique_key = new_job.unique_key
-                AND h.unique_live AND h.state = 'available' AND h.priority > new_job.priority
+                AND h.unique_live AND h.state = 'available'
+                AND (h.priority, h.run_at, h.expires_at) IS DISTINCT FROM (a.priority, a.run_at, a.expires_at)
                 AND key_is_held(h.kind, h.state, h.expires_at, NULL, moment)
-            FOR NO KEY UPDATE SKIP LOCKED)
+            FOR NO KEY UPDATE OF h SKIP LOCKED) AS asked
+        WHERE j.job_id = asked.job_id
         RETURNING j.lane_id, j.run_at INTO in_lane, runs_at;
         IF FOUND THEN
             INSERT INTO lane_wake (lane_id, due_at) VALUES (in_lane, runs_at);
@@ -115,17 +132,23 @@ BEGIN
         WHERE h.kind = new_job.kind AND h.tenant_id = new_job.tenant_id AND h.unique_key = new_job.unique_key
             AND h.unique_live AND NOT key_is_held(h.kind, h.state, h.expires_at, h.unique_until, moment)
         FOR NO KEY UPDATE SKIP LOCKED);
-    IF enqueue_insert(new_job) IS NULL THEN  -- the key is another job's: so this one has none
-        new_job.unique_live := false;
-        PERFORM enqueue_insert(new_job);
-    END IF;
+    BEGIN
+        PERFORM set_config('lock_timeout', '1ms', true);
+        IF enqueue_insert(new_job) IS NOT NULL THEN
+            RETURN NULL;
+        END IF;
+    EXCEPTION WHEN lock_not_available THEN  -- two that wait for each other's keys would be a deadlock
+    END;
+    PERFORM set_config('lock_timeout', '0', true);
+    new_job.unique_live := false;  -- the key is another job's: so this one has none
+    PERFORM enqueue_insert(new_job);
     RETURN NULL;
 END $$;
 CREATE CONSTRAINT TRIGGER enqueue_settle AFTER INSERT ON enqueue_note DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW EXECUTE FUNCTION enqueue_settle();
 
--- As in 0005, but that no job is locked: one that waits answers, its priority is raised at the commit, and should it
--- begin before that, another is stored in its wake. Times count from the statement.
+-- As in 0005, but that no job is locked: one that waits answers, becomes as urgent at the commit (key_answered), and
+-- should it begin before that, another is stored in its wake. Times count from the statement.
 --
 -- dead_letter_bound: open dead letters of the queue that refuse work of a kind they are full of; more than the default
 -- counts only for roles of the engine. The answer is kept for the rest of the transaction.
@@ -239,8 +262,10 @@ BEGIN
             NOT key_is_held(holder.kind, holder.state, holder.expires_at, NULL, moment))
     ON CONFLICT (transaction_id, kind, of_tenant, unique_key, queue) DO UPDATE SET
         must = n.must OR excluded.must,
-        new_job = CASE WHEN (n.new_job ->> 'priority')::integer > (excluded.new_job ->> 'priority')::integer
-            THEN pg_catalog.jsonb_set(n.new_job, '{priority}', excluded.new_job -> 'priority') ELSE n.new_job END
+        new_job = n.new_job || (
+            SELECT pg_catalog.to_jsonb(a) FROM key_answered(
+                pg_catalog.jsonb_populate_record(NULL::job, n.new_job),
+                it.new_job.priority, it.new_job.run_at, it.new_job.expires_at) AS a)
     RETURNING n.* INTO note;
     RETURN CASE WHEN note.must THEN (note.new_job ->> 'job_id')::uuid ELSE holder.job_id END;
 END $$;

@@ -3,7 +3,7 @@
 -- Gives   connection_id; no row if there is none
 -- Locks   the credential's row, as settle does first; then the connection's and the rotation's, and the
 --         lanes that waited for a grant
--- Needs   credential and withheld_answer follow by their foreign keys; grant_given
+-- Needs   the credential follows by its foreign key; grant_given
 WITH held AS MATERIALIZED (
     SELECT FROM credential WHERE connection_id = :connection_id FOR NO KEY UPDATE
 ),

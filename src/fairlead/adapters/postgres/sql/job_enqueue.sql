@@ -1,17 +1,17 @@
--- job_enqueue: store new jobs; a waiting job that holds the unique key is kept, its priority raised. A holder that can no
+-- job_enqueue: store new jobs; a waiting job that holds the unique key is kept, and made as urgent. A holder that can no
 -- longer do the work (begun, expired, its time over) hands the key on to the new job.
 -- Takes   arrays of one length: job_ids, kinds, tenant_ids, queues, providers, group_keys, priorities,
 --         delays_s, args, unique_keys, unique_for_s (NULL: only while open), expires_in_s, tags (JSON lists),
 --         replay_of; and notify (tell listening workers about what is due now, once per queue)
 -- Gives   asked_id, job_id, inserted, for each job asked for
--- Locks   the new rows, the jobs whose key is handed on, those whose priority is raised (none that is locked), and lanes
+-- Locks   the new rows, the jobs whose key is handed on, those made more urgent (none that is locked), and lanes
 --         that are not ready; keys are taken in key order, so that two callers never wait for each other
--- Needs   job_unique_idx; key_is_held; lane_touch; job ids that are new (a known one breaks the primary key: see job_present)
+-- Needs   job_unique_idx; key_is_held, key_answered; lane_touch; job ids that are new (a known one breaks the primary key: see job_present)
 WITH input AS MATERIALIZED (
     SELECT i.*,
-        CASE WHEN i.unique_key IS NULL THEN i.job_id
-             ELSE first_value(i.job_id) OVER (
-                 PARTITION BY i.kind, i.tenant_id, i.unique_key ORDER BY i.priority, i.turn) END AS kept_id
+        first_value(i.job_id) OVER alike AS kept_id,
+        now() + min(i.delay_s) OVER alike * interval '1 second' AS run_at,
+        now() + nullif(max(coalesce(i.expires_in_s, 'infinity')) OVER alike, 'infinity') * interval '1 second' AS expires_at
     FROM unnest(
         :job_ids::uuid[], :kinds::text[], :tenant_ids::text[], :queues::text[], :providers::text[],
         :group_keys::text[], :priorities::smallint[], :delays_s::float8[], :args::jsonb[],
@@ -19,9 +19,12 @@ WITH input AS MATERIALIZED (
         :replay_of::uuid[])
     WITH ORDINALITY AS i (job_id, kind, tenant_id, queue, provider, group_key, priority, delay_s, args,
                           unique_key, unique_for_s, expires_in_s, tags, replay_of, turn)
+    WINDOW alike AS (
+        PARTITION BY i.kind, i.tenant_id, i.unique_key, CASE WHEN i.unique_key IS NULL THEN i.job_id END
+        ORDER BY i.priority, i.turn ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)
 ),
 keyed AS MATERIALIZED (
-    SELECT input.job_id AS asked_id, input.priority AS asked_priority, job.job_id,
+    SELECT input.job_id AS asked_id, input.kept_id, input.priority, input.run_at, input.expires_at, job.job_id,
         key_is_held(job.kind, job.state, job.expires_at, job.unique_until, now()) AS answers
     FROM input JOIN job
         ON job.kind = input.kind AND job.tenant_id = input.tenant_id AND job.unique_key = input.unique_key
@@ -37,25 +40,25 @@ freed AS (
 ),
 raised AS (
     UPDATE job SET
-        priority = wanted.priority,
+        priority = wanted.priority, run_at = wanted.run_at, expires_at = wanted.expires_at,
         lane_id = lane_of(job.queue, job.kind, job.provider, wanted.priority, job.tenant_id, job.group_key)
     FROM (
-        SELECT waiting.job_id, asked.priority
-        FROM (SELECT job_id, min(asked_priority) AS priority FROM held GROUP BY job_id) AS asked
-            JOIN job AS waiting ON waiting.job_id = asked.job_id
-        WHERE waiting.state = 'available' AND waiting.priority > asked.priority
-        FOR NO KEY UPDATE OF waiting SKIP LOCKED  -- who is at it claims, cancels or raises it
+        SELECT waiting.job_id, a.*
+        FROM held JOIN job AS waiting ON waiting.job_id = held.job_id
+            CROSS JOIN key_answered(waiting, held.priority, held.run_at, held.expires_at) AS a
+        WHERE held.asked_id = held.kept_id AND waiting.state = 'available'
+            AND (waiting.priority, waiting.run_at, waiting.expires_at) IS DISTINCT FROM (a.priority, a.run_at, a.expires_at)
+        FOR NO KEY UPDATE OF waiting SKIP LOCKED  -- who is at it claims, cancels or hurries it
     ) AS wanted
     WHERE job.job_id = wanted.job_id
-    RETURNING job.lane_id, job.run_at, job.crash_count
+    RETURNING job.queue, job.lane_id, job.run_at, job.crash_count
 ),
 stored AS (
     INSERT INTO job (job_id, kind, tenant_id, queue, provider, group_key, priority, run_at, args, unique_key,
                      unique_live, unique_until, expires_at, tags, replay_of, lane_id)
     SELECT input.job_id, input.kind, input.tenant_id, input.queue, input.provider, input.group_key,
-           input.priority, now() + input.delay_s * interval '1 second', input.args, input.unique_key,
-           input.unique_key IS NOT NULL, now() + input.unique_for_s * interval '1 second',
-           now() + input.expires_in_s * interval '1 second',
+           input.priority, input.run_at, input.args, input.unique_key,
+           input.unique_key IS NOT NULL, now() + input.unique_for_s * interval '1 second', input.expires_at,
            ARRAY(SELECT jsonb_array_elements_text(input.tags)), input.replay_of,
            lane_of(input.queue, input.kind, input.provider, input.priority, input.tenant_id, input.group_key)
     FROM input
@@ -66,23 +69,23 @@ stored AS (
     -- reached only in a race: the key was taken after this statement began
     ON CONFLICT (kind, tenant_id, unique_key) WHERE unique_live
         DO UPDATE SET
-            priority = least(job.priority, excluded.priority),
+            (priority, run_at, expires_at) = (
+                SELECT a.* FROM key_answered(job, excluded.priority, excluded.run_at, excluded.expires_at) AS a),
             lane_id = lane_of(job.queue, job.kind, job.provider, least(job.priority, excluded.priority),
                               job.tenant_id, job.group_key)
     RETURNING job.job_id, job.kind, job.tenant_id, job.unique_key, job.queue, job.run_at, job.lane_id
 ),
+come AS (
+    SELECT queue, lane_id, run_at FROM stored UNION ALL SELECT queue, lane_id, run_at FROM raised WHERE crash_count = 0
+),
 lanes AS MATERIALIZED (
     SELECT lane_touch(array_agg(lane_id), array_agg(run_at))
-    FROM (
-        SELECT lane_id, min(run_at) AS run_at FROM (
-            SELECT lane_id, run_at FROM stored
-            UNION ALL SELECT lane_id, run_at FROM raised WHERE crash_count = 0) AS come
-        GROUP BY lane_id) AS once
+    FROM (SELECT lane_id, min(run_at) AS run_at FROM come GROUP BY lane_id) AS once
     HAVING count(*) > 0
 ),
 told AS MATERIALIZED (
     SELECT count(pg_notify('fairlead_job', due.queue)) AS queues
-    FROM (SELECT DISTINCT queue FROM stored WHERE :notify::boolean AND run_at <= now()) AS due
+    FROM (SELECT DISTINCT queue FROM come WHERE :notify::boolean AND run_at <= now()) AS due
 )
 SELECT
     input.job_id AS asked_id,

@@ -7,8 +7,7 @@
 --         sent_at stays: it tells that this intent, too, follows a send of unknown outcome. Of two who read that
 --         the one replay allowed is still to be had, the second comes after the first has used it up
 UPDATE rotation SET
-    rotation_id = :rotation_id, phase = 'intent',
-    epoch = greatest(nextval('send_epoch'), epoch + 1, (extract(epoch FROM now()) * 1000000)::bigint),
+    rotation_id = :rotation_id, phase = 'intent', epoch = nextval('send_epoch'),  -- raised by send_epoch_of_time
     session_id = :session_id, lease_until = now() + :lease_s::float8 * interval '1 second'
 WHERE connection_id = :connection_id AND from_generation = :generation AND replays = :replays::integer
     AND (phase = 'unknown'

@@ -19,7 +19,7 @@ guarded AS (
             WHERE CASE whose WHEN 0 THEN true ELSE pg_has_role(tenant.oid, whose, 'USAGE') END)) = 0 AS is_so
     FROM unnest(ARRAY['audit', 'connection', 'credential', 'data_key', 'dead_letter', 'gate_switch', 'job', 'lane',
                       'lane_name', 'learnt_limit', 'pause', 'refresh_backoff', 'rotation', 'running_cap',
-                      'tenant_share', 'withheld_answer']) AS named (name)
+                      'tenant_share']) AS named (name)
     CROSS JOIN tenant
     LEFT JOIN pg_class c ON c.oid = to_regclass(named.name)
     LEFT JOIN pg_policy p ON p.polrelid = c.oid
