@@ -271,3 +271,16 @@ async def test_a_job_that_expired_covers_no_tick_and_keeps_no_replay_out(stores:
     assert await stores.jobs.get(follower.job_id) is not None
     (entry,) = await stores.dead_letters.find(DeadLetterFilter(kind="work"), limit=9)
     assert await stores.dead_letters.redrive(entry.dead_letter_id, replay_of(entry, IDS))
+
+
+async def test_a_job_that_covers_a_tick_is_not_later_than_the_tick(stores: Stores) -> None:
+    """Else one that was put off by an hour covers all ticks until then (R53)."""
+    session_id = await a_session(stores)
+    await stores.duties.sync_schedules([HOURLY])
+    later = new_job("token.scan", unique_key="tick", delay_s=3600.0)
+    await stores.jobs.enqueue([later])
+    (state,) = await stores.duties.schedules()
+    tick = state.last_tick + timedelta(hours=1)
+    job = new_job("token.scan", unique_key="tick")
+    assert await stores.duties.take_tick("scan", state.last_tick, tick, 0, session_id, job)
+    assert [each.job_id for each in await stores.jobs.claim(ANY, 9, session_id)] == [later.job_id]

@@ -135,8 +135,8 @@ async def assert_worked_off(database: Database, key: str, told: UUID) -> None:
     """One job is left that begins now, and never expires; the id that was given is one of *key*."""
     found = await rows(
         database,
-        "SELECT count(*) FILTER (WHERE state = 'available' AND expires_at IS NULL AND run_at <= now()) AS left,"
-        " array_agg(job_id) AS job_ids FROM job WHERE unique_key = $1",
+        "SELECT count(*) FILTER (WHERE state = 'available' AND expires_at IS NULL AND run_at <= now())"
+        " AS left, array_agg(job_id) AS job_ids FROM job WHERE unique_key = $1",
         key,
     )
     assert found[0]["left"] == 1, key
@@ -255,7 +255,10 @@ async def test_unique_key_asked_for_at_different_times_in_one_transaction(
     await a_job(database, fl, "k", RUNNING)
     way = Function()
     await way.begin(database_settings.dsn, LEVELS[0])
-    later = f"SELECT \"{SCHEMA}\".fairlead_enqueue('work', 'acme', unique_key => 'k', delay_s => 9, expires_in_s => 99)"
+    later = (
+        f'SELECT "{SCHEMA}".fairlead_enqueue('
+        "'work', 'acme', unique_key => 'k', delay_s => 9, expires_in_s => 99)"
+    )
     await way.execute(later)
     told = await way.enqueue(fl, "k")
     await way.execute(later)
@@ -277,9 +280,7 @@ async def test_unique_key_that_another_commit_is_taking(
     async with asyncio.timeout(20):
         await two.execute("COMMIT")
     await one.execute("COMMIT")
-    found = await rows(
-        database, "SELECT unique_live FROM job WHERE state = 'available' ORDER BY unique_live"
-    )
+    found = await rows(database, "SELECT unique_live FROM job WHERE state = 'available' ORDER BY unique_live")
     assert [row["unique_live"] for row in found] == [False, True]
     for way in (one, two):
         await way.end()

@@ -186,8 +186,8 @@ class JobStore(Protocol):
     async def enqueue(self, jobs: Iterable[NewJob]) -> list[Enqueued]:
         """Store *jobs*, all or none; what iterating over them raises is raised, and nothing is stored.
 
-        A job that waits answers for one of the same unique key, and its priority is raised. One that has
-        begun or expired hands its key on, unless the key holds for a time or the kind is our own.
+        A job that waits answers for one of the same unique key, and becomes as urgent. One that has begun
+        or expired hands its key on, unless the key holds for a time or the kind is our own.
 
         Spec: R20, R53.
         """

@@ -74,10 +74,10 @@ class MemoryDutyStore(MemoryStore):
             return True
         late_s = max(0.0, (self.database.now - tick).total_seconds())
         holder = covering(self.database, job)
-        if holder is not None and holder.replay_of and not holder.attempt and not holder.settled_lease_id:
-            holder.run_at = min(holder.run_at, self.database.now)  # it waits for its turn, and runs instead
         if holder is None:
             insert(self.database, replace(job, delay_s=max(0.0, job.delay_s - late_s)))
+        elif not holder.attempt and not holder.settled_lease_id:
+            holder.run_at = min(holder.run_at, self.database.now)  # it waits for its turn, and runs instead
         job_id = job.job_id if holder is None else None
         self.database.duties[name, tick] = DutyRow(
             name, tick, session_id, coalesced, job_id, self.database.now

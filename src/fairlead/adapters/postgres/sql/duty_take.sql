@@ -4,7 +4,7 @@
 -- Gives   name, or no row if another process was faster, or the schedule is paused or gone
 -- Locks   the schedule's row, a job that can no longer answer for its key, and the job's lane if that is not ready
 -- Needs   the compare-and-set on last_tick; duty's primary key is the proof that no tick is taken twice. Where the
---         unique key is held by an open job the tick is covered by that one: duty.job_id is then NULL. A replay
+--         unique key is held by an open job the tick is covered by that one: duty.job_id is then NULL. One
 --         that waits for its turn runs now instead. A tick that was taken before the clock was set back is passed over
 WITH moved AS (
     UPDATE schedule SET last_tick = :tick::timestamptz
@@ -19,7 +19,7 @@ hurried AS (
     FROM fresh
     WHERE job.kind = :kind::text AND job.tenant_id = :tenant_id::text AND job.unique_key = :unique_key::text
         AND job.unique_live AND job.state = 'available' AND job.run_at > now()
-        AND job.replay_of IS NOT NULL AND job.attempt = 0 AND job.settled_lease_id IS NULL  -- never begun
+        AND job.attempt = 0 AND job.settled_lease_id IS NULL  -- never begun
     RETURNING job.queue, job.run_at, job.lane_id
 ),
 lapsed AS (  -- it will not run: the key is free again

@@ -11,7 +11,8 @@
 INSERT INTO rotation AS held (connection_id, tenant_id, rotation_id, from_generation, epoch, phase,
                               session_id, lease_until)
 SELECT cr.connection_id, cr.tenant_id, wanted.rotation_id, wanted.generation,
-       greatest(nextval('send_epoch'), cr.settled_epoch + 1), 'intent', wanted.session_id, now() + wanted.lease_s * interval '1 second'
+       greatest(nextval('send_epoch'), cr.settled_epoch + 1), 'intent', wanted.session_id,
+       now() + wanted.lease_s * interval '1 second'
 FROM unnest(:connection_ids::uuid[], :rotation_ids::uuid[], :generations::bigint[], :session_ids::uuid[],
             :leases_s::float8[]) AS wanted (connection_id, rotation_id, generation, session_id, lease_s)
 JOIN credential cr USING (connection_id)
