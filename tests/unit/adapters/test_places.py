@@ -6,28 +6,28 @@ import asyncio
 
 import pytest
 
-from fairlead.adapters.http.places import Place, Places
+from fairlead.adapters.http.places import Places
 
 
 async def test_whoever_hangs_a_newcomer_finds_a_place() -> None:
     places = Places(500, 300)
     for tenant in ("one", "two", "three"):
-        while await places.take(Place("host", tenant), 0.0):
+        while await places.take(("host", tenant), 0.0):
             pass
-    assert await places.take(Place("host", "new"), 0.0)
-    assert await places.take(Place("another", "one"), 0.0)
+    assert await places.take(("host", "new"), 0.0)
+    assert await places.take(("another", "one"), 0.0)
 
 
 @pytest.mark.parametrize(("most", "host"), [(500, "host"), (10, "another")])
 async def test_a_newcomer_goes_before_a_tenant_that_has_more_calls_to_make(most: int, host: str) -> None:
-    places, busy, new = Places(most, 10), Place("host", "busy"), Place(host, "new")
+    places, busy, new = Places(most, 10), ("host", "busy"), (host, "new")
     while await places.take(busy, 0.0):
         pass
     for tenant in ("one", "two"):
-        assert await places.take(Place("host", tenant), 0.0)
+        assert await places.take(("host", tenant), 0.0)
     many = [asyncio.create_task(places.take(busy, 60.0)) for _ in range(3)]
     await asyncio.sleep(0)
-    newcomers = [asyncio.create_task(places.take(Place(host, name), 60.0)) for name in ("new", "newer")]
+    newcomers = [asyncio.create_task(places.take((host, name), 60.0)) for name in ("new", "newer")]
     await asyncio.sleep(0)
     for task in newcomers:
         places.give_back(busy)
@@ -42,13 +42,13 @@ async def test_a_newcomer_goes_before_a_tenant_that_has_more_calls_to_make(most:
 
 async def test_a_tenant_alone_gets_four_fifths() -> None:
     places, taken = Places(500, 300), 0
-    while await places.take(Place("host", "one"), 0.0):
+    while await places.take(("host", "one"), 0.0):
         taken += 1
     assert taken == 240
 
 
 async def test_a_place_that_comes_free_goes_to_who_waits_and_a_cancelled_wait_holds_none() -> None:
-    places, place = Places(1, 1), Place("host", "one")
+    places, place = Places(1, 1), ("host", "one")
     assert await places.take(place, 0.0)
     first, second = (asyncio.create_task(places.take(place, 60.0)) for _ in range(2))
     await asyncio.sleep(0)

@@ -8,17 +8,11 @@ gets four fifths of all, two that hang get four ninths each, and however many ha
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from typing import NamedTuple
+from collections import defaultdict, deque
 
 SHARE = 4
-
-
-class Place(NamedTuple):
-    """A connection to a host that a tenant uses, or waits for."""
-
-    host: object
-    holder: str
+Place = tuple[object, str]
+"""A connection that a tenant uses, or waits for: its host, and the tenant."""
 
 
 class Places:
@@ -28,15 +22,21 @@ class Places:
         self._most = most
         self._most_per_host = most_per_host
         self._used = 0
-        self._of_host: dict[object, int] = {}  # a Counter costs a call as much again
-        self._held: dict[Place, int] = {}
+        self._of_host: defaultdict[object, int] = defaultdict(int)
+        self._held: defaultdict[Place, int] = defaultdict(int)
         self._waiting: dict[Place, deque[asyncio.Future[None]]] = {}
         self._lines: dict[object, dict[int, dict[Place, None]]] = {}  # by host and connections in use
 
+    def take_at_once(self, place: Place) -> bool:
+        """Return whether *place* is the caller's now, to be given back."""
+        if place in self._waiting or not self._is_free(place):
+            return False
+        self._count(place, 1)
+        return True
+
     async def take(self, place: Place, at_most_s: float) -> bool:
-        """Wait for *place*, at most *at_most_s* seconds; whether it is the caller's now, to be given back."""
-        if place not in self._waiting and self._is_free(place):
-            self._count(place, 1)
+        """Wait for *place*, at most *at_most_s* seconds; whether it is the caller's now."""
+        if self.take_at_once(place):
             return True
         turn = asyncio.get_running_loop().create_future()
         if place not in self._waiting:
@@ -68,33 +68,34 @@ class Places:
         return min(filter(self._is_free, firsts), key=lambda place: self._held.get(place, 0), default=None)
 
     def _is_free(self, place: Place) -> bool:
-        free = min(self._most - self._used, self._most_per_host - self._of_host.get(place.host, 0))
-        return self._held.get(place, 0) < SHARE * free
+        free_at_host = self._most_per_host - self._of_host.get(place[0], 0)
+        held = self._held.get(place, 0)
+        return held < SHARE * free_at_host and held < SHARE * (self._most - self._used)
 
     def _line_up(self, place: Place) -> None:
-        self._lines.setdefault(place.host, {}).setdefault(self._held.get(place, 0), {})[place] = None
+        self._lines.setdefault(place[0], {}).setdefault(self._held.get(place, 0), {})[place] = None
 
     def _step_out(self, place: Place) -> None:
-        line, held = self._lines[place.host], self._held.get(place, 0)
+        line, held = self._lines[place[0]], self._held.get(place, 0)
         del line[held][place]
         if not line[held]:
             del line[held]
         if not line:
-            del self._lines[place.host]
+            del self._lines[place[0]]
 
     def _count(self, place: Place, change: int) -> None:
         waits = place in self._waiting
         if waits:
             self._step_out(place)
         self._used += change
-        self._held[place] = held = self._held.get(place, 0) + change
+        self._held[place] = held = self._held[place] + change
         if waits:
             self._line_up(place)
         if not held:
             del self._held[place]
-        self._of_host[place.host] = used = self._of_host.get(place.host, 0) + change
+        self._of_host[place[0]] = used = self._of_host[place[0]] + change
         if not used:
-            del self._of_host[place.host]
+            del self._of_host[place[0]]
 
     def _forget(self, place: Place, turn: asyncio.Future[None]) -> None:
         turns = self._waiting[place]

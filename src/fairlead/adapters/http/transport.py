@@ -23,7 +23,7 @@ from fairlead.adapters.http.body import BodyMalformed, BodyTooLarge, Decoder
 from fairlead.adapters.http.connector import TooLate
 from fairlead.adapters.http.exchange import CallFlight, Ground, Incoming, Origin, Outgoing, exchanged
 from fairlead.adapters.http.failures import no_answer
-from fairlead.adapters.http.places import Place, Places
+from fairlead.adapters.http.places import Places
 from fairlead.adapters.http.resolver import AddressPolicy, CheckedResolver
 from fairlead.adapters.http.session import Proxies, TransportSettings, bounds_of, open_connector, timeout_of
 from fairlead.adapters.http.wire import PLAIN_URL, check_value, checked_url, is_token, lower
@@ -138,9 +138,11 @@ class AiohttpTransport:
             return NoAnswer(sent=False, kind="refused_address", why=f"address refused: {origin.refusal}")
         if request.deadline_s <= 0:
             return no_answer(TooLate(), flight)
-        place = Place(origin, request.holder)
-        if not await self._places.take(place, min(request.deadline_s, self._settings.connect_timeout_s)):
-            return no_answer(TimeoutError(), flight)
+        place = origin, request.holder
+        if not self._places.take_at_once(place):
+            at_most_s = min(request.deadline_s, self._settings.connect_timeout_s)
+            if not await self._places.take(place, at_most_s):
+                return no_answer(TimeoutError(), flight)
         flight.place = place
         try:
             incoming = await exchanged(

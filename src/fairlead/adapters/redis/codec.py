@@ -84,7 +84,6 @@ class _Packed:
         "admit",
         "blob",
         "cancel",
-        "ends",
         "keys",
         "names",
         "ones",
@@ -100,7 +99,6 @@ class _Packed:
         names, versions = "".join(_names(plan)).encode(), map(_NUMBER.pack, _versions(plan))
         self.names = b"".join((names, *versions, b"."))  # never empty: that stands for those before
         self.blob = _plan(plan)
-        self.ends = plan.breaker is not None or plan.leases
         self.admit = Struct(f"{_ADMIT_HEAD}{count}d16s")
         self.cancel = Struct(f"<B{count}d16s")
         self.sent = Struct(f"<{count}d")
@@ -179,8 +177,8 @@ class Codec:
         """What the script said to *ask*."""
         verdict, by, which, probe, wait_us, fence = _ANSWER.unpack_from(told)
         if verdict == _ADMITTED:
-            sent = self._of(ask.plan).sent.unpack_from(told, _ANSWER.size)
-            costs = ask.costs or self._of(ask.plan).spent
+            packed = self._of(ask.plan)
+            sent, costs = packed.sent.unpack_from(told, _ANSWER.size), ask.costs or packed.spent
             return Admitted(ask.plan, ask.holder, int(fence), int(wait_us) if probe else 0, sent, costs)
         wait_s = wait_us / MICRO
         if verdict == _BOOKED:
@@ -191,7 +189,8 @@ class Codec:
 
     def tells(self, finish: Finish) -> bool:
         """Whether there is anything to say to the script."""
-        return bool(finish.actual or finish.observed) or self._of(finish.admitted.plan).ends
+        plan = finish.admitted.plan
+        return plan.breaker is not None or plan.leases or bool(finish.actual or finish.observed)
 
     def finish(self, finish: Finish) -> Item:
         """The item of one end."""

@@ -22,7 +22,7 @@ from fairlead.engine.gate.learn import LimitIgnored
 from fairlead.engine.gate.notebook import Notebook
 from fairlead.engine.gate.plans import CallPlan, Plans
 from fairlead.engine.gate.switches import Switches
-from fairlead.engine.handler import current_job
+from fairlead.engine.handler import JobContext, current_job
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.gate import Admitted
 from fairlead.engine.timing import in_time
@@ -70,7 +70,7 @@ class CallWish:
         """InputInvalid for a cost or a wait that is none: less than nothing would fill the buckets."""
         most = (("cost", self.cost, MAX_UNITS), ("wait_s", self.wait_s, MAX_LEASE_S))
         for name, value, limit in most:
-            number = isinstance(value, float | int)
+            number = value is None or isinstance(value, float | int)
             if value is not None and not (number and 0 <= value <= limit):  # NaN fails it, too
                 raise InputInvalid(
                     f"{name} is {f'{value:g}' if number else shown(value)}",
@@ -177,12 +177,15 @@ class Entrance:
         if connection is None:
             connection = await self._in_time(self.connection(key), wish, "its connection")
         call = self._plans.of(connection, wish.api, wish.host)
-        entry = self._entry(wish, call)
+        context = current_job.get()
+        entry = self._entry(wish, call, context)
         if self._switches.lets_by(key):
             self._retries.count(key)
             entering.counted = True
             return _unlimited(entry, call)
-        retry = _is_retry(wish)
+        retry = wish.retry
+        if retry is None:
+            retry = context is not None and context.attempt > 1
         self._check(wish, entry, call, retry=retry)
         if retry:
             self._retries.count(key, retry=True)
@@ -195,7 +198,8 @@ class Entrance:
             entering.connection, entering.plan = connection, call.plan
             passage.dialect, passage.doubts = call.dialect, call.doubts
             self._check_again(key, passage)
-            _note_wait(None)
+            if context is not None:
+                context.call_waits_since_s = None
             if not retry:
                 self._retries.note_first(key, self._clock.monotonic())
         self._retries.count(key)
@@ -293,8 +297,7 @@ class Entrance:
         if self._rapid.refused(entry.tenant, self._clock.monotonic()):
             self._emit(TenantRapid(entry.tenant, entry.provider, self._rapid.most))
 
-    def _entry(self, wish: CallWish, call: CallPlan) -> Entry:
-        context = current_job.get()
+    def _entry(self, wish: CallWish, call: CallPlan, context: JobContext | None) -> Entry:
         entry = Entry(
             call.plan,
             wish.key.tenant,
@@ -355,15 +358,10 @@ def _operation(wish: CallWish) -> Hashable:
     return wish.key, wish.api, wish.operation
 
 
-def _is_retry(wish: CallWish) -> bool:
+def _note_wait(began_s: float) -> None:
+    """In a job: a call waits since *began_s*, or since an earlier refusal."""
     context = current_job.get()
-    return wish.retry if wish.retry is not None else context is not None and context.attempt > 1
-
-
-def _note_wait(began_s: float | None) -> None:
-    """In a job: a call waits since *began_s*, or since an earlier refusal; None: it waits no more."""
-    context = current_job.get()
-    if context is not None and (began_s is None or context.call_waits_since_s is None):
+    if context is not None and context.call_waits_since_s is None:
         context.call_waits_since_s = began_s
 
 

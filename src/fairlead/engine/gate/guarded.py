@@ -247,10 +247,10 @@ class GuardedGate:
                 await self._alone.take_over(renewal_of(answer))
 
     def _followed(self, ask: Ask, answer: Answer) -> Answer:
-        if isinstance(answer, Queued) and ask.holder is not None:
-            self._in_line[ask.holder.lease_id] = ask
-        elif isinstance(answer, Admitted) and ask.holder is not None:
+        if isinstance(answer, Admitted) and ask.holder is not None:
             self._in_line.pop(ask.holder.lease_id, None)
+        elif isinstance(answer, Queued) and ask.holder is not None:
+            self._in_line[ask.holder.lease_id] = ask
         else:
             self._forget(ask.plan, ask.holder)
         return answer
@@ -258,7 +258,7 @@ class GuardedGate:
     def _forget(self, plan: Plan, holder: Holder | None) -> None:
         if holder is not None:
             self._in_line.pop(holder.lease_id, None)
-            if plan.pool is not None:
+            if plan.pool is not None and self._taken:
                 self._taken.get((plan.domain, plan.pool.key), set()).discard(holder.lease_id)
 
     async def _just_back(self, ask: Ask) -> Answer:
