@@ -200,12 +200,12 @@ def export(
     if output is None:
         records, _ = call.with_fairlead(work)
         for record in records:
-            call.out.text(json_text(record))
+            call.out.text(_line(record))
         return None
     descriptor = new_file(output)
     with os.fdopen(descriptor, "w", encoding="utf-8") as written:
         records, tally = call.with_fairlead(work)
-        written.writelines(f"{json_text(record)}\n" for record in records)
+        written.writelines(f"{_line(record)}\n" for record in records)
         written.flush()
         os.fsync(written.fileno())
     failed = [row for row in tally.rows if row["result"] == "failed"]
@@ -241,6 +241,10 @@ def _exported(credential: Credential) -> dict[str, Any]:
         "state": credential.state,
         "state_reason": credential.state_reason,
     }
+
+
+def _line(record: Record) -> str:
+    return json_text(record)
 
 
 async def _with_secrets(runtime: Runtime, found: Iterable[Credential]) -> tuple[list[Record], Tally]:
