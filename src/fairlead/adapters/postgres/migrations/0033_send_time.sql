@@ -4,12 +4,10 @@
 
 GRANT SELECT, UPDATE ON SEQUENCE send_epoch TO fairlead_engine;  -- send_epoch_raise
 
--- For the sends of the version before, too, which numbers by the sequence alone. The sequence follows: a send that
--- leaves late draws from it.
+-- For the sends of the version before, too, which numbers by the sequence alone.
 CREATE FUNCTION send_epoch_of_time() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     NEW.epoch := greatest(NEW.epoch, OLD.epoch + 1, (extract(epoch FROM now()) * 1000000)::bigint);
-    PERFORM setval('send_epoch', NEW.epoch) FROM send_epoch WHERE last_value < NEW.epoch;
     RETURN NEW;
 END $$;
 CREATE TRIGGER send_epoch_of_time BEFORE INSERT OR UPDATE OF epoch ON rotation
