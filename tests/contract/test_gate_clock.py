@@ -21,7 +21,7 @@ from fairlead.adapters.redis.link import Link
 from fairlead.adapters.redis.scripts import script
 from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, Queued, RefusedBy
 from fairlead.policy.gate.key import KeyKind, Keyspace, Part
-from fairlead.policy.gate.limit import MICRO, BucketLimit, Domain, Plan, PoolLimit
+from fairlead.policy.gate.limit import MICRO, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.gate.pool import Holder
 from fairlead.secret import Secret
 from fairlead.testing.clock import ManualClock
@@ -155,6 +155,25 @@ async def test_who_is_sure_that_the_clock_was_set_says_so_once_for_all(place: Pl
     assert len(await place.other(before_us, Ask(BUCKET), doubted_us=int(birth_us))) == 2
     assert await place.marker() == found
     assert (await timed.gate.finish(Finish(held))).kept
+
+
+async def test_a_quota_is_free_a_lease_after_the_clock_was_set_back(place: Place) -> None:
+    """Its holder is dead; what was counted by the clock as it was ends with the lease that was cut."""
+    timed, quota = place.timed, QuotaLimit("t", 1)
+
+    def of_tenant(pool: str) -> Ask:
+        limit = PoolLimit(pool, 5, lease_s=LEASE_S)
+        return Ask(
+            Plan(DOMAIN, quota=quota, pool=limit), holder=Holder(next(_ids), "p", "a", "job", 1, quota)
+        )
+
+    await timed.admitted(of_tenant("p"))
+    before_us = timed.now_us
+    timed.tick(-600.0)
+    assert await accused(place, before_us)
+    assert isinstance(await timed.admit(of_tenant("p")), GateRefusal)
+    timed.tick(LEASE_S + 1)
+    await timed.admitted(of_tenant("other"))
 
 
 async def accused(place: Place, expected_us: int) -> bool:

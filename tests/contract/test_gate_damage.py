@@ -17,7 +17,7 @@ from fairlead.adapters.redis import listener as listener_module
 from fairlead.adapters.redis.gate import RedisGate
 from fairlead.adapters.redis.listener import Listener
 from fairlead.adapters.redis.viewer import RedisViewer
-from fairlead.engine.ports.gate import Admitted, Ask, Finish, Queued
+from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, Queued, RefusedBy
 from fairlead.policy.gate.breaker import Health
 from fairlead.policy.gate.key import KeyKind, Keyspace, Part
 from fairlead.policy.gate.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
@@ -58,7 +58,8 @@ class Ground:
 
     def ask(self, tenant: str, **settings: Any) -> Ask:
         self._number += 1
-        return Ask(self.plans[tenant], holder=Holder(self._number, "p", tenant), **settings)
+        plan = self.plans[tenant]
+        return Ask(plan, holder=Holder(self._number, "p", tenant, quota=plan.quota), **settings)
 
     async def together(self, *tenants: str) -> list[Any]:
         """One batch."""
@@ -96,6 +97,23 @@ async def test_numbers_that_cannot_be_ours_are_unknown_and_hurt_nobody_else(
     assert isinstance((await ground.together("bad"))[0], Admitted)
 
 
+@pytest.mark.parametrize("poison", [*POISON, "gone"])
+async def test_a_damaged_count_of_a_quota_is_counted_again(poison: str, ground: Ground) -> None:
+    """By the leases of all pools: none is granted beyond the quota, and an end frees a place as ever."""
+    held = [await ground.timed.admitted(ground.ask("bad")) for _ in range(SLOTS)]
+    plan = ground.plans["bad"]
+    cell, name = ground.keys.key(KeyKind.CELL, plan.domain), Keyspace.field("q", "q").encode()
+    if poison == "gone":
+        await ground.redis.hdel(cell, name)
+    else:
+        await ground.redis.hset(cell, name, POISON[poison](await ground.redis.hget(cell, name)))
+    ground.plans["bad"] = Plan(plan.domain, quota=plan.quota, pool=PoolLimit("other", SLOTS))
+    assert await ground.timed.admit(ground.ask("bad")) == GateRefusal(RefusedBy.QUOTA, 30.0)
+    await ground.end(held[0])
+    await ground.timed.admitted(ground.ask("bad"))
+    assert isinstance(await ground.timed.admit(ground.ask("bad")), GateRefusal)
+
+
 @pytest.mark.parametrize("kind", ["set", "rpush", "hset", "zadd"])
 async def test_keys_of_another_type_begin_anew(kind: str, ground: Ground) -> None:
     base = ground.keys.key(KeyKind.CELL, ground.plans["bad"].domain)[:-1]
@@ -112,6 +130,14 @@ async def test_keys_of_another_type_begin_anew(kind: str, ground: Ground) -> Non
     await ground.end(held, *(each for each in told if isinstance(each, Admitted)))
     ground.timed.tick(2)
     assert isinstance((await ground.together("bad"))[0], Admitted)
+
+
+async def test_leases_of_another_type_hold_neither_slot_nor_quota(ground: Ground) -> None:
+    for _ in range(SLOTS):
+        await ground.timed.admitted(ground.ask("bad"))
+    leases = ground.keys.key(KeyKind.POOL, ground.plans["bad"].domain, "p") + Part.LEASES
+    await ground.redis.set(leases, "x")
+    await ground.timed.admitted(ground.ask("bad"))
 
 
 async def test_a_hold_that_no_vendor_was_ever_obeyed_for_is_not_believed(ground: Ground) -> None:

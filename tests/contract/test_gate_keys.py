@@ -14,7 +14,7 @@ from fairlead.adapters.local.system import SystemClock
 from fairlead.adapters.redis.gate import RedisGate
 from fairlead.adapters.redis.keys import RedisKeys
 from fairlead.adapters.redis.viewer import RedisViewer
-from fairlead.engine.ports.gate import Admitted, Ask, Finish, Lease, Queued, Renewal
+from fairlead.engine.ports.gate import Admitted, Ask, GateRefusal, Lease, Queued, Renewal
 from fairlead.engine.ports.gate_keys import UNKNOWN, HeldLease
 from fairlead.errors import GateUnavailable
 from fairlead.policy.gate.key import KeyKind, Keyspace, Part
@@ -71,11 +71,7 @@ def holder(number: int, class_number: int = 1) -> Holder:
 
 
 async def fill(place: Place) -> Admitted:
-    """One holds the slot, one stands in line, one has a turn. Pool and quota have a set each."""
-    alone = Plan(DOMAIN, quota=QUOTA)
-    before = await place.gate.admit(Ask(alone, holder=holder(9)))
-    assert isinstance(before, Admitted)
-    await place.gate.finish(Finish(before))
+    """One holds the slot, one stands in line, one has a turn."""
     first = await place.gate.admit(Ask(PLAN, holder=holder(1)))
     assert isinstance(first, Admitted)
     assert isinstance(await place.gate.admit(Ask(PLAN, holder=holder(2, 2), wait_s=30.0)), Queued)
@@ -90,12 +86,11 @@ async def test_each_kind_is_counted_and_weighed(place: Place) -> None:
     assert survey.complete
     markers = 2 if place.in_cluster else 1  # of the domain, and of its server
     assert {use.kind: use.keys for use in survey.kinds} == {
-        "marker": markers, "cells": 1, "leases": 1, "quotas": 1,
-        "lines": 1, "waiters": 1, "turns": 1, "events": 1,
+        "marker": markers, "cells": 1, "leases": 1, "lines": 1, "waiters": 1, "turns": 1, "events": 1,
     }  # fmt: skip
     weights = {use.kind: use.size_bytes for use in survey.kinds}
     assert all(size is not None and 40 < size < 20_000 for size in weights.values()), weights
-    assert survey.keys == 7 + markers
+    assert survey.keys == 6 + markers
     assert survey.size_bytes == sum(size or 0 for size in weights.values())
     assert survey.used_bytes > survey.size_bytes
     assert survey.no_ttl == (), "all that the gate writes ends some day"
@@ -151,11 +146,11 @@ async def leases(place: Place) -> list[HeldLease]:
     return list((await place.keys.survey(weighed=0, leases=True)).leases)
 
 
-async def test_a_lease_in_pool_and_quota_is_one(place: Place) -> None:
+async def test_a_lease_is_told_with_its_holder(place: Place) -> None:
     await fill(place)
     (lease,) = await leases(place)
     assert (lease.lease_id, lease.process, lease.tenant, lease.job) == (1, "p1", "acme", "job-1")
-    assert len(lease.keys) == 2
+    assert lease.key == place.keyspace.key(KeyKind.POOL, DOMAIN, "pool") + Part.LEASES
     assert 25 < lease.ends_in_s <= 30
 
 
@@ -175,6 +170,18 @@ async def test_what_is_given_back_is_free_at_once(place: Place) -> None:
     log = judge_pool([parsed(fields) for _, fields in await place.redis.xrange(base + Part.EVENTS)])
     assert not log.violation
     assert (log.granted, log.held) == (2, 1)
+
+
+async def test_what_is_given_back_is_free_for_its_tenant_in_other_pools(place: Place) -> None:
+    quota = QuotaLimit("acme", 1)
+    asks = [
+        Ask(replace(PLAN, quota=quota, pool=pool), holder=Holder(number, "p1", quota=quota))
+        for number, pool in enumerate((POOL, replace(POOL, key="other")))
+    ]
+    assert isinstance(await place.gate.admit(asks[0]), Admitted)
+    assert isinstance(await place.gate.admit(asks[1]), GateRefusal)
+    assert len(await place.keys.give_back(await leases(place))) == 1
+    assert isinstance(await place.gate.admit(asks[1]), Admitted)
 
 
 async def test_a_lease_that_was_renewed_since_is_left_alone(place: Place) -> None:

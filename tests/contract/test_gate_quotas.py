@@ -1,10 +1,10 @@
-"""What a tenant may hold at once, with slots of a pool and without (G4)."""
+"""What a tenant may hold at once, of all pools (G4)."""
 
 from __future__ import annotations
 
 from itertools import count
 
-from fairlead.engine.ports.gate import Admitted, Ask, Finish, Queued
+from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, Queued, RefusedBy
 from fairlead.policy.gate.limit import Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.gate.pool import Holder
 from tests.contract.gates import Timed
@@ -16,7 +16,7 @@ _ids = count(1)
 async def test_a_lease_that_ended_is_not_claimed_beyond_the_quota(timed: Timed) -> None:
     """Its slot is free, but two calls of the tenant run by now: who lost it stands in line as any other."""
     quota = QuotaLimit("t", 2)
-    beside = Plan(DOMAIN, quota=quota)
+    beside = Plan(DOMAIN, quota=quota, pool=PoolLimit("beside", 3))
     slots = Plan(DOMAIN, quota=quota, pool=PoolLimit("pool", 3, lease_s=3.0, claim_s=1.0))
     first, lost, second = (Holder(next(_ids), "p1", quota=quota) for _ in range(3))
     await timed.admitted(Ask(beside, holder=first))
@@ -24,6 +24,23 @@ async def test_a_lease_that_ended_is_not_claimed_beyond_the_quota(timed: Timed) 
     timed.tick(6.0)
     await timed.admitted(Ask(beside, holder=second))
     assert isinstance(await timed.admit(Ask(slots, holder=lost, wait_s=2.0)), Queued)
+
+
+async def test_leases_that_end_by_time_free_the_quota_though_nobody_asks_their_pools(timed: Timed) -> None:
+    quota = QuotaLimit("t", 2)
+
+    def ask(pool: str) -> Ask:
+        return Ask(
+            Plan(DOMAIN, quota=quota, pool=PoolLimit(pool, 9)), holder=Holder(next(_ids), "p1", quota=quota)
+        )
+
+    await timed.admitted(ask("p"))
+    timed.tick(10.0)
+    await timed.admitted(ask("q"))
+    assert isinstance(await timed.admit(ask("r")), GateRefusal)
+    timed.tick(21.0)
+    await timed.admitted(ask("r"))
+    assert await timed.admit(ask("r")) == GateRefusal(RefusedBy.QUOTA, 9.0)
 
 
 async def test_a_crowd_of_one_tenant_at_its_quota_holds_up_nobody_else(timed: Timed) -> None:

@@ -18,7 +18,6 @@ from fairlead.engine.ports.gate import (
     RefusedBy,
     Renewal,
 )
-from fairlead.policy.gate.breaker import Health
 from fairlead.policy.gate.limit import BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.gate.pool import Holder
 from tests.contract.gates import Timed
@@ -273,15 +272,6 @@ async def test_quota_2_the_third_refused_released_granted(timed: Timed) -> None:
     assert await timed.admit(of_tenant(limit, quota)) == GateRefusal(RefusedBy.QUOTA, 30.0)
     await timed.gate.finish(Finish(first))
     await timed.admitted(of_tenant(limit, quota))
-
-
-async def test_a_lease_of_a_quota_alone_that_ended_is_lost(timed: Timed) -> None:
-    """Its end says so, as that of a slot does: somebody else may have had it meanwhile."""
-    quota = QuotaLimit("t", 2)
-    holder = Holder(next(_ids), "process", "a", "job", 1, quota)
-    admitted = await timed.admitted(Ask(Plan(DOMAIN, quota=quota), holder=holder))
-    timed.tick(31)
-    assert not (await timed.gate.finish(Finish(admitted, Health.HEALTHY))).kept
 
 
 async def test_a_quota_counts_across_pools(timed: Timed) -> None:

@@ -286,17 +286,27 @@ async def test_a_lost_cell_leaves_no_room_beyond_a_quota(place: Place) -> None:
     assert isinstance(await place.timed.admit(asked(quotas[1], pools[0])), GateRefusal)
 
 
+async def test_a_renewal_after_a_lost_cell_counts_for_the_quota_again(place: Place) -> None:
+    pools, quota = [PoolLimit("p", 5), PoolLimit("o", 5)], QuotaLimit("t", 2)
+    held, other, third = (Holder(next(_ids), "process", quota=quota) for _ in range(3))
+    plans = [Plan(DOMAIN, quota=quota, pool=limit) for limit in pools]
+    await place.timed.admitted(Ask(plans[0], holder=held))
+    await place.redis.delete(place.keys.key(KeyKind.CELL, DOMAIN))
+    await place.timed.admitted(Ask(plans[1], holder=other))
+    assert await place.timed.gate.renew([Renewal(DOMAIN, pools[0], held, held=True)]) == [Lease.HELD]
+    assert isinstance(await place.timed.admit(Ask(plans[1], holder=third)), GateRefusal)
+
+
 async def test_a_lease_that_is_told_of_lives_no_longer_than_others(place: Place) -> None:
-    """The quota's set may be a new key then, though nobody has looked at it before."""
-    pools, quota = [PoolLimit("p", 5), PoolLimit("o", 5)], QuotaLimit("t", 5)
-    for limit in pools:  # with two of them pool and quota have a set each
-        holder = Holder(next(_ids), "process", quota=quota)
-        answer = await place.timed.admitted(Ask(Plan(DOMAIN, quota=quota, pool=limit), holder=holder))
-        await place.timed.gate.finish(Finish(answer))
-    adopted = Renewal(DOMAIN, pools[0], Holder(next(_ids), "process", quota=quota), adopt=True, held=True)
+    """Its set may be a new key then."""
+    pool, quota = PoolLimit("p", 5), QuotaLimit("t", 5)
+    holder = Holder(next(_ids), "process", quota=quota)
+    answer = await place.timed.admitted(Ask(Plan(DOMAIN, quota=quota, pool=pool), holder=holder))
+    await place.timed.gate.finish(Finish(answer))
+    adopted = Renewal(DOMAIN, pool, Holder(next(_ids), "process", quota=quota), adopt=True, held=True)
     assert await place.timed.gate.renew([adopted]) == [Lease.HELD]
     keys = [key async for key in place.redis.scan_iter(f"{place.keys.prefix}*")]
-    assert place.keys.key(KeyKind.QUOTA, DOMAIN, quota.key).encode() in keys
+    assert len(keys) == 4, "marker, cell, leases and log"
     assert [key for key in keys if await place.redis.pttl(key) < 0] == []
 
 

@@ -22,7 +22,7 @@ from fairlead.policy.gate.breaker import Health
 from fairlead.policy.gate.limit import BreakerRule, Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.gate.pool import Holder
 from tests.contract.gates import Timed, redis_gate
-from tests.contract.histories import FAST, POOL, SLOW
+from tests.contract.histories import FAST, POOL, SLOW, WIDE
 
 STEPS = 120
 HERE, THERE = Domain(("tenant", "a")), Domain(("tenant", "b"))
@@ -35,8 +35,8 @@ PLANS = (
     Plan(HERE, buckets=(FAST, SLOW)),
     Plan(HERE, pool=POOL),
     Plan(HERE, pool=CLASSES, quota=QUOTA),
-    Plan(HERE, quota=QUOTA, buckets=(FAST,)),
-    Plan(HERE, quota=LARGER),
+    Plan(HERE, quota=QUOTA, pool=WIDE, buckets=(FAST,)),
+    Plan(HERE, quota=LARGER, pool=WIDE),
     Plan(HERE, breaker=RULE),
     Plan(HERE, breaker=RULE, quota=QUOTA, pool=POOL, buckets=(FAST, SLOW)),
     Plan(HERE, breaker=RULE, quota=LARGER, pool=LONG),
@@ -104,7 +104,7 @@ class Twins:
         random, plan = self._random, self._random.choice(self._plans)
         self._lease_ids += 1
         number = random.randint(1, plan.pool.classes if plan.pool else 1)
-        holder = Holder(self._lease_ids, "p", "a", "j", number, plan.quota) if plan.leases else None
+        holder = Holder(self._lease_ids, "p", "a", "j", number, plan.quota) if plan.pool is not None else None
         ask = Ask(
             plan,
             tuple(random.choice([0.001, 0.5, 1, 1, 3, 9.9]) for _ in plan.buckets),

@@ -35,7 +35,7 @@ PLANS = [
     PLAN,
     Plan(PLAN.domain, buckets=BUCKETS),
     Plan(PLAN.domain, breaker=PLAN.breaker),
-    Plan(PLAN.domain, quota=PLAN.quota, buckets=BUCKETS[:1]),
+    Plan(PLAN.domain, quota=PLAN.quota, pool=PLAN.pool),
     Plan(PLAN.domain, pool=PLAN.pool),
 ]
 NO_WHOLE = ("gate", "--- @include whole\n", "        error('the whole judgement is asked')\n")
@@ -67,9 +67,13 @@ async def test_a_call_now_and_then_needs_nothing_else_either(
     await later.close()
 
 
+def holder_of(plan: Plan, number: int) -> Holder:
+    return Holder(number, "p", "acme", quota=plan.quota)
+
+
 async def call(gate: RedisGate, plan: Plan, number: int) -> Admitted:
     """One call that goes well."""
-    answer = await gate.admit(Ask(plan, holder=Holder(number, "p", "acme") if plan.leases else None))
+    answer = await gate.admit(Ask(plan, holder=holder_of(plan, number) if plan.pool is not None else None))
     assert isinstance(answer, Admitted)
     assert (await gate.finish(Finish(answer, Health.HEALTHY))).kept
     return answer
@@ -99,10 +103,10 @@ async def test_no_key_is_without_a_time_to_live(gate: RedisGate, servers: Endpoi
     """A set of leases that nobody was in is a key that is made anew with each call."""
     async with Redis.from_url(servers.redis_url) as client:
         for number in range(1, 4):
-            answer = await gate.admit(Ask(PLAN, holder=Holder(number, "p", "acme")))
+            answer = await gate.admit(Ask(PLAN, holder=holder_of(PLAN, number)))
             assert isinstance(answer, Admitted)
             keys = [key async for key in client.scan_iter(f"{gate._keys.prefix}*")]
-            assert len(keys) == 4
+            assert len(keys) == 3
             for key in keys:
                 assert await client.pttl(key) > 0, key
             await gate.finish(Finish(answer, Health.HEALTHY))

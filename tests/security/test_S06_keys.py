@@ -30,7 +30,7 @@ def test_S06_no_two_names_of_v8_meet() -> None:
     """All pairs (domain, name), so also "a:b" with "c" and "a" with "b:c"."""
     names = [name for name in V8 if len(name) < 1000]
     pairs = list(itertools.product(names, names))
-    for kind in (KeyKind.BUCKET, KeyKind.POOL, KeyKind.QUOTA, KeyKind.BREAKER):
+    for kind in (KeyKind.BUCKET, KeyKind.POOL, KeyKind.BREAKER):
         keys = {KEYS.key(kind, Domain(("tenant", tenant)), name) for tenant, name in pairs}
         assert len(keys) == len(pairs)
         assert all(_OURS.fullmatch(key) for key in keys)
@@ -80,4 +80,4 @@ def ask_of(tenant: str, number: int) -> Ask:
         quota=QuotaLimit(tenant, 2),
         breaker=BreakerRule(tenant),
     )
-    return Ask(plan, holder=Holder(number, "p", tenant, "job", 1))
+    return Ask(plan, holder=Holder(number, "p", tenant, "job", 1, plan.quota))

@@ -30,12 +30,13 @@ from tests.lint.tree import PACKAGE, ROOT, files
 PAGE = ROOT / "docs/reference/redis-user.md"
 KEYS = Keyspace()
 DOMAIN = Domain(("tenant", "acme"))
-POOL, HOLDER = PoolLimit("p", 1, classes=2), Holder(1, "p", "acme", "job", 1)
+POOL, QUOTA = PoolLimit("p", 1, classes=2), QuotaLimit("q", 5)
+HOLDER = Holder(1, "p", "acme", "job", 1, QUOTA)
 PLAN = Plan(
     DOMAIN,
     buckets=(BucketLimit("b", 100, 50),),
     pool=POOL,
-    quota=QuotaLimit("q", 5),
+    quota=QUOTA,
     breaker=BreakerRule("k"),
 )
 OTHERS = {"cluster|slots", "cluster|info", "select"}  # clusters; a database other than 0
@@ -71,7 +72,7 @@ async def gate(url: str) -> AsyncIterator[RedisGate]:
 
 
 def ask(lease_id: int, number: int = 1) -> Ask:
-    return Ask(PLAN, holder=Holder(lease_id, "p", "acme", "job", number), wait_s=30)
+    return Ask(PLAN, holder=HOLDER._replace(lease_id=lease_id, class_number=number), wait_s=30)
 
 
 async def everything(gate: RedisGate, url: str) -> None:

@@ -166,7 +166,7 @@ class Process:
         )
 
     async def take(self, plan: Plan, *costs: float) -> Answer:
-        holder = Holder(next(lease_ids), "p") if plan.leases else None
+        holder = Holder(next(lease_ids), "p") if plan.pool is not None else None
         return await self.gate.admit(Ask(plan, costs, holder))
 
     async def take_all(self, plan: Plan) -> list[Admitted]:

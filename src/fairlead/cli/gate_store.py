@@ -150,7 +150,7 @@ async def _given_back(
 
 
 def _name(orphan: Orphan) -> str:
-    return f"{orphan.lease.keys[0]} {orphan.lease.holder}"
+    return f"{orphan.lease.key} {orphan.lease.holder}"
 
 
 def as_record(orphan: Orphan) -> Record:
@@ -164,7 +164,7 @@ def as_record(orphan: Orphan) -> Record:
         "job": lease.job or None,
         "ends_in_s": round(lease.ends_in_s, 3),
         "lease": f"{lease.lease_id:016x}",
-        "key": lease.keys[0],
+        "key": lease.key,
     }
 
 

@@ -33,7 +33,7 @@ def session(number: int, state: Literal["alive", "late", "lost", "stopped"], pid
 def lease(number: int, process: int | str, ends_in_s: float = 20.0) -> HeldLease:
     name = str(UUID(int=process)) if isinstance(process, int) else process
     until_us = NOW_US + round(ends_in_s * 1e6)
-    return HeldLease((f"pool-{number}:l",), f"holder-{number}", number, name, "acme", "", until_us, ends_in_s)
+    return HeldLease(f"pool-{number}:l", f"holder-{number}", number, name, "acme", "", until_us, ends_in_s)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ def written() -> dict[str, str]:
         f"mine{LAYOUT}:{{4711}}:m": "marker",
         KEYS.key(KeyKind.WITNESS, ACME): "witness",
         KEYS.key(KeyKind.CELL, ACME): "cells",
-        KEYS.key(KeyKind.QUOTA, ACME, "q"): "quotas",
         bucket + Part.BOOKINGS: "turns",
         bucket + Part.EVENTS: "spends",
         pool + Part.LEASES: "leases",

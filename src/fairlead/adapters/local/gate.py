@@ -77,7 +77,7 @@ class LocalGate:
         opened_s, closed = self._record(plan, finish, now_us)
         kept = True
         holder = finish.admitted.holder
-        if holder is not None and plan.leases and finish.frees_slot:
+        if holder is not None and plan.pool is not None and finish.frees_slot:
             kept = self._give_back(plan, holder)
         return Finished(kept, opened_s, closed)
 
@@ -205,7 +205,7 @@ class LocalGate:
 
     def _slot(self, ask: Ask, costs: Sequence[int], now_us: int, *, redeemed: bool) -> int | Answer:
         """As `_take`; who stands in line has his turn when he gets a slot."""
-        fence = self._take(ask, now_us) if ask.plan.leases else 0
+        fence = self._take(ask, now_us) if ask.plan.pool is not None else 0
         if redeemed and not isinstance(fence, int):
             self._unbook(ask.plan, costs)
         if isinstance(fence, Queued) and ask.booking:
@@ -217,13 +217,7 @@ class LocalGate:
         plan, holder = ask.plan, ask.holder
         assert holder is not None, "a plan with slots needs a holder"
         quota = self._quota(plan.domain, plan.quota) if plan.quota else None
-        if plan.pool is None:
-            assert plan.quota is not None
-            assert quota is not None
-            if holder not in quota and len(quota) >= plan.quota.capacity:
-                return GateRefusal(RefusedBy.QUOTA, _first_end_s(quota, now_us))
-            quota.until_us[holder] = now_us + 30 * MICRO
-            return 0
+        assert plan.pool is not None
         pool = self._pool(plan.domain, plan.pool)
         full_quota = quota is not None and plan.quota is not None and len(quota) >= plan.quota.capacity
         in_the_way = quota if full_quota and quota is not None else pool.leases
@@ -285,9 +279,7 @@ class LocalGate:
         return (after.until_us - now_us) / MICRO if opened else None, closed
 
     def _give_back(self, plan: Plan, holder: Holder) -> bool:
-        if plan.pool is None:
-            assert plan.quota is not None
-            return self._quota(plan.domain, plan.quota).until_us.pop(holder, None) is not None
+        assert plan.pool is not None
         pool = self._pool(plan.domain, plan.pool)
         kept = pool.release(holder, self._quotas_of(plan.domain))
         self._hand_over(plan.domain, pool)
@@ -295,14 +287,11 @@ class LocalGate:
 
     def _leave(self, ask: Ask) -> None:
         plan, holder = ask.plan, ask.holder
-        if holder is None or not plan.leases:
+        if holder is None or plan.pool is None:
             return
-        if plan.pool is not None:
-            pool = self._pool(plan.domain, plan.pool)
-            if pool.release(holder, self._quotas_of(plan.domain)):
-                self._hand_over(plan.domain, pool)
-        elif plan.quota is not None:
-            self._quota(plan.domain, plan.quota).until_us.pop(holder, None)
+        pool = self._pool(plan.domain, plan.pool)
+        if pool.release(holder, self._quotas_of(plan.domain)):
+            self._hand_over(plan.domain, pool)
 
     def _hand_over(self, domain: Domain, pool: Pool) -> None:
         for holder in pool.hand_over(self._now_us(), self._quotas_of(domain)):

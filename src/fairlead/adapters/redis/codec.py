@@ -190,7 +190,7 @@ class Codec:
     def tells(self, finish: Finish) -> bool:
         """Whether there is anything to say to the script."""
         plan = finish.admitted.plan
-        return plan.breaker is not None or plan.leases or bool(finish.actual or finish.observed)
+        return plan.breaker is not None or plan.pool is not None or bool(finish.actual or finish.observed)
 
     def finish(self, finish: Finish) -> Item:
         """The item of one end."""
@@ -270,31 +270,29 @@ def _quota_text(quota: QuotaLimit | None) -> str:
 
 
 def _keys(plan: Plan, keys: Keyspace) -> Iterator[bytes]:
-    """The cell of its domain, and where *plan* has them the leases of its quota and its pool."""
+    """The cell of its domain, and where *plan* has a pool its leases."""
     yield keys.key(KeyKind.CELL, plan.domain).encode()
-    if plan.quota:
-        yield keys.key(KeyKind.QUOTA, plan.domain, plan.quota.key).encode()
     if plan.pool:
         yield (keys.key(KeyKind.POOL, plan.domain, plan.pool.key) + Part.LEASES).encode()
 
 
 def _names(plan: Plan) -> Iterator[str]:
-    """The fields of the cell that *plan* meets, in the order in which its numbers are packed."""
+    """The fields of the cell that *plan* meets; see include/cell.lua for their order."""
+    if plan.pool:
+        yield Keyspace.field("p", plan.pool.key)
     if plan.breaker:
         yield Keyspace.field("k", plan.breaker.key)
     if plan.quota:
         yield Keyspace.field("q", plan.quota.key)
-    if plan.pool:
-        yield Keyspace.field("p", plan.pool.key)
     for bucket in plan.buckets:
         yield Keyspace.field("b", bucket.key)
 
 
 def _versions(plan: Plan) -> Iterator[int]:
     """Of each of those fields the version of its limit; 0 where it has none."""
-    yield from [0] * ((plan.breaker is not None) + (plan.quota is not None))
     if plan.pool:
         yield plan.pool.version
+    yield from [0] * ((plan.breaker is not None) + (plan.quota is not None))
     for bucket in plan.buckets:
         yield bucket.version
 

@@ -21,7 +21,6 @@ from fairlead.secret import Secret
 PAGE = 250
 TIMEOUT_S = 10.0
 MOST_TOLD = 1000
-_LEASES = ("leases", "quotas")
 _FOR_EVER = -1
 NEVER_US = 2.0**53
 """Ends beyond it are no times of ours, but numbers that somebody wrote."""
@@ -49,7 +48,7 @@ class _Look:
     since_s: float
     kinds: dict[str, _Kind] = field(default_factory=dict)
     no_ttl: list[str] = field(default_factory=list)
-    held: dict[tuple[str, str], HeldLease] = field(default_factory=dict)
+    held: list[HeldLease] = field(default_factory=list)
     happened: Counter[str] = field(default_factory=Counter)
     passed: int = 0
     complete: bool = True
@@ -82,7 +81,7 @@ class RedisKeys:
             used_bytes=used_bytes,
             max_bytes=sum(bounds) if all(bounds) else 0,
             no_ttl=tuple(look.no_ttl[:MOST_TOLD]),
-            leases=tuple(look.held.values()),
+            leases=tuple(look.held),
             happened=dict(look.happened) if since_s > 0 else None,
         )
 
@@ -101,7 +100,7 @@ class RedisKeys:
             named = [(key, self._keys.named(key) or UNKNOWN) for key in map(told, page)]
             await _weigh(client, look, named)
             if look.leases:
-                await _read_leases(client, look, [key for key, kind in named if kind in _LEASES], now_us)
+                await _read_leases(client, look, [key for key, kind in named if kind == "leases"], now_us)
             if look.since_s > 0:
                 since_ms = now_us // 1000 - round(look.since_s * 1000)
                 await _read_events(client, look, [key for key, kind in named if kind == "events"], since_ms)
@@ -112,9 +111,7 @@ class RedisKeys:
             return [
                 lease
                 for lease in leases
-                if await servers.of(lease.keys[0]).eval(
-                    text, len(lease.keys), *lease.keys, lease.holder, lease.until_us
-                )
+                if await servers.of(lease.key).eval(text, 1, lease.key, lease.holder, lease.until_us)
             ]
 
     async def give_ttl(self, keys: Sequence[str], ttl_s: float) -> int:
@@ -167,28 +164,13 @@ async def _weigh(client: Any, look: _Look, named: Iterable[tuple[str, str]]) -> 
 
 
 async def _read_leases(client: Any, look: _Look, keys: Iterable[str], now_us: int) -> None:
-    """A holder stands in its pool and in its tenant's quota: these are one lease."""
     for key in keys:
         with passing_over(*MOVING):
-            for member, until_us in await client.zrange(key, 0, -1, withscores=True):
-                _hold(look, key, told(member), round(min(until_us, NEVER_US)), now_us)
-
-
-def _hold(look: _Look, key: str, holder: str, until_us: int, now_us: int) -> None:
-    domain = key.partition("}")[0]
-    lease_id, process, tenant, job, _ = who(holder)
-    before = look.held.get((domain, holder))
-    latest_us = max(until_us, before.until_us if before else 0)
-    look.held[domain, holder] = HeldLease(
-        tuple(sorted({*(before.keys if before else ()), key})),
-        holder,
-        lease_id,
-        process,
-        tenant,
-        job,
-        latest_us,
-        (latest_us - now_us) / MICRO,
-    )
+            for member, score in await client.zrange(key, 0, -1, withscores=True):
+                holder, until_us = told(member), round(min(score, NEVER_US))
+                lease_id, process, tenant, job, _ = who(holder)
+                ends_in_s = (until_us - now_us) / MICRO
+                look.held.append(HeldLease(key, holder, lease_id, process, tenant, job, until_us, ends_in_s))
 
 
 async def _read_events(client: Any, look: _Look, keys: Iterable[str], since_ms: int) -> None:

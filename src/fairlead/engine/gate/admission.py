@@ -277,7 +277,7 @@ class Admissions:
     async def admitted(self, entry: Entry) -> Passage:
         """Get in as `enter` does, and stay: what was taken is the caller's to keep and to give back."""
         began_s = self._clock.monotonic()
-        holder = self.holder(entry) if entry.plan.leases else None
+        holder = self.holder(entry) if entry.plan.pool is not None else None
         booking = entry.booking or (self._ids.lease_id() if holder is None else holder.lease_id)
         line = self._keeper.line(holder)
         ask: Ask | None = None

@@ -49,11 +49,11 @@ def orphans(leases: Iterable[HeldLease], sessions: Sequence[SessionView]) -> lis
 
 def unmoved(earlier: Iterable[Orphan], later: Iterable[Orphan]) -> list[Orphan]:
     """Those of *later* whose lease was as long before: nobody renewed it between the two looks."""
-    before = {(orphan.lease.keys[0], orphan.lease.holder): orphan.lease.until_us for orphan in earlier}
+    before = {(orphan.lease.key, orphan.lease.holder): orphan.lease.until_us for orphan in earlier}
     return [
         orphan
         for orphan in later
-        if before.get((orphan.lease.keys[0], orphan.lease.holder)) == orphan.lease.until_us
+        if before.get((orphan.lease.key, orphan.lease.holder)) == orphan.lease.until_us
     ]
 
 
@@ -90,6 +90,6 @@ class OrphanSearch:
 
     async def give_back(self, found: Iterable[Orphan]) -> list[Orphan]:
         """End their leases; those that were ended. Whoever waits for their slots has them within a second."""
-        asked = {(orphan.lease.keys[0], orphan.lease.holder): orphan for orphan in found}
+        asked = {(orphan.lease.key, orphan.lease.holder): orphan for orphan in found}
         ended = await self._keys.give_back([orphan.lease for orphan in asked.values()])
-        return [asked[lease.keys[0], lease.holder] for lease in ended]
+        return [asked[lease.key, lease.holder] for lease in ended]

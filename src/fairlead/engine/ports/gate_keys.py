@@ -25,8 +25,8 @@ class KindUse:
 class HeldLease:
     """A lease in the store. *until_us*: its end by the store's clock; *ends_in_s*: from the look on."""
 
-    keys: tuple[str, ...]
-    """Where it stands: in the slots of a pool, in the quota of its tenant, or in both."""
+    key: str
+    """Of the slots of its pool."""
     holder: str
     lease_id: int
     process: str

@@ -40,8 +40,6 @@ class KeyKind(StrEnum):
     """Of a bucket, what does not fit into the cell: see Part."""
     POOL = "p"
     """The same of a pool."""
-    QUOTA = "q"
-    """The leases of a tenant across pools, sorted by their end."""
     BREAKER = "k"
     """Of a breaker, what does not fit into the cell."""
 
@@ -73,7 +71,6 @@ NAMES: Mapping[tuple[str, str], str] = {
     (KeyKind.POOL, Part.LINE): "lines",
     (KeyKind.POOL, Part.ALIVE): "waiters",
     (KeyKind.POOL, Part.EVENTS): "events",
-    (KeyKind.QUOTA, ""): "quotas",
     (KeyKind.BREAKER, Part.FAILURES): "failures",
 }
 """Every kind of key that there is, and what people call it."""

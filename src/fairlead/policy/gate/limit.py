@@ -224,11 +224,8 @@ class Plan:
         keys = sorted(bucket.key for bucket in self.buckets)
         if any(one == other for one, other in pairwise(keys)):
             raise ConfigInvalid("two buckets of one call have the same key", hint="name one otherwise")
-
-    @property
-    def leases(self) -> bool:
-        """Whether a call holds something that must be given back."""
-        return self.pool is not None or self.quota is not None
+        if self.quota is not None and self.pool is None:
+            raise ConfigInvalid("a quota of slots, and no pool", hint="give the pool whose slots it counts")
 
     @property
     def keys(self) -> tuple[object, ...]:

@@ -1,6 +1,5 @@
 -- gate: judge a batch of admissions, ends, cancellations and renewals, one after the other.
--- Takes   KEYS     the marker, then per cell that is turned to: the cell, and where its plan has them the leases
---                  of quota and pool
+-- Takes   KEYS     the marker, then per cell that is turned to: the cell, and where its plan has a pool its leases
 --         ARGV     head, prefix, then per item four: plan, names, ask (packed, see codec.py), holder; plan is
 --                  empty where it is that of the item before, and names where they are
 -- Gives   the server's time, then one packed answer per item, in order; or the time alone, which is not what the
@@ -27,9 +26,8 @@ local item, key = 1, 2
 for i = 3, #ARGV, 4 do
     plan = ARGV[i] ~= '' and ARGV[i] or plan
     if ARGV[i + 1] ~= '' then
-        local flags = string.byte(plan)
         turn_to(key, ARGV[i + 1])
-        key = key + 1 + (flags % 4 >= 2 and 1 or 0) + (flags >= 4 and 1 or 0)
+        key = key + (string.byte(plan) >= 4 and 2 or 1)
     end
     local ask, holder = ARGV[i + 2], ARGV[i + 3]
     local act = string.byte(ask)

@@ -1,7 +1,7 @@
 -- cell: all numbers of a domain in one hash: its buckets, breakers, pools and quotas, a field each.
 --
 -- A run turns to one cell after the other. What an item names is given as names of 23 characters in a row, in
--- the order of its plan: breaker, quota, pool, buckets; a place is a number in that order. Behind the last name
+-- the order pool, breaker, quota, buckets, so that what changes together is neighbours; a place is a number in that order. Behind the last name
 -- stand the versions of their limits (R28), a number for each place. A place is read when
 -- it is first needed, changed as often as items in a row ask for it, and written when the run turns away.
 
@@ -10,7 +10,7 @@
 local NAME = 23
 local CELL_MS = 32 * 86400000
 
-local cell_key, cell_at, names = '', 0, ''
+local cell_key, leases_key, names = '', '', ''
 local kept, read = nil, 0
 local first_changed, last_changed = 99, 0
 local shapes = {}
@@ -101,5 +101,5 @@ local function turn_to(at, these)
         write_states()
     end
     write_changes()
-    cell_key, cell_at, names, read = KEYS[at], at, these, 0
+    cell_key, leases_key, names, read = KEYS[at], KEYS[at + 1], these, 0
 end

@@ -27,41 +27,130 @@ local function make_line(found)
         end
     end
 
+    -- ---- quotas -------------------------------------------------------------------------------------
+
+    local function by_census(quota)
+        local seen = census[quota.name]
+        quota.used, quota.first_end = seen and seen.used or 0, seen and seen.first_end or 0
+        quota.is_counted, quota.dirty = true, true
+    end
+
+    -- The leases of all pools of the cell that have not ended: by quota how many there are, and the first end.
+    -- It knows nothing of what changes later, so the quotas that this run has met are set by it at once.
+    local function take_census()
+        local sets = {}
+        for _, state in pairs(states) do
+            if state.is_pool and state.leases then
+                sets[state.leases] = true
+            end
+        end
+        local cursor, fields_of_pools = '0', nil
+        repeat
+            cursor, fields_of_pools = unpack(redis.call('HSCAN', cell_key, cursor, 'MATCH', 'p*', 'COUNT', 1000))
+            for i = 1, #fields_of_pools, 2 do
+                sets[sub(cell_key, 1, -2) .. 'p:' .. sub(fields_of_pools[i], 2) .. ':l'] = true
+            end
+        until cursor == '0'
+        census = {}
+        local from_us = now < marker.reap_from and 0 or now
+        for key in pairs(sets) do
+            local leases = redis.pcall('ZRANGE', key, 0, -1, 'WITHSCORES')  -- in one of another type are none
+            for i = 1, #leases, 2 do
+                local name, until_us = 'q' .. field(leases[i], 4), tonumber(leases[i + 1])
+                if until_us > from_us and until_us <= now + LONGEST_LEASE_US then
+                    local seen = census[name] or { used = 0, first_end = until_us }
+                    seen.used, seen.first_end = seen.used + 1, math.min(seen.first_end, until_us)
+                    census[name] = seen
+                end
+            end
+        end
+        for _, state in pairs(states) do
+            if state.pack == quota_pack then
+                by_census(state)
+            end
+        end
+    end
+
+    -- At most once a run for each quota: what changes later is counted then.
+    function found.count(quota)
+        if not census then
+            take_census()
+        end
+        if not quota.is_counted then
+            by_census(quota)
+        end
+    end
+
+    local function quota_of(holder)
+        local digest = field(holder, 4)
+        if #digest ~= NAME - 1 then
+            return nil
+        end
+        local name = 'q' .. digest
+        local quota = states[name]
+        if not quota then
+            quota = quota_read(redis.call('HGET', cell_key, name))
+            quota.name = name
+            states[name] = quota
+        end
+        quota.capacity = tonumber(field(holder, 5)) or 0
+        if census or not quota.used then
+            found.count(quota)
+        end
+        return quota
+    end
+
     -- ---- leases -------------------------------------------------------------------------------------
 
     -- Takes out what has ended, and learns when the next one may.
-    function found.reap(set)
-        redis.call('ZREMRANGEBYSCORE', set.leases, string.format('(%.0f', now + LONGEST_LEASE_US), '+inf')  -- none of ours
-        set.used = redis.call('ZCARD', set.leases)
-        local ended = redis.call('ZRANGEBYSCORE', set.leases, '-inf', now, 'WITHSCORES')
+    function found.reap(pool)
+        redis.call('ZREMRANGEBYSCORE', pool.leases, string.format('(%.0f', now + LONGEST_LEASE_US), '+inf')  -- none of ours
+        pool.used = redis.call('ZCARD', pool.leases)
+        local ended = redis.call('ZRANGEBYSCORE', pool.leases, '-inf', now, 'WITHSCORES')
         for i = 1, #ended, 2 do
-            redis.call('ZREM', set.leases, ended[i])
-            set.used = set.used - 1
-            if set.is_pool then
-                found.log(set, 'expire', ended[i], ended[i + 1])
-            end
+            redis.call('ZREM', pool.leases, ended[i])
+            pool.used = pool.used - 1
+            found.log(pool, 'expire', ended[i], ended[i + 1])
         end
-        local first = redis.call('ZRANGE', set.leases, 0, 0, 'WITHSCORES')
-        set.first_end, set.dirty = first[2] and tonumber(first[2]) or NEVER, true
+        local first = redis.call('ZRANGE', pool.leases, 0, 0, 'WITHSCORES')
+        pool.first_end, pool.dirty = first[2] and tonumber(first[2]) or NEVER, true
+    end
+
+    -- The cell knows nothing of a pool that has leases: what they say of quotas counts.
+    function found.recollect(pool)
+        local holders = redis.call('ZRANGE', pool.leases, 0, -1)
+        if holders[1] then
+            take_census()
+        end
+        for _, holder in ipairs(holders) do
+            quota_of(holder)
+        end
     end
 
     -- While the clock is under suspicion no lease may reach further than one that is given now.
-    function found.cut(set)
-        if set.cut then
+    function found.cut(pool)
+        if pool.is_cut then
             return
         end
-        set.cut = true
-        local most_us = now + (set.limit and set.limit.lease_us or lease_us)
-        local far = redis.call('ZRANGEBYSCORE', set.leases, '(' .. string.format('%.0f', most_us), '+inf')
+        pool.is_cut = true
+        local most_us = now + pool.limit.lease_us
+        local far = redis.call('ZRANGEBYSCORE', pool.leases, '(' .. string.format('%.0f', most_us), '+inf')
         for _, holder in ipairs(far) do
-            redis.call('ZADD', set.leases, most_us, holder)
+            redis.call('ZADD', pool.leases, most_us, holder)
+            local quota = quota_of(holder)
+            if quota then
+                quota.first_end, quota.dirty = 0, true
+            end
         end
-        set.first_end, set.dirty = 0, true
+        pool.first_end, pool.dirty = 0, true
     end
 
     -- When the first of the leases in the way may end: the latest time to ask again.
-    function found.first_end(set)
-        local first = redis.call('ZRANGE', set.leases, 0, 0, 'WITHSCORES')
+    local function first_end(pool, quota)
+        if quota then
+            return quota.used > 0 and math.max(1000, quota.first_end - now) or 1000000
+        end
+        local first = redis.call('ZRANGE', pool.leases, 0, 0, 'WITHSCORES')
         return first[2] and math.max(1000, tonumber(first[2]) - now) or 1000000
     end
 
@@ -78,23 +167,6 @@ local function make_line(found)
             end
         end
         return kept
-    end
-
-    local function quota_of(holder)
-        local digest = field(holder, 4)
-        if #digest ~= NAME - 1 then
-            return nil
-        end
-        local name = 'q' .. digest
-        local quota = states[name]
-        if not quota then
-            quota = quota_read(redis.call('HGET', cell_key, name))
-            quota.name = name
-            states[name] = quota
-        end
-        quota.leases = string.sub(cell_key, 1, -2) .. 'q:' .. digest
-        quota.capacity = tonumber(field(holder, 5)) or 0
-        return quota
     end
 
     -- ---- the line -----------------------------------------------------------------------------------
@@ -270,7 +342,7 @@ local function make_line(found)
                 return TAKEN, 0, grant(pool, quota, holder, now + limit.lease_us, 'grant')
             end
         end
-        local end_us = found.first_end(hindrance == NO_QUOTA and quota or pool)
+        local end_us = first_end(pool, hindrance == NO_QUOTA and quota)
         local in_line = pool.waiting > 0 and pool.in_line or 0
         if in_line >= limit.max_waiters and not (in_line > 0 and redis.call('ZSCORE', pool.alive, holder))
             and crowded(pool, limit, holder) then
@@ -302,20 +374,14 @@ local function make_line(found)
 
     -- The call is not made: give up a place in line, and a slot that was granted meanwhile.
     function found.leave(pool, quota, holder)
-        if holder == '' then
-            return
-        end
-        if quota then
-            drop(quota, holder)
-        end
-        if not pool then
+        if holder == '' or not pool then
             return
         end
         settled(pool)
         if out_of_line(pool, holder) and events > 0 then
             found.log(pool, 'leave', holder)
         end
-        if pool.used > 0 and drop(pool, holder) then
+        if pool.used > 0 and drop(pool, quota, holder) then
             if events > 0 then
                 found.log(pool, 'release', holder)
             end
@@ -331,10 +397,7 @@ local function make_line(found)
         settled(pool)
         local until_us = now + pool.limit.lease_us
         if redis.call('ZSCORE', pool.leases, holder) then
-            lease(pool, holder, until_us)
-            if quota then
-                lease(quota, holder, until_us)
-            end
+            lease(pool, quota, holder, until_us)
             return HELD
         end
         if held == 2 or (held == 1 and now < marker.grants_from) then

@@ -5,6 +5,10 @@
 -- quota, tenant, job. It is the member of every sorted set here. The sets alone say who holds what; first_end
 -- and waiting only tell when there is no need to look: before first_end no lease ends, and with waiting 0
 -- nobody stands in line.
+--
+-- A tenant's quota has no set: how many leases of all pools name it is counted in the run that adds or removes
+-- one. A lease that ends by time stays counted, so there are never more live ones than `used`, and just as many
+-- until first_end. Where the quota seems full after that, or its field is missing or damaged, line.lua counts.
 
 local NEVER = 9007199254740991
 local TAKEN, IN_LINE = 0, -1
@@ -31,38 +35,41 @@ local function pool_read(kept, limit, version_given)
 end
 
 local function quota_pack(quota)
-    return struct.pack(QUOTA, quota.first_end, quota.touched)
+    return struct.pack(QUOTA, quota.used or -1, quota.first_end)
 end
 
 local function quota_read(kept)
-    local quota = { pack = quota_pack, first_end = 0, touched = 0, dirty = false, name = false, leases = false,
-        capacity = 0, used = false }
+    local quota = { pack = quota_pack, used = false, first_end = 0, dirty = false, name = false, capacity = 0,
+        is_counted = false }
     if kept and #kept == struct.size(QUOTA) then
-        local first_end, touched = struct.unpack(QUOTA, kept)
-        if sound(first_end) and sound(touched) then
-            quota.first_end, quota.touched = first_end, math.min(touched, now)
+        local used, first_end = struct.unpack(QUOTA, kept)
+        if used >= 0 and used <= MOST_SLOTS and first_end >= 0 and first_end <= now + LONGEST_LEASE_US then
+            quota.used, quota.first_end = used, first_end
         end
     end
     return quota
 end
 
 -- Leases that have ended are out, and how many there are is known.
-local function settled(set)
+local function settled(pool)
     if now < marker.reap_from then
-        rare().cut(set)
-    elseif set.first_end <= now then
-        rare().reap(set)
+        rare().cut(pool)
+    elseif pool.first_end <= now then
+        rare().reap(pool)
     end
-    if not set.used then
-        set.used = redis.call('ZCARD', set.leases)
+    if not pool.used then
+        pool.used = redis.call('ZCARD', pool.leases)
     end
 end
 
 local function pool_at(plan)
     local pool = state_at(plan.pool_place, plan.last, pool_read, plan.pool)
     if not pool.leases then
-        pool.leases = KEYS[cell_at + (plan.quota and 2 or 1)]
+        pool.leases = leases_key
         pool.limit = plan.pool
+        if pool.dirty then
+            rare().recollect(pool)
+        end
         if pool.waiting > 0 then
             rare().meet_line(pool)
         end
@@ -77,10 +84,10 @@ end
 
 local function quota_at(plan)
     local quota = state_at(plan.quota_place, plan.last, quota_read)
-    if not quota.leases then
-        quota.leases = KEYS[cell_at + 1]
-    end
     quota.capacity = plan.quota
+    if census or not quota.used then
+        rare().count(quota)
+    end
     return quota
 end
 
@@ -93,8 +100,10 @@ end
 
 -- 0, or the part of the gate that is in the way.
 local function in_the_way(pool, quota, class)
-    if quota then
-        settled(quota)
+    if quota and quota.used >= quota.capacity then
+        if quota.first_end <= now or now < marker.reap_from then
+            rare().count(quota)
+        end
         if quota.used >= quota.capacity then
             return NO_QUOTA
         end
@@ -110,33 +119,34 @@ local function in_the_way(pool, quota, class)
 end
 
 -- The key outlives every lease in it, and its cell does.
-local function outlive(set)
-    local last = redis.call('ZRANGE', set.leases, -1, -1, 'WITHSCORES')
-    redis.call('PEXPIRE', set.leases, max(0, math.ceil((tonumber(last[2]) - now) / 1000)) + HOUR_MS)
+local function outlive(pool)
+    local last = redis.call('ZRANGE', pool.leases, -1, -1, 'WITHSCORES')
+    redis.call('PEXPIRE', pool.leases, max(0, math.ceil((tonumber(last[2]) - now) / 1000)) + HOUR_MS)
     redis.call('PEXPIRE', cell_key, CELL_MS)
-    set.touched, set.dirty = now, true
+    pool.touched, pool.dirty = now, true
 end
 
-local function lease(set, holder, until_us)
-    local added = redis.call('ZADD', set.leases, until_us, holder)
-    if set.used then
-        set.used = set.used + added
+local function lease(pool, quota, holder, until_us)
+    local added = redis.call('ZADD', pool.leases, until_us, holder)
+    if quota then
+        quota.first_end = quota.used == 0 and until_us or math.min(until_us, quota.first_end)
+        quota.used, quota.dirty = quota.used + added, true
     end
-    if until_us < set.first_end then
-        set.first_end, set.dirty = until_us, true
+    if pool.used then
+        pool.used = pool.used + added
+    end
+    if until_us < pool.first_end then
+        pool.first_end, pool.dirty = until_us, true
     end
     -- Where nobody was in it, or nobody looked, it may be a new key.
-    if now > set.touched + TOUCH_US or until_us > now + LONG_US or not set.used or set.used == added then
-        outlive(set)
+    if now > pool.touched + TOUCH_US or until_us > now + LONG_US or not pool.used or pool.used == added then
+        outlive(pool)
     end
     return added
 end
 
 local function grant(pool, quota, holder, until_us, kind)
-    local added = lease(pool, holder, until_us)
-    if quota then
-        lease(quota, holder, until_us)
-    end
+    local added = lease(pool, quota, holder, until_us)
     -- The time grows by itself, and faster than grants can be made: so the fence need not be kept for each of
     -- them, but where it must grow even if the clock is set back.
     pool.fence = math.max(pool.fence + 1, now + fences)
@@ -160,44 +170,28 @@ local function take(pool, quota, limit, holder, since_us, line_us)
     return rare().take(pool, quota, limit, holder, since_us, line_us, hindrance)
 end
 
--- A tenant's quota without slots of its own.
-local function take_quota(quota, holder)
-    settled(quota)
-    if quota.used >= quota.capacity and not redis.call('ZSCORE', quota.leases, holder) then
-        return NO_QUOTA, rare().first_end(quota), 0
-    end
-    lease(quota, holder, now + lease_us)
-    return TAKEN, 0, 0
-end
-
 local freed = 0  -- places of tenants who were at their quotas, in this run
 
-local function drop(set, holder)
-    if set.first_end <= now then
-        settled(set)
+local function drop(pool, quota, holder)
+    if pool.first_end <= now then
+        settled(pool)
     end
-    if redis.call('ZREM', set.leases, holder) == 0 then
+    if redis.call('ZREM', pool.leases, holder) == 0 then
         return false
     end
-    if set.used then
-        set.used = set.used - 1
+    if pool.used then
+        pool.used = pool.used - 1
     end
-    if not set.is_pool and not (set.used and set.used + 1 < set.capacity) then
-        freed = freed + 1
+    if quota then
+        freed = freed + (quota.used >= quota.capacity and 1 or 0)
+        quota.used, quota.dirty = math.max(0, quota.used - 1), true
     end
     return true
 end
 
 -- The call is over. False: its lease had ended before.
 local function give_back(pool, quota, holder)
-    if quota and pool and pool.waiting > 0 then
-        settled(quota)
-    end
-    local had = quota and drop(quota, holder)
-    if not pool then
-        return had
-    end
-    had = drop(pool, holder)
+    local had = drop(pool, quota, holder)
     if events > 0 or not had then
         rare().log(pool, had and 'release' or 'late', holder)
     end

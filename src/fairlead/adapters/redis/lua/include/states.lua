@@ -1,5 +1,7 @@
 -- states: what is kept of a cell, as tables of the whole judgement.
 
+local census  -- by name, of the quotas of the cell, where this run had to count; see line.lua
+
 function write_states()
     local count = 0
     for name, state in pairs(states) do
@@ -8,7 +10,7 @@ function write_states()
             count = count + 2
         end
     end
-    states = false
+    states, census = false, nil
     if count > 0 then
         write(fields, count)
     end

@@ -15,7 +15,6 @@ local LEASE_OF_POOL = '<d' .. string.rep('x', 25) .. 'B'
 -- What a plan says, of the last one that was met: neighbours mostly have the same.
 local plan_met
 local breaker, quota, pool  -- their places; those that it has not: nil
-local pool_key              -- of the slots of its pool, counted from the cell
 local first, count          -- the place before its buckets, and how many they are
 local tenants_most          -- slots of its tenant, of all pools
 local until_us, until_text, lasts_ms  -- the end of a lease that is given now, and how long its set is kept
@@ -24,18 +23,18 @@ local strange               -- it wants what only the whole judgement knows
 local function meet(blob)
     local flags, at
     flags, count, at = parse('<BB', blob)
-    first, plan_met, breaker, quota, pool, strange = 0, blob, nil, nil, nil, false
-    until_us = now + lease_us
+    pool, breaker, quota, plan_met, strange = flags >= 4 and 1 or nil, nil, nil, blob, false
+    first, until_us = pool or 0, now + lease_us
     if flags % 2 == 1 then
-        breaker, first, at = 1, 1, at + 48
+        breaker, first, at = first + 1, first + 1, at + 48
     end
     if flags % 4 >= 2 then
         tenants_most, at = parse('<d', blob, at)
         quota, first = first + 1, first + 1
     end
-    if flags >= 4 then
+    if pool then
         local pool_lease_us, minimum_or_fenced = parse(LEASE_OF_POOL, blob, at + 8)
-        pool, first, pool_key, until_us = first + 1, first + 1, quota and 2 or 1, now + pool_lease_us
+        until_us = now + pool_lease_us
         strange = minimum_or_fenced > 0 or pool_lease_us > LONG_US
     end
     -- As text: the server spells each number that it is given out at length.
@@ -59,27 +58,6 @@ local function filled(level, rest, elapsed_us, ceiling, rate)
         return ceiling, 0
     end
     return level, parts - whole * MICRO
-end
-
--- How many are in a set of leases that has room, and whether what is kept of it must be told of a first lease;
--- nothing where somebody may have to be taken out of it. In an empty one no lease has ended.
-local function used_of(first_end, touched, key, capacity)
-    local used = call('ZCARD', key)
-    if used >= capacity then
-        return
-    end
-    local as_kept = first_end > now and first_end <= until_us and now <= touched + TOUCH_US
-    if as_kept or used == 0 then
-        return used, not as_kept
-    end
-end
-
--- A set that nobody was in is a new key.
-local function hold(key, holder, used)
-    call('ZADD', key, until_text, holder)
-    if used == 0 then
-        call('PEXPIRE', key, lasts_ms)
-    end
 end
 
 local fresh = {}
@@ -109,47 +87,46 @@ local function spend(ask)
     return true
 end
 
--- A lease in the sets that the plan has: gives the fence, or nothing.
-local function take_slots(holder)
-    local fence, used, anew, tenants_used, tenants_anew = 0, nil, nil, nil, nil
-    local version, most, first_end, waiting, touched
-    if pool then
-        if not kept[pool] then
-            return
-        end
-        version, most, fence, first_end, waiting, touched = parse(POOL, kept[pool])
-        local given = version_of(pool, first + count)
-        if waiting > 0 or given ~= version and newer(given, version)
-            or not (fence <= MOST and most <= MOST_SLOTS) then
-            return
-        end
-        used, anew = used_of(first_end, touched, KEYS[cell_at + pool_key], most)
-        if not used then
+-- A lease of the pool, counted in the quota where the plan has one: gives the fence, or nothing. In an empty pool
+-- no lease has ended; its set is a new key.
+local function take_slot(holder)
+    local of_pool, of_quota = kept[pool], quota and kept[quota]
+    if not of_pool or of_quota == false then
+        return
+    end
+    local version, most, fence, first_end, waiting, touched = parse(POOL, of_pool)
+    local given = version_of(pool, first + count)
+    if waiting > 0 or given ~= version and newer(given, version)
+        or not (fence <= MOST and most <= MOST_SLOTS) then
+        return
+    end
+    local tenants_used, tenants_end
+    if of_quota then
+        tenants_used, tenants_end = parse(QUOTA, of_quota)
+        if not (tenants_used >= 0 and tenants_used < tenants_most) then
             return
         end
     end
-    if quota then
-        if not kept[quota] then
-            return
-        end
-        first_end, touched = parse(QUOTA, kept[quota])
-        tenants_used, tenants_anew = used_of(first_end, touched, KEYS[cell_at + 1], tenants_most)
-        if not tenants_used then
-            return
-        end
-        hold(KEYS[cell_at + 1], holder, tenants_used)
-        if tenants_anew then
-            change(quota, pack(QUOTA, until_us, now))
-        end
+    local used = call('ZCARD', leases_key)
+    local as_kept = first_end > now and first_end <= until_us and now <= touched + TOUCH_US
+    if used >= most or not as_kept and used > 0 then
+        return
     end
-    if pool then
-        hold(KEYS[cell_at + pool_key], holder, used)
-        if anew then
-            change(pool, pack(POOL, version, most, fence, until_us, 0, now))
-        end
-        fence = max(fence + 1, now) + fences
-        fences = fences + 1
+    local added = call('ZADD', leases_key, until_text, holder)
+    if used == 0 then
+        call('PEXPIRE', leases_key, lasts_ms)
     end
+    if of_quota then
+        if tenants_used == 0 or until_us < tenants_end then
+            tenants_end = until_us
+        end
+        change(quota, pack(QUOTA, tenants_used + added, tenants_end))
+    end
+    if not as_kept then
+        change(pool, pack(POOL, version, most, fence, until_us, 0, now))
+    end
+    fence = max(fence + 1, now) + fences
+    fences = fences + 1
     return fence
 end
 
@@ -163,8 +140,8 @@ local function swift_admit(blob, ask, holder)
         return
     end
     need(first + count)
-    if breaker and kept[1] then
-        local mode, closed_at = parse(MODE, kept[1])
+    if breaker and kept[breaker] then
+        local mode, closed_at = parse(MODE, kept[breaker])
         if mode ~= CLOSED or closed_at > 0 then
             return
         end
@@ -172,9 +149,12 @@ local function swift_admit(blob, ask, holder)
     if not spend(ask) then
         return
     end
-    local fence = take_slots(holder)
-    if not fence then
-        return
+    local fence = 0
+    if pool then
+        fence = take_slot(holder)
+        if not fence then
+            return
+        end
     end
     local answer = pack('<BBBBdd', 0, 0, 0, 0, 0, fence)
     for i = 1, count do
@@ -185,8 +165,6 @@ local function swift_admit(blob, ask, holder)
 end
 
 local GOOD_END = pack('<Bd', 1, 0)
-
-local NOTHING = pack(QUOTA, 0, 0)
 
 local NO_BAD = string.rep('\0', 8 * TICKS)
 
@@ -239,30 +217,31 @@ local function swift_finish(blob, ask, holder)
     need(first)
     local good
     if breaker then
-        good = kept[1] and counted(blob, kept[1])
+        good = kept[breaker] and counted(blob, kept[breaker])
         if not good then
             return
         end
     end
-    local packed = kept[first]
     if pool then
-        if not packed then
+        local of_pool, of_quota = kept[pool], quota and kept[quota]
+        if not of_pool or of_quota == false then
             return
         end
-        local _, _, _, first_end, waiting = parse(POOL, packed)
-        if waiting > 0 or not (first_end > now) or call('ZREM', KEYS[cell_at + pool_key], holder) == 0 then
+        local first_end, waiting = parse('<dB', of_pool, 21)
+        local tenants_used, tenants_end = 1, 0
+        if of_quota then
+            tenants_used, tenants_end = parse(QUOTA, of_quota)
+        end
+        if waiting > 0 or not (first_end > now and tenants_used >= 1)
+            or call('ZREM', leases_key, holder) == 0 then
             return
         end
-        if quota then
-            call('ZREM', KEYS[cell_at + 1], holder)
-        end
-    elseif quota then
-        if not (parse(QUOTA, packed or NOTHING) > now) or call('ZREM', KEYS[cell_at + 1], holder) == 0 then
-            return
+        if of_quota then
+            change(quota, pack(QUOTA, tenants_used - 1, tenants_end))
         end
     end
     if good then
-        change(1, good)
+        change(breaker, good)
     end
     return GOOD_END
 end

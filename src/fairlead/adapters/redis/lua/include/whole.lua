@@ -44,8 +44,8 @@ local function plan_of(blob)
         return plan
     end
     plan = {}
-    local place = 0
     local flags, count, at = struct.unpack('<BB', blob)
+    local place = flags >= 4 and 1 or 0
     if flags % 2 >= 1 then
         local rule = {}
         rule.failures, rule.ratio, rule.least, rule.open_us, rule.open_max_us, rule.ramp_us, at =
@@ -58,9 +58,8 @@ local function plan_of(blob)
         plan.quota_place = place
         plan.quota, at = struct.unpack('<d', blob, at)
     end
-    if flags % 8 >= 4 then
-        place = place + 1
-        plan.pool_place = place
+    if flags >= 4 then
+        plan.pool_place = 1
         plan.pool, at = pool_limit(blob, at)
     end
     plan.first_bucket = place
@@ -160,14 +159,10 @@ local function admit(blob, ask, holder)
     end
 
     local fence = 0
-    if plan.pool or plan.quota then
+    if plan.pool then
         local pool, quota = slots_at(plan)
         local taken, wait_us
-        if pool then
-            taken, wait_us, fence = take(pool, quota, plan.pool, holder, now - age_us, line_us)
-        else
-            taken, wait_us, fence = take_quota(quota, holder)
-        end
+        taken, wait_us, fence = take(pool, quota, plan.pool, holder, now - age_us, line_us)
         if taken ~= TAKEN then
             local queued = taken == IN_LINE
             if redeemed then
@@ -232,7 +227,7 @@ local function finish(blob, ask, holder)
         end
     end
     local kept = true
-    if not slot_stays and (plan.pool or plan.quota) then
+    if not slot_stays and plan.pool then
         local pool, quota = slots_at(plan)
         kept = give_back(pool, quota, holder)
     end
@@ -267,7 +262,7 @@ function mend()
     local kinds, base = { [cell_key] = 'hash' }, sub(cell_key, 1, -2)
     local function meet_name(name)
         local key = base .. sub(name, 1, 1) .. ':' .. sub(name, 2)
-        kinds[key], kinds[key .. ':e'], kinds[key .. ':f'] = 'zset', 'stream', 'stream'
+        kinds[key .. ':e'], kinds[key .. ':f'] = 'stream', 'stream'
         for part in string.gmatch('l a t w1 w2 w3 w4 w5 w6 w7 w8 w9', '%S+') do
             kinds[key .. ':' .. part] = 'zset'
         end
@@ -283,6 +278,12 @@ function mend()
         if is ~= kind and is ~= 'none' then
             redis.call('DEL', key)
             mended = cell_key
+        end
+    end
+    if mended == cell_key then  -- leases may have gone with them
+        census = nil
+        for _, state in pairs(states or {}) do
+            state.leases, state.used, state.is_counted = false, false, false
         end
     end
     return mended == cell_key
