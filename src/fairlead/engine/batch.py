@@ -42,6 +42,9 @@ class _Posted(Generic[Result]):
     def done(self) -> bool:
         return self._over
 
+    def cancelled(self) -> bool:
+        return False
+
     def set_result(self, result: Result) -> None:
         self._tell(result)
 
@@ -69,7 +72,8 @@ class Batcher(Generic[Item, Result]):
     *max_size* bounds a batch (default 500), *parallel* the batches under way (default 1). An error of *send*
     goes to every item of the batch; but where it is one of the values (InputInvalid, nothing was changed) the
     batch is halved and sent again until only the bad items are left with it. *unclaimed* is told of each
-    result that nobody waits for any more, since its caller was cancelled or abandoned.
+    result that nobody waits for any more, since its caller was cancelled or abandoned, and of an error if its
+    caller was cancelled: the item may have been done.
     """
 
     def __init__(
@@ -79,7 +83,7 @@ class Batcher(Generic[Item, Result]):
         max_size: int = MAX_SIZE,
         parallel: int = 1,
         name: str = "batch",
-        unclaimed: Callable[[Item, Result], None] | None = None,
+        unclaimed: Callable[[Item, Result | Exception], None] | None = None,
     ) -> None:
         self._send = send
         self._unclaimed = unclaimed
@@ -129,10 +133,11 @@ class Batcher(Generic[Item, Result]):
 
     def _missed(self, item: Item, answer: asyncio.Future[Result]) -> None:
         """A caller was cancelled: after its answer was there, but before it could take it?"""
-        if answer.cancelled() or not answer.done() or answer.exception() is not None:
-            return  # `_hand_out` finds that nobody waits, or there is nothing to tell of
+        if answer.cancelled() or not answer.done():
+            return  # `_hand_out` finds that nobody waits
         if self._unclaimed is not None:
-            self._unclaimed(item, answer.result())
+            error = answer.exception()
+            self._unclaimed(item, error if isinstance(error, Exception) else answer.result())
 
     def abandon(self, error: Exception) -> None:
         """Fail all who wait, also those whose items are under way: these go on, with nobody to answer to."""
@@ -194,7 +199,7 @@ class Batcher(Generic[Item, Result]):
             await self._halved(items[:middle], answers[:middle])
             await self._halved(items[middle:], answers[middle:])
         except Exception as error:  # noqa: BLE001 (whatever it is, it is the callers' to handle)
-            _fail(answers, error)
+            self._hand_out(items, answers, [error] * len(items))
         else:
             self._hand_out(items, answers, results)
 
@@ -205,11 +210,12 @@ class Batcher(Generic[Item, Result]):
         results: Sequence[Result | Exception],
     ) -> None:
         for item, answer, result in zip(items, answers, results, strict=True):
-            if isinstance(result, Exception):
-                _fail((answer,), result)
-            elif not answer.done():  # its caller may have been cancelled
-                answer.set_result(result)
-            elif self._unclaimed is not None:
+            if not answer.done():  # its caller may have been cancelled
+                if isinstance(result, Exception):
+                    answer.set_exception(result)
+                else:
+                    answer.set_result(result)
+            elif self._unclaimed and (answer.cancelled() or not isinstance(result, Exception)):
                 self._unclaimed(item, result)
 
 

@@ -180,6 +180,25 @@ async def test_what_no_caller_took_is_told_at_whatever_moment_he_was_cancelled()
     assert await stays == 6
 
 
+async def test_an_error_of_an_item_whose_caller_was_cancelled_is_told() -> None:
+    store, missed = Store(), list[tuple[int, object]]()
+
+    async def send(items: Sequence[int]) -> Sequence[int | Exception]:
+        await store.send(items)
+        raise error
+
+    error = DependencyUnavailable("the connection died")
+    batch = Batcher(send, unclaimed=lambda item, result: missed.append((item, result)))
+    gone, stays = ask(batch, 1, 2)
+    await store.begun.acquire()
+    gone.cancel()
+    await asyncio.sleep(0)
+    store.let()
+    with pytest.raises(DependencyUnavailable):
+        await stays
+    assert missed == [(1, error)], "it may have been done, and nobody else undoes it"
+
+
 async def test_close_drains_what_was_taken_refuses_the_rest_and_leaves_no_task() -> None:
     before = asyncio.all_tasks()
     store = Store()

@@ -196,6 +196,7 @@ class RedisGate:
         return self._batch.is_idle and not self._undoing
 
     def _unclaimed(self, request: Request, answer: Any) -> None:
+        """Undo an ask whose caller is gone; after an error it may have been booked."""
         if not isinstance(request, Ask) or isinstance(answer, GateRefusal):
             return
         if isinstance(answer, Admitted):

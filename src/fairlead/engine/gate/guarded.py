@@ -114,7 +114,8 @@ class GuardedGate:
             try:
                 answer = await (self._fleet.admit(ask) if self._before is None else self._just_back(ask))
             except asyncio.CancelledError:
-                self._forsaken.append(ask)  # should the store go away before it is undone there
+                left = self._forsaken.extend if self._alone is None else self._alone.leave_behind
+                left([ask])  # should the store go away before it is undone there
                 raise
             except GateUnavailable as error:
                 alone = await self._goes_away(error)
