@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from fairlead.engine.gate.alone import Alone
-from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, Lease, Queued, Renewal
+from fairlead.engine.ports.gate import Admitted, Ask, Booked, Finish, GateRefusal, Lease, Queued, Renewal
 from fairlead.errors import GateUnavailable
 from fairlead.policy.gate.limit import Domain, Plan
 from fairlead.policy.gate.share import Share
@@ -301,3 +302,15 @@ async def test_what_another_is_to_take_up_is_not_given_back(fleet: list[Process]
     await process.gate.put_down(kept(asked))
     await back(process)
     assert await store.gate.renew([kept(asked)]) == [Lease.HELD]
+
+
+async def test_a_turn_that_nobody_comes_back_for_is_given_up(fleet: list[Process]) -> None:
+    """The store went away between the answer and the turn, and its caller went on without it or left."""
+    process = fleet[0]
+    plan = replace(rate(1, 0.1), pool=slots().pool)
+    assert isinstance(await process.take(plan), Admitted)
+    booked = waiter(plan, booking=7)._replace(book_s=30.0)
+    assert isinstance(await process.gate.admit(booked), Booked)
+    await away(process)
+    await back(process)
+    assert process.way.done.count("cancel") == 1

@@ -23,6 +23,7 @@ from fairlead.engine.ports.gate import (
     Admitted,
     Answer,
     Ask,
+    Booked,
     Ended,
     Finish,
     Finished,
@@ -49,7 +50,7 @@ ANSWER_S = 0.8
 SLOW_S = 0.5
 LOOK_S = 0.2
 FORSAKEN = 256
-"""The latest asks whose callers left before they were answered."""
+"""The latest asks whose callers left before they were answered, or wait for their turn."""
 AGAIN_S = 5.0
 """When to ask again for what only the store can tell."""
 ANSWERS_TO_RETURN = 2
@@ -82,8 +83,7 @@ class GuardedGate:
         self._storeless = storeless
         self._local = local
         self._share = share
-        self._clock = clock
-        self._draw = draw
+        self._clock, self._draw = clock, draw
         self._emit = emit
         self._alone: Alone | None = None
         self._before: Alone | None = None
@@ -91,10 +91,9 @@ class GuardedGate:
         self._held: dict[int, Admitted | Renewal] = {}
         self._in_line: dict[int, Ask] = {}
         self._forsaken: deque[Ask] = deque(maxlen=FORSAKEN)
-        self._returned_s, self._away_s = -SHARED_S, 0.0
+        self._returned_s, self._away_s, self._answers = -SHARED_S, 0.0, 0
         self._taken: dict[tuple[Domain, str], set[int]] = {}
         self._returning: asyncio.Event | None = None
-        self._answers = 0
         self._ending: set[asyncio.Task[None]] = set()
         self._late: list[tuple[Finish, Ended]] = []
         self._by_hand = self._slow = False
@@ -254,6 +253,8 @@ class GuardedGate:
             self._in_line[ask.holder.lease_id] = ask
         else:
             self._forget(ask.plan, ask.holder)
+            if isinstance(answer, Booked) and answer.delay_s <= ask.wait_s:  # its caller may not come for it
+                self._forsaken.append(ask)
         return answer
 
     def _forget(self, plan: Plan, holder: Holder | None) -> None:
