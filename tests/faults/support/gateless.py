@@ -42,8 +42,8 @@ SCRIPTS: dict[str, tuple[Change, ...]] = {
     ),
     "no_run_id": (("clock", "            born(now)\n", ""),),
     "clock_unwatched": (("clock", "local is_off = expected_us > 0 and", "local is_off = false and"),),
-    "no_reaping": (("pool", "elseif set.first_end <= now then", "elseif false then"),),
-    "swift_uncounted": (("swift", "local used = call('ZCARD', key)", "local used = 0"),),
+    "no_reaping": (("pool", "elseif pool.first_end <= now then", "elseif false then"),),
+    "swift_uncounted": (("swift", "local used = call('ZCARD', leases_key)", "local used = 0"),),
     "wakes_all": (
         (
             "line",
