@@ -124,7 +124,7 @@ ABLATIONS: tuple[Ablation, ...] = (
         ("I6",),
         lambda: Parts(alter=careless.replays_at_once),
         ("issuer_late",),
-        (260,),
+        (617, 260),
     ),
     Ablation(
         "a late send counts as of its mark",
