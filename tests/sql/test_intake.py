@@ -125,6 +125,18 @@ async def test_lanes_of_a_slow_store_are_looked_at_once_more(
     assert lanes == [{"state": "ready", "marked": True}] * 2
 
 
+async def test_lanes_of_a_late_commit_lower_their_floor(database: Database, jobs: PostgresJobStore) -> None:
+    """Floors wait 15 s for a writer. Otherwise these lanes would wait for the next sweep."""
+    [job] = made(1)
+    await jobs.enqueue([job])
+    await run(database, "UPDATE lane_floor SET vtime = 10000, rising = 10000")
+    below = "SELECT FROM lane JOIN lane_floor AS f USING (queue, level, kind) WHERE lane.vtime < f.vtime"
+    await jobs._intake._touch(database, [lane_of(job)], 14.0)
+    assert len(await rows(database, below)) == 1
+    await jobs._intake._touch(database, [lane_of(job)], 16.0)
+    assert await rows(database, below) == []
+
+
 async def test_unique_keys_among_many(database: Database, jobs: PostgresJobStore) -> None:
     (open_one,) = await jobs.enqueue([NewJob(IDS.uuid7(), "work", "t", unique_key="k")])
     asked = [*made(SLICE + 5), NewJob(IDS.uuid7(), "work", "t", unique_key="k"), *made(SLICE)]
