@@ -56,7 +56,7 @@ class Way:
         """Of which the store can read nothing: whatever is told in one batch with it is an error."""
         self._batch: list[Domain] = []
         self.breaks_at = 0
-        """The lease at whose cancellation the way is cut."""
+        """The lease at whose first cancellation the way is cut."""
         self.done: list[str] = []
         """What was told on the way back, as it was done."""
         self.answers_in_s = 0.0
@@ -111,7 +111,7 @@ class Way:
     async def cancel(self, ask: Ask) -> None:
         self.done.append("cancel")
         if ask.holder is not None and ask.holder.lease_id == self.breaks_at:
-            self.cut = True
+            self.cut, self.breaks_at = True, 0
         self._read(ask.holder)
         await self._check().cancel(ask)
 

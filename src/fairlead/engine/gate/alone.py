@@ -46,7 +46,7 @@ OWN_SHARE = 1 / 2
 and by the silence in which the outage was noticed; the rest is for the beat that ends what is beyond it."""
 _KEPT = Finished(kept=True)
 MANY = 20_000
-"""So many limits are known before those that nobody uses are forgotten."""
+"""So many limits are known before those that nobody uses are forgotten; as many asks are left behind."""
 HEARD_S = 15.0
 """By then the others have counted a new process (FleetSize) and keep to the smaller share (Keeper)."""
 
@@ -251,16 +251,24 @@ class Alone:
         return [replace(renewal, adopt=True) for renewal in self._running.values()]
 
     def leave_behind(self, asks: Iterable[Ask]) -> None:
-        """The store may have a slot, a place and a turn for *asks*, and nobody looks there for them now."""
+        """Keep *asks* for a return: the store may have a slot, a place and a turn for each.
+
+        Of two with one lease the first stays, which the store may know. At most *MANY* are kept.
+        """
         for ask in asks:
-            if ask.holder is not None and ask.plan.pool is not None:
-                self._left[ask.holder.lease_id] = ask
+            if ask.holder is not None and ask.plan.pool is not None and len(self._left) < MANY:
+                self._left.setdefault(ask.holder.lease_id, ask)
 
     def left_behind(self) -> list[Ask]:
-        """What is to be given up there, but for calls that run now: else a slot that comes to one of them is
-        idle until its claim ends, and one granted unheard for a lease. Told once: then it ends by itself."""
-        left, self._left = self._left, {}
-        return [ask for lease_id, ask in left.items() if lease_id not in self._running]
+        """Return what is to be cancelled in the store; the same again until a return succeeds.
+
+        Else a slot that it grants unheard is idle for a lease, and a turn is kept until its time has passed.
+        A call that runs now keeps its slot, which the store was told of, and gives up its turn alone.
+        """
+        return [
+            ask._replace(holder=None) if lease_id in self._running else ask
+            for lease_id, ask in self._left.items()
+        ]
 
     def ended(self) -> Sequence[Finish]:
         """Slots that the store takes for held and that are free: else each would be idle for a lease. Told

@@ -27,7 +27,8 @@ async def tell(fleet: FleetGate, alone: Alone, clock: Clock) -> list[Renewal]:
 
     What the store refuses though it is there (keys of a domain are damaged) is given up, and keeps nobody
     away. GateUnavailable where it did not hear the rest, and nothing of it is under way any more: the debts
-    that it confirmed are not told again, nor is what has ended or was left behind: it ends there by itself.
+    that it confirmed are not told again, nor is what has ended: its lease ends there by itself. What was left
+    behind is, since a cancellation may be repeated.
     """
     late = GateUnavailable(f"Redis did not hear within {AT_MOST_S:g} s what it had missed")
     stop, adopted, heard = clock.call_later(AT_MOST_S, lambda: fleet.abandon(late)), alone.adopted(), False
