@@ -78,6 +78,7 @@ async def test_a_refused_call_is_not_charged(timed: Timed) -> None:
 async def test_a_call_larger_than_its_bucket_is_told_so(timed: Timed) -> None:
     answer = await timed.admit(Ask(plan(BucketLimit("b", 10, 1)), (10.5,)))
     assert answer == GateRefusal(RefusedBy.BUCKET, None, 0)
+    assert answer.capacity == 10
 
 
 async def test_all_buckets_or_none(timed: Timed) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import struct
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -138,6 +139,48 @@ async def test_leases_of_another_type_hold_neither_slot_nor_quota(ground: Ground
     leases = ground.keys.key(KeyKind.POOL, ground.plans["bad"].domain, "p") + Part.LEASES
     await ground.redis.set(leases, "x")
     await ground.timed.admitted(ground.ask("bad"))
+
+
+@pytest.mark.parametrize(
+    ("field", "shape", "index", "value"),
+    [
+        (("b", "b"), "<9d", 6, 5e-324),  # a capacity
+        (("b", "b"), "<9d", 6, 999.0),
+        (("b", "b"), "<9d", 7, 5e-324),  # a rate
+        (("b", "b"), "<9d", 5, 1e15),  # more promised than there is
+        (("p", "p"), "<dIddBd", 1, 0),  # slots
+    ],
+)
+async def test_numbers_too_small_or_large_for_ours_shut_no_gate(
+    field: tuple[str, str], shape: str, index: int, value: float, ground: Ground
+) -> None:
+    """Neither on the swift path, which is only taken where no events are kept, nor on the whole one."""
+    assert isinstance(ground.timed.gate, RedisGate)
+    await ground.timed.gate.close()
+    ground.timed = redis_gate(ground.url, ground.keys.name)
+    ground.timed.tick(60)
+    plan = ground.plans["bad"]
+    cell, name = ground.keys.key(KeyKind.CELL, plan.domain), Keyspace.field(*field).encode()
+    await ground.redis.zadd(
+        ground.keys.key(KeyKind.BUCKET, plan.domain, "b") + Part.BOOKINGS, {"x": math.inf}
+    )
+    numbers = list(struct.unpack(shape, await ground.redis.hget(cell, name)))
+    numbers[index] = value
+    await ground.redis.hset(cell, name, struct.pack(shape, *numbers))
+    await ground.end(*[each for each in await ground.together("bad") if isinstance(each, Admitted)])
+    ground.timed.tick(2)
+    assert isinstance((await ground.together("bad"))[0], Admitted)
+    assert struct.unpack(shape, await ground.redis.hget(cell, name))[index] != value
+
+
+async def test_waiter_in_line_of_another_class_stops_no_server(ground: Ground) -> None:
+    plan = ground.plans["bad"]
+    base = ground.keys.key(KeyKind.POOL, plan.domain, "p")
+    held = [await ground.timed.admitted(ground.ask("bad")) for _ in range(SLOTS)]
+    assert isinstance(await ground.timed.admit(ground.ask("bad", wait_s=30)), Queued)
+    await ground.redis.zadd(base + Part.LINE + "1", {"zz\x1fp\x1f9\x1f\x1f\x1faaa\x1f": 0})
+    await ground.end(*held)
+    assert isinstance((await ground.together("good"))[0], Admitted)
 
 
 async def test_a_hold_that_no_vendor_was_ever_obeyed_for_is_not_believed(ground: Ground) -> None:

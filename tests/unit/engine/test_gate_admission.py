@@ -235,6 +235,20 @@ async def test_a_call_larger_than_its_limit_says_so(world: World) -> None:
     assert refused.value.category == "permanent_request"
 
 
+async def test_call_larger_than_learnt_limit_takes_all_of_it(world: World) -> None:
+    """The settings allow it: what answers told makes it wait, and never refuses it for good."""
+    plan = Plan(DOMAIN, buckets=(BucketLimit("points", 100, 1), BucketLimit("requests", 10, 1)))
+    async with world.admissions.enter(world.entry(plan)) as passage:
+        passage.told(Health.HEALTHY, {0: Observation(left=2.0, capacity=2.0)})
+    async with world.admissions.enter(world.entry(plan, costs=(5.0, 1.0))) as passage:
+        assert passage.admitted.spent == (2.0, 1.0)
+    as_learnt = Plan(DOMAIN, buckets=(BucketLimit("points", 2, 1, configured=100.0),))
+    with pytest.raises(GateClosed, match="the rate lets it through in"):
+        await world.stay("later", world.entry(as_learnt, costs=(5.0,)))
+    with pytest.raises(GateClosed, match=r"than the limit 'points' holds by the settings \(100\)"):
+        await world.stay("huge", world.entry(as_learnt, costs=(101.0,)))
+
+
 # ---- an end that nobody waits for
 
 

@@ -7,10 +7,12 @@ from uuid import UUID
 
 import pytest
 
+from fairlead.engine.gate.learn import learnt
 from fairlead.engine.gate.plans import Plans, check_settings
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.credentials import LearntSlots
 from fairlead.errors import ConfigInvalid, InputInvalid
+from fairlead.policy.feedback.reply import CONCURRENCY, Heard
 from fairlead.policy.gate.limit import EXPLICIT, TOLD, Degraded, Domain, is_newer, version_of
 from fairlead.policy.profile_load import load_profiles
 
@@ -75,6 +77,29 @@ def test_an_apps_limit_is_one_for_all_its_accounts(plans: Plans) -> None:
     other = app_wide.of(connection("hubspot", 2, account_id="shop-2")).plan
     assert one.domain == other.domain
     assert [limit.key for limit in one.buckets] == [limit.key for limit in other.buckets]
+
+
+@pytest.mark.parametrize(("domain", "alone"), [("app", False), ("account", True), ("tenant", True)])
+def test_shared_limit_changes_once_two_tenants_are_told_the_same(domain: str, alone: bool) -> None:
+    """R50: one tenant's answers change no limit that others' calls count against."""
+    overlay = PROFILES["hubspot"].overlay({"limits": {"domain": domain, "slots": 9}})
+    wide = Plans(lambda provider, variant: overlay)
+
+    def told(tenant: str, number: int) -> bool:
+        call = wide.of(connection("hubspot", ord(tenant), key=ConnectionKey(tenant, "hubspot")))
+        name, capacity = call.plan.buckets[0].name, call.plan.buckets[0].capacity
+        heard = [Heard(name, capacity=capacity - number), Heard(CONCURRENCY, capacity=9 - number)]
+        found = learnt(call.plan, heard, call.doubts)
+        changes = {found.observed[0].capacity is not None, found.slots is not None}
+        assert found.ignored == (() if True in changes or number == 0 else (name, CONCURRENCY))
+        return changes == {True}
+
+    steps = [("a", 1), ("a", 1), ("b", 2), ("a", 1), ("b", 1), ("a", 1), ("b", 0), ("b", 0), ("a", 1)]
+    effects = [told(*step) for step in steps]
+    if domain == "tenant":
+        assert all(effects)
+    else:
+        assert effects == [alone, alone, False, False, True, True, False, False, False]
 
 
 @pytest.mark.parametrize(("domain", "own"), [("tenant", True), ("account", False), ("app", False)])

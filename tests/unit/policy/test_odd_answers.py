@@ -170,7 +170,7 @@ def judge_one(
     for index, bucket in enumerate(PLAN.buckets):
         if (seen := found.observed.get(index)) is not None:
             longest_s = DAILY_PARK_CAP_S if any(item.daily for item in told) else HINT_CAP_S
-            check_learnt(seen, bucket, before.get(index), longest_s)
+            check_learnt(seen, bucket, before.get(bucket.key), longest_s)
             most = seen.capacity or bucket.capacity
             assert 0 <= found.actual.get(index, 0.0) <= most
             assert 0 <= found.asked.get(index, 0.0) <= most

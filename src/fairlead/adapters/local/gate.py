@@ -167,7 +167,7 @@ class LocalGate:
             wait_us = buckets.wait_us(self._bucket(plan, index), cost)
             if wait_us < 0:
                 self._leave(ask)
-                return GateRefusal(RefusedBy.BUCKET, None, index)
+                return GateRefusal(RefusedBy.BUCKET, None, index, self._bucket(plan, index).capacity / MICRO)
             if wait_us > longest_us:
                 longest_us, which = wait_us, index
         if longest_us == 0:

@@ -185,7 +185,8 @@ class Codec:
             return Booked(wait_s)
         if verdict == _QUEUED:
             return Queued(RefusedBy(by), wait_s)
-        return GateRefusal(RefusedBy(by), None if wait_us < 0 else wait_s, which - 1 if which else None)
+        index = which - 1 if which else None
+        return GateRefusal(RefusedBy(by), None if wait_us < 0 else wait_s, index, fence / MICRO)
 
     def tells(self, finish: Finish) -> bool:
         """Whether there is anything to say to the script."""

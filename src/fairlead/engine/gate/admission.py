@@ -292,6 +292,9 @@ class Admissions:
                 answer = await self._answer(entry, ask, waited_s)
                 if isinstance(answer, Admitted):
                     return Passage(answer, waited_s, asked_s=began_s + waited_s)
+                if isinstance(answer, GateRefusal) and (costs := answer.clamped_costs(ask)):
+                    entry = entry._replace(costs=costs)
+                    continue
                 was_in_line = was_in_line or isinstance(answer, Queued)
                 await self._wait(entry, answer, line, left_s)
                 if (plan := _plan_now(entry)) is not entry.plan:
@@ -375,8 +378,9 @@ def closed(entry: Entry, answer: Answer) -> GateClosed:
     if isinstance(answer, GateRefusal) and answer.retry_after_s is None:
         assert answer.bucket is not None
         limit = entry.plan.buckets[answer.bucket]
+        most = limit.configured or limit.capacity
         return GateClosed(
-            f"the call costs more than the limit {limit.key!r} ever holds ({limit.capacity:g})",
+            f"the call costs more than the limit {limit.key!r} holds by the settings ({most:g})",
             tenant=entry.tenant,
             provider=entry.provider,
             hint="make the call smaller, or correct the limit in the settings",

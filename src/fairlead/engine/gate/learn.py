@@ -7,6 +7,7 @@ affair, unless a bucket bears the name.
 
 What an answer says is bounded by what is known (R52): numbers that no bucket can have are ignored, and a
 limit that is ten times as large or small as the known one counts once two answers in a row tell it.
+Where several tenants share a limit, a number counts once answers to two of them tell it (R50).
 """
 
 from __future__ import annotations
@@ -56,26 +57,49 @@ class Learnt:
 
 
 @dataclass(slots=True)
+class Consensus:
+    """The numbers of a domain's limits on which its tenants agree; one per domain, in this process (R50)."""
+
+    only: str | None = ""  # the tenant whose answers count alone; None: several tenants share the limits
+    latest: dict[str, tuple[tuple[float, ...], str | None]] = field(default_factory=dict)
+    """By limit: the numbers in the latest answer, and its tenant; None: they are agreed on."""
+
+    def agrees(self, limit: str, numbers: tuple[float, ...], tenant: str) -> bool:
+        """Return whether answers to two tenants have these *numbers*, and none had others in between."""
+        if self.only is not None:
+            return True
+        before, teller = self.latest.get(limit, (None, None))
+        is_agreed = before == numbers and teller != tenant
+        self.latest[limit] = numbers, None if is_agreed else tenant
+        return is_agreed
+
+
+@dataclass(slots=True)
 class Doubts:
     """What answers told last that was not believed yet, by bucket; one per plan, in this process."""
 
-    told: dict[int, tuple[float, float]] = field(default_factory=dict)
+    told: dict[str, tuple[float, float]] = field(default_factory=dict)
     slots: float | None = None
+    tenant: str = ""
+    consensus: Consensus = field(default_factory=Consensus)
 
-    def believes(self, index: int, told: tuple[float, float], known: tuple[float, float]) -> bool:
+    def believes(self, bucket: str, told: tuple[float, float], known: tuple[float, float]) -> bool:
         """Return whether (capacity, per_s) as *told* counts: it is near the *known* one, or told twice."""
+        if not self.consensus.agrees(bucket, told, self.tenant):
+            return False
         if _is_near(told, known):
-            self.told.pop(index, None)
+            self.told.pop(bucket, None)
             return True
-        before = self.told.get(index)
-        self.told[index] = told
+        before = self.told.get(bucket)
+        self.told[bucket] = told
         return before is not None and _is_near(told, before)
 
     def slots_of(self, told: float, known: int | None) -> int | None:
         """Return the number of slots that *told* is; None where it does not count, as `believes` has it."""
         before, self.slots = self.slots, told
         is_near = any(_is_near((told,), (one,)) for one in (known or told, before) if one is not None)
-        return int(told) if is_near and told <= MAX_SLOTS else None
+        is_believed = self.consensus.agrees(CONCURRENCY, (told,), self.tenant) and is_near
+        return int(told) if is_believed and told <= MAX_SLOTS else None
 
 
 def learnt(plan: Plan, heard: Iterable[Heard], doubts: Doubts | None = None) -> Learnt:
@@ -92,16 +116,17 @@ def learnt(plan: Plan, heard: Iterable[Heard], doubts: Doubts | None = None) -> 
         index = places.get(item.limit)
         if index is not None:
             bucket = plan.buckets[index]
-            observed[index] = seen = _observation(item, bucket, doubts, index)
-            most = seen.capacity or bucket.capacity  # no call costs more than the bucket holds
+            observed[index], is_lost = _observation(item, bucket, doubts)
+            most = observed[index].capacity or bucket.capacity  # no call costs more than the bucket holds
             if item.actual is not None or item.refused:
                 actual[index] = min(item.actual or 0.0, most)  # what was refused was not run
             if (cost := item.requested or item.actual) is not None:
                 asked[index] = min(cost, most)
-            ignored += [item.limit] * _is_odd(item, seen, most)
+            ignored += [item.limit] * (is_lost or max(item.actual or 0.0, item.requested or 0.0) > most)
         elif item.limit == CONCURRENCY and item.capacity is not None:
-            slots = doubts.slots_of(item.capacity, None if plan.pool is None else plan.pool.capacity)
-            ignored += [item.limit] * (slots is None)
+            planned = None if plan.pool is None else plan.pool.capacity
+            slots = doubts.slots_of(item.capacity, planned)
+            ignored += [item.limit] * (slots is None and item.capacity != planned)
         elif item.refused and item.limit not in _OF_SOME_CALLS:
             unknown_s = max(unknown_s or 0.0, _wait_s(item) or 0.0)
     if unknown_s is not None:
@@ -117,30 +142,26 @@ def _is_near(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
     return all(a <= FAR * b and b <= FAR * a for a, b in zip(one, other, strict=True))
 
 
-def _is_odd(item: Heard, seen: Observation, most: float) -> bool:
-    """Return whether numbers of *item* were not believed: of the limit, or a cost above *most*."""
-    told = item.capacity is not None or item.per_s is not None
-    lost = told and seen.capacity is None and seen.per_s is None
-    return lost or max(item.actual or 0.0, item.requested or 0.0) > most
-
-
-def _observation(item: Heard, bucket: BucketLimit, doubts: Doubts, index: int) -> Observation:
+def _observation(item: Heard, bucket: BucketLimit, doubts: Doubts) -> tuple[Observation, bool]:
+    """Return what *item* says, and whether it tells numbers of the limit that are news and not believed."""
     capacity, per_s = item.capacity, item.per_s
+    is_lost = capacity is not None or per_s is not None
     if item.window_s and capacity is not None and capacity > 1:
         burst = max(1.0, capacity / 10)  # as per_window has it, which raises where no bucket comes of it
         capacity, per_s = burst, (capacity - burst) / item.window_s
     elif item.window_s:
         capacity = None
     if capacity is not None or per_s is not None:
-        told = (capacity or bucket.capacity, per_s or bucket.per_s)
-        if not is_bucket(*told) or not doubts.believes(index, told, (bucket.capacity, bucket.per_s)):
-            capacity = per_s = None
+        told, known = (capacity or bucket.capacity, per_s or bucket.per_s), (bucket.capacity, bucket.per_s)
+        is_lost = not (is_bucket(*told) and doubts.believes(bucket.key, told, known))
+        if is_lost:
+            capacity, per_s, is_lost = None, None, told != known
     wait_s = _wait_s(item)
     unit_s = 1 / (per_s or bucket.per_s)
     if wait_s is None and item.left == 0 and item.reset_s is not None and item.reset_s < unit_s:
         reset_s = clamp_hint(item.reset_s, daily_limit=item.daily)  # all of it comes back at once, and sooner
-        return Observation(capacity or bucket.capacity, capacity, per_s, held_s=reset_s)
-    return Observation(item.left, capacity, per_s, wait_s)
+        return Observation(capacity or bucket.capacity, capacity, per_s, held_s=reset_s), is_lost
+    return Observation(item.left, capacity, per_s, wait_s), is_lost
 
 
 def _wait_s(item: Heard) -> float | None:

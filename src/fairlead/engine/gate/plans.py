@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from fairlead.engine.gate.learn import Doubts
+from fairlead.engine.gate.learn import Consensus, Doubts
 from fairlead.engine.ports import Connection
 from fairlead.errors import ConfigInvalid, InputInvalid
 from fairlead.policy.call_settings import INLINE_WAIT_S
@@ -82,6 +82,7 @@ class Plans:
         self._profile = profile
         self._since_us = since_us
         self._made: dict[tuple[UUID, str, str], tuple[Connection, CallPlan]] = {}
+        self._shared: dict[Domain, Consensus] = {}
 
     def of(self, connection: Connection, api: str | None = None, host: str = "") -> CallPlan:
         """The plan for a call of *api* (default the profile's) to *host*.
@@ -102,10 +103,18 @@ class Plans:
                 provider=connection.key.provider,
                 hint=f"it has: {', '.join(sorted({*limits.apis, *profile.apis}))}",
             )
-        if len(self._made) >= _MOST:
+        if len(self._made) >= _MOST or len(self._shared) >= _MOST:
             self._made.clear()
-        own = call_settings_of(profile, connection.settings, tenant=connection.key.tenant)
-        made = replace(_made(connection, limits, api, host, self._since_us), inline_wait_s=own.inline_wait_s)
+            self._shared.clear()
+        tenant = connection.key.tenant
+        own = call_settings_of(profile, connection.settings, tenant=tenant)
+        made = _made(connection, limits, api, host, self._since_us)
+        # An app has other tenants, even if this process has met none; an account mostly has one.
+        only = None if limits.domain == "app" else tenant
+        doubts = Doubts(tenant=tenant, consensus=self._shared.setdefault(made.plan.domain, Consensus(only)))
+        if doubts.consensus.only != tenant:
+            doubts.consensus.only = None
+        made = replace(made, inline_wait_s=own.inline_wait_s, doubts=doubts)
         self._made[key] = (connection, made)
         return made
 
@@ -254,4 +263,5 @@ def _as_learnt(bucket: BucketLimit, connection: Connection, explicit: bool, sinc
     told = connection.learnt.get(bucket.name)
     if told is None:
         return replace(bucket, version=_version(connection, explicit, since_us))
-    return replace(bucket, capacity=told[0], per_s=told[1], version=_version(connection, explicit, 0))
+    version = _version(connection, explicit, 0)
+    return replace(bucket, capacity=told[0], per_s=told[1], version=version, configured=bucket.capacity)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
@@ -94,12 +94,22 @@ class Queued:
 class GateRefusal:
     """Not admitted, and nothing was taken. *bucket*: which of the plan's, where one refused.
 
-    *retry_after_s* None: never, the cost is larger than the bucket.
+    *retry_after_s* None: never, the cost is larger than the bucket, which has *capacity*.
     """
 
     by: RefusedBy
     retry_after_s: float | None
     bucket: int | None = None
+    capacity: float = field(default=0.0, compare=False)
+
+    def clamped_costs(self, ask: Ask) -> tuple[float, ...] | None:
+        """Return costs that fit the learnt capacity; None where the settings allow no such call either."""
+        if self.bucket is None:
+            return None
+        costs, limit = ask.costs or (1.0,) * len(ask.plan.buckets), ask.plan.buckets[self.bucket]
+        if not 0 < self.capacity < costs[self.bucket] <= (limit.configured or limit.capacity):
+            return None
+        return (*costs[: self.bucket], self.capacity, *costs[self.bucket + 1 :])
 
 
 Answer = Admitted | Booked | Queued | GateRefusal

@@ -75,6 +75,8 @@ class BucketLimit:
     per_s: float
     version: int = 1
     name: str = ""
+    configured: float = field(default=0.0, repr=False)
+    """Capacity by the settings, where *capacity* was learnt; 0: they are the same."""
 
     def __post_init__(self) -> None:
         _check("bucket", self.key, "capacity", self.capacity, MIN_CAPACITY, MAX_UNITS)

@@ -15,8 +15,8 @@ local function bucket_read(kept, limit, version_given, full)
     if kept and #kept == struct.size(BUCKET) then
         local level, rest, at, blocked, sent, booked, capacity, rate, version = struct.unpack(BUCKET, kept)
         if level >= -MOST and level <= MOST and rest >= 0 and rest < MICRO and sound(at) and sound(blocked)
-            and sound(sent) and sound(booked) and capacity >= 0 and capacity <= MOST_UNITS and rate >= 1
-            and rate <= MOST_UNITS and sound(version) then
+            and sound(sent) and sound(booked) and level + booked <= capacity and capacity >= LEAST_UNITS
+            and capacity <= MOST_UNITS and rate >= 1 and rate <= MOST_UNITS and sound(version) then
             bucket.level, bucket.rest, bucket.at, bucket.blocked, bucket.sent, bucket.booked, bucket.capacity,
                 bucket.rate, bucket.version = level, rest, at, blocked, sent, booked, capacity, rate, version
             return bucket

@@ -222,7 +222,7 @@ local function make_line(found)
     end
 
     local function following(pool, passed)
-        local best, best_since, best_quota
+        local best, best_since, best_quota, best_class
         local promoted = false
         for class = 1, pool.limit.classes do
             passed[class] = passed[class] or 0
@@ -230,12 +230,12 @@ local function make_line(found)
             if holder then
                 local late = since_us <= now - pool.limit.promote_us
                 if not best or (late and (not promoted or since_us < best_since)) then
-                    best, best_since, best_quota = holder, since_us, quota
+                    best, best_since, best_quota, best_class = holder, since_us, quota, class
                     promoted = promoted or late
                 end
             end
         end
-        return best, best_quota, promoted
+        return best, best_quota, promoted, best_class
     end
 
     -- Gives free slots to who waits, in order, and tells each process. The asker itself needs no telling. After
@@ -247,14 +247,14 @@ local function make_line(found)
         settled(pool)
         local served, passed = false, pool.passed_at == freed and pool.passed or {}
         while pool.in_line > 0 and pool.used < pool.capacity do
-            local holder, quota, promoted = following(pool, passed)
+            local holder, quota, promoted, class = following(pool, passed)
             if not holder then
                 break
             end
             if not out_of_line(pool, holder) then
                 -- The set of the living was lost, the line was not (somebody cleared the keys one by one): nobody
-                -- is there to take the slot, and while he stood at the head this loop would not end.
-                redis.call('ZREM', pool.line .. field(holder, 3), holder)
+                -- is there to take the slot. While he stood at the head, of whatever class, this loop would not end.
+                redis.call('ZREM', pool.line .. class, holder)
             elseif holder == asker then
                 served = true
                 grant(pool, quota, holder, now + pool.limit.lease_us, promoted and 'promote' or 'grant')

@@ -23,8 +23,8 @@ local function pool_read(kept, limit, version_given)
         is_pool = true }
     if kept and #kept == struct.size(POOL) then
         pool.version, pool.capacity, pool.fence, pool.first_end, pool.waiting, pool.touched = struct.unpack(POOL, kept)
-        if pool.capacity <= MOST_SLOTS and sound(pool.version) and sound(pool.fence) and sound(pool.first_end)
-            and sound(pool.touched) then
+        if pool.capacity >= min(1, limit.capacity) and pool.capacity <= MOST_SLOTS and sound(pool.version)
+            and sound(pool.fence) and sound(pool.first_end) and sound(pool.touched) then
             pool.touched = math.min(pool.touched, now)
             return pool
         end

@@ -74,7 +74,8 @@ local function spend(ask)
         local given = version_of(first + i, last)
         if booked > 0 or blocked > now or since > now or since < marker.birth
             or given ~= version and newer(given, version)
-            or not (sent <= MOST and capacity <= MOST_UNITS and rate <= MOST_UNITS) then
+            or not (sent <= MOST and capacity >= LEAST_UNITS and capacity <= MOST_UNITS and rate >= 1
+            and rate <= MOST_UNITS) then
             return false
         end
         level, rest = filled(level, rest, now - (since > blocked and since or blocked), capacity, rate)

@@ -91,12 +91,12 @@ local function log_failure(breaker, holder, opened_us)
 end
 
 -- Nothing is sent: what is held in pool and quota goes back.
-local function refuse(plan, holder, verdict, by, wait_us, which)
+local function refuse(plan, holder, verdict, by, wait_us, which, capacity)
     if holder ~= '' then
         local pool, quota = slots_at(plan)
         rare().leave(pool, quota, holder)
     end
-    return struct.pack('<BBBBdd', verdict, by, which or 0, 0, wait_us, 0)
+    return struct.pack('<BBBBdd', verdict, by, which or 0, 0, wait_us, capacity or 0)
 end
 
 local function admit(blob, ask, holder)
@@ -152,7 +152,7 @@ local function admit(blob, ask, holder)
     end
     if longest_us ~= 0 and not redeemed then
         if longest_us < 0 or longest_us > book_us then
-            return refuse(plan, holder, REFUSED, BY_BUCKET, longest_us, which)
+            return refuse(plan, holder, REFUSED, BY_BUCKET, longest_us, which, buckets[which].capacity)
         end
         rare().all_booked(buckets, costs, struct.unpack('<c16', ask, at), longest_us)
         return refuse(plan, holder, BOOKED, BY_BUCKET, longest_us, which)
