@@ -7,7 +7,6 @@ is written beside the calls, a bucket at most once a minute; the next cold start
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -16,9 +15,8 @@ from fairlead.engine.ports import Connection
 from fairlead.engine.ports.gate import Observation
 from fairlead.engine.ports.gate_notes import SLOTS, GateNotes, LearntLimit
 from fairlead.engine.services.service import Service
-from fairlead.errors import ConfigInvalid
 from fairlead.events import Emit
-from fairlead.policy.gate.limit import BucketLimit, Plan
+from fairlead.policy.gate.limit import Plan, is_bucket
 
 LOOK_S = 2.0
 APART_S = 60.0
@@ -79,12 +77,8 @@ class Notebook:
             capacity=latest.capacity if capacity is None else capacity,
             per_s=latest.per_s if per_s is None else per_s,
         )
-        if learnt == latest:
-            return
-        with suppress(ConfigInvalid):  # what no bucket can be is not worth keeping
-            BucketLimit(planned.limit, learnt.capacity, learnt.per_s)
-            if len(self._unwritten) < _MOST:
-                self._unwritten[key] = learnt
+        if learnt != latest and is_bucket(learnt.capacity, learnt.per_s) and len(self._unwritten) < _MOST:
+            self._unwritten[key] = learnt
 
     async def write(self, *, all_of_it: bool = False) -> None:
         """Write what is due. *all_of_it*: whatever was written a moment ago; for the end."""
@@ -111,8 +105,5 @@ class Notebook:
     def service(self, *, draw: Draw, emit: Emit) -> Service:
         """The writing, as a background service."""
         return Service(
-            "gate-notebook", self._pass, interval_s=LOOK_S, clock=self._clock, draw=draw, emit=emit
+            "gate-notebook", self.write, interval_s=LOOK_S, clock=self._clock, draw=draw, emit=emit
         )
-
-    async def _pass(self) -> None:
-        await self.write()
