@@ -30,7 +30,7 @@ REPEATS = sized(1, 2)
 AWAY_S = sized(0.5, 30.0)
 LEASE_TRIES, LOOK_S = 300, 0.02
 MiB = 1 << 20
-NUMBERS = {"request_deadline_s": 30.0, "total_deadline_s": 60.0, "lease_s": 90.0}
+NUMBERS = {"request_deadline_s": 30.0, "total_deadline_s": 60.0, "lease_s": 90.0, "wait_s": 60.0}
 
 
 async def _refresh(child: Child, connection: str, newer_than: int) -> dict[str, Any]:
