@@ -23,7 +23,7 @@ from fairlead.errors import (
     RequestRejected,
     TransientFailure,
 )
-from fairlead.events import EndpointStateChanged, NeedsReauth, TokenRefreshed
+from fairlead.events import EndpointStateChanged, NeedsReauth, ServiceFailed, TokenRefreshed
 from fairlead.testing.issuer.quirks import Quirk
 from fairlead.testing.ledger import judge
 from tests.refresh.conftest import POLICIES
@@ -68,6 +68,20 @@ async def test_a_cancelled_caller_cancels_no_refresh(fl, issuer) -> None:
     assert (await second).generation == 2
     with pytest.raises(asyncio.CancelledError):
         await first
+
+
+async def test_refresh_cancelled_by_nobody_known_is_reported(fl, issuer) -> None:
+    """As where a library cancels the task that awaits it: no stop of this process is to blame."""
+    connection_id = await fl.connect(issuer, STRICT)
+    hold = issuer.hold("answering", provider=STRICT)
+    asked = asyncio.create_task(fl.coordinator.refresh(connection_id, 1))
+    await hold.reached()
+    [flight] = [task for task in asyncio.all_tasks() if task.get_name() == f"refresh:{connection_id}"]
+    flight.cancel()
+    with pytest.raises(RefreshInProgress):
+        await asked
+    assert [failed.reason for failed in fl.told(ServiceFailed)] == ["CancelledError in a refresh"]
+    hold.release()
 
 
 async def test_a_newer_generation_is_served_without_a_post(fl, issuer) -> None:

@@ -112,7 +112,7 @@ class Coordinator:
         late = partial(self._in_progress_error, connection_id)
         await in_time(asyncio.wait({flight}), self._rooms.clock, left_s, late)
         if flight.cancelled():
-            raise self._stopping()
+            raise self._stopping() if self._closing else late()
 
     def launch(self, connection_id: UUID, newer_than: int) -> None:
         """Start a flight that nobody waits for, unless one is in the air or this process is stopping."""
@@ -136,8 +136,10 @@ class Coordinator:
     def _land(self, connection_id: UUID, done: asyncio.Task[Fresh]) -> None:
         self._flights.pop(connection_id, None)
         self._exchange.sent.discard(connection_id)
-        error = None if done.cancelled() else done.exception()
-        if error is not None and not isinstance(error, FairleadError):  # its callers may all have gone
+        error = asyncio.CancelledError() if done.cancelled() else done.exception()
+        is_cut_off = done.cancelled() and self._closing
+        if error is not None and not is_cut_off and not isinstance(error, FairleadError):
+            # its callers may all have gone
             self._rooms.emit(ServiceFailed("coordinator", f"{type(error).__name__} in a refresh"))
 
     async def _fly(self, connection_id: UUID, newer_than: int | None, others_s: float, actor: str) -> Fresh:
