@@ -81,10 +81,13 @@ class Mending:
         yield from self._held_left()
 
     def _asked_left(self) -> Iterator[str]:
+        yield from endings.grants_gone(self._world.database)
+        yield from self._work_left()
+
+    def _work_left(self) -> Iterator[str]:
         world = self._world
         yield from endings.asked_left(world.database, self._customer.orders_after)
         yield from endings.jobs_due(world.database)
-        yield from endings.grants_gone(world.database)
         yield from world.redis.breakers_open()
         yield from self._held_left()
 
@@ -95,15 +98,19 @@ class Mending:
         yield from world.in_the_air()
 
     def _refreshed(self) -> Callable[[], Iterator[str]]:
-        """What has the generation that it has now."""
+        """What has the generation that it has now.
+
+        A loss of before the mending may come to light with the next refresh: then the grant is gone, and
+        `endings.at_end` judges whether it may be.
+        """
         rows = self._world.database.tokens.credentials.values()
         before = {row.connection_id: row.generation for row in rows}
 
         def left() -> Iterator[str]:
             for row in rows:
-                if row.generation == before[row.connection_id]:
+                if row.state == "active" and row.generation == before[row.connection_id]:
                     yield f"the grant of {row.key.tenant} was not refreshed"
             yield from endings.endpoints_shut(self._world.database)
-            yield from self._asked_left()
+            yield from self._work_left()
 
         return left
