@@ -18,6 +18,7 @@ from tests.simulation.swarm import FAULTS
 from tests.simulation.unexplained import Calm, LeftToItsLease, bug_in, sent_twice
 from tests.simulation.watch import (
     Accepted,
+    CalledOff,
     DeclaredLost,
     Freed,
     Ran,
@@ -28,7 +29,7 @@ from tests.simulation.watch import (
     Told,
 )
 
-JOB = UUID(int=1)
+JOB, OTHER = UUID(int=1), UUID(int=2)
 UNWRITTEN = "3 results could not be written before the stop; their jobs run again"
 
 
@@ -84,6 +85,7 @@ def test_what_went_well_is_none() -> None:
         Freed(JOB, 7, crash=True),
         Accepted(JOB, 7, "discarded", 1),
         Accepted(JOB, 7, "rescheduled", 1),
+        Accepted(JOB, 7, "cancelled", 1),
     ],
     ids=lambda seen: type(seen).__name__,
 )
@@ -93,6 +95,8 @@ def test_in_a_calm_seed_nothing_happens(seen: Seen) -> None:
         Ran(JOB, 7, "a", "sim.work", 1),
         Accepted(JOB, 7, "handed_back", 1),
         Accepted(JOB, 8, "completed", 1),
+        CalledOff(OTHER),
+        Accepted(OTHER, 9, "cancelled", 1),
     ):
         assert calm.see(Told(1.0, "p1", fine)) is None
     assert calm.see(Told(1.0, "p1", seen)) is not None

@@ -9,13 +9,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from uuid import UUID
 
 from fairlead.engine.events import AnswersUnclassified, DeadLetterFailed, GroupNotPaused
 from fairlead.events import Event, JobDead, JobFinished, ServiceFailed, TokenRefreshFailed
 from fairlead.testing.ledger import Ledger, posts_of
 from tests.simulation.spells import Spells
 from tests.simulation.swarm import FAULTS
-from tests.simulation.watch import Accepted, Broken, DeclaredLost, Freed, SlotExpired, Struck, TimedOut, Told
+from tests.simulation.watch import (
+    Accepted,
+    Broken,
+    CalledOff,
+    DeclaredLost,
+    Freed,
+    SlotExpired,
+    Struck,
+    TimedOut,
+    Told,
+)
 
 STILL = frozenset({"freeze", "stop"})
 STORE = frozenset({"cut", "lost_commit", "slow_store", "late_store", "database_away"})
@@ -105,12 +116,22 @@ def _unless(
 
 
 class Calm:
-    """A fleet to which nothing happens: nobody dies or is declared dead, and what ends ends well."""
+    """A fleet to which nothing happens: nobody dies or is declared dead, and what ends ends well.
+
+    Or as its customer wants it: a job that was called off may be cancelled.
+    """
 
     name = "calm"
 
+    def __init__(self) -> None:
+        self._called_off: set[UUID] = set()
+
     def see(self, told: Told) -> str | None:
         match told.seen:
+            case CalledOff(job_id=job_id):
+                self._called_off.add(job_id)
+            case Accepted(job_id=job_id, outcome="cancelled") if job_id in self._called_off:
+                return None
             case Struck(fault=fault):
                 return f"{fault} struck {told.process or 'all'}, and no fault is on"
             case DeclaredLost(session_id=session_id):
