@@ -116,9 +116,9 @@ def _unless(
 
 
 class Calm:
-    """A fleet to which nothing happens: nobody dies or is declared dead, and what ends ends well.
+    """A fleet without faults: no process dies or is declared lost, and every job completes.
 
-    Or as its customer wants it: a job that was called off may be cancelled.
+    A job that its customer called off may end as cancelled.
     """
 
     name = "calm"

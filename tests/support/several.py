@@ -56,7 +56,7 @@ class Way:
         """Of which the store can read nothing: whatever is told in one batch with it is an error."""
         self._batch: list[Domain] = []
         self.breaks_at = 0
-        """The lease at whose first cancellation the way is cut."""
+        """The lease whose first cancellation cuts the connection."""
         self.done: list[str] = []
         """What was told on the way back, as it was done."""
         self.answers_in_s = 0.0

@@ -71,9 +71,9 @@ class Bulk(Table):
     )
     lease_s: Annotated[float, Field(strict=True, ge=30, le=86_400)] = Field(
         default=600.0,
-        description="A place that nobody renews is free again after it: longer than the time between two "
-        "looks at a running operation. Let operations end before you change it: while processes have "
-        "different values, a loss, an outage or a set clock of Redis may free a place early. Default 600.",
+        description="How long a place stays taken if nobody renews it; longer than the time between two "
+        "polls of a running operation. Let running operations end before you change it: while processes use "
+        "different values, a loss, an outage or a clock change of Redis may free a place early. Default 600.",
     )
     again_s: Annotated[float, Field(strict=True, ge=1, le=3600)] = Field(
         default=30.0,

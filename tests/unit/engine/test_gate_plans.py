@@ -80,7 +80,7 @@ def test_an_apps_limit_is_one_for_all_its_accounts(plans: Plans) -> None:
 
 
 @pytest.mark.parametrize(("domain", "alone"), [("app", False), ("account", True), ("tenant", True)])
-def test_shared_limit_changes_once_two_tenants_are_told_the_same(domain: str, alone: bool) -> None:
+def test_shared_limit_changes_after_two_tenants_receive_the_same_numbers(domain: str, alone: bool) -> None:
     """R50: one tenant's answers change no limit that others' calls count against."""
     overlay = PROFILES["hubspot"].overlay({"limits": {"domain": domain, "slots": 9}})
     wide = Plans(lambda provider, variant: overlay)

@@ -291,7 +291,7 @@ async def test_a_turn_whose_ask_was_under_way_is_given_up_with_its_place(fleet: 
     alone = Alone(fleet[0].way.store.gate, lambda: Share(1, 0), lambda: 0.0, [])
     booked, rate_alone = waiter(slots(), booking=7), Ask(rate(1, 1), booking=8)
     alone.leave_behind([booked, rate_alone])
-    alone.leave_behind([Ask(slots(), holder=booked.holder)])  # as of a slot that was told of in vain
+    alone.leave_behind([Ask(slots(), holder=booked.holder)])  # a slot was granted after its caller had left
     assert [alone.left_behind() for _ in range(2)] == [[booked]] * 2, "a return may break off"
 
 

@@ -46,7 +46,7 @@ OWN_SHARE = 1 / 2
 and by the silence in which the outage was noticed; the rest is for the beat that ends what is beyond it."""
 _KEPT = Finished(kept=True)
 MANY = 20_000
-"""So many limits are known before those that nobody uses are forgotten; as many asks are left behind."""
+"""The most limits to know before unused ones are forgotten, and the most asks to keep for a return."""
 HEARD_S = 15.0
 """By then the others have counted a new process (FleetSize) and keep to the smaller share (Keeper)."""
 
@@ -263,7 +263,7 @@ class Alone:
         """Return what is to be cancelled in the store; the same again until a return succeeds.
 
         Else a slot that it grants unheard is idle for a lease, and a turn is kept until its time has passed.
-        A call that runs now keeps its slot, which the store was told of, and gives up its turn alone.
+        A call that is still running keeps its slot, which the store knows of; only its turn is cancelled.
         """
         return [
             ask._replace(holder=None) if lease_id in self._running else ask

@@ -50,7 +50,7 @@ ANSWER_S = 0.8
 SLOW_S = 0.5
 LOOK_S = 0.2
 FORSAKEN = 256
-"""The latest asks whose callers left before they were answered, or wait for their turn."""
+"""The most asks to remember whose caller was cancelled before the answer, or is waiting for its turn."""
 AGAIN_S = 5.0
 """When to ask again for what only the store can tell."""
 ANSWERS_TO_RETURN = 2

@@ -60,7 +60,7 @@ class Learnt:
 class Consensus:
     """The numbers of a domain's limits on which its tenants agree; one per domain, in this process (R50)."""
 
-    only: str | None = ""  # the tenant whose answers count alone; None: several tenants share the limits
+    only: str | None = ""  # the only tenant of the domain; None: several tenants share its limits
     latest: dict[str, tuple[tuple[float, ...], str | None]] = field(default_factory=dict)
     """By limit: the numbers in the latest answer, and its tenant; None: they are agreed on."""
 
@@ -143,7 +143,7 @@ def _is_near(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
 
 
 def _observation(item: Heard, bucket: BucketLimit, doubts: Doubts) -> tuple[Observation, bool]:
-    """Return what *item* says, and whether it tells numbers of the limit that are news and not believed."""
+    """Return the observation in *item*, and whether new numbers for the limit were rejected."""
     capacity, per_s = item.capacity, item.per_s
     is_lost = capacity is not None or per_s is not None
     if item.window_s and capacity is not None and capacity > 1:
