@@ -16,7 +16,14 @@ from typing import Literal
 
 from fairlead.adapters.local.system import SystemClock, SystemIds
 from fairlead.adapters.postgres.data_keys import PostgresKeyStore
-from fairlead.adapters.postgres.facts import MIN_VERSION, ServerFacts, WallState, server_facts
+from fairlead.adapters.postgres.facts import (
+    ENCODING,
+    ENCODING_HINT,
+    MIN_VERSION,
+    ServerFacts,
+    WallState,
+    server_facts,
+)
 from fairlead.adapters.postgres.migrate import Migrator
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.session import DatabaseSettings
@@ -193,6 +200,8 @@ def version_check(facts: ServerFacts) -> Check:
     if facts.isolation != "read committed":
         hint = "ALTER ROLE ... SET default_transaction_isolation = 'read committed'"
         return Check("database", "fail", f"{told}, transactions are {facts.isolation} by default", hint)
+    if facts.encoding != ENCODING:
+        return Check("database", "fail", f"{told}, the encoding is {facts.encoding}", ENCODING_HINT)
     return Check("database", "ok", told)
 
 

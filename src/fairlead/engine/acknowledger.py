@@ -3,7 +3,8 @@
 Finished work is not lost because the store is away (P14): it is kept, up to a bound, and written when the
 store is back. While it is kept too long, or is too much, ``accepting`` is False and no new work is begun.
 What the store refuses as not ours any more is counted and told (R1). An outcome that the store cannot take
-holds up no other: it is written alone, and if it still cannot be, its job goes back to the queue.
+holds up no other. It is written alone, and if the store still refuses it, the run counts as a failed attempt,
+so that a handler whose result cannot be stored ends in a dead letter and does not run for ever.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from fairlead.faultpoint import faultpoint
 BATCH = 500
 BOUND = 2000
 KEEP_S = 60.0
-UNWRITABLE_DELAY_S = 60.0
+
+Refuse = Callable[[Job, Exception], Outcome]
+"""Returns the outcome of a run whose own outcome the store refuses: a failed attempt."""
 
 
 @dataclass(slots=True)
@@ -38,12 +41,25 @@ class Finished:
 
 
 class Acknowledger:
-    """The one writer of a worker's outcomes. *on_flushed* is called whenever nothing is left to write."""
+    """The one writer of a worker's outcomes.
+
+    Args:
+        refused: Gives the outcome to write in place of one that the store refuses.
+        on_flushed: Called whenever nothing is left to write.
+    """
 
     def __init__(
-        self, store: JobStore, *, clock: Clock, draw: Draw, emit: Emit, on_flushed: Callable[[], None]
+        self,
+        store: JobStore,
+        *,
+        clock: Clock,
+        draw: Draw,
+        emit: Emit,
+        refused: Refuse,
+        on_flushed: Callable[[], None],
     ) -> None:
         self._store = store
+        self._refused = refused
         self._clock = clock
         self._emit = emit
         self._on_flushed = on_flushed
@@ -112,10 +128,27 @@ class Acknowledger:
         if len(batch) > 1:  # something in it cannot be stored: find it, and write the others
             return max([await self._write([replace(finished, in_doubt=True)]) for finished in batch])
         (finished,) = batch
-        simpler = _simpler(finished.outcome)
-        if simpler == finished.outcome:  # nothing simpler can be said, so it is no fault of what we said
-            return self._keep(batch, error)
-        return await self._write([Finished(finished.job, simpler)])
+        for substitute in self._substitutes(finished, error):
+            if await self._is_written(substitute):
+                return 0.0
+        return self._keep(batch, error)  # not even a plain failure is accepted: the fault is the store's
+
+    def _substitutes(self, finished: Finished, error: Exception) -> list[Finished]:
+        """Return what to try in place of *finished*: a failure with what the run saved, then without it."""
+        job, failed = finished.job, self._refused(finished.job, error)
+        saved = getattr(finished.outcome, "args", None)
+        if saved is None or not isinstance(failed, Rescheduled | Discarded):
+            return [Finished(job, failed)]
+        return [Finished(job, replace(failed, args=saved)), Finished(job, failed)]
+
+    async def _is_written(self, finished: Finished) -> bool:
+        try:
+            accepted = await self._store.acknowledge([finished.outcome])
+        except Exception:  # noqa: BLE001 (the caller tries the next substitute, or keeps the original)
+            return False
+        self._health.worked()
+        self._tell([finished], accepted)
+        return True
 
     def _keep(self, batch: Sequence[Finished], error: Exception) -> float:
         self._waiting.extendleft(reversed(batch))
@@ -146,12 +179,3 @@ class Acknowledger:
                     reason=failure.reason,
                 )
             )
-
-
-def _simpler(outcome: Outcome) -> Rescheduled:
-    """Its job goes back to the queue, with what the run saved; without, where that was all that was said."""
-    bare = Rescheduled(outcome.job_id, outcome.lease_id, UNWRITABLE_DELAY_S)
-    if not isinstance(outcome, Rescheduled | Discarded) or outcome.args is None:
-        return bare
-    with_saved = replace(bare, args=outcome.args)
-    return bare if outcome == with_saved else with_saved

@@ -108,8 +108,10 @@ class DeadLetterProcessor:
             return await self._put_off(entry)
 
     async def _put_off(self, entry: DeadLetter) -> str:
+        """Try again later; past the age at which an entry is abandoned, leave it to a person."""
+        later_s = PUT_OFF_S if entry.age_s < self._rules.abandon_after_s else None
         try:
-            await self._entries.postpone(entry.dead_letter_id, PUT_OFF_S, last_at=entry.last_at)
+            await self._entries.postpone(entry.dead_letter_id, later_s, last_at=entry.last_at)
         except Exception:  # noqa: BLE001 (told already; it stays due, and the next run meets it again)
             return "failed"
         return "failed"

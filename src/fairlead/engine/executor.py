@@ -21,6 +21,7 @@ from fairlead.clock import Clock, Draw
 from fairlead.engine.events import GroupNotPaused, GroupPaused, TimeoutIgnored
 from fairlead.engine.handler import AskedPause, Handler, JobContext, by_kind, current_job
 from fairlead.engine.holds import Holds, Pauses
+from fairlead.engine.job_events import job_finished
 from fairlead.engine.ports import (
     Cancelled,
     Completed,
@@ -32,7 +33,7 @@ from fairlead.engine.ports import (
     Rescheduled,
 )
 from fairlead.engine.timing import TimeLimit
-from fairlead.events import Emit, JobFinished
+from fairlead.events import Emit
 from fairlead.faultpoint import faultpoint
 from fairlead.ids import Ids
 from fairlead.policy import job as asked
@@ -126,7 +127,7 @@ class Executor:
         outcome = _with_saved(self._decide(_counted(context), handler, answer, ran_s), context)
         if isinstance(outcome, Rescheduled) and context.call_waits_since_s is not None:
             outcome = replace(outcome, call_waited_s=started + ran_s - context.call_waits_since_s)
-        self._emit(_finished(job, outcome, ran_s))
+        self._emit(job_finished(job, outcome, ran_s))
         return outcome
 
     def cancelled_itself(self, context: JobContext) -> Outcome:
@@ -138,13 +139,25 @@ class Executor:
         outcome = _with_saved(
             self._decide(_counted(context), self._handlers.get(job.kind), answer, 0.0), context
         )
-        self._emit(_finished(job, outcome, 0.0))
+        self._emit(job_finished(job, outcome, 0.0))
+        return outcome
+
+    def refused(self, job: Job, error: Exception) -> Outcome:
+        """Return the outcome of a run whose own outcome the store refused with *error*: a failed attempt.
+
+        The text is plain ASCII, so that no database refuses it as well.
+        """
+        told = safe_text(error).encode("ascii", "backslashreplace").decode()
+        reason = f"what its run returned or raised cannot be stored: {told}"
+        failure = Failure(Category.TRANSIENT_SERVER, "outcome_refused", reason)
+        outcome = self._decide(job, self._handlers.get(job.kind), asked.Retry(failure), 0.0)
+        self._emit(job_finished(job, outcome, 0.0))
         return outcome
 
     def cancelled(self, context: JobContext) -> Outcome:
         """Return what to write for a run that was ended because a person has cancelled its job."""
         outcome = Cancelled(context.job.job_id, context.job.lease_id, "cancelled while it ran")
-        self._emit(_finished(context.job, outcome, 0.0))
+        self._emit(job_finished(context.job, outcome, 0.0))
         return outcome
 
     # ---- one attempt ---------------------------------------------------------------------------
@@ -363,35 +376,3 @@ def _record(
         next_retry_s=next_retry_s,
         details={**(details or {}), **({"unclassified": True} if failure.unclassified else {})},
     )
-
-
-def _finished(job: Job, outcome: Outcome, ran_s: float) -> JobFinished:
-    failure = outcome.failure if isinstance(outcome, Rescheduled | Discarded) else None
-    delay_s = outcome.delay_s if isinstance(outcome, Rescheduled) else None
-    return JobFinished(
-        job_id=job.job_id,
-        kind=job.kind,
-        tenant=job.tenant_id,
-        provider=job.provider,
-        outcome=_word(outcome),
-        attempt=job.attempt,
-        ran_s=ran_s,
-        category=failure.category if failure else None,
-        code=failure.code if failure else None,
-        reason=failure.reason if failure else None,
-        next_retry_s=delay_s,
-    )
-
-
-def _word(outcome: Outcome) -> str:
-    match outcome:
-        case Completed():
-            return "completed"
-        case Rescheduled(failure=None):
-            return "snoozed"
-        case Rescheduled():
-            return "retried"
-        case Cancelled():
-            return "cancelled"
-        case Discarded():
-            return "discarded"

@@ -75,7 +75,9 @@ class Worker:
         self._memory = MemoryGuard(memory, clock=clock, emit=emit) if memory else None
         self._health = Health("worker", clock=clock, draw=draw, emit=emit)
         self._woken = asyncio.Event()
-        self._acks = Acknowledger(jobs, clock=clock, draw=draw, emit=emit, on_flushed=self._flushed)
+        self._acks = Acknowledger(
+            jobs, clock=clock, draw=draw, emit=emit, refused=executor.refused, on_flushed=self._flushed
+        )
         self._running: dict[int, Run] = {}  # by lease id: after a lost lease a job may be here twice
         self._handed_back: set[int] = set()
         self._cut: dict[int, str] = {}  # runs that we have cancelled, and why

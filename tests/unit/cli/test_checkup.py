@@ -65,6 +65,7 @@ def test_servers_that_lose_data_or_are_too_old() -> None:
     assert version_check(SERVER).status == "ok"
     assert version_check(replace(SERVER, version=140020)).status == "fail"
     assert version_check(replace(SERVER, isolation="serializable")).status == "fail"
+    assert version_check(replace(SERVER, encoding="LATIN1")).status == "fail"
     states = {
         value: durability_check(replace(SERVER, synchronous_commit=value)).status
         for value in ("on", "local", "off")

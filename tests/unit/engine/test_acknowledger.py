@@ -9,7 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.acknowledger import BOUND, UNWRITABLE_DELAY_S, Acknowledger
+from fairlead.engine.acknowledger import BOUND, Acknowledger
+from fairlead.engine.executor import Executor
 from fairlead.engine.ports import ClaimFilter, Completed, Discarded, FailureRecord, Job, Outcome, Rescheduled
 from fairlead.errors import DependencyUnavailable, InputInvalid, MigrationNeeded
 from fairlead.events import JobDead, ServiceFailed, StaleWriteRefused
@@ -50,7 +51,15 @@ class Desk:
     @asynccontextmanager
     async def acknowledger(self) -> AsyncIterator[Acknowledger]:
         store: MemoryJobStore = self  # type: ignore[assignment]  # all of it, acknowledge watched
-        acks = Acknowledger(store, clock=self.clock, draw=half, emit=self.emit, on_flushed=lambda: None)
+        executor = Executor([], clock=self.clock, draw=half, ids=IDS, emit=self.emit)
+        acks = Acknowledger(
+            store,
+            clock=self.clock,
+            draw=half,
+            emit=self.emit,
+            refused=executor.refused,
+            on_flushed=lambda: None,
+        )
         task = asyncio.create_task(acks.run())
         yield acks
         assert not task.done()
@@ -124,10 +133,36 @@ async def test_an_outcome_that_cannot_be_stored_holds_up_no_other() -> None:
         for job in (good, bad, fine):
             acks.put(job, done(job))
         await acks.flushed()
-    assert await desk.store.counts() == {"completed": 2, "scheduled": 1}
+    assert await desk.store.counts() == {"completed": 2, "retryable": 1}
     row = desk.store.database.jobs[bad.job_id]
-    assert (row.run_at - desk.store.database.now).total_seconds() == UNWRITABLE_DELAY_S
-    assert row.attempt == 0
+    assert row.run_at > desk.store.database.now
+
+
+async def test_a_job_whose_result_the_database_refuses_ends_in_a_dead_letter() -> None:
+    """Each refusal spends an attempt; its text is ASCII, whatever the database says."""
+    desk = Desk()
+    desk.refuse = lambda outcomes: (
+        InputInvalid("the database refuses these values: \N{GRINNING FACE}")
+        if any(isinstance(outcome, Completed) for outcome in outcomes)
+        else None
+    )
+    session_id = IDS.uuid7()
+    await MemorySessionStore(desk.link).open(session_id, Processes(1, set()).identity(), 30.0, "1.0")
+    await desk.store.enqueue([new_job()])
+    async with desk.acknowledger() as acks:
+        for attempt in range(1, 5):
+            (job,) = await desk.store.claim(ClaimFilter(), 1, session_id)
+            assert job.attempt == attempt
+            acks.put(job, done(job))
+            await acks.flushed()
+            await desk.clock.advance(60)
+    (dead,) = desk.emit.of(JobDead)
+    assert (dead.code, "what its run returned" in dead.reason, dead.reason.isascii()) == (
+        "outcome_refused",
+        True,
+        True,
+    )
+    assert await desk.store.counts() == {"discarded": 1}
 
 
 @pytest.mark.parametrize("args_are_bad", [False, True])
@@ -141,7 +176,7 @@ async def test_what_a_run_saved_outlives_an_outcome_that_cannot_be_stored(args_a
     def refuse(outcomes: Sequence[Outcome]) -> Exception | None:
         (outcome,) = outcomes
         assert isinstance(outcome, Rescheduled)
-        broken = outcome.failure is not None or (args_are_bad and outcome.args is not None)
+        broken = outcome.failure == failure or (args_are_bad and outcome.args is not None)
         return InputInvalid("the database refuses these values") if broken else None
 
     desk.refuse = refuse

@@ -10,11 +10,17 @@ import asyncpg
 
 from fairlead.adapters.postgres.driver import Connection
 from fairlead.adapters.postgres.failures import CONNECT_ERRORS, no_connection
-from fairlead.adapters.postgres.session import MIN_VERSION, DatabaseSettings, connect_options
+from fairlead.adapters.postgres.session import (
+    ENCODING,
+    ENCODING_HINT,
+    MIN_VERSION,
+    DatabaseSettings,
+    connect_options,
+)
 from fairlead.adapters.postgres.sqlfiles import statement
 from fairlead.adapters.postgres.wall import WallState, wall_state
 
-__all__ = ["MIN_VERSION", "ServerFacts", "WallState", "server_facts"]
+__all__ = ["ENCODING", "ENCODING_HINT", "MIN_VERSION", "ServerFacts", "WallState", "server_facts"]
 
 _TRIES = 3
 
@@ -45,6 +51,8 @@ class ServerFacts:
     """Which it is."""
     unseen: bool = False
     """There are sessions whose snapshots this user may not see."""
+    encoding: str = ENCODING
+    """Of the database's text; default UTF8, the only one that fairlead works on."""
     creators: str = ""
     """Roles that may create objects in the schema and should not; empty: none."""
 
@@ -80,6 +88,7 @@ async def server_facts(settings: DatabaseSettings) -> ServerFacts:
         behind=held["behind"] or 0,
         behind_of=held["replica"] or "",
         unseen=held["unseen"],
+        encoding=found["encoding"],
         creators=found["creators"],
     )
 

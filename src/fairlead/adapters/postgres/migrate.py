@@ -24,7 +24,12 @@ import asyncpg
 
 from fairlead.adapters.postgres.driver import Connection, Row
 from fairlead.adapters.postgres.failures import CONNECT_ERRORS, DRIVER_ERRORS, no_connection, of_statement
-from fairlead.adapters.postgres.session import ISOLATION, DatabaseSettings, connect_options
+from fairlead.adapters.postgres.session import (
+    ISOLATION,
+    DatabaseSettings,
+    check_encoding,
+    connect_options,
+)
 from fairlead.adapters.postgres.sqlfiles import Statement, statement
 from fairlead.errors import ConfigInvalid, DependencyUnavailable, MigrationNeeded
 
@@ -171,6 +176,7 @@ class Migrator:
             raise ConfigInvalid(what, hint=hint)
 
     async def _prepare_schema(self, connection: Connection) -> None:
+        check_encoding((await _run(connection, statement("server_check").text))[0]["encoding"])
         if self._settings.schema is not None:
             made = await _run(connection, statement("schema_create").text, self._settings.schema)
             await _run(connection, made[0]["text"])

@@ -12,6 +12,10 @@ from fairlead.errors import ConfigInvalid
 
 MIN_VERSION = 15
 ISOLATION = "read_committed"
+ENCODING = "UTF8"
+ENCODING_HINT = (
+    "run CREATE DATABASE fairlead ENCODING 'UTF8' TEMPLATE template0, and point DATABASE_URL at it"
+)
 
 _STATEMENTS_KEPT = 256
 # in seconds, and a count
@@ -96,12 +100,21 @@ async def guard_socket(connection: Connection) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
+def check_encoding(encoding: str) -> None:
+    """Raise ConfigInvalid unless a database of this encoding can store every text."""
+    if encoding != ENCODING:
+        raise ConfigInvalid(
+            f"the encoding of the database is {encoding}, which cannot store every text", hint=ENCODING_HINT
+        )
+
+
 async def checked_server(connection: Connection, settings: DatabaseSettings) -> str | None:
     """The schema of our tables, if there are any; ConfigInvalid unless the server is one to rely on."""
     found = (await connection.fetch(statement("server_check").text))[0]
     if found["version"] < MIN_VERSION * 10_000:
         what = f"PostgreSQL {found['version'] // 10_000} is too old: fairlead needs {MIN_VERSION} or newer"
         raise ConfigInvalid(what, hint="upgrade the server, or unset DATABASE_URL to use the embedded one")
+    check_encoding(found["encoding"])
     if found["synchronous_commit"] == "off" and not settings.allow_async_commit:
         what = "synchronous_commit is off: the server may lose what it has acknowledged"
         hint = "run ALTER ROLE ... SET synchronous_commit = on, or allow it in the settings"
