@@ -237,6 +237,20 @@ async def test_one_bad_entry_stops_no_other(office: Office) -> None:
     assert [entry.dead_letter_id for entry in await office.fleet.dead_letters.due(9)] == []  # put off
 
 
+async def test_an_entry_that_fails_past_its_age_is_left_to_a_person(fleet: Fleet) -> None:
+    office = Office(fleet, abandon_after_s=3600.0, notice_before_s=60.0)
+    await office.dies()
+    await fleet.advance(3600)
+
+    async def broken(entry_id: UUID, **seen: object) -> bool:
+        raise RuntimeError("a bug")
+
+    fleet.dead_letters.resolve = broken  # type: ignore[method-assign,assignment]
+    assert await office.run() == {"failed": 1}
+    await fleet.advance(86_400)
+    assert await office.run() == {}
+
+
 async def test_batches_go_on_until_nothing_is_due_or_time_is_short(fleet: Fleet) -> None:
     office = Office(fleet, batch=10)
     for _ in range(35):
