@@ -21,9 +21,10 @@ import fairlead
 import fairlead.engine.events
 import fairlead.engine.gate.learn
 import fairlead.events
-from fairlead.config import PREFIX, SECRETS_FROM_FILES, STANDARD
+from fairlead.config import SECRETS_FROM_FILES, STANDARD
 from fairlead.errors import FairleadError, all_errors
 from fairlead.events import Event
+from fairlead.policy.env_names import PREFIX
 from fairlead.settings import Settings
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs/reference"
@@ -81,6 +82,11 @@ Unknown settings are refused, and all problems are told at once.
 
 In the environment `{PREFIX}WORKER__LEASE_S=10` stands for `lease_s` in `[worker]`; lists are split at commas.
 The secrets marked *or file* may also be read from a file: add `_FILE` to the name of the variable.
+
+A variable with `__` that is not a setting is refused, and so is one that nearly equals a setting, such as
+`{PREFIX}DATABASE_URL`; the message names the setting. Variables that Kubernetes makes for a Service of the
+name `fairlead` or `fairlead-...` are ignored. Any other variable that begins with `{PREFIX}` is ignored with
+one warning; set `{PREFIX}STRICT_ENV=1` to refuse it.
 
 A file that holds a secret is refused if other users can read it: `chmod 600` it. Secrets that Kubernetes
 mounts need `defaultMode: 0400`, or `0440` with an `fsGroup`: a group of the process may read them, nobody

@@ -2,26 +2,29 @@
 
 ``FAIRLEAD_WORKER__LEASE_S=10`` sets ``[worker] lease_s``; a trailing ``_FILE`` reads a secret from a file;
 ``DATABASE_URL``, ``REDIS_URL``, ``LOG_LEVEL`` and ``LOG_FORMAT`` are understood as everywhere. Unknown
-keys are refused, all problems are told at once, and no value of a secret is ever repeated.
+keys are refused, all problems are told at once, and no value of a secret is ever repeated. A variable that
+only shares the prefix is a warning: see `env_names`.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, cast, get_args, get_origin
 
-from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic import BaseModel, SecretStr, TypeAdapter, ValidationError
 
 from fairlead.checked_file import CheckedFile, check_private, others_reach, read_checked
 from fairlead.errors import ConfigInvalid
+from fairlead.policy.env_names import PREFIX, is_kubernetes, nearest_variable
 from fairlead.policy.redact import redact_values
 from fairlead.settings import Settings
 
-PREFIX = "FAIRLEAD_"
-NOT_SETTINGS = frozenset({"FAIRLEAD_CONFIG", "FAIRLEAD_FAULT"})
+STRICT = "FAIRLEAD_STRICT_ENV"
+NOT_SETTINGS = frozenset({"FAIRLEAD_CONFIG", "FAIRLEAD_FAULT", STRICT})
 STANDARD = {
     "DATABASE_URL": ("database", "url"),
     "REDIS_URL": ("redis", "url"),
@@ -39,10 +42,21 @@ Path_ = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Settings with the origin of each value that is not a default."""
+    """Settings with the origin of each value that is not a default.
+
+    *unknown_variables* are those of the environment that share the prefix and are not settings.
+    """
 
     settings: Settings
     origins: Mapping[Path_, str]
+    unknown_variables: tuple[str, ...] = ()
+
+    @property
+    def warning(self) -> str | None:
+        """What an operator should know about the environment, in one line; None where there is nothing."""
+        if not self.unknown_variables:
+            return None
+        return f"{_listing(self.unknown_variables)} in the environment: not a setting of fairlead, ignored"
 
     def rows(self) -> Iterator[tuple[str, str, str]]:
         """(dotted name, value with secrets masked, origin), in the order of the settings."""
@@ -65,6 +79,7 @@ def load(
     """
     values: dict[Path_, Any] = {}
     origins: dict[Path_, str] = {}
+    unknown, problems = _unknown_variables(environ)
     chosen = _chosen_file(environ, file)
     checked = _read(chosen) if chosen else None
     sources = [
@@ -76,11 +91,11 @@ def load(
         for path, (value, origin) in found.items():
             values[path] = value
             origins[path] = origin
-    settings = _validated(values, origins)
+    settings = _validated(values, origins, problems)
     holds_secret = any(path in sources[0] and masked(at) != at for path, at in _flatten(settings))
     if checked and holds_secret and others_reach(checked.file):
         check_private(checked.file, checked.about)
-    return Config(settings, origins)
+    return Config(settings, origins, tuple(unknown))
 
 
 def _chosen_file(environ: Mapping[str, str], file: Path | str | None) -> Path | None:
@@ -119,13 +134,68 @@ def _leaves(tree: Mapping[str, Any], path: Path_ = ()) -> Iterator[tuple[Path_, 
 def _from_environment(environ: Mapping[str, str]) -> dict[Path_, tuple[Any, str]]:
     found: dict[Path_, tuple[Any, str]] = {}
     for name, text in environ.items():
-        if name in NOT_SETTINGS or not text:
+        if not text or _is_foreign(name):
             continue
         path = STANDARD.get(name) or _path_of(name)
         if path is not None:
             path, value = _file_secret(path, text, name)
             found[path] = (value, f"environment {name}")
     return found
+
+
+def _unknown_variables(environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """Return the variables that share the prefix and mean nothing here, and what is to be refused of them."""
+    foreign = {name for name, text in environ.items() if text and _is_foreign(name)} - NOT_SETTINGS
+    unknown = sorted(name for name in foreign if not is_kubernetes(name, environ[name]))
+    meant = {name: nearest_variable(name, variables()) for name in unknown}
+    problems = [f"{name} is not a known setting, {near} is" for name, near in meant.items() if near]
+    others = [name for name, near in meant.items() if near is None]
+    if others and _is_strict(environ.get(STRICT, "")):
+        problems.append(f"{_listing(others)}: not a setting, and {STRICT} refuses what is none")
+    return others, problems
+
+
+def _is_strict(text: str) -> bool:
+    try:
+        return TypeAdapter(bool).validate_python(text or "0")
+    except ValidationError:
+        raise ConfigInvalid(
+            f"{STRICT} is neither true nor false", hint=f"set {STRICT}=1, or unset it"
+        ) from None
+
+
+def _listing(names: Sequence[str], most: int = 10) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _is_foreign(name: str) -> bool:
+    """Return whether a variable has our prefix and the form of no setting."""
+    if name in STANDARD or not name.startswith(PREFIX) or "__" in name:
+        return False
+    return name in NOT_SETTINGS or name.removeprefix(PREFIX).lower() not in Settings.model_fields
+
+
+@cache
+def variables() -> tuple[str, ...]:
+    """Return the variable of each setting, those of a provider's app aside."""
+    names = [PREFIX + "__".join(path).upper() for path in _paths(Settings)]
+    files = [PREFIX + "__".join(path).upper() + "_FILE" for path in sorted(SECRETS_FROM_FILES)]
+    return (
+        *names,
+        *files,
+        *(name for name in STANDARD if name.startswith(PREFIX)),
+        "FAIRLEAD_CONFIG",
+        STRICT,
+    )
+
+
+def _paths(table: type[BaseModel], path: Path_ = ()) -> Iterator[Path_]:
+    for name, field in table.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from _paths(kind, (*path, name))
+        elif get_origin(kind) is not dict:
+            yield (*path, name)
 
 
 def _path_of(name: str) -> Path_ | None:
@@ -165,7 +235,9 @@ def _listed(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _validated(values: Mapping[Path_, Any], origins: Mapping[Path_, str]) -> Settings:
+def _validated(
+    values: Mapping[Path_, Any], origins: Mapping[Path_, str], problems: Sequence[str]
+) -> Settings:
     tree: dict[str, Any] = {}
     for path, value in values.items():
         place = tree
@@ -175,20 +247,29 @@ def _validated(values: Mapping[Path_, Any], origins: Mapping[Path_, str]) -> Set
                 raise ConfigInvalid(f"{'.'.join(path)} is set both as a value and as a table")
         place[path[-1]] = value
     try:
-        return Settings.model_validate(tree)
+        settings = Settings.model_validate(tree)
     except ValidationError as error:
-        raise ConfigInvalid("; ".join(_problem(item, origins) for item in error.errors())) from None
+        problems = [*problems, *(_problem(item, origins) for item in error.errors())]
+        raise ConfigInvalid("; ".join(problems)) from None
+    if problems:
+        raise ConfigInvalid("; ".join(problems))
+    return settings
 
 
 def _problem(item: Any, origins: Mapping[Path_, str]) -> str:
     path = tuple(str(part) for part in item["loc"])
     origin = next((origins[path[:n]] for n in range(len(path), 0, -1) if path[:n] in origins), "")
-    said = (
-        "is not a known setting"
-        if item["type"] == "extra_forbidden"
-        else item["msg"][:1].lower() + item["msg"][1:]
-    )
+    said = item["msg"][:1].lower() + item["msg"][1:]
+    if item["type"] == "extra_forbidden":
+        said = f"is not a known setting{_near(path, in_file=not origin.startswith('environment '))}"
     return f"{'.'.join(path)} {said}" + (f" [{origin}]" if origin else "")
+
+
+def _near(path: Path_, *, in_file: bool) -> str:
+    near = nearest_variable(PREFIX + "__".join(path), variables())
+    if near and in_file:
+        near = near.removeprefix(PREFIX).replace("__", ".").lower()
+    return f", {near} is" if near else ""
 
 
 def _flatten(table: BaseModel, path: Path_ = ()) -> Iterator[tuple[Path_, Any]]:

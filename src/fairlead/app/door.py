@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
@@ -32,6 +33,8 @@ from fairlead.policy.safe import safe_text
 from fairlead.policy.token import PublicToken
 from fairlead.runtime import Roles, Runtime
 
+_log = logging.getLogger("fairlead.config")
+
 
 class Fairlead(Declaring):
     """fairlead inside your program. Declare jobs on it, then use it with ``async with``.
@@ -60,7 +63,10 @@ class Fairlead(Declaring):
 
         Nothing is connected before it is opened.
         """
-        return cls(load(os.environ if environ is None else environ, config), include=include)
+        loaded = load(os.environ if environ is None else environ, config)
+        if loaded.warning:
+            _log.warning(loaded.warning)
+        return cls(loaded, include=include)
 
     # ---- life ----------------------------------------------------------------------------------
 

@@ -81,7 +81,10 @@ class Invocation:
         """The settings; ConfigInvalid names all problems."""
         from fairlead.config import load
 
-        return load(os.environ, self.manner.config_file, self.flags)
+        config = load(os.environ, self.manner.config_file, self.flags)
+        if config.warning:
+            self.out.say(f"warning: {config.warning}")
+        return config
 
     def with_flags(self, flags: Mapping[tuple[str, ...], Any]) -> Invocation:
         """The same with settings from the command line, which rule over all others."""

@@ -274,7 +274,7 @@ async def wrong_starts(ground: Ground, shell: Shell) -> None:
         "FAIRLEAD_MASTER_KEY": [f"k1:{shape('master key of a wrong length')}", shape("bare master key")],
         "FAIRLEAD_WORKER__CONCURRENCY": [shape("secret where a number belongs")],
         "FAIRLEAD_LOG__LEVEL": [shape("secret where a level belongs")],
-        "FAIRLEAD_NONSENSE": [shape("secret in an unknown setting")],
+        "FAIRLEAD_WORKER__NONSENSE": [shape("secret in an unknown setting")],
         "FAIRLEAD_NOTICES__WEBHOOK_SECRET": [f"whsec_!{shape('webhook secret that is not base64')}"],
         "FAIRLEAD_NOTICES__WEBHOOK_URL": [f"ftp://h/{shape('secret in a wrong address')}"],
         "FAIRLEAD_PROVIDERS": [shape("secret where a table belongs")],
