@@ -66,7 +66,7 @@ sbom: $(READY) ## the bill of materials of this environment, as CycloneDX (stdou
 	@$(BIN)/python -m tools.sbom
 
 .PHONY: bench
-bench: $(READY) ## one benchmark (NAME=queue, fairness, bloat, gate, handover, utilisation, call, storm; ARGS=--json)
+bench: $(READY) ## one benchmark (NAME=queue, fairness, bloat, gate, handover, utilisation, call, storm, sweep; ARGS=--json)
 	@$(BIN)/python -m bench $(NAME) $(ARGS)
 
 .PHONY: fmt

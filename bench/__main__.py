@@ -20,6 +20,7 @@ NAMES = {
     "handover": (),
     "utilisation": (),
     "storm": (),
+    "sweep": (),
 }
 """Each benchmark, and which of the further options it takes."""
 

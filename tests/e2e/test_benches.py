@@ -208,3 +208,10 @@ async def test_a_storm_and_who_comes_through_it() -> None:
     }
     assert 1 <= rows["storm.shed_amplification"]["ours"] < rows["storm.shed_amplification"]["retries_only"]
     assert rows["storm.amplification"]["calls"] > 30
+
+
+async def test_a_sweep_of_lanes() -> None:
+    rows = await bench("sweep", "--quick", "--rounds", "2")
+    assert rows.keys() == {"sweep.share", "sweep.found"}
+    assert rows["sweep.found"]["ours"] == rows["sweep.found"]["goal"]["ours"] == 2 * 3
+    assert 0 < rows["sweep.share"]["ours"] < 1

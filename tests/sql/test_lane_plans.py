@@ -142,7 +142,7 @@ async def test_settings_of_one_tenant(seeded: Database) -> None:
 @pytest.mark.parametrize("name", ["sweep_take", "lane_raise_floors", "lane_age"])
 async def test_the_upkeep_of_each_second(seeded: Database, name: str) -> None:
     values: dict[str, dict[str, object]] = {
-        "sweep_take": {"sweep": "lane_floors", "every_s": 1.0},
+        "sweep_take": {"sweep": "lane_floors", "every_s": 1.0, "share": 1.0},
         "lane_age": {"longest_wait_s": 300.0},
     }
     read = await read_of(seeded, name, **values.get(name, {}))

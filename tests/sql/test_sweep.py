@@ -11,6 +11,8 @@ from fairlead.adapters.postgres import lanes as lanes_module
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
 from fairlead.adapters.postgres.pool import Database
+from fairlead.engine.ports.lanes import GroupCap, Swept, TenantShare
+from fairlead.errors import DependencyUnavailable
 from fairlead.policy.lane import Scope, ScopeKind
 from tests.sql.test_lanes import ACME, WHO, jobs, lanes, session_id, taken  # noqa: F401 - fixtures
 from tests.support.engine import new_job
@@ -26,6 +28,13 @@ SELECT gen_random_uuid(), 0, now() - interval '25 hours', 2, 2, 'idle', 't' || i
 FROM generate_series(1, 25000) AS i
 """
 
+CALLS = "SELECT pg_stat_get_xact_function_calls($1::regproc)"
+RIGHT = """
+SELECT count(*) FROM lane WHERE (stride, capped, park_reason) IS NOT DISTINCT FROM (
+    CASE tenant_id WHEN 't0' THEN 250 ELSE 1000 END, tenant_id = 't1',
+    CASE tenant_id WHEN 't2' THEN 'pause' END)
+"""
+
 
 async def test_one_of_eight_does_it_and_the_clock_may_go_back(
     database: Database, lanes: PostgresLaneStore
@@ -39,6 +48,56 @@ async def test_one_of_eight_does_it_and_the_clock_may_go_back(
         assert await upkeep(30.0) is not not_due
         await run(database, "UPDATE sweep SET last_at = now() + interval '1 day'")
         assert await upkeep(30.0) is not not_due
+
+
+async def test_a_sweep_that_took_long_is_followed_by_a_later_one(
+    database: Database, lanes: PostgresLaneStore
+) -> None:
+    """At most a hundredth of the time, though each connection with a refresh job is a lane."""
+    assert await lanes.sweep(15.0, 0.01) is not None
+    for cost_s, due_s in ((0.1, 15.0), (2.0, 200.0), (500.0, 3600.0)):
+        await run(database, "UPDATE sweep SET cost_s = $1", cost_s)
+        await pass_time(database, due_s - 1.0)
+        assert await lanes.sweep(15.0, 0.01) is None, cost_s
+        await pass_time(database, 2.0)
+        assert await lanes.sweep(15.0, 0.01) is not None, cost_s
+    (row,) = await rows(database, "SELECT cost_s FROM sweep")
+    assert 0 < row["cost_s"] < 30
+
+
+async def test_a_sweep_that_failed_counts_too(
+    database: Database, lanes: PostgresLaneStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def cut_off() -> Swept:
+        await run(database, "UPDATE sweep SET last_at = last_at - interval '9 seconds'")
+        raise DependencyUnavailable("the statement took too long")
+
+    monkeypatch.setattr(lanes, "_swept", cut_off)
+    with pytest.raises(DependencyUnavailable):
+        await lanes.sweep(15.0, 0.01)
+    (row,) = await rows(database, "SELECT cost_s FROM sweep")
+    assert 9 <= row["cost_s"] < 39
+
+
+async def test_a_sweep_asks_the_settings_of_lanes_that_have_some(
+    database: Database, lanes: PostgresLaneStore, jobs: PostgresJobStore
+) -> None:
+    """Three functions for each lane made it ten times as dear."""
+    await jobs.enqueue([new_job(tenant_id=f"t{n}", group_key="g" if n == 1 else "") for n in range(9)])
+    await lanes.set_tenant(TenantShare("t0", weight=4.0))
+    await lanes.set_group_cap(GroupCap("g", None, 5))
+    await lanes.pause(Scope(ScopeKind.TENANT, "t2"), 60.0, **WHO)
+    async with database.transaction() as transaction:
+        asks = transaction._connection
+        await asks.execute("SET LOCAL track_functions = 'all'")
+        await asks.execute(
+            "UPDATE lane SET stride = 7, capped = true, state = 'ready', park_reason = NULL, wake_at = NULL"
+        )
+        await asks.fetch("SELECT lane_sweep_page('00000000-0000-0000-0000-000000000000', 100)")
+        calls = [await asks.fetchval(CALLS, name) for name in ("stride_of", "is_capped", "paused_until")]
+        right = await asks.fetchval(RIGHT)
+    assert calls == [1, 1, 1]
+    assert right == 9
 
 
 async def test_a_sweep_finds_what_nobody_would_have_found(

@@ -26,7 +26,7 @@ def explain(
     """Tell why a job waits, until when, and how many are before it; then its attempts one by one.
 
     The reason is one of: finished, running, not_due, expired, paused, capped, no_worker, suspect, turn
-    (others are before it), unseen (its lane is made ready within a minute). Counts stop at 1,000.
+    (others are before it), unseen (the next sweep makes its lane ready). Counts stop at 1,000.
     """
     wanted = parsed_id(job_id, "job")
 

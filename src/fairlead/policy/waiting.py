@@ -151,7 +151,7 @@ def _unserved(facts: Facts) -> Reason:
         wakes_at = facts.lane_wakes_at
         if wakes_at is not None and wakes_at <= facts.now + timedelta(seconds=1):
             return Reason(TURN, "its lane is looked at within a second, and takes its turn then", wakes_at)
-        return Reason(UNSEEN, "its lane has not been made ready: a running process does so within a minute")
+        return Reason(UNSEEN, "its lane has not been made ready: the next sweep of the lanes does so")
     return Reason(TURN, _turn(facts))
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 from fairlead.engine.events import LanesAged, LanesMended
 from fairlead.engine.ports.lanes import Swept
-from fairlead.engine.services.lanes import AGE_EVERY_S, FLOORS_EVERY_S, SWEEP_EVERY_S, LaneKeeper
+from fairlead.engine.services.lanes import AGE_EVERY_S, FLOORS_EVERY_S, SWEEP_EVERY_S, SWEEP_SHARE, LaneKeeper
 from fairlead.errors import DependencyUnavailable
 from fairlead.events import StoreUnreachable
 from fairlead.testing.clock import ManualClock
@@ -17,7 +17,7 @@ class Lanes:
     """The upkeep of a store, written down."""
 
     def __init__(self) -> None:
-        self.done: list[tuple[str, float]] = []
+        self.done: list[tuple[object, ...]] = []
         self.aged = 0
         self.swept: Swept | None = Swept()
         self.away = False
@@ -30,17 +30,17 @@ class Lanes:
         self._did("age", every_s)
         return self.aged
 
-    async def sweep(self, every_s: float) -> Swept | None:
-        self._did("sweep", every_s)
+    async def sweep(self, every_s: float, share: float) -> Swept | None:
+        self._did("sweep", every_s, share)
         return self.swept
 
-    def _did(self, what: str, every_s: float) -> None:
+    def _did(self, what: str, *asked: float) -> None:
         if self.away:
             raise DependencyUnavailable("it is away")
-        self.done.append((what, every_s))
+        self.done.append((what, *asked))
 
     def count(self, what: str) -> int:
-        return sum(done == what for done, _ in self.done)
+        return sum(done[0] == what for done in self.done)
 
 
 async def test_each_second_and_each_half_minute() -> None:
@@ -59,7 +59,7 @@ async def test_each_second_and_each_half_minute() -> None:
     assert set(lanes.done) == {
         ("floors", FLOORS_EVERY_S / 2),
         ("age", AGE_EVERY_S),
-        ("sweep", SWEEP_EVERY_S / 2),
+        ("sweep", SWEEP_EVERY_S / 2, SWEEP_SHARE),
     }
     assert emit.events == []
 

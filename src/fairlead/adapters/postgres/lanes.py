@@ -252,10 +252,16 @@ class PostgresLaneStore:
         row = await self._database.first(statement("lane_age"), longest_wait_s=LONGEST_WAIT_S)
         return int(row["lanes"]) if row else 0
 
-    async def sweep(self, every_s: float) -> Swept | None:
+    async def sweep(self, every_s: float, share: float = 1.0) -> Swept | None:
         """See the port. Pauses that are over are forgotten, too. Small statements: each is done for good."""
-        if not await self._due(SWEEP, every_s):
+        if not await self._due(SWEEP, every_s, share):
             return None
+        try:
+            return await self._swept()
+        finally:  # a sweep that runs into a timeout each time must not be tried each time
+            await self._database.fetch(statement("sweep_cost"), sweep=SWEEP)
+
+    async def _swept(self) -> Swept:
         deleted = await self._forgotten()
         freed = await self._database.first(statement("pause_sweep"), limit=SWEEP_BATCH)
         swept = await self._database.first(statement("lane_sweep_lost"))
@@ -283,9 +289,10 @@ class PostgresLaneStore:
             behind, parked = row["last"], parked + row["parked"]
         return parked
 
-    async def _due(self, sweep: str, every_s: float) -> bool:
+    async def _due(self, sweep: str, every_s: float, share: float = 1.0) -> bool:
         """True for the one process that is to do it now; where it dies at it, the next one is soon enough."""
-        return await self._database.first(statement("sweep_take"), sweep=sweep, every_s=every_s) is not None
+        values = {"sweep": sweep, "every_s": every_s, "share": share}
+        return await self._database.first(statement("sweep_take"), **values) is not None
 
 
 # ---- rows ------------------------------------------------------------------------------------------

@@ -80,8 +80,8 @@ class Explanation:
     """Why a job waits, or what became of it (Q14).
 
     *why* is one of: ``finished``, ``running``, ``not_due``, ``expired``, ``suspect``, ``paused``, ``capped``,
-    ``no_worker``, ``turn`` (its lane is ready: others are before it), ``unseen`` (its lane is made ready
-    within a minute). *until*: when that ends, if known. *ahead_in_lane*: jobs before it in its own lane,
+    ``no_worker``, ``turn`` (its lane is ready: others are before it), ``unseen`` (the next sweep
+    makes its lane ready). *until*: when that ends, if known. *ahead_in_lane*: jobs before it in its own lane,
     *lanes_ahead*: ready lanes of its queue and class before its own; both stop at 1,000.
     """
 
@@ -190,6 +190,15 @@ class LaneStore(Protocol):
         """Move ready lanes that waited too long into a more urgent class; how many."""
         ...
 
-    async def sweep(self, every_s: float) -> Swept | None:
-        """Make the invariant hold: available job => lane ready, or parked with a wake time. None: not due."""
+    async def sweep(self, every_s: float, share: float = 1.0) -> Swept | None:
+        """Make the invariant hold: available job => lane ready, or parked with a wake time.
+
+        Args:
+            every_s: The least number of seconds between two sweeps.
+            share: The most of the time that sweeps may take: one that took 2 s is followed by the next
+                one after 2 / *share* seconds, but after an hour at the latest.
+
+        Returns:
+            What was repaired, or None where no sweep is due.
+        """
         ...

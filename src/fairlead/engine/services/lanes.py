@@ -2,7 +2,8 @@
 
 each second    claims begin to read where the ready lanes are
 each 5 s       lanes that waited too long for their turn move into a more urgent class
-each 30 s      the sweep: whatever was missed, an available job's lane is ready, or parked with a wake time
+each 30 s      the sweep: whatever was missed, an available job's lane is ready, or parked with a wake time.
+               With many lanes less often, so that sweeps take at most a hundredth of the time
 
 Every process tries; the store lets one at a time do each of them (R4).
 """
@@ -18,7 +19,9 @@ from fairlead.events import Emit
 FLOORS_EVERY_S = 1.0
 AGE_EVERY_S = 5.0
 SWEEP_EVERY_S = 30.0
-"""So long, at most, nobody finds a job whose lane was missed."""
+"""So long, at most, nobody finds a job whose lane was missed, up to some 30,000 lanes."""
+SWEEP_SHARE = 0.01
+"""The most of the time that sweeps take. 100,000 lanes take about a second: a sweep each 100 s."""
 
 
 class LaneKeeper:
@@ -46,6 +49,6 @@ class LaneKeeper:
 
     async def sweep(self) -> None:
         """Mend what was missed, if it is due."""
-        swept = await self._lanes.sweep(SWEEP_EVERY_S / 2)
+        swept = await self._lanes.sweep(SWEEP_EVERY_S / 2, SWEEP_SHARE)
         if swept is not None and (swept.opened or swept.parked or swept.woken):
             self._emit(LanesMended(swept.opened, swept.parked, swept.woken))

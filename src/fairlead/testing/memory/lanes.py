@@ -215,7 +215,7 @@ class MemoryLaneStore(MemoryStore):
         return sum(age(self.database, lane) for lane in self.database.fair.lanes.values() if lane.ready)
 
     @statement
-    def sweep(self, every_s: float) -> Swept | None:
+    def sweep(self, every_s: float, share: float = 1.0) -> Swept | None:
         """Readiness is looked up with every claim: nothing can be out of step here."""
         return Swept() if self._takes_duty("sweep", every_s) else None
 
