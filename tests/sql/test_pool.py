@@ -120,7 +120,7 @@ async def test_the_connection_is_set_up_as_promised(database: Database) -> None:
         " current_setting('transaction_isolation') AS isolation,"
         " current_setting('statement_timeout') AS statement",
     )
-    assert row == {"name": "fairlead-test", "isolation": "read committed", "statement": "12s", "lock": "12s"}
+    assert row == {"name": "fairlead-test", "isolation": "read committed", "statement": "12s", "lock": "10s"}
 
 
 # ---- statements ------------------------------------------------------------------------------------

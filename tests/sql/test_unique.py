@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from itertools import product
 from typing import Any
 from uuid import UUID
@@ -13,10 +14,13 @@ import psycopg
 import pytest
 
 from fairlead import Fairlead, JobRequest
+from fairlead.adapters.postgres.failures import RowLocked
+from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.config import load
 from tests.support.databases import SCHEMA
+from tests.support.engine import IDS, new_job
 from tests.support.rows import rows, run
 
 LEVELS = ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
@@ -284,6 +288,26 @@ async def test_unique_key_that_another_commit_is_taking(
     assert [row["unique_live"] for row in found] == [False, True]
     for way in (one, two):
         await way.end()
+
+
+@pytest.mark.parametrize("many", [False, True])
+async def test_unique_key_that_an_open_transaction_holds_is_named(
+    database: Database, database_settings: DatabaseSettings, *, many: bool
+) -> None:
+    impatient = await Database.open(replace(database_settings, statement_timeout_s=0.6))
+    jobs = PostgresJobStore(impatient, IDS, notify=False)
+    keys = ["shop/7", "a", "b", "c"] if many else ["shop/7"]
+    asked = [new_job(unique_key=key, tenant_id="acme") for key in keys]
+    async with database.transaction() as transaction:
+        await transaction._connection.fetch("SELECT fairlead_enqueue('work', 'acme', unique_key => 'shop/7')")
+        with pytest.raises(RowLocked, match="an open transaction holds") as caught:
+            await jobs.enqueue(asked)
+    assert "'shop/7' of work" in caught.value.what
+    assert ("and 1 more" in caught.value.what) == many
+    assert caught.value.tenant == "acme"
+    assert "commit or roll back" in caught.value.way_out
+    assert (await jobs.enqueue(asked))[0].inserted is False
+    await impatient.close()
 
 
 async def blocked(database: Database) -> None:

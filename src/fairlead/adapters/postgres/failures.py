@@ -91,7 +91,8 @@ def not_done(error: BaseException) -> FairleadError:
         return ConfigInvalid(_told("the server refuses how we connect", error), hint=hint)
     if state == "25006":
         return ReadOnlyServer(_told("this database server is read-only", error), hint=READ_ONLY_HINT)
-    return DependencyUnavailable(_told("the database is not available", error))
+    what = "ended a statement that took too long" if state == "57014" else "is not available"
+    return DependencyUnavailable(_told(f"the database {what}", error))
 
 
 def of_statement(error: Exception, *, connected: bool) -> Exception:

@@ -16,13 +16,14 @@ from uuid import UUID
 
 from fairlead.adapters.postgres.dead_letters import Bound
 from fairlead.adapters.postgres.driver import Row
-from fairlead.adapters.postgres.failures import Undone
+from fairlead.adapters.postgres.failures import RowLocked, Undone
 from fairlead.adapters.postgres.jobrows import lane_of, new_job_columns, one_job_values, plain_job_columns
 from fairlead.adapters.postgres.pool import Database, Transaction
 from fairlead.adapters.postgres.sqlfiles import statement
 from fairlead.adapters.postgres.wakeups import WakeUps
 from fairlead.engine.ports import Enqueued, NewJob
 from fairlead.errors import FairleadError, InputInvalid
+from fairlead.policy.names import shown
 
 SLICE = 500
 """Jobs of a statement of a stream; so many and fewer are one statement."""
@@ -30,6 +31,8 @@ LATE_S = 0.8
 """An empty lane is forgotten after a second, and claims look no further back. So a store that takes longer is
 followed by one more look at its lanes."""
 UNIQUE_VIOLATION = "23505"
+_KEYS_NAMED = 3
+"""Unique keys that a message names."""
 
 
 class Intake:
@@ -61,9 +64,11 @@ class Intake:
         if not any(job.unique_key for job in jobs):
             await (self._store_plain(jobs) if len(jobs) <= SLICE else self._stream(jobs))
             return [Enqueued(job.job_id, True) for job in jobs]
-        rows = await self._database.fetch(
-            statement("job_enqueue"), notify=self._notify(jobs), **new_job_columns(jobs)
-        )
+        values = new_job_columns(jobs) | {"notify": self._notify(jobs)}
+        try:
+            rows = await self._database.fetch(statement("job_enqueue"), **values)
+        except RowLocked as error:
+            raise _key_locked(jobs) from error
         stored = {row["asked_id"]: Enqueued(row["job_id"], row["inserted"]) for row in rows}
         return [stored[job.job_id] for job in jobs]
 
@@ -121,6 +126,23 @@ class Intake:
     ) -> None:
         """Let claims find what was stored in these lanes within the last *since_s* seconds."""
         await within.fetch(statement("lane_touch"), lane_ids=list(lane_ids), since_s=since_s)
+
+
+def _key_locked(jobs: Sequence[NewJob]) -> RowLocked:
+    """Return the error for unique keys of which another transaction has taken one and not ended."""
+    keyed = [job for job in jobs if job.unique_key is not None]
+    names = ", ".join(f"{shown(job.unique_key)} of {job.kind}" for job in keyed[:_KEYS_NAMED])
+    if len(keyed) == 1:
+        what = f"an open transaction holds the unique key {names}: nothing was stored"
+    else:
+        more = f" and {len(keyed) - _KEYS_NAMED} more" if len(keyed) > _KEYS_NAMED else ""
+        what = f"an open transaction holds one of the unique keys {names}{more}: nothing was stored"
+    hint = (
+        "commit or roll back that transaction, which pg_blocking_pids() and pg_stat_activity name,"
+        " then enqueue again"
+    )
+    tenants = {job.tenant_id for job in keyed}
+    return RowLocked(what, tenant=tenants.pop() if len(tenants) == 1 else None, hint=hint)
 
 
 async def _made(jobs: Iterable[NewJob]) -> list[NewJob]:

@@ -79,7 +79,8 @@ def _server_settings(settings: DatabaseSettings) -> dict[str, str]:
     return named | {
         "default_transaction_isolation": "read committed",
         "statement_timeout": str(round(settings.statement_timeout_s * 1000)),
-        "lock_timeout": str(round(settings.statement_timeout_s * 1000)),
+        # first, so that a wait for another transaction is told from a server that is slow
+        "lock_timeout": str(round(settings.statement_timeout_s * 1000 * 5 / 6)),
         "idle_in_transaction_session_timeout": str(round(settings.command_timeout_s * 2000)),
         "jit": "off",  # our statements are short: compiling one costs more than it saves
         "plan_cache_mode": "force_generic_plan",  # and planning one each time costs more than running it
