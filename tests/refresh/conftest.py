@@ -23,6 +23,9 @@ POLICIES: dict[str, dict[str, object]] = {
 SAME = "same-again"
 """Who presents a spent token gets the successor that there is."""
 
+HASTY = "hasty"
+"""Its tokens live shorter than its profile says."""
+
 
 @pytest.fixture
 async def issuer() -> AsyncIterator[Issuer]:
@@ -31,6 +34,7 @@ async def issuer() -> AsyncIterator[Issuer]:
         for policy, more in POLICIES.items()
     }
     providers[SAME] = ProviderConfig(policy=Policy.UNTIL_SUCCESSOR_USED, on_replay="same", ttl_s=3600.0)
+    providers[HASTY] = ProviderConfig(policy=Policy.STABLE, ttl_s=600.0)
     async with Issuer(IssuerConfig(providers=providers)) as issuer:
         yield issuer
 
@@ -43,7 +47,10 @@ def profiles(issuer: Issuer) -> dict[str, Profile]:
         )
         for policy, more in POLICIES.items()
     }
-    return known | {SAME: local_profile(issuer.url, "until_successor_used", SAME)}
+    return known | {
+        SAME: local_profile(issuer.url, "until_successor_used", SAME),
+        HASTY: local_profile(issuer.url, "stable", HASTY, rotates=False),
+    }
 
 
 @pytest.fixture

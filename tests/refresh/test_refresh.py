@@ -110,6 +110,15 @@ async def test_an_absent_refresh_token_keeps_the_stored_one(fl, issuer) -> None:
     assert (await fl.coordinator.refresh(connection_id, 2)).generation == 3
 
 
+async def test_an_answer_without_lifetime_keeps_the_one_that_was_stated_before(fl, issuer) -> None:
+    connection_id = await fl.connect(issuer, "hasty", expires_in_s=30.0)
+    for generation in (1, 2, 3):
+        if generation > 1:
+            issuer.be_rude("expires_in_absent", times=1)
+        fresh = await fl.coordinator.refresh(connection_id, generation)
+        assert 500 < (fresh.expires_in_s or 0) <= 600
+
+
 async def test_an_answer_for_another_account_is_kept_but_not_published(fl, issuer, database) -> None:
     connection_id = await fl.connect(issuer, STRICT)
     await fl.coordinator.refresh(connection_id, 1)

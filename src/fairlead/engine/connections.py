@@ -28,7 +28,7 @@ from fairlead.engine.ports import (
 from fairlead.engine.token.lending import check_lent
 from fairlead.engine.token.parts import PAYLOAD_FIELD, Rooms, payload_context
 from fairlead.engine.token.places import HOSTS, check_places, places, places_of
-from fairlead.engine.token.settle import NEVER, lifetime_of
+from fairlead.engine.token.settle import given_lifetime
 from fairlead.engine.token.stored import Stored, decode_stored, encode_stored
 from fairlead.errors import CredentialUnreadable, InputInvalid, NotFound, StaleWrite
 from fairlead.policy.connection_calls import call_settings_of
@@ -51,13 +51,14 @@ WRITERS = 5
 class Grant:
     """What a person or an import brings: secrets of one connection and how long the token lasts.
 
-    *expires_in_s* None: the profile's default where there is an access token, at once where there is none.
+    *expires_in_s* None: see given_lifetime; *lifetime_s* is what an answer of the issuer stated.
     """
 
     access_token: Secret | None = None
     refresh_token: Secret | None = None
     api_key: Secret | None = None
     expires_in_s: float | None = None
+    lifetime_s: float | None = None
     token_type: str = "Bearer"
     scope: str | None = None
     account_id: str | None = None
@@ -156,6 +157,7 @@ class Connections:
         self._check_same_account(key, grant, known, account_id)
         client_id = grant.client_id or self._rooms.apps.app(key.provider, "").client_id
         carried = opened if known and _keeps_app(known, grant) else None
+        lifetime_s = grant.lifetime_s or (carried.tokens.lifetime_s if carried else None)
         stored = Stored(
             tokens=TokenSet(
                 access_token=grant.api_key or grant.access_token or Secret(""),
@@ -163,6 +165,7 @@ class Connections:
                 token_type=grant.token_type,
                 scope=grant.scope,
                 account_id=account_id,
+                lifetime_s=lifetime_s,
             ),
             client_secret=grant.client_secret or (carried.client_secret if carried else None),
             private_key=grant.private_key or (carried.private_key if carried else None),
@@ -188,7 +191,7 @@ class Connections:
             sealed=self._rooms.vault.seal(context, encode_stored(stored)),
             generation=generation,
             refreshable=refreshable,
-            lifetime=self._lifetime(profile, connection_id, grant),
+            lifetime=self._lifetime(profile, connection_id, grant, lifetime_s),
             actor=actor,
             audit_id=self._rooms.ids.uuid7(),
             state=grant.state,
@@ -223,13 +226,11 @@ class Connections:
             hint="give the other account a bucket of its own, or remove this connection first",
         )
 
-    def _lifetime(self, profile: Profile, connection_id: UUID, grant: Grant) -> Lifetime:
-        if profile.ttl_default_s is None:
-            lifetime = NEVER
-        elif grant.access_token is None or grant.expires_in_s == 0:
-            lifetime = Lifetime(expires_in_s=0.0, urgent_in_s=0.0, critical_in_s=0.0, due_in_s=0.0)
-        else:
-            lifetime = lifetime_of(profile, connection_id, grant.expires_in_s or profile.ttl_default_s)
+    def _lifetime(
+        self, profile: Profile, connection_id: UUID, grant: Grant, life_s: float | None
+    ) -> Lifetime:
+        token = None if grant.expires_in_s == 0 else grant.access_token
+        lifetime = given_lifetime(profile, connection_id, token, grant.expires_in_s, life_s)
         if grant.state == "active":
             return lifetime
         # A scan finds an unknown one again once its access token has ended, the others never.

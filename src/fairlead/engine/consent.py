@@ -174,12 +174,14 @@ class Consents:
             code_verifier=consent.verifier,
         )
         call = TokenCall(request.url, request.headers, request.form, DEADLINE_S, reuse_connection=False)
-        granted = self._granted(consent, profile, await self._rooms.transport.send(call, nothing_to_mark))
+        got = await self._rooms.transport.send(call, nothing_to_mark)
+        granted = self._granted(consent, profile, got, own.tokens.lifetime_s if own else None)
         account_id = granted.account_id or answer.get(profile.account.callback_param or "")
         grant = Grant(
             access_token=granted.access_token,
             refresh_token=granted.refresh_token,
             expires_in_s=granted.expires_in_s,
+            lifetime_s=granted.lifetime_s,
             token_type=granted.token_type or "Bearer",
             scope=granted.scope,
             account_id=account_id,
@@ -217,10 +219,13 @@ class Consents:
             raise _input(key, "the answer holds no code")
         return Secret(answer["code"])
 
-    def _granted(self, consent: Consent, profile: Profile, got: HttpAnswer | NoAnswer) -> outcomes.Granted:
+    def _granted(
+        self, consent: Consent, profile: Profile, got: HttpAnswer | NoAnswer, lifetime_s: float | None
+    ) -> outcomes.Granted:
         if isinstance(got, NoAnswer):
             raise _failed(consent.key, OutcomeUnknown if got.sent else NotSent, f"no answer: {got.why}")
-        outcome = outcomes.classify_answer(profile, parse_answer(got.status, got.headers, got.body))
+        answer = parse_answer(got.status, got.headers, got.body)
+        outcome = outcomes.classify_answer(profile, answer, lifetime_s=lifetime_s)
         match outcome:
             case outcomes.Granted():
                 return outcome

@@ -20,6 +20,7 @@ class TokenSet:
     """What is sealed for a connection. An API key is an access token that never expires.
 
     *other* is a JSON object of the fields fairlead has no use for; they are kept for the user (T7).
+    *lifetime_s* is what the last answer stated that stated any: it holds for answers that do not.
     """
 
     access_token: Secret
@@ -30,6 +31,7 @@ class TokenSet:
     refresh_expires_at: datetime | None = None
     account_id: str | None = None
     other: Secret = Secret("{}", remember=False)  # noqa: RUF009 - immutable
+    lifetime_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ def merge(stored: TokenSet | None, granted: Granted, sent_at: datetime) -> Token
         refresh_expires_at=refresh_end if refresh_token else None,
         account_id=old.account_id or granted.account_id,
         other=_others(old.other, granted.other),
+        lifetime_s=granted.lifetime_s or old.lifetime_s,
     )
 
 
@@ -123,6 +126,7 @@ def token_set_to_bytes(tokens: TokenSet) -> bytes:
         "refresh_expires_at": _time_text(tokens.refresh_expires_at),
         "account_id": tokens.account_id,
         "other": tokens.other.reveal(),
+        "lifetime_s": tokens.lifetime_s,
     }
     return json.dumps(record, separators=(",", ":")).encode()
 
@@ -142,6 +146,7 @@ def token_set_from_bytes(plain: bytes) -> TokenSet:
             refresh_expires_at=_time(record["refresh_expires_at"]),
             account_id=record["account_id"],
             other=Secret(record["other"], remember=False),
+            lifetime_s=record.get("lifetime_s"),
         )
     except (KeyError, TypeError, json.JSONDecodeError):
         raise ValueError("not a token record hint: was it sealed by another program?") from None

@@ -32,7 +32,8 @@ from fairlead.errors import InputInvalid
 from fairlead.known_secrets import KNOWN
 from fairlead.policy.category import Category
 from fairlead.policy.profile import Profile
-from fairlead.policy.token_parse import LONGEST_LIFE, Answer, ErrorFields, Grant, at_path
+from fairlead.policy.token_lifetime import LONGEST_LIFE, lifetime_of_answer, read_number
+from fairlead.policy.token_parse import Answer, ErrorFields, Grant, at_path
 from fairlead.secret import Secret
 
 _CODE_SHAPE = re.compile(r"(?=.{3,48}\Z)[A-Za-z]{1,16}(?:_[A-Za-z]{1,16}){0,5}")
@@ -40,7 +41,10 @@ _CODE_SHAPE = re.compile(r"(?=.{3,48}\Z)[A-Za-z]{1,16}(?:_[A-Za-z]{1,16}){0,5}")
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """A token. *expires_in_s* counts from the send; None: it never expires."""
+    """A token. *expires_in_s* counts from the send; None: it never expires.
+
+    *lifetime_s* is *expires_in_s* where the answer states it, else what an earlier answer stated.
+    """
 
     access_token: Secret
     refresh_token: Secret | None
@@ -50,6 +54,7 @@ class Granted:
     refresh_expires_in_s: float | None
     account_id: str | None
     other: Secret
+    lifetime_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +102,16 @@ class NotSent:
 TokenOutcome = Granted | NotProcessed | TransientFailure | Rejected | Unknown | NotSent
 
 
-def classify_answer(profile: Profile, got: Answer) -> TokenOutcome:
-    """What *got* means at this provider. Never raises."""
+def classify_answer(profile: Profile, got: Answer, *, lifetime_s: float | None = None) -> TokenOutcome:
+    """Return what *got* means at this provider. Never raises.
+
+    *lifetime_s* is what the connection's earlier answers stated, for one that states no lifetime.
+    """
     refused = _not_processed(profile, got)
     if refused is not None:
         return refused
     if 200 <= got.status < 300:
-        return _success(profile, got)
+        return _success(profile, got, lifetime_s)
     if 300 <= got.status < 400:
         return TransientFailure(Category.TRANSIENT_SERVER, f"http_{got.status}")
     if 400 <= got.status < 500:
@@ -130,9 +138,9 @@ def _not_processed(profile: Profile, got: Answer) -> NotProcessed | TransientFai
     return TransientFailure(Category.TRANSIENT_SERVER, shown)
 
 
-def _success(profile: Profile, got: Answer) -> TokenOutcome:
+def _success(profile: Profile, got: Answer, lifetime_s: float | None) -> TokenOutcome:
     if got.grant is not None:
-        return _granted(profile, got.grant)
+        return _granted(profile, got.grant, _lifetime_s(profile, got.grant, got.date) or lifetime_s)
     if _known_code(profile, got.error) is not None or _fatal_phrase(profile, got.error):
         return _refusal(profile, got)  # GitHub answers 200 with an error
     return Unknown(f"http_{got.status}: {got.problem or 'no access_token'}")
@@ -194,7 +202,7 @@ def shown_code(profile: Profile, code: str) -> str:
 # ---- the grant, in the profile's terms
 
 
-def _granted(profile: Profile, grant: Grant) -> Granted:
+def _granted(profile: Profile, grant: Grant, lifetime_s: float | None) -> Granted:
     other = json.loads(grant.other.reveal())
     facts = profile.refresh_token
     told = at_path(other, facts.expires_in_field) if facts.expires_in_field else None
@@ -203,24 +211,24 @@ def _granted(profile: Profile, grant: Grant) -> Granted:
         refresh_token=grant.refresh_token,
         token_type=grant.token_type,
         scope=grant.scope,
-        expires_in_s=_expires_in(profile, grant),
-        refresh_expires_in_s=_life(told) or facts.idle_s,
+        expires_in_s=lifetime_s or profile.ttl_default_s,
+        refresh_expires_in_s=_refresh_life(told) or facts.idle_s,
         account_id=_account_id(profile, other),
         other=grant.other,
+        lifetime_s=lifetime_s,
     )
 
 
-def _expires_in(profile: Profile, grant: Grant) -> float | None:
+def _lifetime_s(profile: Profile, grant: Grant, date: str | None) -> float | None:
     life_s = grant.life
     if life_s is not None and profile.expires_in_unit == "ms":
         life_s /= 1000
-    return profile.ttl_default_s if life_s is None or not 1 <= life_s <= LONGEST_LIFE else float(life_s)
+    return lifetime_of_answer(life_s, grant.ends_at, grant.access_token.reveal(), date)
 
 
-def _life(value: object) -> float | None:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 1 <= value <= LONGEST_LIFE:
-        return None
-    return float(value)
+def _refresh_life(value: object) -> float | None:
+    life_s = read_number(value)
+    return None if life_s is None or life_s > LONGEST_LIFE else float(life_s)
 
 
 def _account_id(profile: Profile, other: object) -> str | None:

@@ -3,17 +3,7 @@
 The refresh token has been spent by the time the answer is read, so nothing here raises: what cannot be
 read is an Answer with a `problem`, and the raw body stays sealed in the journal (R12).
 
-What becomes of `expires_in` (the number is in the profile's unit; `default` is the profile's TTL):
-
-| in the answer            | taken as                | why                                                 |
-| ------------------------ | ----------------------- | --------------------------------------------------- |
-| absent, null, ""         | default                 | a missing lifetime must not disable refresh         |
-| 3600, "3600"             | 3600                    | many issuers send text; ASCII digits only           |
-| 3600.5                   | 3600                    | rounded down: early is safe                         |
-| 0, -1, 0.4, "0"          | default                 | a fresh token that is already dead is a mistake     |
-| "3600.5", "1e3", "٣٦٠٠"  | default                 | not a number this parser reads                      |
-| NaN, 1e400, true, {}, [] | default                 | not a number; the token is still good               |
-| above ten years          | default                 | microseconds, or an absolute time                   |
+What becomes of `expires_in` and `expires_at`: see token_lifetime.
 """
 
 from __future__ import annotations
@@ -27,14 +17,12 @@ from typing import Any, get_args
 from urllib.parse import parse_qsl
 
 from fairlead.policy.profile_parts import CodePlace
+from fairlead.policy.token_json import Unreadable, json_object
+from fairlead.policy.token_lifetime import read_number, read_time
 from fairlead.secret import Secret
 
 LARGEST_BODY = 256 * 1024
 LARGEST_TOKEN = 64 * 1024
-DEEPEST = 32
-LONGEST_LIFE = 10 * 366 * 86_400
-"""Seconds; ten years. In milliseconds the same number is checked after division."""
-
 _LONGEST_SCOPE = 8 * 1024
 _LONGEST_CODE = 200
 _LONGEST_TEXT = 2_000
@@ -45,9 +33,6 @@ _ACCESS_TOKEN = re.compile(r"[\x21-\x7e]+")
 _REFRESH_TOKEN = re.compile(r"[\x20-\x7e]+")  # RFC 6749 A.17: VSCHAR; it travels form-encoded
 TOKEN_TYPE = re.compile(r"[A-Za-z0-9._~+/:-]{1,64}")
 _SCOPE = re.compile(r"[\x20-\x7e]*")
-_DIGITS = re.compile(r"[0-9]{1,16}")
-# A string that never ends is taken to the end of the text: starting again inside it would be quadratic.
-_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
 _STANDARD = frozenset({"access_token", "refresh_token", "token_type", "scope", "expires_in"})
 _CODE_PLACES: tuple[str, ...] = get_args(CodePlace)
 _TEXT_PLACES = ("error_description", "message", "error.message", "error_message", "detail")
@@ -55,13 +40,14 @@ _TEXT_PLACES = ("error_description", "message", "error.message", "error_message"
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The fields of a successful answer as sent; *life* None stands for the profile's default."""
+    """The fields of a successful answer as sent."""
 
     access_token: Secret
     refresh_token: Secret | None
     token_type: str | None
     scope: str | None
-    life: float | None  # in the profile's unit
+    life: float | None  # expires_in, in the profile's unit
+    ends_at: float | None  # expires_at, Unix time by the issuer's clock
     other: Secret  # JSON object of all other fields
 
 
@@ -85,10 +71,6 @@ class Answer:
     date: str | None  # as sent: the issuer's clock, for a Retry-After that is a date
 
 
-class _Unreadable(ValueError):
-    """Why a body cannot be used; never repeats the body."""
-
-
 def parse_answer(status: int, headers: Mapping[str, Sequence[str]], body: bytes) -> Answer:
     """Read an answer; *headers* by name in any case, a value or several. Never raises."""
     grant, error, problem = None, None, None
@@ -98,7 +80,7 @@ def parse_answer(status: int, headers: Mapping[str, Sequence[str]], body: bytes)
         grant = _grant_of(fields)
         if grant is None and error is None:
             problem = "neither access_token nor error"
-    except _Unreadable as unreadable:
+    except Unreadable as unreadable:
         problem = str(unreadable)
     return Answer(
         status=status,
@@ -124,68 +106,21 @@ def _single(headers: Mapping[str, Sequence[str]], name: str) -> str | None:
 
 def _fields_of(body: bytes) -> dict[str, Any]:
     if len(body) > LARGEST_BODY:
-        raise _Unreadable(f"body larger than {LARGEST_BODY} bytes")
+        raise Unreadable(f"body larger than {LARGEST_BODY} bytes")
     try:
         text = body.decode("utf-8-sig").strip(" \t\r\n")
     except UnicodeDecodeError:
-        raise _Unreadable("body is not UTF-8") from None
+        raise Unreadable("body is not UTF-8") from None
     if not text:
-        raise _Unreadable("empty body")
+        raise Unreadable("empty body")
     if text.startswith("<"):
-        raise _Unreadable("HTML or XML body")
-    return _json_fields(text) if text[0] in '{["' else _form_fields(text)
-
-
-def _json_fields(text: str) -> dict[str, Any]:
-    _check_depth(text)
-    try:
-        value = json.loads(
-            text,
-            object_pairs_hook=_unique,
-            parse_constant=lambda _: math.nan,
-            parse_float=_bounded_float,
-            parse_int=_bounded_int,
-        )
-    except _Unreadable:
-        raise
-    except ValueError:
-        raise _Unreadable("body is not JSON") from None
-    if not isinstance(value, dict):
-        raise _Unreadable("JSON body is not an object")
-    return value
-
-
-def _check_depth(text: str) -> None:
-    """Refuse deep nesting before json recurses into it. Brackets inside strings do not nest."""
-    if text.count("{") + text.count("[") <= DEEPEST:
-        return
-    depth = 0
-    for found in _STRING_OR_BRACKET.finditer(text):
-        depth += (found[0] in "[{") - (found[0] in "]}")
-        if depth > DEEPEST:
-            raise _Unreadable(f"JSON nested deeper than {DEEPEST}")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Python keeps the last of two equal keys, others the first: an answer that means both is refused."""
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        raise _Unreadable("duplicate key in JSON")
-    return fields
-
-
-def _bounded_int(digits: str) -> int | float:
-    # int() raises from 4,300 digits on; nothing of ours needs more than a JavaScript number holds.
-    return int(digits) if len(digits) <= 20 else math.nan
-
-
-def _bounded_float(digits: str) -> float:
-    return float(digits) if len(digits) <= 100 else math.nan
+        raise Unreadable("HTML or XML body")
+    return json_object(text) if text[0] in '{["' else _form_fields(text)
 
 
 def _form_fields(text: str) -> dict[str, Any]:
     if not text.isascii() or not text.isprintable() or " " in text or "=" not in text:
-        raise _Unreadable("body is neither JSON nor a form")
+        raise Unreadable("body is neither JSON nor a form")
     try:
         pairs = parse_qsl(
             text,
@@ -195,10 +130,10 @@ def _form_fields(text: str) -> dict[str, Any]:
             max_num_fields=_MOST_FORM_FIELDS,
         )
     except ValueError:
-        raise _Unreadable("form body is malformed") from None
+        raise Unreadable("form body is malformed") from None
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise _Unreadable("duplicate key in form")
+        raise Unreadable("duplicate key in form")
     return fields
 
 
@@ -214,7 +149,8 @@ def _grant_of(fields: Mapping[str, Any]) -> Grant | None:
         refresh_token=_token(refresh, "refresh_token", _REFRESH_TOKEN) if refresh not in (None, "") else None,
         token_type=_token_type(fields.get("token_type")),
         scope=_scope(fields.get("scope")),
-        life=_life(fields.get("expires_in")),
+        life=read_number(fields.get("expires_in")),
+        ends_at=read_time(fields.get("expires_at")),
         other=Secret(
             _plain_json({key: fields[key] for key in fields if key not in _STANDARD}), remember=False
         ),
@@ -223,11 +159,11 @@ def _grant_of(fields: Mapping[str, Any]) -> Grant | None:
 
 def _token(value: object, name: str, form: re.Pattern[str]) -> Secret:
     if not isinstance(value, str):
-        raise _Unreadable(f"{name} is not text")
+        raise Unreadable(f"{name} is not text")
     if len(value) > LARGEST_TOKEN:
-        raise _Unreadable(f"{name} longer than {LARGEST_TOKEN} characters")
+        raise Unreadable(f"{name} longer than {LARGEST_TOKEN} characters")
     if not form.fullmatch(value):
-        raise _Unreadable(f"{name} holds characters that no token may hold")
+        raise Unreadable(f"{name} holds characters that no token may hold")
     return Secret(value)
 
 
@@ -245,17 +181,6 @@ def _scope(value: object) -> str | None:
     if not isinstance(value, str) or not value or len(value) > _LONGEST_SCOPE or not _SCOPE.fullmatch(value):
         return None
     return value
-
-
-def _life(value: object) -> float | None:
-    """See the table in the module's docstring."""
-    if isinstance(value, str):
-        value = int(value) if _DIGITS.fullmatch(value) else math.nan
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    if not (math.isfinite(value) and 1 <= value <= LONGEST_LIFE * 1000):
-        return None
-    return math.floor(value)
 
 
 def _plain_json(value: object) -> str:

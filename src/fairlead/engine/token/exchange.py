@@ -207,7 +207,9 @@ class Exchange:
             await self._note(step, outcomes.Unknown(answer.why), answer.why)
             raise await self._lost(step, send, answer.why, "transient_network")
         outcome = outcomes.classify_answer(
-            step.profile, parse_answer(answer.status, answer.headers, answer.body)
+            step.profile,
+            parse_answer(answer.status, answer.headers, answer.body),
+            lifetime_s=step.stored.tokens.lifetime_s,
         )
         if isinstance(outcome, outcomes.Granted):  # nothing may come between such an answer and the disk (P6)
             return await self._granted(step, send, answer, outcome)

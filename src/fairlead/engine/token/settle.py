@@ -25,13 +25,16 @@ from fairlead.events import StoreUnreachable, TokenRefreshed
 from fairlead.faultpoint import faultpoint
 from fairlead.policy.profile import Profile
 from fairlead.policy.token import merge
+from fairlead.policy.token_lifetime import jwt_lifetime_s
 from fairlead.policy.token_outcome import Granted
 from fairlead.policy.token_replay import yields_s
 from fairlead.policy.window import jitter_fraction, windows
+from fairlead.secret import Secret
 
 _Heard = TypeVar("_Heard")
 
 NEVER = Lifetime(expires_in_s=None, urgent_in_s=None, critical_in_s=None, due_in_s=None)
+AT_ONCE = Lifetime(expires_in_s=0.0, urgent_in_s=0.0, critical_in_s=0.0, due_in_s=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,29 @@ def lifetime_of(profile: Profile, connection_id: UUID, expires_in_s: float | Non
         critical_in_s=offsets.critical_in_s,
         due_in_s=offsets.due_in_s,
     )
+
+
+def given_lifetime(
+    profile: Profile,
+    connection_id: UUID,
+    access_token: Secret | None,
+    expires_in_s: float | None,
+    earlier_s: float | None,
+) -> Lifetime:
+    """Return the lifetime of a grant that a person, an import or a consent gives.
+
+    Args:
+        access_token: None: there is none that lives, so a refresh is due at once.
+        expires_in_s: what is left of it, where that is known. A JWT that ends earlier wins.
+        earlier_s: the lifetime that the connection's earlier answers stated. Default the profile's.
+    """
+    if profile.ttl_default_s is None:
+        return NEVER
+    if access_token is None:
+        return AT_ONCE
+    own_s = jwt_lifetime_s(access_token.reveal())
+    life_s = expires_in_s or own_s or earlier_s or profile.ttl_default_s
+    return lifetime_of(profile, connection_id, min(life_s, own_s or life_s))
 
 
 MOST_UNUSABLE = 10_000

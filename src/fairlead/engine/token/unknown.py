@@ -226,7 +226,11 @@ class UnknownOutcomes:
             self._rooms.emit(ServiceFailed("journal", f"{entry.tenant} {entry.provider}: {error}"))
             return False
         _key = await self._rooms.vault.preflight(credential.connection.key.tenant)  # publishing seals
-        outcome = classify_answer(profile_of(self._rooms, credential), parse_answer(status, headers, body))
+        outcome = classify_answer(
+            profile_of(self._rooms, credential),
+            parse_answer(status, headers, body),
+            lifetime_s=stored.tokens.lifetime_s,
+        )
         if not isinstance(outcome, Granted):
             return False
         if account_mismatch(credential.connection.account_id, outcome):

@@ -1,0 +1,65 @@
+"""JSON objects in answers of token endpoints, and in the tokens themselves: strict and bounded."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+DEEPEST = 32
+
+# A string that never ends is taken to the end of the text: starting again inside it would be quadratic.
+_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
+
+
+class Unreadable(ValueError):
+    """Why a body cannot be used; never repeats the body."""
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Return the members of the JSON object *text*. Raise Unreadable for anything else."""
+    _check_depth(text)
+    try:
+        value = json.loads(
+            text,
+            object_pairs_hook=_unique,
+            parse_constant=lambda _: math.nan,
+            parse_float=_bounded_float,
+            parse_int=_bounded_int,
+        )
+    except Unreadable:
+        raise
+    except ValueError:
+        raise Unreadable("body is not JSON") from None
+    if not isinstance(value, dict):
+        raise Unreadable("JSON body is not an object")
+    return value
+
+
+def _check_depth(text: str) -> None:
+    """Refuse deep nesting before json recurses into it. Brackets inside strings do not nest."""
+    if text.count("{") + text.count("[") <= DEEPEST:
+        return
+    depth = 0
+    for found in _STRING_OR_BRACKET.finditer(text):
+        depth += (found[0] in "[{") - (found[0] in "]}")
+        if depth > DEEPEST:
+            raise Unreadable(f"JSON nested deeper than {DEEPEST}")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Python keeps the last of two equal keys, others the first: an answer that means both is refused."""
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise Unreadable("duplicate key in JSON")
+    return fields
+
+
+def _bounded_int(digits: str) -> int | float:
+    # int() raises from 4,300 digits on; nothing of ours needs more than a JavaScript number holds.
+    return int(digits) if len(digits) <= 20 else math.nan
+
+
+def _bounded_float(digits: str) -> float:
+    return float(digits) if len(digits) <= 100 else math.nan
