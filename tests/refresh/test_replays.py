@@ -278,7 +278,9 @@ async def test_an_answer_that_could_not_be_read_is_published_by_a_version_that_c
         connection_id = await old.connect(issuer, STRICT)
         with monkeypatch.context() as patch:
             patch.setattr(
-                token_outcome, "classify_answer", lambda *_given: token_outcome.Unknown("unreadable")
+                token_outcome,
+                "classify_answer",
+                lambda *_args, **_kwargs: token_outcome.Unknown("unreadable"),
             )
             with pytest.raises(OutcomeUnknown):
                 await old.coordinator.refresh(connection_id, 1)
