@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -74,6 +75,13 @@ def print_rows(rows: Sequence[Row], *, as_json: bool) -> None:
         ratios = "  ".join(f"{name} {value:.2f}" for name, value in row.ratios.items())
         verdict = "" if not row.goal else ("met" if row.passed else "MISSED")
         print(f"{row.bench:<24}{row.ours:>12.1f} {row.unit:<14}{ratios:<28}{verdict}")
+
+
+def quartiles(values: Sequence[float]) -> list[float]:
+    """Return the lower quartile, the median and the upper quartile of *values*."""
+    if len(values) < 2:
+        return [_round(values[0])] * 3
+    return [_round(value) for value in statistics.quantiles(values, n=4)]
 
 
 def commit(folder: Path = Path(__file__).parent) -> str:

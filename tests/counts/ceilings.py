@@ -1,0 +1,66 @@
+"""The ceilings of the guard by counts: what one hot operation may cost at most.
+
+A change that makes an operation dearer raises a ceiling here, in the same commit, and its reason says what
+was bought. Lower a ceiling when a change made the operation cheaper. `python -m tests.counts.measure` prints
+the figures as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MARGIN = 1.03
+"""A figure that varies a little may be so many times its ceiling."""
+PYTHON = (3, 11)
+"""Calls are counted under this version only: others inline other things."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """The most that a figure may be. *exact*: no margin; *calls*: it depends on the version of Python."""
+
+    figure: str
+    at_most: float
+    reason: str
+    exact: bool = False
+    calls: bool = False
+
+    def is_passed_by(self, measured: float) -> bool:
+        """Return whether *measured* is too much."""
+        return measured > self.at_most * (1.0 if self.exact else MARGIN) + 1e-9
+
+
+def _exact(figure: str, at_most: float, reason: str) -> Ceiling:
+    return Ceiling(figure, at_most, reason, exact=True)
+
+
+def _calls(figure: str, at_most: float, reason: str) -> Ceiling:
+    return Ceiling(figure, at_most, reason, calls=True)
+
+
+CEILINGS = (
+    _exact("refresh.alone.executor_jobs", 1.0, "the look into the journal of this host"),
+    _exact("refresh.alone.wake_ups", 2.0, "the look, and the answer that is on disk"),
+    _exact("refresh.alone.statements", 5.0, "read, leave of the endpoint, INTENT, SENT, settle"),
+    _calls("refresh.alone.python_calls", 3305.0, "as found"),
+    _calls("refresh.alone.c_calls", 2225.0, "as found"),
+    _exact("refresh.herd.executor_jobs", 1.0, "each refresh looks by itself"),
+    Ceiling("refresh.herd.wake_ups", 1.02, "each look, and one or two commits of the journal for all"),
+    _exact("refresh.herd.statements", 0.10, "as alone, but one statement for all that wait for the same"),
+    _calls("refresh.herd.python_calls", 1672.0, "as found"),
+    _calls("refresh.herd.c_calls", 1235.0, "as found"),
+    _exact("call.executor_jobs", 0.0, "a call needs no thread"),
+    _exact("call.wake_ups", 0.0, "a call needs no thread"),
+    _exact("call.statements", 0.0, "its token and its limits are cached"),
+    _calls("call.python_calls", 515.0, "as found"),
+    _calls("call.c_calls", 356.0, "as found"),
+    _exact("admission.script_calls", 1.1, "the end of a call shares the script of the next admission"),
+    _exact("job.executor_jobs", 0.0, "an async handler needs no thread"),
+    _exact("job.wake_ups", 0.0, "an async handler needs no thread"),
+    _exact("job.statements", 0.06, "of a hundred: enqueue, notify, claims, acknowledgements"),
+    _calls("job.python_calls", 176.0, "as found"),
+    _calls("job.c_calls", 130.0, "as found"),
+    Ceiling("job.claim.wal_bytes", 430.0, "the row, its indexes, and its share of the lane"),
+    Ceiling("job.completion.wal_bytes", 332.0, "the row, its indexes, and its share of the lane"),
+)
+"""Counted are operations one after the other (alone, call), or a share of a hundred at once (herd, job)."""

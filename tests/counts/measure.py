@@ -1,0 +1,359 @@
+"""Count what hot operations cost: ``python -m tests.counts.measure`` prints one JSON object.
+
+Nothing here is a time, so the figures do not depend on the machine. It runs in a process of its own, on
+servers of its own that write no full pages and vacuum nothing by themselves, so no other test is in the
+counts. Each figure is the least of several rounds, which leaves out what a heartbeat or a growing table adds
+to one of them.
+
+Keys of the object are plants, values the figures under them: ``as_is``, and one for each mistake that the
+guard must find (an executor job, a statement, an index too many).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import asyncpg
+
+from bench.our_call import LIMITS
+from bench.refresh_world import World, opened, safe
+from bench.sides import started
+from bench.valkey import connected as valkey
+from fairlead import Fairlead, JobContext, JobRequest
+from fairlead.adapters.embedded import Endpoints
+from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.engine.ports import ClaimFilter, Completed
+from tests.support.engine import new_job
+from tests.support.servers import TEST_SETTINGS, running_servers
+
+POLICY = "strict"
+HERD = 100
+ROUNDS = 4
+ONE_BY_ONE = 10
+"""Operations of a round that are made one after the other."""
+SERVER_SETTINGS = {"full_page_writes": "off", "autovacuum": "off", "checkpoint_timeout": "3600"}
+SWITCH_S = 0.5
+"""How long a thread may hold the interpreter: so long that only waiting hands it over, never the clock."""
+
+Figures = dict[str, float]
+Act = Callable[[], Awaitable[object]]
+
+
+@dataclass(slots=True)
+class Counts:
+    """What was counted since the last `reset`."""
+
+    executor_jobs: int = 0
+    wake_ups: int = 0
+    statements: int = 0
+    python_calls: int = 0
+    c_calls: int = 0
+
+    def reset(self) -> None:
+        """Begin anew."""
+        self.executor_jobs = self.wake_ups = self.statements = self.python_calls = self.c_calls = 0
+
+    def profile(self, _frame: FrameType, event: str, _argument: object) -> None:
+        """Count one event of `sys.setprofile`."""
+        if event == "call":
+            self.python_calls += 1
+        elif event == "c_call":
+            self.c_calls += 1
+
+
+@contextmanager
+def counted_work(counts: Counts) -> Iterator[None]:
+    """Count executor jobs, wake-ups of the loop by other threads, and statements in *counts*."""
+    places: list[tuple[Any, str, str]] = [
+        (ThreadPoolExecutor, "submit", "executor_jobs"),
+        (asyncio.BaseEventLoop, "call_soon_threadsafe", "wake_ups"),
+        (asyncpg.Connection, "fetch", "statements"),
+        (asyncpg.Connection, "execute", "statements"),
+    ]
+    before = [getattr(owner, name) for owner, name, _ in places]
+
+    def counting(inner: Callable[..., Any], what: str) -> Callable[..., Any]:
+        def count(*args: Any, **kwargs: Any) -> Any:
+            setattr(counts, what, getattr(counts, what) + 1)
+            return inner(*args, **kwargs)
+
+        return count
+
+    for (owner, name, what), inner in zip(places, before, strict=True):
+        setattr(owner, name, counting(inner, what))
+    try:
+        yield
+    finally:
+        for (owner, name, _), inner in zip(places, before, strict=True):
+            setattr(owner, name, inner)
+
+
+async def least(names: tuple[str, ...], act: Act, operations: int, rounds: int, *, profiled: bool) -> Figures:
+    """Return the least of each figure of *names* over the rounds, for one of the *operations* of *act*."""
+    counts = Counts()
+    found: list[list[int]] = []
+    for _ in range(rounds):
+        gc.collect()
+        counts.reset()
+        if profiled:
+            sys.setprofile(counts.profile)
+            try:
+                await act()
+            finally:
+                sys.setprofile(None)
+        else:
+            with counted_work(counts):
+                await act()
+        found.append([getattr(counts, name) for name in names])
+    return {name: min(one[place] for one in found) / operations for place, name in enumerate(names)}
+
+
+WORK = ("executor_jobs", "wake_ups", "statements")
+CALLS = ("python_calls", "c_calls")
+
+
+async def both(
+    prefix: str, act: Act, operations: int, *, calls: bool = True, rounds: int = ROUNDS
+) -> Figures:
+    """Return the figures of work and of calls of *act*, after one round that warms up."""
+    await act()
+    found = await least(WORK, act, operations, rounds, profiled=False)
+    if calls:
+        found |= await least(CALLS, act, operations, rounds, profiled=True)
+    return {f"{prefix}.{name}": round(value, 3) for name, value in found.items()}
+
+
+# ---- refreshes ---------------------------------------------------------------------------------
+
+
+class LockStep:
+    """A transport under which a herd moves as one.
+
+    All have connected before the first is marked as sent, and all have their answers before the first goes
+    on, so what is shared does not depend on how fast a server answers.
+    """
+
+    def __init__(self, send: Callable[..., Awaitable[Any]], herd: int) -> None:
+        self._send = send
+        self._connected, self._answered = asyncio.Barrier(herd), asyncio.Barrier(herd)
+
+    async def __call__(self, call: Any, before_sent: Callable[[], Awaitable[None]]) -> Any:
+        async def in_step() -> None:
+            await self._connected.wait()
+            await before_sent()
+
+        answer = await self._send(call, in_step)
+        await self._answered.wait()
+        return answer
+
+
+async def refresh_alone(world: World, *, calls: bool = True) -> Figures:
+    """Count a refresh that nothing else goes on beside."""
+
+    async def alone() -> None:
+        for number in range(ONE_BY_ONE):
+            await safe(world, POLICY, number)
+
+    return await both("refresh.alone", alone, ONE_BY_ONE, calls=calls)
+
+
+async def refresh_in_herd(world: World) -> Figures:
+    """Count a refresh of a hundred that move in step."""
+    transport = world.fl.runtime.wires.tokens
+    transport.send = LockStep(transport.send, HERD)  # type: ignore[method-assign]
+    try:
+
+        async def herd() -> None:
+            await asyncio.gather(*(safe(world, POLICY, number) for number in range(HERD)))
+
+        return await both("refresh.herd", herd, HERD)
+    finally:
+        del transport.send
+
+
+# ---- jobs --------------------------------------------------------------------------------------
+
+
+async def jobs(fl: Fairlead) -> Figures:
+    """Count a job of a hundred, from its enqueue to its acknowledgement; *fl* works already."""
+    runs = 0
+    over = asyncio.Event()
+    inner = fl.runtime.jobs.acknowledge
+
+    async def acknowledge(outcomes: Any) -> Any:
+        nonlocal runs
+        done = await inner(outcomes)
+        runs += len(outcomes)
+        if runs >= HERD:
+            over.set()
+        return done
+
+    fl.runtime.jobs.acknowledge = acknowledge  # type: ignore[method-assign]
+
+    async def work_off() -> None:
+        nonlocal runs
+        runs = 0
+        over.clear()
+        await fl.enqueue_many(JobRequest("noop", {"n": n}, tenant=f"tenant {n % 10}") for n in range(HERD))
+        await over.wait()
+
+    try:
+        return await both("job", work_off, HERD)
+    finally:
+        del fl.runtime.jobs.acknowledge
+
+
+async def job_wal(fl: Fairlead, database_url: str) -> Figures:
+    """Count the bytes of WAL of a claim and of a completion, for one job of a hundred."""
+    store, session_id = fl.runtime.jobs, fl.runtime.heartbeat.session_id
+    assert session_id is not None
+    claims, completions = [], []
+    observer = await asyncpg.connect(database_url)
+    try:
+        for _ in range(ROUNDS + 1):
+            await store.enqueue(
+                new_job("wal", tenant_id=f"tenant {n % 10}", queue="wal") for n in range(HERD)
+            )
+            before = await _wal(observer)
+            claimed = await store.claim(ClaimFilter(queues=("wal",)), HERD, session_id)
+            between = await _wal(observer)
+            await store.acknowledge([Completed(job.job_id, job.lease_id) for job in claimed])
+            assert len(claimed) == HERD
+            claims.append(between - before)
+            completions.append(await _wal(observer) - between)
+    finally:
+        await observer.close()
+    return {
+        "job.claim.wal_bytes": round(min(claims) / HERD, 3),
+        "job.completion.wal_bytes": round(min(completions) / HERD, 3),
+    }
+
+
+async def _wal(observer: Any) -> int:
+    return int(await observer.fetchval("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn"))
+
+
+# ---- calls -------------------------------------------------------------------------------------
+
+
+async def calls(fl: Fairlead, redis_url: str) -> Figures:
+    """Count a call of the client, and the scripts of its admission."""
+    async with fl.client("tenant", "calls") as api:
+
+        async def one_by_one() -> None:
+            for _ in range(ONE_BY_ONE):
+                await api.get("/orders.json")
+
+        found = await both("call", one_by_one, ONE_BY_ONE, rounds=3 * ROUNDS)
+        scripts = []
+        async with valkey(redis_url) as client:
+            for _ in range(ROUNDS):
+                before = await _scripts(client)
+                await one_by_one()
+                scripts.append(await _scripts(client) - before)
+    return found | {"admission.script_calls": min(scripts) / ONE_BY_ONE}
+
+
+async def _scripts(client: Any) -> int:
+    told = await client.info("commandstats")
+    return sum(told.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "eval", "fcall"))
+
+
+# ---- all ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def planted(world: World, plant: str) -> Iterator[None]:
+    """Make each refresh dearer by one *plant*."""
+    store, database = world.fl.runtime.credentials, world.fl.runtime.database
+    inner = store.mark_sent
+
+    async def dearer(*args: Any) -> Any:
+        if plant == "executor_job":
+            await asyncio.get_running_loop().run_in_executor(None, int)
+        else:
+            await database.fetch(statement("server_clock"))
+        return await inner(*args)
+
+    store.mark_sent = dearer  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del store.mark_sent
+
+
+@asynccontextmanager
+async def working(fl: Fairlead) -> AsyncIterator[None]:
+    """Run jobs for as long as the block lasts."""
+    work = asyncio.create_task(fl.run())
+    try:
+        yield
+    finally:
+        fl.stop()
+        await work
+
+
+async def measured(endpoints: Endpoints, folder: Path, api_url: str) -> dict[str, Figures]:
+    """Return all figures, by plant."""
+    profiles = [profile_of_calls(api_url)]
+    async with opened(endpoints, folder, HERD, more_profiles=profiles, declare=declare) as world:
+        fl = world.fl
+        await fl.connections.upsert("tenant", "calls", api_key="key", settings=LIMITS)
+        as_is = await refresh_alone(world) | await refresh_in_herd(world)
+        as_is |= await calls(fl, endpoints.redis_url)
+        as_is |= await job_wal(fl, endpoints.database_url)
+        found = {"as_is": as_is}
+        for plant in ("executor_job", "statement"):
+            with planted(world, plant):
+                found[plant] = await refresh_alone(world, calls=False)
+        async with working(fl):
+            as_is |= await jobs(fl)
+        connection = await asyncpg.connect(endpoints.database_url)
+        await connection.execute("CREATE INDEX planted ON job (lease_id)")
+        await connection.close()
+        found["index"] = await job_wal(fl, endpoints.database_url)
+        return found
+
+
+def declare(fl: Fairlead) -> None:
+    """Have *fl* know the job that does nothing."""
+
+    @fl.job("noop")
+    async def noop(_context: JobContext, n: int) -> None:
+        return
+
+
+def profile_of_calls(api_url: str) -> str:
+    """Return the profile of the API that is called."""
+    return (
+        'name = "calls"\ntitle = "calls"\nstrategy = "static_key"\nallow_http = true\n'
+        f'[apis.rest]\nurl = "{api_url}"\n'
+    )
+
+
+async def run() -> dict[str, Figures]:
+    """Start what is needed, and measure."""
+    sys.setswitchinterval(SWITCH_S)
+    with (
+        running_servers(TEST_SETTINGS | SERVER_SETTINGS) as endpoints,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        async with started("api", "serve", "", program="bench.call_server") as server:
+            return await measured(endpoints, Path(folder), (await server.line())["url"])
+
+
+if __name__ == "__main__":
+    os.umask(0o077)
+    print(json.dumps(asyncio.run(run()), indent=1))

@@ -1,0 +1,61 @@
+"""The guard by counts: no hot operation costs more than its ceiling (R47)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.counts.ceilings import CEILINGS, PYTHON, Ceiling
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+
+Figures = dict[str, float]
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict[str, Figures]:
+    """All figures, by what was planted; counted in a process of its own."""
+    command = [sys.executable, "-m", "tests.counts.measure"]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    figures: dict[str, Figures] = json.loads(told.stdout)
+    return figures
+
+
+def passed(figures: Figures) -> list[str]:
+    """Return the ceilings that *figures* pass, in words."""
+    found = [ceiling for ceiling in CEILINGS if ceiling.figure in figures and is_judged(ceiling)]
+    return [
+        f"{ceiling.figure}: {figures[ceiling.figure]:g} is above {ceiling.at_most:g} ({ceiling.reason})"
+        for ceiling in found
+        if ceiling.is_passed_by(figures[ceiling.figure])
+    ]
+
+
+def is_judged(ceiling: Ceiling) -> bool:
+    """Return whether this version of Python is the one that *ceiling* is for."""
+    return not ceiling.calls or sys.version_info[:2] == PYTHON
+
+
+def test_no_hot_operation_costs_more_than_its_ceiling(measured: dict[str, Figures]) -> None:
+    assert measured["as_is"].keys() == {ceiling.figure for ceiling in CEILINGS}
+    assert passed(measured["as_is"]) == []
+
+
+@pytest.mark.parametrize(
+    ("plant", "figures"),
+    [
+        ("executor_job", {"refresh.alone.executor_jobs", "refresh.alone.wake_ups"}),
+        ("statement", {"refresh.alone.statements"}),
+        ("index", {"job.claim.wal_bytes", "job.completion.wal_bytes"}),
+    ],
+)
+def test_a_planted_cost_passes_its_ceiling(
+    measured: dict[str, Figures], plant: str, figures: set[str]
+) -> None:
+    assert {line.partition(":")[0] for line in passed(measured[plant])} == figures
