@@ -3,6 +3,8 @@
 Two families matter to whoever handles them: *Refused* (nothing was sent; asking again later is free)
 and *Failed* (a request left; its effect may have happened). All else is a wrong call or a wrong
 set-up. Each class carries what its handler decides on, so nobody parses a message.
+
+Over 400 lines because the whole tree is read in one place.
 """
 
 from __future__ import annotations
@@ -151,6 +153,14 @@ class DeadlineTooShort(Refused):
     code = "deadline_too_short"
     category = "transient_network"
     hint = "give the call more time, or begin it earlier in its job"
+
+
+class MasterKeyElsewhereError(Refused):
+    """A master key that this process lacks is held by another one, which can do the work."""
+
+    code = "master_key_elsewhere"
+    category = "transient_network"
+    hint = "restart this process with every master key that is in use; `fairlead vault status` lists them"
 
 
 class JobUnfinished(Refused):

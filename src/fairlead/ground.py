@@ -164,4 +164,6 @@ def resealer(runtime: Runtime) -> Resealer:
         keys=runtime.key_store,
         tables=sealed_tables(runtime.database),
         clock=runtime.clock,
+        sessions=runtime.sessions,
+        own=lambda: runtime.heartbeat.session_id,
     )

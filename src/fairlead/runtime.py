@@ -52,7 +52,7 @@ from fairlead.engine.services.loop_meter import LoopMeter
 from fairlead.engine.services.pruner import ENDPOINTS_KEPT_S, Pruner
 from fairlead.engine.services.rescuer import Rescuer
 from fairlead.engine.services.scheduler import Scheduler
-from fairlead.engine.services.service import Service
+from fairlead.engine.services.service import Service, ended
 from fairlead.engine.services.timeline import TimelineWatch
 from fairlead.engine.token.coordinator import Coordinator
 from fairlead.engine.token.exchange import Exchange
@@ -170,7 +170,8 @@ class Runtime:
         self._stack.push_async_callback(self.credentials.close)
         self._stack.push_async_callback(self.endpoints.close)
         self.profiles, self.apps = ProfileBook(self.settings), AppBook(self.settings)
-        self.vault = TenantVault(self.key_store, master_ring(self.settings), clock=self.clock, ids=self.ids)
+        ring, holders = master_ring(self.settings), self.sessions.key_holders
+        self.vault = TenantVault(self.key_store, ring, clock=self.clock, ids=self.ids, holders=holders)
         await self.vault.check()
         await self._open_session()
         await self._wire_tokens()
@@ -188,9 +189,11 @@ class Runtime:
             ids=self.ids,
             emit=self.bus.emit,
             lease_s=self.settings.worker.lease_s,
+            master_keys=self.vault.master_ids,
+            look_again=self.vault.look_again,
         )
         beating = asyncio.create_task(self.heartbeat.run(), name="fairlead-heartbeat")
-        self._stack.push_async_callback(_ended, beating, self.heartbeat.stop)
+        self._stack.push_async_callback(ended, beating, self.heartbeat.stop)
         opened = asyncio.create_task(self.heartbeat.opened())
         await asyncio.wait((opened, beating), timeout=SESSION_WITHIN_S, return_when="FIRST_COMPLETED")
         if not opened.done():
@@ -208,14 +211,14 @@ class Runtime:
     async def _wire_tokens(self) -> None:
         await self._open_outside()
         self.rooms = self._make_rooms()
-        given, numbers = self.settings.refresh, self.refresh_settings
+        numbers = self.refresh_settings
         settler, grants = Settler(self.rooms, numbers.settle_retry_s), Grants(self.rooms, numbers)
         self.unknown = UnknownOutcomes(self.rooms, numbers, settler)
         exchange = Exchange(self.rooms, numbers, grants, settler, self.unknown)
         self.coordinator = Coordinator(self.rooms, numbers, exchange, settler, self.unknown)
         # Before the journal and the connections close, what is in flight lands.
-        self._stack.push_async_callback(self.coordinator.drain, given.total_deadline_s)
-        self.reader = TokenReader(self.rooms, self.coordinator, settler, given.cache_s)
+        self._stack.push_async_callback(self.coordinator.drain, self.settings.refresh.total_deadline_s)
+        self.reader = TokenReader(self.rooms, self.coordinator, settler, self.settings.refresh.cache_s)
         self.connections = Connections(self.rooms)
         self.consents = Consents(self.rooms, self.connections)
         self._stack.push_async_callback(self.consents.drain)
@@ -223,7 +226,7 @@ class Runtime:
         self.timeline_watch = TimelineWatch(self.rooms, self.unknown)
         await self.timeline_watch.begin()
         watch = self.timeline_watch.service(clock=self.clock, draw=draw)
-        self._stack.push_async_callback(_ended, asyncio.create_task(watch.run(), name=watch.name), watch.stop)
+        self._stack.push_async_callback(ended, asyncio.create_task(watch.run(), name=watch.name), watch.stop)
 
     async def _open_outside(self) -> None:
         """What answers pass on their way in: the wire and the journal."""
@@ -392,9 +395,3 @@ class Runtime:
         self._stopping.set()
         if self._worker is not None:
             self._worker.stop()
-
-
-async def _ended(task: asyncio.Task[None], stop: Callable[[], None]) -> None:
-    """Stop a background task and wait for it; its failure surfaces here."""
-    stop()
-    await task

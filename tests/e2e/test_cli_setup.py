@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -146,7 +147,13 @@ async def test_the_vault_moves_to_a_new_key(shell: Shell) -> None:
         await shell("connections", "add", "-t", tenant, "-p", "stripe", stdin=shell.secret("api-key"))
     both = {"FAIRLEAD_MASTER_KEY": f"k2:{'fedcba9876543210' * 4},{MASTER_KEY}"}
     before = await shell("vault", "status", "--json", env=both)
-    assert before.record == {"master_key": "k2", "in_use": ["k1"], "data_keys_to_rotate": 2}
+    assert before.record == {
+        "master_key": "k2",
+        "seals": "k2",
+        "in_use": ["k1"],
+        "data_keys_to_rotate": 2,
+        "processes_without_a_key": [],
+    }
     dry = await shell("vault", "rotate-key", "--dry-run", "--json", env=both)
     assert dry.record == {"data_keys_to_rotate": 2}
     done = await shell("vault", "rotate-key", "--rewrap-only", "--json", env=both)
@@ -154,3 +161,25 @@ async def test_the_vault_moves_to_a_new_key(shell: Shell) -> None:
     alone = {"FAIRLEAD_MASTER_KEY": f"k2:{'fedcba9876543210' * 4}"}
     checked = await shell("vault", "verify", "--json", env=alone)
     assert (checked.code, checked.record["checked"], checked.record["readable"]) == (0, 2, 2)
+
+
+async def test_a_command_makes_a_second_master_key(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "master.key"
+    file.write_text(f"{MASTER_KEY}\n")
+    file.chmod(0o600)
+    refused = await shell("vault", "add-key", "--json")
+    assert (refused.code, "--print" in refused.error["hint"]) == (2, True)
+    del shell.environ["FAIRLEAD_MASTER_KEY"]
+    here = {"FAIRLEAD_MASTER_KEY_FILE": str(file)}
+    planned = await shell("vault", "add-key", "--dry-run", "--json", env=here)
+    assert (planned.code, file.read_text()) == (0, f"{MASTER_KEY}\n")
+    made = await shell("vault", "add-key", "--json", env=here)
+    assert made.code == 0, made.err
+    new, old = file.read_text().splitlines()
+    assert (new.partition(":")[0], old) == (made.record["master_key"], MASTER_KEY)
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert new.partition(":")[2] not in made.out + made.err
+    shown = await shell("vault", "status", "--json", env=here)
+    assert shown.record["master_key"] == made.record["master_key"]
+    printed = await shell("vault", "add-key", "--print", "--json")
+    assert printed.record["master_key"].partition(":")[2]

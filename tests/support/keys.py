@@ -62,7 +62,9 @@ class MemoryKeyStore:
         return list({key.master_id: key for key in self.keys.values()}.values())
 
 
-def vault_over(keys: KeyStore, *masters: MasterKey, clock: Clock | None = None, **more: float) -> TenantVault:
+def vault_over(
+    keys: KeyStore, *masters: MasterKey, clock: Clock | None = None, **more: object
+) -> TenantVault:
     """A vault with these master keys (default: the first)."""
     return TenantVault(
         keys,

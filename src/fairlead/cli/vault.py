@@ -1,41 +1,132 @@
-"""``fairlead vault``: the master key, what it seals, and its rotation (T9)."""
+"""``fairlead vault``: the master key, what it seals, and its rotation. Spec: T9."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fairlead.checked_file import read_checked
 from fairlead.cli.acts import record_act
 from fairlead.cli.exits import Exit
 from fairlead.cli.invocation import DryRun, Invocation, command, group
 from fairlead.cli.output import duration
+from fairlead.errors import ConfigInvalid, InputInvalid
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fairlead.app import Fairlead
+    from fairlead.engine.ports import KeyHolder
     from fairlead.engine.reseal import RotationProgress, RotationReport, VerifyReport
+    from fairlead.settings import Settings
 
 app = group("The master key and what it seals.")
 
 PAGE = 1000
+MOST_BYTES = 1 << 16
+"""Of a key file."""
 
 
 @command(app, "status")
 def status(call: Invocation) -> Exit | None:
-    """Tell which master key seals, which others are still in use, and whether each is here."""
+    """Show the newest master key, the one that seals now, those in use, and the processes that lack one.
+
+    New data is sealed under the newest key that every live process holds.
+    """
 
     async def work(fairlead: Fairlead) -> dict[str, Any]:
         runtime = fairlead.runtime
-        current = runtime.vault.master_id
+        newest = runtime.vault.master_id
         used = sorted({key.master_id for key in await runtime.key_store.samples()})
-        stale = await _keys_to_rotate(fairlead)
-        return {"master_key": current, "in_use": used, "data_keys_to_rotate": stale}
+        holders = await runtime.sessions.key_holders()
+        return {
+            "master_key": newest,
+            "seals": await runtime.vault.sealing_master_id(),
+            "in_use": used,
+            "data_keys_to_rotate": await _keys_to_rotate(fairlead),
+            "processes_without_a_key": [told for told in map(_lacking({newest, *used}), holders) if told],
+        }
 
     found = call.with_fairlead(work)
     call.out.record(found)
-    if found["data_keys_to_rotate"]:
+    if found["processes_without_a_key"]:
+        call.out.say("restart those processes with all keys, the newest first, before you rotate")
+    elif found["data_keys_to_rotate"]:
         call.out.say("older master keys are in use: `fairlead vault rotate-key` ends that")
     return None
+
+
+def _lacking(needed: set[str]) -> Callable[[KeyHolder], str | None]:
+    """Return what names a process that lacks one of the keys that are *needed*."""
+
+    def told(holder: KeyHolder) -> str | None:
+        lacks = [] if holder.master_ids is None else sorted(needed - set(holder.master_ids))
+        return f"pid {holder.pid} on {holder.host} lacks {', '.join(lacks)}" if lacks else None
+
+    return told
+
+
+@command(app, "add-key")
+def add_key(
+    call: Invocation,
+    print_it: Annotated[
+        bool,
+        typer.Option("--print", help="Print the new key instead, for FAIRLEAD_MASTER_KEY or a secret store."),
+    ] = False,
+    dry_run: DryRun = False,
+) -> Exit | None:
+    """Make a new master key and put it in front of those of the key file. Nothing is sealed anew.
+
+    Then restart every process, one by one if you like: the old key seals until all of them hold the new one.
+    `fairlead vault rotate-key` comes after that. Keep a copy of the file in a safe place.
+    """
+    from fairlead.ground import new_master_key
+
+    key = new_master_key().reveal()
+    if print_it:
+        call.out.record({"master_key": key})
+        return None
+    file = _key_file(call.config().settings)
+    keys = read_checked(file, most_bytes=MOST_BYTES, is_secret=True).data
+    if not dry_run:
+        _replaced(file, f"{key}\n".encode() + keys)
+    call.out.record({"master_key": key.partition(":")[0], "file": file, "added": not dry_run})
+    call.out.say("next: restart every process, then `fairlead vault rotate-key`; keep a copy of the file")
+    return None
+
+
+def _key_file(settings: Settings) -> Path:
+    """Return the file that holds the master keys; InputInvalid where they come from somewhere else."""
+    given = settings.vault
+    file = given.master_key_file or settings.home / "master.key"
+    elsewhere = given.kms or given.master_key
+    if elsewhere or not file.exists():
+        what = "the master key comes from the settings" if elsewhere else f"there is no key file {file}"
+        hint = "use --print and put the key in front of the others" if elsewhere else "run `fairlead init`"
+        raise InputInvalid(what, hint=hint)
+    return file.resolve()  # a link stays one
+
+
+def _replaced(file: Path, data: bytes) -> None:
+    """Write *file* anew, whole or not at all, readable for its owner alone."""
+    beside = file.with_name(f"{file.name}.new")
+    try:
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as written:
+            written.write(data)
+            written.flush()
+            os.fsync(written.fileno())
+        beside.replace(file)
+    except FileExistsError:
+        hint = f"remove {beside} if no other command is writing it"
+        raise ConfigInvalid(f"{beside} is there already", hint=hint) from None
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        hint = "use --print, and put the key in front of the others yourself"
+        raise ConfigInvalid(f"{file} cannot be written: {error.strerror}", hint=hint) from None
 
 
 @command(app, "verify")
@@ -71,9 +162,10 @@ def rotate_key(
 ) -> Exit | None:
     """Seal everything under the first master key, so that older ones can be thrown away.
 
-    Before: put the new key in front of the old one (`new,old` in FAIRLEAD_MASTER_KEY, or two lines in the key
-    file) and restart every process. After: take the old key away and restart again. It goes on where it was
-    interrupted, and nothing stops meanwhile. Ends with 3 if records are left that nobody can open.
+    Before: `fairlead vault add-key`, or put the new key in front of the old one (`new,old` in
+    FAIRLEAD_MASTER_KEY), and restart every process; it refuses while a live process lacks the new key. After:
+    take the old key away and restart again. It goes on where it was interrupted, and nothing stops meanwhile.
+    Ends with 3 if records are left that cannot be opened.
     """
     if dry_run:
         keys = call.with_fairlead(_keys_to_rotate)
@@ -89,8 +181,8 @@ async def _rotate(call: Invocation, fairlead: Fairlead, rewrap_only: bool) -> Ro
 
     runtime = fairlead.runtime
     if not rewrap_only:
-        wait = duration(runtime.vault.retired_writes_s)
-        call.out.say(f"other processes may seal under a retired key for {wait} more: this waits for them")
+        most = duration(runtime.vault.retired_writes_s)
+        call.out.say(f"this waits until every process has the new data keys: seconds, at most {most}")
     words = {"renew": "data keys made", "reseal": "records sealed anew", "rewrap": "data keys wrapped"}
     with call.out.progress("rotating") as tell:
 

@@ -5,8 +5,9 @@
     rotate, rewrap   only the last step: cheap, but the data keys stay the same
     verify           opens every record and counts
 
-What is left to do is read from the rows, so a rotation that was killed goes on where it stood. Writers are
-never waited for: what they hold is found again in the next pass.
+What is left to do is read from the rows, so a rotation that was killed goes on where it stood. Rows under a
+writer's hands are not waited for: they are found again in the next pass. A rotation begins only when every
+live process holds the newest master key, and it ends when each of them has looked up the new data keys.
 """
 
 from __future__ import annotations
@@ -18,13 +19,36 @@ from typing import Literal
 from uuid import UUID
 
 from fairlead.clock import Clock
-from fairlead.engine.ports import DataKey, KeySmith, KeyStore, Sealed, SealedRecords, StoredRecord, Vault
-from fairlead.errors import CredentialUnreadable, KeyMissing, KeyWrong
+from fairlead.engine.ports import (
+    DataKey,
+    KeyHolder,
+    KeySmith,
+    KeyStore,
+    Sealed,
+    SealedRecords,
+    SessionStore,
+    StoredRecord,
+    Vault,
+)
+from fairlead.errors import (
+    ConfigInvalid,
+    CredentialUnreadable,
+    KeyMissing,
+    KeyWrong,
+    MasterKeyElsewhereError,
+)
 
-UNREADABLE = (KeyMissing, KeyWrong, CredentialUnreadable)
+UNREADABLE = (KeyMissing, KeyWrong, CredentialUnreadable, MasterKeyElsewhereError)
 MAX_EXAMPLES = 20
 BUSY_ROWS_S = 0.1
 """Pause where every row that is left is under a writer's hands."""
+BUSY_MOST_S = 60.0
+"""How long rows that stay under a writer's hands are tried before they count as left."""
+POLL_S = 1.0
+LOOK_S = 5.0
+"""How long a process may take to look up the data keys once it was asked to."""
+NAMED = 5
+"""Processes that an error names; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +61,10 @@ class RotationProgress:
 
 @dataclass(frozen=True, slots=True)
 class RotationReport:
-    """What a rotation did. *left* are records still under retired keys: those that nobody can open."""
+    """What a rotation did.
+
+    *left* are records still under retired keys: those that nobody can open, and those that stayed locked.
+    """
 
     renewed: int
     resealed: int
@@ -56,7 +83,11 @@ class VerifyReport:
 
 
 class Resealer:
-    """Rotates and verifies over *tables* of sealed records (name: table), *batch* rows at a time."""
+    """Rotates and verifies over *tables* of sealed records (name: table), *batch* rows at a time.
+
+    *sessions* knows the other processes that seal (default: none is known, and a rotation waits for as long
+    as one may seal under a retired key); *own* gives the session of this process.
+    """
 
     def __init__(
         self,
@@ -66,14 +97,19 @@ class Resealer:
         keys: KeyStore,
         tables: Mapping[str, SealedRecords],
         clock: Clock,
+        sessions: SessionStore | None = None,
+        own: Callable[[], UUID | None] = lambda: None,
         batch: int = 200,
     ) -> None:
+        self._sessions = sessions
+        self._own = own
         self._vault = vault
         self._smith = smith
         self._keys = keys
         self._tables = tables
         self._clock = clock
         self._batch = batch
+        self._heard_s: float | None = None  # since when no other process is behind
 
     async def rotate(
         self,
@@ -81,13 +117,19 @@ class Resealer:
         rewrap_only: bool = False,
         progress: Callable[[RotationProgress], None] = lambda _: None,
     ) -> RotationReport:
-        """Leave nothing that an older master opens. Raises KeyMissing or KeyWrong before the first change."""
+        """Leave nothing that an older master opens.
+
+        Raises, before the first change, KeyMissing or KeyWrong where this process cannot open everything, and
+        ConfigInvalid where another live process does not hold the newest master key.
+        """
         await self._smith.check()
+        await self._check_holders()
         renewed = resealed = left = 0
         if not rewrap_only:
             renewed = await self._each_key(self._smith.renew, "renew", progress, current_only=True)
-            retired_s = self._clock.monotonic()
-            resealed, left = await self._reseal_until_done(retired_s, progress)
+            if self._sessions is not None:
+                await self._sessions.data_keys_renewed()
+            resealed, left = await self._reseal_until_done(self._clock.monotonic(), progress)
         rewrapped = await self._each_key(self._smith.rewrap, "rewrap", progress, current_only=False)
         return RotationReport(renewed, resealed, rewrapped, left)
 
@@ -100,6 +142,42 @@ class Resealer:
                     await self._verify(record, report)
                 progress(report.checked)
         return report
+
+    # ---- other processes
+
+    async def _others(self) -> list[KeyHolder]:
+        found = [] if self._sessions is None else await self._sessions.key_holders()
+        return [holder for holder in found if holder.session_id != self._own()]
+
+    async def _check_holders(self) -> None:
+        newest = self._smith.master_id
+        lacking = [
+            f"pid {holder.pid} on {holder.host}"
+            for holder in await self._others()
+            if holder.master_ids is not None and newest not in holder.master_ids
+        ]
+        if lacking:
+            named = ", ".join(lacking[:NAMED])
+            more = f" and {len(lacking) - NAMED} more" if len(lacking) > NAMED else ""
+            raise ConfigInvalid(
+                f"{len(lacking)} live processes lack the master key {newest}: {named}{more}",
+                hint="put the key in front of theirs, restart them, and rotate again",
+            )
+
+    async def _late_writers_s(self, retired_s: float) -> float:
+        """Return for how long other processes may still seal under a retired key; 0.0: none does."""
+        left_s = retired_s + self._smith.retired_writes_s - self._clock.monotonic()
+        if self._sessions is None or left_s <= 0:
+            return max(0.0, left_s)
+        others = await self._others()
+        if not others:
+            return 0.0
+        if any(holder.is_behind or holder.master_ids is None for holder in others):
+            self._heard_s = None
+            return min(left_s, POLL_S)
+        if self._heard_s is None:
+            self._heard_s = self._clock.monotonic()
+        return min(left_s, max(0.0, self._heard_s + LOOK_S - self._clock.monotonic()))
 
     # ---- keys
 
@@ -128,9 +206,9 @@ class Resealer:
         self, retired_s: float, progress: Callable[[RotationProgress], None]
     ) -> tuple[int, int]:
         """Passes over all tables, until one that began after the last late writer finds nothing to do."""
-        resealed = 0
+        resealed, moved_s = 0, self._clock.monotonic()
         while True:
-            late_writers_s = retired_s + self._smith.retired_writes_s - self._clock.monotonic()
+            late_writers_s = await self._late_writers_s(retired_s)
             found = replaced = left = 0
             for table in self._tables.values():
                 async for page in self._pages(table, retired_only=True):
@@ -140,8 +218,11 @@ class Resealer:
                     replaced += await table.replace(changes) if changes else 0
                     progress(RotationProgress("reseal", resealed + replaced))
             resealed += replaced
-            if found == 0 and late_writers_s <= 0:
-                return resealed, left
+            if replaced or not found:
+                moved_s = self._clock.monotonic()
+            stuck = self._clock.monotonic() - moved_s >= BUSY_MOST_S
+            if late_writers_s <= 0 and (stuck or not found):
+                return resealed, left + found - replaced
             if found == 0 or replaced == 0:
                 await self._clock.sleep(late_writers_s if found == 0 else BUSY_ROWS_S)
 

@@ -119,6 +119,7 @@ ERROR: Mapping[type[errors.FairleadError], Reach] = MappingProxyType(
         errors.GateClosed: _LIMIT,
         **dict.fromkeys((errors.ReauthRequired, errors.NoRefreshToken, errors.AccountMismatch), _GRANT),
         **dict.fromkeys((errors.KeyMissing, errors.KeyWrong, errors.MigrationNeeded), _PROCESS),
+        errors.MasterKeyElsewhereError: _PROCESS,
     }
 )
 """What raising one of our errors stops, where it is more than this attempt; its response has a row above."""

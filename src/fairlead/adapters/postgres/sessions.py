@@ -9,7 +9,7 @@ from uuid import UUID
 from fairlead.adapters.postgres.driver import Row
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sqlfiles import statement
-from fairlead.engine.ports import ProcessIdentity, Renewed, Rescue, SessionView
+from fairlead.engine.ports import KeyHolder, ProcessIdentity, Renewed, Rescue, SessionView
 from fairlead.ids import Ids
 
 _IDENTITY = [field.name for field in fields(ProcessIdentity)]
@@ -22,20 +22,45 @@ class PostgresSessionStore:
         self._database = database
         self._ids = ids
 
-    async def open(self, session_id: UUID, identity: ProcessIdentity, lease_s: float, version: str) -> None:
-        about = {"session_id": session_id, "version": version, "lease_s": lease_s}
+    async def open(
+        self,
+        session_id: UUID,
+        identity: ProcessIdentity,
+        lease_s: float,
+        version: str,
+        master_keys: Sequence[str] | None = None,
+    ) -> None:
+        about = {"session_id": session_id, "version": version, "lease_s": lease_s, "master_keys": master_keys}
         values = about | {name: getattr(identity, name) for name in _IDENTITY}
         await self._database.again(lambda: self._database.urgent(statement("session_open"), **values))
 
     async def heartbeat(self, session_id: UUID, running: Sequence[UUID] = ()) -> Renewed | None:
         beat = statement("session_heartbeat")
         rows = await self._database.urgent(beat, session_id=session_id, running=[*map(str, running)])
-        return Renewed(frozenset(map(int, rows[0]["cancelled"]))) if rows else None
+        if not rows:
+            return None
+        return Renewed(frozenset(map(int, rows[0]["cancelled"])), rows[0]["data_keys_renewed_at"])
 
     async def close(self, session_id: UUID) -> None:
         await self._database.again(
             lambda: self._database.urgent(statement("session_close"), session_id=session_id)
         )
+
+    async def key_holders(self) -> list[KeyHolder]:
+        rows = await self._database.fetch(statement("session_key_holders"))
+        return [
+            KeyHolder(
+                row["session_id"],
+                row["host"],
+                row["pid"],
+                None if row["master_keys"] is None else tuple(row["master_keys"]),
+                row["is_behind"],
+            )
+            for row in rows
+        ]
+
+    async def data_keys_renewed(self) -> None:
+        await self._database.fetch(statement("session_data_keys_renewed"))
 
     async def local_sessions(self, identity: ProcessIdentity) -> list[tuple[UUID, ProcessIdentity]]:
         rows = await self._database.fetch(

@@ -1,6 +1,6 @@
 """Secrets at rest: a master key wraps a data key per tenant, which seals that tenant's records (T9).
 
-    MasterRing   the master keys: the first wraps, all unwrap
+    MasterRing   the master keys: the newest that all processes hold wraps, all unwrap
     Envelope     the sealed record, bound to the place where it is stored
     TenantVault  data keys in memory, minted on first use; the port Vault
 

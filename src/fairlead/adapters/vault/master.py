@@ -104,7 +104,7 @@ class MasterKey:
 
 
 class MasterRing:
-    """The master keys of this process: the first wraps, all unwrap."""
+    """The master keys of this process, the newest first; all unwrap."""
 
     def __init__(self, masters: Sequence[Kms]) -> None:
         if not masters:
@@ -116,7 +116,7 @@ class MasterRing:
 
     @property
     def current_id(self) -> str:
-        """Id of the master key that wraps."""
+        """Id of the newest master key."""
         return self._current.master_id
 
     @property
@@ -124,10 +124,11 @@ class MasterRing:
         """Ids of all master keys, the current one first."""
         return tuple(self._masters)
 
-    async def wrap(self, plain: bytes, tenant: str, key_id: bytes) -> bytes:
-        """Wrap the data key *key_id* of *tenant* under the current master key."""
-        async with _asking(self._current):
-            return await self._current.wrap(plain, _context(tenant, key_id, self.current_id))
+    async def wrap(self, plain: bytes, tenant: str, key_id: bytes, master_id: str) -> bytes:
+        """Wrap the data key *key_id* of *tenant* under the master key *master_id*, one of ours."""
+        master = self._masters[master_id]
+        async with _asking(master):
+            return await master.wrap(plain, _context(tenant, key_id, master_id))
 
     async def unwrap(self, wrapped: bytes, tenant: str, key_id: bytes, master_id: str) -> bytes:
         """Open a wrapped data key; raises KeyMissing, KeyWrong or CredentialUnreadable."""

@@ -2,7 +2,10 @@
 
 A tenant's first key is minted where it is first needed. Two processes may mint at once; the store keeps
 one, and the other process adopts it. What is current is looked up again after `recheck_s`, so that a key
-rotation elsewhere is followed in that time.
+rotation elsewhere is followed in that time, or as soon as `look_again` is called.
+
+A data key is wrapped by the newest master key that every live process holds: while processes are restarted
+one by one with a new key, those that lack it open what the others seal.
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ from __future__ import annotations
 import math
 import os
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
 from weakref import WeakValueDictionary
@@ -19,10 +24,12 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from fairlead.adapters.vault.envelope import KEY_BYTES, key_of, seal, unreadable, unseal
 from fairlead.adapters.vault.master import MasterRing
 from fairlead.clock import Clock
-from fairlead.engine.ports import DataKey, KeyStore, SealContext, Sealed
-from fairlead.errors import FairleadError, KeyMissing
+from fairlead.engine.ports import DataKey, KeyHolder, KeyStore, SealContext, Sealed
+from fairlead.errors import FairleadError, KeyMissing, MasterKeyElsewhereError
 from fairlead.ids import Ids
 
+ELSEWHERE_RETRY_S = 5.0
+"""After which a process that lacks a master key tries again what another one can do."""
 _RESTORE = "restore the table data_key from a backup of the same time as the credentials"
 
 
@@ -43,12 +50,20 @@ class _Current:
     looked_s: float  # when the store last said that it is the current one
 
 
+Holders = Callable[[], Awaitable[Sequence[KeyHolder]]]
+
+
+async def _nobody_else() -> Sequence[KeyHolder]:
+    return ()
+
+
 class TenantVault:
     """The ports Vault and KeySmith over a key store and a ring of master keys.
 
     *max_keys* bounds the data keys held (default 10,000). *recheck_s* is for how long a key counts as the
     current one without asking the store (default 300). A key stays while what its preflight returned is held,
     so the bound may be passed by what is in flight; *promise_s* (default 120) is longer than any refresh.
+    *holders* gives the live processes with their master keys (default: there are none).
     """
 
     def __init__(
@@ -61,6 +76,7 @@ class TenantVault:
         max_keys: int = 10_000,
         recheck_s: float = 300.0,
         promise_s: float = 120.0,
+        holders: Holders = _nobody_else,
     ) -> None:
         self._keys = keys
         self._masters = masters
@@ -69,6 +85,7 @@ class TenantVault:
         self._max_keys = max_keys
         self._recheck_s = recheck_s
         self._promise_s = promise_s
+        self._holders = holders
         self._current: OrderedDict[str, _Current] = OrderedDict()  # least recently used first
         self._held: WeakValueDictionary[str, _Current] = WeakValueDictionary()  # those, and what is in flight
         self._opened: OrderedDict[UUID, _Opened] = OrderedDict()
@@ -90,6 +107,14 @@ class TenantVault:
             self._current.popitem(last=False)
         return held
 
+    async def look_again(self) -> None:
+        """Ask the store again for every current data key; what is in flight seals under the new one, too."""
+        self._current.clear()  # what is still held after this is in flight
+        for tenant, held in list(self._held.items()):
+            held.looked_s = -math.inf
+            with suppress(FairleadError):  # the next preflight raises it
+                await self.preflight(tenant)
+
     def seal(self, context: SealContext, plain: bytes) -> Sealed:
         """Seal under the tenant's current key; RuntimeError without a preflight."""
         held = self._held.get(context.tenant)
@@ -98,7 +123,7 @@ class TenantVault:
         return seal(held.opened.cipher, held.opened.key_id, context, plain)
 
     async def open(self, context: SealContext, sealed: Sealed) -> bytes:
-        """Open a record; raises KeyMissing, KeyWrong or CredentialUnreadable."""
+        """Open a record; raises KeyMissing, KeyWrong, CredentialUnreadable or MasterKeyElsewhereError."""
         try:
             opened = await self._key(key_of(context, sealed))
         except FairleadError as error:
@@ -112,8 +137,19 @@ class TenantVault:
 
     @property
     def master_id(self) -> str:
-        """The master key that wraps from now on."""
+        """The newest master key of this process, under which a rotation leaves everything."""
         return self._masters.current_id
+
+    @property
+    def master_ids(self) -> tuple[str, ...]:
+        """The master keys of this process, the newest first."""
+        return self._masters.ids
+
+    async def sealing_master_id(self) -> str:
+        """Return the newest master key that every live process holds; without one, the first of ours."""
+        held = [holder.master_ids for holder in await self._holders() if holder.master_ids is not None]
+        common = (mine for mine in self._masters.ids if all(mine in ids for ids in held))
+        return next(common, self._masters.current_id)
 
     @property
     def retired_writes_s(self) -> float:
@@ -135,14 +171,14 @@ class TenantVault:
     async def rewrap(self, old: DataKey) -> bool:
         """The same data key under the present master; what is in memory stays as it is."""
         plain = await self._masters.unwrap(old.wrapped, old.tenant, old.key_id.bytes, old.master_id)
-        return await self._keys.rewrap(old, await self._wrap(old.key_id, old.tenant, plain))
+        return await self._keys.rewrap(old, await self._wrap(old.key_id, old.tenant, plain, self.master_id))
 
     async def _mint(self, tenant: str) -> DataKey:
-        return await self._wrap(self._ids.uuid7(), tenant, os.urandom(KEY_BYTES))
+        master_id = await self.sealing_master_id()
+        return await self._wrap(self._ids.uuid7(), tenant, os.urandom(KEY_BYTES), master_id)
 
-    async def _wrap(self, key_id: UUID, tenant: str, plain: bytes) -> DataKey:
-        master_id = self._masters.current_id
-        wrapped = await self._masters.wrap(plain, tenant, key_id.bytes)
+    async def _wrap(self, key_id: UUID, tenant: str, plain: bytes, master_id: str) -> DataKey:
+        wrapped = await self._masters.wrap(plain, tenant, key_id.bytes, master_id)
         return DataKey(key_id=key_id, tenant=tenant, master_id=master_id, wrapped=wrapped)
 
     # ---- keys in memory
@@ -160,9 +196,19 @@ class TenantVault:
     async def _unwrap(self, key: DataKey) -> _Opened:
         opened = self._opened.get(key.key_id)
         if opened is None:
-            plain = await self._masters.unwrap(key.wrapped, key.tenant, key.key_id.bytes, key.master_id)
-            opened = _Opened(key.key_id, key.tenant, AESGCM(plain))
+            opened = _Opened(key.key_id, key.tenant, AESGCM(await self._plain(key)))
             self._opened[key.key_id] = opened
             if len(self._opened) > self._max_keys:
                 self._opened.popitem(last=False)
         return opened
+
+    async def _plain(self, key: DataKey) -> bytes:
+        try:
+            return await self._masters.unwrap(key.wrapped, key.tenant, key.key_id.bytes, key.master_id)
+        except KeyMissing:
+            if any(key.master_id in (holder.master_ids or ()) for holder in await self._holders()):
+                what = f"another process holds the master key {key.master_id!r}, and this one does not"
+                raise MasterKeyElsewhereError(
+                    what, tenant=key.tenant, retry_after_s=ELSEWHERE_RETRY_S
+                ) from None
+            raise

@@ -87,6 +87,7 @@ from fairlead.engine.ports.notices import (
 )
 from fairlead.engine.ports.processes import (
     DutyStore,
+    KeyHolder,
     Pause,
     ProcessIdentity,
     Renewed,

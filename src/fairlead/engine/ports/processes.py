@@ -39,17 +39,43 @@ class SessionView:
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """A session that was renewed. *cancelled*: lease ids of jobs that were cancelled while they run."""
+    """A session that was renewed.
+
+    *cancelled*: lease ids of jobs that were cancelled while they run. *data_keys_renewed_at*: when a key
+    rotation has last asked this process to look up the current data keys again; None: never.
+    """
 
     cancelled: frozenset[int] = frozenset()
+    data_keys_renewed_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHolder:
+    """A live process and the master keys it holds. *master_ids* None: an older version, which does not say.
+
+    *is_behind*: it was asked to look up the data keys again, and has not renewed its session since.
+    """
+
+    session_id: UUID
+    host: str
+    pid: int
+    master_ids: tuple[str, ...] | None
+    is_behind: bool = False
 
 
 class SessionStore(Protocol):
     """Who is alive. One heartbeat a process, not one a job (R2)."""
 
     async def open(
-        self, session_id: UUID, identity: ProcessIdentity, lease_s: float, version: str
-    ) -> None: ...
+        self,
+        session_id: UUID,
+        identity: ProcessIdentity,
+        lease_s: float,
+        version: str,
+        master_keys: Sequence[str] | None = None,
+    ) -> None:
+        """Begin a session; asked again, nothing changes. *master_keys*: ids of those that it holds."""
+        ...
 
     async def heartbeat(self, session_id: UUID, running: Sequence[UUID] = ()) -> Renewed | None:
         """Renew, and ask which of the jobs that are *running* here shall end.
@@ -60,6 +86,14 @@ class SessionStore(Protocol):
 
     async def close(self, session_id: UUID) -> None:
         """Mark as stopped; its leases are free at once."""
+        ...
+
+    async def key_holders(self) -> list[KeyHolder]:
+        """Return the live processes with the master keys they hold, by host and pid."""
+        ...
+
+    async def data_keys_renewed(self) -> None:
+        """Ask every live process to look up the current data keys again, with its next renewal."""
         ...
 
     async def local_sessions(self, identity: ProcessIdentity) -> list[tuple[UUID, ProcessIdentity]]:

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from datetime import datetime
 from typing import TypeVar
 from uuid import UUID
 
@@ -37,7 +39,9 @@ OnLost = Callable[[UUID, str], None]
 class Heartbeat:
     """Opens this process's session, renews it, and replaces it when it is lost.
 
-    *lease_s* is how long the others wait for a sign of life (default 30).
+    *lease_s* is how long the others wait for a sign of life (default 30). *master_keys* are the ids of those
+    that this process holds; *look_again* is awaited when a key rotation asks for the data keys to be looked
+    up again.
     """
 
     def __init__(
@@ -51,6 +55,8 @@ class Heartbeat:
         ids: Ids,
         emit: Emit,
         lease_s: float = 30.0,
+        master_keys: Sequence[str] | None = None,
+        look_again: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._sessions = sessions
         self._identity = identity
@@ -59,6 +65,9 @@ class Heartbeat:
         self._ids = ids
         self._emit = emit
         self._lease_s = lease_s
+        self._master_keys = master_keys
+        self._look_again = look_again
+        self._keys_renewed_at: datetime | None = None
         self._health = Health("heartbeat", clock=clock, draw=draw, emit=emit)
         self._on_lost: list[OnLost] = []
         self._on_opened: list[Callable[[], None]] = []
@@ -140,7 +149,9 @@ class Heartbeat:
     async def _open(self) -> None:
         session_id, sent = self._ids.uuid7(), self._clock.monotonic()
         try:
-            opening = self._sessions.open(session_id, self._identity, self._lease_s, self._version)
+            opening = self._sessions.open(
+                session_id, self._identity, self._lease_s, self._version, self._master_keys
+            )
             await self._answered(opening, self._lease_s / BEATS_PER_LEASE)
         except Exception as error:
             if not self._had_one and not is_outage(error):  # no waiting mends that, and nobody works yet
@@ -152,6 +163,8 @@ class Heartbeat:
             await heard(self._stop, self._clock, self._health.failed(error))
             return
         self._health.worked()
+        if self._had_one:  # a rotation has not asked the session that was lost
+            await self._look_up_keys(None)
         self._session_id, self._confirmed, self._had_one = session_id, sent, True
         self._opened.set()
         for told in self._on_opened:
@@ -187,9 +200,18 @@ class Heartbeat:
         if renewed is not None:
             self._confirmed = sent
             self._on_cancelled(renewed.cancelled)
+            if renewed.data_keys_renewed_at != self._keys_renewed_at:
+                await self._look_up_keys(renewed.data_keys_renewed_at)
         else:
             self._lose(session_id, "it was declared lost by another process")
         return None
+
+    async def _look_up_keys(self, asked_at: datetime | None) -> None:
+        """Have the current data keys looked up again; a failure is met by whatever seals next."""
+        self._keys_renewed_at = asked_at
+        if self._look_again is not None:
+            with suppress(Exception):
+                await self._answered(self._look_again(), self._lease_s * LAST_TRY_SHARE)
 
     async def _answered(self, asked: Awaitable[T], limit_s: float) -> T:
         """What the store says to *asked*, unless that takes too long or we are stopped meanwhile."""

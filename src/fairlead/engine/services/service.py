@@ -149,3 +149,9 @@ class Service:
         if wait_s is not None:
             return wait_s
         return self._interval_s * (0.95 + 0.1 * self._draw())
+
+
+async def ended(task: asyncio.Task[None], stop: Callable[[], None]) -> None:
+    """Stop a background task and wait for it; its failure is raised here."""
+    stop()
+    await task

@@ -106,6 +106,8 @@ class SessionRow:
     heartbeat_at: datetime
     lost_at: datetime | None = None
     stopped_at: datetime | None = None
+    master_keys: tuple[str, ...] | None = None
+    data_keys_renewed_at: datetime | None = None
 
     @property
     def open(self) -> bool:

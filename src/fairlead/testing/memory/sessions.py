@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
-from fairlead.engine.ports import FailureRecord, ProcessIdentity, Renewed, Rescue, SessionView
+from fairlead.engine.ports import FailureRecord, KeyHolder, ProcessIdentity, Renewed, Rescue, SessionView
 from fairlead.policy.category import Category
 from fairlead.policy.states import JobState
 from fairlead.testing.memory.burial import bury_unrun, failure_json
@@ -20,9 +20,17 @@ class MemorySessionStore(MemoryStore):
     """Sessions of a `MemoryDatabase`."""
 
     @statement
-    def open(self, session_id: UUID, identity: ProcessIdentity, lease_s: float, version: str) -> None:
+    def open(
+        self,
+        session_id: UUID,
+        identity: ProcessIdentity,
+        lease_s: float,
+        version: str,
+        master_keys: Sequence[str] | None = None,
+    ) -> None:
         now = self.database.now
         new = SessionRow(session_id, identity, version, lease_s, now, now)
+        new.master_keys = None if master_keys is None else tuple(master_keys)
         self.database.sessions.setdefault(session_id, new)  # asked again, it changes nothing
 
     @statement
@@ -33,7 +41,8 @@ class MemorySessionStore(MemoryStore):
         row.heartbeat_at = self.database.now
         held = [self.database.jobs[job_id] for job_id in running if job_id in self.database.jobs]
         asked = [job.lease_id for job in held if job.session_id == session_id and job.cancelling]
-        return Renewed(frozenset(lease_id for lease_id in asked if lease_id is not None))
+        cancelled = frozenset(lease_id for lease_id in asked if lease_id is not None)
+        return Renewed(cancelled, row.data_keys_renewed_at)
 
     @statement
     def close(self, session_id: UUID) -> None:
@@ -44,6 +53,25 @@ class MemorySessionStore(MemoryStore):
             if job.session_id == session_id:
                 job.restore()
                 self.database.notify(job.queue)
+
+    @statement
+    def key_holders(self) -> list[KeyHolder]:
+        now = self.database.now
+        live = [
+            row
+            for row in self.database.sessions.values()
+            if row.open and row.heartbeat_at + seconds(row.lease_s) > now
+        ]
+        return [
+            KeyHolder(row.session_id, row.identity.host, row.identity.pid, row.master_keys, _is_behind(row))
+            for row in sorted(live, key=lambda row: (row.identity.host, row.identity.pid, row.session_id))
+        ]
+
+    @statement
+    def data_keys_renewed(self) -> None:
+        for row in self.database.sessions.values():
+            if row.open:
+                row.data_keys_renewed_at = self.database.now
 
     @statement
     def local_sessions(self, identity: ProcessIdentity) -> list[tuple[UUID, ProcessIdentity]]:
@@ -159,3 +187,8 @@ def _state(row: SessionRow, age_s: float) -> Literal["alive", "late", "lost", "s
     if row.lost_at is not None:
         return "lost"
     return "late" if age_s > row.lease_s else "alive"
+
+
+def _is_behind(row: SessionRow) -> bool:
+    asked_at = row.data_keys_renewed_at
+    return asked_at is not None and row.heartbeat_at <= asked_at
