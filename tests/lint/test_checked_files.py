@@ -25,6 +25,7 @@ ALLOWED = {
     "cli/entry.py": "the null device",
     "cli/init.py": "written, never read",
     "cli/transfer.py": "a new file, written",
+    "cli/vault.py": "a new file, written in place of the old one",
     "cli/try_response.py": "an answer to look at: it holds no secret of ours and rules nothing",
     "policy/classify/rules.py": "part of the package",
     "policy/profile_load.py": "part of the package; all others go through read_checked",
