@@ -16,6 +16,7 @@ from typing import Literal
 
 from fairlead.adapters.local.system import SystemClock, SystemIds
 from fairlead.adapters.postgres.data_keys import PostgresKeyStore
+from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
 from fairlead.adapters.postgres.facts import (
     ENCODING,
     ENCODING_HINT,
@@ -30,7 +31,8 @@ from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.adapters.redis import APPEND_ADVICE, RedisFacts, redis_facts
 from fairlead.adapters.vault import TenantVault
 from fairlead.books import AppBook, ProfileBook
-from fairlead.errors import DependencyUnavailable, FairleadError
+from fairlead.engine.ports import DeadLetter, DeadLetterFilter
+from fairlead.errors import DependencyUnavailable, FairleadError, IssuerClockError
 from fairlead.ground import Places, database_settings, master_ring, places
 from fairlead.policy.profile import Profile
 from fairlead.secret import Secret
@@ -100,6 +102,7 @@ async def _database(settings: Settings, found: Places) -> AsyncIterator[Check]:
         yield role_check(facts)
         yield wall_check(facts.wall)
         yield await _judged("sealed data", _sealed_data(settings, reach))
+        yield await _judged("issuer clocks", _issuer_clocks(reach))
 
 
 async def _judged(name: str, look: Awaitable[Check]) -> Check:
@@ -307,6 +310,25 @@ async def _sealed_data(settings: Settings, reach: DatabaseSettings) -> Check:
         return Check("sealed data", "ok", "nothing is sealed yet")
     masters = sorted({key.master_id for key in samples})
     return Check("sealed data", "ok", f"the master key opens what {', '.join(masters)} sealed")
+
+
+async def _issuer_clocks(reach: DatabaseSettings) -> Check:
+    wanted = DeadLetterFilter(status="pending_review", code=IssuerClockError.code)
+    database = await Database.open(reach)
+    try:
+        return issuer_clocks_check(await PostgresDeadLetterStore(database).find(wanted, limit=1_000))
+    finally:
+        await database.close()
+
+
+def issuer_clocks_check(refused: Sequence[DeadLetter]) -> Check:
+    """Return whether a signed assertion was refused while the issuer's clock and the database's differed."""
+    if not refused:
+        return Check("issuer clocks", "ok", "no signed assertion was refused because of a clock")
+    providers = ", ".join(sorted({str(one.provider) for one in refused}))
+    detail = f"{len(refused)} connections of {providers} cannot refresh; the last one: {refused[0].reason}"
+    hint = "have NTP set the database's host; if it is right, the issuer is wrong: write to it"
+    return Check("issuer clocks", "fail", detail, hint)
 
 
 async def _redis(url: Secret | None) -> Check:

@@ -217,6 +217,17 @@ class TransientFailure(Failed):
     hint = "fairlead tries again by itself"
 
 
+class IssuerClockError(TransientFailure):
+    """The provider refused a signed assertion, and its clock and the database's differ.
+
+    Either may be wrong. Permanent where they differ by more than an hour; never a reason to ask the customer.
+    """
+
+    code = "issuer_clock"
+    category = "transient_network"
+    hint = "run `fairlead doctor` and have NTP set the clock that is wrong; the grant is as good as it was"
+
+
 class OutcomeUnknown(Failed):
     """A refresh was sent and its answer never came; recovery follows the provider's replay policy."""
 

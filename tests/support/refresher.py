@@ -22,7 +22,7 @@ from fairlead.adapters.postgres.endpoints import PostgresEndpointGate
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.vault import MasterKey, MasterRing, TenantVault
 from fairlead.engine.connections import Connections, Grant
-from fairlead.engine.ports import ConnectionKey
+from fairlead.engine.ports import ConnectionKey, TokenTransport
 from fairlead.engine.token.coordinator import Coordinator
 from fairlead.engine.token.exchange import Exchange
 from fairlead.engine.token.grants import Grants
@@ -137,6 +137,7 @@ async def refresher(
     *,
     settings: RefreshSettings = FAST,
     apps: FixedApps | None = None,
+    transport: TokenTransport | None = None,
     lease_s: float = 30.0,
 ) -> AsyncIterator[Refresher]:
     """A process of its own session over *database*, journaling into *folder*."""
@@ -153,8 +154,9 @@ async def refresher(
         stack.push_async_callback(store.close)
         stack.push_async_callback(gate.close)
         journal = await stack.enter_async_context(FileJournal(folder, session_id))
-        transport = AiohttpTokenTransport(policy=AddressPolicy(allow_private=True))
-        stack.push_async_callback(transport.close)
+        if transport is None:
+            transport = AiohttpTokenTransport(policy=AddressPolicy(allow_private=True))
+            stack.push_async_callback(transport.close)
         events: list[Event] = []
         rooms = Rooms(
             store=store,

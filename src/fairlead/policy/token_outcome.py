@@ -31,6 +31,7 @@ from urllib.parse import urlsplit
 from fairlead.errors import InputInvalid
 from fairlead.known_secrets import KNOWN
 from fairlead.policy.category import Category
+from fairlead.policy.hint import clamp_hint, parse_retry_after
 from fairlead.policy.profile import Profile
 from fairlead.policy.token_lifetime import LONGEST_LIFE, lifetime_of_answer, read_number
 from fairlead.policy.token_parse import Answer, ErrorFields, Grant, at_path
@@ -100,6 +101,19 @@ class NotSent:
 
 
 TokenOutcome = Granted | NotProcessed | TransientFailure | Rejected | Unknown | NotSent
+
+
+def why(outcome: TokenOutcome) -> str:
+    """Return what *outcome* says of itself in a word or two; empty for a token."""
+    return str(getattr(outcome, "code", getattr(outcome, "why", "")))
+
+
+def hint_s(outcome: TokenOutcome) -> float | None:
+    """Return the wait in seconds that the issuer asks for, within bounds."""
+    if not isinstance(outcome, NotProcessed) or outcome.retry_after is None:
+        return None
+    hint_s = parse_retry_after([outcome.retry_after], server_date=outcome.date, now_epoch_s=None)
+    return None if hint_s is None else clamp_hint(hint_s)
 
 
 def classify_answer(profile: Profile, got: Answer, *, lifetime_s: float | None = None) -> TokenOutcome:

@@ -162,8 +162,12 @@ def assertion_claims(
     jti: str,
     subject: str | None = None,
     scopes: Sequence[str] = (),
+    longest_s: int | None = None,
 ) -> dict[str, object]:
-    """The claims to sign. *now_s* is the Unix time, *jti* an id never used before."""
+    """The claims to sign. *now_s* is the Unix time, *jti* an id never used before.
+
+    *longest_s* bounds the life of the assertion. Default the profile's `assertion.lifetime_s`.
+    """
     facts = profile.assertion
     if facts is None:
         raise InputInvalid("this provider takes no assertion", provider=profile.label)
@@ -172,7 +176,7 @@ def assertion_claims(
         "iss": client_id,
         "aud": audience,
         "iat": now_s,
-        "exp": now_s + facts.lifetime_s,
+        "exp": now_s + min(facts.lifetime_s, longest_s or facts.lifetime_s),
     }
     acting_for = {"none": None, "client_id": client_id, "configured": subject}[facts.subject]
     if acting_for is not None:

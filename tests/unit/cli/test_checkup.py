@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -18,6 +19,7 @@ from fairlead.checkup import (
     clock_check,
     durability_check,
     embedded_check,
+    issuer_clocks_check,
     migrations_check,
     redis_check,
     role_check,
@@ -180,3 +182,12 @@ async def test_a_server_that_is_not_there_is_told_without_its_password() -> None
         with pytest.raises(ConfigInvalid) as wrong:
             await redis_facts(Secret(url))
         assert "ary" not in str(wrong.value).replace("URL", "")
+
+
+def test_doctor_names_the_clock_that_a_signed_assertion_was_refused_by() -> None:
+    assert issuer_clocks_check([]).status == "ok"
+    entry = SimpleNamespace(provider="netsuite", reason="its clock says 12:00, the database's 15:00")
+    check = issuer_clocks_check([entry, entry])  # type: ignore[list-item]
+    assert (check.status, check.name) == ("fail", "issuer clocks")
+    assert check.detail.startswith("2 connections of netsuite cannot refresh")
+    assert entry.reason in check.detail

@@ -36,6 +36,7 @@ from fairlead.errors import (
     EndpointPaused,
     EndpointUnavailable,
     FairleadError,
+    IssuerClockError,
     NotSent,
     OutcomeUnknown,
     RateLimited,
@@ -47,7 +48,7 @@ from fairlead.events import EndpointStateChanged, TokenRefreshFailed
 from fairlead.faultpoint import faultpoint
 from fairlead.policy import blast_radius
 from fairlead.policy import token_outcome as outcomes
-from fairlead.policy.hint import clamp_hint, parse_retry_after
+from fairlead.policy.assertion_clock import ClockSkew, clock_skew
 from fairlead.policy.profile import Profile
 from fairlead.policy.token import account_mismatch
 from fairlead.policy.token_parse import parse_answer
@@ -81,6 +82,7 @@ class _Try:
     actor: str
     epoch: int = 0
     recorded: bool = False
+    issuer_s: int | None = None  # the time of the issuer that signed this request
 
 
 class Exchange:
@@ -101,19 +103,25 @@ class Exchange:
         self._unknown = unknown
         self.sent: set[UUID] = set()
 
-    async def run(self, credential: Credential, *, replay: Replay | None, actor: str) -> Fresh | None:
-        """Send once; the fresh token, or None where another owner or a newer generation came first."""
+    async def run(
+        self, credential: Credential, *, replay: Replay | None, actor: str, issuer_s: int | None = None
+    ) -> Fresh | None:
+        """Send once; the fresh token, or None where another owner or a newer generation came first.
+
+        *issuer_s*: see Grants.build.
+        """
         asked_s = self._rooms.clock.monotonic()
         profile = profile_of(self._rooms, credential)
         stored = await self._settler.stored(credential)
         app = self._grants.app(credential, stored)
-        call = self._grants.build(profile, credential, stored, app)
+        call = self._grants.build(profile, credential, stored, app, issuer_s)
         _key = await self._rooms.vault.preflight(credential.connection.key.tenant)  # held until the end
         self._rooms.journal.preflight()
         ask = self._grants.ask(profile, credential, app, call.url, at_once=actor not in PROGRAMS)
         permit = await self._leave(credential, ask)
         rotation_id = self._rooms.ids.uuid7()
         step = _Try(credential, profile, stored, ask, permit, rotation_id, replay, asked_s, actor)
+        step.issuer_s = issuer_s
         try:
             return await self._claimed(step, call)
         finally:
@@ -206,17 +214,23 @@ class Exchange:
         if isinstance(answer, NoAnswer):
             await self._note(step, outcomes.Unknown(answer.why), answer.why)
             raise await self._lost(step, send, answer.why, "transient_network")
-        outcome = outcomes.classify_answer(
-            step.profile,
-            parse_answer(answer.status, answer.headers, answer.body),
-            lifetime_s=step.stored.tokens.lifetime_s,
-        )
+        got = parse_answer(answer.status, answer.headers, answer.body)
+        outcome = outcomes.classify_answer(step.profile, got, lifetime_s=step.stored.tokens.lifetime_s)
         if isinstance(outcome, outcomes.Granted):  # nothing may come between such an answer and the disk (P6)
             return await self._granted(step, send, answer, outcome)
+        took_s = self._rooms.clock.monotonic() - send.marked_s
+        skew = clock_skew(step.profile, outcome, got.date, send.marked_at, took_s)
+        if skew is not None:
+            return await self._assertion_refused(step, outcome, skew)
+        return await self._refused_or_lost(step, send, answer, outcome)
+
+    async def _refused_or_lost(
+        self, step: _Try, send: Send, answer: HttpAnswer, outcome: outcomes.TokenOutcome
+    ) -> Fresh | None:
         if isinstance(outcome, outcomes.Unknown) and answer.status < 300 and not self._repeats(step):
             await self._settler.keep(send, answer)  # it may hold the only copy of a paid-for token (R12)
-        hint_s = _hint_s(outcome)
-        change = await self._note(step, outcome, _why(outcome), hint_s or 0.0)
+        hint_s = outcomes.hint_s(outcome)
+        change = await self._note(step, outcome, outcomes.why(outcome), hint_s or 0.0)
         match outcome:
             case outcomes.NotProcessed() | outcomes.TransientFailure():
                 await self._release(step)
@@ -265,6 +279,20 @@ class Exchange:
         if not await self._unknown.condemn(step.credential, reason, rotation_id=step.rotation_id):
             return None
         raise self._failed(step, ReauthRequired, outcome.code, "permanent_auth", reason=reason)
+
+    async def _assertion_refused(
+        self, step: _Try, outcome: outcomes.TokenOutcome, skew: ClockSkew
+    ) -> Fresh | None:
+        """Sign once more with the issuer's time, or fail for now; the grant may be as good as ever."""
+        await self._release(step)
+        url = step.profile.url("token", step.credential.connection.endpoint)
+        spent_s = self._rooms.clock.monotonic() - step.asked_s + self._settings.request_deadline_s
+        in_time = spent_s <= self._settings.total_deadline_s
+        if step.issuer_s is None and in_time and skew.may_resign(url):
+            await self._note(step, outcome)  # stops nobody, the connection least of all
+            return await self.run(step.credential, replay=None, actor=step.actor, issuer_s=skew.issuer_s)
+        await self._note(step, skew.outcome, str(skew))
+        raise self._failed(step, IssuerClockError, "issuer_clock", skew.outcome.category, what=str(skew))
 
     async def _lost(self, step: _Try, send: Send, why: str, category: str) -> FairleadError:
         """Sent, outcome unknown. Where the provider repeats itself freely there is nothing to remember."""
@@ -344,26 +372,17 @@ class Exchange:
         category: str,
         retry_after_s: float | None = None,
         reason: str | None = None,
+        what: str = "",
     ) -> FairleadError:
-        names = names_of(step.credential.connection)
-        self._rooms.emit(TokenRefreshFailed(**names, code=code, category=category, reason=reason or code))
+        names, shown = names_of(step.credential.connection), reason or what or code
+        self._rooms.emit(TokenRefreshFailed(**names, code=code, category=category, reason=shown))
         unsent = kind is NotSent
+        told = f"the request never left: {reason}" if unsent else f"the token endpoint answered {code}"
         return error_of(
             kind,
             step.credential,
-            f"the request never left: {reason}" if unsent else f"the token endpoint answered {code}",
+            what or told,
             retry_after_s=retry_after_s,
             category=category,
             reason=code if unsent else reason or code,
         )
-
-
-def _why(outcome: outcomes.TokenOutcome) -> str:
-    return str(getattr(outcome, "code", getattr(outcome, "why", "")))
-
-
-def _hint_s(outcome: outcomes.TokenOutcome) -> float | None:
-    if not isinstance(outcome, outcomes.NotProcessed) or outcome.retry_after is None:
-        return None
-    hint_s = parse_retry_after([outcome.retry_after], server_date=outcome.date, now_epoch_s=None)
-    return None if hint_s is None else clamp_hint(hint_s)

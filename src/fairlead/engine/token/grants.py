@@ -12,6 +12,7 @@ from fairlead.engine.token.lending import check_lent
 from fairlead.engine.token.parts import AppCredential, RefreshSettings, Rooms
 from fairlead.engine.token.stored import Stored
 from fairlead.errors import ConfigInvalid, InputInvalid
+from fairlead.policy.assertion_clock import LONGEST_RESIGNED_S
 from fairlead.policy.profile import Profile
 from fairlead.policy.token_request import Client, assertion_claims, token_request
 from fairlead.secret import Secret
@@ -81,9 +82,17 @@ class Grants:
         )
 
     def build(
-        self, profile: Profile, credential: Credential, stored: Stored, app: AppCredential
+        self,
+        profile: Profile,
+        credential: Credential,
+        stored: Stored,
+        app: AppCredential,
+        issuer_s: int | None = None,
     ) -> TokenCall:
-        """The request, fully built; ConfigInvalid or InputInvalid where something is missing."""
+        """The request, fully built; ConfigInvalid or InputInvalid where something is missing.
+
+        *issuer_s*: the Unix time to sign an assertion by. Default the database's.
+        """
         connection = credential.connection
         try:
             check_lent(profile, "token", connection.endpoint, app, connection.key, stored)
@@ -92,7 +101,7 @@ class Grants:
                 connection.endpoint,
                 Client(app.client_id, app.client_secret),
                 refresh_token=stored.tokens.refresh_token,
-                assertion=self._assertion(profile, credential, app),
+                assertion=self._assertion(profile, credential, app, issuer_s),
                 scopes=self._scopes(profile, stored),
             )
         except InputInvalid as wrong:
@@ -109,7 +118,9 @@ class Grants:
             reuse_connection=not policy.startswith("strict"),
         )
 
-    def _assertion(self, profile: Profile, credential: Credential, app: AppCredential) -> Secret | None:
+    def _assertion(
+        self, profile: Profile, credential: Credential, app: AppCredential, issuer_s: int | None
+    ) -> Secret | None:
         if profile.assertion is None:
             return None
         if app.private_key is None:
@@ -121,10 +132,11 @@ class Grants:
             profile,
             connection.endpoint,
             client_id=app.client_id,
-            now_s=int(credential.read_at.timestamp()),
+            now_s=int(credential.read_at.timestamp()) if issuer_s is None else issuer_s,
             jti=self._rooms.ids.uuid7().hex,
             subject=connection.settings.get("subject"),
             scopes=connection.settings.get("scopes", ()),
+            longest_s=None if issuer_s is None else LONGEST_RESIGNED_S,
         )
         return self._rooms.signer.sign(claims, profile.assertion.alg, app.private_key, app.key_id)
 
