@@ -1,4 +1,4 @@
--- 0039_session_keys: each process says which master keys it holds, so that none seals what another cannot open.
+-- 0040_session_keys: each process says which master keys it holds, so that none seals what another cannot open.
 -- Phase   pre (the version before leaves both columns empty)
 -- Needs   0001_ground_floor
 
