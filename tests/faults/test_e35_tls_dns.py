@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from fairlead.adapters.embedded import Endpoints
+from fairlead.adapters.http import resolver
 from fairlead.adapters.http.resolver import AddressPolicy, CheckedResolver
 from fairlead.adapters.http.session import TransportSettings
 from fairlead.adapters.postgres.session import DatabaseSettings
@@ -143,7 +144,7 @@ def _settings(
     """
     if fault != "public plain http":
         return settings_of(servers, database, folder, allow_http=not ruled or fault != "plain http")
-    patch.setattr(AddressPolicy, "_refused_kind", lambda *_given: None)  # as if this host were a public one
+    patch.setattr(resolver, "kind_of", lambda _address: (None, False))  # as if this host were a public one
     if not ruled:
         patch.setattr(AddressPolicy, "scheme_refusal", lambda *_given: None)
     return settings_of(servers, database, folder, private=False)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -132,10 +133,15 @@ def of_token(outcome: TokenOutcome) -> Reach:
 
 def token_row(outcome: TokenOutcome) -> str:
     """Return the name of *outcome*'s row in `TOKEN`."""
-    words = ["".join(f"_{sign.lower()}" if sign.isupper() else sign for sign in type(outcome).__name__)[1:]]
+    words = [_row_of(type(outcome).__name__)]
     words += [str(word) for word in (getattr(outcome, "category", None),) if word]
     words += ["client"] if getattr(outcome, "scope", None) == "client" else []
     return ".".join(words)
+
+
+@cache
+def _row_of(kind: str) -> str:
+    return "".join(f"_{sign.lower()}" if sign.isupper() else sign for sign in kind)[1:]
 
 
 def of_call(verdict: Verdict) -> Reach:

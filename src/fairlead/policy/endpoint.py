@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -52,16 +52,15 @@ class EndpointRefused(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A parsed address template; *host* and *path* may hold ``{name}`` placeholders."""
+    """A parsed address template; *host* and *path* may hold ``{name}`` placeholders, which are *names*."""
 
     scheme: str
     host: str
     path: str
+    names: frozenset[str] = field(init=False, compare=False)
 
-    @property
-    def names(self) -> frozenset[str]:
-        """The placeholders used."""
-        return frozenset(_PLACEHOLDER.findall(self.host + self.path))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", frozenset(_PLACEHOLDER.findall(self.host + self.path)))
 
 
 def checked_value(kind: ParamKind, value: str) -> str:
@@ -134,6 +133,8 @@ def host_by(template: Template, known: Mapping[str, str]) -> HostBy:
     >>> host_by(auth, {}), host_by(auth, {"host": "example.com"})
     ('choice', 'profile')
     """
+    if not template.names:
+        return "profile"
     host = _PLACEHOLDER.sub(lambda found: known.get(found[1], found[0]), template.host).partition(":")[0]
     fixed_end = _PLACEHOLDER.split(host)[-1]
     if fixed_end == host:
@@ -149,6 +150,8 @@ def build_url(template: Template, values: Mapping[str, str], kinds: Mapping[str,
     >>> build_url(shopify, {"shop": "my-shop"}, kinds)
     'https://my-shop.myshopify.com/admin'
     """
+    if not template.names:  # nothing is put in, and its parts were checked when it was parsed
+        return f"{template.scheme}://{template.host}{template.path}"
     checked = {}
     for name in sorted(template.names):
         if name not in values:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from fairlead.policy.token_json import NO_FIELDS, plain_json
 from fairlead.policy.token_outcome import Granted
 from fairlead.secret import Secret
 
@@ -30,7 +31,7 @@ class TokenSet:
     expires_at: datetime | None = None
     refresh_expires_at: datetime | None = None
     account_id: str | None = None
-    other: Secret = Secret("{}", remember=False)  # noqa: RUF009 - immutable
+    other: Secret = Secret(NO_FIELDS, remember=False)  # noqa: RUF009 - immutable
     lifetime_s: float | None = None
 
 
@@ -81,7 +82,11 @@ def merge(stored: TokenSet | None, granted: Granted, sent_at: datetime) -> Token
 
 def _others(old: Secret, new: Secret) -> Secret:
     """All unknown fields, the newest of each; those of the last answer alone where they outgrow the bound."""
-    text = json.dumps({**_object(old), **_object(new)}, separators=(",", ":"))
+    if old == new or old.reveal() == NO_FIELDS:
+        return new
+    if new.reveal() == NO_FIELDS:
+        return old
+    text = plain_json({**_object(old), **_object(new)})
     return Secret(text, remember=False) if len(text) <= _MOST_OTHER else new
 
 
@@ -114,9 +119,9 @@ def sanitise(tokens: TokenSet, generation: int | None = None) -> PublicToken:
 # ---- the sealed form
 
 
-def token_set_to_bytes(tokens: TokenSet) -> bytes:
-    """The plain text that the vault seals. Holds secrets in clear."""
-    record = {
+def token_set_to_record(tokens: TokenSet) -> dict[str, Any]:
+    """Return what the vault seals of *tokens*, as values of JSON. Holds secrets in clear."""
+    return {
         "v": _VERSION,
         "access_token": tokens.access_token.reveal(),
         "refresh_token": tokens.refresh_token.reveal() if tokens.refresh_token else None,
@@ -128,13 +133,15 @@ def token_set_to_bytes(tokens: TokenSet) -> bytes:
         "other": tokens.other.reveal(),
         "lifetime_s": tokens.lifetime_s,
     }
-    return json.dumps(record, separators=(",", ":")).encode()
 
 
-def token_set_from_bytes(plain: bytes) -> TokenSet:
-    """Back from the sealed form. ValueError, without the content, if it is not one this version reads."""
+def token_set_from_record(record: Mapping[str, Any]) -> TokenSet:
+    """Return the tokens of *record*.
+
+    Raises:
+        ValueError: Without the content, if it is not a record that this version reads.
+    """
     try:
-        record: Mapping[str, Any] = json.loads(plain)
         if record["v"] != _VERSION:
             raise ValueError(f"token record of version {record['v']!r}")
         return TokenSet(
@@ -148,7 +155,7 @@ def token_set_from_bytes(plain: bytes) -> TokenSet:
             other=Secret(record["other"], remember=False),
             lifetime_s=record.get("lifetime_s"),
         )
-    except (KeyError, TypeError, json.JSONDecodeError):
+    except (KeyError, TypeError):
         raise ValueError("not a token record hint: was it sealed by another program?") from None
 
 

@@ -13,6 +13,13 @@ DEEPEST = 32
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
 
 
+NO_FIELDS = "{}"
+"""The JSON of an object without members."""
+
+plain_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+"""Return a value as strict JSON without blanks. ValueError for what only Python writes: NaN and infinity."""
+
+
 class Unreadable(ValueError):
     """Why a body cannot be used; never repeats the body."""
 
@@ -21,13 +28,7 @@ def json_object(text: str) -> dict[str, Any]:
     """Return the members of the JSON object *text*. Raise Unreadable for anything else."""
     _check_depth(text)
     try:
-        value = json.loads(
-            text,
-            object_pairs_hook=_unique,
-            parse_constant=lambda _: math.nan,
-            parse_float=_bounded_float,
-            parse_int=_bounded_int,
-        )
+        value = _STRICT.decode(text)
     except Unreadable:
         raise
     except ValueError:
@@ -63,3 +64,11 @@ def _bounded_int(digits: str) -> int | float:
 
 def _bounded_float(digits: str) -> float:
     return float(digits) if len(digits) <= 100 else math.nan
+
+
+_STRICT = json.JSONDecoder(
+    object_pairs_hook=_unique,
+    parse_constant=lambda _: math.nan,
+    parse_float=_bounded_float,
+    parse_int=_bounded_int,
+)

@@ -33,6 +33,7 @@ from fairlead.known_secrets import KNOWN
 from fairlead.policy.category import Category
 from fairlead.policy.hint import clamp_hint, parse_retry_after
 from fairlead.policy.profile import Profile
+from fairlead.policy.token_json import NO_FIELDS
 from fairlead.policy.token_lifetime import LONGEST_LIFE, lifetime_of_answer, read_number
 from fairlead.policy.token_parse import Answer, ErrorFields, Grant, at_path
 from fairlead.secret import Secret
@@ -217,7 +218,7 @@ def shown_code(profile: Profile, code: str) -> str:
 
 
 def _granted(profile: Profile, grant: Grant, lifetime_s: float | None) -> Granted:
-    other = json.loads(grant.other.reveal())
+    other = {} if grant.other.reveal() == NO_FIELDS else json.loads(grant.other.reveal())
     facts = profile.refresh_token
     told = at_path(other, facts.expires_in_field) if facts.expires_in_field else None
     return Granted(

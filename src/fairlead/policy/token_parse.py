@@ -8,7 +8,6 @@ What becomes of `expires_in` and `expires_at`: see token_lifetime.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from typing import Any, get_args
 from urllib.parse import parse_qsl
 
 from fairlead.policy.profile_parts import CodePlace
-from fairlead.policy.token_json import Unreadable, json_object
+from fairlead.policy.token_json import NO_FIELDS, Unreadable, json_object, plain_json
 from fairlead.policy.token_lifetime import read_number, read_time
 from fairlead.secret import Secret
 
@@ -36,6 +35,7 @@ _SCOPE = re.compile(r"[\x20-\x7e]*")
 _STANDARD = frozenset({"access_token", "refresh_token", "token_type", "scope", "expires_in"})
 _CODE_PLACES: tuple[str, ...] = get_args(CodePlace)
 _TEXT_PLACES = ("error_description", "message", "error.message", "error_message", "detail")
+_ERROR_FIELDS = frozenset(place.partition(".")[0] for place in (*_CODE_PLACES, *_TEXT_PLACES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +151,7 @@ def _grant_of(fields: Mapping[str, Any]) -> Grant | None:
         scope=_scope(fields.get("scope")),
         life=read_number(fields.get("expires_in")),
         ends_at=read_time(fields.get("expires_at")),
-        other=Secret(
-            _plain_json({key: fields[key] for key in fields if key not in _STANDARD}), remember=False
-        ),
+        other=Secret(_others(fields), remember=False),
     )
 
 
@@ -183,9 +181,11 @@ def _scope(value: object) -> str | None:
     return value
 
 
-def _plain_json(value: object) -> str:
-    """Strict JSON: NaN and infinity, which Python alone writes, become null."""
-    return json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
+def _others(fields: Mapping[str, Any]) -> str:
+    """Strict JSON of all other fields: NaN and infinity, which Python alone writes, become null."""
+    if fields.keys() <= _STANDARD:
+        return NO_FIELDS
+    return plain_json(_finite({key: fields[key] for key in fields if key not in _STANDARD}))
 
 
 def _finite(value: Any) -> Any:
@@ -197,16 +197,18 @@ def _finite(value: Any) -> Any:
 
 
 def _error_of(fields: Mapping[str, Any]) -> ErrorFields | None:
-    codes = [(place, _text_at(fields, place, _LONGEST_CODE)) for place in _CODE_PLACES]
-    texts = [_text_at(fields, place, _LONGEST_TEXT) for place in _TEXT_PLACES]
+    if fields.keys().isdisjoint(_ERROR_FIELDS):
+        return None
+    codes = ((place, _text_at(fields, place, _LONGEST_CODE)) for place in _CODE_PLACES)
+    texts = (_text_at(fields, place, _LONGEST_TEXT) for place in _TEXT_PLACES)
     named = tuple((place, code) for place, code in codes if code)
     told = tuple(text for text in texts if text)
     return ErrorFields(named, told) if named or told else None
 
 
-def _text_at(fields: Mapping[str, Any], place: str, longest: int) -> str | None:
+def _text_at(fields: Mapping[str, Any], place: str, longest: int) -> str:
     value = at_path(fields, place)
-    return value[:longest] if isinstance(value, str) else None
+    return value[:longest] if isinstance(value, str) else ""
 
 
 def at_path(fields: Mapping[str, Any], path: str) -> Any:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fairlead.engine.token.settle import given_lifetime
 from fairlead.policy.profile_load import load_profiles
-from fairlead.policy.token import merge, token_set_from_bytes, token_set_to_bytes
+from fairlead.policy.token import merge, token_set_from_record, token_set_to_record
 from fairlead.policy.token_lifetime import (
     LONGEST_LIFE,
     jwt_lifetime_s,
@@ -87,16 +87,16 @@ def test_lifetime_of_a_token_is_what_its_answer_states(outcome: Granted, expecte
 
 def test_lifetime_that_was_stated_once_is_stored_for_answers_that_state_none() -> None:
     stored = merge(None, granted(expires_in=600), NOW)
-    stored = token_set_from_bytes(token_set_to_bytes(stored))
+    stored = token_set_from_record(token_set_to_record(stored))
     for _ in range(2):
         stored = merge(stored, granted(before=stored.lifetime_s), NOW)
         assert stored.expires_at == NOW + timedelta(seconds=600)
 
 
 def test_lifetime_is_none_in_a_record_of_an_earlier_version() -> None:
-    record = json.loads(token_set_to_bytes(merge(None, granted(expires_in=600), NOW)))
+    record = token_set_to_record(merge(None, granted(expires_in=600), NOW))
     del record["lifetime_s"]
-    assert token_set_from_bytes(json.dumps(record).encode()).lifetime_s is None
+    assert token_set_from_record(record).lifetime_s is None
 
 
 @pytest.mark.parametrize(

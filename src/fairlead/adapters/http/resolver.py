@@ -13,6 +13,7 @@ import socket
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
@@ -64,20 +65,15 @@ class AddressPolicy:
 
     def check(self, host: str, address: str) -> None:
         """AddressRefused unless *address*, to which *host* leads, may be called."""
-        kind = self._refused_kind(host, ipaddress.ip_address(address))
-        if kind is not None:
+        kind, is_private = kind_of(address)
+        if kind is not None and not (is_private and self.may_be_private(host)):
             raise AddressRefused(f"the host leads to {kind}")
 
     def check_literal(self, host: str) -> None:
         """The same for a host that is an address itself, in any form: nobody asks a resolver about those."""
-        try:
-            address = str(ipaddress.ip_address(host))
-        except ValueError:
-            try:  # 127.1, 0x7f000001, 2130706433: what C takes for an address, an HTTP client may, too
-                address = socket.inet_ntoa(socket.inet_aton(host))
-            except (OSError, ValueError):
-                return
-        self.check(host, address)
+        address = _literal(host)
+        if address is not None:
+            self.check(host, address)
 
     def scheme_refusal(self, scheme: str, host: str) -> str | None:
         """Why nothing may be sent to *host* by *scheme*: secrets cross no public network in clear."""
@@ -99,17 +95,32 @@ class AddressPolicy:
         """Return whether *host* may lead to a private address."""
         return self.allow_private or host in self.private_hosts
 
-    def _refused_kind(self, host: str, address: Address) -> str | None:
-        kind = _kind(_PRIVATE_TABLE, address)
-        may = self.may_be_private(host)
-        if address == _LOOPBACK_V6:  # it lies in ::/96, which is refused as a whole
-            return None if may else kind
-        never = _kind(_NEVER_TABLE, address)
-        if never is not None:
-            return never
-        if kind is not None:
-            return None if may else kind
-        return "a reserved address" if address.version == 6 and address not in _GLOBAL_V6 else None
+
+@lru_cache(maxsize=4096)
+def kind_of(text: str) -> tuple[str | None, bool]:
+    """Return what kind of address *text* is, where not everybody may call it, and whether it is private.
+
+    A private one may be called where that is asked for; all other kinds never. Every request asks, mostly
+    about the same few addresses.
+    """
+    address = ipaddress.ip_address(text)
+    private = _kind(_PRIVATE_TABLE, address)
+    never = None if address == _LOOPBACK_V6 else _kind(_NEVER_TABLE, address)  # that lies in ::/96
+    if never is not None or private is not None:
+        return never or private, never is None
+    return ("a reserved address" if address.version == 6 and address not in _GLOBAL_V6 else None), False
+
+
+@lru_cache(maxsize=4096)
+def _literal(host: str) -> str | None:
+    """Return the address that *host* is itself, in the usual form; None where it is a name."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        try:  # 127.1, 0x7f000001, 2130706433: what C takes for an address, an HTTP client may, too
+            return socket.inet_ntoa(socket.inet_aton(host))
+        except (OSError, ValueError):
+            return None
 
 
 def _kind(table: list[tuple[Network, str]], address: Address) -> str | None:

@@ -126,14 +126,15 @@ class AiohttpTokenTransport:
         Raises what *before_sent* raised, and InputInvalid for a call that cannot be put into HTTP; nothing
         was sent then. A cancellation passes up; it is `sent` if *before_sent* had returned.
         """
-        url, headers = checked_url(call.url, "the token endpoint"), _checked_headers(call)
+        url, content = checked_url(call.url, "the token endpoint"), _content(call)
+        headers = _checked_headers(call, has_content=content is not None)
         deadline = Deadline(call.deadline_s)
         flight = _TokenFlight(before_sent=before_sent, deadline=deadline)
         token = current_flight.set(flight)
         failure: Exception
         try:
             async with deadline:
-                return await self._exchange(call, url, headers, flight)
+                return await self._exchange(call, url, headers, content, flight)
         except Exception as error:  # noqa: BLE001 (once it was let go, whatever happens is "unknown")
             failure = error
         finally:
@@ -145,7 +146,12 @@ class AiohttpTokenTransport:
         return no_answer(failure, flight)
 
     async def _exchange(
-        self, call: TokenCall, url: URL, headers: dict[str, str], flight: _TokenFlight
+        self,
+        call: TokenCall,
+        url: URL,
+        headers: dict[str, str],
+        content: bytes | None,
+        flight: _TokenFlight,
     ) -> HttpAnswer:
         self._policy.check_literal(url.host or "")
         where = url.scheme, url.host or ""
@@ -158,7 +164,7 @@ class AiohttpTokenTransport:
         async with session.request(
             call.method,
             url,
-            data=_content(call),
+            data=content,
             headers=headers,
             allow_redirects=False,
             proxy=self._proxies.proxy_of(*where),
@@ -196,14 +202,14 @@ class AiohttpTokenTransport:
         return open_session(self._settings, self._resolver, self._tls, reuse=reuse, trace_configs=[trace])
 
 
-def _checked_headers(call: TokenCall) -> dict[str, str]:
+def _checked_headers(call: TokenCall, *, has_content: bool) -> dict[str, str]:
     """Our headers and those of *call*; InputInvalid for a character that would end a line."""
     headers = {
         "Accept": "application/json",
         "Accept-Encoding": "identity",
         "User-Agent": "fairlead",
     }
-    if _content(call) is not None:
+    if has_content:
         headers["Content-Type"] = _FORM if call.json_body is None else _JSON
     for name, value in call.headers.items():
         check_header(name, value.reveal(), "the token request")

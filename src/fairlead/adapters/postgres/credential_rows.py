@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fairlead.adapters.postgres.driver import Row
 from fairlead.engine.ports import Connection, ConnectionKey, Credential, DueConnection, Rotation, Sealed
@@ -43,13 +44,18 @@ def connection_of(
         variant=row["variant"],
         account_id=row["account_id"],
         client_id=row["client_id"],
-        endpoint=json.loads(row["endpoint"]),
-        settings=json.loads(row["settings"]),
+        endpoint=_object(row["endpoint"]),
+        settings=_object(row["settings"]),
         version=row["version"],
         learnt=learnt or {},
         existed_s=existed_s,
         slots=slots,
     )
+
+
+def _object(text: str) -> dict[str, Any]:
+    """Return the JSON object *text*; mostly it has no members."""
+    return {} if text == "{}" else json.loads(text)
 
 
 def credential_of(row: Row) -> Credential:

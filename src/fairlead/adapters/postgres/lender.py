@@ -123,10 +123,10 @@ class Lender:
 
     def _may_ask(self, urgent: bool) -> bool:
         """Whether a connection is idle, or the server may be asked for another one."""
-        idle = self._pool.get_idle_size()
         if self._before_it and not urgent:
-            return idle > self._before_it
-        return idle > 0 or asyncio.get_running_loop().time() >= self._ask_from_s
+            return self._pool.get_idle_size() > self._before_it
+        may_connect = asyncio.get_running_loop().time() >= self._ask_from_s
+        return may_connect or self._pool.get_idle_size() > 0  # that walks over all connections
 
     async def _turn(self, urgent: bool) -> None:
         """Of the first in line, and of who is urgent."""

@@ -32,7 +32,7 @@ def prefixed(*words: bytes) -> bytes:
     >>> prefixed(b"a", b"bc") == prefixed(b"ab", b"c")
     False
     """
-    return b"".join(len(word).to_bytes(4, "big") + word for word in words)
+    return b"".join([len(word).to_bytes(4, "big") + word for word in words])
 
 
 def seal(cipher: AESGCM, key_id: UUID, context: SealContext, plain: bytes) -> Sealed:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 
 from fairlead.engine.ports import Connection, Credential, Json
 from fairlead.engine.token.stored import Stored
@@ -29,8 +30,20 @@ def places(
     variant: str | None, client_id: str, endpoint: Mapping[str, str], settings: Mapping[str, Json]
 ) -> str:
     """A digest of all that says where secrets go; of *settings* that is the hosts alone."""
-    told = [variant, client_id, dict(endpoint), settings.get(HOSTS)]
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    hosts = settings.get(HOSTS)
+    if not endpoint and hosts is None:
+        return _shared_places(variant, client_id)
+    return _digest([variant, client_id, dict(endpoint), hosts])
+
+
+@lru_cache(maxsize=1024)
+def _shared_places(variant: str | None, client_id: str) -> str:
+    """Return the digest of connections without an endpoint and hosts of their own: most have none."""
+    return _digest([variant, client_id, {}, None])
+
+
+def _digest(said: list[Json]) -> str:
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def check_places(credential: Credential, stored: Stored) -> None:

@@ -227,9 +227,7 @@ class Settler:
         left_s = None
         if expires_in_s is not None:
             left_s = expires_in_s - (self._rooms.clock.monotonic() - send.asked_s)
-        return replace(
-            _fresh(send.credential, published.generation, published.stored, left_s), refreshed=True
-        )
+        return _fresh(send.credential, published.generation, published.stored, left_s, refreshed=True)
 
     async def _settle_or_supersede(
         self, send: Send, before: Stored, merged: Stored, granted: Granted
@@ -307,7 +305,14 @@ class Settler:
         )
 
 
-def _fresh(credential: Credential, generation: int, stored: Stored, expires_in_s: float | None) -> Fresh:
+def _fresh(
+    credential: Credential,
+    generation: int,
+    stored: Stored,
+    expires_in_s: float | None,
+    *,
+    refreshed: bool = False,
+) -> Fresh:
     connection = credential.connection
     return Fresh(
         connection_id=connection.connection_id,
@@ -316,4 +321,5 @@ def _fresh(credential: Credential, generation: int, stored: Stored, expires_in_s
         tokens=stored.tokens,
         expires_in_s=expires_in_s,
         account_id=connection.account_id or stored.tokens.account_id,
+        refreshed=refreshed,
     )

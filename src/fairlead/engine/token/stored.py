@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.errors import CredentialUnreadable
-from fairlead.policy.token import TokenSet, token_set_from_bytes, token_set_to_bytes
+from fairlead.policy.token import TokenSet, token_set_from_record, token_set_to_record
+from fairlead.policy.token_json import plain_json
 from fairlead.secret import Secret
 
 
@@ -32,22 +33,25 @@ class Stored:
 def encode_stored(stored: Stored) -> bytes:
     """The record to seal. Holds secrets in clear."""
     record = {
-        "tokens": token_set_to_bytes(stored.tokens).decode(),
+        "tokens": token_set_to_record(stored.tokens),
         "client_secret": _plain(stored.client_secret),
         "private_key": _plain(stored.private_key),
         "key_id": stored.key_id,
         "places": stored.places,
         "granted": stored.granted,
     }
-    return json.dumps(record, separators=(",", ":")).encode()
+    return plain_json(record).encode()
 
 
 def decode_stored(plain: bytes) -> Stored:
     """Back from the sealed form; CredentialUnreadable, without the content, for anything else."""
     try:
         record: Mapping[str, Any] = json.loads(plain)
+        tokens = record["tokens"]
+        if isinstance(tokens, str):  # records of earlier versions hold JSON inside JSON
+            tokens = json.loads(tokens)
         return Stored(
-            tokens=token_set_from_bytes(record["tokens"].encode()),
+            tokens=token_set_from_record(tokens),
             client_secret=_secret(record["client_secret"]),
             private_key=_secret(record["private_key"]),
             key_id=record["key_id"],
@@ -67,7 +71,7 @@ def encode_answer(status: int, headers: Mapping[str, Sequence[str]], body: bytes
         },
         "body": base64.b64encode(body).decode(),
     }
-    return json.dumps(record, separators=(",", ":")).encode()
+    return plain_json(record).encode()
 
 
 def decode_answer(plain: bytes) -> tuple[int, dict[str, list[str]], bytes]:

@@ -1,0 +1,33 @@
+"""The plain text of sealed records: written as one JSON object, and read as earlier versions wrote it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+from fairlead.engine.token.stored import Stored, decode_stored, encode_stored
+from fairlead.policy.token import TokenSet
+from fairlead.secret import Secret
+
+STORED = Stored(
+    TokenSet(
+        access_token=Secret("access-0"),
+        refresh_token=Secret("refresh-0"),
+        expires_at=datetime(2026, 1, 1, tzinfo=UTC),
+        other=Secret('{"id":7}', remember=False),
+    ),
+    client_secret=Secret("client-secret"),
+    places="digest",
+)
+
+
+def test_record_is_one_json_object_and_comes_back_as_it_was() -> None:
+    plain = encode_stored(STORED)
+    assert isinstance(json.loads(plain)["tokens"], dict)
+    assert decode_stored(plain) == STORED
+
+
+def test_record_with_its_tokens_as_a_json_text_is_read() -> None:
+    record = json.loads(encode_stored(STORED))
+    earlier = {**record, "tokens": json.dumps(record["tokens"])}
+    assert decode_stored(json.dumps(earlier).encode()) == STORED
