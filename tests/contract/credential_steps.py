@@ -10,6 +10,11 @@ from fairlead.engine.ports import (
     Condemnation,
     ConnectionKey,
     Credential,
+    CredentialStore,
+    EndpointAsk,
+    EndpointKey,
+    EndpointLimits,
+    EndpointRefusal,
     Intent,
     Lifetime,
     Marked,
@@ -79,9 +84,18 @@ def intent(credential: Credential, session_id: UUID, lease_s: float = LEASE_S) -
     return Intent(connection_id, IDS.uuid7(), credential.generation, session_id, lease_s)
 
 
+async def claim(store: CredentialStore, wish: Intent) -> int | None:
+    """Return the epoch of the INTENT, or None where it is lost; nothing limits the token endpoint."""
+    endpoint, limits = EndpointKey("mercadolibre", "app"), EndpointLimits(per_s=None, burst=1.0)
+    ask = EndpointAsk(endpoint, limits, wish.connection_id, wish.from_generation, None, wish.session_id)
+    granted = await store.claim(wish, ask)
+    assert not isinstance(granted, EndpointRefusal), granted
+    return granted and granted.epoch
+
+
 async def claimed(stores: Stores, wish: Intent) -> int:
     """It is granted."""
-    granted = await stores.credentials.claim(wish)
+    granted = await claim(stores.credentials, wish)
     assert granted is not None
     return granted
 

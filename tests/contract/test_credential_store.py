@@ -14,6 +14,7 @@ from tests.contract.credential_steps import (
     HOUR,
     KEY,
     again,
+    claim,
     condemnation,
     connected,
     found,
@@ -195,7 +196,7 @@ async def test_revoked_stays_revoked(stores: Stores) -> None:
     assert not await stores.credentials.revoke(connection_id, KEY.tenant, audit_id=IDS.uuid7(), **revoke)
     assert not await stores.credentials.revoke(NOBODY, KEY.tenant, audit_id=IDS.uuid7(), **revoke)
     assert await stores.credentials.settle(answer) == "superseded"
-    assert await stores.credentials.claim(intent(credential, owner)) is None
+    assert await claim(stores.credentials, intent(credential, owner)) is None
     assert not await stores.credentials.condemn(condemnation(credential))
     now = await found(stores)
     assert (now.state, now.state_reason, now.due_in_s, now.rotation) == ("revoked", "left", None, None)
@@ -224,7 +225,7 @@ async def test_removed_is_gone_with_all_that_hung_on_it(stores: Stores) -> None:
     assert await stores.credentials.read_id(connection_id) is None
     assert await stores.credentials.settle(answer) == "superseded"
     assert not await stores.credentials.release(connection_id, wish.rotation_id)
-    assert await stores.credentials.claim(intent(credential, owner)) is None
+    assert await claim(stores.credentials, intent(credential, owner)) is None
     assert await stores.credentials.counts() == {}
     assert (await stores.trail())[-1].act == "connection.removed"
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.contract.credential_steps import (
     again,
+    claim,
     claimed,
     condemnation,
     connected,
@@ -134,7 +135,7 @@ async def test_what_changed_nothing_is_given_up_without_a_trace(stores: Stores, 
     assert not await stores.credentials.release(wish.connection_id, wish.rotation_id)
     now = await found(stores)
     assert (now.state, now.rotation) == ("active", None)
-    assert await stores.credentials.claim(intent(credential, owner)) is not None
+    assert await claim(stores.credentials, intent(credential, owner)) is not None
 
 
 async def test_the_sender_knows_better_than_who_found_it_unknown(stores: Stores) -> None:
@@ -144,7 +145,7 @@ async def test_the_sender_knows_better_than_who_found_it_unknown(stores: Stores)
     assert (now.state, now.state_reason, now.rotation) == ("active", None, None)
     assert now.due_in_s is not None
     assert now.due_in_s <= 0, "it had been wanted, so it is due"
-    assert await stores.credentials.claim(intent(credential, first.session_id)) is not None
+    assert await claim(stores.credentials, intent(credential, first.session_id)) is not None
 
 
 @pytest.mark.parametrize("phase", ["intent", "sent"])
@@ -162,7 +163,7 @@ async def test_a_replay_that_changed_nothing_stays_unknown(stores: Stores, phase
     assert now.rotation is not None
     assert (now.state, now.rotation.phase, now.rotation.replays) == ("unknown", "unknown", 0)
     assert now.rotation.rotation_id not in (first.rotation_id, replay.rotation_id)
-    assert await stores.credentials.claim(intent(credential, first.session_id)) is None
+    assert await claim(stores.credentials, intent(credential, first.session_id)) is None
     assert await stores.credentials.claim_replay(intent(credential, first.session_id), 0) is not None
 
 
@@ -199,7 +200,7 @@ async def test_the_owner_condemns_and_ends_its_refresh(stores: Stores) -> None:
     now = await found(stores)
     assert (now.state, now.state_reason, now.due_in_s) == ("needs_reauth", "invalid_grant", None)
     assert now.rotation is None
-    assert await stores.credentials.claim(intent(credential, owner)) is None
+    assert await claim(stores.credentials, intent(credential, owner)) is None
 
 
 async def test_of_an_answer_and_a_verdict_one_stands(stores: Stores) -> None:

@@ -12,6 +12,7 @@ from fairlead.errors import DependencyUnavailable
 from tests.contract.credential_steps import (
     KEY,
     again,
+    claim,
     claimed,
     connected,
     found,
@@ -30,7 +31,9 @@ from tests.support.engine import IDS, NOBODY
 async def test_one_intent_at_a_time_whoever_asks(stores: Stores) -> None:
     credential, processes = await connected(stores), [stores.credentials, stores.peer(), stores.peer()]
     wishes = [intent(credential, await a_session(stores, pid)) for pid in range(3) for _ in range(4)]
-    granted = await asyncio.gather(*(processes[number % 3].claim(wish) for number, wish in enumerate(wishes)))
+    granted = await asyncio.gather(
+        *(claim(processes[number % 3], wish) for number, wish in enumerate(wishes))
+    )
     assert sum(one is not None for one in granted) == 1
     rotation = (await found(stores)).rotation
     assert rotation is not None
@@ -66,7 +69,7 @@ async def test_who_is_gone_is_told_as_lost(stores: Stores, end: str) -> None:
     rotation = (await found(stores)).rotation
     assert rotation is not None
     assert rotation.owner_lost
-    assert await stores.credentials.claim(intent(credential, await a_session(stores, 2))) is not None
+    assert await claim(stores.credentials, intent(credential, await a_session(stores, 2))) is not None
 
 
 async def test_epochs_follow_time_and_stay_above_what_is_known(stores: Stores) -> None:
@@ -106,7 +109,7 @@ async def test_asked_again_after_a_lost_answer_it_is_granted_again(stores: Store
     first, second = await claimed(stores, wish), await claimed(stores, wish)
     assert second > first
     assert await stores.credentials.mark_sent(wish.connection_id, wish.rotation_id) is not None
-    assert await stores.credentials.claim(wish) is None, "it was sent meanwhile"
+    assert await claim(stores.credentials, wish) is None, "it was sent meanwhile"
 
 
 async def test_a_stale_generation_gets_no_intent_and_no_mark(stores: Stores) -> None:
@@ -115,10 +118,10 @@ async def test_a_stale_generation_gets_no_intent_and_no_mark(stores: Stores) -> 
     await claimed(stores, wish)
     assert await stores.credentials.replace(again(credential))
     assert await stores.credentials.mark_sent(wish.connection_id, wish.rotation_id) is None
-    assert await stores.credentials.claim(intent(credential, owner)) is None
+    assert await claim(stores.credentials, intent(credential, owner)) is None
     ahead = replace(intent(credential, owner), from_generation=3)
-    assert await stores.credentials.claim(ahead) is None
-    assert await stores.credentials.claim(replace(wish, connection_id=NOBODY)) is None
+    assert await claim(stores.credentials, ahead) is None
+    assert await claim(stores.credentials, replace(wish, connection_id=NOBODY)) is None
     await claimed(stores, intent(await found(stores), owner))
 
 
@@ -130,7 +133,7 @@ async def test_time_takes_over_what_was_never_sent(stores: Stores) -> None:
     first = intent(credential, owner, lease_s=60)
     await claimed(stores, first)
     await stores.pass_time(50)
-    assert await stores.credentials.claim(intent(credential, peer)) is None
+    assert await claim(stores.credentials, intent(credential, peer)) is None
     await stores.pass_time(20)
     second = intent(credential, peer)
     await claimed(stores, second)
@@ -142,9 +145,9 @@ async def test_time_takes_over_what_was_never_sent(stores: Stores) -> None:
 async def test_a_lost_owner_makes_room_before_it_sent(stores: Stores) -> None:
     credential, owner, peer = await connected(stores), await a_session(stores), await a_session(stores, 2)
     await claimed(stores, intent(credential, owner))
-    assert await stores.credentials.claim(intent(credential, peer)) is None
+    assert await claim(stores.credentials, intent(credential, peer)) is None
     await stores.sessions.bury([owner])
-    assert await stores.credentials.claim(intent(credential, peer)) is not None
+    assert await claim(stores.credentials, intent(credential, peer)) is not None
 
 
 async def test_a_process_takes_over_its_own_intent(stores: Stores) -> None:
@@ -165,7 +168,7 @@ async def test_nothing_takes_over_what_was_sent(stores: Stores, phase: str) -> N
     await stores.pass_time(1e6)
     await stores.sessions.bury([owner])
     for session_id in (owner, peer):
-        assert await stores.credentials.claim(intent(credential, session_id)) is None
+        assert await claim(stores.credentials, intent(credential, session_id)) is None
     assert await stores.credentials.settle(answer) == "settled", "however late"
 
 
@@ -188,7 +191,7 @@ async def test_an_intent_to_replay_is_no_unsent_one(stores: Stores) -> None:
     assert await stores.credentials.claim_replay(replay, 0) is not None
     assert await stores.credentials.claim_replay(intent(credential, peer), 0) is None
     await stores.pass_time(100)
-    assert await stores.credentials.claim(intent(credential, peer)) is None
+    assert await claim(stores.credentials, intent(credential, peer)) is None
     over = intent(credential, peer)
     assert await stores.credentials.claim_replay(over, 0) is not None
     assert await stores.credentials.mark_sent(replay.connection_id, replay.rotation_id) is None
@@ -351,12 +354,12 @@ async def test_an_answer_may_be_lost_on_its_way() -> None:
     wish = intent(credential, owner)
     stores.credentials.link.after = lose
     with pytest.raises(DependencyUnavailable):
-        await stores.credentials.claim(wish)
+        await claim(stores.credentials, wish)
     stores.credentials.link.after = None
     rotation = (await found(stores)).rotation
     assert rotation is not None
     assert rotation.rotation_id == wish.rotation_id, "it had been done"
-    assert await stores.credentials.claim(wish) is not None
+    assert await claim(stores.credentials, wish) is not None
     stores.credentials.link.away = True
     with pytest.raises(DependencyUnavailable):
         await stores.credentials.mark_sent(wish.connection_id, wish.rotation_id)

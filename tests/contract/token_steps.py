@@ -36,6 +36,7 @@ from fairlead.engine.ports import (
 from fairlead.errors import InputInvalid
 from fairlead.policy.blast_radius import NEVER_SENT, TOKEN
 from fairlead.policy.lane import connection_group
+from tests.contract.credential_steps import claim
 from tests.contract.pairs import Pass, Step
 from tests.contract.stores import Stores, discarded, identity
 from tests.contract.token_names import Names
@@ -217,7 +218,7 @@ class Side(Names):
         intent = Intent(connection_id, rotation_id, known.generation, self._session(process), lease_s)
         self._wishes[refresh] = (intent, known)
         replays = known.rotation.replays if known.rotation else 0
-        granted = await (self._store.claim_replay(intent, replays) if again else self._store.claim(intent))
+        granted = await (self._store.claim_replay(intent, replays) if again else claim(self._store, intent))
         if granted is not None:
             self._granted[refresh] = granted
         return granted
@@ -226,7 +227,7 @@ class Side(Names):
         """The answer to a claim was lost."""
         if refresh not in self._wishes:
             return None
-        granted = await self._store.claim(self._wishes[refresh][0])
+        granted = await claim(self._store, self._wishes[refresh][0])
         if granted is not None:
             self._granted[refresh] = granted
         return granted

@@ -42,7 +42,7 @@ proctype process(byte id) {
 start:                                /* replay_journal, at each start */
     atomic { g = stored; answer = 0; if :: journal[disk(id)] == g + 1 -> settle(g + 1) :: else fi }
 again:
-    atomic { g = stored; answer = 0; if             /* plan_refresh, and rotation_claim.sql */
+    atomic { g = stored; answer = 0; if             /* plan_refresh, and endpoint_take.sql */
     :: g == LAST || given_up -> goto end
     :: g < LAST && !given_up && (phase == nothing || phase == intent) -> phase = intent; owner = id
 #ifdef TAKEOVER_AFTER_SENT

@@ -49,7 +49,7 @@ proctype host(byte id) {
         if :: sequence = sequence + 1 :: sequence = sequence + 2 fi;     /* other connections send, too */
         e = sequence;
 #else
-        e = moment;                     /* rotation_claim.sql: the time of the send */
+        e = moment;                     /* endpoint_take.sql: the time of the send */
 #endif
         if
         :: token == live -> spent = live; live = sends + 1; answer = live

@@ -33,7 +33,7 @@ proctype process(byte p) {
     do
     :: atomic { settled || given_up -> break }
     :: atomic { !settled && !given_up && (phase == nothing || phase == intent && !sent_before && lease == 0) ->
-           take(p); leave_by[p] = LEAVES_WITHIN; goto send }                      /* rotation_claim.sql */
+           take(p); leave_by[p] = LEAVES_WITHIN; goto send }                       /* endpoint_take.sql */
 #ifdef TAKEOVER_SENDS
     :: atomic { phase == sent && lease == 0 -> take(p); leave_by[p] = LEAVES_WITHIN; goto send }
 #endif

@@ -18,7 +18,7 @@ import pytest
 from fairlead.adapters.local.system import SystemIds
 from fairlead.adapters.postgres import endpoints, sqlfiles
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.engine.ports import EndpointKey, NewJob, NoAnswer, TokenCall
+from fairlead.engine.ports import EndpointAsk, EndpointKey, Intent, NewJob, NoAnswer, TokenCall
 from fairlead.errors import (
     DependencyUnavailable,
     EndpointPaused,
@@ -239,10 +239,14 @@ async def test_a_probe_whose_claim_loses_makes_room_for_the_next_at_once(
             await fleet.meets("unknown", name)
         await run(database, "UPDATE endpoint_gate SET open_until = now()")
 
-        async def away(intent: object) -> None:
+        store = fleet.one.rooms.store
+        claim = store.claim
+
+        async def claim_what_was_refreshed(intent: Intent, ask: EndpointAsk) -> None:
+            assert await claim(replace(intent, from_generation=7), ask) is None
             raise DependencyUnavailable("the database went away")
 
-        monkeypatch.setattr(fleet.one.rooms.store, "claim", away)
+        monkeypatch.setattr(store, "claim", claim_what_was_refreshed)
         with pytest.raises(DependencyUnavailable):
             await fleet.one.coordinator.refresh(await fleet.connect("c"), 1)
         assert await fleet.is_served("well")

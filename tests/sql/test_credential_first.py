@@ -12,6 +12,7 @@ import pytest
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
 from fairlead.adapters.postgres.pool import Database
 from fairlead.engine.ports import Intent, Unknown
+from tests.contract.credential_steps import claim
 from tests.sql.test_credentials import KEY, condemnation, connected, intent, session, settlement
 from tests.support.rows import rows
 
@@ -59,7 +60,7 @@ ACTS: dict[str, tuple[Act, list[tuple[str, str | None]]]] = {
 async def sent_once(store: PostgresCredentialStore, database: Database) -> Intent:
     """A send on its way."""
     wish = intent(await connected(store), await session(database))
-    assert await store.claim(wish) is not None
+    assert await claim(store, wish) is not None
     assert await store.mark_sent(wish.connection_id, wish.rotation_id) is not None
     return wish
 
@@ -122,7 +123,7 @@ async def test_a_batch_holds_its_rows_in_the_order_of_their_keys(
     made = [await connected(store, key=KEY._replace(bucket=bucket)) for bucket in ("one", "other")]
     wishes = sorted((intent(one, by) for one in made), key=lambda wish: wish.connection_id)
     for wish in wishes:
-        assert await store.claim(wish) is not None
+        assert await claim(store, wish) is not None
         if name != "rotation_sent":
             assert await marks(store, wish) is not None
         if name == "rotation_release":

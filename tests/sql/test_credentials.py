@@ -23,6 +23,7 @@ from fairlead.engine.ports import (
     Unknown,
 )
 from fairlead.testing.ids import CountedIds
+from tests.contract.credential_steps import claim
 from tests.support.rows import rows, run
 
 KEY = ConnectionKey("acme", "mercadolibre")
@@ -115,7 +116,7 @@ async def test_one_intent_at_a_time_whoever_asks(store, database) -> None:
     sessions = [await session(database) for _ in range(4)]
     others = [PostgresCredentialStore(database) for _ in range(4)]
     granted = await asyncio.gather(
-        *(other.claim(intent(credential, s)) for other, s in zip(others * 5, sessions * 5, strict=True))
+        *(claim(other, intent(credential, s)) for other, s in zip(others * 5, sessions * 5, strict=True))
     )
     assert sum(one is not None for one in granted) == 1
     for other in others:
@@ -125,38 +126,38 @@ async def test_one_intent_at_a_time_whoever_asks(store, database) -> None:
 async def test_time_takes_over_only_what_was_never_sent(store, database) -> None:
     credential, owner, peer = await connected(store), await session(database), await session(database)
     first = intent(credential, owner, lease_s=-1.0)
-    assert await store.claim(first) is not None
+    assert await claim(store, first) is not None
     second = intent(credential, peer, lease_s=-1.0)
-    assert await store.claim(second) is not None, "an intent that ran out may be taken over"
+    assert await claim(store, second) is not None, "an intent that ran out may be taken over"
     assert await store.mark_sent(first.connection_id, first.rotation_id) is None, (
         "its first owner must not send"
     )
     assert await store.mark_sent(second.connection_id, second.rotation_id) is not None
-    assert await store.claim(intent(credential, owner)) is None, "what was sent is never taken over by time"
+    assert await claim(store, intent(credential, owner)) is None, "what was sent is never taken over by time"
 
 
 async def test_a_lost_owner_makes_room_before_it_sent(store, database) -> None:
     credential, owner, peer = await connected(store), await session(database), await session(database)
-    assert await store.claim(intent(credential, owner)) is not None
-    assert await store.claim(intent(credential, peer)) is None
+    assert await claim(store, intent(credential, owner)) is not None
+    assert await claim(store, intent(credential, peer)) is None
     await run(database, "UPDATE worker_session SET lost_at = now() WHERE session_id = $1", owner)
-    assert await store.claim(intent(credential, peer)) is not None
+    assert await claim(store, intent(credential, peer)) is not None
 
 
 async def test_a_stale_generation_gets_no_intent_and_no_mark(store, database) -> None:
     credential, owner = await connected(store), await session(database)
     wish = intent(credential, owner)
-    assert await store.claim(wish) is not None
+    assert await claim(store, wish) is not None
     moved = replace(new(generation=2), connection_id=credential.connection.connection_id)
     assert await store.replace(moved)
     assert await store.mark_sent(wish.connection_id, wish.rotation_id) is None
-    assert await store.claim(intent(credential, owner)) is None
+    assert await claim(store, intent(credential, owner)) is None
 
 
 async def test_settle_moves_the_generation_once(store, database) -> None:
     credential, owner = await connected(store), await session(database)
     wish = intent(credential, owner)
-    granted = await store.claim(wish)
+    granted = await claim(store, wish)
     assert granted is not None
     settlement = await answer(store, wish, granted)
     assert await store.settle(settlement) == "settled"
@@ -178,7 +179,7 @@ async def test_settle_moves_the_generation_once(store, database) -> None:
 async def test_expiry_counts_from_the_send(store, database) -> None:
     credential, owner = await connected(store), await session(database)
     wish = intent(credential, owner)
-    granted = await store.claim(wish)
+    granted = await claim(store, wish)
     assert granted is not None
     settlement = await answer(store, wish, granted)
     await store.settle(settlement)
@@ -191,7 +192,7 @@ async def test_expiry_counts_from_the_send(store, database) -> None:
 async def test_a_reconnect_wins_over_a_late_answer(store, database) -> None:
     credential, owner = await connected(store), await session(database)
     wish = intent(credential, owner)
-    granted = await store.claim(wish)
+    granted = await claim(store, wish)
     assert granted is not None
     settlement = await answer(store, wish, granted)
     again = replace(new(generation=2), connection_id=credential.connection.connection_id)
@@ -208,7 +209,7 @@ async def test_the_version_moves_on_where_the_clock_does_not(store, database) ->
     await store.replace(replace(new(generation=2), connection_id=credential.connection.connection_id))
     given = await store.read(KEY)
     wish = intent(given, owner)
-    granted = await store.claim(wish)
+    granted = await claim(store, wish)
     assert await store.settle(await answer(store, wish, granted)) == "settled"
     named = await store.read(KEY)
     assert before < given.connection.version < named.connection.version
@@ -217,16 +218,16 @@ async def test_the_version_moves_on_where_the_clock_does_not(store, database) ->
 async def test_a_released_intent_leaves_nothing(store, database) -> None:
     credential, owner = await connected(store), await session(database)
     wish = intent(credential, owner)
-    await store.claim(wish)
+    await claim(store, wish)
     assert await store.release(wish.connection_id, wish.rotation_id)
     assert not await store.release(wish.connection_id, wish.rotation_id)
-    assert await store.claim(intent(credential, owner)) is not None
+    assert await claim(store, intent(credential, owner)) is not None
 
 
 async def unknown_rotation(store, database, *, reason: str = "cut") -> tuple[Credential, Intent]:
     credential, owner = await connected(store), await session(database)
     wish = intent(credential, owner)
-    await store.claim(wish)
+    await claim(store, wish)
     assert await store.mark_sent(wish.connection_id, wish.rotation_id) is not None
     assert await store.mark_unknown(Unknown(wish.connection_id, wish.rotation_id, reason, 0.0, uuid4()))
     return credential, wish
@@ -243,7 +244,7 @@ async def test_an_unknown_outcome_keeps_the_token_and_one_may_replay(store, data
         "unknown",
         b"secret 1",
     )
-    assert await store.claim(intent(credential, first.session_id)) is None, (
+    assert await claim(store, intent(credential, first.session_id)) is None, (
         "an ordinary claim never sends again"
     )
     replays = [intent(credential, await session(database)) for _ in range(5)]
@@ -270,7 +271,7 @@ async def test_a_replay_that_was_not_processed_stays_unknown(store, database) ->
 async def test_a_late_answer_heals_what_was_unknown(store, database) -> None:
     credential, owner = await connected(store), await session(database)
     wish = intent(credential, owner)
-    granted = await store.claim(wish)
+    granted = await claim(store, wish)
     assert granted is not None
     settlement = await answer(store, wish, granted)
     assert await store.mark_unknown(Unknown(wish.connection_id, wish.rotation_id, "frozen", None, uuid4()))
@@ -295,7 +296,7 @@ def condemnation(credential: Credential, rotation_id: UUID | None) -> Condemnati
 async def test_a_loser_cannot_condemn_a_winner(store, database) -> None:
     credential, owner = await connected(store), await session(database)
     wish = intent(credential, owner)
-    granted = await store.claim(wish)
+    granted = await claim(store, wish)
     assert granted is not None
     assert not await store.condemn(condemnation(credential, uuid4())), "another owner's rotation is open"
     assert not await store.condemn(condemnation(credential, None)), "a refresh is in flight"
@@ -309,7 +310,7 @@ async def test_a_loser_cannot_condemn_a_winner(store, database) -> None:
 async def test_condemning_tells_once(store, database) -> None:
     credential, owner = await connected(store), await session(database)
     wish = intent(credential, owner)
-    await store.claim(wish)
+    await claim(store, wish)
     assert await store.condemn(condemnation(credential, wish.rotation_id))
     assert not await store.condemn(condemnation(credential, None))
     jobs = await rows(database, "SELECT kind, tenant_id, provider FROM job")
@@ -343,7 +344,7 @@ async def test_due_pages_cover_everything_once_and_in_order(store, database) -> 
 async def test_refreshes_left_behind_are_found(store, database) -> None:
     credential, owner = await connected(store), await session(database)
     wish = intent(credential, owner)
-    await store.claim(wish)
+    await claim(store, wish)
     await store.mark_sent(wish.connection_id, wish.rotation_id)
     assert not await store.left_behind(10, 0.0)
     await run(database, "UPDATE worker_session SET lost_at = now() WHERE session_id = $1", owner)
@@ -354,7 +355,7 @@ async def test_refreshes_left_behind_are_found(store, database) -> None:
 async def test_revoked_stays_revoked(store, database) -> None:
     credential, owner = await connected(store), await session(database)
     wish = intent(credential, owner)
-    granted = await store.claim(wish)
+    granted = await claim(store, wish)
     assert granted is not None
     settlement = await answer(store, wish, granted)
     assert await store.revoke(wish.connection_id, KEY.tenant, actor="test", reason="left", audit_id=uuid4())

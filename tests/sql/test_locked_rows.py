@@ -12,6 +12,7 @@ from fairlead.adapters.postgres.credentials import PostgresCredentialStore
 from fairlead.adapters.postgres.failures import RowLocked
 from fairlead.adapters.postgres.pool import Database
 from fairlead.engine.ports import ConnectionKey, Settlement
+from tests.contract.credential_steps import claim
 from tests.sql.test_credentials import connected, intent, session, settlement
 
 LOCK = "UPDATE credential SET state_reason = 'looked into' WHERE connection_id = $1"
@@ -28,11 +29,27 @@ async def store(database: Database) -> AsyncIterator[PostgresCredentialStore]:
 async def sent(store: PostgresCredentialStore, database: Database, key: ConnectionKey) -> Settlement:
     """Return the answer of a send of *key*."""
     wish = intent(await connected(store, key=key), await session(database))
-    granted = await store.claim(wish)
+    granted = await claim(store, wish)
     assert granted is not None
     marked = await store.mark_sent(wish.connection_id, wish.rotation_id)
     assert marked is not None
     return settlement(wish, granted, marked.first_at)
+
+
+async def test_a_locked_rotation_delays_no_other_claim_of_its_endpoint(
+    store: PostgresCredentialStore, database: Database
+) -> None:
+    owner = await session(database)
+    locked, free = [intent(await connected(store, key=key), owner) for key in KEYS]
+    assert await claim(store, locked) is not None
+    async with asyncio.timeout(5), database.transaction() as transaction:
+        await transaction._connection.execute(
+            "UPDATE rotation SET reason = 'looked into' WHERE connection_id = $1", locked.connection_id
+        )
+        granted = await asyncio.gather(claim(store, locked), claim(store, free))
+        assert granted[0] is None
+        assert granted[1] is not None
+    assert await claim(store, locked) is not None
 
 
 async def test_a_locked_row_delays_only_its_own_settlement(

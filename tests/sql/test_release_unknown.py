@@ -9,6 +9,7 @@ import pytest
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
 from fairlead.adapters.postgres.pool import Database
 from fairlead.engine.ports import Unknown
+from tests.contract.credential_steps import claim
 from tests.sql.test_credentials import KEY, connected, intent, session, unknown_rotation
 from tests.support.rows import rows
 
@@ -28,7 +29,7 @@ async def test_the_sender_knows_better(store, database) -> None:
     assert (now.state, now.state_reason, now.rotation) == ("active", None, None)
     assert now.due_in_s is not None
     assert now.due_in_s <= 0, "it had been wanted, so it is due"
-    assert await store.claim(intent(credential, first.session_id)) is not None
+    assert await claim(store, intent(credential, first.session_id)) is not None
 
 
 async def test_nobody_else_can_say_so(store, database) -> None:
@@ -48,13 +49,13 @@ async def test_released_twice_a_replay_still_leaves_the_first_send_unknown(store
     assert not await store.release(first.connection_id, first.rotation_id), "its sender is long gone"
     left = await rows(database, "SELECT phase, replays FROM rotation")
     assert left == [{"phase": "unknown", "replays": 0}]
-    assert await store.claim(intent(credential, first.session_id)) is None
+    assert await claim(store, intent(credential, first.session_id)) is None
 
 
 async def test_a_replay_of_unknown_outcome_stays_so(store, database) -> None:
     credential, owner = await connected(store), await session(database)
     first, replay = intent(credential, owner), intent(credential, owner)
-    await store.claim(first)
+    await claim(store, first)
     await store.mark_sent(first.connection_id, first.rotation_id)
     await store.mark_unknown(Unknown(first.connection_id, first.rotation_id, "cut", 0.0, uuid4()))
     await store.claim_replay(replay, 0)

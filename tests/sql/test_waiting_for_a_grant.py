@@ -15,6 +15,7 @@ from fairlead.adapters.postgres.pool import Database
 from fairlead.engine.ports import ClaimFilter, Credential, NewJob
 from fairlead.policy.lane import Scope, ScopeKind, connection_group
 from fairlead.testing.ids import CountedIds
+from tests.contract.credential_steps import claim
 from tests.sql.test_credentials import KEY, answer, condemnation, connected, intent, new
 from tests.support.rows import rows
 from tests.support.seeds import a_session
@@ -94,7 +95,7 @@ async def test_it_goes_on_with_an_answer_that_comes_late(stage: Stage) -> None:
     """The grant was taken for dead, and the first sender woke with a token: nobody else lifts the pause."""
     credential = await stage.begin()
     wish = intent(credential, stage.session_id)
-    granted = await stage.credentials.claim(wish)
+    granted = await claim(stage.credentials, wish)
     assert granted is not None
     settlement = await answer(stage.credentials, wish, granted)
     job_id = await stage.enqueued()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -42,6 +42,12 @@ class MemoryEndpointGate(MemoryStore):
 
     @statement
     def admit(self, ask: EndpointAsk) -> EndpointPermit | EndpointRefusal:
+        answer = self.take(ask, lambda: True)
+        assert answer is not None
+        return answer
+
+    def take(self, ask: EndpointAsk, claims: Callable[[], bool]) -> EndpointPermit | EndpointRefusal | None:
+        """Return a permit, which is used if its holder *claims* the rotation; None: he does not get it."""
         now, limits = self.database.now, ask.limits
         bucket = self._made(ask, ask.key.bucket)
         gates = self._gates(ask)
@@ -50,6 +56,7 @@ class MemoryEndpointGate(MemoryStore):
         shut = any(_latest(gate.row.open_until, gate.row.probe_until, now) > now for gate in closed)
         level = min(limits.burst, self._refilled(bucket, limits.per_s or 0.0))
         granted = not held and not shut and bool(closed or limits.per_s is None or level >= 1)
+        used = granted and claims()
         dirty = _is_dirty(gates)
         reason = next((gate.row.reason for gate in closed if gate.row.reason), None)
         row = {
@@ -64,16 +71,16 @@ class MemoryEndpointGate(MemoryStore):
             "level": level,
         }
         if limits.per_s is not None:
-            bucket.permits = level - granted
+            bucket.permits = level - used
         for gate in gates:
             if gate.row is bucket or gate.row.state != "closed" or dirty:
                 was_set_back = gate.row.refilled_at > now + seconds(60.0)
                 gate.row.refilled_at = now if was_set_back else max(gate.row.refilled_at, now)
-            if gate.closed and not shut and not held:
+            if gate.closed and used:
                 gate.row.probe_until = now + seconds(limits.probe_s)
             if gate.row.state == "paused" and not gate.halted and ask.secret_fingerprint is not None:
                 gate.row.state = "closed"
-        return endpoint_answer(row, limits)
+        return None if granted and not used else endpoint_answer(row, limits)
 
     def _made(self, ask: EndpointAsk, name: str) -> EndpointRow:
         now = self.database.now

@@ -6,7 +6,11 @@ from datetime import datetime
 from uuid import UUID
 
 from fairlead.engine.ports import (
+    Claim,
     Condemnation,
+    EndpointAsk,
+    EndpointPermit,
+    EndpointRefusal,
     Intent,
     Json,
     Marked,
@@ -17,6 +21,7 @@ from fairlead.engine.ports import (
 from fairlead.policy.states import Resolution
 from fairlead.testing.memory.database import MemoryStore, seconds, statement
 from fairlead.testing.memory.token_rows import RotationRow, after
+from tests.support.memory_endpoints import MemoryEndpointGate
 from tests.support.memory_grants import (
     audit,
     await_grant,
@@ -31,7 +36,19 @@ class Rotations(MemoryStore):
     """The part of a credential store that is about refreshes in flight."""
 
     @statement
-    def claim(self, intent: Intent) -> int | None:
+    def claim(self, intent: Intent, ask: EndpointAsk) -> Claim | EndpointRefusal | None:
+        epochs = list[int]()
+
+        def claims() -> bool:
+            epoch = self._claim(intent)
+            if epoch is not None:
+                epochs.append(epoch)
+            return epoch is not None
+
+        answer = MemoryEndpointGate(self.link).take(ask, claims)
+        return Claim(epochs[0], answer) if isinstance(answer, EndpointPermit) else answer
+
+    def _claim(self, intent: Intent) -> int | None:
         credential = self.database.tokens.credentials.get(intent.connection_id)
         if credential is None or credential.generation != intent.from_generation or not credential.usable:
             return None

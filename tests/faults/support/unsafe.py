@@ -29,11 +29,14 @@ from uuid import UUID, uuid4
 from fairlead.adapters.postgres import credentials as credentials_module
 from fairlead.adapters.postgres import jobs as jobs_module
 from fairlead.adapters.postgres import lanes as lanes_module
+from fairlead.adapters.postgres import permits as permits_module
 from fairlead.adapters.postgres.failures import CommitInDoubt
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sqlfiles import Statement
 from fairlead.engine.ports import (
+    Claim,
     Credential,
+    EndpointPermit,
     Enqueued,
     HttpAnswer,
     Intent,
@@ -79,7 +82,7 @@ class _TtlLock(_Around):
         credential = await self._inner.read_id(connection_id)
         return credential and replace(credential, rotation=None)
 
-    async def claim(self, intent: Intent) -> int | None:
+    async def claim(self, intent: Intent, ask: object) -> Claim | None:
         take = (
             "INSERT INTO unsafe_lock AS held VALUES ($1, $2, clock_timestamp() + $3 * interval '1 second')"
             " ON CONFLICT (connection_id) DO UPDATE SET owner = excluded.owner, until = excluded.until"
@@ -94,7 +97,7 @@ class _TtlLock(_Around):
             await asyncio.sleep(_PAUSE_S)
         now = await self._inner.read_id(intent.connection_id)
         if now is not None and now.generation == intent.from_generation:
-            return int(taken[0]["epoch"])
+            return Claim(int(taken[0]["epoch"]), EndpointPermit())
         await self.release(intent.connection_id, intent.rotation_id)
         return None
 
@@ -274,7 +277,7 @@ class FaultRuntime(Runtime):
         self.begun = _Begun()
         if "time_takeover" in self.unsafe:
             unsent, anyhow = "held.phase = 'intent' AND held.sent_at IS NULL\n", "true\n"
-            _alter(credentials_module, "rotation_claim", unsent, anyhow)
+            _alter(permits_module, "endpoint_take", unsent, anyhow)
         if "floors_stay" in self.unsafe:
             _alter(lanes_module, "lane_raise_floors", "SELECT lane_raise_floors(false)", "SELECT NULL")
         if "naive_retry" in self.unsafe:  # a send counts as often as its answer is stored

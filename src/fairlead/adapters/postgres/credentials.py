@@ -17,15 +17,19 @@ from uuid import UUID
 from fairlead.adapters.postgres.credential_rows import credential_of, due_of, is_asked_for, named_columns
 from fairlead.adapters.postgres.driver import Row
 from fairlead.adapters.postgres.failures import READ_ONLY_HINT, ReadOnlyServer, RowLocked
+from fairlead.adapters.postgres.permits import IN_DOUBT_S, Permits
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sqlfiles import statement
 from fairlead.engine.batch import Batcher
 from fairlead.engine.ports import (
+    Claim,
     Condemnation,
     ConnectionKey,
     Credential,
     DueConnection,
     DuePage,
+    EndpointAsk,
+    EndpointRefusal,
     Intent,
     Marked,
     NewCredential,
@@ -39,8 +43,6 @@ T = TypeVar("T")
 
 _LOCKED_PAUSES_S = (0.02, 0.1)
 """A lock of a moment is waited for, apart from all others; a longer one is told."""
-IN_DOUBT_S = 2.0
-"""Statements that recognise their own effect are asked again for so long while a commit is in doubt."""
 _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 _FIRST_ID = UUID(int=0)
 
@@ -52,7 +54,7 @@ class PostgresCredentialStore:
         self._database = database
         self._reads = Batcher(self._read_many, name="credential_read")
         self._id_reads = Batcher(self._read_ids, name="credential_read_id")
-        self._claims = Batcher(self._claim_many, name="rotation_claim")
+        self._permits = Permits(database)
         self._sents = Batcher(self._mark_many, name="rotation_sent")
         self._releases = Batcher(self._release_many, name="rotation_release")
         self._settles: Batcher[Settlement, SettleVerdict] = Batcher(
@@ -61,7 +63,7 @@ class PostgresCredentialStore:
 
     async def close(self) -> None:
         """Answer what was asked, then take no more."""
-        batchers = (self._reads, self._id_reads, self._claims, self._sents, self._releases, self._settles)
+        batchers = (self._reads, self._id_reads, self._permits, self._sents, self._releases, self._settles)
         for batcher in batchers:
             await batcher.close()
 
@@ -83,26 +85,11 @@ class PostgresCredentialStore:
         rows = await self._database.fetch(statement("credential_read_id"), connection_ids=list(ids))
         return _in_order(rows, len(ids))
 
-    async def claim(self, intent: Intent) -> int | None:
-        return await self._claims(intent)
-
-    async def _claim_many(self, intents: Sequence[Intent]) -> list[int | None]:
-        # One statement cannot touch a row twice, so the first of a connection speaks for it.
-        first = {intent.connection_id: intent for intent in reversed(intents)}
-        wanted = list(first.values())
-        rows = await self._database.again(
-            lambda: self._database.fetch(
-                statement("rotation_claim"),
-                connection_ids=[intent.connection_id for intent in wanted],
-                rotation_ids=[intent.rotation_id for intent in wanted],
-                generations=[intent.from_generation for intent in wanted],
-                session_ids=[intent.session_id for intent in wanted],
-                leases_s=[intent.lease_s for intent in wanted],
-            ),
-            within_s=IN_DOUBT_S,
-        )
-        granted = {row["rotation_id"]: row["epoch"] for row in rows}
-        return [granted.get(intent.rotation_id) for intent in intents]
+    async def claim(self, intent: Intent, ask: EndpointAsk) -> Claim | EndpointRefusal | None:
+        taken = await self._permits.take(ask, intent)
+        if isinstance(taken, EndpointRefusal):
+            return taken
+        return None if taken.epoch is None else Claim(taken.epoch, taken.permit)
 
     async def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> Marked | None:
         return await self._sents((connection_id, rotation_id))

@@ -1,41 +1,27 @@
 """Rate, breaker and pause of token endpoints and the back-off of connections, as rows of PostgreSQL.
 
 Spec: R13, R50.
-
-Permits of one endpoint that are asked for at the same moment are taken in one statement. Each app is asked
-for by itself: what fails one of them, or holds its rows, stops no other.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from uuid import UUID
 
 from fairlead.adapters.postgres.driver import Row
-from fairlead.adapters.postgres.failures import RowLocked
+from fairlead.adapters.postgres.permits import Permits, endpoint_names, insert_endpoints
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sqlfiles import Statement, statement
-from fairlead.engine.batch import Batcher
 from fairlead.engine.ports import (
     EndpointAsk,
     EndpointChange,
     EndpointKey,
-    EndpointLimits,
     EndpointPermit,
     EndpointRefusal,
     Json,
 )
-from fairlead.engine.ports.sending import endpoint_answer
 from fairlead.policy.blast_radius import NEVER_SENT, Reach, Shared
-
-BUSY = EndpointRefusal(
-    "busy", 1.0, "another transaction holds a row of the token endpoint: see pg_blocking_pids()"
-)
-
-_Answer = EndpointPermit | EndpointRefusal
-_Group = tuple[EndpointKey, EndpointLimits, str | None]
 
 
 class PostgresEndpointGate:
@@ -43,65 +29,15 @@ class PostgresEndpointGate:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._asks: Batcher[EndpointAsk, _Answer] = Batcher(self._admit_many, name="endpoint_take")
+        self._permits = Permits(database)
 
     async def close(self) -> None:
         """Answer what was asked, then take no more."""
-        await self._asks.close()
+        await self._permits.close()
 
-    async def admit(self, ask: EndpointAsk) -> _Answer:
-        return await self._asks(ask)
-
-    async def _admit_many(self, asks: Sequence[EndpointAsk]) -> list[_Answer | Exception]:
-        answers: list[_Answer | Exception] = [BUSY] * len(asks)
-        apps: dict[tuple[str, str], dict[_Group, list[int]]] = {}
-        for index, ask in enumerate(asks):
-            groups = apps.setdefault((ask.key.provider, ask.key.client_id), {})
-            groups.setdefault((ask.key, ask.limits, ask.secret_fingerprint), []).append(index)
-        await asyncio.gather(*(self._admit_app(groups, asks, answers) for groups in apps.values()))
-        return answers
-
-    async def _admit_app(
-        self,
-        groups: Mapping[_Group, list[int]],
-        asks: Sequence[EndpointAsk],
-        answers: list[_Answer | Exception],
-    ) -> None:
-        """Fill in *answers*. Where a row is locked, it and those that follow stay `BUSY`, after one wait."""
-        for group, indexes in groups.items():
-            try:
-                rows = await self._take(group, [asks[index] for index in indexes])
-            except RowLocked:
-                return
-            except Exception as error:  # noqa: BLE001 (it is its askers' to handle, and nobody else's)
-                for index in indexes:
-                    answers[index] = error
-            else:
-                for index, row in zip(indexes, rows, strict=True):
-                    answers[index] = endpoint_answer(row, group[1])
-
-    async def _take(self, group: _Group, asks: Sequence[EndpointAsk]) -> Sequence[Row]:
-        key, limits, secret_fingerprint = group
-        for _ in range(3):
-            rows = await self._database.fetch(
-                statement("endpoint_take"),
-                **_names(key),
-                connection_ids=[ask.connection_id for ask in asks],
-                generations=[None if ask.at_once else ask.generation for ask in asks],
-                per_s=limits.per_s,
-                burst=limits.burst,
-                probe_s=limits.probe_s,
-                secret_fingerprint=secret_fingerprint,
-            )
-            if rows:
-                return rows
-            await self._insert(key, limits, key.bucket)
-        raise RuntimeError("an endpoint's row vanishes as soon as it is made")
-
-    async def _insert(self, key: EndpointKey, limits: EndpointLimits, *names: str) -> None:
-        await self._database.fetch(
-            statement("endpoint_insert"), provider=key.provider, names=[*names], burst=limits.burst
-        )
+    async def admit(self, ask: EndpointAsk) -> EndpointPermit | EndpointRefusal:
+        taken = await self._permits.take(ask)
+        return taken if isinstance(taken, EndpointRefusal) else taken.permit
 
     async def record(
         self, ask: EndpointAsk, permit: EndpointPermit, reach: Reach, reason: str, hint_s: float = 0.0
@@ -118,7 +54,7 @@ class PostgresEndpointGate:
             case Shared.HOST:
                 row = await run(statement("endpoint_failed"))
                 if row is None:
-                    await self._insert(key, limits, key.place)
+                    await insert_endpoints(self._database, key, limits, key.place)
                     row = await run(statement("endpoint_failed"))
                 if row is not None and row["opened_s"] is not None:
                     said_by = tuple(said.partition(" ")[0] for said in row["said_by"])
@@ -126,7 +62,7 @@ class PostgresEndpointGate:
             case Shared.RATE:
                 await run(statement("endpoint_penalise"))
             case Shared.APP if ask.secret_fingerprint is not None:
-                await self._insert(key, limits, key.client_id, key.place)
+                await insert_endpoints(self._database, key, limits, key.client_id, key.place)
                 if (row := await run(statement("endpoint_pause"))) is not None:
                     said_by = tuple(said.partition(" ")[2] for said in row["said_by"])
                     return EndpointChange(row["client_id"], "paused", row["for_s"], row["news"], said_by)
@@ -157,15 +93,11 @@ class PostgresEndpointGate:
         return int(row["deleted"])
 
 
-def _names(key: EndpointKey) -> dict[str, str]:
-    return {"provider": key.provider, "app": key.client_id, "place": key.place, "bucket": key.bucket}
-
-
 def _facts(ask: EndpointAsk, permit: EndpointPermit, reach: Reach) -> dict[str, object]:
     """What the statements about one permitted request may take, by name."""
     limits = ask.limits
     return {
-        **_names(ask.key),
+        **endpoint_names(ask.key),
         "host": ask.key.host,
         "connection_id": ask.connection_id,
         "generation": ask.generation,

@@ -16,6 +16,7 @@ from fairlead.engine.ports.callers import (
     CallerJobs,
 )
 from fairlead.engine.ports.credentials import (
+    Claim,
     Condemnation,
     Connection,
     ConnectionKey,

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Literal, NamedTuple, Protocol
 from uuid import UUID
 
+from fairlead.engine.ports.sending import EndpointAsk, EndpointPermit, EndpointRefusal
 from fairlead.engine.ports.values import Json
 
 
@@ -172,6 +173,13 @@ class Intent:
     lease_s: float
 
 
+class Claim(NamedTuple):
+    """The right to send once: the place of this send among all, and the permit of the token endpoint."""
+
+    epoch: int
+    permit: EndpointPermit
+
+
 class Marked(NamedTuple):
     """When a token was sent first and last, this time, by the database's clock."""
 
@@ -269,8 +277,11 @@ class CredentialStore(Protocol):
         """Batched."""
         ...
 
-    async def claim(self, intent: Intent) -> int | None:
-        """Batched. INTENT. None when the generation moved, or the rotation is held or was sent.
+    async def claim(self, intent: Intent, ask: EndpointAsk) -> Claim | EndpointRefusal | None:
+        """Batched. Commit INTENT with the permit that *ask* gets, as in `EndpointGate.admit`, in one step.
+
+        Without a permit nothing is claimed. None when the generation moved, or the rotation is held or was
+        sent; then no permit is used.
 
         The epoch orders the sends of one token, and across a restore all sends (R51). It is the time of the
         send in microseconds by the database's clock, raised above every earlier epoch of the connection and

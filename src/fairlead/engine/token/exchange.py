@@ -1,6 +1,6 @@
 """One send of one refresh, and what its answer means (T4, T5, R6-R9, R13).
 
-    secrets > data key and journal ready > leave to send > INTENT > connect > SENT > POST > answer
+    secrets > data key and journal ready > permit and INTENT > connect > SENT > POST > answer
 
 The order is the design: whatever can refuse does so before INTENT, whatever can fail without harm
 before SENT. After SENT nothing is sent twice but by the provider's replay policy.
@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from fairlead.engine.ports import (
+    Claim,
     Credential,
     EndpointAsk,
     EndpointChange,
-    EndpointPermit,
+    EndpointRefusal,
     HttpAnswer,
     Intent,
     Marked,
@@ -75,12 +76,11 @@ class _Try:
     profile: Profile
     stored: Stored
     ask: EndpointAsk
-    permit: EndpointPermit
+    claim: Claim
     rotation_id: UUID
     replay: Replay | None
     asked_s: float
     actor: str
-    epoch: int = 0
     recorded: bool = False
     issuer_s: int | None = None  # the time of the issuer that signed this request
 
@@ -118,44 +118,54 @@ class Exchange:
         _key = await self._rooms.vault.preflight(credential.connection.key.tenant)  # held until the end
         self._rooms.journal.preflight()
         ask = self._grants.ask(profile, credential, app, call.url, at_once=actor not in PROGRAMS)
-        permit = await self._leave(credential, ask)
-        rotation_id = self._rooms.ids.uuid7()
-        step = _Try(credential, profile, stored, ask, permit, rotation_id, replay, asked_s, actor)
+        intent = self._intent(credential)
+        claim = await self._claim(intent, ask, replay)
+        if claim is None:
+            return None
+        if isinstance(claim, EndpointRefusal):
+            raise self._refused(credential, claim)
+        step = _Try(credential, profile, stored, ask, claim, intent.rotation_id, replay, asked_s, actor)
         step.issuer_s = issuer_s
         try:
-            return await self._claimed(step, call)
+            faultpoint("token.after_intent")
+            return await self._send(step, call)
         finally:
             if not step.recorded:
                 await self._record(step, blast_radius.NEVER_SENT, "")
 
-    async def _leave(self, credential: Credential, ask: EndpointAsk) -> EndpointPermit:
-        leave = await self._rooms.gate.admit(ask)
-        if isinstance(leave, EndpointPermit):
-            return leave
-        kind = {"breaker": EndpointUnavailable, "pause": EndpointPaused}.get(leave.by, RateLimited)
-        spread_s = leave.retry_after_s * JITTER_SHARE * self._rooms.draw()
-        reason = BACKED_OFF if leave.by == "connection" else None
-        wait_s = leave.retry_after_s + spread_s
-        raise error_of(kind, credential, leave.reason, retry_after_s=wait_s, reason=reason)
-
-    async def _claimed(self, step: _Try, call: TokenCall) -> Fresh | None:
-        epoch = await self._claim(step.credential, step.rotation_id, step.replay)
-        if epoch is None:
-            return None
-        step.epoch = epoch
-        faultpoint("token.after_intent")
-        return await self._send(step, call)
-
-    async def _claim(self, credential: Credential, rotation_id: UUID, replay: Replay | None) -> int | None:
-        intent = Intent(
+    def _intent(self, credential: Credential) -> Intent:
+        return Intent(
             connection_id=credential.connection.connection_id,
-            rotation_id=rotation_id,
+            rotation_id=self._rooms.ids.uuid7(),
             from_generation=credential.generation,
             session_id=self._rooms.session_id(),
             lease_s=self._settings.lease_s,
         )
-        store = self._rooms.store
-        return await (store.claim(intent) if replay is None else store.claim_replay(intent, replay.replays))
+
+    async def _claim(
+        self, intent: Intent, ask: EndpointAsk, replay: Replay | None
+    ) -> Claim | EndpointRefusal | None:
+        """Commit INTENT with a permit of the endpoint. A replay is rare, and takes two statements."""
+        if replay is None:
+            return await self._rooms.store.claim(intent, ask)
+        permit = await self._rooms.gate.admit(ask)
+        if isinstance(permit, EndpointRefusal):
+            return permit
+        epoch = None
+        try:
+            epoch = await self._rooms.store.claim_replay(intent, replay.replays)
+        finally:
+            if epoch is None:
+                with suppress(DependencyUnavailable):
+                    await self._rooms.gate.record(ask, permit, blast_radius.NEVER_SENT, "")
+        return None if epoch is None else Claim(epoch, permit)
+
+    def _refused(self, credential: Credential, refusal: EndpointRefusal) -> FairleadError:
+        kind = {"breaker": EndpointUnavailable, "pause": EndpointPaused}.get(refusal.by, RateLimited)
+        spread_s = refusal.retry_after_s * JITTER_SHARE * self._rooms.draw()
+        reason = BACKED_OFF if refusal.by == "connection" else None
+        wait_s = refusal.retry_after_s + spread_s
+        return error_of(kind, credential, refusal.reason, retry_after_s=wait_s, reason=reason)
 
     async def _send(self, step: _Try, call: TokenCall) -> Fresh | None:
         marks: list[tuple[Marked, float]] = []
@@ -183,7 +193,9 @@ class Exchange:
         if not marks or (isinstance(answer, NoAnswer) and not answer.sent):
             raise await self._not_sent(step, answer)
         mark, marked_s = marks[0]
-        send = Send(step.credential, step.rotation_id, step.epoch, *mark, step.asked_s, marked_s, step.actor)
+        send = Send(
+            step.credential, step.rotation_id, step.claim.epoch, *mark, step.asked_s, marked_s, step.actor
+        )
         return await self._conclude(step, send, answer)
 
     def _is_late(self, step: _Try) -> bool:
@@ -361,7 +373,7 @@ class Exchange:
         """Where the store is away the next answer will tell: health is never worth a refresh (E45)."""
         step.recorded = True
         with suppress(DependencyUnavailable):
-            return await self._rooms.gate.record(step.ask, step.permit, reach, why, hint_s)
+            return await self._rooms.gate.record(step.ask, step.claim.permit, reach, why, hint_s)
         return None
 
     def _failed(

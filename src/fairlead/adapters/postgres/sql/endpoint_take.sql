@@ -1,17 +1,31 @@
--- endpoint_take: permission to send to one token endpoint: back-off, pause, breaker and rate in one step (R13, R50).
--- Takes   provider, app, place, bucket (the names of the app's, the host's and the rate's row, which may be one),
---         connection_ids, generations (who asks, in the order in which permits are given; NULL: no back-off holds it),
+-- endpoint_take: permission to send to one token endpoint (back-off, pause, breaker and rate: R13, R50), and INTENT, "about
+--         to send generation g", of those that get it: mutex, double-check and write-ahead of a refresh in one write.
+-- Takes   provider, app, place, bucket (the names of the app's, the host's and the rate's row, which may be one); arrays
+--         of one length, in the order in which permits are given: connection_ids, generations, at_onces (no back-off
+--         holds it), rotation_ids (NULL: no INTENT is wanted), session_ids, leases_s;
 --         per_s (NULL: no rate), burst, probe_s (a probe's time), secret_fingerprint (a pause is for the secret that was refused; others pass,
 --         and it stays refused; NULL: the secret is the connection's own, which no pause applies to)
 -- Gives   for each asked: held_s (its own back-off), turn among those without, granted (permits), level (permits left
---         before), guard, probe, dirty, retry_after_s (breaker or pause), reason; no row if the rate's row is not there
--- Locks   the endpoint's rows (endpoint_gates)
--- Needs   the primary keys; after the time of a breaker or pause the first one is the one probe of the fleet
-WITH asked AS (
-    SELECT a.ord, b.reason, extract(epoch FROM b.retry_at - now())::float8 AS held_s
-    FROM unnest(:connection_ids::uuid[], :generations::bigint[]) WITH ORDINALITY AS a (connection_id, generation, ord)
-    LEFT JOIN refresh_backoff b
-        ON b.connection_id = a.connection_id AND b.generation = a.generation AND b.retry_at > now()
+--         before), guard, probe, dirty, retry_after_s (breaker or pause), reason, epoch (of its INTENT; NULL: lost, its
+--         permit and the place of the probe are free again); no row if the rate's row is not there
+-- Locks   the endpoint's rows (endpoint_gates), then the rotations, in key order: every statement that locks both does so
+--         in this order, and none that holds a rotation asks for an endpoint. A rotation that others hold is lost and
+--         not waited for, so that it holds up no other connection of the endpoint
+-- Needs   the primary keys; after the time of a breaker or pause the first one is the one probe of the fleet.
+--         A snapshot may be older than the insert, so rotation_sent looks again.
+--         Time alone takes over only what was never sent (R7): phase intent without a sent_at.
+--         A process takes over its own intent too: it has one flight per connection at most.
+--         Asked again with the same rotation_id (a commit in doubt) it grants again, for one more permit.
+--         The epoch is the time of the send in microseconds (trigger send_epoch_of_time), raised above every earlier
+--         epoch of the connection and the sequence: that counts from before again after a restore, and time goes on (R51).
+WITH asked AS MATERIALIZED (
+    SELECT a.*, b.reason, extract(epoch FROM b.retry_at - now())::float8 AS held_s,
+        (count(*) FILTER (WHERE b.retry_at IS NULL) OVER (ORDER BY a.ord))::integer - 1 AS turn
+    FROM unnest(:connection_ids::uuid[], :generations::bigint[], :at_onces::boolean[], :rotation_ids::uuid[],
+                :session_ids::uuid[], :leases_s::float8[]) WITH ORDINALITY
+        AS a (connection_id, generation, at_once, rotation_id, session_id, lease_s, ord)
+    LEFT JOIN refresh_backoff b ON b.connection_id = a.connection_id AND b.generation = a.generation
+        AND b.retry_at > now() AND NOT a.at_once
 ),
 gates AS MATERIALIZED (
     SELECT g.*, coalesce(g.secret_fingerprint = :secret_fingerprint::text, false) AS halted
@@ -34,7 +48,7 @@ facts AS (
     FROM gates g
     HAVING bool_or(g.client_id = :bucket)
 ),
-decided AS (
+decided AS MATERIALIZED (
     SELECT facts.*, closed AND NOT shut AND free > 0 AS probing,
         CASE WHEN shut THEN 0
              WHEN closed THEN least(1, free)
@@ -42,23 +56,58 @@ decided AS (
              ELSE greatest(0, least(free, floor(level)::integer)) END AS granted
     FROM facts, (SELECT count(*) FILTER (WHERE held_s IS NULL)::integer AS free FROM asked) AS waiting
 ),
+admitted AS MATERIALIZED (
+    SELECT asked.* FROM asked, decided d WHERE asked.held_s IS NULL AND asked.turn < d.granted
+),
+idle AS MATERIALIZED (  -- rotations that nobody else holds at the moment
+    SELECT r.connection_id FROM rotation r, (SELECT count(*) FROM admitted) AS first
+    WHERE r.connection_id = ANY(:connection_ids::uuid[])
+    ORDER BY r.connection_id FOR UPDATE OF r SKIP LOCKED
+),
+claimed AS (
+    INSERT INTO rotation AS held (connection_id, tenant_id, rotation_id, from_generation, epoch, phase,
+                                  session_id, lease_until)
+    SELECT DISTINCT ON (cr.connection_id) cr.connection_id, cr.tenant_id, a.rotation_id, a.generation,
+           greatest(nextval('send_epoch'), cr.settled_epoch + 1), 'intent', a.session_id,
+           now() + a.lease_s * interval '1 second'
+    FROM admitted a
+    JOIN credential cr USING (connection_id)
+    LEFT JOIN rotation r USING (connection_id)
+    LEFT JOIN idle USING (connection_id)
+    WHERE a.rotation_id IS NOT NULL AND cr.generation = a.generation AND cr.state IN ('active', 'unknown')
+        AND (r.connection_id IS NULL OR idle.connection_id IS NOT NULL)
+    ORDER BY cr.connection_id, a.ord
+    ON CONFLICT (connection_id) DO UPDATE SET
+        rotation_id = excluded.rotation_id, from_generation = excluded.from_generation,
+        epoch = excluded.epoch, phase = 'intent', session_id = excluded.session_id,
+        lease_until = excluded.lease_until, started_at = now(), sent_at = NULL, replays = 0, reason = NULL
+    WHERE held.from_generation < excluded.from_generation
+        OR (held.phase = 'intent' AND held.rotation_id = excluded.rotation_id)
+        OR (held.phase = 'intent' AND held.sent_at IS NULL
+            AND (held.lease_until < now() OR held.session_id = excluded.session_id OR NOT EXISTS (
+                SELECT FROM worker_session s
+                WHERE s.session_id = held.session_id AND s.lost_at IS NULL AND s.stopped_at IS NULL)))
+    RETURNING held.rotation_id, held.epoch
+),
+used AS MATERIALIZED (
+    SELECT (SELECT count(*) FROM claimed) + count(*) FILTER (WHERE rotation_id IS NULL) AS permits FROM admitted
+),
 taken AS (
     UPDATE endpoint_gate g SET
         permits = CASE WHEN g.client_id = :bucket AND :per_s::float8 IS NOT NULL
-            THEN d.level - d.granted ELSE g.permits END,
+            THEN d.level - used.permits ELSE g.permits END,
         refilled_at = CASE WHEN g.refilled_at > now() + interval '1 minute' THEN now()  -- the clock was set back
             ELSE greatest(g.refilled_at, now()) END,
-        probe_until = CASE WHEN d.probing AND (gates.halted OR g.state = 'open')
+        probe_until = CASE WHEN d.probing AND used.permits > 0 AND (gates.halted OR g.state = 'open')
             THEN now() + :probe_s::float8 * interval '1 second' ELSE g.probe_until END,
         state = CASE WHEN g.state = 'paused' AND NOT gates.halted AND :secret_fingerprint::text IS NOT NULL
             THEN 'closed' ELSE g.state END
-    FROM decided d, gates
+    FROM decided d, gates, used
     WHERE g.provider = gates.provider AND g.client_id = gates.client_id
         AND (g.client_id = :bucket OR g.state <> 'closed' OR d.dirty)
 )
-SELECT asked.ord, asked.held_s, (count(*) FILTER (WHERE asked.held_s IS NULL) OVER (ORDER BY asked.ord))::integer - 1 AS turn,
-    d.granted, d.level, d.probing AS probe, d.dirty, d.retry_after_s,
+SELECT asked.ord, asked.held_s, asked.turn, d.granted, d.level, d.probing AS probe, d.dirty, d.retry_after_s,
     CASE WHEN d.halted THEN 'pause' WHEN d.closed THEN 'breaker' ELSE 'rate' END AS guard,
-    coalesce(asked.reason, d.reason) AS reason
-FROM asked, decided d
+    coalesce(asked.reason, d.reason) AS reason, claimed.epoch
+FROM decided d, asked LEFT JOIN claimed USING (rotation_id)
 ORDER BY asked.ord;

@@ -2,8 +2,8 @@
 -- Takes   connection_ids, rotation_ids (arrays of one length)
 -- Gives   rotation_id, and the time of the first send and of this, of those that may be sent; who is missing must
 --         not send
--- Locks   the rotation rows, in key order, as rotation_claim does of those that it may not have
--- Needs   looks at the credential again: rotation_claim may have read an older generation.
+-- Locks   the rotation rows, in key order, as endpoint_take does of those that it may not have
+-- Needs   looks at the credential again: endpoint_take may have read an older generation.
 --         sent_at keeps the first send: a grace window is counted from there, and the life of the token too,
 --         as a provider that repeats an answer repeats the token of that time with its whole expires_in.
 --         started_at becomes that of the latest: a replay waits until no send before it is under way

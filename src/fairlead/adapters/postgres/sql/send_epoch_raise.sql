@@ -2,5 +2,5 @@
 -- Takes   floor
 -- Gives   nothing
 -- Locks   nothing. Of two that raise at once the lower may win; the next process that starts raises again
--- Needs   rotation_claim, rotation_replay and rotation_late to draw from the sequence
+-- Needs   endpoint_take, rotation_replay and rotation_late to draw from the sequence
 SELECT setval('send_epoch', :floor::bigint) FROM send_epoch WHERE last_value < :floor::bigint;

@@ -1,0 +1,136 @@
+"""Permits of token endpoints, each with the INTENT of the refresh that is to use it, in one statement.
+
+Permits of one endpoint that are asked for at the same moment are taken in one statement. Each app is asked
+for by itself: what fails one of them, or holds its rows, stops no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from fairlead.adapters.postgres.driver import Row
+from fairlead.adapters.postgres.failures import RowLocked
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.engine.batch import Batcher
+from fairlead.engine.ports import (
+    EndpointAsk,
+    EndpointKey,
+    EndpointLimits,
+    EndpointPermit,
+    EndpointRefusal,
+    Intent,
+)
+from fairlead.engine.ports.sending import endpoint_answer
+
+IN_DOUBT_S = 2.0
+"""How long a statement that recognises its own effect is asked again while a commit is in doubt."""
+BUSY = EndpointRefusal(
+    "busy", 1.0, "another transaction holds a row of the token endpoint: see pg_blocking_pids()"
+)
+
+PermitRequest = tuple[EndpointAsk, Intent | None]
+"""One request for a permit, and the INTENT that is committed with it."""
+_Group = tuple[EndpointKey, EndpointLimits, str | None]
+
+
+class Taken(NamedTuple):
+    """A permit, and the epoch of the INTENT that was committed with it; None: lost, or not asked for."""
+
+    permit: EndpointPermit
+    epoch: int | None
+
+
+class Permits:
+    """Batched requests for permits."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._requests: Batcher[PermitRequest, Row | EndpointRefusal] = Batcher(
+            self._take_many, name="endpoint_take"
+        )
+
+    async def close(self) -> None:
+        """Answer what was asked, then take no more."""
+        await self._requests.close()
+
+    async def take(self, ask: EndpointAsk, intent: Intent | None = None) -> Taken | EndpointRefusal:
+        """Return a permit with *intent* committed, or a refusal; a claim that loses frees the permit."""
+        taken = await self._requests((ask, intent))
+        if isinstance(taken, EndpointRefusal):
+            return taken
+        answer = endpoint_answer(taken, ask.limits)
+        return answer if isinstance(answer, EndpointRefusal) else Taken(answer, taken["epoch"])
+
+    async def _take_many(self, requests: Sequence[PermitRequest]) -> list[Row | EndpointRefusal | Exception]:
+        answers: list[Row | EndpointRefusal | Exception] = [BUSY] * len(requests)
+        apps: dict[tuple[str, str], dict[_Group, list[int]]] = {}
+        for index, (ask, _) in enumerate(requests):
+            groups = apps.setdefault((ask.key.provider, ask.key.client_id), {})
+            groups.setdefault((ask.key, ask.limits, ask.secret_fingerprint), []).append(index)
+        await asyncio.gather(*(self._take_of_app(groups, requests, answers) for groups in apps.values()))
+        return answers
+
+    async def _take_of_app(
+        self,
+        groups: Mapping[_Group, list[int]],
+        requests: Sequence[PermitRequest],
+        answers: list[Row | EndpointRefusal | Exception],
+    ) -> None:
+        """Fill in *answers*. Where a row is locked, it and those that follow stay `BUSY`, after one wait."""
+        for group, indexes in groups.items():
+            try:
+                rows = await self._take(group, [requests[index] for index in indexes])
+            except RowLocked:
+                return
+            except Exception as error:  # noqa: BLE001 (it is its askers' to handle, and nobody else's)
+                for index in indexes:
+                    answers[index] = error
+            else:
+                for index, row in zip(indexes, rows, strict=True):
+                    answers[index] = row
+
+    async def _take(self, group: _Group, requests: Sequence[PermitRequest]) -> Sequence[Row]:
+        key, limits, secret_fingerprint = group
+        values = {
+            **endpoint_names(key),
+            **_columns(requests),
+            "per_s": limits.per_s,
+            "burst": limits.burst,
+            "probe_s": limits.probe_s,
+            "secret_fingerprint": secret_fingerprint,
+        }
+        for _ in range(3):
+            rows = await self._database.again(
+                lambda: self._database.fetch(statement("endpoint_take"), **values), within_s=IN_DOUBT_S
+            )
+            if rows:
+                return rows
+            await insert_endpoints(self._database, key, limits, key.bucket)
+        raise RuntimeError("an endpoint's row vanishes as soon as it is made")
+
+
+def _columns(requests: Sequence[PermitRequest]) -> dict[str, list[object]]:
+    intents = [intent for _, intent in requests]
+    return {
+        "connection_ids": [ask.connection_id for ask, _ in requests],
+        "generations": [intent.from_generation if intent else ask.generation for ask, intent in requests],
+        "at_onces": [ask.at_once for ask, _ in requests],
+        "rotation_ids": [intent and intent.rotation_id for intent in intents],
+        "session_ids": [intent and intent.session_id for intent in intents],
+        "leases_s": [intent and intent.lease_s for intent in intents],
+    }
+
+
+async def insert_endpoints(database: Database, key: EndpointKey, limits: EndpointLimits, *names: str) -> None:
+    """Make the rows *names* of an endpoint where there are none."""
+    await database.fetch(
+        statement("endpoint_insert"), provider=key.provider, names=[*names], burst=limits.burst
+    )
+
+
+def endpoint_names(key: EndpointKey) -> dict[str, str]:
+    """Return the names of an endpoint's rows as its statements take them."""
+    return {"provider": key.provider, "app": key.client_id, "place": key.place, "bucket": key.bucket}
