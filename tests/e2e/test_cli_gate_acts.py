@@ -14,8 +14,10 @@ from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.redis.gate import RedisGate
 from fairlead.config import load
+from fairlead.engine.gate.entrance import CallWish
 from fairlead.engine.gate.switches import LOOK_S
 from fairlead.engine.handler import JobContext
+from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import GateClosed
 from fairlead.policy.gate.key import Keyspace
 from fairlead.policy.gate.switch import Act, Reach
@@ -99,7 +101,7 @@ async def test_who_is_isolated_is_refused_in_a_running_app(with_redis: Shell, da
         assert WHY[1] in (await with_redis("gate", "status", *ACME)).out
         assert WHY[1] in (await with_redis("gate", "breaker")).out
         lifted = await done(with_redis, "breaker", "reset", *ACME)
-        assert (lifted["isolation"], lifted["breaker_was"]) == ("lifted", "closed")
+        assert (lifted["isolation"], lifted["breakers"]) == ("lifted", [])
         await heeded(lambda: _is(refusal(fl), None))
     audit = await rows(
         database,
@@ -245,10 +247,48 @@ async def test_an_open_breaker_is_closed_by_hand(with_redis: Shell) -> None:
             async with fl.admission("acme", "stripe", wait_s=5) as passage:
                 passage.heard(Reply(503, {}, b""))
         assert await refusal(fl) == "breaker"
-        assert (await done(with_redis, "breaker", "reset", *ACME, "--dry-run"))["breaker_was"] == "open"
+        tried = await done(with_redis, "breaker", "reset", *ACME, "--dry-run")
+        assert [one["was"] for one in tried["breakers"]] == ["open"]
         assert await refusal(fl) == "breaker"
-        assert (await done(with_redis, "breaker", "reset", *ACME))["breaker_was"] == "open"
+        closed = await done(with_redis, "breaker", "reset", *ACME)
+        assert [one["was"] for one in closed["breakers"]] == ["open"]
         assert await refusal(fl) is None
+
+
+async def test_a_vendor_that_answers_500_to_all_is_seen_by_host_and_reset_without_naming_one(
+    with_redis: Shell,
+) -> None:
+    async with app(with_redis) as fl:
+        await connect(fl)
+        await connect(fl, "beta")
+        entrance = fl.runtime.gate.entrance
+        for host in ("api.stripe.com", "files.stripe.com"):
+            for _ in range(10):
+                wish = CallWish(ConnectionKey("acme", "stripe"), host=host, wait_s=5)
+                async with entrance.enter(wish) as passage:
+                    passage.heard(Reply(500, {}, b""))
+        seen = await with_redis("status", "--json")
+        assert seen.code == 4
+        stopped = seen.record["breakers"]
+        assert [(one["tenant"], one["host"], one["mode"]) for one in stopped] == [
+            ("acme", "api.stripe.com", "open"),
+            ("acme", "files.stripe.com", "open"),
+        ]
+        assert any("files.stripe.com are stopped" in problem for problem in seen.record["problems"])
+        shown = await done(with_redis, "status", *ACME)
+        assert shown["breaker"] == {"mode": "open"}
+        assert [one["host"] for one in shown["breakers"]] == ["api.stripe.com", "files.stripe.com"]
+        assert {one["host"] for one in shown["failures"]} == {"api.stripe.com", "files.stripe.com"}
+        assert (await done(with_redis, "status", "-t", "beta", "-p", "stripe"))["breakers"] == []
+        one = await done(with_redis, "breaker", "reset", *ACME, "--host", "nosuch.example")
+        assert one["result"] == "nothing to reset"
+        closed = await done(with_redis, "breaker", "reset", "-p", "stripe")
+        assert [(each["host"], each["was"]) for each in closed["breakers"]] == [
+            ("api.stripe.com", "open"),
+            ("files.stripe.com", "open"),
+        ]
+        assert (await done(with_redis, "breaker", "reset", *ACME))["result"] == "nothing to reset"
+        assert (await with_redis("status", "--json")).record["breakers"] == []
 
 
 async def test_one_who_waits_is_promoted_and_all_is_cleared(with_redis: Shell, database: Database) -> None:
@@ -315,7 +355,7 @@ async def test_what_is_not_there_is_told(with_redis: Shell) -> None:
     unknown = await with_redis("gate", "disable", "-p", "nosuch", *WHY)
     assert (unknown.code, "providers list" in unknown.err) == (1, True)
     assert (await with_redis("gate", "switches", "--json")).rows == []
-    assert (await done(with_redis, "breaker", "reset", "-t", "gone", "-p", "stripe"))["breaker_was"] is None
+    assert (await done(with_redis, "breaker", "reset", "-t", "gone", "-p", "stripe"))["breakers"] == []
 
 
 async def test_without_redis_switches_hold_and_the_rest_tells_the_way_out(shell: Shell) -> None:

@@ -107,9 +107,13 @@ async def test_a_breaker_is_seen_and_closed(clustered: Shell) -> None:
         assert await refusal(fl) == "breaker"
         shown = await done(clustered, "status", *ACME)
         assert (shown["breaker"]["mode"], len(shown["failures"])) == ("open", 10)
-        assert (await done(clustered, "breaker", "reset", *ACME, "--dry-run"))["breaker_was"] == "open"
+        stopped = (await clustered("status", "--json")).record["breakers"]
+        assert [(one["tenant"], one["mode"]) for one in stopped] == [("acme", "open")]
+        tried = await done(clustered, "breaker", "reset", *ACME, "--dry-run")
+        assert [one["was"] for one in tried["breakers"]] == ["open"]
         assert await refusal(fl) == "breaker"
-        assert (await done(clustered, "breaker", "reset", *ACME))["breaker_was"] == "open"
+        closed = await done(clustered, "breaker", "reset", *ACME)
+        assert [one["was"] for one in closed["breakers"]] == ["open"]
         assert await refusal(fl) is None
 
 

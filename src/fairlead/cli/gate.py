@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fairlead.cli import gate_acts, gate_store, gate_switches
+from fairlead.cli import breakers, gate_acts, gate_store, gate_switches
 from fairlead.cli.exits import Exit
 from fairlead.cli.invocation import Invocation, command, group, listing
 from fairlead.cli.names import Bucket, Provider, Tenant, key_of
@@ -25,7 +24,8 @@ HOLDERS = ("lease", "process", "tenant", "job", "class", "renewed_s_ago", "ends_
 WAITERS = ("lease", "process", "tenant", "job", "class", "waits_s", "alive_for_s")
 CLASSES = ("class", "waiting", "p50_s", "longest_s")
 PROMOTIONS = ("ago_s", "lease", "process", "tenant", "job", "class")
-FAILURES = ("ago_s", "process", "tenant", "job", "opened_s")
+FAILURES = ("ago_s", "host", "process", "tenant", "job", "opened_s")
+MOST_FAILURES = 20
 EVENTS = ("k", "n", "c", "h")
 
 app = group("Limits of calls: what is left, who holds what, who waits; and switches for emergencies.")
@@ -57,9 +57,10 @@ def status(
         int, typer.Option("--events", min=0, max=1000, help="Latest events and promotions.")
     ] = 50,
 ) -> Exit | None:
-    """Show the limits of one connection: breaker, buckets, slots with their holders, and who waits how long.
+    """Show the limits of one connection: breakers by host, buckets, slots, and who waits how long.
 
-    Also who was promoted, and which failures the breaker counted: the latest 50 and 20.
+    Also who was promoted, and which failures each breaker counted: the latest 50 and 20. A breaker that
+    counted no failure within a day is not shown: it is closed.
     """
 
     key = key_of(tenant, provider, bucket)
@@ -71,7 +72,15 @@ def status(
             raise gate_store.no_redis()
         pool = made.plan.pool
         view = await gate.viewer.look(made.plan, events=events)
-        return _record(view, pool.lease_s if pool else 0.0, await _switches(gate.switched, key))
+        stopped = await breakers.of_connection(fairlead.runtime, key, failures=min(events, MOST_FAILURES))
+        return {
+            **_record(view, pool.lease_s if pool else 0.0, await _switches(gate.switched, key)),
+            "breaker": {"mode": breakers.worst_mode(stopped)},
+            "breakers": [breakers.breaker_record(one) for one in stopped],
+            "failures": [breakers.failure_record(one, each) for one in stopped for each in one.failures]
+            if events
+            else [],
+        }
 
     record = call.with_fairlead(work)
     if call.manner.as_json:
@@ -85,12 +94,13 @@ def status(
         {**limit, "per second": limit["per_s"]}  # per_s is a rate; a column of this name, a time
         for limit in record["limits"]
     ]
+    _table(call, "breakers, by host", record["breakers"], breakers.COLUMNS)
     _table(call, "limits", limits, BUCKETS)
     _table(call, "slots held", record["holders"], HOLDERS)
     _table(call, "in line, by class", record["queue"], CLASSES)
     _table(call, "in line", record["waiters"], WAITERS)
     _table(call, "latest promotions", record["promotions"], PROMOTIONS)
-    _table(call, "latest failures that the breaker counted", record["failures"], FAILURES)
+    _table(call, "latest failures that a breaker counted", record["failures"], FAILURES)
     _table(call, "latest events", record["events"], EVENTS)
     return None
 
@@ -111,10 +121,8 @@ async def _switches(store: SwitchStore, key: ConnectionKey) -> list[Record]:
 
 def _record(view: GateView, lease_s: float, switches: list[Record]) -> Record:
     """Everything as JSON has it."""
-    breaker = {"mode": "closed"} if view.breaker is None else asdict(view.breaker)
     return {
         "switches": switches,
-        "breaker": breaker,
         "slots": {"limit": view.capacity, "held": len(view.holders), "waiting": len(view.waiters)},
         "limits": [
             {
@@ -145,16 +153,6 @@ def _record(view: GateView, lease_s: float, switches: list[Record]) -> Record:
         ],
         "queue": queue_of(view),
         "promotions": [{"ago_s": round(one.ago_s, 3), **_who(one)} for one in view.promotions],
-        "failures": [
-            {
-                "ago_s": round(one.ago_s, 3),
-                "process": one.process or None,
-                "tenant": one.tenant or None,
-                "job": one.job or None,
-                "opened_s": one.opened_s,
-            }
-            for one in view.failures
-        ],
         "events": [dict(event) for event in view.events],
         "unreadable": list(view.unreadable),
     }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairlead.cli.acts import record_act
+from fairlead.cli.breakers import of_reach
 from fairlead.cli.exits import Exit
 from fairlead.cli.gate_store import no_redis
 from fairlead.cli.gate_switches import COLUMNS, What, find, let_go, named, record_switch, switch_record
@@ -18,6 +19,7 @@ from fairlead.errors import InputInvalid, NotFound
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
     from fairlead.engine.ports.gate_acts import GateOperator
+    from fairlead.policy.gate.breaker import Destination
     from fairlead.policy.gate.switch import Reach
     from fairlead.runtime import Runtime
 
@@ -38,10 +40,12 @@ def isolations(call: Invocation) -> Exit | None:
 def reset(
     call: Invocation,
     what: What,
-    host: Annotated[str, typer.Option("--host", help="Of calls to this host. Default: to none.")] = "",
+    host: Annotated[
+        str | None, typer.Option("--host", help="Only the breaker of calls to this host. Default: all.")
+    ] = None,
     dry_run: DryRun = False,
 ) -> Exit | None:
-    """Lift an isolation, named as it was made, and close the open breaker of a connection.
+    """Lift an isolation, named as it was made, and close the open breakers of what is named, of all hosts.
 
     Of a breaker that was open calls come back step by step, 2 in the first second. Jobs that waited for it
     are due at once.
@@ -55,15 +59,24 @@ def reset(
         lifted = await find(runtime, Act.ISOLATED, reach) is not None
         if lifted and not dry_run:
             await runtime.gate.switched.end(Act.ISOLATED, reach)
-        was = await _close_breaker(runtime, reach, host, dry_run=dry_run)
-        told: Record = {**named(reach), "isolation": _ended(lifted, dry_run), "breaker_was": was}
+        closed = await _close_breakers(runtime, reach, host, dry_run=dry_run)
+        told: Record = {**named(reach), "isolation": _ended(lifted, dry_run), "breakers": closed}
+        if not lifted and not closed:
+            return {**told, "result": "nothing to reset"}
         if dry_run:
             return {**told, "result": "would be reset"}
-        await record_switch(call, runtime, "gate.reset", reach, isolated=lifted, breaker_was=was)
+        await record_switch(call, runtime, "gate.reset", reach, isolated=lifted, breakers=closed)
         return {**told, "result": "reset", "groups_due": await let_go(runtime, reach)}
 
-    call.out.record(call.with_fairlead(work))
+    record = call.with_fairlead(work)
+    call.out.record(record)
+    if record["result"] == "nothing to reset":
+        call.out.warn(f"nothing is isolated and no breaker is open{_named(host)} (hint: `fairlead status`)")
     return None
+
+
+def _named(host: str | None) -> str:
+    return "" if host is None else f" for the host {host!r}"
 
 
 def _ended(lifted: bool, dry_run: bool) -> str:
@@ -72,16 +85,34 @@ def _ended(lifted: bool, dry_run: bool) -> str:
     return "would be lifted" if dry_run else "lifted"
 
 
-async def _close_breaker(runtime: Runtime, reach: Reach, host: str, *, dry_run: bool) -> str | None:
-    """The mode that it was in; None where there is none to close: not of one connection, or not in Redis."""
-    if not reach.is_connection or runtime.gate.operator is None:
-        return None
-    key = key_of(*reach.names)
-    if await runtime.connections.described(key) is None:  # an isolation may outlive its connection
-        return None
-    made = await runtime.gate.entrance.plan(key, host=host)
-    was = await runtime.gate.operator.reset_breaker(made.plan, dry_run=dry_run)
-    return was.name.lower().replace("_", "-")
+async def _close_breakers(runtime: Runtime, reach: Reach, host: str | None, *, dry_run: bool) -> list[Record]:
+    """Close what is open, and return each with the mode that it was in; none without Redis."""
+    from fairlead.policy.gate.breaker import Mode
+
+    closed: list[Record] = []
+    if runtime.gate.operator is None:
+        return closed
+    for destination in await _open_destinations(runtime, reach, host):
+        key = key_of(destination.tenant, destination.provider, destination.bucket)
+        if await runtime.connections.described(key) is None:  # a breaker may outlive its connection
+            continue
+        made = await runtime.gate.entrance.plan(key, host=destination.host)
+        was = await runtime.gate.operator.reset_breaker(made.plan, dry_run=dry_run)
+        if was is not Mode.CLOSED:
+            mode = was.name.lower().replace("_", "-")
+            closed.append({**destination._asdict(), "host": destination.host or None, "was": mode})
+    return closed
+
+
+async def _open_destinations(runtime: Runtime, reach: Reach, host: str | None) -> list[Destination]:
+    """Return what may be open; where one host is named, also what no failure names any more."""
+    from fairlead.policy.gate.breaker import Destination
+
+    tenant, provider, bucket = reach.names
+    if reach.is_connection and host is not None:
+        return [Destination(provider, bucket, tenant, host)]
+    found = [view.destination for view in await of_reach(runtime, reach) if view.breaker.mode != "closed"]
+    return [one for one in found if host in (None, one.host)]
 
 
 # ---- the line, and all of it ---------------------------------------------------------------------

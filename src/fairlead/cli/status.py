@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fairlead.cli.breakers import ALL_COLUMNS, open_breakers, problem_of
 from fairlead.cli.exits import Exit
 from fairlead.cli.invocation import Invocation, command, single
 from fairlead.cli.output import Output, Record
 from fairlead.cli.pauses import COLUMNS as PAUSES
 from fairlead.cli.pauses import as_record as pause_record
 from fairlead.cli.turns import WAITING, turn_record
+from fairlead.errors import GateUnavailable
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
@@ -26,10 +28,11 @@ OVERDUE_S = 60.0
 
 @command(app, "status")
 def status(call: Invocation) -> Exit | None:
-    """Connections, jobs, dead letters, processes, token endpoints, schedules, pauses and who waits longest.
+    """Show connections, jobs, dead letters, processes, breakers, schedules, pauses and who waits longest.
 
     Ends with 4 where something is unhealthy: no process runs, a token endpoint is closed off by its breaker
-    or a pause, or a schedule was not kept.
+    or a pause, calls of a connection are stopped by the breaker of a host, or a schedule was not kept. A
+    vendor's outage is enough for that: it is no probe, do not restart processes by it.
     """
     found = call.with_fairlead(_gather)
     problems = list(_problems(found))
@@ -54,6 +57,7 @@ async def _gather(fairlead: Fairlead) -> dict[str, Any]:
         "dead_letters": _all_of(Category, await runtime.dead_letters.counts()),
         "processes": await processes(runtime),
         "endpoints": [dict(endpoint) for endpoint in await runtime.endpoints.search()],
+        **await _breakers(runtime),
         "schedules": [_schedule(view(state)) for state in await runtime.duties.schedules()],
         "pauses": [pause_record(pause) for pause in await runtime.lanes.pauses(MOST_SHOWN)],
         "tenants": [
@@ -62,6 +66,14 @@ async def _gather(fairlead: Fairlead) -> dict[str, Any]:
             if turn.waiting or turn.running
         ],
     }
+
+
+async def _breakers(runtime: Runtime) -> dict[str, Any]:
+    """Return the breakers that stop calls, or why they cannot be seen."""
+    try:
+        return {"breakers": await open_breakers(runtime), "breakers_unseen": None}
+    except GateUnavailable as error:
+        return {"breakers": [], "breakers_unseen": error.what}
 
 
 async def processes(runtime: Runtime) -> list[Record]:
@@ -112,6 +124,13 @@ def _problems(found: Mapping[str, Any]) -> Iterator[str]:
                 f"the token endpoint of {endpoint['provider']} for client {endpoint['client_id']} is "
                 f"{endpoint['state']}: {endpoint['reason']} (hint: {way_out})"
             )
+    if found["breakers_unseen"]:
+        yield f"breakers cannot be seen: {found['breakers_unseen']} (hint: `fairlead doctor`)"
+    for breaker in found["breakers"][:MOST_SHOWN]:
+        yield problem_of(breaker)
+    if len(found["breakers"]) > MOST_SHOWN:
+        more = len(found["breakers"]) - MOST_SHOWN
+        yield f"{more} more breakers stop calls (hint: `fairlead status --json`)"
     for schedule in found["schedules"]:
         if schedule["overdue_s"] > OVERDUE_S:
             yield f"schedule {schedule['schedule']} was not kept (hint: `fairlead run --role scheduler`)"
@@ -126,6 +145,7 @@ def _show(out: Output, found: Mapping[str, Any]) -> None:
     _list(out, "processes", found["processes"], ("host", "pid", "state", "running_jobs", "heartbeat_age_s"))
     endpoints = ("provider", "client_id", "state", "failures", "open_for_s", "reason")
     _list(out, "endpoints", found["endpoints"], endpoints)
+    _list(out, "breakers", found["breakers"][:MOST_SHOWN], ALL_COLUMNS)
     _list(
         out,
         "schedules",

@@ -199,7 +199,7 @@ class Codec:
         packed = self._of(admitted.plan)
         holder = packed.holder(admitted.holder)
         if not finish.actual and not finish.observed and not admitted.probe and not finish.keeps_slot:
-            blob = _PLAIN_ENDS[finish.health]
+            blob = _PLAIN_ENDS[finish.health] + _destination(finish)
             return Item(packed.keys, packed.blob, packed.names, blob, holder)
         told = sorted({*finish.actual, *finish.observed})
         health = finish.health + _KEEPS_SLOT * finish.keeps_slot
@@ -208,6 +208,7 @@ class Codec:
             blob += _NUMBER.pack(admitted.probe)
         for index in told:
             blob += _observed(finish, index)
+        blob += _destination(finish)
         return Item(packed.keys, packed.blob, packed.names, blob, holder)
 
     def cancel(self, ask: Ask) -> Item:
@@ -264,6 +265,14 @@ def stamp(told: bytes) -> tuple[int, int]:
     """The server's time and the birth of what it knows, both in us."""
     now_us, birth_us = _STAMP.unpack(told)
     return int(now_us), int(birth_us)
+
+
+def _destination(finish: Finish) -> bytes:
+    """The name of the breaker that counts a failure, for people to read: keys hold only its digest."""
+    rule = finish.admitted.plan.breaker
+    if rule is None or finish.health is not Health.UNHEALTHY:
+        return b""
+    return rule.key.encode("utf-8", "surrogatepass")
 
 
 def _quota_text(quota: QuotaLimit | None) -> str:

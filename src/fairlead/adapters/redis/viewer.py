@@ -6,24 +6,36 @@ from collections.abc import Mapping, Sequence
 from struct import Struct
 from typing import Any
 
-from fairlead.adapters.redis.asking import UNREADABLE, Servers, asking, numbers, passing_over, told, who
+from fairlead.adapters.redis.asking import (
+    UNREADABLE,
+    Servers,
+    asking,
+    numbers,
+    pages,
+    passing_over,
+    told,
+    who,
+)
 from fairlead.engine.ports.gate_view import (
     BreakerView,
     BucketView,
+    DestinationView,
     FailureView,
     GateView,
     HolderView,
     PromotionView,
     WaiterView,
 )
-from fairlead.policy.gate.breaker import Mode
+from fairlead.policy.gate.breaker import Destination, Mode
 from fairlead.policy.gate.key import KeyKind, Keyspace, Part
-from fairlead.policy.gate.limit import MICRO, BucketLimit, Plan, PoolLimit
+from fairlead.policy.gate.limit import MICRO, BucketLimit, Domain, Plan, PoolLimit
 from fairlead.secret import Secret
 
 MOST_EVENTS = 1000
 """The latest of a pool's log, among which promotions are looked for."""
 MOST_FAILURES = 20
+PAGE = 1000
+"""Keys that one step of a search passes: about a millisecond of the server."""
 _BUCKET = Struct("<ddddddddd")
 _BREAKER = Struct("<20d")
 _POOL = Struct("<dIddBd")
@@ -42,6 +54,34 @@ class RedisViewer:
     async def look_at(self, plans: Sequence[Plan], *, events: int = 0) -> list[GateView]:
         async with asking(self._url) as servers:
             return [await self._look(servers, plan, events) for plan in plans]
+
+    async def breakers(self, domain: Domain | None = None, *, failures: int = 1) -> list[DestinationView]:
+        prefix = self._keys.prefix if domain is None else self._keys.key(KeyKind.BREAKER, domain) + ":"
+        found: list[DestinationView] = []
+        async with asking(self._url) as servers:
+            clients = servers.each.values() if domain is None else (servers.of(prefix),)
+            for client in clients:
+                async for page in pages(client, prefix, PAGE):
+                    keys = [key for key in map(told, page) if self._keys.named(key) == "failures"]
+                    found += [
+                        view for key in keys if (view := await self._destination(client, key, failures))
+                    ]
+        return sorted(found, key=lambda view: view.destination)
+
+    async def _destination(self, client: Any, key: str, most: int) -> DestinationView | None:
+        """Return the breaker whose failures *key* holds; None where they do not name it."""
+        latest = await _newest(client, key, max(1, most))
+        named = Destination.of(latest[0].get("n", "")) if latest else None
+        if named is None:
+            return None
+        seconds, micros = await client.time()
+        now_us = seconds * MICRO + micros
+        with passing_over():
+            kept = await client.hget(*self._keys.breaker_at(key))
+            state = numbers(_BREAKER, kept) or (0.0,) * 20
+            shown = tuple(_failure(one, now_us) for one in latest[:most])
+            return DestinationView(named, _breaker(state, now_us), shown)
+        return None
 
     async def _look(self, servers: Servers, plan: Plan, events: int) -> GateView:
         cell_key = self._keys.key(KeyKind.CELL, plan.domain)

@@ -24,6 +24,7 @@ from fairlead.errors import ConfigInvalid, InputInvalid
 from fairlead.policy.call_settings import INLINE_WAIT_S
 from fairlead.policy.connection_calls import call_settings_of
 from fairlead.policy.connection_limits import ConnectionLimits, limits_of
+from fairlead.policy.gate.breaker import Destination
 from fairlead.policy.gate.estimate import UNKNOWN
 from fairlead.policy.gate.key import digest
 from fairlead.policy.gate.limit import (
@@ -196,7 +197,7 @@ def _made(connection: Connection, limits: Limits, api: str, host: str, since_us:
     plan = Plan(
         _domain(connection, limits, account),
         breaker=BreakerRule(
-            f"{provider}|{connection.key.bucket}|{tenant}|{host}",
+            Destination(provider, connection.key.bucket, tenant, host).name,
             failures=own.breaker_failures,
             open_s=own.breaker_open_s,
         ),

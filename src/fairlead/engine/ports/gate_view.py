@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from fairlead.policy.gate.limit import Plan
+from fairlead.policy.gate.breaker import Destination
+from fairlead.policy.gate.limit import Domain, Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,15 @@ class FailureView:
 
 
 @dataclass(frozen=True, slots=True)
+class DestinationView:
+    """The breaker of one destination, and its latest failures, newest first."""
+
+    destination: Destination
+    breaker: BreakerView
+    failures: tuple[FailureView, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GateView:
     """Everything of one plan; a part is None where the plan has none, or nothing is known of it yet."""
 
@@ -110,4 +120,11 @@ class GateViewer(Protocol):
 
     async def look_at(self, plans: Sequence[Plan], *, events: int = 0) -> list[GateView]:
         """The same of several, over one connection."""
+        ...
+
+    async def breakers(self, domain: Domain | None = None, *, failures: int = 1) -> list[DestinationView]:
+        """Return the breakers that counted a failure within the last day, of *domain* or of all.
+
+        One that was found well since is closed. *failures*: how many of its latest are shown.
+        """
         ...

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import NamedTuple
 
 from fairlead.policy.gate.limit import MICRO, BreakerRule
 
@@ -43,6 +44,32 @@ class Health(IntEnum):
     UNHEALTHY = 2
     BEGUN = 3
     """The head of a good answer has come, its body has not ended: no end, and said of a probe alone."""
+
+
+class Destination(NamedTuple):
+    """What one breaker stands for: the calls of one connection to one host."""
+
+    provider: str
+    bucket: str
+    tenant: str
+    host: str
+
+    @property
+    def name(self) -> str:
+        """The key of its breaker; only a tenant's name may hold a bar.
+
+        >>> Destination.of(Destination("shopify", "default", "a|b", "shop.example").name).tenant
+        'a|b'
+        """
+        return "|".join(self)
+
+    @classmethod
+    def of(cls, name: str) -> Destination | None:
+        """Return the destination that is called *name*; None where *name* is none."""
+        provider, _, rest = name.partition("|")
+        bucket, _, rest = rest.partition("|")
+        tenant, bar, host = rest.rpartition("|")
+        return cls(provider, bucket, tenant, host) if bar and provider and tenant else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,6 +135,17 @@ class Keyspace:
         shape = _SHAPE.fullmatch(key.removeprefix(self.prefix))
         return f"{self.prefix}{shape[1]}{KeyKind.MARKER}" if shape and shape[1] else None
 
+    def breaker_at(self, failures: str) -> tuple[str, str]:
+        """Return the cell and the field of the breaker whose latest failures the key *failures* holds.
+
+        >>> keys, domain = Keyspace(), Domain(("tenant", "acme"))
+        >>> failures = keys.key(KeyKind.BREAKER, domain, "host") + Part.FAILURES
+        >>> keys.breaker_at(failures) == (keys.key(KeyKind.CELL, domain), Keyspace.field("k", "host"))
+        True
+        """
+        domain, _, digested = failures.removesuffix(Part.FAILURES).rpartition(f":{KeyKind.BREAKER}:")
+        return f"{domain}:{KeyKind.CELL}", f"k{digested}"
+
     def channel(self, process: str) -> str:
         """Where *process* is told of its grants."""
         return f"{self.prefix}g:{process}"

@@ -84,9 +84,9 @@ local function breaker_at(plan)
 end
 
 -- The latest failures, for people to look at.
-local function log_failure(breaker, holder, opened_us)
+local function log_failure(breaker, holder, opened_us, name)
     local key = string.sub(cell_key, 1, -2) .. 'k:' .. string.sub(breaker.name, 2) .. ':f'
-    redis.call('XADD', key, 'MAXLEN', 20, '*', 't', now, 'h', holder, 'o', opened_us)
+    redis.call('XADD', key, 'MAXLEN', 20, '*', 't', now, 'h', holder, 'o', opened_us, 'n', name)
     redis.call('PEXPIRE', key, FAILURES_MS)
 end
 
@@ -223,7 +223,7 @@ local function finish(blob, ask, holder)
         local breaker = breaker_at(plan)
         opened_us, closed = breaker_record(breaker, plan.breaker, health, probe)
         if health == UNHEALTHY then
-            log_failure(breaker, holder, opened_us)
+            log_failure(breaker, holder, opened_us, string.sub(ask, at))
         end
     end
     local kept = true

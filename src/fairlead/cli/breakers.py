@@ -1,0 +1,112 @@
+"""Breakers of calls as the command line shows them, by connection and host (G6, G12)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fairlead.cli.output import Record
+
+if TYPE_CHECKING:
+    from fairlead.engine.ports import ConnectionKey
+    from fairlead.engine.ports.gate_view import DestinationView, FailureView
+    from fairlead.engine.ports.lanes import PauseView
+    from fairlead.policy.gate.switch import Reach
+    from fairlead.runtime import Runtime
+
+COLUMNS = ("host", "mode", "left_s", "in_a_row", "bad", "good", "last_failure_s_ago", "opened_s")
+ALL_COLUMNS = ("tenant", "provider", "bucket", *COLUMNS, "lanes_held")
+MOST_PAUSES = 1000
+
+
+async def of_connection(runtime: Runtime, key: ConnectionKey, *, failures: int = 1) -> list[DestinationView]:
+    """Return the breakers of one connection that counted a failure within the last day."""
+    if runtime.gate.viewer is None:
+        return []
+    domain = (await runtime.gate.entrance.plan(key)).plan.domain
+    found = await runtime.gate.viewer.breakers(domain, failures=failures)
+    return [view for view in found if view.destination[:3] == (key.provider, key.bucket, key.tenant)]
+
+
+async def of_reach(runtime: Runtime, reach: Reach) -> list[DestinationView]:
+    """Return those of all connections that *reach* names."""
+    if runtime.gate.viewer is None:
+        return []
+    tenant, provider, bucket = reach.names
+    return [
+        view
+        for view in await runtime.gate.viewer.breakers()
+        if provider in ("", view.destination.provider)
+        and (not tenant or (tenant, bucket) == (view.destination.tenant, view.destination.bucket))
+    ]
+
+
+async def open_breakers(runtime: Runtime) -> list[Record]:
+    """Return each breaker that stops calls now, and how many lanes of jobs wait for it."""
+    if runtime.gate.viewer is None:
+        return []
+    views = [view for view in await runtime.gate.viewer.breakers() if view.breaker.mode != "closed"]
+    pauses = await runtime.lanes.pauses(MOST_PAUSES) if views else []
+    return [
+        {
+            **{name: getattr(view.destination, name) for name in ("tenant", "provider", "bucket")},
+            **breaker_record(view),
+            "lanes_held": _lanes_held(view, pauses),
+        }
+        for view in views
+    ]
+
+
+def _lanes_held(view: DestinationView, pauses: Sequence[PauseView]) -> int:
+    from fairlead.policy.lane import ScopeKind, connection_group
+
+    provider, bucket, tenant, _ = view.destination
+    waits = (ScopeKind.RATE, tenant, connection_group(provider, bucket))
+    return sum(
+        pause.lanes for pause in pauses if (pause.scope.kind, pause.scope.tenant, pause.scope.key) == waits
+    )
+
+
+def breaker_record(view: DestinationView) -> Record:
+    """Return *view* as JSON has it."""
+    last = view.failures[0] if view.failures else None
+    return {
+        "host": view.destination.host or None,
+        "mode": view.breaker.mode,
+        "left_s": round(view.breaker.left_s, 3),
+        "in_a_row": view.breaker.in_a_row,
+        "times_opened": view.breaker.times_opened,
+        "good": view.breaker.good,
+        "bad": view.breaker.bad,
+        "last_failure_s_ago": last and round(last.ago_s, 3),
+        "opened_s": next((one.opened_s for one in view.failures if one.opened_s), None),
+    }
+
+
+def failure_record(view: DestinationView, failure: FailureView) -> Record:
+    """Return one failure that the breaker of *view* counted, as JSON has it."""
+    return {
+        "ago_s": round(failure.ago_s, 3),
+        "host": view.destination.host or None,
+        "process": failure.process or None,
+        "tenant": failure.tenant or None,
+        "job": failure.job or None,
+        "opened_s": failure.opened_s,
+    }
+
+
+def worst_mode(views: Sequence[DestinationView]) -> str:
+    """Return the mode of the breaker that stops most."""
+    modes = {view.breaker.mode for view in views}
+    return next((mode for mode in ("open", "half-open") if mode in modes), "closed")
+
+
+def problem_of(breaker: Record) -> str:
+    """Return what is wrong, in words."""
+    where = f"{breaker['provider']} at {breaker['host']}" if breaker["host"] else str(breaker["provider"])
+    return (
+        f"calls of tenant {breaker['tenant']} to {where} are stopped: the breaker is {breaker['mode']}, "
+        f"the last failure was {breaker['last_failure_s_ago']:.0f} s ago, and {breaker['lanes_held']} lanes "
+        f"of jobs wait "
+        f"(hint: `fairlead gate status -t {breaker['tenant']} -p {breaker['provider']}`)"
+    )
