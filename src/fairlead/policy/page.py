@@ -21,8 +21,14 @@ from fairlead.policy.origin import is_address, origin_of
 from fairlead.policy.profile_parts import FieldPath, Table
 
 LONGEST_CURSOR = 4096
-_LINK = re.compile(r'<([^<>"\s]{1,4096})>((?:\s*;\s*[a-z*]{1,20}\s*=\s*(?:"[^"]{0,200}"|[^\s;,"]{1,200}))*)')
-_REL = re.compile(r'rel\s*=\s*(?:"([^"]{0,200})"|([^\s;,"]{1,200}))')
+# RFC 8288 §3: `<address>`, then parameters whose values are tokens or quoted strings.
+_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}"
+_QUOTED = r'"(?:[^"\\]|\\.){0,500}+"'
+_PARAMETER = (
+    rf"\s{{0,8}}+;\s{{0,8}}+(?:({_TOKEN})(?:\s{{0,8}}+=\s{{0,8}}+({_QUOTED}|[^\s;,\"]{{0,500}}+))?+)?+"
+)
+_LINK = re.compile(rf'<([^<>"\s]{{1,4096}})>((?:{_PARAMETER})*+)')
+_PARAMETERS = re.compile(_PARAMETER)
 _NEXT_REL = re.compile(r"rel\s{0,8}=\s{0,8}\"?[^\";,]{0,200}\bnext\b", re.IGNORECASE)
 _LARGEST_ID = 10**100  # a longer one may not even become a text
 _CREDENTIALS = frozenset({"access_token", "api_key", "apikey", "key", "sig", "token"})
@@ -223,12 +229,19 @@ def _total(value: object) -> int | None:
 def _linked(reply: Reply) -> str | None:
     for value in reply.headers.get("link", ()):
         for found in _LINK.finditer(value[: 4 * LONGEST_CURSOR]):
-            rel = _REL.search(found[2])
-            if rel and "next" in (rel[1] or rel[2]).lower().split():
+            if "next" in _relations(found[2]):
                 return found[1]
         if _NEXT_REL.search(value):
             raise NextPageError("the header Link names a next page, and is too long or of an odd form")
     return None
+
+
+def _relations(parameters: str) -> list[str]:
+    """Return the relation types that the first parameter `rel` tells; later ones count nothing."""
+    for found in _PARAMETERS.finditer(parameters):
+        if (found[1] or "").lower() == "rel":
+            return re.sub(r"\\(.)", r"\1", (found[2] or "").strip('"')).lower().split()
+    return []
 
 
 def _address(value: object) -> str | None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 from urllib.parse import parse_qsl
 
+from fairlead.policy.charset import charset_of, strict_text_of
 from fairlead.policy.profile_parts import CodePlace
 from fairlead.policy.token_json import NO_FIELDS, Unreadable, json_object, plain_json
 from fairlead.policy.token_lifetime import read_number, read_time
@@ -75,7 +76,7 @@ def parse_answer(status: int, headers: Mapping[str, Sequence[str]], body: bytes)
     """Read an answer; *headers* by name in any case, a value or several. Never raises."""
     grant, error, problem = None, None, None
     try:
-        fields = _fields_of(body)
+        fields = _fields_of(body, charset_of(_single(headers, "content-type")))
         error = _error_of(fields)
         grant = _grant_of(fields)
         if grant is None and error is None:
@@ -104,13 +105,13 @@ def _single(headers: Mapping[str, Sequence[str]], name: str) -> str | None:
 # ---- from bytes to fields
 
 
-def _fields_of(body: bytes) -> dict[str, Any]:
+def _fields_of(body: bytes, charset: str | None) -> dict[str, Any]:
     if len(body) > LARGEST_BODY:
         raise Unreadable(f"body larger than {LARGEST_BODY} bytes")
     try:
-        text = body.decode("utf-8-sig").strip(" \t\r\n")
+        text = strict_text_of(body, charset).strip(" \t\r\n")
     except UnicodeDecodeError:
-        raise Unreadable("body is not UTF-8") from None
+        raise Unreadable("body is not of the charset that it tells, or not UTF-8") from None
     if not text:
         raise Unreadable("empty body")
     if text.startswith("<"):

@@ -39,9 +39,9 @@ def test_the_json_of_a_success_is_read_when_somebody_asks(
     read: list[bytes] = []
     given = body_module._read
 
-    def reads(raw: bytes) -> Any:
+    def reads(raw: bytes, told: str | None) -> Any:
         read.append(raw)
-        return given(raw)
+        return given(raw, told)
 
     monkeypatch.setattr(body_module, "_read", reads)
     reply = Unread(200, {}, b'{"items": [1, 2]}')

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from fairlead.policy.feedback.reply import Reply
@@ -44,6 +47,8 @@ def reply(body: object = None, **headers: str) -> Reply:
         (f"<{URL}?page=2>; rel=next", f"{URL}?page=2"),
         (f'<{URL}?page=2>; title="a"; rel="last next"', f"{URL}?page=2"),
         ("</items?page=2>; rel=next", f"{URL}?page=2"),
+        (f'<{URL}?page=2>; title="a \\"b\\", <c>; rel=prev"; REL="Next"', f"{URL}?page=2"),
+        (f"<{URL}?page=2>; title*=UTF-8'de'n%c3%a4chste; x-count=5;; hreflang=de; rel=next", f"{URL}?page=2"),
         (f'<{URL}?page=2&access_token=abc>; rel="next"', f"{URL}?page=2"),
         (f"<{URL}?Access%5FToken=abc>; rel=next", URL),
         (f"<{URL}?page_token=a%2Fb&sig=c&api_key=d>; rel=next", f"{URL}?page_token=a%2Fb"),
@@ -56,6 +61,24 @@ def reply(body: object = None, **headers: str) -> Reply:
 def test_the_header_link(link: str, following: str | type[NextPageError] | None) -> None:
     told = outcome(lambda: ByLink().following(Asked(URL), reply([1], Link=link)))
     assert (told.url if isinstance(told, Asked) else told) == following
+
+
+TOKEN = st.text("!#$%&'*+-.^_`|~09azAZ", min_size=1, max_size=6)
+QUOTABLE = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=12)
+QUOTED = QUOTABLE.map(lambda text: '"' + re.sub(r'(["\\])', r"\\\1", text) + '"')
+BLANK = st.text(" \t", max_size=2)
+PARAMETER = st.tuples(BLANK, BLANK, TOKEN, BLANK, BLANK, TOKEN | QUOTED).filter(
+    lambda parts: parts[2].lower() != "rel" and "next" not in parts[5].lower()
+)
+PARAMETERS = st.lists(PARAMETER.map(lambda parts: "{}; {}{}{}={}{}".format(*parts)), max_size=3).map("".join)
+
+
+@given(PARAMETERS, PARAMETERS, PARAMETERS, st.sampled_from(["next", '"next"', '"last NEXT"', '"ne\\xt"']))
+def test_header_link_of_the_grammar_is_read(other: str, before: str, after: str, rel: str) -> None:
+    link = f"<{URL}?page=9>{other}; rel=prev , <{URL}?page=2>{before};Rel={rel}{after}"
+    following = ByLink().following(Asked(URL), reply([1], Link=link))
+    assert following is not None
+    assert following.url == f"{URL}?page=2"
 
 
 def test_a_next_link_keeps_the_credentials_that_its_caller_asked_with_or_keeps() -> None:

@@ -114,7 +114,6 @@ UNREADABLE: list[tuple[str, bytes]] = [
     ("cut JSON", b'{"access_token": "a"'),
     ("two JSON values", b'{"access_token": "a"}{"access_token": "b"}'),
     ("bad UTF-8", b'{"access_token": "\xff"}'),
-    ("UTF-16", '{"access_token": "a"}'.encode("utf-16")),
     ("UTF-16 without mark", '{"access_token": "a"}'.encode("utf-16-le")),
     ("100,000 brackets", b'{"a":' + b"[" * 100_000),
     ("100,000 braces", b'{"a":' * 40_000),

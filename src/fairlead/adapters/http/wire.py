@@ -57,8 +57,10 @@ def is_token(name: str) -> bool:
 
 
 def lower(headers: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
-    """All values of each header by its name in lower case, as text that can be stored: what is not UTF-8
-    comes as U+FFFD."""
+    """Return all values of each header by its name in lower case, as text that can be stored.
+
+    What is not UTF-8 is read as ISO 8859-1, which RFC 9110 §5.5 names for it.
+    """
     told: dict[str, tuple[str, ...]] = {}
     for name, value in headers:
         key = name.lower()
@@ -68,4 +70,8 @@ def lower(headers: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
 
 
 def _clean(value: str) -> str:
-    return value.encode(errors="surrogateescape").decode(errors="replace")
+    raw = value.encode(errors="surrogateescape")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")

@@ -10,6 +10,7 @@ from xml.etree.ElementTree import Element
 from fairlead.app.client.headers import Headers
 from fairlead.engine.call.wish import Came
 from fairlead.errors import AnswerUnreadable
+from fairlead.policy.charset import text_of, told_by
 from fairlead.policy.classify.verdict import FailedItem, Result, Verdict
 from fairlead.policy.feedback.reply import Reply
 from fairlead.policy.safe_xml import XmlRefused, read_xml
@@ -42,8 +43,8 @@ class Response:
 
     @cached_property
     def text(self) -> str:
-        """The body as UTF-8; what is none is replaced."""
-        return self.content.decode("utf-8-sig", "replace")
+        """The body in the charset that its Content-Type tells, else UTF-8; what is no text is U+FFFD."""
+        return text_of(self.content, told_by(self._came.answer.headers))
 
     def json(self) -> Any:
         """The body as JSON. AnswerUnreadable where it is none."""
@@ -55,7 +56,8 @@ class Response:
     def xml(self) -> Element:
         """The body as XML, names being ``{namespace}local``. AnswerUnreadable for none, and for a DTD."""
         try:
-            return read_xml(self.content)
+            told = told_by(self._came.answer.headers)
+            return read_xml(self.content if told is None else text_of(self.content, told))
         except XmlRefused as refused:
             raise self._unreadable(f"the answer cannot be read as XML: {refused}", "not_xml") from None
 

@@ -9,6 +9,7 @@ from fairlead.app.client.headers import Headers
 from fairlead.engine.call.lines import LONGEST_LINE_BYTES, LineTooLong, lines_of
 from fairlead.engine.ports import HttpStream
 from fairlead.errors import AnswerUnreadable
+from fairlead.policy.charset import as_utf_8, told_by
 
 STREAM_BYTES = 64 << 30
 """The most of an answer's body that is streamed unless a call says otherwise."""
@@ -45,12 +46,14 @@ class StreamedResponse:
         return self._came.__aiter__()
 
     async def aiter_lines(self, *, longest_bytes: int = LONGEST_LINE_BYTES) -> AsyncIterator[str]:
-        """The body line by line, as UTF-8 (what is none is replaced), without the ends of lines.
+        """The body line by line, in the charset that its Content-Type tells, without the ends of lines.
 
+        Default UTF-8; what is no text is U+FFFD. A line ends with LF or CR LF, and nowhere else.
         AnswerUnreadable for a line longer than *longest_bytes*, default 16 MiB: no more is ever held.
         """
         try:
-            async for line in lines_of(self._came, longest_bytes):
+            chunks = as_utf_8(self._came, told_by(self._came.headers))
+            async for line in lines_of(chunks, longest_bytes):
                 yield line.decode("utf-8", "replace")
         except LineTooLong as error:
             hint = "give a larger `longest_bytes`, or take the body in pieces"

@@ -31,6 +31,7 @@ from fairlead.policy.backoff import Jitter, backoff_s
 from fairlead.policy.bulk.way import BulkAsk, BulkDenied, BulkSeen, BulkState, BulkWay
 from fairlead.policy.call_settings import INLINE_WAIT_S
 from fairlead.policy.category import Category
+from fairlead.policy.charset import as_utf_8, told_by
 from fairlead.policy.classify.meaning import is_success, meaning_of
 from fairlead.policy.deadline import buffer_s, has_time
 from fairlead.policy.feedback.reply import Reply
@@ -211,8 +212,9 @@ class BulkRun:
                 category = meaning_of(came.status) or Category.TRANSIENT_NETWORK
                 raise _FetchFailed(category, f"http_{came.status}", f"status {came.status}")
             number = 0
+            chunks = as_utf_8(steady(came, self._runs.clock, _IDLE_S), told_by(came.headers))
             try:
-                async for line in lines_of(steady(came, self._runs.clock, _IDLE_S), longest_bytes):
+                async for line in lines_of(chunks, longest_bytes):
                     number += 1
                     if number > given:
                         yield line

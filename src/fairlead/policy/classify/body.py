@@ -1,7 +1,7 @@
 """An answer as bytes, made a Reply: JSON where it is JSON, text where it is not (V7). Never raises.
 
-Bad UTF-8, a byte-order mark, UTF-16, brackets without end, numbers of thousands of digits: what Python cannot
-read as JSON is text, and rules see it as such.
+Its characters are those of the charset that its Content-Type tells, else UTF-8. Bad text, brackets without
+end, numbers of thousands of digits: what Python cannot read as JSON is text, and rules see it as such.
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 
+from fairlead.policy.charset import LENIENT, UTF_8, codec_of, strict_text_of, text_of, told_by
 from fairlead.policy.feedback.reply import Reply, stands_in
 
 LONGEST_TEXT = 256 * 1024
@@ -33,8 +36,9 @@ def reply_of(status: int, headers: Mapping[str, str | Sequence[str]], body: byte
     >>> reply_of(429, {"Retry-After": "2"}, b'{"error": "slow down"}').body
     {'error': 'slow down'}
     """
-    value, text = _read(body)
-    return Reply(status, headers, body=value, text=text)
+    reply = Reply(status, headers)
+    value, text = _read(body, told_by(reply.headers))
+    return replace(reply, body=value, text=text)
 
 
 class Unread(Reply):
@@ -93,7 +97,7 @@ class Unread(Reply):
     def _both(self) -> tuple[object, str | None]:
         value = self._value
         if value is None:
-            value = _read(self._raw)
+            value = _read(self._raw, told_by(self.headers))
             object.__setattr__(self, "_value", value)
         return value
 
@@ -126,28 +130,28 @@ class Outline(Reply):
 
 
 def _outline(reply: Unread) -> Outline:
-    raw = reply._raw
-    if reply.is_markup or not (members := outer_members(raw)):
-        return Outline(reply, None, _as_text(raw))
+    raw, told = reply._raw, told_by(reply.headers)
+    if reply.is_markup or not (members := outer_members(raw, told)):
+        return Outline(reply, None, _as_text(raw, told))
     return Outline(reply, members, None)
 
 
-def outer_members(raw: bytes) -> dict[str, object]:
+def outer_members(raw: bytes, told: str | None = None) -> dict[str, object]:
     """What a large answer of GraphQL tells beside its data: ``errors`` and ``extensions``, which stand before
     or after it; ``data`` itself only as being there. Empty where it is no such answer.
 
     >>> outer_members(b'{"data":{"a":[1,2]},"extensions":{"cost":{"requestedQueryCost":7}}}')["extensions"]
     {'cost': {'requestedQueryCost': 7}}
     """
-    beginning = raw[:OUTER_BYTES].decode("utf-8-sig", "replace")
+    beginning = text_of(raw[:OUTER_BYTES], told)
     if not _GRAPHQL.match(beginning):
         return {}
     found = dict(_members_from(beginning, _GRAPHQL.match(beginning).end() - 1))  # type: ignore[union-attr]
-    end = raw[-OUTER_BYTES:].decode("utf-8", "replace")
+    end = raw[-OUTER_BYTES:].decode(codec_of(raw, told)[0], LENIENT)
     for start in [*_MEMBER.finditer(end)][-_MOST_TRIES:]:
-        told = dict(_members_from(end, start.start()))
-        if "" in told:  # nothing but the end of the object came after them
-            found |= told
+        last = dict(_members_from(end, start.start()))
+        if "" in last:  # nothing but the end of the object came after them
+            found |= last
             break
     found.pop("", None)
     return {"data": {"": True}, **found}
@@ -174,18 +178,16 @@ def _members_from(text: str, at: int) -> Iterator[tuple[str, object]]:
             return
 
 
-def _read(body: bytes) -> tuple[object, str | None]:
+def _read(body: bytes, told: str | None) -> tuple[object, str | None]:
     """(JSON value, None) or (None, text); (None, None) for a body without anything."""
     beginning = body[:64].lstrip(_BLANK)
     if not beginning and not body.strip(_BLANK):
         return None, None
     if not beginning.startswith(b"<"):
-        try:
-            return json.loads(body), None
-        except (ValueError, RecursionError):  # the latter: brackets without end
-            pass
-    return None, _as_text(body)
+        with suppress(ValueError, RecursionError):  # the latter: brackets without end
+            return json.loads(body if told in (None, UTF_8) else strict_text_of(body, told)), None
+    return None, _as_text(body, told)
 
 
-def _as_text(body: bytes) -> str:
-    return body[: 4 * LONGEST_TEXT].decode("utf-8-sig", "replace")[:LONGEST_TEXT]
+def _as_text(body: bytes, told: str | None) -> str:
+    return text_of(body[: 4 * LONGEST_TEXT], told)[:LONGEST_TEXT]
