@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 
 from fairlead.checked_file import read_checked
 from fairlead.engine.token.parts import NOBODYS, AppCredential
-from fairlead.errors import ConfigInvalid, ProviderNotFound
+from fairlead.errors import ConfigInvalid, InputInvalid, ProviderNotFound
+from fairlead.policy.names import shown
 from fairlead.policy.profile import Profile
 from fairlead.policy.profile_load import load_profiles
 from fairlead.secret import Secret
 from fairlead.settings import ProviderApp, Settings
+
+_ALIKE = 0.75
 
 
 class ProfileBook:
@@ -25,7 +29,8 @@ class ProfileBook:
             if name not in self._profiles:
                 raise ConfigInvalid(
                     f"settings name provider {name!r}, for which there is no profile",
-                    hint="see `fairlead providers list`, or set providers_dir to your own profiles",
+                    hint=self._meant(name)
+                    or "see `fairlead providers list`, or set providers_dir to your own profiles",
                 )
             if app.overlay:
                 self._profiles[name] = self._profiles[name].overlay(app.overlay)
@@ -36,10 +41,23 @@ class ProfileBook:
         known = self._variants.get((provider, variant))
         if known is None:
             if provider not in self._profiles:
-                raise ProviderNotFound("there is no profile of this name", provider=provider)
+                hint = self._meant(provider)
+                raise ProviderNotFound("there is no profile of this name", provider=provider, hint=hint)
             known = self._profiles[provider].variant(variant)
             self._variants[provider, variant] = known
         return known
+
+    def check_spelling(self, provider: str, *, tenant: str) -> None:
+        """Raise InputInvalid where *provider* has no profile and is nearly the name of one.
+
+        Another name without a profile is a label of the caller's own.
+        """
+        if provider not in self._profiles and (hint := self._meant(provider)):
+            raise InputInvalid(f"there is no provider {shown(provider)}", tenant=tenant, hint=hint)
+
+    def _meant(self, provider: str) -> str | None:
+        near = get_close_matches(provider, self._profiles, n=1, cutoff=_ALIKE)
+        return f"did you mean {near[0]}?" if near else None
 
     def all(self) -> Mapping[str, Profile]:
         """Every profile by name."""

@@ -333,7 +333,8 @@ def issuer_clocks_check(refused: Sequence[DeadLetter]) -> Check:
 
 async def _redis(url: Secret | None) -> Check:
     if url is None:
-        return Check("redis", "ok", "none is set; nothing of this version needs it")
+        told = "none is set: each process keeps to its share of every limit, as in an outage of Redis"
+        return Check("redis", "warn", told, "set REDIS_URL where more than one process makes calls")
     return redis_check(await redis_facts(url))
 
 

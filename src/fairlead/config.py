@@ -33,6 +33,8 @@ STANDARD = {
     "FAIRLEAD_MASTER_KEY": ("vault", "master_key"),
     "FAIRLEAD_MASTER_KEY_FILE": ("vault", "master_key_file"),
 }
+MAY_BE_EMPTY = frozenset({"LOG_LEVEL", "LOG_FORMAT"})
+"""Names that others use, too: empty they say nothing of fairlead."""
 SECRETS_FROM_FILES = frozenset(
     {("database", "url"), ("redis", "url"), ("notices", "webhook_secret"), ("notices", "webhook_url")}
 )
@@ -134,8 +136,10 @@ def _leaves(tree: Mapping[str, Any], path: Path_ = ()) -> Iterator[tuple[Path_, 
 def _from_environment(environ: Mapping[str, str]) -> dict[Path_, tuple[Any, str]]:
     found: dict[Path_, tuple[Any, str]] = {}
     for name, text in environ.items():
-        if not text or _is_foreign(name):
+        if _is_foreign(name) or (not text and name in MAY_BE_EMPTY):
             continue
+        if not text and (name in STANDARD or _path_of(name)):
+            raise ConfigInvalid(f"{name} is set and empty", hint=f"give {name} a value, or unset it")
         path = STANDARD.get(name) or _path_of(name)
         if path is not None:
             path, value = _file_secret(path, text, name)

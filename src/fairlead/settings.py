@@ -37,7 +37,9 @@ class Table(BaseModel):
 class Database(Table):
     """PostgreSQL 15 or newer: the truth."""
 
-    url: SecretStr | None = Field(None, description="DSN. Default none: the embedded one is started.")
+    url: SecretStr | None = Field(
+        None, min_length=1, description="DSN. Default none: the embedded one is started."
+    )
     schema_name: str | None = Field(
         None, min_length=1, max_length=63, description="Schema to live in. Default the DSN's own."
     )
@@ -53,7 +55,9 @@ class Database(Table):
 class Redis(Table):
     """Redis 6.2 or newer, or Valkey: what may be lost."""
 
-    url: SecretStr | None = Field(None, description="URL. Default none: the embedded one is started.")
+    url: SecretStr | None = Field(
+        None, min_length=1, description="URL. Default none: the embedded one is started."
+    )
     prefix: str = Field(
         "fairlead",
         pattern=r"\A[A-Za-z0-9_-]{1,64}\z",
@@ -65,7 +69,9 @@ class Vault(Table):
     """The master key that wraps each tenant's data key (T9)."""
 
     master_key: SecretStr | None = Field(
-        None, description="`id:key` or key, base64; several by comma while rotating, the first seals."
+        None,
+        min_length=1,
+        description="`id:key` or key, base64; several by comma while rotating, the first seals.",
     )
     master_key_file: Path | None = Field(
         None, description="File that holds the same, mode 0600. Default home/master.key if it is there."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import cached_property
 from importlib import import_module
@@ -22,6 +22,7 @@ from fairlead.app.results import result_of
 from fairlead.app.stores import Stores
 from fairlead.app.sync import SyncFairlead
 from fairlead.app.threads import Threads
+from fairlead.books import ProfileBook
 from fairlead.config import Config, load
 from fairlead.engine.gate.admission import Passage
 from fairlead.engine.gate.bulk import BulkOperation, BulkWish
@@ -242,7 +243,7 @@ class Fairlead(Declaring):
 
         See `enqueue`. *requests* may be a generator: it is read to its end before the first job is stored.
         """
-        jobs = new_jobs(requests, self._functions.get, self._outside.ids.uuid7)
+        jobs = new_jobs(self._spelled(requests), self._functions.get, self._outside.ids.uuid7)
         if transaction is None:
             stored = await self._stores.jobs.enqueue(jobs)
         else:
@@ -263,7 +264,17 @@ class Fairlead(Declaring):
 
     def new_jobs(self, requests: Iterable[JobRequest]) -> list[NewJob]:
         """*requests* checked and filled up, as stores take them."""
-        return list(new_jobs(requests, self._functions.get, self._outside.ids.uuid7))
+        return list(new_jobs(self._spelled(requests), self._functions.get, self._outside.ids.uuid7))
+
+    def _spelled(self, requests: Iterable[JobRequest]) -> Iterator[JobRequest]:
+        """Yield *requests*; InputInvalid for a provider that is nearly the name of a known one."""
+        checked: set[str | None] = {None}
+        for request in requests:
+            provider = getattr(request, "provider", None)
+            if provider not in checked and isinstance(provider, str):
+                self._profiles.check_spelling(provider, tenant=request.tenant)
+                checked.add(provider)
+            yield request
 
     @property
     def callers(self) -> CallerJobs:
@@ -292,6 +303,10 @@ class Fairlead(Declaring):
     @property
     def _outside(self) -> Stores | Outside:
         return self._memory or self._runtime or self._without_runtime
+
+    @cached_property
+    def _profiles(self) -> ProfileBook:
+        return self._runtime.profiles if self._runtime else ProfileBook(self._config.settings)
 
     @cached_property
     def _without_runtime(self) -> Outside:

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from pydantic import ConfigDict, TypeAdapter
 
+from fairlead.app.json_form import json_form
 from fairlead.app.requests import GroupOf, JobOptions, JobRequest
 from fairlead.app.signature import Signature
 from fairlead.app.threads import Threads
@@ -20,6 +21,7 @@ from fairlead.policy.category import TRANSIENT
 from fairlead.policy.job import MAX_GROUP_KEY_BYTES, Outcome, Priority
 from fairlead.policy.names import check_label, check_name
 from fairlead.policy.retry import DEFAULT_POLICY, DEFAULT_RULES, MAX_ATTEMPTS, RetryPolicy
+from fairlead.policy.safe import unstorable
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -219,10 +221,10 @@ def _check_function(kind: str, function: Callable[..., object]) -> None:
 
 
 def _plain(result: object) -> object:
-    """Models, dataclasses and dates as the JSON they stand for; anything else is left to the executor."""
+    """Return models, dataclasses and dates as the JSON they stand for; the executor sees to anything else."""
     if result is None or isinstance(result, str | int | float | Outcome):
         return result
     try:
-        return _AS_JSON(result, mode="json")
+        return json_form(lambda mode: _AS_JSON(result, mode=mode, fallback=unstorable))
     except Exception:  # noqa: BLE001 (a result may be any object, and any of its methods may raise)
         return result

@@ -11,8 +11,9 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import is_dataclass
-from typing import Any, NoReturn, Protocol, get_args, get_type_hints
+from typing import Any, NoReturn, Protocol, TypeVar, get_args, get_type_hints
 
 from pydantic import (
     BaseModel,
@@ -26,6 +27,8 @@ from pydantic import (
 )
 from pydantic.errors import PydanticUserError
 
+from fairlead.app.json_form import json_form
+from fairlead.engine.handler import JobContext
 from fairlead.errors import ConfigInvalid, InputInvalid
 from fairlead.policy.redact import redact
 
@@ -128,7 +131,9 @@ class _OneModel:
 
     def dump(self, args: Any) -> dict[str, Any]:
         read = self._model.validate_python(dict(args) if isinstance(args, Mapping) else args)
-        stored: dict[str, Any] = self._model.dump_python(read, mode="json", by_alias=True)
+        stored: dict[str, Any] = json_form(
+            lambda mode: self._model.dump_python(read, mode=mode, by_alias=True)
+        )
         return stored
 
     def load(self, args: Args) -> Call:
@@ -162,7 +167,10 @@ class _Named:
 
     def dump(self, args: Args) -> dict[str, Any]:
         read = self._model.model_validate(dict(args))
-        return read.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        stored: dict[str, Any] = json_form(
+            lambda mode: read.model_dump(mode=mode, by_alias=True, exclude_unset=True)
+        )
+        return stored
 
     def load(self, args: Args) -> Call:
         taken = {name: value for name, value in args.items() if not self._is_left_out(name)}
@@ -189,6 +197,7 @@ def _shape(kind: str, function: Callable[..., object]) -> Shape:
         raise ConfigInvalid(f"the handler of kind {kind!r} takes no context", hint=hint) from None
     except NameError as error:
         raise _unusable(kind, error) from None
+    _check_context(kind, function, context)
     for parameter in parameters:
         _check_parameter(kind, parameter)
     if not parameters:
@@ -203,6 +212,45 @@ def _shape(kind: str, function: Callable[..., object]) -> Shape:
         return _Named(kind, parameters, hints)
     except (NameError, TypeError, PydanticUserError) as error:
         raise _unusable(kind, error) from None
+
+
+CONTEXT_NAMES = frozenset({"ctx", "context", "job", "c", "_"})
+"""What a first parameter without a type may be called, with or without an underscore before it."""
+
+
+def _check_context(kind: str, function: Callable[..., object], parameter: inspect.Parameter) -> None:
+    """Raise ConfigInvalid where the first parameter is one of the args, and would be given the context."""
+    name, hint = parameter.name, parameter.annotation
+    if hint is parameter.empty:
+        is_context = name.lstrip("_") in CONTEXT_NAMES or name == "_" or name.endswith(("ctx", "context"))
+        told = f"{name!r}, which has no type"
+    else:
+        is_context = _takes_context(_hint_of(function, name, hint))
+        told = f"{name!r} of type {getattr(hint, '__name__', hint)}"
+    if not is_context:
+        raise ConfigInvalid(
+            f"the handler of kind {kind!r} takes no context: its first parameter is {told}",
+            hint=f"a handler is given its context first: (ctx: JobContext, {name}, ...)",
+        )
+
+
+def _hint_of(function: Callable[..., object], name: str, hint: Any) -> Any:
+    """Return the type of a parameter, or its text where that is imported for type checkers only."""
+    with suppress(Exception):  # whatever evaluating it raises
+        return _hints(function, [name])[name]
+    return hint
+
+
+def _takes_context(hint: Any) -> bool:
+    if isinstance(hint, str):
+        return "Context" in hint or hint in ("Any", "object")
+    if isinstance(hint, TypeVar):
+        return True
+    if arguments := get_args(hint):
+        return any(map(_takes_context, arguments))
+    if hint is Any or not isinstance(hint, type) or getattr(hint, "_is_protocol", False):
+        return True
+    return issubclass(JobContext, hint) or issubclass(hint, JobContext)
 
 
 def _unusable(kind: str, error: Exception) -> ConfigInvalid:

@@ -320,6 +320,8 @@ def _readable(name: str, value: object) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, int | float) and name.endswith("per_s"):
+        return f"{value:g}/s"
     if isinstance(value, int | float) and name.endswith("_s"):
         return duration(value)
     if isinstance(value, datetime):

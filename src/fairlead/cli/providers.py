@@ -20,6 +20,7 @@ from fairlead.errors import NotFound, SetupError
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
     from fairlead.books import ProfileBook
+    from fairlead.policy.gate.limit import BucketLimit
     from fairlead.policy.profile import Profile
 
 app = group("Provider profiles.")
@@ -162,11 +163,16 @@ def _line(profile: Profile) -> Record:
 def _facts(call: Invocation, profile: Profile) -> dict[str, Any]:
     app_of = call.config().settings.providers.get(profile.name)
     tables = profile.model_dump(mode="json", exclude_none=True, exclude={"variants", "name", "title"})
+    if not call.manner.as_json and "rate" in tables:  # for people per_s is a rate, and this one is a time
+        tables["rate"]["window_s"] = tables["rate"].pop("per_s")
     return {
         "name": profile.label,
         "title": profile.title,
         **masked(tables),
         "variants": sorted(profile.variants),
+        "admitted": {
+            name: _admitted(limit.bucket(name, name)) for name, limit in profile.limits.calls.items()
+        },
         "windows_of_default_life": _windows(profile),
         "app": {
             "client_id": (app_of.client_id if app_of else "") or None,
@@ -174,6 +180,11 @@ def _facts(call: Invocation, profile: Profile) -> dict[str, Any]:
             "private_key_set": bool(app_of and app_of.private_key_file),
         },
     }
+
+
+def _admitted(bucket: BucketLimit) -> str:
+    """Return what a limit lets through: a window's limit is never passed, so less than it comes at once."""
+    return f"{bucket.capacity:g} at once, then {bucket.per_s:g}/s"
 
 
 def _windows(profile: Profile) -> Record | None:

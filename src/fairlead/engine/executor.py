@@ -348,8 +348,8 @@ def _unclassified(error: BaseException) -> Failure:
 
 
 def _storable(result: object) -> Json:
-    """*result* as JSON that the database takes; what JSON cannot say is said as text."""
-    return None if result is None else json.loads(safe_json(result, MAX_RESULT_BYTES))
+    """Return *result* as JSON that the database takes; what JSON cannot say is marked as ``unstorable``."""
+    return None if result is None else json.loads(safe_json(result, MAX_RESULT_BYTES, marked=True))
 
 
 def _connection_id(job: Job) -> UUID | None:

@@ -29,7 +29,9 @@ class CallLimit(Table):
     per_s: Units | None = Field(default=None, description="Units that come back each second.")
     limit: Units | None = Field(default=None, description="Units in any window.")
     window_s: Seconds | None = Field(
-        default=None, description="Length of the window; of its limit a tenth at once. Default: a bucket."
+        default=None,
+        description="Length of the window. A tenth of its limit is let through at once, at least 1, and the "
+        "rest evenly, so that no window holds more: 5 in 1 s is 1 at once and 4 a second. Default: a bucket.",
     )
     apis: tuple[Key, ...] = Field(default=(), description="APIs whose calls it counts. Default all.")
 

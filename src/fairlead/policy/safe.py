@@ -48,16 +48,25 @@ def safe_text(value: object, max_bytes: int = MAX_SAFE_BYTES, *, known: bool = T
     return clipped(masked, max_bytes).strip() or name
 
 
-def safe_json(value: object, max_bytes: int = MAX_SAFE_BYTES) -> str:
+def unstorable(value: object) -> dict[str, str]:
+    """Return what stands in JSON for a value that JSON cannot say, so that nobody takes it for a text.
+
+    >>> unstorable(float("nan"))
+    {'unstorable': 'nan'}
+    """
+    return {"unstorable": safe_text(value)}
+
+
+def safe_json(value: object, max_bytes: int = MAX_SAFE_BYTES, *, marked: bool = False) -> str:
     """JSON text for *value* that jsonb takes, at most *max_bytes* long (default 4 KiB).
 
-    What JSON cannot say is said as text; a value that is too large becomes
-    ``{"truncated": true, "text": "<its beginning>"}``.
+    What JSON cannot say is said as text, or with *marked* as ``{"unstorable": "<text>"}``; a value that is
+    too large becomes ``{"truncated": true, "text": "<its beginning>"}``.
 
     >>> safe_json({"ratio": float("nan"), "who": {"acme"}})
     '{"ratio":"nan","who":"{\\'acme\\'}"}'
     """
-    budget = _Budget(max_bytes)
+    budget = _Budget(max_bytes, marked=marked)
     try:
         text = _dumps(_plain(value, budget, _MAX_DEPTH))
     except KeyboardInterrupt:
@@ -84,10 +93,11 @@ def clipped(text: str, max_bytes: int) -> str:
 class _Budget:
     """Characters still to be had: a huge value is not walked to its end."""
 
-    __slots__ = ("exceeded", "left")
+    __slots__ = ("exceeded", "left", "marked")
 
-    def __init__(self, left: int) -> None:
+    def __init__(self, left: int, *, marked: bool) -> None:
         self.left = left
+        self.marked = marked
         self.exceeded = False
 
     def spend(self, size: int) -> bool:
@@ -113,15 +123,20 @@ def _plain(value: object, budget: _Budget, depth: int) -> object:
         return value
     if isinstance(value, int):
         bits = value.bit_length()
-        return int.__index__(value) if bits <= _MAX_INT_BITS else f"integer of {bits} bits"
+        return int.__index__(value) if bits <= _MAX_INT_BITS else _instead(f"integer of {bits} bits", budget)
     if isinstance(value, float):
-        return float.__float__(value) if math.isfinite(value) else str(float.__float__(value))
+        number = float.__float__(value)
+        return number if math.isfinite(number) else _instead(str(number), budget)
     if isinstance(value, dict):
         pairs = budget.among(value.items())
         return {_word(key, budget): _plain(item, budget, depth - 1) for key, item in pairs}
     if isinstance(value, list | tuple):
         return [_plain(item, budget, depth - 1) for item in budget.among(value)]
-    return _word(value, budget)
+    return _word(value, budget) if isinstance(value, str) else _instead(_word(value, budget), budget)
+
+
+def _instead(text: str, budget: _Budget) -> object:
+    return {"unstorable": text} if budget.marked else text
 
 
 def _word(value: object, budget: _Budget) -> str:

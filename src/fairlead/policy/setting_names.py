@@ -13,7 +13,7 @@ from fairlead.policy.names import shown
 OF_TOKENS = frozenset({"scopes", "subject"})
 KNOWN = frozenset({*ConnectionLimits.model_fields, *CallSettings.model_fields, *OF_TOKENS})
 """All that fairlead heeds. Others are kept for who wrote them."""
-_ALIKE = 0.85
+_ALIKE = 0.75
 
 
 def check_names(names: Iterable[str], *, tenant: str, provider: str) -> None:

@@ -274,10 +274,10 @@ async def test_args_arrive_as_their_types_and_results_are_kept_as_json(fl: Fairl
         assert await fl.result(third) == {
             "at": "2026-01-01",
             "all": [{"pages": 1}],
-            "odd": "nan",
+            "odd": {"unstorable": "nan"},
             "what": [1],
         }
-        assert "Declaring.job" in (await fl.result(fourth))[0]
+        assert "Declaring.job" in (await fl.result(fourth))[0]["unstorable"]
         assert (await fl.result(first), await fl.result(second)) == ({"pages": 2}, {"cents": 5})
         (waiting,) = await mem.jobs(kind="later")
         assert (waiting.label, waiting.attempt) == ("scheduled", 0)

@@ -19,6 +19,7 @@ TABLE = {
     "BulkBusy": 75,
     "BulkUnfinished": 75,
     "GateUnavailable": 75,
+    "MasterKeyElsewhereError": 75,
     "SlotLost": 75,
     "ReauthRequired": 1,
     "NoRefreshToken": 1,

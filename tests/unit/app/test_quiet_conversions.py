@@ -1,0 +1,153 @@
+"""What a user wrote is kept as it is or refused: nothing becomes something else without a word."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from fairlead import Fairlead, JobContext
+from fairlead.books import ProfileBook
+from fairlead.checkup import _redis
+from fairlead.cli.output import Output
+from fairlead.cli.providers import _admitted
+from fairlead.config import load
+from fairlead.errors import ConfigInvalid, InputInvalid, ProviderNotFound
+from fairlead.policy.profile_limits import CallLimit
+from fairlead.policy.setting_names import KNOWN, check_names
+from fairlead.testing import MemoryFairlead
+
+NAN = float("nan")
+
+
+class Loose(BaseModel):
+    data: Any = None
+
+
+@dataclass
+class Row:
+    value: Any
+
+
+@pytest.fixture
+def fl(tmp_path: Path) -> Fairlead:
+    return Fairlead.from_env({"FAIRLEAD_HOME": str(tmp_path)})
+
+
+@pytest.mark.parametrize("data", [NAN, {"a": NAN}, [1.0, NAN], Loose(data={"a": NAN}), Row(NAN)])
+async def test_a_number_that_json_cannot_say_is_refused_and_never_stored_as_null(
+    fl: Fairlead, data: object
+) -> None:
+    @fl.job
+    async def named(ctx: JobContext, data: Any) -> None: ...
+
+    @fl.job
+    async def model(ctx: JobContext, loose: Loose) -> None: ...
+
+    async with MemoryFairlead(fl):
+        for handler in (named, model):
+            with pytest.raises(InputInvalid, match=r"args\.data.* is nan"):
+                await fl.enqueue(handler, {"data": data}, tenant="acme")
+
+
+@pytest.mark.parametrize(
+    ("returned", "stored"),
+    [
+        (NAN, {"unstorable": "nan"}),
+        (Loose(data={"a": NAN}), {"data": {"a": {"unstorable": "nan"}}}),
+        (
+            {"at": Path("x"), "open": compile},
+            {"at": "x", "open": {"unstorable": "<built-in function compile>"}},
+        ),
+        ([None, 1.5, "text"], [None, 1.5, "text"]),
+    ],
+)
+async def test_a_result_that_json_cannot_say_is_marked_and_no_text(
+    fl: Fairlead, returned: object, stored: object
+) -> None:
+    @fl.job
+    async def work(ctx: JobContext) -> object:
+        return returned
+
+    async with MemoryFairlead(fl) as memory:
+        job_id = await work.enqueue(tenant="acme")
+        await memory.drain()
+        assert await fl.result(job_id) == stored
+
+
+def test_a_handler_without_a_context_is_refused_where_it_is_declared(fl: Fairlead) -> None:
+    async def typed(order_id: int) -> None: ...
+    async def of_a_model(order: Loose) -> None: ...
+    async def bare(order_id) -> None: ...  # type: ignore[no-untyped-def]
+    async def quoted(order: Loose, note: str = "") -> None: ...
+
+    for handler in (typed, of_a_model, bare, quoted):
+        with pytest.raises(ConfigInvalid, match=r"takes no context.*hint: .*ctx: JobContext"):
+            fl.job(handler.__name__)(handler)  # type: ignore[arg-type]
+
+
+def test_a_context_may_be_called_and_typed_as_people_do(fl: Fairlead) -> None:
+    async def bare(ctx, order_id: int) -> None: ...  # type: ignore[no-untyped-def]
+    async def unused(_, order_id: int) -> None: ...  # type: ignore[no-untyped-def]
+    async def anything(whatever: Any, order_id: int) -> None: ...
+    async def maybe(context: JobContext | None, order_id: int) -> None: ...
+
+    for handler in (bare, unused, anything, maybe):
+        fl.job(handler.__name__)(handler)  # type: ignore[arg-type]
+
+
+async def test_a_misspelt_provider_is_refused_with_the_nearest_name(fl: Fairlead) -> None:
+    @fl.job
+    async def work(ctx: JobContext) -> None: ...
+
+    async with MemoryFairlead(fl):
+        with pytest.raises(InputInvalid, match=r"no provider 'shopfy'.*did you mean shopify\?"):
+            await fl.enqueue("work", tenant="acme", provider="shopfy")
+        await fl.enqueue("work", tenant="acme", provider="shopify")
+        await fl.enqueue("work", tenant="acme", provider="our-own-erp")  # a label of the caller's own
+    with pytest.raises(ProviderNotFound, match=r"did you mean hubspot\?"):
+        ProfileBook(load({}).settings).profile("hubsport", None)
+
+
+@pytest.mark.parametrize(
+    ("slip", "meant"),
+    [("max_retry", "max_retries"), ("retries", "max_retries"), ("concurrency", "concurrency_limit")],
+)
+def test_a_misspelt_setting_of_a_connection_is_no_note(slip: str, meant: str) -> None:
+    with pytest.raises(ConfigInvalid, match=meant):
+        check_names([slip], tenant="acme", provider="shopify")
+    check_names(["note", "region", "plan", "shop_id", "owner", *KNOWN], tenant="acme", provider="shopify")
+
+
+@pytest.mark.parametrize("name", ["DATABASE_URL", "REDIS_URL", "FAIRLEAD_MASTER_KEY", "FAIRLEAD_HOME"])
+def test_a_variable_that_is_set_and_empty_is_refused(name: str) -> None:
+    with pytest.raises(ConfigInvalid, match=f"{name} is set and empty"):
+        load({name: ""})
+    assert load({"LOG_LEVEL": ""}).settings.log.level == "info"  # a name that others use, too
+
+
+def test_an_empty_url_in_the_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "fairlead.toml"
+    for table in ("database", "redis"):
+        file.write_text(f'[{table}]\nurl = ""\n')
+        with pytest.raises(ConfigInvalid, match=f"{table}.url"):
+            load({}, file)
+
+
+def test_a_rate_is_shown_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(color=False).record({"calls.per_s": 1.0, "window_s": 60.0})
+    shown = capsys.readouterr().out
+    assert "1/s" in shown
+    assert "1m" in shown
+
+
+def test_a_window_says_what_it_lets_through() -> None:
+    assert _admitted(CallLimit(limit=5, window_s=1.0).bucket("x", "x")) == "1 at once, then 4/s"
+
+
+async def test_doctor_says_what_is_missing_without_redis() -> None:
+    found = await _redis(None)
+    assert (found.status, "share" in found.detail, "REDIS_URL" in found.hint) == ("warn", True, True)
