@@ -33,8 +33,6 @@ STANDARD = {
     "FAIRLEAD_MASTER_KEY": ("vault", "master_key"),
     "FAIRLEAD_MASTER_KEY_FILE": ("vault", "master_key_file"),
 }
-MAY_BE_EMPTY = frozenset({"LOG_LEVEL", "LOG_FORMAT"})
-"""Names that others use, too: empty they say nothing of fairlead."""
 SECRETS_FROM_FILES = frozenset(
     {("database", "url"), ("redis", "url"), ("notices", "webhook_secret"), ("notices", "webhook_url")}
 )
@@ -136,15 +134,25 @@ def _leaves(tree: Mapping[str, Any], path: Path_ = ()) -> Iterator[tuple[Path_, 
 def _from_environment(environ: Mapping[str, str]) -> dict[Path_, tuple[Any, str]]:
     found: dict[Path_, tuple[Any, str]] = {}
     for name, text in environ.items():
-        if _is_foreign(name) or (not text and name in MAY_BE_EMPTY):
+        if _is_foreign(name):
             continue
-        if not text and (name in STANDARD or _path_of(name)):
-            raise ConfigInvalid(f"{name} is set and empty", hint=f"give {name} a value, or unset it")
         path = STANDARD.get(name) or _path_of(name)
-        if path is not None:
+        if not text:
+            _check_may_be_empty(name, path)
+        elif path is not None:
             path, value = _file_secret(path, text, name)
             found[path] = (value, f"environment {name}")
     return found
+
+
+def _check_may_be_empty(name: str, path: Path_ | None) -> None:
+    """Raise ConfigInvalid where an empty variable would quietly mean other servers or another key.
+
+    Any other empty variable counts as one that is not set.
+    """
+    places = {("database", "url"), ("redis", "url"), ("vault", "master_key"), ("vault", "kms")}
+    if path and (*path[:-1], path[-1].removesuffix("_file")) in places:
+        raise ConfigInvalid(f"{name} is set and empty", hint=f"give {name} a value, or unset it")
 
 
 def _unknown_variables(environ: Mapping[str, str]) -> tuple[list[str], list[str]]:

@@ -163,7 +163,10 @@ class Shell:
     def start(self, *arguments: str, env: Mapping[str, str] | None = None) -> Child:
         """Start a command and leave it running; *arguments* hold no secret."""
         assert not any(canary in argument for canary in self.canaries for argument in arguments)
-        return self.spawner.start(arguments, self.folder, self.all_environ | dict(env or {}))
+        environ = self.all_environ | dict(env or {})  # an empty one stands for one that is not set
+        return self.spawner.start(
+            arguments, self.folder, {name: text for name, text in environ.items() if text}
+        )
 
     async def end(self, child: Child, stdin: str = "") -> Done:
         """Wait for its end and check its manners: no secret, nothing that only a terminal understands."""

@@ -122,7 +122,9 @@ def test_a_misspelt_setting_of_a_connection_is_no_note(slip: str, meant: str) ->
     check_names(["note", "region", "plan", "shop_id", "owner", *KNOWN], tenant="acme", provider="shopify")
 
 
-@pytest.mark.parametrize("name", ["DATABASE_URL", "REDIS_URL", "FAIRLEAD_MASTER_KEY", "FAIRLEAD_HOME"])
+@pytest.mark.parametrize(
+    "name", ["DATABASE_URL", "REDIS_URL", "FAIRLEAD_MASTER_KEY_FILE", "FAIRLEAD_VAULT__KMS"]
+)
 def test_a_variable_that_is_set_and_empty_is_refused(name: str) -> None:
     with pytest.raises(ConfigInvalid, match=f"{name} is set and empty"):
         load({name: ""})

@@ -29,6 +29,7 @@ TABLE = {
     "AnswerUnreadable": 1,
     "CallFailed": 1,
     "TransientFailure": 75,
+    "IssuerClockError": 75,
     "OutcomeUnknown": 75,
     "RequestRejected": 1,
     "CallerError": 1,
