@@ -61,7 +61,7 @@ async def _drain(side: Side, url: str, options: Mapping[str, Any]) -> None:
     After *for_s* it is stopped and what was stored until then counts.
     """
     watch, wanted = Watch(), options["jobs"]
-    observer = await asyncpg.connect(url)
+    observer = await asyncpg.connect(url, server_settings={"search_path": "fairlead, public"})
     gc.collect()
     async with _working(side, url, watch, options) as worker:
         await _until(lambda: watch.runs > 0, PATIENCE_S, worker)

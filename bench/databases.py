@@ -54,8 +54,8 @@ async def settle(url: str) -> None:
 
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator[Any]:
-    """A connection."""
-    connection = await asyncpg.connect(url)
+    """A connection that finds our tables, and those of the others in `public`."""
+    connection = await asyncpg.connect(url, server_settings={"search_path": "fairlead, public"})
     try:
         yield connection
     finally:

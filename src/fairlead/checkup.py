@@ -27,7 +27,7 @@ from fairlead.adapters.postgres.facts import (
 )
 from fairlead.adapters.postgres.migrate import Migrator
 from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.session import DatabaseSettings, quoted
 from fairlead.adapters.redis import APPEND_ADVICE, RedisFacts, redis_facts
 from fairlead.adapters.vault import TenantVault
 from fairlead.books import AppBook, ProfileBook
@@ -223,34 +223,37 @@ def durability_check(facts: ServerFacts) -> Check:
 def role_check(facts: ServerFacts) -> Check:
     """Whether row-level security lets this user see all tenants."""
     if not facts.is_engine:
-        hint = "GRANT fairlead_engine TO this user; a NOINHERIT user cannot be used"
-        told = "this user lacks fairlead_engine: row-level security would show it empty tables"
+        hint = f"GRANT {facts.engine_role} TO this user; a NOINHERIT user cannot be used"
+        told = f"this user lacks {facts.engine_role}: row-level security would show it empty tables"
         return Check("database role", "fail", told, hint)
     if facts.creators:
         hint = (
             f"run REVOKE CREATE ON SCHEMA ... FROM {facts.creators}: its objects could run with your rights"
         )
         return Check("database role", "fail", f"{facts.creators} may CREATE in fairlead's schema", hint)
-    return Check("database role", "ok", "has the rights of fairlead_engine")
+    return Check("database role", "ok", f"has the rights of {facts.engine_role}")
 
 
 def wall_check(wall: WallState) -> Check:
     """Whether the database itself keeps tenants apart, beside the statements that name them."""
     if wall.stands:
         return Check("tenant wall", "ok", "statements made for a tenant reach no row of another")
+    grant = f"GRANT {wall.tenant} TO {quoted(wall.engine)};"
     if not wall.role:
-        told = "there is no role fairlead_tenant"
-        hint = "have CREATE ROLE fairlead_tenant NOLOGIN run; then CALL tenant_wall() as the tables' owner"
+        told = f"there is no role {wall.tenant}"
+        create = f"CREATE ROLE {wall.tenant} NOLOGIN;"
+        hint = f"have an administrator run {create} {grant} then run `fairlead migrate`"
     elif not wall.guarded:
         told = "a table of tenants lacks row-level security or its policy, or another policy shows all"
-        hint = "as the owner of the tables run CALL tenant_wall(); if it stays, \\d TABLE in psql shows which"
+        hint = "run `fairlead migrate` as the owner of the tables; if it stays, \\d TABLE in psql shows which"
     elif not wall.bound:
-        told = "the role fairlead_tenant may pass row-level security"
-        hint = "run ALTER ROLE fairlead_tenant NOSUPERUSER NOBYPASSRLS"
+        told = f"the role {wall.tenant} may pass row-level security"
+        hint = f"have an administrator run ALTER ROLE {wall.tenant} NOSUPERUSER NOBYPASSRLS;"
     else:
-        told = "this user may not take the role fairlead_tenant"
-        hint = "run GRANT fairlead_tenant TO fairlead_engine"
-    return Check("tenant wall", "warn", f"{told}: only the statements keep tenants apart", hint)
+        told = f"this user may not take the role {wall.tenant}"
+        hint = f"have an administrator run {grant}"
+    told = f"row security is off: {told}, so only the statements keep tenants apart"
+    return Check("tenant wall", "warn", told, hint)
 
 
 def clock_check(facts: ServerFacts) -> Check:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fairlead.adapters.local.system import SystemIds
 from fairlead.adapters.postgres.callers import PostgresCallerJobs
+from fairlead.adapters.postgres.session import DEFAULT_SCHEMA
 from fairlead.engine.ports import CallerJobs
 from fairlead.ids import Ids
 from fairlead.settings import Settings
@@ -21,9 +22,10 @@ class Outside:
 
 def outside(settings: Settings) -> Outside:
     """Made of the settings alone; nothing is connected."""
-    return Outside(SystemIds(), caller_jobs(settings, settings.database.schema_name))
+    return Outside(SystemIds(), caller_jobs(settings))
 
 
-def caller_jobs(settings: Settings, schema: str | None) -> CallerJobs:
-    """Jobs of callers' transactions, in *schema*."""
+def caller_jobs(settings: Settings) -> CallerJobs:
+    """Return what stores jobs in transactions of their callers."""
+    schema = settings.database.schema_name or DEFAULT_SCHEMA
     return PostgresCallerJobs(schema=schema, bound=settings.retention.dead_letter_bound)

@@ -157,7 +157,7 @@ class Runtime:
         bound = self.settings.retention.dead_letter_bound
         self.jobs = PostgresJobStore(self.database, self.ids, bound=bound, notify=notify)
         self._stack.push_async_callback(self.jobs.close)
-        self.callers = caller_jobs(self.settings, self.database.schema)
+        self.callers = caller_jobs(self.settings)
         self.lanes = PostgresLaneStore(self.database, notify=notify)
         self.sessions = PostgresSessionStore(self.database, self.ids)
         self.duties = PostgresDutyStore(self.database, notify=notify)

@@ -41,7 +41,7 @@ class Database(Table):
         None, min_length=1, description="DSN. Default none: the embedded one is started."
     )
     schema_name: str | None = Field(
-        None, min_length=1, max_length=63, description="Schema to live in. Default the DSN's own."
+        None, min_length=1, max_length=63, description="Schema of fairlead's tables. Default fairlead."
     )
     pool_size: int = Field(
         8, ge=2, le=200, description="Connections of one process, one of them for its heartbeat. Default 8."

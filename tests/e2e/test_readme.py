@@ -14,7 +14,7 @@ async def test_the_python_blocks_run(made, issuer, tmp_path, monkeypatch, capsys
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DATABASE_URL", database_settings.dsn)
     monkeypatch.setenv("FAIRLEAD_MASTER_KEY", "k1:" + "0123456789abcdef" * 4)
-    monkeypatch.setenv("FAIRLEAD_DATABASE__SCHEMA_NAME", database_settings.schema or "public")
+    monkeypatch.setenv("FAIRLEAD_DATABASE__SCHEMA_NAME", database_settings.in_schema)
     for block in Page(ROOT / "README.md").take("python"):
         code = "async def main():\n" + textwrap.indent(block, "    ")
         scope: dict[str, object] = {}

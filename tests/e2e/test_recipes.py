@@ -20,7 +20,7 @@ import pytest
 from aiohttp import ClientSession, ClientTimeout, UnixConnector
 
 from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.session import DatabaseSettings, quoted
 from tests.support.cli import ROOT, Child, Shell
 from tests.support.pages import Page
 from tests.support.rows import rows
@@ -137,8 +137,8 @@ async def test_jobs(shop: Shell, database: Database, database_settings: Database
     await program(shop, ENQUEUES)
     (in_sql,) = Page("how-to/jobs.md").take("sql", "BEGIN")
     connection = await asyncpg.connect(database_settings.dsn)
-    await connection.execute(f'SET search_path = shop, "{database_settings.schema}"')
-    await connection.execute(in_sql)
+    await connection.execute("SET search_path = shop")
+    await connection.execute(in_sql.replace("fairlead.", f"{quoted(database_settings.in_schema)}."))
     await connection.close()
     async with worker(shop, "shop.all:fl"):
         assert len(await finished(database, "resize", 2)) == 2
@@ -158,7 +158,10 @@ async def test_grants(shop: Shell, database: Database) -> None:
     (granting,) = Page("how-to/jobs.md").take("sql", "GRANT")
     await rows(database, "CREATE ROLE app")
     for line in granting.strip().splitlines():
-        await rows(database, line.replace("SCHEMA public", f'SCHEMA "{database.schema}"'))
+        there = quoted(database.settings.in_schema)
+        await rows(
+            database, line.replace("SCHEMA fairlead", f"SCHEMA {there}").replace(" fairlead.", f" {there}.")
+        )
     await rows(database, "DROP OWNED BY app")
     await rows(database, "DROP ROLE app")
 

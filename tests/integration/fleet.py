@@ -20,7 +20,7 @@ from pathlib import Path
 import asyncpg
 
 from fairlead.adapters.postgres.migrate import Migrator
-from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.session import DEFAULT_SCHEMA, DatabaseSettings
 from fairlead.app import Fairlead
 from tests.integration.dot import ROOT, DotServer
 from tests.support.servers import drop_database, fresh_database
@@ -218,7 +218,8 @@ async def fleet_for(
     database_url = await fresh_database(admin_url)
     config = _settings_file(folder, database_url, server, ttl_s, replay)
     await Migrator(DatabaseSettings(dsn=database_url)).apply()
-    looking = await asyncpg.create_pool(database_url, min_size=1, max_size=4)
+    there = {"search_path": DEFAULT_SCHEMA}
+    looking = await asyncpg.create_pool(database_url, min_size=1, max_size=4, server_settings=there)
     fleet = Fleet(config, database_url, looking)
     try:
         yield fleet

@@ -18,7 +18,7 @@ import pytest
 from fairlead import Fairlead
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
-from fairlead.adapters.postgres.migrate import Migrator, shipped_migrations
+from fairlead.adapters.postgres.migrate import Migrator
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.session import DatabaseSettings, quoted
 from fairlead.adapters.postgres.sessions import PostgresSessionStore
@@ -33,7 +33,6 @@ from tests.support.databases import SCHEMA
 from tests.support.engine import IDS, new_job
 from tests.support.pooler import TransactionPooler, pgbouncer, strict_pooler
 from tests.support.rows import rows
-from tests.support.servers import database_name
 
 pytestmark = pytest.mark.slow
 
@@ -53,11 +52,7 @@ class Pooled:
 async def pooled(
     request: pytest.FixtureRequest, database_settings: DatabaseSettings
 ) -> AsyncIterator[Pooled]:
-    """The schema is the database's own setting: behind a pooler no client can choose it."""
-    direct = await asyncpg.connect(database_settings.dsn)
-    name = quoted(database_name(database_settings.dsn))
-    await direct.execute(f"ALTER DATABASE {name} SET search_path = {quoted(SCHEMA)}")
-    await direct.close()
+    """No role and no database has a search_path: names are qualified before they are sent."""
     async with POOLERS[request.param](database_settings.dsn) as (strict, url):
         yield Pooled(replace(database_settings, dsn=url, transaction_pooler=True), strict)
         if strict is not None:
@@ -94,7 +89,7 @@ async def test_migrations_are_read_through_a_pooler_and_applied_past_it(
 ) -> None:
     async with strict_pooler(database_settings.dsn) as (strict, url):
         pooled = Migrator(replace(database_settings, dsn=url, transaction_pooler=True))
-        assert await pooled.plan() == list(shipped_migrations())  # of `public`, where nobody migrated
+        assert await pooled.plan() == []
         assert strict.refused == []
         with pytest.raises(ConfigInvalid, match="go past it"):
             await pooled.apply()
@@ -194,7 +189,7 @@ async def test_a_process_works_polls_and_refreshes(pooled: Pooled, tmp_path: Pat
             assert await ran.get() == "Ada"
             while (await fl.token("acme", "mercadolibre")).generation == 1:
                 await asyncio.sleep(0.02)
-            while not await rows(fl.runtime.database, "SELECT FROM duty"):
+            while not await rows(fl.runtime.database, f"SELECT FROM {quoted(SCHEMA)}.duty"):
                 await asyncio.sleep(0.02)
         fl.stop()
         await working
@@ -208,6 +203,7 @@ def _fairlead(pooled: Pooled, issuer: Issuer, folder: Path, ran: asyncio.Queue[s
     environ = {
         "DATABASE_URL": pooled.settings.dsn,
         "FAIRLEAD_DATABASE__POOLER": "true",
+        "FAIRLEAD_DATABASE__SCHEMA_NAME": SCHEMA,
         "FAIRLEAD_MASTER_KEY": "k1:" + "0123456789abcdef" * 4,
     }
     fl = Fairlead(load(environ, file))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import quote
 
 import pytest
 
-from fairlead.adapters.postgres import migrate
+from fairlead.adapters.postgres import migrate, migration_steps
 from fairlead.adapters.postgres.migrate import Migration, Migrator
 from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings, quoted
+from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.errors import MigrationNeeded
 from tests.migration.test_migrate import INDEX, A, applied, by_psql, migration
 from tests.support.rows import rows, run
@@ -35,6 +34,7 @@ async def test_an_index_that_could_not_be_built_is_dropped_by_the_next_run(
     empty: DatabaseSettings, tmp_path: Path
 ) -> None:
     """Of this program, or of a DBA's script."""
+    await Migrator(empty, [TWICE]).apply()
     with pytest.raises(MigrationNeeded, match="duplicated") as failed:
         await Migrator(empty, [TWICE, UNIQUE]).apply()
     assert "the next run drops what it left (a_idx, INVALID)" in failed.value.way_out
@@ -57,9 +57,9 @@ async def test_an_index_waits_for_transactions_that_are_older(
 ) -> None:
     """For longer than a lock that others would stand behind; and not for ever."""
     await Migrator(empty, [A]).apply()
-    monkeypatch.setattr(migrate, "_LOCK_TIMEOUT", "100ms")
+    monkeypatch.setattr(migrate, "LOCK_TIMEOUT", "100ms")
     if not patient:
-        monkeypatch.setattr(migrate, "_INDEX_PATIENCE_MS", 100)
+        monkeypatch.setattr(migration_steps, "INDEX_PATIENCE_MS", 100)
     database = await Database.open(empty)
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         async with held_snapshot(empty.dsn):
@@ -93,17 +93,10 @@ async def test_whoever_is_interrupted_leaves_nobody_waiting(empty: DatabaseSetti
 
 
 async def test_an_index_of_another_schema_stays(empty: DatabaseSettings) -> None:
-    """There may be another installation in the path of a connection that names no schema."""
+    """There may be another installation in this database."""
     await Migrator(empty, [A, INDEX]).apply()
-    database = await Database.open(empty)
-    await run(database, "CREATE SCHEMA another")
-    await database.close()
-    assert empty.schema is not None
-    path = quote(f"another, {quoted(empty.schema)}")
-    unnamed = replace(
-        empty, schema=None, dsn=f"{empty.dsn}{'&' if '?' in empty.dsn else '?'}search_path={path}"
-    )
-    assert await Migrator(unnamed, [A, INDEX]).apply() == [A, INDEX]
+    another = replace(empty, schema="another")
+    assert await Migrator(another, [A, INDEX]).apply() == [A, INDEX]
     database = await Database.open(empty)
     assert len(await rows(database, "SELECT FROM pg_class WHERE relname = 'a_idx'")) == 2
     await database.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from fairlead.adapters.postgres.migrate import (
     shipped_migrations,
 )
 from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.session import DatabaseSettings, quoted
 from fairlead.adapters.postgres.sqlfiles import Statement
 from fairlead.errors import ConfigInvalid, DependencyUnavailable, MigrationNeeded
 from fairlead.ground import check_schema
@@ -42,6 +43,14 @@ A = migration(1, "CREATE TABLE a (x integer); INSERT INTO a VALUES (1);")
 B = migration(2, "CREATE TABLE b (x integer);")
 C_POST = migration(3, "ALTER TABLE a DROP COLUMN x;", "post")
 D = migration(4, "CREATE TABLE d (x integer);")
+LEFT = """
+SELECT nspname || '.' || relname AS name FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace
+UNION ALL SELECT nspname || '.' || proname FROM pg_proc JOIN pg_namespace n ON n.oid = pronamespace
+UNION ALL SELECT nspname FROM pg_namespace
+UNION ALL SELECT rolname FROM pg_roles WHERE rolname = 'left_behind'
+ORDER BY 1
+"""
+"""What a failure could leave."""
 INDEX = migration(2, "CREATE INDEX CONCURRENTLY a_idx ON a (x);", "pre", "-- transaction: none")
 
 
@@ -74,14 +83,38 @@ async def test_a_plan_changes_nothing(empty: DatabaseSettings) -> None:
     await admin.close()
 
 
-async def test_the_default_schema_is_the_search_path_s(servers: Endpoints) -> None:
+@pytest.fixture
+async def plain(servers: Endpoints) -> AsyncIterator[str]:
+    """The URL of a database as it is made, with `public`."""
     url = await fresh_database(servers.database_url)
-    settings = DatabaseSettings(dsn=url)
+    yield url
+    await drop_database(servers.database_url, url)
+
+
+@pytest.mark.parametrize(
+    ("named", "schema"), [(None, "fairlead"), ("public", "public"), ("Shop's", "Shop's")]
+)
+async def test_the_schema_is_fairlead_or_the_one_that_is_set(
+    plain: str, named: str | None, schema: str
+) -> None:
+    settings = DatabaseSettings(dsn=plain, schema=named)
     await Migrator(settings, [A]).apply()
     database = await Database.open(settings)
-    assert await rows(database, "SELECT x FROM public.a") == [{"x": 1}]
+    assert await rows(database, f"SELECT x FROM {quoted(schema)}.a") == [{"x": 1}]
+    assert await applied(settings) == [1]
     await database.close()
-    await drop_database(servers.database_url, url)
+
+
+async def test_an_installation_in_another_schema_is_not_passed_over(plain: str) -> None:
+    """Such as one in `public`, from before the schema had a default."""
+    await Migrator(DatabaseSettings(dsn=plain, schema="public")).apply()
+    unset = Migrator(DatabaseSettings(dsn=plain))
+    for step in (unset.plan, unset.check, unset.apply):
+        with pytest.raises(ConfigInvalid, match=r"schema public.*set database\.schema_name to 'public'"):
+            await step()
+    chosen = DatabaseSettings(dsn=plain, schema="fairlead")
+    assert await Migrator(chosen).apply() == list(shipped_migrations())
+    assert await unset.plan() == []
 
 
 async def test_pre_stops_before_post_and_both_versions_can_start_in_between(empty: DatabaseSettings) -> None:
@@ -113,6 +146,7 @@ async def test_a_version_starts_while_its_post_migrations_are_to_come(empty: Dat
 
 async def test_a_failed_migration_leaves_the_whole_ones_before_it(empty: DatabaseSettings) -> None:
     broken = migration(2, "CREATE TABLE half (x integer); SELECT 1 / 0;")
+    await Migrator(empty, [A]).apply()
     with pytest.raises(MigrationNeeded, match=r"0002_step.*division by zero.*nothing of it was kept"):
         await Migrator(empty, [A, broken]).apply()
     assert await applied(empty) == [1]
@@ -120,6 +154,26 @@ async def test_a_failed_migration_leaves_the_whole_ones_before_it(empty: Databas
     assert await rows(database, "SELECT FROM pg_class WHERE relname = 'half'") == []
     await database.close()
     assert await Migrator(empty, [A, B]).apply() == [B]
+
+
+@pytest.mark.parametrize("schema", [None, "public"])
+async def test_a_failed_installation_leaves_nothing(plain: str, schema: str | None) -> None:
+    """No schema, no table `migration`, no role: neither where the last of all migrations fails."""
+    last = shipped_migrations()[-1].number + 1
+    broken = [*shipped_migrations(), migration(last, "CREATE ROLE left_behind; SELECT 1 / 0;")]
+    admin = await asyncpg.connect(plain)
+    before = await admin.fetch(LEFT)
+    with pytest.raises(MigrationNeeded, match=rf"{last:04}_step.*division by zero.*nothing was kept"):
+        await Migrator(DatabaseSettings(dsn=plain, schema=schema), broken).apply()
+    assert await admin.fetch(LEFT) == before
+    await admin.execute("CREATE TABLE public.migration (id integer); CREATE TABLE public.audit (id integer)")
+    public = DatabaseSettings(dsn=plain, schema="public")
+    before = await admin.fetch(LEFT)
+    with pytest.raises(ConfigInvalid, match="the schema public holds tables that are not fairlead's"):
+        await Migrator(public).apply()
+    assert await admin.fetch(LEFT) == before
+    await Migrator(replace(public, schema=None)).apply()
+    await admin.close()
 
 
 async def test_a_migration_that_gets_no_lock_lets_the_others_pass_and_tries_again(
@@ -208,7 +262,7 @@ async def test_a_server_that_is_away(empty: DatabaseSettings) -> None:
 PROCESS = """
 import asyncio, sys
 from fairlead.adapters.postgres.migrate import Migrator
-from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.session import DatabaseSettings, quoted
 migrator = Migrator(DatabaseSettings(dsn=sys.argv[1], schema=sys.argv[2]))
 print(len(asyncio.run(migrator.apply())))
 """
@@ -292,14 +346,14 @@ async def test_the_text_for_a_dba_is_as_patient_with_locks(empty: DatabaseSettin
                     2, "INSERT INTO a SELECT setting::int FROM pg_settings WHERE name = 'lock_timeout';"
                 ),
             ],
-            empty.schema,
+            empty.in_schema,
         )
     )
     await by_psql(empty.dsn, script)
     database = await Database.open(empty)
     assert await rows(database, "SELECT x FROM a") == [{"x": 1}, {"x": 500}]
     await database.close()
-    assert "SET lock_timeout = '3s';" in as_script([A], None)
+    assert "SET lock_timeout = '3s';" in as_script([A], "fairlead")
 
 
 def test_the_text_quotes_what_must_be_quoted() -> None:

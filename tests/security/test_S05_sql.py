@@ -61,6 +61,7 @@ MADE: Mapping[str, str] = {
     "0035_unique_keys.sql": "the same, and signatures of our functions out of the catalogue",
     "0036_wake_rows_passed.sql": "the same",
     "0037_narrow_rights.sql": "the same, and columns of our tables, quoted by the catalogue or constants",
+    "0041_own_search_path.sql": "signatures of our functions out of the catalogue, and the schema, quoted",
     "0013_tenant_wall.sql": "rights and conditions that stand in the same statement as constants",
 }
 """Where a statement is made of something else, and why that is safe."""
@@ -120,8 +121,7 @@ class Tally:
 async def connected(database: Database) -> AsyncIterator[asyncpg.Connection]:
     connection = await asyncpg.connect(database.settings.dsn)
     try:
-        if database.settings.schema:
-            await connection.execute(statement("schema_use").text, database.settings.schema)
+        await connection.execute(statement("schema_use").text, database.settings.in_schema)
         yield connection
     finally:
         await connection.close()

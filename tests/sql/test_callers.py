@@ -188,18 +188,11 @@ async def test_without_a_transaction_nothing_is_stored(
     assert await kinds(database) == []
 
 
-async def test_the_schema_is_named_or_found(
-    database: Database, database_settings: DatabaseSettings, theirs: Any
-) -> None:
-    lost = PostgresCallerJobs(schema=None, bound=3)
+async def test_a_connection_to_another_database_is_told_where_fairlead_is_looked_for(theirs: Any) -> None:
+    lost = PostgresCallerJobs(schema="fairlead", bound=3)
     with pytest.raises(MigrationNeeded, match=r"database\.schema_name"):
         async with theirs.transaction():
             await lost.store(theirs, [new_job()])
-    await theirs.execute(f'SET search_path = "{SCHEMA}"')
-    async with theirs.transaction():
-        await lost.store(theirs, [new_job("found")])
-    assert await kinds(database) == ["found"]
-    assert database.schema == SCHEMA
 
 
 async def test_a_bound_full_of_dead_letters_refuses(

@@ -272,7 +272,7 @@ async def test_the_engine_may_do_all_of_it(database: Database, notes: PostgresGa
     await connected(database)
     admin = await asyncpg.connect(database.settings.dsn)
     try:
-        await admin.execute(f'SET search_path = "{database.schema}"')
+        await admin.execute(f'SET search_path = "{database.settings.in_schema}"')
         await admin.execute("SET ROLE fairlead_engine")
         await admin.execute("INSERT INTO gate_start (prefix) VALUES ('p')")
         await admin.execute(

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
-from urllib.parse import urlsplit
 from uuid import UUID
 
 import pytest
@@ -295,8 +294,6 @@ async def test_whoever_listens_hears_of_a_resume_and_of_more_room(
 async def test_behind_a_transaction_pooler(
     database: Database, database_settings: DatabaseSettings, session_id: UUID
 ) -> None:
-    name = urlsplit(database_settings.dsn).path[1:]
-    await run(database, f'ALTER DATABASE "{name}" SET search_path = "{database_settings.schema}"')
     pooled = await Database.open(replace(database_settings, transaction_pooler=True, max_size=1))
     lanes, jobs = PostgresLaneStore(pooled, notify=False), PostgresJobStore(pooled, IDS, notify=False)
     await jobs.enqueue([new_job(tenant_id="acme") for _ in range(5)])

@@ -225,7 +225,7 @@ async def test_a_cancelled_caller_leaves_a_sound_pool(database_settings: Databas
 async def test_behind_a_transaction_pooler_nothing_is_left_in_a_session(
     notes: Database, database_settings: DatabaseSettings
 ) -> None:
-    name = urlsplit(database_settings.dsn).path[1:]
+    name = urlsplit(database_settings.dsn).path[1:]  # `note` is no table of ours
     await run(notes, f'ALTER DATABASE "{name}" SET search_path = "{database_settings.schema}"')
     database = await Database.open(replace(database_settings, transaction_pooler=True, max_size=1))
     await database.fetch(INSERT, id=1)

@@ -23,12 +23,13 @@ from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.postgres import credentials, data_keys, gate_notes
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.qualified import qualified
 from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.adapters.postgres.sqlfiles import Statement, statement, statement_names
 from fairlead.errors import FairleadError
 from tests.faults.support.report import Figures, sized
 from tests.security.figures import tell
-from tests.support.databases import settings_of
+from tests.support.databases import SCHEMA, settings_of
 from tests.support.engine import IDS, new_job
 from tests.support.notes import sql
 from tests.support.rows import rows
@@ -89,7 +90,8 @@ class Wire:
             self._behind.discard(id(connection))
         elif id(connection) in self._behind:
             self.walled.add(name)
-        return self.altered.get(query, query)
+        altered = {qualified(old, SCHEMA): qualified(new, SCHEMA) for old, new in self.altered.items()}
+        return altered.get(query, query)
 
 
 @pytest.fixture

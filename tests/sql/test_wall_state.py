@@ -31,7 +31,7 @@ NO_HOLES = (
 
 async def state(database: Database) -> WallState:
     async with database._lender.lent() as connection:
-        return await wall_state(connection)
+        return await wall_state(connection, database.settings.in_schema)
 
 
 def test_the_tables_that_are_looked_at_are_all_that_have_tenants() -> None:
@@ -44,7 +44,7 @@ async def test_a_table_whose_row_level_security_is_off_has_no_wall(database: Dat
     assert wall_check(await state(database)).status == "ok"
     await run(database, f"ALTER TABLE {table} DISABLE ROW LEVEL SECURITY")
     told = wall_check(await state(database))
-    assert (told.status, told.detail.startswith("a table of tenants lacks")) == ("warn", True)
+    assert (told.status, "a table of tenants lacks" in told.detail) == ("warn", True)
 
 
 @pytest.mark.parametrize("hole", HOLES)

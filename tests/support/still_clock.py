@@ -16,7 +16,7 @@ from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.testing.memory.database import STARTED
 from tests.support.databases import without_public
 from tests.support.rows import run
-from tests.support.servers import database_name, fresh_database
+from tests.support.servers import fresh_database
 
 _SCHEMA = "still"
 _CLOCK = f"""
@@ -38,11 +38,14 @@ async def still_database(admin_url: str) -> DatabaseSettings:
     try:
         await connection.execute(_CLOCK)
         await connection.execute(f"INSERT INTO {_SCHEMA}.clock VALUES ($1)", STARTED)
-        name = database_name(url)
-        await connection.execute(f'ALTER DATABASE "{name}" SET search_path = {_SCHEMA}, pg_catalog')
     finally:
         await connection.close()
-    settings = DatabaseSettings(dsn=url, application_name="fairlead-test")
+    settings = DatabaseSettings(
+        dsn=url,
+        schema=_SCHEMA,
+        search_path=f"{_SCHEMA}, pg_catalog",
+        application_name="fairlead-test",
+    )
     await Migrator(settings).apply()
     return settings
 

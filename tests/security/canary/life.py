@@ -210,7 +210,8 @@ PRODUCT = ("-m", "tests.security.canary.product")
 
 async def until_done(ground: Ground) -> None:
     """No job runs or is due, and the webhook has come twice: it was refused once."""
-    connection = await asyncpg.connect(ground.endpoints.database_url)
+    there = {"search_path": "fairlead"}
+    connection = await asyncpg.connect(ground.endpoints.database_url, server_settings=there)
     try:
         while await connection.fetchval(DUE) or len(ground.tattler.heard) < 2:
             await asyncio.sleep(LOOK_S)

@@ -81,7 +81,7 @@ def test_servers_that_lose_data_or_are_too_old() -> None:
     ("missing", "way_out"),
     [
         ("role", "CREATE ROLE"),
-        ("guarded", "tenant_wall()"),
+        ("guarded", "fairlead migrate"),
         ("bound", "NOBYPASSRLS"),
         ("member", "GRANT fairlead_tenant"),
     ],

@@ -14,7 +14,7 @@ from dataclasses import fields
 from typing import Any
 from uuid import UUID
 
-from fairlead.adapters.postgres.session import quoted
+from fairlead.adapters.postgres.qualified import qualified
 from fairlead.adapters.postgres.sqlfiles import statement
 from fairlead.engine.ports import Enqueued, NewJob
 from fairlead.errors import ConfigInvalid, InputInvalid, MigrationNeeded, Refused
@@ -28,16 +28,15 @@ _MAX_WORDS = 300
 
 
 class PostgresCallerJobs:
-    """See the port. *schema*: where fairlead's tables are; None: where the caller's search_path finds them.
+    """See the port. *schema*: where fairlead's tables are.
 
     *bound*: open dead letters of a queue that refuse new work of a kind they are full of.
     """
 
-    def __init__(self, *, schema: str | None, bound: int) -> None:
+    def __init__(self, *, schema: str, bound: int) -> None:
         call = statement("caller_enqueue")
-        name = "fairlead_enqueue(" if schema is None else f"{quoted(schema)}.fairlead_enqueue("
         self._takes = call.params
-        self._numbered = call.text.replace("fairlead_enqueue(", name)
+        self._numbered = qualified(call.text, schema)
         # The drivers of DB-API count by position: each parameter stands once in the statement, in its order.
         marks = self._numbered.replace("%", "%%")
         for number in range(1, len(call.params) + 1):

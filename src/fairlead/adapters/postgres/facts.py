@@ -10,6 +10,7 @@ import asyncpg
 
 from fairlead.adapters.postgres.driver import Connection
 from fairlead.adapters.postgres.failures import CONNECT_ERRORS, no_connection
+from fairlead.adapters.postgres.roles import COMMON
 from fairlead.adapters.postgres.session import (
     ENCODING,
     ENCODING_HINT,
@@ -34,7 +35,7 @@ class ServerFacts:
     synchronous_commit: str
     isolation: str
     is_engine: bool | None
-    """Whether this user has the rights of fairlead_engine; None: there is no such role yet."""
+    """Whether this user has the rights of *engine_role*; None: there are no tables yet."""
     wall: WallState
     """What is there of the second wall between tenants, for this user."""
     skew_s: float
@@ -53,6 +54,8 @@ class ServerFacts:
     """There are sessions whose snapshots this user may not see."""
     encoding: str = ENCODING
     """Of the database's text; default UTF8, the only one that fairlead works on."""
+    engine_role: str = COMMON.engine
+    """The role that sees all tenants."""
     creators: str = ""
     """Roles that may create objects in the schema and should not; empty: none."""
 
@@ -67,8 +70,9 @@ async def server_facts(settings: DatabaseSettings) -> ServerFacts:
     try:
         connection = cast(Connection, await asyncpg.connect(**connect_options(settings)))
         try:
-            found = (await connection.fetch(statement("server_check").text))[0]
-            wall = await wall_state(connection)
+            check = statement("server_check")
+            found = (await connection.fetch(check.text, *check.args(schema=settings.in_schema)))[0]
+            wall = await wall_state(connection, settings.in_schema)
             skew_s, doubt_s = min([await _skew(connection) for _ in range(_TRIES)], key=lambda seen: seen[1])
             held = (await connection.fetch(statement("snapshot_oldest").text))[0]
         finally:
@@ -89,6 +93,7 @@ async def server_facts(settings: DatabaseSettings) -> ServerFacts:
         behind_of=held["replica"] or "",
         unseen=held["unseen"],
         encoding=found["encoding"],
+        engine_role=found["engine_role"] or COMMON.engine,
         creators=found["creators"],
     )
 

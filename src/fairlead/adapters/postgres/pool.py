@@ -27,6 +27,8 @@ from fairlead.adapters.postgres.failures import (
 )
 from fairlead.adapters.postgres.lender import Lender, whole
 from fairlead.adapters.postgres.listen import Listener
+from fairlead.adapters.postgres.qualified import QualifiedTexts
+from fairlead.adapters.postgres.roles import COMMON
 from fairlead.adapters.postgres.session import (
     DatabaseSettings,
     checked_server,
@@ -52,12 +54,13 @@ WALL_ADVICE = "run `fairlead doctor`: it says what is missing, and the statement
 class Transaction:
     """Several statements that count as one; see `Database.transaction`."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, texts: QualifiedTexts) -> None:
         self._connection = connection
+        self._texts = texts
 
     async def fetch(self, statement: Statement, /, **values: object) -> list[Row]:
         """The rows of *statement*."""
-        return await self._connection.fetch(statement.text, *statement.args(**values))
+        return await self._connection.fetch(self._texts[statement.text], *statement.args(**values))
 
 
 class Database:
@@ -69,8 +72,9 @@ class Database:
             pool, settings.acquire_timeout_s, settings.connect_timeout_s, urgent=settings.urgent_size
         )
         self.settings = settings
-        self.schema: str | None = settings.schema
-        """Where our tables are; None while nobody has migrated the database."""
+        self._texts = QualifiedTexts(settings.in_schema)
+        self.tenant_role = COMMON.tenant
+        """The role that the second wall binds."""
         self.walled = False
         """Whether the second wall between tenants stands, as far as this process knows; see `of`."""
         self._look_at_s = 0.0
@@ -98,8 +102,9 @@ class Database:
         database = cls(cast(Pool, pool), settings)
         try:
             async with database._lender.lent() as connection:
-                database.schema = await checked_server(connection, settings) or settings.schema
-                database.walled = (await wall_state(connection)).stands
+                await checked_server(connection, settings)
+                wall = await wall_state(connection, settings.in_schema)
+                database.tenant_role, database.walled = wall.tenant, wall.stands
                 database._look_at_s = asyncio.get_running_loop().time() + WALL_LOOK_EVERY_S
         except BaseException:
             await database.close()
@@ -120,7 +125,7 @@ class Database:
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._look_at_s:
             self._look_at_s = now_s + WALL_LOOK_EVERY_S
-            [found] = await self.fetch(statement("tenant_wall_state"))
+            [found] = await self.fetch(statement("tenant_wall_state"), schema=self.settings.in_schema)
             before, self.walled = self.walled, WallState(**dict(found.items())).stands
             if self.walled != before:
                 self._emit(TenantWallRaised() if self.walled else TenantWallMissing(WALL_ADVICE))
@@ -186,11 +191,11 @@ class Database:
         async with self._lender.lent(urgent=urgent) as connection:
             try:
                 if tenants is None and not self.settings.transaction_pooler:
-                    return await connection.fetch(statement.text, *args)
+                    return await connection.fetch(self._texts[statement.text], *args)
                 async with whole(connection):  # its steps must reach one server
                     if tenants is not None:
                         await self._raise_wall(connection, tenants)
-                    return await connection.fetch(statement.text, *args)
+                    return await connection.fetch(self._texts[statement.text], *args)
             except DRIVER_ERRORS as error:
                 raise await self._judged(connection, error) from error
 
@@ -206,7 +211,7 @@ class Database:
                 async with whole(connection):
                     if tenants is not None:
                         await self._raise_wall(connection, tenants)
-                    yield Transaction(connection)
+                    yield Transaction(connection, self._texts)
                     inside = False
             except DRIVER_ERRORS as error:
                 judged = await self._judged(connection, error)
@@ -255,7 +260,7 @@ class Database:
 
     async def _raise_wall(self, connection: Connection, tenants: tuple[str, ...]) -> None:
         try:
-            await raise_wall(connection, tenants)
+            await raise_wall(connection, self.tenant_role, tenants)
         except WallDown:  # whoever comes next knows it
             self._look_at_s = 0.0
             raise

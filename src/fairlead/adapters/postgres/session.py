@@ -12,6 +12,7 @@ from fairlead.errors import ConfigInvalid
 
 MIN_VERSION = 15
 ISOLATION = "read_committed"
+DEFAULT_SCHEMA = "fairlead"
 ENCODING = "UTF8"
 ENCODING_HINT = (
     "run CREATE DATABASE fairlead ENCODING 'UTF8' TEMPLATE template0, and point DATABASE_URL at it"
@@ -30,7 +31,9 @@ class DatabaseSettings:
     dsn: str = field(repr=False)
     """``postgresql://user@host:port/database``; a secret where it holds a password."""
     schema: str | None = None
-    """The one schema of all tables; default: what the server's search_path says."""
+    """The schema of all tables; default ``fairlead``, unless there is an installation in another one."""
+    search_path: str = ""
+    """Where sessions look for names that are not qualified, as SQL writes it; default that schema alone."""
     application_name: str = "fairlead"
     """Shown in pg_stat_activity; default ``fairlead``."""
     min_size: int = 1
@@ -51,6 +54,11 @@ class DatabaseSettings:
     """Behind a pooler in transaction mode: nothing prepared, no session settings, no LISTEN; default off."""
     allow_async_commit: bool = False
     """Run although the server may lose acknowledged commits (synchronous_commit = off); default off."""
+
+    @property
+    def in_schema(self) -> str:
+        """The schema of all tables."""
+        return self.schema or DEFAULT_SCHEMA
 
 
 def connect_options(settings: DatabaseSettings) -> dict[str, Any]:
@@ -74,9 +82,8 @@ def _server_settings(settings: DatabaseSettings) -> dict[str, str]:
     named = {"application_name": settings.application_name}
     if settings.transaction_pooler:  # it refuses what it does not know; roles carry these settings there
         return named
-    if settings.schema is not None:
-        named["search_path"] = quoted(settings.schema)
     return named | {
+        "search_path": settings.search_path or quoted(settings.in_schema),
         "default_transaction_isolation": "read committed",
         "statement_timeout": str(round(settings.statement_timeout_s * 1000)),
         # first, so that a wait for another transaction is told from a server that is slow
@@ -109,9 +116,10 @@ def check_encoding(encoding: str) -> None:
         )
 
 
-async def checked_server(connection: Connection, settings: DatabaseSettings) -> str | None:
-    """The schema of our tables, if there are any; ConfigInvalid unless the server is one to rely on."""
-    found = (await connection.fetch(statement("server_check").text))[0]
+async def checked_server(connection: Connection, settings: DatabaseSettings) -> None:
+    """Raise ConfigInvalid unless the server is one to rely on."""
+    check = statement("server_check")
+    found = (await connection.fetch(check.text, *check.args(schema=settings.in_schema)))[0]
     if found["version"] < MIN_VERSION * 10_000:
         what = f"PostgreSQL {found['version'] // 10_000} is too old: fairlead needs {MIN_VERSION} or newer"
         raise ConfigInvalid(what, hint="upgrade the server, or unset DATABASE_URL to use the embedded one")
@@ -125,7 +133,6 @@ async def checked_server(connection: Connection, settings: DatabaseSettings) -> 
         hint = "run ALTER ROLE ... SET default_transaction_isolation = 'read committed'"
         raise ConfigInvalid(what, hint=hint)
     if found["engine"] is False:  # row-level security would show it empty tables
-        hint = "run GRANT fairlead_engine TO this user; a NOINHERIT user cannot be used"
-        raise ConfigInvalid("the database user has not the rights of fairlead_engine", hint=hint)
-    schema: str | None = found["schema"]
-    return schema
+        role = found["engine_role"]
+        hint = f"run GRANT {quoted(role)} TO this user; a NOINHERIT user cannot be used"
+        raise ConfigInvalid(f"the database user has not the rights of {role}", hint=hint)

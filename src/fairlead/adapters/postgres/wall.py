@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import asyncpg
 
 from fairlead.adapters.postgres.driver import Connection, Row
+from fairlead.adapters.postgres.roles import COMMON
 from fairlead.adapters.postgres.sqlfiles import Statement, statement
 from fairlead.errors import DependencyUnavailable
 
@@ -30,13 +31,17 @@ class WallState:
     """What is there of the wall, for the user that asks."""
 
     role: bool
-    """The role fairlead_tenant exists."""
+    """The role that it binds exists."""
     bound: bool
     """Row-level security binds it: it is no superuser and has not BYPASSRLS."""
     member: bool
     """This user may take it."""
     guarded: bool
     """The policies of migration 0014 are there."""
+    engine: str = COMMON.engine
+    """The role that sees all tenants."""
+    tenant: str = COMMON.tenant
+    """The role that the wall binds."""
 
     @property
     def stands(self) -> bool:
@@ -44,9 +49,10 @@ class WallState:
         return self.role and self.bound and self.member and self.guarded
 
 
-async def wall_state(connection: Connection) -> WallState:
-    """Ask the server of *connection*."""
-    found = (await connection.fetch(statement("tenant_wall_state").text))[0]
+async def wall_state(connection: Connection, schema: str) -> WallState:
+    """Ask the server of *connection* about the tables in *schema*."""
+    state = statement("tenant_wall_state")
+    found = (await connection.fetch(state.text, *state.args(schema=schema)))[0]
     return WallState(**dict(found.items()))
 
 
@@ -56,13 +62,13 @@ class WallDown(DependencyUnavailable):
     hint = "run `fairlead doctor`: it says what is missing, and the statement that helps; then do this again"
 
 
-async def raise_wall(connection: Connection, tenants: tuple[str, ...]) -> None:
+async def raise_wall(connection: Connection, role: str, tenants: tuple[str, ...]) -> None:
     """Until its transaction ends *connection* sees and writes rows of *tenants* only. Raises WallDown."""
     wall = statement("tenant_wall")
     try:
-        await connection.fetch(wall.text, *wall.args(tenants=tenants))
+        await connection.fetch(wall.text, *wall.args(role=role, tenants=tenants))
     except _ROLE_REFUSED as error:
-        raise WallDown(f"the role fairlead_tenant cannot be taken: {error.args[0]}") from error
+        raise WallDown(f"the role {role} cannot be taken: {error.args[0]}") from error
 
 
 def is_of(row: Row, tenant: str) -> bool:

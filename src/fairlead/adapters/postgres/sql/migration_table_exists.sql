@@ -1,6 +1,9 @@
 -- migration_table_exists: whether this schema was ever migrated.
--- Takes   nothing
+-- Takes   schema
 -- Gives   one row: exists
 -- Locks   nothing
--- Needs   nothing; only the schema we would create it in counts, not another one of the search_path
-SELECT to_regclass(quote_ident(current_schema()) || '.migration') IS NOT NULL AS exists
+-- Needs   nothing; other programs keep a table of this name, too, without a checksum
+SELECT EXISTS (
+    SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid
+    WHERE n.nspname = :schema::text AND c.relname = 'migration' AND a.attname = 'checksum') AS exists

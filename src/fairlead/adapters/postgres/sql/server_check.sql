@@ -1,9 +1,9 @@
 -- server_check: what a server must be asked before anything is trusted to it.
--- Takes   nothing
--- Gives   one row: version as a number, synchronous_commit, isolation by default, encoding, engine
---         (whether this user has the rights of fairlead_engine; NULL where there is no such role),
---         schema (where our tables are; NULL where search_path shows none), creators (roles beside the schema's owner,
---         that of the tables and this user that may CREATE there: what they make could run with others' rights)
+-- Takes   schema (of our tables)
+-- Gives   one row: version as a number, synchronous_commit, isolation by default, encoding, engine_role
+--         (the role that sees all tenants; NULL where there are no tables), engine (whether this user has its rights),
+--         creators (roles beside the schema's owner, that of the tables and this user that may CREATE there: what they
+--         make could run with others' rights)
 -- Locks   nothing
 -- Needs   nothing
 SELECT
@@ -11,13 +11,16 @@ SELECT
     current_setting('synchronous_commit') AS synchronous_commit,
     current_setting('default_transaction_isolation') AS isolation,
     current_setting('server_encoding') AS encoding,
-    (SELECT pg_has_role(current_user, oid, 'USAGE') FROM pg_roles WHERE rolname = 'fairlead_engine') AS engine,
-    (SELECT nspname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
-     WHERE pg_class.oid = to_regclass('job')) AS schema,
+    sees_all.rolname AS engine_role,
+    pg_has_role(current_user, sees_all.oid, 'USAGE') AS engine,
     (SELECT coalesce(string_agg(coalesce(r.rolname, 'PUBLIC'), ', ' ORDER BY r.rolname), '')
      FROM pg_namespace n CROSS JOIN aclexplode(n.nspacl) AS a LEFT JOIN pg_roles r ON r.oid = a.grantee
-     WHERE n.nspname = current_schema() AND a.privilege_type = 'CREATE' AND r.rolsuper IS NOT TRUE
+     WHERE n.nspname = :schema::text AND a.privilege_type = 'CREATE' AND r.rolsuper IS NOT TRUE
          AND NOT EXISTS (
              SELECT FROM (VALUES (n.nspowner), ((SELECT oid FROM pg_roles WHERE rolname = current_user)),
-                          ((SELECT relowner FROM pg_class WHERE oid = to_regclass('job')))) AS trusted (oid)
+                          ((SELECT relowner FROM pg_class WHERE relnamespace = n.oid AND relname = 'job'))) AS trusted (oid)
              WHERE CASE WHEN a.grantee = 0 THEN false ELSE pg_has_role(a.grantee, trusted.oid, 'USAGE') END)) AS creators
+FROM (SELECT) AS always LEFT JOIN (
+    pg_policy p JOIN pg_roles sees_all ON sees_all.oid = p.polroles[1]
+    JOIN pg_class c ON c.oid = p.polrelid JOIN pg_namespace s ON s.oid = c.relnamespace
+) ON s.nspname = :schema::text AND c.relname = 'job' AND p.polname = 'engine_sees_all'

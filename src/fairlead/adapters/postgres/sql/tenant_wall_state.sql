@@ -1,16 +1,27 @@
 -- tenant_wall_state: whether statements made for tenants can be kept to the rows of these (R35).
--- Takes   nothing
--- Gives   one row: role (there is fairlead_tenant), bound (row-level security binds it: no superuser, no BYPASSRLS),
+-- Takes   schema (of our tables)
+-- Gives   one row: engine and tenant (the names of the roles), role (there is the latter), bound (row-level security binds it: no superuser, no BYPASSRLS),
 --         member (this user may take it), guarded (each table of tenants has row-level security and the policy of
 --         migration 0014, and shows the role no more than that: neither as its owner nor by another policy)
 -- Locks   nothing
 -- Needs   nothing. In PostgreSQL 16 and newer a member may be kept from taking its role
-WITH tenant AS (
+WITH named AS (
+    SELECT
+        coalesce((SELECT r.rolname FROM pg_policy p JOIN pg_roles r ON r.oid = p.polroles[1]
+                  JOIN pg_class c ON c.oid = p.polrelid
+                  WHERE c.relnamespace = here.oid AND c.relname = 'job' AND p.polname = 'engine_sees_all'),
+                 'fairlead_engine')::text AS engine,
+        coalesce((SELECT substring(prosrc FROM 'CREATE ROLE "?(\w+)') FROM pg_proc
+                  WHERE pronamespace = here.oid AND proname = 'tenant_role'), 'fairlead_tenant') AS tenant,
+        here.oid AS namespace
+    FROM (SELECT) AS always LEFT JOIN pg_namespace here ON here.nspname = :schema::text
+),
+tenant AS (
     SELECT r.oid, r.rolsuper, r.rolbypassrls
-    FROM (SELECT) AS always LEFT JOIN pg_roles r ON r.rolname = 'fairlead_tenant'
+    FROM (SELECT) AS always LEFT JOIN pg_roles r ON r.rolname = (SELECT named.tenant FROM named)
 ),
 guarded AS (
-    SELECT named.name, c.relrowsecurity AND NOT pg_has_role(tenant.oid, c.relowner, 'USAGE')
+    SELECT walled.name, c.relrowsecurity AND NOT pg_has_role(tenant.oid, c.relowner, 'USAGE')
         AND count(*) FILTER (WHERE p.polname = 'tenants_see_theirs' AND p.polcmd = '*' AND tenant.oid = ANY (p.polroles)
             AND pg_get_expr(p.polqual, p.polrelid) LIKE '%fairlead.tenants%'
             AND pg_get_expr(p.polwithcheck, p.polrelid) = pg_get_expr(p.polqual, p.polrelid)) = 1
@@ -19,15 +30,15 @@ guarded AS (
             WHERE CASE whose WHEN 0 THEN true ELSE pg_has_role(tenant.oid, whose, 'USAGE') END)) = 0 AS is_so
     FROM unnest(ARRAY['audit', 'connection', 'credential', 'data_key', 'dead_letter', 'gate_switch', 'job', 'lane',
                       'lane_name', 'learnt_limit', 'pause', 'refresh_backoff', 'rotation', 'running_cap',
-                      'tenant_share']) AS named (name)
+                      'tenant_share']) AS walled (name)
     CROSS JOIN tenant
-    LEFT JOIN pg_class c ON c.oid = to_regclass(named.name)
+    LEFT JOIN pg_class c ON c.relnamespace = (SELECT namespace FROM named) AND c.relname = walled.name
     LEFT JOIN pg_policy p ON p.polrelid = c.oid
-    GROUP BY named.name, c.oid, c.relrowsecurity, c.relowner, tenant.oid
+    GROUP BY walled.name, c.oid, c.relrowsecurity, c.relowner, tenant.oid
 )
-SELECT oid IS NOT NULL AS role,
+SELECT named.engine, named.tenant, oid IS NOT NULL AS role,
     coalesce(NOT rolsuper AND NOT rolbypassrls, false) AS bound,
     coalesce(pg_has_role(session_user, oid, CASE
         WHEN current_setting('server_version_num')::integer < 160000 THEN 'MEMBER' ELSE 'SET' END), false) AS member,
     (SELECT bool_and(coalesce(is_so, false)) FROM guarded) AS guarded
-FROM tenant
+FROM tenant CROSS JOIN named

@@ -1,0 +1,157 @@
+"""Make a new installation in one transaction, so that a failure leaves nothing in the database.
+
+Nobody is at work in it yet. So an index need not be built beside the work, and locks need no patience. Only
+what calls a procedure that commits step by step stays for the caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+
+import asyncpg
+
+from fairlead.adapters.postgres.driver import Connection
+from fairlead.adapters.postgres.failures import DRIVER_ERRORS, of_statement
+from fairlead.adapters.postgres.migration_files import Migration
+from fairlead.adapters.postgres.migration_steps import LOCK_WITHIN_S, PATIENCE_PAUSE_S, record, run
+from fairlead.adapters.postgres.roles import COMMON, Roles, owner_roles
+from fairlead.adapters.postgres.session import ISOLATION, check_encoding, quoted
+from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.adapters.postgres.wall import wall_state
+from fairlead.errors import ConfigInvalid, FairleadError, MigrationNeeded
+
+_IS_TAKEN = (
+    asyncpg.DuplicateTableError,
+    asyncpg.DuplicateObjectError,
+    asyncpg.DuplicateFunctionError,
+    asyncpg.UndefinedColumnError,  # of another program's table `migration`
+)
+_AGAIN = "nothing was kept; run `fairlead migrate` again once the reason is gone"
+
+
+async def install(connection: Connection, migrations: Sequence[Migration], schema: str) -> list[Migration]:
+    """Apply *migrations* to a *schema* that has none, and return those that are left to call.
+
+    Where this user may not have the common roles, its own take their place: see `roles`.
+
+    Raises:
+        ConfigInvalid: The schema cannot be used, with the SQL that helps.
+        MigrationNeeded: A migration failed. Nothing was kept.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + LOCK_WITHIN_S
+    own = await owner_roles(connection, schema)
+    roles = COMMON
+    while True:
+        try:
+            return await _installed(connection, migrations, schema, roles, own.engine)
+        except _RolesRefused as refused:
+            if not roles.are_common or not own.are_usable:
+                raise refused.cause from refused
+            roles = own
+        except _Locked as locked:  # another database of this server makes the same roles
+            if loop.time() > deadline:
+                raise locked.cause from locked
+            await asyncio.sleep(PATIENCE_PAUSE_S)
+
+
+class _RolesRefused(Exception):
+    def __init__(self, cause: FairleadError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+class _Locked(_RolesRefused):
+    pass
+
+
+async def _installed(
+    connection: Connection, migrations: Sequence[Migration], schema: str, roles: Roles, user: str
+) -> list[Migration]:
+    left = [migration for migration in migrations if migration.calls]
+    async with connection.transaction(isolation=ISOLATION):
+        await _make_schema(connection, schema, user)
+        await check_ground(connection, schema)
+        await _make_table(connection, schema, user)
+        for migration in migrations:
+            if not migration.calls:
+                await _apply_within(connection, migration, schema, roles)
+        await _restore_owner(connection, schema, roles)
+    return left
+
+
+async def check_ground(connection: Connection, schema: str) -> None:
+    """Raise ConfigInvalid unless the database and *schema* are ones to rely on."""
+    found = (await run(connection, statement("server_check").text, schema))[0]
+    check_encoding(found["encoding"])
+    if found["creators"]:
+        creators = found["creators"]
+        what = f"{creators} may create objects in this schema, which could run with the rights of others"
+        hint = f"run REVOKE CREATE ON SCHEMA {quoted(schema)} FROM {creators}; and migrate again"
+        raise ConfigInvalid(what, hint=hint)
+
+
+async def _make_schema(connection: Connection, schema: str, user: str) -> None:
+    if (await run(connection, statement("schema_exists").text, schema))[0]["exists"]:
+        return
+    made = await run(connection, statement("schema_create").text, schema)
+    try:
+        await connection.execute(made[0]["text"])
+    except asyncpg.InsufficientPrivilegeError as error:
+        hint = f"have an administrator run CREATE SCHEMA {quoted(schema)} AUTHORIZATION {quoted(user)};"
+        raise ConfigInvalid(f"this user may not create the schema {schema}", hint=hint) from error
+
+
+async def _make_table(connection: Connection, schema: str, user: str) -> None:
+    try:
+        await connection.execute(statement("migration_table").text)
+    except (
+        asyncpg.InsufficientPrivilegeError,
+        asyncpg.UndefinedTableError,
+        asyncpg.InvalidSchemaNameError,
+    ) as error:
+        hint = f"have an administrator run GRANT USAGE, CREATE ON SCHEMA {quoted(schema)} TO {quoted(user)};"
+        raise ConfigInvalid(f"this user may not create tables in the schema {schema}", hint=hint) from error
+
+
+async def _apply_within(connection: Connection, migration: Migration, schema: str, roles: Roles) -> None:
+    text = roles.in_text(migration.text)
+    if migration.index is not None:
+        text = text.replace("CONCURRENTLY ", "")
+    try:
+        await connection.execute(text)
+        await record(connection, migration)
+    except asyncpg.PostgresError as error:
+        failed = MigrationNeeded(f"migration {migration.title} failed: {error}", hint=_AGAIN)
+        if isinstance(error, asyncpg.InsufficientPrivilegeError):
+            raise _RolesRefused(failed) from error
+        if isinstance(error, asyncpg.LockNotAvailableError):
+            raise _Locked(failed) from error
+        if isinstance(error, _IS_TAKEN):
+            what = f"the schema {schema} holds tables that are not fairlead's: {error}"
+            raise ConfigInvalid(what, hint="set database.schema_name to a schema of its own") from error
+        raise failed from error
+    except DRIVER_ERRORS as error:
+        raise of_statement(error, connected=not connection.is_closed()) from error
+
+
+async def _restore_owner(connection: Connection, schema: str, roles: Roles) -> None:
+    """Give the owner what migrations take from the role for doors, where it stands in for that."""
+    if not roles.are_common:
+        (made,) = await run(connection, statement("owner_rights").text, schema)
+        await connection.execute(made["text"])
+
+
+async def complete_rights(connection: Connection, schema: str, roles: Roles) -> None:
+    """Give the owner its rights back, and raise row security where it is off and this user may.
+
+    It stays off where the role for it is missing: roles are optional, and `doctor` says what helps.
+    """
+    if not (await run(connection, statement("tenant_wall_exists").text, schema))[0]["exists"]:
+        return
+    await _restore_owner(connection, schema, roles)
+    if not (await wall_state(connection, schema)).stands:
+        with suppress(asyncpg.InsufficientPrivilegeError):  # not the owner of the tables
+            await connection.execute(statement("tenant_wall_call").text)

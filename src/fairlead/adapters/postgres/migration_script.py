@@ -1,0 +1,39 @@
+"""Write migrations as one psql script, for an administrator to run by hand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from fairlead.adapters.postgres.migration_files import INDEX_PATIENCE_MS, LOCK_TIMEOUT, PATIENCE_MS, Migration
+from fairlead.adapters.postgres.roles import COMMON, Roles
+from fairlead.adapters.postgres.sqlfiles import Statement, statement
+
+
+def as_script(migrations: Sequence[Migration], schema: str, roles: Roles = COMMON) -> str:
+    """*migrations* with their records as one psql script, as patient with locks as one try of `apply`."""
+    as_first = f"SET lock_timeout = '{LOCK_TIMEOUT}';"
+    parts = ["\\set ON_ERROR_STOP on", as_first]
+    parts.append(f"{_inlined(statement('schema_create'), schema=schema)} \\gexec")
+    parts.append(f"{_inlined(statement('schema_use'), schema=schema)};")
+    parts.append(f"{statement('migration_table').text};")
+    for migration in migrations:
+        record = _inlined(statement("migration_record"), **migration.record)
+        body = f"{roles.in_text(migration.text).rstrip()}\n{record};"
+        if migration.transactional:
+            body = f"BEGIN;\nSET LOCAL lock_timeout = {PATIENCE_MS};\n{body}\nCOMMIT;"
+        elif migration.index is not None:
+            drop = f"{_inlined(statement('migration_index_drop'), index=migration.index)} \\gexec"
+            body = f"SET lock_timeout = {INDEX_PATIENCE_MS};\n{drop}\n{body}\n{as_first}"
+        parts.append(body)
+    return "\n\n".join(parts) + "\n"
+
+
+def _inlined(made: Statement, **values: object) -> str:
+    """The text of *made* with literals in the place of its parameters."""
+    args = made.args(**values)
+    return re.sub(r"\$(\d+)", lambda match: _literal(args[int(match[1]) - 1]), made.text)
+
+
+def _literal(value: object) -> str:
+    return str(value) if isinstance(value, int) else "'" + str(value).replace("'", "''") + "'"

@@ -1,0 +1,87 @@
+"""Apply one migration to an installation that is at work."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+
+from fairlead.adapters.postgres.driver import Connection, Row
+from fairlead.adapters.postgres.failures import DRIVER_ERRORS, of_statement
+from fairlead.adapters.postgres.migration_files import INDEX_PATIENCE_MS, PATIENCE_MS, Migration
+from fairlead.adapters.postgres.roles import Roles
+from fairlead.adapters.postgres.session import ISOLATION
+from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.errors import MigrationNeeded
+
+LOCK_WITHIN_S = 120.0
+PATIENCE_PAUSE_S = 1.0
+"""After a lock was not granted: those that wait behind it go first."""
+
+
+async def apply_one(connection: Connection, migration: Migration, roles: Roles) -> None:
+    """Raises MigrationNeeded where it fails. One that gets no lock is undone and tried again, for 120 s."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + LOCK_WITHIN_S
+    while True:
+        if await _applied_now(connection, migration, roles, last=loop.time() > deadline):
+            return
+        await asyncio.sleep(PATIENCE_PAUSE_S)
+
+
+async def _applied_now(connection: Connection, migration: Migration, roles: Roles, *, last: bool) -> bool:
+    """False: it got no lock in time, and nothing was done; on the *last* try that is a failure, too."""
+    try:
+        if migration.transactional:
+            async with connection.transaction(isolation=ISOLATION):
+                await _be_patient(connection, PATIENCE_MS, within_transaction=True)
+                await connection.execute(roles.in_text(migration.text))
+                await record(connection, migration)
+        else:
+            if migration.index is not None:
+                await _be_patient(connection, INDEX_PATIENCE_MS, within_transaction=False)
+                (drop,) = await run(connection, statement("migration_index_drop").text, migration.index)
+                await connection.execute(drop["text"])
+            await connection.execute(roles.in_text(migration.text))
+            await record(connection, migration)
+    except asyncpg.PostgresError as error:
+        locked = isinstance(error, asyncpg.LockNotAvailableError)
+        if locked and migration.transactional and not last:
+            return False
+        reason = "the transactions before it have ended (pg_stat_activity.xact_start)"
+        if not locked or migration.index is None:
+            reason = "the reason is gone"
+        hint = f"{_left_by(migration)}; run `fairlead migrate` again once {reason}"
+        raise MigrationNeeded(f"migration {migration.title} failed: {error}", hint=hint) from error
+    except DRIVER_ERRORS as error:
+        raise of_statement(error, connected=not connection.is_closed()) from error
+    return True
+
+
+def _left_by(migration: Migration) -> str:
+    """What there is of *migration* once it failed."""
+    if migration.transactional:
+        return "nothing of it was kept"
+    if migration.index is not None:
+        return f"the next run drops what it left ({migration.index}, INVALID)"
+    return "the steps that it has done are kept, and done again"
+
+
+async def _be_patient(connection: Connection, patience_ms: int, *, within_transaction: bool) -> None:
+    patience = statement("migration_patience")
+    values = {"patience_ms": str(patience_ms), "within_transaction": within_transaction}
+    await connection.fetch(patience.text, *patience.args(**values))
+
+
+async def record(connection: Connection, migration: Migration) -> None:
+    """Note in the table ``migration`` that *migration* was applied."""
+    made = statement("migration_record")
+    await connection.fetch(made.text, *made.args(**migration.record))
+
+
+async def run(connection: Connection, text: str, *args: object) -> list[Row]:
+    """Return the rows of *text*."""
+    try:
+        return await connection.fetch(text, *args)
+    except DRIVER_ERRORS as error:
+        raise of_statement(error, connected=not connection.is_closed()) from error

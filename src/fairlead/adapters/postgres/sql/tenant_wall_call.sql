@@ -1,0 +1,6 @@
+-- tenant_wall_call: raise row security between tenants, or repair it.
+-- Takes   nothing
+-- Gives   nothing
+-- Locks   each table of tenants for a moment, one after the other; see migration 0013
+-- Needs   the owner of the tables, a search_path that finds them, and no transaction around it: it commits step by step
+CALL tenant_wall()

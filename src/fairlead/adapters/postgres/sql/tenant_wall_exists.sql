@@ -1,0 +1,8 @@
+-- tenant_wall_exists: whether the procedure that raises row security between tenants is there.
+-- Takes   schema
+-- Gives   one row: exists
+-- Locks   nothing
+-- Needs   nothing
+SELECT EXISTS (
+    SELECT FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+    WHERE n.nspname = :schema::text AND p.proname = 'tenant_wall') AS exists

@@ -1,0 +1,168 @@
+"""An installation under the rights that managed services give: no superuser, and often no roles.
+
+The server has another installation, whose roles nobody here may use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import asyncpg
+import pytest
+
+from fairlead.adapters.embedded import Endpoints
+from fairlead.adapters.postgres.facts import server_facts
+from fairlead.adapters.postgres.migrate import Migrator
+from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.sqlfiles import Statement
+from fairlead.checkup import role_check, wall_check
+from fairlead.errors import ConfigInvalid
+from tests.sql.test_tenants import a_day_of_work, login
+from tests.support.rows import rows
+from tests.support.servers import database_name, drop_database, fresh_database
+from tests.support.two_tenants import two_tenants
+
+USER = "tenant-of.cloud"
+MADE = "SELECT rolname FROM pg_roles WHERE rolname ~ '^(tenant-of|fairlead_tenant_)'"
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What a service lets its customer's first user do. *grants*: of this database, by an administrator."""
+
+    options: str
+    owns_database: bool = True
+    grants: tuple[str, ...] = ()
+
+    @property
+    def makes_roles(self) -> bool:
+        return " CREATEROLE" in f" {self.options}"
+
+
+SERVICES = {
+    "rds": Service("CREATEROLE CREATEDB"),
+    "cloud_sql": Service("CREATEROLE CREATEDB", False, ('GRANT CREATE ON DATABASE "{db}" TO "{user}"',)),
+    "neon": Service("CREATEROLE CREATEDB BYPASSRLS REPLICATION"),
+    "supabase": Service(
+        "CREATEROLE CREATEDB BYPASSRLS REPLICATION", False, ('GRANT CREATE ON DATABASE "{db}" TO "{user}"',)
+    ),
+    "heroku": Service("NOCREATEROLE NOCREATEDB"),
+    "a schema only": Service("NOCREATEROLE", False, ('CREATE SCHEMA fairlead AUTHORIZATION "{user}"',)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Customer:
+    """A user of a service, with a database."""
+
+    service: Service
+    admin: asyncpg.Connection
+    settings: DatabaseSettings
+
+
+@pytest.fixture
+async def admin(servers: Endpoints, migrated_url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(servers.database_url)
+    yield connection
+    await connection.close()
+
+
+async def customer(
+    admin: asyncpg.Connection, servers: Endpoints, service: Service, url: str, user: str
+) -> Customer:
+    await admin.execute(f'CREATE ROLE "{user}" LOGIN NOSUPERUSER {service.options}')
+    there = await asyncpg.connect(url)
+    names = {"db": database_name(url), "user": user}
+    if service.owns_database:
+        await there.execute('ALTER DATABASE "{db}" OWNER TO "{user}"'.format(**names))
+    for grant in service.grants:
+        await there.execute(grant.format(**names))
+    await there.close()
+    return Customer(service, admin, DatabaseSettings(dsn=login(url, user)))
+
+
+@pytest.fixture
+async def url(servers: Endpoints, admin: asyncpg.Connection) -> AsyncIterator[str]:
+    made = await fresh_database(servers.database_url)
+    yield made
+    await drop_database(servers.database_url, made)
+    for row in await admin.fetch(MADE):
+        await admin.execute(f'DROP ROLE "{row["rolname"]}"')
+
+
+@pytest.fixture(params=SERVICES)
+async def managed(
+    request: pytest.FixtureRequest, servers: Endpoints, admin: asyncpg.Connection, url: str
+) -> Customer:
+    return await customer(admin, servers, SERVICES[request.param], url, USER)
+
+
+async def test_a_user_of_a_managed_service_installs_and_works(managed: Customer) -> None:
+    settings = managed.settings
+    await Migrator(settings).apply()
+    assert await Migrator(settings).apply() == []
+    database = await Database.open(settings)
+    assert database.walled is managed.service.makes_roles
+    await a_day_of_work(database)  # reads and writes what is sealed, too
+    await database.close()
+    facts = await server_facts(settings)
+    assert role_check(facts).status == "ok"
+    assert (await Migrator(settings).wall()).stands is managed.service.makes_roles
+
+
+async def test_without_roles_row_security_is_off_until_the_printed_sql_was_run(
+    servers: Endpoints, admin: asyncpg.Connection, url: str
+) -> None:
+    managed = await customer(admin, servers, SERVICES["heroku"], url, USER)
+    await Migrator(managed.settings).apply()
+    told = wall_check((await server_facts(managed.settings)).wall)
+    assert told.status == "warn"
+    assert told.detail.startswith("row security is off: there is no role fairlead_tenant_")
+    assert told.hint is not None
+    printed, _, then = told.hint.removeprefix("have an administrator run ").rpartition("; then ")
+    assert then == "run `fairlead migrate`"
+    await admin.execute(printed)
+    await Migrator(managed.settings).apply()
+    assert wall_check((await server_facts(managed.settings)).wall).status == "ok"
+    database = await Database.open(managed.settings)
+    world = await two_tenants(database)
+    await world.close()
+
+
+@pytest.mark.parametrize("schema", [None, "public"])
+async def test_a_user_that_may_create_no_schema_is_told_the_sql_for_it(
+    servers: Endpoints, admin: asyncpg.Connection, url: str, schema: str | None
+) -> None:
+    made = await customer(admin, servers, Service("NOCREATEROLE", owns_database=False), url, USER)
+    settings = DatabaseSettings(dsn=made.settings.dsn, schema=schema)
+    with pytest.raises(ConfigInvalid, match="may not create") as refused:
+        await Migrator(settings).apply()
+    there = await asyncpg.connect(url)
+    assert await there.fetchval("SELECT count(*) FROM pg_class WHERE relname IN ('migration', 'job')") == 0
+    await there.execute(refused.value.way_out.removeprefix("have an administrator run "))
+    await there.close()
+    await Migrator(settings).apply()
+
+
+async def test_two_installations_of_one_server_share_no_role(
+    servers: Endpoints, admin: asyncpg.Connection, url: str
+) -> None:
+    """Neither in one database nor in two: what one may do is nothing to the other."""
+    first = await customer(admin, servers, SERVICES["supabase"], url, USER)
+    second = await customer(admin, servers, SERVICES["supabase"], url, f"{USER}.2")
+    one = first.settings
+    other = DatabaseSettings(dsn=second.settings.dsn, schema="other")
+    await Migrator(one).apply()
+    await Migrator(other).apply()
+    walls = [await Migrator(settings).wall() for settings in (one, other)]
+    assert len({wall.tenant for wall in walls}) == len({wall.engine for wall in walls}) == 2
+    database = await Database.open(one)
+    world = await two_tenants(database)
+    stranger = await Database.open(other)
+    with pytest.raises(ConfigInvalid, match="permission denied"):
+        await stranger.fetch(Statement("test", "SELECT FROM fairlead.job", ()))
+    await stranger.close()
+    assert await rows(database, "SELECT FROM job") != []
+    await world.close()
