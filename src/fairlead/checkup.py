@@ -241,8 +241,8 @@ def wall_check(wall: WallState) -> Check:
     grant = f"GRANT {wall.tenant} TO {quoted(wall.engine)};"
     if not wall.role:
         told = f"there is no role {wall.tenant}"
-        create = f"CREATE ROLE {wall.tenant} NOLOGIN;"
-        hint = f"have an administrator run {create} {grant} then run `fairlead migrate`"
+        hint = f"have an administrator run CREATE ROLE {wall.tenant} NOLOGIN; {grant}"
+        hint += " then run `fairlead migrate`"
     elif not wall.guarded:
         told = "a table of tenants lacks row-level security or its policy, or another policy shows all"
         hint = "run `fairlead migrate` as the owner of the tables; if it stays, \\d TABLE in psql shows which"

@@ -49,7 +49,7 @@ def migrate(
         call.out.text(asyncio.run(_script(call)))
         return None
     changes = not (check or dry_run)
-    found = asyncio.run(_apply(call, upto) if changes else _plan(call))
+    found, warning = asyncio.run(_apply(call, upto) if changes else _plan(call))
     call.out.rows(
         [
             {
@@ -62,24 +62,30 @@ def migrate(
         COLUMNS,
         none="the database is up to date",
     )
+    if warning is not None:
+        call.out.warn(warning)
     if check and found:
         raise MigrationNeeded(f"the database lacks {len(found)} migration(s)")
     return None
 
 
-async def _plan(call: Invocation) -> list[Migration]:
+async def _plan(call: Invocation) -> tuple[list[Migration], None]:
     from fairlead.ground import migrator
 
     async with migrator(call.config().settings) as opened:
-        return await opened.plan()
+        return await opened.plan(), None
 
 
-async def _apply(call: Invocation, upto: Phase) -> list[Migration]:
+async def _apply(call: Invocation, upto: Phase) -> tuple[list[Migration], str | None]:
+    """Return what was applied, and what an administrator must run for row security where it is off."""
+    from fairlead.checkup import wall_check
     from fairlead.ground import migrator
 
     async with migrator(call.config().settings) as opened:
         with call.out.progress("migrating"):
-            return await opened.apply("pre" if upto is Phase.PRE else "post")
+            done = await opened.apply("pre" if upto is Phase.PRE else "post")
+        check = wall_check(await opened.wall())
+    return done, None if check.status == "ok" else f"{check.detail} (hint: {check.hint})"
 
 
 async def _script(call: Invocation) -> str:

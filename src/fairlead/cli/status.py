@@ -59,6 +59,7 @@ async def _gather(fairlead: Fairlead) -> dict[str, Any]:
         "endpoints": [dict(endpoint) for endpoint in await runtime.endpoints.search()],
         **await _breakers(runtime),
         "schedules": [_schedule(view(state)) for state in await runtime.duties.schedules()],
+        "row_security": "on" if runtime.database.walled else "off",
         "pauses": [pause_record(pause) for pause in await runtime.lanes.pauses(MOST_SHOWN)],
         "tenants": [
             turn_record(turn)
@@ -154,6 +155,8 @@ def _show(out: Output, found: Mapping[str, Any]) -> None:
     )
     _list(out, "pauses", found["pauses"], PAUSES)
     _list(out, "tenants", found["tenants"], WAITING)
+    if found["row_security"] == "off":
+        out.say("row security is off: only the statements keep tenants apart (hint: `fairlead doctor`)")
 
 
 def _list(out: Output, title: str, records: Sequence[Record], columns: Sequence[str]) -> None:
