@@ -16,7 +16,7 @@ ALLOWED = {
     "adapters/embedded": _OWN,
     "adapters/journal": f"{_OWN}, with checks of its own",
     "adapters/local": "what the kernel says",
-    "adapters/postgres/migrate.py": "part of the package",
+    "adapters/postgres/migration_files.py": "part of the package",
     "adapters/postgres/sqlfiles.py": "part of the package",
     "adapters/redis/scripts.py": "part of the package",
     "checkup.py": "what the kernel says",
