@@ -321,7 +321,7 @@ async def measured(endpoints: Endpoints, folder: Path, api_url: str) -> dict[str
         async with working(fl):
             as_is |= await jobs(fl)
         connection = await asyncpg.connect(endpoints.database_url)
-        await connection.execute("CREATE INDEX planted ON job (lease_id)")
+        await connection.execute("CREATE INDEX planted ON fairlead.job (lease_id)")
         await connection.close()
         found["index"] = await job_wal(fl, endpoints.database_url)
         return found

@@ -40,6 +40,7 @@ class Names:
 
     relations: frozenset[str]
     functions: frozenset[str]
+    all: frozenset[str]
 
 
 @cache
@@ -50,7 +51,8 @@ def our_names() -> Names:
         {name for text in texts for name in kind.findall(text)} for kind in (_CREATED, _FUNCTION, _RENAMED)
     ]
     tables, functions, renamed = found
-    return Names(frozenset({*tables, "migration"}), frozenset({*functions, *renamed}))
+    relations, callables = frozenset({*tables, "migration"}), frozenset({*functions, *renamed})
+    return Names(relations, callables, relations | callables)
 
 
 class QualifiedTexts(dict[str, str]):
@@ -70,13 +72,13 @@ def qualified(text: str, schema: str) -> str:
     """Return *text* with each name of ours qualified by *schema*."""
     tokens = [(match.lastgroup or "", match[0]) for match in _TOKEN.finditer(text)]
     said = [index for index, (kind, _) in enumerate(tokens) if kind != "space"]
-    words = ["", "", *(tokens[index][1].lower() for index in said), "", ""]
+    words = ["", "", *[tokens[index][1].lower() for index in said], "", ""]
     prefix = quoted(schema) + "."
-    local = _named_by_with(words)
+    names, local = our_names(), _named_by_with(words)
     pieces = [piece for _, piece in tokens]
     for at, index in enumerate(said, start=2):
         kind, piece = tokens[index]
-        if kind == "word" and _is_ours(words, at, local):
+        if piece in names.all and _is_ours(words, at, local):
             pieces[index] = prefix + piece
         elif kind == "string" and words[at - 1] == "(" and words[at - 2] in _TAKES_A_NAME:
             pieces[index] = "'" + prefix.replace("'", "''") + piece[1:]
