@@ -1,4 +1,7 @@
-"""``python -m bench NAME [--json] [--rounds N] [--quick]``; exit 1 if a goal is missed."""
+"""``python -m bench NAME [--json] [--rounds N] [--quick]``; exit 1 if a goal is missed.
+
+``python -m bench compare TREE NAME`` measures another work tree, or a revision, and this one in turns.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ NAMES = {
     "handover": (),
     "utilisation": (),
     "storm": (),
+    "compare": ("operands",),
     "sweep": (),
 }
 """Each benchmark, and which of the further options it takes."""
@@ -29,6 +33,7 @@ def main() -> int:
     """Run one benchmark and print its rows."""
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("name", choices=NAMES)
+    parser.add_argument("operands", nargs="*", metavar="TREE NAME", help="compare: with what, and of what")
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
     parser.add_argument("--rounds", type=int, default=5, help="interleaved runs of each side (default 5)")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
@@ -48,6 +53,11 @@ def _further(parser: argparse.ArgumentParser, options: argparse.Namespace) -> di
     """The options given beyond the common ones; an error for what this benchmark does not take."""
     every = {option for taken in NAMES.values() for option in taken}
     given = {name: getattr(options, name) for name in every if getattr(options, name) is not None}
+    operands = given.pop("operands") or []
+    if len(operands) != (2 if options.name == "compare" else 0):
+        parser.error("compare takes TREE and NAME, and nothing else takes anything")
+    if operands:
+        return dict(zip(("tree", "name"), operands, strict=True))
     if not given.keys() <= set(NAMES[options.name]):
         parser.error(f"bench {options.name} takes no --{'no-' if 'peers' in given else ''}{min(given)}")
     return given

@@ -41,7 +41,7 @@ class Side:
 
     async def measure(self, connections: int, seconds: float, *, warm_up: bool) -> None:
         """Refresh for one slice of *seconds*, and note it unless it is a *warm_up*."""
-        rate, cpu_ms = await _measure(self.once, connections, seconds)
+        rate, cpu_ms = await measure(self.once, connections, seconds)
         if not warm_up:
             self.rates.append(rate)
             self.cpu_ms.append(cpu_ms)
@@ -97,10 +97,13 @@ async def _compare(world: World, name: str, rounds: int, connections: int, secon
     )
 
 
-async def _measure(
-    once: Callable[[int], Awaitable[None]], connections: int, seconds: float
+async def measure(
+    once: Callable[[int], Awaitable[object]], connections: int, seconds: float
 ) -> tuple[float, float]:
-    """Refreshes per second and CPU milliseconds of this process per refresh."""
+    """Return operations per second and CPU milliseconds of this process for one.
+
+    A hundred loops call *once*, each with numbers of its own among *connections*.
+    """
     stop_at = time.perf_counter() + seconds
     cpu, started, done = _cpu_s(), time.perf_counter(), 0
 

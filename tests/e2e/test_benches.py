@@ -51,6 +51,16 @@ async def test_queue_beside_the_limit() -> None:
     assert rows["queue.noop"]["goal"] == {"ratio_limit": 0.45}
 
 
+@pytest.mark.parametrize("name", ["refresh", "call", "job"])
+async def test_compare_measures_two_trees_in_turns(name: str) -> None:
+    rows = await bench("compare", str(ROOT), name, "--quick", "--rounds", "2")
+    assert rows.keys() == {f"{name}.rate", f"{name}.cpu"}
+    for row in rows.values():
+        assert row["ours"] > 0
+        assert row["limit"] > 0
+        assert len(row["ratio_quartiles"]) == 3
+
+
 @pytest.mark.parametrize("name", ["pgqueuer", "procrastinate", "oban", "awa"])
 async def test_a_peer_works(name: str, servers: Endpoints) -> None:
     module = f"bench.peers.{name}"
