@@ -80,10 +80,12 @@ _GRANT, _PROCESS = Reach(Own.GRANT), Reach(Own.PROCESS)
 
 NEVER_SENT = _NOTHING
 """A permit whose request never left for a reason of ours: a lost claim, an unavailable database."""
+GRANTED = Reach(Own.NOTHING, lifts=frozenset({Shared.HOST, Shared.RATE, Shared.APP}))
+"""A token was given: its endpoint and its app are well."""
 
 TOKEN: Mapping[str, Reach] = MappingProxyType(
     {
-        "granted": Reach(Own.NOTHING, lifts=frozenset({Shared.HOST, Shared.RATE, Shared.APP})),
+        "granted": GRANTED,
         "not_processed.transient_rate_limit": Reach(Own.CONNECTION, Shared.RATE, _ANSWERED),
         "not_processed.transient_server": _HOST_DOWN,
         "transient_failure.transient_server": _HOST_DOWN,

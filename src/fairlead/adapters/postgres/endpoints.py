@@ -21,7 +21,7 @@ from fairlead.engine.ports import (
     EndpointRefusal,
     Json,
 )
-from fairlead.policy.blast_radius import NEVER_SENT, Reach, Shared
+from fairlead.policy.blast_radius import GRANTED, NEVER_SENT, Reach, Shared
 
 
 class PostgresEndpointGate:
@@ -41,6 +41,13 @@ class PostgresEndpointGate:
 
     async def record(
         self, ask: EndpointAsk, permit: EndpointPermit, reach: Reach, reason: str, hint_s: float = 0.0
+    ) -> EndpointChange | None:
+        if reach == GRANTED and not (permit.dirty or permit.probe):
+            return None  # a token, and nothing was closed: that says nothing new
+        return await self._write(ask, permit, reach, reason, hint_s)
+
+    async def _write(
+        self, ask: EndpointAsk, permit: EndpointPermit, reach: Reach, reason: str, hint_s: float
     ) -> EndpointChange | None:
         run = partial(self._run, {**_facts(ask, permit, reach), "reason": reason, "hint_s": hint_s})
         key, limits = ask.key, ask.limits
