@@ -180,6 +180,8 @@ class ReauthRequired(Refused):
     http_status = 401
     category = "permanent_auth"
     hint = "send the customer the link of `fairlead connections reauthorize`"
+    bucket: str | None = None
+    """Which of the tenant's connections at the provider it is; None: unknown."""
 
 
 class NoRefreshToken(ReauthRequired):

@@ -138,6 +138,47 @@ async def test_a_worker_in_the_same_loop_keeps_tokens_fresh_and_tells_of_losses(
     assert not judge(issuer.ledger()).violations
 
 
+@pytest.mark.parametrize("in_a_group", [False, True], ids=["alone", "in_a_task_group"])
+async def test_the_first_job_that_meets_a_revoked_grant_waits_for_the_new_consent(
+    made, issuer, in_a_group: bool
+) -> None:
+    met, done = asyncio.Event(), asyncio.Queue[int]()
+
+    @made.job("sync")
+    async def sync(context: JobContext) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                reading = group.create_task(made.token(context.tenant, "mercadolibre"))
+        except ExceptionGroup as several:
+            met.set()
+            raise several if in_a_group else several.exceptions[0] from None
+        await done.put(context.args["n"] if reading.result() else 0)
+
+    async with made as fl:
+        await connect(fl, issuer, expires_in_s=0)
+        issuer.revoke("mercadolibre", "acme")
+        for n in range(3):
+            await fl.enqueue("sync", {"n": n}, tenant="acme", provider="mercadolibre")
+        working = asyncio.create_task(fl.run())
+        async with asyncio.timeout(30):
+            await met.wait()
+            while await rows(
+                fl.runtime.database, "SELECT FROM job WHERE state = 'running' AND kind = 'sync'"
+            ):
+                await asyncio.sleep(0.05)
+            found = await rows(fl.runtime.database, "SELECT state FROM job WHERE kind = 'sync'")
+            assert [row["state"] for row in found] == ["available"] * 3
+            assert not await rows(fl.runtime.database, "SELECT FROM dead_letter WHERE kind = 'sync'")
+            await connect(fl, issuer)
+            assert {await done.get() for _ in range(3)} == {0, 1, 2}
+        fl.stop()
+        await working
+        found = await rows(
+            fl.runtime.database, "SELECT state, attempt, failures::text FROM job WHERE kind = 'sync'"
+        )
+        assert {tuple(row.values()) for row in found} == {("completed", 1, "[]")}
+
+
 async def test_the_sync_facade_reads_and_enqueues(made, issuer) -> None:
     async with made as fl:
         await connect(fl, issuer)

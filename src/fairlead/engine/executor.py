@@ -191,13 +191,15 @@ class Executor:
                 result = await handler.run(context)
             return _answer(result, context)
         except asyncio.CancelledError as error:
-            if _cancelled_from_outside():
+            if context.is_cut or (_is_cancelled() and not limit.expired):
                 raise
+            if limit.expired:
+                return asked.Retry(job_timeout(self._now() - started, handler.timeout_s))
             return self._failed(context, error)  # the handler awaited something that somebody cancelled
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            if _cancelled_from_outside():  # what its clean-up raised is no failure of it
+            if context.is_cut:  # what its clean-up raised is no failure of it
                 raise asyncio.CancelledError from error
             if limit.expired:  # whatever the cut-off handler made of it
                 return asked.Retry(job_timeout(self._now() - started, handler.timeout_s))
@@ -233,7 +235,8 @@ class Executor:
         try:
             if isinstance(error, Exception):
                 waits = _counted(context).streaks.get(asked.WAITS, 0)
-                return outcome_of_exception(error, draw=self._draw(), waits=waits)
+                group = context.job.tenant_id, context.job.group_key
+                return outcome_of_exception(error, draw=self._draw(), waits=waits, group=group)
         except KeyboardInterrupt:
             raise
         except BaseException:  # noqa: BLE001, S110 (an error may be hostile in any of its attributes, E08)
@@ -326,7 +329,7 @@ def _waited(job: Job, counted: bool) -> Mapping[str, int]:
     return job.streaks if waits == 0 else {}
 
 
-def _cancelled_from_outside() -> bool:
+def _is_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

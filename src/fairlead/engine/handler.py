@@ -52,6 +52,7 @@ class JobContext:
         "_saved",
         "call_waits_since_s",
         "came_on",
+        "is_cut",
         "job",
         "lists_begun",
         "timeout_s",
@@ -72,6 +73,9 @@ class JobContext:
         """Since when a call of the job waits for a slot, over all its runs, on the monotonic clock (R26)."""
         self.lists_begun: dict[str, int] = {}
         """How often this run has begun to read a list, by what it saves of it."""
+        self.is_cut = False
+        """Whether its worker has ended this run. The task itself does not tell: in Python before 3.13
+        a TaskGroup whose child failed leaves it as if it had been cancelled."""
         self.came_on = False
         """Whether this run saved anything but what there was: so much of the work is behind the job."""
         self._remaining_s = remaining_s

@@ -33,6 +33,11 @@ class Run:
     def job(self) -> Job:
         return self.context.job
 
+    def cut(self) -> None:
+        """End it from outside."""
+        self.context.is_cut = True
+        self.task.cancel()
+
     def left_s(self) -> float:
         """How long it is taken to run yet, at most."""
         timeout_s = self.context.timeout_s

@@ -139,7 +139,7 @@ class Worker:
             if self._claiming is not None:
                 self._claiming.answer.cancel()
             for run in self._running.values():
-                run.task.cancel()
+                run.cut()
 
     # ---- working -------------------------------------------------------------------------------
 
@@ -353,7 +353,7 @@ class Worker:
     def _cancel(self, runs: list[Run], reason: str) -> None:
         for run in runs:
             self._cut.setdefault(run.job.lease_id, reason)
-            run.task.cancel()
+            run.cut()
         if runs and reason != CANCELLED:
             self._emit(JobsHandedBack(len(runs), reason))
 

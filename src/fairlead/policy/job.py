@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
-from fairlead.errors import CallFailed, InputInvalid, Refused
+from fairlead.errors import CallFailed, InputInvalid, ReauthRequired, Refused
 from fairlead.policy.backoff import checked_draw, jittered_s, nominal_delay_s
 from fairlead.policy.blast_radius import Own, of_call, of_error
 from fairlead.policy.category import Category, Failure, classify_exception
 from fairlead.policy.classify.verdict import Verdict
-from fairlead.policy.names import check_label, check_name, check_tenant, shown
+from fairlead.policy.names import check_label, check_name, check_tenant, connection_group, shown
 from fairlead.policy.payload import encode_args
 from fairlead.policy.retry import DEFAULT_RULES
 from fairlead.policy.safe import safe_text
@@ -35,6 +35,10 @@ MOST_WAITS = 60
 failures as any other."""
 WAITS = "waits"
 """Under this word a job's streaks count them."""
+
+NEEDS_REAUTH = "needs_reauth"
+"""Why work waits for a new grant."""
+GRANT_LOOK_S, GRANT_LOOK_MOST_S = 5.0, 900.0
 
 BUDGET_S = 15.0
 BUDGET_SHARE = 0.25
@@ -145,15 +149,26 @@ class NeedsReauth:
 Outcome = Done | Retry | Snooze | Cancel | Discard | NeedsReauth
 
 
-def outcome_of_exception(error: Exception, *, draw: float, waits: int = 0) -> Retry | Snooze:
+def outcome_of_exception(
+    error: Exception, *, draw: float, waits: int = 0, group: tuple[str, str] | None = None
+) -> Retry | Snooze:
     """What an exception that left a handler means.
 
     A refusal of ours that names a time (cooldown, a refresh in progress, an open breaker) sent nothing and is
     a wait, not a failure: it burns no attempt. It is spread by up to 10 %, so that not all come back at once;
     but the gate gave each a turn of its own. So is a vendor's refusal for a limit before it acted (C7), as
     long as the job has had fewer than *MOST_WAITS* of those (*waits*) since it last saved how far it came: a
-    vendor that always says so is down.
+    vendor that always says so is down. So is a grant that is gone: the job waits for the new one.
+
+    Args:
+        error: What left the handler.
+        draw: Chance, from 0 to 1.
+        waits: How many counted waits the job has had since it last saved how far it came.
+        group: Tenant and group of the job.
     """
+    gone = _gone_grant(error)
+    if gone is not None and waits < MOST_WAITS:
+        return _grants_wait(gone, waits, group)
     if isinstance(error, CallFailed) and waits < MOST_WAITS:
         wait = _vendors_wait(error, waits, draw)
         if wait is not None:
@@ -167,6 +182,25 @@ def outcome_of_exception(error: Exception, *, draw: float, waits: int = 0) -> Re
     if of_error(error).own is Own.LIMIT:  # it has a turn of its own, or nobody of its group has one before
         return Snooze(wait_s, safe_text(error), in_place=True)
     return Snooze(wait_s * (1 + checked_draw(draw) / 10), safe_text(error))
+
+
+def _gone_grant(error: Exception) -> ReauthRequired | None:
+    """Return the error of a grant that is gone; of a group only where it is nothing else."""
+    while isinstance(error, ExceptionGroup) and error.split(ReauthRequired)[1] is None:
+        error = error.exceptions[0]
+    return error if isinstance(error, ReauthRequired) else None
+
+
+def _grants_wait(error: ReauthRequired, waits: int, group: tuple[str, str] | None) -> Snooze:
+    """Return the wait for a new grant.
+
+    The work of the connection is held until there is one, and the job keeps its place in it. What is not
+    held, such as a job of another group, looks again, after 5 s at first and each 15 min in the end.
+    """
+    of_grant = connection_group(error.provider or "", error.bucket or "")
+    is_own = group == (error.tenant, of_grant)
+    wait_s = nominal_delay_s(waits, base_s=GRANT_LOOK_S, cap_s=GRANT_LOOK_MOST_S)
+    return Snooze(wait_s, NEEDS_REAUTH, in_place=is_own, counted=True)
 
 
 def _vendors_wait(error: CallFailed, waits: int, draw: float) -> Snooze | None:

@@ -18,6 +18,7 @@ from typing import Protocol, TypeVar
 from fairlead.errors import InputInvalid
 from fairlead.policy.job import MAX_GROUP_KEY_BYTES
 from fairlead.policy.names import check_label, check_name, check_tenant, shown
+from fairlead.policy.names import connection_group as connection_group  # noqa: PLC0414 (it is of lanes)
 
 QUANTUM = 3
 """Jobs of one tenant in a row while others wait."""
@@ -74,15 +75,6 @@ class Scope:
     def __str__(self) -> str:
         of = f" of tenant {shown(self.tenant)}" if self.tenant is not None else ""
         return f"{self.kind} {shown(self.key)}{of}"
-
-
-def connection_group(provider: str, bucket: str = "default") -> str:
-    """The group of all work for one account: what a 429 or a revoked grant of it holds back.
-
-    >>> connection_group("shopify")
-    'shopify/default'
-    """
-    return f"{provider}/{bucket}"
 
 
 def check_weight(weight: object) -> float:

@@ -91,3 +91,12 @@ def _problem(value: str, max_bytes: int) -> str | None:
     if any(unicodedata.category(character) in {"Cc", "Cs"} for character in value):
         return "it has a control character or is no valid UTF-8"
     return None
+
+
+def connection_group(provider: str, bucket: str = "default") -> str:
+    """The group of all work for one account: what a 429 or a revoked grant of it holds back.
+
+    >>> connection_group("shopify")
+    'shopify/default'
+    """
+    return f"{provider}/{bucket}"

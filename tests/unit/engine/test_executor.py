@@ -17,7 +17,6 @@ from fairlead.errors import (
     InputInvalid,
     NotSent,
     RateLimited,
-    ReauthRequired,
     RequestRejected,
     TransientFailure,
 )
@@ -121,7 +120,6 @@ FAILURES = [
     (NotSent("bad", category="permanent_config", reason="tls"), Category.PERMANENT_CONFIG, "not_sent_tls"),
     (TransientFailure("503"), Category.TRANSIENT_SERVER, "transient_failure"),
     (ConnectionResetError("reset"), Category.TRANSIENT_NETWORK, "connection_reset"),
-    (ReauthRequired("revoked"), Category.PERMANENT_AUTH, "reauth_required"),
     (RequestRejected("422"), Category.PERMANENT_REQUEST, "request_rejected"),
     (
         RequestRejected("403", category="permanent_permission"),
@@ -236,6 +234,20 @@ async def test_a_cancellation_that_nobody_asked_for_is_a_failure() -> None:
     outcome = await outcome_of(awaits_something_cancelled)
     assert isinstance(outcome, Rescheduled)
     assert outcome.failure is not None
+
+
+async def test_a_task_group_whose_child_failed_is_no_cancellation() -> None:
+    async def fails() -> None:
+        raise OSError("the vendor is away")
+
+    async def handles(context: JobContext) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fails())
+
+    outcome = await outcome_of(handles)
+    assert isinstance(outcome, Rescheduled)
+    assert outcome.failure is not None
+    assert outcome.failure.code == "network"
 
 
 async def test_a_cancellation_from_outside_passes() -> None:

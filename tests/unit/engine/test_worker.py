@@ -16,10 +16,11 @@ from fairlead.engine.executor import Executor
 from fairlead.engine.handler import Handler, JobContext
 from fairlead.engine.ports import ClaimFilter, MemoryUsage
 from fairlead.engine.worker_settings import WorkerSettings
-from fairlead.errors import ConfigInvalid, ReauthRequired, TransientFailure
+from fairlead.errors import ConfigInvalid, TransientFailure
 from fairlead.events import JobDead, JobFinished, LeaseLost, ServiceFailed, StaleWriteRefused
 from fairlead.policy.backoff import Jitter
 from fairlead.policy.category import Category
+from fairlead.policy.job import NeedsReauth
 from fairlead.policy.retry import DEFAULT_RULES, RetryPolicy
 from tests.support.engine import IDS, Recorder, half, new_job
 from tests.support.process import LEASE_S, Fleet, Gate, Process
@@ -389,8 +390,8 @@ async def test_memory_warns_then_stops_claiming_then_goes_on(fleet: Fleet) -> No
 
 
 async def test_auth_failures_wait_for_the_workflow(fleet: Fleet) -> None:
-    async def revoked(context: JobContext) -> None:
-        raise ReauthRequired("the grant is gone", tenant="acme", provider="xero")
+    async def revoked(context: JobContext) -> NeedsReauth:
+        return NeedsReauth("the grant is gone")
 
     await fleet.enqueue(new_job(provider="xero"))
     process = await fleet.start(Handler("work", revoked))

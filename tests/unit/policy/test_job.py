@@ -110,7 +110,6 @@ def test_a_wait_keeps_its_bounds(retry_after_s: float) -> None:
         (errors.RateLimited("wait"), Category.TRANSIENT_RATE_LIMIT),
         (errors.RateLimited("wait", retry_after_s=math.nan), Category.TRANSIENT_RATE_LIMIT),
         (errors.NotSent("no route"), Category.TRANSIENT_NETWORK),
-        (errors.ReauthRequired("gone", retry_after_s=5), Category.PERMANENT_AUTH),
         (errors.TransientFailure("503", retry_after_s=5), Category.TRANSIENT_SERVER),
         (ValueError("bug"), Category.TRANSIENT_NETWORK),
     ],
@@ -120,6 +119,20 @@ def test_everything_else_is_a_failure(error: Exception, category: Category) -> N
     outcome = outcome_of_exception(error, draw=0)
     assert isinstance(outcome, Retry)
     assert outcome.failure.category is category
+
+
+def test_a_gone_grant_is_a_wait_in_its_place_for_the_work_of_its_connection_alone() -> None:
+    gone = errors.ReauthRequired("gone", tenant="acme", provider="xero")
+    gone.bucket = "default"
+    own, other = ("acme", "xero/default"), ("acme", "xero/second")
+    assert outcome_of_exception(gone, draw=0, group=own) == Snooze(5.0, "needs_reauth", True, True)
+    assert outcome_of_exception(gone, draw=0, group=other) == Snooze(5.0, "needs_reauth", False, True)
+    assert outcome_of_exception(ExceptionGroup("", [gone]), draw=0, group=own).in_place
+    late = outcome_of_exception(gone, draw=0, waits=59)
+    assert isinstance(late, Snooze)
+    assert late.delay_s == 900
+    assert isinstance(outcome_of_exception(gone, draw=0, waits=60), Retry), "it has a bound"
+    assert isinstance(outcome_of_exception(ExceptionGroup("", [gone, KeyError()]), draw=0), Retry)
 
 
 def limited(scope: Scope | None = None, *, refused: bool = True, **more: Any) -> errors.CallFailed:

@@ -19,7 +19,7 @@ from fairlead.engine.ports import (
     TokenTransport,
     Vault,
 )
-from fairlead.errors import FairleadError, ProviderNotFound
+from fairlead.errors import FairleadError, ProviderNotFound, ReauthRequired
 from fairlead.events import Emit
 from fairlead.ids import Ids
 from fairlead.policy.profile import Profile
@@ -167,7 +167,10 @@ def names_of(connection: Connection) -> dict[str, Any]:
 def error_of(kind: type[FairleadError], credential: Credential, what: str, **more: Any) -> FairleadError:
     """Return an error of *kind* that names the tenant and provider of *credential*."""
     key = credential.connection.key
-    return kind(what, tenant=key.tenant, provider=key.provider, **more)
+    error = kind(what, tenant=key.tenant, provider=key.provider, **more)
+    if isinstance(error, ReauthRequired):
+        error.bucket = key.bucket
+    return error
 
 
 def profile_of(rooms: Rooms, credential: Credential) -> Profile:

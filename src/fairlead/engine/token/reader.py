@@ -19,7 +19,7 @@ from fairlead.engine.ahead import LooksAhead
 from fairlead.engine.events import ServedFromMemory
 from fairlead.engine.ports import ConnectionKey, Credential
 from fairlead.engine.token.coordinator import Coordinator
-from fairlead.engine.token.parts import Fresh, Rooms, profile_of
+from fairlead.engine.token.parts import Fresh, Rooms, error_of, profile_of
 from fairlead.engine.token.settle import Settler
 from fairlead.errors import DependencyUnavailable, NotFound, ReauthRequired
 from fairlead.policy.token import PublicToken, sanitise
@@ -73,7 +73,7 @@ class TokenReader:
             raise _not_found(key)
         if credential.state == "revoked":
             self._cache.pop(key, None)
-            raise ReauthRequired("the grant was revoked", tenant=key.tenant, provider=key.provider)
+            raise error_of(ReauthRequired, credential, "the grant was revoked")
         left_s = credential.expires_in_s
         if left_s is not None and left_s <= self._margin_s(credential):
             connection_id = credential.connection.connection_id
