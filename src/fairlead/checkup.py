@@ -25,6 +25,7 @@ from fairlead.adapters.postgres.facts import (
     WallState,
     server_facts,
 )
+from fairlead.adapters.postgres.lanes import PostgresLaneStore
 from fairlead.adapters.postgres.migrate import Migrator
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.session import DatabaseSettings, quoted
@@ -32,6 +33,7 @@ from fairlead.adapters.redis import APPEND_ADVICE, RedisFacts, redis_facts
 from fairlead.adapters.vault import TenantVault
 from fairlead.books import AppBook, ProfileBook
 from fairlead.engine.ports import DeadLetter, DeadLetterFilter
+from fairlead.engine.ports.lanes import UnhandledKind
 from fairlead.errors import DependencyUnavailable, FairleadError, IssuerClockError
 from fairlead.ground import Places, database_settings, master_ring, places
 from fairlead.policy.profile import Profile
@@ -51,6 +53,8 @@ BEHIND_WARN = 100_000
 """The same in transactions, of a stand-by or a slot: of those nobody knows since when they hold theirs."""
 NEWEST_MINOR = {18: 6}
 """Newest minor release of PostgreSQL that was known when this version of fairlead was made, by major."""
+UNHANDLED_SHOWN = 5
+"""Kinds without a worker that are named."""
 MINORS_BEHIND = 1
 """How far the embedded server may be behind it before somebody is told."""
 
@@ -103,6 +107,7 @@ async def _database(settings: Settings, found: Places) -> AsyncIterator[Check]:
         yield wall_check(facts.wall)
         yield await _judged("sealed data", _sealed_data(settings, reach))
         yield await _judged("issuer clocks", _issuer_clocks(reach))
+        yield await _judged("handlers", _handlers(reach))
 
 
 async def _judged(name: str, look: Awaitable[Check]) -> Check:
@@ -298,6 +303,26 @@ def migrations_check(lacking: Sequence[str], later: Sequence[str] = (), *, by_it
             "migrations", "warn", told, "the next start applies them; `fairlead migrate` does it now"
         )
     return Check("migrations", "fail", told, "run `fairlead migrate`")
+
+
+async def _handlers(reach: DatabaseSettings) -> Check:
+    database = await Database.open(reach)
+    try:
+        lanes = PostgresLaneStore(database)
+        return handlers_check(await lanes.unhandled_kinds(UNHANDLED_SHOWN + 1))
+    finally:
+        await database.close()
+
+
+def handlers_check(unhandled: Sequence[UnhandledKind]) -> Check:
+    """Return whether some worker takes the kind of every job that is due."""
+    if not unhandled:
+        return Check("handlers", "ok", "every job that is due has a worker that takes its kind")
+    named = [f"{each.jobs} of {each.kind} in queue {each.queue}" for each in unhandled[:UNHANDLED_SHOWN]]
+    more = ", and others" if len(unhandled) > UNHANDLED_SHOWN else ""
+    told = f"no_handler: no worker takes these due jobs: {', '.join(named)}{more}"
+    hint = "start a worker that declares the kind, or `fairlead jobs cancel` what nobody needs"
+    return Check("handlers", "warn", told, hint)
 
 
 async def _sealed_data(settings: Settings, reach: DatabaseSettings) -> Check:

@@ -44,7 +44,7 @@ from fairlead.engine.dead_letter import DeadLetterProcessor
 from fairlead.engine.executor import Executor
 from fairlead.engine.handler import Handler
 from fairlead.engine.notices import Notices
-from fairlead.engine.ports import Schedule
+from fairlead.engine.ports import ClaimFilter, Schedule
 from fairlead.engine.schedules import Schedules
 from fairlead.engine.services.heartbeat import Heartbeat
 from fairlead.engine.services.lanes import LaneKeeper
@@ -344,8 +344,8 @@ class Runtime:
         self.database.tell_of_wall(self.bus.emit)
         await self.gate.check()
         await self.schedules.declare([*translate.schedules(self.settings), *self._declared], self.bus.emit)
-        services = self._make_services(roles)
         self._worker = worker = self._make_worker() if roles.worker else None
+        services = self._make_services(roles, worker.wanted if worker else None)
         if self._stopping.is_set():
             return
         unlisten = await self.jobs.listen(lambda _queue: worker.wake()) if worker else None
@@ -363,14 +363,14 @@ class Runtime:
             if unlisten is not None:
                 await unlisten()
 
-    def _make_services(self, roles: Roles) -> list[Service]:
+    def _make_services(self, roles: Roles, wanted: ClaimFilter | None) -> list[Service]:
         emit, crashes = self.bus.emit, self.settings.worker.max_crashes
         rescuer = Rescuer(
             self.sessions, self.jobs, self.processes, self.heartbeat, emit=emit, max_crashes=crashes
         )
         services = [
             rescuer.service(clock=self.clock, draw=draw),
-            *LaneKeeper(self.lanes, emit=emit).services(clock=self.clock, draw=draw),
+            *LaneKeeper(self.lanes, wanted, emit=emit).services(clock=self.clock, draw=draw),
             LoopMeter(clock=self.clock, emit=emit).service(draw=draw),
         ]
         if roles.scheduler:

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import pytest
+
 from fairlead.engine.ports import Cancelled, ClaimFilter, Completed
-from fairlead.engine.ports.lanes import Explanation, GroupCap, TenantShare, TenantTurn, Tier
+from fairlead.engine.ports.lanes import (
+    Explanation,
+    GroupCap,
+    TenantShare,
+    TenantTurn,
+    Tier,
+    UnhandledKind,
+)
 from fairlead.policy.lane import LONGEST_WAIT_S
 from tests.contract.lane_steps import LINGER_S, done, group, jobs_of, taken, tenant
 from tests.contract.stores import ANY, LEASE_S, Stores, a_session, claimed, discarded, enqueued, failed
@@ -18,6 +27,12 @@ async def why(stores: Stores, job_id: UUID, asker: UUID | None = None) -> Explan
     assert told.job == await stores.jobs.get(job_id)
     assert told.detail
     return told
+
+
+@pytest.fixture(autouse=True)
+async def handled(stores: Stores) -> None:
+    """Some worker takes what these tests enqueue."""
+    await stores.lanes.report_kinds(["default"], ["work"])
 
 
 # ---- why a job waits -------------------------------------------------------------------------------
@@ -124,6 +139,27 @@ async def test_no_worker(stores: Stores) -> None:
     assert (await why(stores, job_id)).workers == 0
     assert await stores.sessions.heartbeat(session_id)
     assert (await why(stores, job_id)).workers == 1
+
+
+async def test_no_handler(stores: Stores) -> None:
+    """No worker takes its kind from its queue, or none has for three minutes."""
+    session_id = await a_session(stores)
+    misspelt, elsewhere, known = await enqueued(
+        stores, new_job("wrok"), new_job(queue="mail"), new_job(priority=0)
+    )
+    for job_id in (misspelt, elsewhere):
+        told = await why(stores, job_id)
+        assert (told.why, told.until) == ("no_handler", None)
+    assert (await why(stores, known)).why == "turn"
+    found = [UnhandledKind("default", "wrok", 1), UnhandledKind("mail", "work", 1)]
+    assert await stores.lanes.unhandled_kinds(9) == found
+    assert await stores.lanes.unhandled_kinds(1) == found[:1]
+    await stores.lanes.report_kinds(["mail"], ["work"])
+    assert (await why(stores, elsewhere)).why == "turn"
+    await stores.pass_time(181)
+    await stores.sessions.heartbeat(session_id)
+    assert (await why(stores, known)).why == "no_handler"
+    assert len(await stores.lanes.unhandled_kinds(9)) == 3
 
 
 async def test_turn_and_place(stores: Stores) -> None:

@@ -135,7 +135,7 @@ async def test_status_tells_what_is_unhealthy(shell: Shell, database: Database) 
     assert paused is not None
     await gate.close()
     sick = await shell("status", "--json")
-    assert (sick.code, sick.record["healthy"], len(sick.record["problems"])) == (4, False, 2)
+    assert (sick.code, sick.record["healthy"], len(sick.record["problems"])) == (4, False, 3)
     assert sick.record["jobs"]["available"] == 1
     assert sick.record["connections"] == {"active": 0, "unknown": 0, "needs_reauth": 0, "revoked": 0}
     assert [(one["tenant"], one["waiting"]) for one in sick.record["tenants"]] == [("acme", 1)]

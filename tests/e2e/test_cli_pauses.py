@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fairlead.adapters.postgres.jobs import PostgresJobStore
+from fairlead.adapters.postgres.lanes import PostgresLaneStore
 from fairlead.adapters.postgres.pool import Database
 from fairlead.engine.ports import ClaimFilter, Completed, FailureRecord, Job, NewJob, Rescheduled
 from tests.support.cli import Shell
@@ -92,6 +93,14 @@ async def test_explain_tells_why_and_what_happened(shell: Shell, database: Datab
     assert "attempt 1 failed (http_503)" in people
     assert people.splitlines()[-1].split()[3:6] == ["transient_server", "http_503", "0.5s"]
     (waiting,) = await stored(database, new_job("sync", tenant_id="acme"))
+    told = (await shell("jobs", "explain", waiting, "--json")).record
+    assert (told["why"], "kind 'sync' from queue 'default'" in told["detail"]) == ("no_handler", True)
+    sick = await shell("status", "--json")
+    assert (sick.code, sick.record["unhandled"]) == (4, [{"queue": "default", "kind": "sync", "jobs": 1}])
+    assert "no_handler" in sick.record["problems"][0]
+    found = {row["check"]: row for row in (await shell("doctor", "--json")).rows}["handlers"]
+    assert (found["status"], "1 of sync in queue default" in found["detail"]) == ("warn", True)
+    await PostgresLaneStore(database).report_kinds(["default"], ["sync"])
     told = (await shell("jobs", "explain", waiting, "--json")).record
     assert (told["why"], told["ahead_in_lane"], told["lanes_ahead"], told["workers"]) == ("turn", 0, 0, 1)
     await shell("jobs", "pause", "--kind", "sync", "--yes")

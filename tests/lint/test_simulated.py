@@ -11,6 +11,7 @@ import pytest
 
 from fairlead.adapters.local.system import SystemClock, SystemIds, draw
 from fairlead.config import Config
+from fairlead.engine.ports import ClaimFilter
 from fairlead.engine.services.rescuer import rescue_interval_s
 from fairlead.engine.services.service import Service
 from fairlead.engine.services.timeline import TimelineWatch
@@ -29,6 +30,7 @@ from tests.simulation.world import World
 from tools import figures, results, simulated
 
 LEFT_OUT = {
+    "kind_report": "every process has the same handlers there, and the database knows them",
     "loop_meter": "it measures how long the loop stands still, and a simulated step takes no time",
     "gate-switches": "nobody switches anything by hand there",
     "gate-notebook": "the simulated API tells nothing of its limits, so there is nothing to write down",
@@ -57,7 +59,7 @@ def of_the_runtime() -> dict[str, float]:
         emit=lambda event: None,
     )
     watch = runtime.timeline_watch.service(clock=SystemClock(), draw=draw)
-    return _intervals([*runtime._make_services(Roles()), watch, *gate._services])
+    return _intervals([*runtime._make_services(Roles(), ClaimFilter()), watch, *gate._services])
 
 
 def of_the_simulation() -> Iterator[dict[str, float]]:

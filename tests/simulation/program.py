@@ -59,6 +59,7 @@ from tests.simulation.sealing import SimJournal, SimVault
 from tests.simulation.stores import Parts
 from tests.simulation.workload import Desk
 from tests.support.memory_endpoints import MemoryEndpointGate
+from tests.support.process import FOREVER
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -252,6 +253,8 @@ class Program:
         self.executor = Executor(
             found, clock=self.clock, draw=self.draw, ids=self.ids, emit=self.emit, pauses=self.lanes
         )
+        handled = (("default", kind) for kind in self.executor.kinds)
+        self.world.database.handled_at.update(dict.fromkeys(handled, FOREVER))  # a report draws no chance
         self.worker = Worker(
             self.jobs,
             self.executor,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from datetime import UTC, datetime
 from typing import Any
 
 from fairlead.clock import Draw
@@ -85,6 +86,9 @@ class Gate:
         while self.running != count:
             self._moved.clear()
             await self._moved.wait()
+
+
+FOREVER = datetime.max.replace(tzinfo=UTC)
 
 
 class Process:
@@ -168,6 +172,7 @@ class Fleet:
         self.clock = ManualClock()
         self.draw = draw
         self.database = MemoryDatabase(self.clock, CountedIds())
+        self.database.handled_at["default", "scan"] = FOREVER  # whoever calls `claim` is a worker
         link = self.database.link()
         self.jobs = MemoryJobStore(link)
         self.dead_letters = MemoryDeadLetterStore(link)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from fairlead.cli.breakers import ALL_COLUMNS, open_breakers, problem_of
@@ -31,8 +32,9 @@ def status(call: Invocation) -> Exit | None:
     """Show connections, jobs, dead letters, processes, breakers, schedules, pauses and who waits longest.
 
     Ends with 4 where something is unhealthy: no process runs, a token endpoint is closed off by its breaker
-    or a pause, calls of a connection are stopped by the breaker of a host, or a schedule was not kept. A
-    vendor's outage is enough for that: it is no probe, do not restart processes by it.
+    or a pause, calls of a connection are stopped by the breaker of a host, a schedule was not kept, or no
+    worker takes the kind of a job that is due (no_handler). A vendor's outage is enough for that: it is no
+    probe, do not restart processes by it.
     """
     found = call.with_fairlead(_gather)
     problems = list(_problems(found))
@@ -60,6 +62,7 @@ async def _gather(fairlead: Fairlead) -> dict[str, Any]:
         **await _breakers(runtime),
         "schedules": [_schedule(view(state)) for state in await runtime.duties.schedules()],
         "row_security": "on" if runtime.database.walled else "off",
+        "unhandled": [asdict(each) for each in await runtime.lanes.unhandled_kinds(MOST_SHOWN)],
         "pauses": [pause_record(pause) for pause in await runtime.lanes.pauses(MOST_SHOWN)],
         "tenants": [
             turn_record(turn)
@@ -102,6 +105,8 @@ def _all_of(words: Iterable[str], counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def _schedule(view: ScheduleView) -> Record:
+    from fairlead.engine.schedules import stopped_because
+
     return {
         "schedule": view.state.schedule.name,
         "expression": view.state.schedule.expression,
@@ -109,6 +114,7 @@ def _schedule(view: ScheduleView) -> Record:
         "next_tick": view.next_tick,
         "overdue_s": view.overdue_s,
         "paused": view.state.paused,
+        "stopped": stopped_because(view.state),
         "problem": view.problem,
     }
 
@@ -116,6 +122,11 @@ def _schedule(view: ScheduleView) -> Record:
 def _problems(found: Mapping[str, Any]) -> Iterator[str]:
     if not any(process["state"] == "alive" for process in found["processes"]):
         yield "no process runs: nothing is refreshed (hint: start `fairlead run`)"
+    for each in found["unhandled"]:
+        yield (
+            f"no_handler: no worker takes {each['jobs']} due jobs of kind {each['kind']} in queue"
+            f" {each['queue']} (hint: start one that declares the kind)"
+        )
     for endpoint in found["endpoints"]:
         if endpoint["state"] != "closed":
             way_out = (
@@ -132,9 +143,16 @@ def _problems(found: Mapping[str, Any]) -> Iterator[str]:
     if len(found["breakers"]) > MOST_SHOWN:
         more = len(found["breakers"]) - MOST_SHOWN
         yield f"{more} more breakers stop calls (hint: `fairlead status --json`)"
+    yield from _schedule_problems(found)
+
+
+def _schedule_problems(found: Mapping[str, Any]) -> Iterator[str]:
     for schedule in found["schedules"]:
         if schedule["overdue_s"] > OVERDUE_S:
             yield f"schedule {schedule['schedule']} was not kept (hint: `fairlead run --role scheduler`)"
+        if schedule["stopped"]:
+            told = f"schedule {schedule['schedule']} is paused: {schedule['stopped']}"
+            yield f"{told} (hint: it goes on once one does, or `fairlead schedules remove` it)"
         if schedule["problem"]:
             yield f"schedule {schedule['schedule']} takes no ticks: {schedule['problem']}"
 
@@ -153,6 +171,7 @@ def _show(out: Output, found: Mapping[str, Any]) -> None:
         found["schedules"],
         ("schedule", "expression", "last_tick", "next_tick", "overdue_s"),
     )
+    _list(out, "unhandled", found["unhandled"], ("queue", "kind", "jobs"))
     _list(out, "pauses", found["pauses"], PAUSES)
     _list(out, "tenants", found["tenants"], WAITING)
     if found["row_security"] == "off":

@@ -19,6 +19,10 @@ from fairlead.policy.cron import next_tick, ticks_between
 from fairlead.policy.job import check_new_job
 from fairlead.policy.safe import safe_text
 from fairlead.policy.schedule import check_schedule
+from fairlead.policy.waiting import NO_HANDLER
+
+STOPPED_BY = "fairlead"
+"""Who pauses a schedule whose kind no worker takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,14 @@ def view(state: ScheduleState) -> ScheduleView:
     except Exception as error:  # noqa: BLE001 (one that cannot be computed hides no other)
         return ScheduleView(state, None, 0.0, safe_text(error))
     return ScheduleView(state, ahead, (state.now - due[0]).total_seconds() if due else 0.0)
+
+
+def stopped_because(state: ScheduleState) -> str | None:
+    """Return why fairlead has paused a schedule whose kind no worker takes; None for every other one."""
+    pause = state.pause
+    if pause is None or pause.by != STOPPED_BY or not pause.why.startswith(NO_HANDLER):
+        return None
+    return pause.why
 
 
 def upcoming(state: ScheduleState, count: int) -> list[datetime]:

@@ -70,7 +70,7 @@ class Worker:
         self._draw = draw
         self._emit = emit
         self._settings = settings or WorkerSettings()
-        self._wanted = runnable(self._settings.wanted, executor.kinds)
+        self.wanted = runnable(self._settings.wanted, executor.kinds)
         self._half = self._settings.concurrency // 2
         self._memory = MemoryGuard(memory, clock=clock, emit=emit) if memory else None
         self._health = Health("worker", clock=clock, draw=draw, emit=emit)
@@ -278,10 +278,10 @@ class Worker:
         """What may begin beside suspects that wait; None: nothing."""
         limit_s = self._turns.limit_s(self._clock.monotonic())
         if limit_s == math.inf:
-            return self._wanted
-        kinds = self._wanted.kinds
+            return self.wanted
+        kinds = self.wanted.kinds
         short = tuple(kind for kind in kinds if reach_s(kind, self._executor.timeout_s(kind)) <= limit_s)
-        return replace(self._wanted, kinds=short) if short else None
+        return replace(self.wanted, kinds=short) if short else None
 
     def _is_idle(self) -> bool:
         return not self._running and self._turns.idle(self._clock.monotonic())
@@ -290,7 +290,7 @@ class Worker:
         """Take one job that was in flight at a crash. It does not run yet; nothing new begins before it."""
         asked_at = self._clock.monotonic()
         self._turns.asked(asked_at)
-        job = await self._jobs.claim_suspect(self._wanted, session_id)
+        job = await self._jobs.claim_suspect(self.wanted, session_id)
         if job is None:
             self._turns.missed(asked_at)
             return

@@ -22,6 +22,9 @@ from fairlead.policy.payload import encode_args
 MISSED = ("coalesce", "catch_up")
 LONGEST_JITTER_S = 86_400.0
 
+COALESCE_AFTER_S, STOP_AFTER_S = 180.0, 3600.0
+"""Without a worker for its kind a schedule makes one job for its ticks after 3 min, none after an hour."""
+
 _CHANCE_BITS = 64
 
 
@@ -63,6 +66,21 @@ def check_schedule(schedule: ScheduleFields) -> None:
         raise InputInvalid(f"{shown(schedule.missed)} is no way to make up for missed ticks", hint=hint)
     _check_jitter(schedule.jitter_s)
     encode_args(schedule.args, tenant=tenant)
+
+
+def made_without_handler(missed: str, unhandled_s: float, watched_s: float) -> str | None:
+    """Return how a schedule makes up for its ticks: *missed*, ``coalesce``, or None where it takes no more.
+
+    Args:
+        missed: What the schedule says itself.
+        unhandled_s: Seconds since a worker last reported that it takes the schedule's kind.
+        watched_s: Seconds for which this scheduler has run. What it slept through says nothing: the workers
+            may have slept, too, and begin after it.
+    """
+    without_s = min(unhandled_s, watched_s)
+    if without_s >= STOP_AFTER_S:
+        return None
+    return "coalesce" if without_s >= COALESCE_AFTER_S else missed
 
 
 def tick_delay_s(schedule: ScheduleFields, tick: datetime) -> float:

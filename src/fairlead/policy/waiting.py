@@ -17,6 +17,7 @@ from fairlead.policy.states import JobState
 
 FINISHED, RUNNING, NOT_DUE, EXPIRED, SUSPECT = "finished", "running", "not_due", "expired", "suspect"
 PAUSED, CAPPED, NO_WORKER, TURN, UNSEEN = "paused", "capped", "no_worker", "turn", "unseen"
+NO_HANDLER = "no_handler"
 
 STARVED_AFTER_S = 30.0
 """The first of its class for so long: probably no worker takes its queue or its kind."""
@@ -61,6 +62,7 @@ class Facts:
     silent_s: float = 0.0  # since the worker's last heartbeat
     lease_s: float = 30.0
     workers: int = 0
+    handled: bool = True  # a worker takes its kind from its queue
     pauses: Sequence[HeldBy] = ()
     full_caps: Sequence[FullCap] = ()
     lane_ready: bool = False  # and where claims look for it
@@ -144,6 +146,10 @@ def _held(facts: Facts) -> Reason | None:
 def _unserved(facts: Facts) -> Reason:
     if facts.workers == 0:
         return Reason(NO_WORKER, "no process is alive to run it (hint: start `fairlead run`)")
+    if not facts.handled:
+        what = f"no worker takes kind {facts.kind!r} from queue {facts.queue!r}"
+        hint = "start one that declares it, or `fairlead jobs cancel` what nobody needs"
+        return Reason(NO_HANDLER, f"{what} (hint: {hint})")
     if facts.crash_count > 0:
         told = f"it was in flight at {_count(facts.crash_count, 'crash', 'crashes')} of its worker"
         return Reason(SUSPECT, f"{told}: it runs as soon as a worker has nothing else to do")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from fairlead.engine.events import LanesAged, LanesMended
+from fairlead.engine.ports import ClaimFilter
 from fairlead.engine.ports.lanes import Swept
 from fairlead.engine.services.lanes import AGE_EVERY_S, FLOORS_EVERY_S, SWEEP_EVERY_S, SWEEP_SHARE, LaneKeeper
 from fairlead.errors import DependencyUnavailable
@@ -33,6 +34,9 @@ class Lanes:
     async def sweep(self, every_s: float, share: float) -> Swept | None:
         self._did("sweep", every_s, share)
         return self.swept
+
+    async def report_kinds(self, queues: tuple[str, ...], kinds: tuple[str, ...]) -> None:
+        self.done.append(("report", queues, kinds))
 
     def _did(self, what: str, *asked: float) -> None:
         if self.away:
@@ -89,5 +93,18 @@ async def test_an_outage_is_told_once_and_outlived() -> None:
     lanes.away = False
     await clock.advance(5.0)
     assert lanes.count("floors") >= 3
+    service.stop()
+    await task
+
+
+async def test_a_process_that_runs_jobs_reports_their_kinds() -> None:
+    lanes, clock, emit = Lanes(), ManualClock(), Recorder()
+    keeper = LaneKeeper(lanes, ClaimFilter(("mail",), ("work",)), emit=emit)  # type: ignore[arg-type]
+    *_, service = keeper.services(clock=clock, draw=half)
+    task = asyncio.create_task(service.run())
+    await clock.advance(0.0)
+    assert lanes.done == [("report", ("mail",), ("work",))]
+    await clock.advance(150.0)
+    assert lanes.count("report") == 3
     service.stop()
     await task

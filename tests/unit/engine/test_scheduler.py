@@ -8,10 +8,11 @@ from datetime import datetime, timedelta
 import pytest
 
 from fairlead.engine.ports import Completed, Job, Schedule
+from fairlead.engine.schedules import stopped_because
 from fairlead.events import ServiceFailed, TickTaken
 from fairlead.policy.cron import ticks_between
 from fairlead.policy.schedule import tick_delay_s
-from tests.support.process import Fleet, Process
+from tests.support.process import FOREVER, Fleet, Process
 
 
 def schedule(name: str, expression: str, **fields: object) -> Schedule:
@@ -158,6 +159,51 @@ async def test_an_open_job_stands_for_later_ticks(fleet: Fleet) -> None:
     await fleet.advance(300)
     assert len(process.emit.of(TickTaken)) == 5
     assert len(await done(fleet)) == 1
+
+
+async def test_a_schedule_whose_kind_no_worker_takes_is_coalesced_then_paused(fleet: Fleet) -> None:
+    """It was removed from the code: its jobs would pile up for ever."""
+    await fleet.duties.sync_schedules([schedule("gone", "* * * * *", missed="catch_up")])
+    fleet.database.handled_at["default", "scan"] = fleet.database.now
+    process = await fleet.start()
+    await fleet.advance(3 * 3600)
+    jobs = await done(fleet)
+    assert len(jobs) <= 4  # three minutes' worth, and one for all later ones
+    (state,) = await fleet.duties.schedules()
+    assert state.pause is not None
+    assert (
+        state.pause.why
+        == stopped_because(state)
+        == "no_handler: no worker takes kind 'scan' from queue 'default'"
+    )
+    assert [told.reason for told in process.emit.of(ServiceFailed)] == [
+        f"schedule 'gone' is paused: {state.pause.why}"
+    ]
+    taken = len(process.emit.of(TickTaken))
+    assert taken in (59, 60)  # of the first hour
+    fleet.database.handled_at["default", "scan"] = FOREVER
+    await fleet.advance(120)
+    assert len(await done(fleet)) in (1, 2)  # what fell into the pause is let go
+    assert [state.pause for state in await fleet.duties.schedules()] == [None]
+
+
+async def test_a_schedule_waits_for_workers_that_begin_after_the_scheduler(fleet: Fleet) -> None:
+    """The whole fleet was away for a day: that no worker reported meanwhile says nothing."""
+    await fleet.duties.sync_schedules([schedule("scan", "@every 600s", missed="catch_up")])
+    fleet.database.handled_at.clear()
+    await fleet.advance(24 * 3600)
+    process = await fleet.start()
+    await fleet.advance(60)
+    assert len(process.emit.of(TickTaken)) == 144
+    assert len(await done(fleet)) == 144
+
+
+async def test_a_person_s_pause_is_no_want_of_a_handler(fleet: Fleet) -> None:
+    await fleet.duties.sync_schedules([schedule("scan", "* * * * *")])
+    await fleet.duties.pause("scan", "ann", "no_handler: I say so")
+    process = await fleet.start()
+    await fleet.advance(300)
+    assert process.emit.of(TickTaken) == []
 
 
 class Deaths:

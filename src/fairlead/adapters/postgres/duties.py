@@ -92,6 +92,8 @@ class PostgresDutyStore:
 
 def _state(row: Row) -> ScheduleState:
     fields = with_values(row, "args")
-    last_tick, now = fields.pop("last_tick"), fields.pop("now")
+    last_tick, now, unhandled_s = (fields.pop(name) for name in ("last_tick", "now", "unhandled_s"))
     at, by, why = fields.pop("pause_at"), fields.pop("pause_by"), fields.pop("pause_why")
-    return ScheduleState(Schedule(**fields), last_tick, now, None if at is None else Pause(at, by, why))
+    return ScheduleState(
+        Schedule(**fields), last_tick, now, None if at is None else Pause(at, by, why), unhandled_s
+    )

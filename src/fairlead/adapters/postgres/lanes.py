@@ -27,6 +27,7 @@ from fairlead.engine.ports.lanes import (
     TenantShare,
     TenantTurn,
     Tier,
+    UnhandledKind,
 )
 from fairlead.errors import InputInvalid
 from fairlead.policy.lane import LONGEST_WAIT_S, QUANTUM, STRIDE, Scope, ScopeKind, current_priority
@@ -237,6 +238,15 @@ class PostgresLaneStore:
             statement("job_explain"), job_id=job_id, asker=asker, bound=COUNT_BOUND
         )
         return _explanation(row) if row else None
+
+    # ---- handlers ------------------------------------------------------------------------------
+
+    async def report_kinds(self, queues: Sequence[str], kinds: Sequence[str]) -> None:
+        await self._database.fetch(statement("kind_report"), queues=queues, kinds=kinds)
+
+    async def unhandled_kinds(self, limit: int) -> list[UnhandledKind]:
+        rows = await self._database.fetch(statement("kind_unhandled"), limit=limit, bound=COUNT_BOUND)
+        return [UnhandledKind(**dict(row.items())) for row in rows]
 
     # ---- upkeep --------------------------------------------------------------------------------
 

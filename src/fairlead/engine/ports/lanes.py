@@ -80,9 +80,10 @@ class Explanation:
     """Why a job waits, or what became of it (Q14).
 
     *why* is one of: ``finished``, ``running``, ``not_due``, ``expired``, ``suspect``, ``paused``, ``capped``,
-    ``no_worker``, ``turn`` (its lane is ready: others are before it), ``unseen`` (the next sweep
-    makes its lane ready). *until*: when that ends, if known. *ahead_in_lane*: jobs before it in its own lane,
-    *lanes_ahead*: ready lanes of its queue and class before its own; both stop at 1,000.
+    ``no_worker``, ``no_handler`` (no worker takes its kind), ``turn`` (its lane is ready: others are before
+    it), ``unseen`` (the next sweep makes its lane ready). *until*: when that ends, if known. *ahead_in_lane*:
+    jobs before it in its own lane, *lanes_ahead*: ready lanes of its queue and class before its own; both
+    stop at 1,000.
     """
 
     job: JobView
@@ -93,6 +94,15 @@ class Explanation:
     lanes_ahead: int | None
     running_on: str | None  # host:pid of the worker
     workers: int  # processes that are alive
+
+
+@dataclass(frozen=True, slots=True)
+class UnhandledKind:
+    """A kind with due jobs that no worker takes from its queue. *jobs* stops at 1,000."""
+
+    queue: str
+    kind: str
+    jobs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +188,16 @@ class LaneStore(Protocol):
 
     async def explain(self, job_id: UUID, asker: UUID | None = None) -> Explanation | None:
         """Why a job waits; None if it is not there. *asker*: a session that runs no jobs: no worker."""
+        ...
+
+    # ---- handlers ------------------------------------------------------------------------------
+
+    async def report_kinds(self, queues: Sequence[str], kinds: Sequence[str]) -> None:
+        """Record that a worker takes *kinds* from *queues*. It counts for three minutes."""
+        ...
+
+    async def unhandled_kinds(self, limit: int) -> list[UnhandledKind]:
+        """Return up to *limit* kinds with due jobs that no worker takes, those with the most jobs first."""
         ...
 
     # ---- upkeep, once across the fleet by compare-and-set rows (R4) -----------------------------

@@ -150,6 +150,8 @@ class ScheduleState:
     last_tick: datetime
     now: datetime
     pause: Pause | None = None
+    unhandled_s: float = 0.0
+    """Since a worker last reported that it takes its kind from its queue."""
 
     @property
     def paused(self) -> bool:

@@ -2,6 +2,7 @@
 
 each second    claims begin to read where the ready lanes are
 each 5 s       lanes that waited too long for their turn move into a more urgent class
+each 60 s      a process that runs jobs reports which kinds it takes: work that no worker takes is noticed
 each 30 s      the sweep: whatever was missed, an available job's lane is ready, or parked with a wake time.
                With many lanes less often, so that sweeps take at most a hundredth of the time
 
@@ -12,12 +13,15 @@ from __future__ import annotations
 
 from fairlead.clock import Clock, Draw
 from fairlead.engine.events import LanesAged, LanesMended
+from fairlead.engine.ports import ClaimFilter
 from fairlead.engine.ports.lanes import LaneStore
 from fairlead.engine.services.service import Service
 from fairlead.events import Emit
 
 FLOORS_EVERY_S = 1.0
 AGE_EVERY_S = 5.0
+REPORT_EVERY_S = 60.0
+"""A report counts for three minutes: two may be missed."""
 SWEEP_EVERY_S = 30.0
 """So long, at most, nobody finds a job whose lane was missed, up to some 30,000 lanes."""
 SWEEP_SHARE = 0.01
@@ -25,15 +29,21 @@ SWEEP_SHARE = 0.01
 
 
 class LaneKeeper:
-    """Two services: the small things of each second, and the sweep, which may take longer."""
+    """Two services: the small things of each second, and the sweep, which may take longer.
 
-    def __init__(self, lanes: LaneStore, *, emit: Emit) -> None:
+    A third one where *wanted* is given: what this process's worker claims.
+    """
+
+    def __init__(self, lanes: LaneStore, wanted: ClaimFilter | None = None, *, emit: Emit) -> None:
         self._lanes = lanes
+        self._wanted = wanted
         self._emit = emit
 
     def services(self, *, clock: Clock, draw: Draw) -> list[Service]:
         """These as services."""
         passes = {"lanes": (self.tend, FLOORS_EVERY_S), "lane_sweep": (self.sweep, SWEEP_EVERY_S)}
+        if self._wanted is not None:
+            passes["kind_report"] = (self.report, REPORT_EVERY_S)
         return [
             Service(name, one_pass, interval_s=every_s, clock=clock, draw=draw, emit=self._emit)
             for name, (one_pass, every_s) in passes.items()
@@ -52,3 +62,8 @@ class LaneKeeper:
         swept = await self._lanes.sweep(SWEEP_EVERY_S / 2, SWEEP_SHARE)
         if swept is not None and (swept.opened or swept.parked or swept.woken):
             self._emit(LanesMended(swept.opened, swept.parked, swept.woken))
+
+    async def report(self) -> None:
+        """Report which kinds this process takes."""
+        if self._wanted is not None:
+            await self._lanes.report_kinds(self._wanted.queues, self._wanted.kinds)

@@ -4,17 +4,21 @@ A tick is taken by moving the schedule's last tick from the one that was seen; t
 job come with it or not at all. So whoever dies at whatever moment, a tick is taken once: by the dead before
 its death, or by another after. Ticks that nobody was there for are made up: all of them (``catch_up``), or by
 one (``coalesce``, T3).
+
+A schedule may outlive the code that handles its kind. Once no worker takes it, its ticks are coalesced, and
+after an hour it is paused with the reason ``no_handler``, until a worker takes its kind again.
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Literal, cast
 from uuid import UUID
 
 from fairlead.clock import Clock, Draw
 from fairlead.engine.ports import DutyStore, ScheduleState
-from fairlead.engine.schedules import tick_job
+from fairlead.engine.schedules import STOPPED_BY, stopped_because, tick_job
 from fairlead.engine.services.heartbeat import Heartbeat
 from fairlead.engine.services.service import Service, is_outage
 from fairlead.errors import SetupError
@@ -23,7 +27,8 @@ from fairlead.faultpoint import faultpoint
 from fairlead.ids import Ids
 from fairlead.policy.cron import DueTicks, due_ticks, ticks_between
 from fairlead.policy.safe import safe_text
-from fairlead.policy.schedule import tick_delay_s
+from fairlead.policy.schedule import COALESCE_AFTER_S, made_without_handler, tick_delay_s
+from fairlead.policy.waiting import NO_HANDLER
 
 LOOK_EVERY_S = 15.0
 """How often schedules are read when no tick is near: so long may a changed schedule go unnoticed."""
@@ -40,6 +45,7 @@ class Scheduler:
         self._ids = ids
         self._emit = emit
         self._unreadable: dict[str, str] = {}
+        self._began: datetime | None = None
 
     def service(self, *, clock: Clock, draw: Draw) -> Service:
         """This as a service."""
@@ -65,9 +71,29 @@ class Scheduler:
                 told = f"schedule {name!r} begins now: the clock was set back behind its last tick"
                 self._emit(ServiceFailed("scheduler", told))
         for state in states:
-            if not state.paused:
-                wait_s = min(wait_s, await self._one_schedule(state, session_id))
+            wait_s = min(wait_s, await self._with_handler(state, session_id))
         return wait_s
+
+    async def _with_handler(self, state: ScheduleState, session_id: UUID) -> float:
+        """Do what is due for one schedule, while a worker takes its kind; the seconds until it is again."""
+        self._began = self._began or state.now
+        watched_s = (state.now - self._began).total_seconds()
+        schedule = state.schedule
+        if state.paused:
+            await self._continue(state)
+            return LOOK_EVERY_S
+        missed = made_without_handler(schedule.missed, state.unhandled_s, watched_s)
+        if missed is None:
+            why = f"{NO_HANDLER}: no worker takes kind {schedule.kind!r} from queue {schedule.queue!r}"
+            await self._duties.pause(schedule.name, STOPPED_BY, why)
+            self._emit(ServiceFailed("scheduler", f"schedule {schedule.name!r} is paused: {why}"))
+            return LOOK_EVERY_S
+        return await self._one_schedule(replace(state, schedule=replace(schedule, missed=missed)), session_id)
+
+    async def _continue(self, state: ScheduleState) -> None:
+        """Resume a schedule that was paused for want of a handler, if there is one; skip what it missed."""
+        if stopped_because(state) is not None and state.unhandled_s < COALESCE_AFTER_S:
+            await self._duties.resume(state.schedule.name, make_up=False)
 
     async def _one_schedule(self, state: ScheduleState, session_id: UUID) -> float:
         """Take the due ticks of one schedule; the seconds until its next one."""

@@ -37,6 +37,8 @@ class MemoryDatabase:
         self.fair = LaneTables()
         self.tokens = TokenTables()
         self.listeners: list[Callable[[str], None]] = []
+        self.handled_at: dict[tuple[str, str], datetime] = {}
+        """When a worker last reported a kind, by queue and kind."""
         self.rescued_at: datetime | None = None
         self.uninterrupted_since: datetime | None = None
         self._started = started

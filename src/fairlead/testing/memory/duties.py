@@ -21,19 +21,28 @@ class MemoryDutyStore(MemoryStore):
         for schedule in schedules:
             row = self.database.schedules.get(schedule.name)
             if row is None:
-                self.database.schedules[schedule.name] = ScheduleRow(schedule, self.database.now)
-            else:
+                now = self.database.now
+                self.database.schedules[schedule.name] = ScheduleRow(schedule, now, now)
+            elif row.schedule != schedule:
                 before = row.schedule
                 moved = (before.expression, before.timezone) != (schedule.expression, schedule.timezone)
                 if moved or (before.paused and not schedule.paused):
                     row.last_tick = max(row.last_tick, self.database.now)
-                row.schedule = schedule
+                row.schedule, row.declared_at = schedule, self.database.now
 
     @statement
     def schedules(self) -> list[ScheduleState]:
         now = self.database.now
         rows = sorted(self.database.schedules.items())
-        return [ScheduleState(row.schedule, row.last_tick, now, row.pause) for _, row in rows]
+        return [
+            ScheduleState(row.schedule, row.last_tick, now, row.pause, self._unhandled_s(row))
+            for _, row in rows
+        ]
+
+    def _unhandled_s(self, row: ScheduleRow) -> float:
+        schedule = row.schedule
+        handled_at = self.database.handled_at.get((schedule.queue, schedule.kind), row.declared_at)
+        return max(0.0, (self.database.now - handled_at).total_seconds())
 
     @statement
     def pause(self, name: str, by: str, why: str) -> bool:

@@ -14,6 +14,8 @@ from fairlead.testing.memory.rows import JobRow, copied
 from fairlead.testing.memory.turns import MOST_COUNTED, ready_lanes, settle
 from fairlead.testing.memory.views import job_view
 
+HANDLED_FOR_S = 180.0
+
 
 def explained(database: MemoryDatabase, job_id: UUID, asker: UUID | None) -> Explanation | None:
     """Where the job stands; None if it is not there."""
@@ -53,6 +55,7 @@ def _facts(database: MemoryDatabase, row: JobRow, asker: UUID | None) -> Facts:
         silent_s=(now - session.heartbeat_at).total_seconds() if session is not None else 0.0,
         lease_s=session.lease_s if session is not None else 0.0,
         workers=_workers(database, asker),
+        handled=is_handled(database, row.queue, row.kind),
         pauses=[HeldBy(p.scope, p.until, p.reason, p.by) for p in pauses_of(database, key)] if waits else [],
         full_caps=Room(database).full_caps(key) if waits else [],
         lane_ready=ready is not None,
@@ -61,6 +64,12 @@ def _facts(database: MemoryDatabase, row: JobRow, asker: UUID | None) -> Facts:
         lanes_ahead=_lanes_before(database, ready) if ready else None,
         urgent_lanes=_urgent_lanes(database, ready) if ready else None,
     )
+
+
+def is_handled(database: MemoryDatabase, queue: str, kind: str) -> bool:
+    """Return whether a worker has reported within three minutes that it takes *kind* from *queue*."""
+    handled_at = database.handled_at.get((queue, kind))
+    return handled_at is not None and handled_at > database.now - seconds(HANDLED_FOR_S)
 
 
 def _workers(database: MemoryDatabase, asker: UUID | None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
@@ -14,6 +15,7 @@ from fairlead.engine.ports.lanes import (
     TenantShare,
     TenantTurn,
     Tier,
+    UnhandledKind,
 )
 from fairlead.errors import InputInvalid
 from fairlead.policy.lane import (
@@ -27,7 +29,7 @@ from fairlead.policy.lane import (
 from fairlead.policy.names import shown
 from fairlead.policy.states import JobState
 from fairlead.testing.memory.database import STARTED, MemoryStore, seconds, statement
-from fairlead.testing.memory.explain import explained
+from fairlead.testing.memory.explain import explained, is_handled
 from fairlead.testing.memory.holds import cap_of, pauses_in_force, weight_of
 from fairlead.testing.memory.lane_rows import LaneRow, PauseRow, covers, lane_key
 from fairlead.testing.memory.turns import (
@@ -199,6 +201,28 @@ class MemoryLaneStore(MemoryStore):
     @statement
     def explain(self, job_id: UUID, asker: UUID | None = None) -> Explanation | None:
         return explained(self.database, job_id, asker)
+
+    # ---- handlers ------------------------------------------------------------------------------
+
+    @statement
+    def report_kinds(self, queues: Sequence[str], kinds: Sequence[str]) -> None:
+        self.database.handled_at |= {(queue, kind): self.database.now for queue in queues for kind in kinds}
+
+    @statement
+    def unhandled_kinds(self, limit: int) -> list[UnhandledKind]:
+        settle(self.database)
+        waiting: Counter[tuple[str, str]] = Counter()
+        for row in self.database.jobs.values():
+            lane = self.database.fair.lanes.get(lane_key(row))
+            ready = lane is not None and lane.ready and row.crash_count == 0
+            if ready and is_claimable(row, self.database.now):
+                waiting[row.queue, row.kind] += 1
+        found = [
+            UnhandledKind(queue, kind, min(jobs, MOST_COUNTED))
+            for (queue, kind), jobs in waiting.items()
+            if not is_handled(self.database, queue, kind)
+        ]
+        return sorted(found, key=lambda each: (-each.jobs, each.queue, each.kind))[:limit]
 
     # ---- upkeep --------------------------------------------------------------------------------
 

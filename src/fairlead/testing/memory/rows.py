@@ -120,6 +120,7 @@ class ScheduleRow:
 
     schedule: Schedule
     last_tick: datetime
+    declared_at: datetime
     pause: Pause | None = None
 
 

@@ -2,7 +2,7 @@
 -- Takes   job_id, asker (a session that runs no jobs, and is not counted among those that live; or NULL), bound (no
 --         more jobs and lanes are counted)
 -- Gives   the columns of JobView, and those of fairlead.policy.waiting.Facts: worker_host, worker_pid, silent_s,
---         lease_s, workers, lane_state, park_reason, wake_at, served_at, unseen (ready, but below where claims begin
+--         lease_s, workers, handled, lane_state, park_reason, wake_at, served_at, unseen (ready, but below where claims begin
 --         to read), ahead_in_lane, lanes_ahead and urgent_lanes (NULL while it is not ready), pauses, full_caps
 --         (JSON), dead_letter_id; or no row
 -- Locks   nothing
@@ -15,7 +15,7 @@ SELECT j.job_id, j.queue, j.kind, j.tenant_id, j.provider, j.group_key, j.tags, 
     j.failures, j.result,
     now() AS now, j.started_at, worker.host AS worker_host, worker.pid AS worker_pid,
     extract(epoch FROM now() - worker.heartbeat_at)::float8 AS silent_s,
-    extract(epoch FROM worker.lease)::float8 AS lease_s, alive.workers,
+    extract(epoch FROM worker.lease)::float8 AS lease_s, alive.workers, kind_is_handled(j.queue, j.kind) AS handled,
     own.state AS lane_state, own.park_reason, nullif(own.wake_at, 'infinity') AS wake_at, own.served_at,
     own.state = 'ready' AND NOT coalesce(own.seen, false) AS unseen,
     in_lane.jobs AS ahead_in_lane, before.lanes AS lanes_ahead, urgent.lanes AS urgent_lanes,
