@@ -14,9 +14,10 @@ import statistics
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from bench import journal_files
 from bench.databases import servers
 from bench.due import due_buffers
 from bench.refresh_world import World, bare, opened, safe
@@ -54,6 +55,11 @@ async def run(*, rounds: int, quick: bool) -> list[Row]:
         async with opened(endpoints, Path(top), connections) as world:
             rows = [await _compare(world, name, rounds, connections, seconds) for name in PROVIDERS]
         rows.append(_memory(rounds))
+    for count in (100,) if quick else (1_000, 10_000):
+        async with journal_files.opened_beside(count, connections) as world:
+            row = await _compare(world, "refresh", rounds, connections, seconds)
+            rows.append(replace(row, bench=f"refresh.files_{count}"))
+    rows += await journal_files.start_rows(100 if quick else 10_000)
     small, large = await due_buffers(1_000, 10_000 if quick else 1_000_000)
     rows.append(
         Row(
