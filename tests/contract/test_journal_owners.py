@@ -11,8 +11,8 @@ from uuid import uuid4
 import pytest
 
 from fairlead.adapters.journal import FileJournal
+from fairlead.adapters.journal.index import EntryIndex
 from fairlead.adapters.journal.owners import Owners
-from fairlead.adapters.journal.shelf import Shelf
 from fairlead.errors import ConfigInvalid, Refused
 
 
@@ -26,7 +26,7 @@ async def test_files_of_another_user_are_told_with_the_way_out(
         raise PermissionError(errno.EACCES, "Permission denied", str(folder / "x.lock"))
 
     monkeypatch.setattr(Owners, "take_over", refused)
-    monkeypatch.setattr(Shelf, "find", refused)
+    monkeypatch.setattr(EntryIndex, "find", refused)
     async with FileJournal(folder, uuid4()) as journal:
         with pytest.raises(ConfigInvalid, match=rf"x\.lock .* another user hint: chown -R \d+ {folder}"):
             await journal.orphans()

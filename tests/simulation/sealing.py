@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextvars import Context
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -104,14 +104,16 @@ class SimJournal:
         """Nothing is ever dropped here."""
 
     async def find(
-        self, connection_id: UUID, from_generation: int, fits: Fits = whichever
+        self, connection_id: UUID, from_generation: int, fits: Fits = whichever, *, newer_than: int = -1
     ) -> JournalEntry | None:
         """As the port says: anybody's of this host, the latest send that fits."""
         place = (connection_id, from_generation)
         found = [
             kept.entry
             for kept in self._disk.kept
-            if (kept.entry.connection_id, kept.entry.from_generation) == place and fits(kept.entry)
+            if (kept.entry.connection_id, kept.entry.from_generation) == place
+            and kept.entry.epoch > newer_than
+            and fits(kept.entry)
         ]
         return max(found, key=lambda entry: entry.epoch, default=None)
 
@@ -122,13 +124,23 @@ class SimJournal:
             kept.owner = self._process
         return [kept.entry for kept in gone]
 
-    async def heads(self) -> list[JournalHead]:
-        """As the port says."""
-        ours = [kept.entry for kept in self._disk.kept if kept.owner is self._process]
-        newest = {entry.connection_id: entry for entry in sorted(ours, key=lambda entry: entry.epoch)}
-        return [
-            JournalHead(
-                entry.connection_id, entry.rotation_id, entry.from_generation, entry.epoch, entry.sent_at
-            )
-            for entry in newest.values()
-        ]
+    def heads(self) -> AsyncIterator[list[JournalHead]]:
+        """As the port says, in one page."""
+        in_order = sorted(self._disk.kept, key=lambda kept: kept.entry.epoch)
+        newest = {kept.entry.connection_id: kept for kept in in_order}
+        ours = [kept.entry for kept in newest.values() if kept.owner is self._process]
+        return _OnePage(
+            [JournalHead(e.connection_id, e.rotation_id, e.from_generation, e.epoch, e.sent_at) for e in ours]
+        )
+
+
+class _OnePage(AsyncIterator[list[JournalHead]]):
+    """No generator: the loop would close one of a killed process at some moment of its own."""
+
+    def __init__(self, page: list[JournalHead]) -> None:
+        self._pages = [page]
+
+    async def __anext__(self) -> list[JournalHead]:
+        if not self._pages:
+            raise StopAsyncIteration
+        return self._pages.pop()

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.ports import JournalEntry, SealContext, Sealed
+from fairlead.engine.ports import JournalEntry, JournalHead, SealContext, Sealed
 from fairlead.errors import CredentialUnreadable, Refused
 from tests.simulation.loop import SimLoop
 from tests.simulation.process import SimProcess
@@ -42,6 +42,10 @@ def run(loop: SimLoop, work: Callable[[], Awaitable[Any]]) -> Any:
     return loop.run_until_complete(loop.create_task(told(), context=Context()))
 
 
+async def pages_of(journal: SimJournal) -> list[list[JournalHead]]:
+    return [page async for page in journal.heads()]
+
+
 def test_a_record_opens_in_its_place_alone() -> None:
     loop, vault = SimLoop(Random(1)), SimVault()
     sealed = vault.seal(CONTEXT, b"secret")
@@ -60,7 +64,8 @@ def test_what_was_written_outlives_who_wrote_it() -> None:
     assert run(loop, heir.orphans) == []  # its owner lives
     first.die()
     assert run(loop, heir.orphans) == [ENTRY]
-    assert [head.epoch for head in run(loop, heir.heads)] == [ENTRY.epoch]
+    [page] = run(loop, lambda: pages_of(heir))
+    assert [head.epoch for head in page] == [ENTRY.epoch]
     assert run(loop, lambda: heir.find(ENTRY.connection_id, 1)) == ENTRY
     loop.close()
 

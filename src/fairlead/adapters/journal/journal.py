@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,16 +17,26 @@ from typing import TypeVar
 from uuid import UUID
 
 from fairlead.adapters.journal.disk import Disk
+from fairlead.adapters.journal.index import EntryIndex, Look
+from fairlead.adapters.journal.newest import NONE, key_of
 from fairlead.adapters.journal.owners import Owners
 from fairlead.adapters.journal.record import encode_entry
-from fairlead.adapters.journal.segment import Segments
-from fairlead.adapters.journal.shelf import MAX_FILE_BYTES, Shelf, heads_of, trim
+from fairlead.adapters.journal.retention import HeldEntry, Retention
+from fairlead.adapters.journal.segment import Segment, Segments
 from fairlead.adapters.journal.writer import Append, Stop, Writer
+from fairlead.engine.batch import Batcher
 from fairlead.engine.ports import JournalEntry, JournalHead
 from fairlead.engine.ports.sealing import Fits, whichever
 from fairlead.errors import ConfigInvalid, Refused
 
 T = TypeVar("T")
+_log = logging.getLogger("fairlead.journal")
+_PROGRESS = "reading the journals of this host before the start: %d of %d files"
+
+MAX_FILE_BYTES = 1 << 24
+_SLICE_S = 0.25
+"""At the start files are read for so long at a time; in between is told how far it is."""
+_TELL_EVERY_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +53,14 @@ class JournalSettings:
     """Appends not on disk yet; new refreshes are refused at half of it. Default 4096."""
 
 
-@dataclass(slots=True, eq=False)
-class _Held:
-    """An entry that is not settled yet, and its file once it is on disk."""
-
-    epoch: int
-    path: Path | None = None
-    settled: bool = False
-
-
 class FileJournal:
     """See ``fairlead.engine.ports.Journal``. *session_id* names our files; use it for one journal only.
 
         async with FileJournal(folder, session_id) as journal: ...
 
     The folder is made with mode 0700 if it is absent; ConfigInvalid if it is open to others. *now* is the
-    wall clock that judges the age of files, and nothing else.
+    wall clock that judges the age of files, and nothing else. A start that reads for longer than 2 s logs
+    how far it is, as a warning: nobody has subscribed to events yet.
     """
 
     def __init__(
@@ -74,27 +77,39 @@ class FileJournal:
         self._name = str(session_id)
         self._settings = settings
         self._disk = disk or Disk()
-        self._now = now
         self._owners = Owners(folder, self._name)
-        self._shelf = Shelf()
+        self._index = EntryIndex(folder, self._name)
+        self._retention = Retention(settings.keep_s, now)
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fairlead-journal-reader")
-        self._held: dict[UUID, list[_Held]] = {}  # by connection
-        self._kept: dict[Path, int] = {}  # our files and those we took over: unsettled entries
+        self._looks: Batcher[Look, JournalEntry | None] = Batcher(self._look_up, name="journal")
         self._waiting = 0
         self._open = False
 
     async def open(self) -> None:
-        """Take our lock and have the first files on disk; a full disk is left to `preflight` to tell.
+        """Take our lock, read what the journals of this host hold, and have the first files on disk.
 
-        Raises ConfigInvalid for a folder that cannot be used.
+        A full disk is left to `preflight` to tell, and one that cannot be read to `find`. Raises
+        ConfigInvalid for a folder that cannot be used.
         """
         await asyncio.to_thread(self._owners.open)
+        with suppress(OSError):
+            await self._read_all()
         self._segments = Segments(self._folder, self._name, self._settings.segment_bytes, self._disk)
         with suppress(OSError):
             await asyncio.to_thread(self._segments.advance)
         self._writer = Writer(self._segments, self._disk)
         self._writer.start()
         self._open = True
+
+    async def _read_all(self) -> None:
+        loop, progress = asyncio.get_running_loop(), self._index.progress
+        told_at = started_at = loop.time()
+        while not await self._read(partial(self._index.catch_up, _SLICE_S)):
+            if loop.time() >= told_at + _TELL_EVERY_S:
+                told_at = loop.time()
+                _log.warning(_PROGRESS, progress.files, progress.total)
+        if told_at > started_at:
+            _log.warning(_PROGRESS, progress.files, progress.total)
 
     async def close(self) -> None:
         """Write what waits and let go of all files; unsettled entries go to whoever starts next.
@@ -108,6 +123,7 @@ class FileJournal:
 
     def _close_files(self) -> None:
         self._writer.join(self._settings.sync_timeout_s)
+        self._reader.submit(self._index.close)
         self._reader.shutdown(wait=False)
         if not self._writer.is_alive() and self._segments.close(self._settings.sync_timeout_s):
             self._owners.close()
@@ -154,131 +170,140 @@ class FileJournal:
             raise OSError(errno.EFBIG, "the entry is larger than a journal file")
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
-        held = self._hold(entry.connection_id, _Held(entry.epoch))
+        held = self._retention.hold(entry.connection_id, entry.epoch)
         self._waiting += 1
 
-        def on_done(path: Path | None, error: OSError | None) -> None:
-            self._written(entry.connection_id, held, path)
+        def on_done(segment: Segment | None, error: OSError | None) -> None:
+            self._written(entry.connection_id, held, segment)
             if not done.done():
                 done.set_result(None) if error is None else done.set_exception(error)
 
-        self._writer.put(Append(frame, loop, on_done))
+        self._writer.put(Append(frame, key_of(entry.connection_id), entry.epoch, loop, on_done))
         async with asyncio.timeout(self._settings.sync_timeout_s):
             await done
 
-    def _hold(self, connection_id: UUID, held: _Held) -> _Held:
-        self._held.setdefault(connection_id, []).append(held)
-        return held
-
-    def _written(self, connection_id: UUID, held: _Held, path: Path | None) -> None:
+    def _written(self, connection_id: UUID, held: HeldEntry, segment: Segment | None) -> None:
         self._waiting -= 1
-        if path is None:
-            if not held.settled:
-                self._held[connection_id].remove(held)
+        if segment is None:
+            self._retention.failed(connection_id, held)
             return
-        if path not in self._kept:
-            self._kept[path] = 0
+        name = segment.path.name
+        self._index.add(name, segment.entries, key_of(connection_id), held.epoch)
+        if self._retention.written(held, name):
             self._prune_later()
-        held.path = path
-        self._kept[path] += not held.settled
+        if self._index.is_crowded:
+            self._later(self._index.grow)
 
     def settled(self, connection_id: UUID, epoch: int, *, just_now: bool = True) -> None:
         """Nothing up to *epoch* is needed any more; files are kept for *keep_s* from now, if it is news."""
-        known = self._held.pop(connection_id, [])
-        later = [held for held in known if held.epoch > epoch]
-        if later:
-            self._held[connection_id] = later
-        for held in known:
-            held.settled = held.epoch <= epoch
-            if held.settled and held.path is not None:
-                self._kept[held.path] -= 1
-                self._touch(held.path, just_now)
+        names = self._retention.settled(connection_id, epoch, just_now=just_now)
+        if names:
+            self._later(partial(self._touch, names))
 
-    def _touch(self, path: Path, just_now: bool) -> None:
-        """Have the time of keeping begin; that of the active file begins when it is closed."""
-        active = self._segments.active
-        if just_now and (active is None or path != active.path):
-            with suppress(RuntimeError):  # at the interpreter's exit executors take no more
-                self._reader.submit(os.utime, path)
+    def _later(self, work: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # at the interpreter's exit executors take no more
+            self._reader.submit(work)
+
+    def _touch(self, names: Sequence[str]) -> None:
+        for name in names:
+            with suppress(OSError):
+                os.utime(self._folder / name)
 
     # ---- reading
 
     async def find(
-        self, connection_id: UUID, from_generation: int, fits: Fits = whichever
+        self,
+        connection_id: UUID,
+        from_generation: int,
+        fits: Fits = whichever,
+        *,
+        newer_than: int = NONE,
     ) -> JournalEntry | None:
-        """The newest entry of this generation that fits, in anybody's files of this host."""
+        """The newest entry of this generation that fits, in anybody's files of this host.
+
+        Mostly there is none above *newer_than*: then it is known at once, and nothing is read or awaited.
+        """
+        key = key_of(connection_id)
+        if self._index.is_current() and not self._index.is_newer(key, newer_than):
+            return None
+
+        def accepts(entry: JournalEntry) -> bool:
+            place = (entry.connection_id, entry.from_generation)
+            return place == (connection_id, from_generation) and fits(entry)
+
         try:
-            async with asyncio.timeout(self._settings.sync_timeout_s):
-                return await self._read(
-                    lambda: self._shelf.find(self._owners.all_files(), connection_id, from_generation, fits)
-                )
+            return await self._looks(Look(key, newer_than, accepts))
         except OSError as error:  # a time-out is one, too
             why = f"the journal cannot be read: {error.strerror or 'its disk does not answer'}"
             mine = isinstance(error, PermissionError)
             hint = f"{f'chown -R {os.geteuid()}' if mine else 'see to the disk of'} {self._folder}"
             raise _refused(why, hint) from error
 
+    async def _look_up(self, looks: Sequence[Look]) -> list[JournalEntry | None]:
+        await self._read(partial(self._index.find, looks), self._settings.sync_timeout_s)
+        return [look.found for look in looks]
+
     async def orphans(self) -> list[Path]:
         """Take over the files of dead owners; return those that were not ours before."""
         try:
-            paths = [path for path in await self._read(self._owners.take_over) if path not in self._kept]
-            for path in paths:
-                self._kept[path] = 1  # not to be dropped while it is read
-                await self._read(partial(trim, path))
-                heads = await self._read(partial(heads_of, path))
-                self._kept[path] = len([self._hold(h.connection_id, _Held(h.epoch, path)) for h in heads])
+            paths = await self._read(self._owners.take_over)
+            paths = [path for path in paths if path.name not in self._retention]
+            for taken in await self._read(partial(self._index.take_over, paths)):
+                self._retention.take_over(*taken)
         except PermissionError as error:
             what = f"the journal file {error.filename} belongs to another user"
             raise ConfigInvalid(what, hint=f"chown -R {os.geteuid()} {self._folder}") from error
         self._prune_later()
         return paths
 
-    async def heads(self) -> list[JournalHead]:
-        """The newest entry of each connection, in our files and those we took over."""
-        newest: dict[UUID, JournalHead] = {}
-        for path in sorted(self._kept):
-            for head in await self._read(partial(heads_of, path)):
-                known = newest.get(head.connection_id)
-                if known is None or known.epoch < head.epoch:
-                    newest[head.connection_id] = head
-        return list(newest.values())
+    async def heads(self) -> AsyncIterator[Sequence[JournalHead]]:
+        """The newest entry of each connection, where it is in our files or those we took over; in pages."""
+        names = self._retention.names
+        pages = self._index.heads(names)
+        while (page := await self._read(partial(next, pages, None))) is not None:
+            self._retention.owe(page)
+            yield page
+        self._retention.compared(names)
 
-    async def _read(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._reader, work)
+    async def _read(self, work: Callable[[], T], within_s: float | None = None) -> T:
+        """Do *work* on the reader's thread; TimeoutError if the disk did not answer for *within_s* meanwhile.
+
+        Much to read is no reason: work that comes forward may take longer.
+        """
+        future = asyncio.get_running_loop().run_in_executor(self._reader, work)
+        try:
+            while True:
+                steps = self._index.progress.steps
+                await asyncio.wait((future,), timeout=within_s)
+                if future.done():
+                    return future.result()
+                if self._index.progress.steps == steps:
+                    raise TimeoutError
+        finally:
+            future.cancel()
 
     # ---- dropping what was kept for long enough
 
     def _prune_later(self) -> None:
         """Delete, on the reader's thread, settled files older than *keep_s*."""
-        if not self._open:
-            return
-        active = self._segments.active
-        idle = [
-            path
-            for path, count in self._kept.items()
-            if count == 0 and (active is None or path != active.path)
-        ]
-        with suppress(RuntimeError):  # at the interpreter's exit executors take no more; answers still come
-            dropped = asyncio.get_running_loop().run_in_executor(self._reader, self._prune, idle)
-            dropped.add_done_callback(self._forget)
+        active = self._segments.active if self._open else None
+        names = self._retention.due(None if active is None else active.path.name)
+        if self._open and names:
+            with suppress(RuntimeError):  # at the interpreter's exit executors take no more; answers still do
+                dropped = asyncio.get_running_loop().run_in_executor(
+                    self._reader, self._prune, names, self._retention.owed_keys
+                )
+                dropped.add_done_callback(self._forget)
 
-    def _prune(self, paths: Sequence[Path]) -> list[Path]:
-        old = [path for path in paths if self._age_s(path) > self._settings.keep_s]
-        for path in old:
-            path.unlink(missing_ok=True)
+    def _prune(self, names: Sequence[str], owed: set[int]) -> list[str]:
+        old = [name for name in names if not self._index.holds_any(name, owed)]
+        for name in old:
+            (self._folder / name).unlink(missing_ok=True)
         self._owners.release_empty()
         return old
 
-    def _forget(self, dropped: asyncio.Future[list[Path]]) -> None:
-        for path in dropped.result():
-            self._kept.pop(path, None)
-
-    def _age_s(self, path: Path) -> float:
-        """Since it was last written to or settled from; infinite if it is gone."""
-        try:
-            return self._now() - os.stat(path).st_mtime
-        except FileNotFoundError:
-            return float("inf")
+    def _forget(self, dropped: asyncio.Future[list[str]]) -> None:
+        self._retention.forget(dropped.result())
 
 
 def _refused(why: str, hint: str) -> Refused:

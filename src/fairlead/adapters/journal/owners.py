@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from fairlead.errors import ConfigInvalid
 
-_LOCK, _JOURNAL = ".lock", ".journal"
+_LOCK, JOURNAL = ".lock", ".journal"
 
 
 class Owners:
@@ -43,8 +43,12 @@ class Owners:
 
     def close(self) -> None:
         """Let go of all; files stay for whoever comes next, locks without files do not."""
+        try:
+            present = self._with_files()
+        except FileNotFoundError:  # the folder was removed
+            present = set()
         for owner in list(self._held):
-            self._release(owner)
+            self._release(owner, has_files=owner in present)
 
     def forget(self) -> None:
         """Close our descriptors and leave the locks to the process that we were forked from."""
@@ -58,36 +62,29 @@ class Owners:
             descriptor = _lock(self._lock_path(owner))
             if descriptor is not None:
                 self._held[owner] = descriptor
-        return [path for owner in sorted(self._held) if owner != self._own for path in self.files(owner)]
+        dead = self._held.keys() - {self._own}
+        return sorted(self._folder / name for name in self._listing(JOURNAL) if owner_of(name) in dead)
 
     def release_empty(self) -> None:
         """Forget the dead whose last file is gone."""
-        for owner in list(self._held):
-            if owner != self._own and not self.files(owner):
-                self._release(owner)
-
-    def files(self, owner: str) -> list[Path]:
-        """The journal files of *owner*, oldest first."""
-        return sorted(path for path in self._listing(_JOURNAL) if _owner_of(path) == owner)
-
-    def all_files(self) -> list[Path]:
-        """Everybody's journal files."""
-        return sorted(self._listing(_JOURNAL))
+        for owner in self._held.keys() - {self._own} - self._with_files():
+            self._release(owner, has_files=False)
 
     def in_place(self) -> bool:
         """Whether our lock is still where others look for it."""
         return self._own in self._held and _is_at(self._held[self._own], self._lock_path(self._own))
 
     def _present(self) -> set[str]:
-        return {_owner_of(path) for suffix in (_LOCK, _JOURNAL) for path in self._listing(suffix)}
+        return {owner_of(name) for name in self._listing(_LOCK, JOURNAL)}
 
-    def _listing(self, suffix: str) -> Iterator[Path]:
-        return (
-            self._folder / entry.name for entry in os.scandir(self._folder) if entry.name.endswith(suffix)
-        )
+    def _with_files(self) -> set[str]:
+        return {owner_of(name) for name in self._listing(JOURNAL)}
 
-    def _release(self, owner: str) -> None:
-        if not self.files(owner):
+    def _listing(self, *suffixes: str) -> Iterator[str]:
+        return (entry.name for entry in os.scandir(self._folder) if entry.name.endswith(suffixes))
+
+    def _release(self, owner: str, *, has_files: bool) -> None:
+        if not has_files:
             self._lock_path(owner).unlink(missing_ok=True)
         os.close(self._held.pop(owner))
 
@@ -107,8 +104,9 @@ def _forget_all() -> None:
 os.register_at_fork(after_in_child=_forget_all)
 
 
-def _owner_of(path: Path) -> str:
-    return path.name.partition(".")[0]
+def owner_of(name: str) -> str:
+    """Return the owner that the name of a file begins with."""
+    return name.partition(".")[0]
 
 
 def _new_lock(path: Path) -> int | None:

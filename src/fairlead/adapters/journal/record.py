@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from fairlead.engine.ports import JournalEntry, JournalHead, Sealed
+from fairlead.adapters.journal.newest import key_of_half
+from fairlead.engine.ports import JournalEntry, Sealed
 
 MAGIC = b"\xf1FJ\x01"  # the last byte is the version of what follows
 _HEAD = struct.Struct(">4sII")
@@ -91,17 +92,10 @@ def decode_entry(frame: Frame) -> JournalEntry:
     )
 
 
-def place_of(frame: Frame) -> tuple[bytes, int]:
-    """Connection and generation of an entry, without decoding the rest."""
+def place_of(frame: Frame) -> tuple[int, int]:
+    """Return the key of the connection (see `newest.key_of`) and the epoch of an entry, decoding no more."""
     fields = _ENTRY.unpack_from(frame.payload)
-    return fields[1], fields[2]
-
-
-def decode_head(frame: Frame) -> JournalHead:
-    """Which send the entry of a frame is of."""
-    _, connection, generation, epoch, rotation, sent_us, *_ = _ENTRY.unpack_from(frame.payload)
-    sent_at = _EPOCH + sent_us * _MICROSECOND
-    return JournalHead(UUID(bytes=connection), UUID(bytes=rotation), generation, epoch, sent_at)
+    return key_of_half(fields[1][8:]), fields[3]
 
 
 def _frame(payload: bytes) -> bytes:

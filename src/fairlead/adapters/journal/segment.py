@@ -6,15 +6,16 @@ import os
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairlead.adapters.journal.disk import Disk
+from fairlead.adapters.journal.trailer import Entries, encode_trailer
 
 
 @dataclass(slots=True)
 class Segment:
-    """A file of zeros, written from the front."""
+    """A file of zeros, written from the front. *entries*: what is on the disk by now."""
 
     path: Path
     descriptor: int
@@ -22,17 +23,20 @@ class Segment:
     size: int
     used: int = 0
     bad: bool = False  # a write or sync failed: read it, never write it again
+    entries: Entries = field(default_factory=Entries)
 
     @property
     def room(self) -> int:
         """Bytes left."""
         return self.size - self.used
 
-    def close(self) -> None:
-        """Give back what was never used."""
-        with suppress(OSError):  # a few zeros too many do no harm
+    def close(self, disk: Disk) -> None:
+        """Give back what was never used, and write the index of what was behind it."""
+        with suppress(OSError):  # a few zeros too many do no harm; without an index the file is read whole
             if not self.bad:
                 os.ftruncate(self.descriptor, self.used)
+                if self.used:
+                    disk.write(self.descriptor, encode_trailer(self.entries), self.used)
         with suppress(OSError):
             os.close(self.descriptor)
 
@@ -55,7 +59,7 @@ class Segments:
     def advance(self) -> Segment:
         """Close the active segment and go on in the spare; OSError if there is none and none can be made."""
         if self.active is not None:
-            self.active.close()
+            self._maker.submit(self.active.close, self._disk)  # before the next spare is made
             self.active = None
         self.repair()
         spare = self._spare
@@ -95,7 +99,7 @@ class Segments:
         if self.active is not None:
             segments.append(self.active)
         for segment in segments:
-            segment.close()
+            segment.close(self._disk)
             if segment.used == 0 and not segment.bad:
                 segment.path.unlink(missing_ok=True)
         return True

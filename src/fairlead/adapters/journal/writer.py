@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from fairlead.adapters.journal.disk import Disk
 from fairlead.adapters.journal.segment import Segment, Segments
@@ -22,11 +21,16 @@ from fairlead.adapters.journal.segment import Segment, Segments
 
 @dataclass(slots=True, eq=False)
 class Append:
-    """A frame to be on disk before *on_done* is called, on *loop*, with its file or with what went wrong."""
+    """A frame to be on disk before *on_done* is called, on *loop*, with its segment or with what went wrong.
+
+    *key* and *epoch* are those of its entry, for the index of the file.
+    """
 
     frame: bytes
+    key: int
+    epoch: int
     loop: asyncio.AbstractEventLoop
-    on_done: Callable[[Path | None, OSError | None], None]
+    on_done: Callable[[Segment | None, OSError | None], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -82,8 +86,7 @@ class Writer(threading.Thread):
     def _commit(self, appends: Sequence[Append]) -> None:
         while appends:
             fitting, error = self._place(appends)
-            path = self._segments.active.path if self._segments.active and error is None else None
-            _tell(appends[:fitting], path, error)
+            _tell(appends[:fitting], self._segments.active if error is None else None, error)
             appends = appends[fitting:]
 
     def _place(self, appends: Sequence[Append]) -> tuple[int, OSError | None]:
@@ -96,7 +99,7 @@ class Writer(threading.Thread):
                 return len(appends), error or failed
             fitting = _fitting(appends, segment.room)
             try:
-                self._put_down(segment, b"".join(job.frame for job in appends[:fitting]))
+                self._put_down(segment, appends[:fitting])
             except OSError as failed:
                 segment.bad = True
                 error = failed
@@ -110,10 +113,12 @@ class Writer(threading.Thread):
             active = self._segments.advance()
         return active
 
-    def _put_down(self, segment: Segment, data: bytes) -> None:
-        self._disk.write(segment.descriptor, data, segment.used)
+    def _put_down(self, segment: Segment, appends: Sequence[Append]) -> None:
+        self._disk.write(segment.descriptor, b"".join(job.frame for job in appends), segment.used)
         self._disk.sync(segment.descriptor)
-        segment.used += len(data)
+        for job in appends:
+            segment.entries.add(job.key, job.epoch, segment.used)
+            segment.used += len(job.frame)
 
 
 def _fitting(appends: Sequence[Append], room: int) -> int:
@@ -126,16 +131,16 @@ def _fitting(appends: Sequence[Append], room: int) -> int:
     return count
 
 
-def _tell(appends: Sequence[Append], path: Path | None, error: OSError | None) -> None:
+def _tell(appends: Sequence[Append], segment: Segment | None, error: OSError | None) -> None:
     """One wake-up for each loop that waits."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Append]] = {}
     for job in appends:
         by_loop.setdefault(job.loop, []).append(job)
     for loop, jobs in by_loop.items():
         with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits there
-            loop.call_soon_threadsafe(_tell_here, jobs, path, error)
+            loop.call_soon_threadsafe(_tell_here, jobs, segment, error)
 
 
-def _tell_here(jobs: Sequence[Append], path: Path | None, error: OSError | None) -> None:
+def _tell_here(jobs: Sequence[Append], segment: Segment | None, error: OSError | None) -> None:
     for job in jobs:
-        job.on_done(path, error)
+        job.on_done(segment, error)

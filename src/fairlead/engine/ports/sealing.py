@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -194,13 +194,22 @@ class Journal(Protocol):
         ...
 
     async def find(
-        self, connection_id: UUID, from_generation: int, fits: Fits = whichever
+        self,
+        connection_id: UUID,
+        from_generation: int,
+        fits: Fits = whichever,
+        *,
+        newer_than: int = -1,
     ) -> JournalEntry | None:
-        """The newest entry of this generation in the journals of this host, living or dead owners alike.
+        """Return the newest entry of this generation in the journals of this host, whoever wrote it.
 
-        Of those that *fits* holds for, which may be asked on another thread.
+        Args:
+            fits: Which entries come into question; it may be called on another thread. newer_than: Only
+            entries of a higher epoch do. Where this host has none of the connection, nothing is
+                read.
 
-        Raises Refused where they cannot be read.
+        Raises:
+            Refused: The journals cannot be read.
         """
         ...
 
@@ -211,6 +220,11 @@ class Journal(Protocol):
         """
         ...
 
-    async def heads(self) -> Sequence[JournalHead]:
-        """The newest entry of each connection, settled or not, in our files and those we took over (R11)."""
+    def heads(self) -> AsyncIterator[Sequence[JournalHead]]:
+        """Yield, in pages, the newest entry of each connection on this host, settled or not (R11).
+
+        Of those that lie in our files and in those we took over: each connection is another's or ours. The
+        entry of the highest epoch is in the first page. What is `settled` of a page before the next one is
+        asked for may be dropped in time; the rest is kept.
+        """
         ...

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
 from fairlead.engine.ports import Condemnation, Credential, JournalEntry, JournalHead, Rotation, Unknown
@@ -38,8 +39,6 @@ from fairlead.policy.token_outcome import Granted, classify_answer
 from fairlead.policy.token_parse import parse_answer
 from fairlead.policy.token_replay import GiveUp, ReplayNow, replay_decision
 from fairlead.policy.token_replay import Wait as WaitUntil
-
-PAGE = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +197,8 @@ class UnknownOutcomes:
             return entry.epoch not in unusable and is_newer(credential, entry)
 
         connection_id = credential.connection.connection_id
-        while (entry := await self._rooms.journal.find(connection_id, generation, fits)) is not None:
+        find = partial(self._rooms.journal.find, newer_than=credential.settled_epoch)  # as is_newer has it
+        while (entry := await find(connection_id, generation, fits)) is not None:
             if yields and self._gives_way(credential, entry):
                 return _Found()
             if await self.settle_entry(credential, entry, yields=yields):
@@ -260,22 +260,26 @@ class UnknownOutcomes:
 
     async def replay_all(self) -> int:
         """As replay_journal, of the files that this process has."""
-        heads = await self._rooms.journal.heads()
-        if heads:
-            await self._rooms.store.raise_epochs(max(head.epoch for head in heads))
-        taken = 0
-        for at in range(0, len(heads), PAGE):
-            page = heads[at : at + PAGE]
-            known = await asyncio.gather(*(self._rooms.store.read_id(head.connection_id) for head in page))
-            for head, credential in zip(page, known, strict=True):
-                taken += await self._catch_up(head, credential)
+        taken = highest = 0
+        async for page in self._rooms.journal.heads():
+            newest = max((head.epoch for head in page), default=0)
+            if newest > highest:
+                await self._rooms.store.raise_epochs(newest)
+                highest = newest
+            # side by side: what is read of database and journals is read for all of them at once
+            done = await asyncio.gather(*(self._catch_up(head) for head in page), return_exceptions=True)
+            for error in done:
+                if isinstance(error, BaseException):
+                    raise error
+            taken += sum(count for count in done if isinstance(count, int))
         return taken
 
-    async def _catch_up(self, head: JournalHead, credential: Credential | None) -> int:
+    async def _catch_up(self, head: JournalHead) -> int:
         """Settle one answer after the other until *head*'s is stored; how many.
 
         What is wrong with one connection (a profile or key that is gone) concerns no other.
         """
+        credential = await self._rooms.store.read_id(head.connection_id)
         taken, generation = 0, 0 if credential is None else max(0, credential.generation - 1)
         try:
             while (

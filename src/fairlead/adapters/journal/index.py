@@ -1,0 +1,393 @@
+"""Where the entries of this host's journals are, and whether there is anything to look for.
+
+A look asks the table of newest epochs first, and mostly ends there: no file is opened and no thread is
+woken. The table is filled from the index of each file once, when the file is first seen, and with each
+entry that is written later: our own as they are acknowledged, those of other processes by following the end
+of their open files. Closed files are not looked at again until the table says that one holds an answer
+newer than the database's.
+
+All methods but `is_current`, `is_newer` and `add` run on the reader's thread.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from array import array
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from fairlead.adapters.journal.newest import NONE, NewestEpochs
+from fairlead.adapters.journal.owners import JOURNAL, owner_of
+from fairlead.adapters.journal.reads import ends_at, entries_in, read_frame, written
+from fairlead.adapters.journal.record import decode_entry
+from fairlead.adapters.journal.trailer import MAGIC_INDEX, MOST, Entries, entries_of, read_trailer, seal
+from fairlead.engine.ports import JournalEntry, JournalHead
+
+_TICKS_NS = 30_000_000
+"""File times are this coarse: a file that is made so soon after the folder's last change may not change
+it."""
+_SECOND_NS = 1_000_000_000
+"""Some file systems keep whole seconds, or two."""
+PAGE = 256
+
+
+@dataclass(slots=True, eq=False)
+class Look:
+    """A search for the entry of the highest epoch above *newer_than* that *accepts* holds for."""
+
+    key: int
+    newer_than: int
+    accepts: Callable[[JournalEntry], bool]
+    found: JournalEntry | None = None
+
+    @property
+    def above(self) -> int:
+        """The epoch that an entry must exceed to be a better answer than the present one."""
+        return self.newer_than if self.found is None else self.found.epoch
+
+
+@dataclass(slots=True, eq=False)
+class _File:
+    name: str
+    number: int
+    lowest: int = 0
+    highest: int = NONE
+    entries: Entries | None = None  # in memory until the file is closed
+    is_indexed: bool = False  # the file carries its index
+    descriptor: int | None = None  # of an open file of another process
+    read_to: int = 0
+
+    def close(self) -> None:
+        self.entries = None
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+            self.descriptor = None
+
+
+class Taken(NamedTuple):
+    """A file that was taken over: when it was last written to, and which epochs it holds."""
+
+    name: str
+    modified: float
+    lowest: int
+    highest: int
+
+
+class _Watch(NamedTuple):
+    """What must be unchanged for the table to be complete. Replaced as a whole: the event loop reads it."""
+
+    folder: tuple[int, int] | None = None
+    ends: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(slots=True)
+class Progress:
+    """Files read of those there are, and *steps*, which grows as long as the disk answers."""
+
+    files: int = 0
+    total: int = 0
+    steps: int = field(default=0)
+
+
+class EntryIndex:
+    """The entries in *folder*; *own* names the files that this process writes."""
+
+    def __init__(self, folder: Path, own: str) -> None:
+        self._folder = folder
+        self._own = own
+        self._newest = NewestEpochs()
+        self._files: dict[str, _File] = {}
+        self._by_number: dict[int, _File] = {}
+        self._numbers = itertools.count()
+        self._open: dict[str, _File] = {}
+        self._unread: list[_File] = []
+        self._listed: tuple[int, int] | None = None
+        self._watch = _Watch()
+        self.progress = Progress()
+
+    # ---- on the event loop
+
+    def is_current(self) -> bool:
+        """Whether no process has written anything that the table does not know; False where that is unknown.
+
+        Two system calls that never wait for the disk, and one more for each open file of another process.
+        """
+        watch = self._watch
+        try:
+            found = os.stat(self._folder)
+            return (found.st_mtime_ns, found.st_ino) == watch.folder and all(
+                ends_at(descriptor, offset) for descriptor, offset in watch.ends
+            )
+        except OSError:
+            return False
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether the table has to `grow`."""
+        return self._newest.is_crowded
+
+    def is_newer(self, key: int, epoch: int) -> bool:
+        """Whether some file holds an entry of *key* above *epoch*."""
+        return self._newest.newest(key) > epoch
+
+    def add(self, name: str, entries: Entries, key: int, epoch: int) -> None:
+        """Note an entry that is on disk in a file of our own, of which *entries* are all so far."""
+        file = self._files.get(name) or self._file(name)
+        if file.entries is None and file.highest == NONE:
+            file.entries = entries
+            self._open[name] = file
+        file.lowest = min(file.lowest, epoch) if file.highest != NONE else epoch
+        file.highest = max(file.highest, epoch)
+        self._newest.add(key, epoch, file.number)
+
+    # ---- keeping up
+
+    def grow(self) -> None:
+        """Make room in the table."""
+        self._newest.grow()
+
+    def catch_up(self, for_s: float | None = None) -> bool:
+        """Read what was written since the last time; False if that takes longer than *for_s*."""
+        until_s = None if for_s is None else time.monotonic() + for_s
+        self._list()
+        while self._unread:
+            self._read_new(self._unread[-1])
+            self._unread.pop()
+            self.progress.files += 1
+            if until_s is not None and time.monotonic() > until_s:
+                return False
+        others = [file for file in list(self._open.values()) if not self._is_own(file)]
+        for file in others:
+            self._follow(file)
+        ends = [(file.descriptor, file.read_to) for file in others if file.descriptor is not None]
+        self._watch = _Watch(self._listed, tuple(ends))
+        return True
+
+    def _list(self) -> None:
+        """Take in new files and drop those that are gone, if the folder was changed."""
+        found = os.stat(self._folder)
+        stamp = (found.st_mtime_ns, found.st_ino)
+        if stamp == self._listed:
+            return
+        grain = _TICKS_NS if found.st_mtime_ns % _SECOND_NS else 2 * _SECOND_NS + _TICKS_NS
+        is_young = time.time_ns() - found.st_mtime_ns < grain
+        known = set(self._files)  # before the listing: a file that is added meanwhile is not gone
+        names = {entry.name for entry in os.scandir(self._folder) if entry.name.endswith(JOURNAL)}
+        for name in known - names:
+            self._drop(name)
+        for name in sorted(names - known):  # the newest one last, which is read first
+            file = self._file(name)
+            if self._is_own(file):
+                self._open[name] = file
+            else:
+                self._unread.append(file)
+        self.progress.total = self.progress.files + len(self._unread)
+        for file in [file for file in list(self._open.values()) if self._is_own(file)]:
+            self._see_closed(file)
+        self._newest.set_floor(self._lowest)
+        self._listed = None if is_young else stamp
+
+    def _lowest(self) -> int:
+        files = list(self._files.values())
+        return 0 if self._unread else min((f.lowest for f in files if f.highest != NONE), default=0)
+
+    def _file(self, name: str) -> _File:
+        file = self._files.setdefault(name, _File(name, next(self._numbers)))
+        self._by_number[file.number] = file
+        return file
+
+    def _is_own(self, file: _File) -> bool:
+        return owner_of(file.name) == self._own
+
+    def _drop(self, name: str) -> None:
+        file = self._files.pop(name)
+        self._by_number.pop(file.number, None)
+        self._open.pop(name, None)
+        if file in self._unread:
+            self._unread.remove(file)
+        file.close()
+
+    def _read_new(self, file: _File) -> None:
+        """Read the index of *file*, or, where it has none, what it holds."""
+        self.progress.steps += 1
+        try:
+            file.descriptor = os.open(self._path(file), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:  # the next listing finds that it is gone
+            return
+        try:
+            entries = read_trailer(file.descriptor)
+            if entries is None:
+                file.entries = Entries()
+                self._open[file.name] = file
+                self._follow(file)
+            else:
+                self._take(file, entries)
+                file.is_indexed = True
+                file.close()
+        except OSError:  # to be read from its beginning the next time
+            self._open.pop(file.name, None)
+            file.close()
+            file.read_to = 0
+            raise
+
+    def _take(self, file: _File, entries: Entries) -> None:
+        if len(entries):
+            file.lowest = entries.lowest if file.highest == NONE else min(file.lowest, entries.lowest)
+            file.highest = max(file.highest, entries.highest)
+            self._newest.update(entries.keys, entries.epochs, file.number, entries.lowest)
+
+    def _follow(self, file: _File) -> None:
+        """Read on in an open file of another process, until it turns out to be closed."""
+        assert file.descriptor is not None
+        assert file.entries is not None
+        self.progress.steps += 1
+        data = written(file.descriptor, file.read_to)
+        if data:
+            added, file.read_to = entries_of(data, file.read_to)
+            file.entries.extend(added)
+            self._take(file, added)
+        end = os.pread(file.descriptor, len(MAGIC_INDEX), file.read_to)
+        # a file without a byte is still being made: its name comes first
+        if end == MAGIC_INDEX or (not end and file.read_to):
+            self._open.pop(file.name, None)
+            file.close()
+
+    def _see_closed(self, file: _File) -> None:
+        """Let go of what is in memory of a file of our own once its index is on disk."""
+        try:
+            descriptor = os.open(self._path(file), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            if read_trailer(descriptor) is not None:
+                file.is_indexed = True
+                self._open.pop(file.name, None)
+                file.close()
+        finally:
+            os.close(descriptor)
+
+    def close(self) -> None:
+        """Close all files."""
+        for file in self._files.values():
+            file.close()
+        self._open.clear()
+        self._watch = _Watch()
+
+    # ---- looking up
+
+    def find(self, looks: Collection[Look]) -> None:
+        """Set what is *found* of each look, in one pass over the files that may hold any of it."""
+        self.catch_up()
+        wanted = [look for look in looks if self.is_newer(look.key, look.newer_than)]
+        self._search(wanted, list(self._files.values()))
+
+    def _search(self, looks: Collection[Look], files: Iterable[_File]) -> None:
+        above = min((look.above for look in looks), default=MOST)
+        files = [file for file in files if file.highest > above]
+        newest = {look.key: self._newest.newest(look.key) for look in looks}
+        for file in sorted(files, key=lambda file: file.highest, reverse=True):
+            looks = [look for look in looks if look.above < min(file.highest, newest[look.key])]
+            if not looks:
+                return
+            here = [look for look in looks if newest[look.key] >= file.lowest]
+            if here:
+                self._search_file(file, here)
+
+    def _search_file(self, file: _File, looks: Collection[Look]) -> None:
+        self.progress.steps += 1
+        try:
+            descriptor = os.open(self._path(file), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:  # kept for long enough, and gone
+            return
+        try:
+            entries = file.entries or entries_in(descriptor)
+            for look in looks:
+                for epoch, offset in entries.of(look.key):
+                    if epoch > look.above and (frame := read_frame(descriptor, offset)) is not None:
+                        entry = decode_entry(frame)
+                        look.found = entry if look.accepts(entry) else look.found
+        finally:
+            os.close(descriptor)
+
+    def holds_any(self, name: str, keys: Collection[int]) -> bool:
+        """Whether a file has an entry of one of *keys*."""
+        file = self._files.get(name)
+        if file is None or not keys:
+            return False
+        try:
+            descriptor = os.open(self._path(file), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            return not set(keys).isdisjoint((file.entries or entries_in(descriptor)).keys)
+        finally:
+            os.close(descriptor)
+
+    def take_over(self, paths: Iterable[Path]) -> list[Taken]:
+        """Close files that dead owners left, for good; those that hold anything."""
+        self.catch_up()
+        taken = []
+        for path in paths:
+            self.progress.steps += 1
+            file = self._files.get(path.name)
+            if file is None:
+                continue
+            if not file.is_indexed:
+                seal(path)
+                self._open.pop(file.name, None)
+                file.close()
+                file.read_to = 0
+                self._read_new(file)
+            with suppress(FileNotFoundError):
+                taken.append(Taken(file.name, os.stat(path).st_mtime, file.lowest, file.highest))
+        return taken
+
+    # ---- the newest of each connection
+
+    def heads(self, names: Collection[str]) -> Iterator[list[JournalHead]]:
+        """Yield, in pages, the newest entry of each connection, where it is in one of the files *names*."""
+        self.catch_up()
+        by_file: dict[int, array[int]] = {}
+        damaged: list[int] = []
+        for key, epoch, number in self._newest.items():
+            file = self._by_number.get(number)
+            if file is not None and file.name in names:
+                by_file.setdefault(number, array("Q")).append(key)
+            elif file is None and epoch >= self._newest.floor:
+                damaged.append(key)
+        files = [self._by_number[number] for number in by_file]
+        heads: list[JournalHead] = []
+        for file in sorted(files, key=lambda file: file.highest, reverse=True):
+            keys = by_file[file.number]
+            for at in range(0, len(keys), PAGE):
+                looks = self._newest_in([file], keys[at : at + PAGE])
+                damaged += [look.key for look in looks if look.found is None]
+                heads += _heads_of(looks)
+                if len(heads) >= PAGE:
+                    yield heads
+                    heads = []
+        ours = [file for name, file in list(self._files.items()) if name in names]
+        for at in range(0, len(damaged), PAGE):
+            heads += _heads_of(self._newest_in(ours, damaged[at : at + PAGE]))
+        yield heads
+
+    def _newest_in(self, files: Iterable[_File], keys: Iterable[int]) -> list[Look]:
+        looks = [Look(key, NONE, lambda _entry: True) for key in keys]
+        self._search(looks, files)
+        return looks
+
+    def _path(self, file: _File) -> str:
+        return f"{self._folder}/{file.name}"
+
+
+def _heads_of(looks: Iterable[Look]) -> list[JournalHead]:
+    return [
+        JournalHead(e.connection_id, e.rotation_id, e.from_generation, e.epoch, e.sent_at)
+        for e in (look.found for look in looks)
+        if e is not None
+    ]

@@ -1,0 +1,167 @@
+"""The index that a closed file carries at its end: where the entry of each connection is, without reading it.
+
+    magic (4) | keys (8 each) | epochs (8 each) | offsets (4 each) | footer
+
+    footer: magic (4) | entries (4) | lowest epoch (8) | highest epoch (8) | crc32 of all before it (4)
+
+Integers are little-endian but for the footer's, and entries are in the order of key and epoch. The footer
+is the end of the file. A file whose end is none that checks has no index, and is read whole: a process died
+before it could write one, an older version wrote the file, or a byte flipped. The index is not synced; it
+repeats what the frames say. Readers of frames skip it, as its magics are none of theirs.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import zlib
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fairlead.adapters.journal.newest import NONE
+from fairlead.adapters.journal.record import frames, place_of
+
+MAGIC_INDEX = b"\xf1FJ\x02"
+_MAGIC_FOOTER = b"\xf1FJ\x03"
+_FOOTER = struct.Struct(">4sIQQI")
+_ENTRY_BYTES = 20
+MOST = (1 << 64) - 1
+"""Above every epoch."""
+
+
+@dataclass(slots=True)
+class Entries:
+    """Key, epoch and offset of each entry of a file, in columns; *offsets* is the last one to grow.
+
+    *lowest* and *highest* bound the epochs.
+    """
+
+    keys: array[int] = field(default_factory=lambda: array("Q"))
+    epochs: array[int] = field(default_factory=lambda: array("Q"))
+    offsets: array[int] = field(default_factory=lambda: array("I"))
+    lowest: int = MOST
+    highest: int = NONE
+    is_sorted: bool = False
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def add(self, key: int, epoch: int, offset: int) -> None:
+        """Append one entry."""
+        self.lowest, self.highest = min(self.lowest, epoch), max(self.highest, epoch)
+        self.keys.append(key)
+        self.epochs.append(epoch)
+        self.offsets.append(offset)
+
+    def extend(self, other: Entries) -> None:
+        """Append the entries of *other*."""
+        self.lowest, self.highest = min(self.lowest, other.lowest), max(self.highest, other.highest)
+        self.keys.extend(other.keys)
+        self.epochs.extend(other.epochs)
+        self.offsets.extend(other.offsets)
+
+    def of(self, key: int) -> Iterator[tuple[int, int]]:
+        """Yield epoch and offset of each entry of *key*."""
+        if not self.is_sorted:
+            entries = zip(self.keys, self.epochs, self.offsets, strict=False)
+            yield from [(epoch, offset) for found, epoch, offset in entries if found == key]
+            return
+        position = bisect_left(self.keys, key)
+        while position < len(self.keys) and self.keys[position] == key:
+            yield self.epochs[position], self.offsets[position]
+            position += 1
+
+    def in_order(self) -> Entries:
+        """Return the same entries in the order of key and epoch."""
+        count = len(self)
+        order = sorted(range(count), key=lambda at: (self.keys[at], self.epochs[at]))
+        keys, epochs, offsets = (
+            array(c.typecode, [c[at] for at in order]) for c in (self.keys, self.epochs, self.offsets)
+        )
+        return Entries(keys, epochs, offsets, self.lowest, self.highest, is_sorted=True)
+
+
+def entries_of(data: bytes, start: int = 0) -> tuple[Entries, int]:
+    """Find the entries among the frames of *data*, which stands at *start* in its file.
+
+    Returns:
+        The entries, and where in the file the last of them ends (*start* if there is none).
+    """
+    entries, end = Entries(), start
+    for frame in frames(data):
+        entries.add(*place_of(frame), start + frame.start)
+        end = start + frame.end
+    return entries, end
+
+
+def encode_trailer(entries: Entries) -> bytes:
+    """Return the index of *entries*, of which there is at least one."""
+    ordered = entries.in_order()
+    columns = (_little_endian(c).tobytes() for c in (ordered.keys, ordered.epochs, ordered.offsets))
+    data = b"".join((MAGIC_INDEX, *columns))
+    head = _FOOTER.pack(_MAGIC_FOOTER, len(ordered), ordered.lowest, ordered.highest, 0)[:-4]
+    return data + head + zlib.crc32(head, zlib.crc32(data)).to_bytes(4, "big")
+
+
+def read_trailer(descriptor: int) -> Entries | None:
+    """Read the index at the end of an open file; None if there is none that checks."""
+    size = os.fstat(descriptor).st_size
+    footer = os.pread(descriptor, _FOOTER.size, max(0, size - _FOOTER.size))
+    if len(footer) < _FOOTER.size:
+        return None
+    magic, count, lowest, highest, crc = _FOOTER.unpack(footer)
+    start = size - _FOOTER.size - count * _ENTRY_BYTES - len(MAGIC_INDEX)
+    if magic != _MAGIC_FOOTER or start < 0 or not count:
+        return None
+    data = os.pread(descriptor, size - _FOOTER.size - start, start)
+    if not data.startswith(MAGIC_INDEX) or zlib.crc32(footer[:-4], zlib.crc32(data)) != crc:
+        return None
+    columns = []
+    at = len(MAGIC_INDEX)
+    for typecode, width in (("Q", 8), ("Q", 8), ("I", 4)):
+        column = array(typecode)
+        column.frombytes(data[at : at + width * count])
+        columns.append(_little_endian(column))
+        at += width * count
+    keys, epochs, offsets = columns
+    return Entries(keys, epochs, offsets, lowest, highest, is_sorted=True)
+
+
+def seal(path: Path) -> None:
+    """Close the file of a dead owner: give back its unused zeros and add an index, or delete it if empty.
+
+    What does not check stays: somebody may want to see it. The time of the last entry stays that of the file.
+    """
+    with suppress(OSError):  # it saves space and time, no more
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            if read_trailer(descriptor) is None:
+                _close_behind(path, descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _close_behind(path: Path, descriptor: int) -> None:
+    kept = os.fstat(descriptor)
+    data = os.pread(descriptor, kept.st_size, 0)
+    entries, end = entries_of(data)
+    used = max(end, len(data.rstrip(b"\0")))
+    if used == 0:
+        path.unlink()
+        return
+    os.ftruncate(descriptor, used)
+    if len(entries):
+        os.pwrite(descriptor, encode_trailer(entries), used)
+    os.utime(path, ns=(kept.st_atime_ns, kept.st_mtime_ns))
+
+
+def _little_endian(column: array[int]) -> array[int]:
+    if sys.byteorder == "big":
+        column = column[:]
+        column.byteswap()
+    return column
