@@ -37,7 +37,9 @@ class Wires:
 
     def __init__(self, settings: Settings) -> None:
         policy, proxied = translate.address_policy(settings), settings.http.trust_env
-        self.tokens = AiohttpTokenTransport(policy=policy, trust_env=proxied)
+        self.tokens = AiohttpTokenTransport(
+            translate.token_transport(settings), policy=policy, trust_env=proxied
+        )
         self.calls = AiohttpTransport(translate.call_transport(settings), policy=policy, trust_env=proxied)
         self.notices: AiohttpWebhookSender | None = None
         if (receiver := translate.webhook(settings)) is not None:

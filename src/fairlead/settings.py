@@ -7,9 +7,17 @@ come from a file (``..._FILE``).
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from fairlead.errors import InputInvalid
 from fairlead.known_secrets import KNOWN
@@ -21,10 +29,22 @@ Port = Annotated[int, Field(ge=1, le=65_535)]
 Host = Annotated[str, Field(max_length=253, pattern=rf"\A{LABEL}(?:\.{LABEL})*\z")]
 
 
+def _takes_flag(annotation: Any) -> bool:
+    return annotation in (bool, Any) or any(_takes_flag(part) for part in get_args(annotation))
+
+
 class Table(BaseModel):
     """Base of all tables of the settings file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_flags(cls, value: object, info: ValidationInfo) -> object:
+        """Refuse true and false where a number is meant: pydantic would read 1 and 0."""
+        if isinstance(value, bool) and not _takes_flag(cls.model_fields[str(info.field_name)].annotation):
+            raise ValueError("true and false are no numbers")
+        return value
 
     @model_validator(mode="after")
     def _pin_secrets(self) -> Self:
@@ -252,7 +272,14 @@ class Http(Table):
     trust_env: bool = Field(
         False,
         description="Go through the proxies that HTTPS_PROXY, HTTP_PROXY and NO_PROXY of the environment "
-        "name; behind one only it can check what a name leads to. Default false.",
+        "name; behind one only it can check what a name leads to. NO_PROXY takes hosts, domains, addresses "
+        "and networks (10.0.0.0/8). Default false.",
+    )
+    max_header_bytes: int = Field(
+        16_384,
+        ge=1_024,
+        le=1_048_576,
+        description="Bytes of one header line of a response; a longer one fails its call. Default 16384.",
     )
     max_connections: int = Field(
         500, ge=1, le=50_000, description="Connections of a process for calls, to all hosts. Default 500."

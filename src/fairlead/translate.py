@@ -122,7 +122,17 @@ def call_transport(settings: Settings) -> TransportSettings:
     that says nothing of the host, and they are tried again."""
     given = settings.http
     per_host = min(given.max_connections_per_host, given.max_connections)
-    return replace(CALL_SETTINGS, max_connections=given.max_connections, max_per_host=per_host)
+    return replace(
+        CALL_SETTINGS,
+        max_connections=given.max_connections,
+        max_per_host=per_host,
+        max_header_bytes=given.max_header_bytes,
+    )
+
+
+def token_transport(settings: Settings) -> TransportSettings:
+    """Return the bounds of requests to token endpoints."""
+    return TransportSettings(max_header_bytes=settings.http.max_header_bytes)
 
 
 def webhook(settings: Settings) -> tuple[str, Secret] | None:

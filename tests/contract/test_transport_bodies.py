@@ -14,6 +14,8 @@ import pytest
 from fairlead.adapters.http import AiohttpTransport
 from fairlead.adapters.http.body import PIECE_BYTES
 from fairlead.engine.ports import HttpAnswer, HttpRequest, NoAnswer, StreamBroken
+from fairlead.settings import Settings
+from fairlead.translate import call_transport
 from tests.contract.calls import MIB, PRIVATE, answer_of, request_of
 from tests.contract.raw_server import BODY, OK, RawConnection, RawServer, say_once
 from tests.support.standstill import ran_s
@@ -243,7 +245,6 @@ async def test_what_is_neither_head_nor_body_has_an_end(
 @pytest.mark.parametrize(
     "data",
     [
-        b"HTTP/1.1 200 OK\r\nX: " + b"x" * MIB + b"\r\n\r\n",
         b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 100_000 + b"\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 1_0\r\n\r\n",
@@ -256,13 +257,26 @@ async def test_what_is_neither_head_nor_body_has_an_end(
         b"<html>HTTP/0.9</html>\r\n\r\n",
         b"\x16\x03\x01\x00\x00\r\n\r\n",
     ],
-    ids=["1 MiB header", "100,000 headers", "negative", "underscore", "two lengths", "length and chunks",
+    ids=["100,000 headers", "negative", "underscore", "two lengths", "length and chunks",
          "status", "long status", "NUL", "no name", "HTTP/0.9", "TLS"],
 )  # fmt: skip
 async def test_what_is_no_http_is_malformed(transport: AiohttpTransport, way: Way, data: bytes) -> None:
     answer = await asked(transport, way, data)
     assert isinstance(answer, NoAnswer)
     assert (answer.sent, answer.kind) == (True, "malformed")
+
+
+async def test_header_may_be_as_long_as_its_setting_says(transport: AiohttpTransport, way: Way) -> None:
+    long = OK.replace(b"\r\n\r\n", b"\r\nX: " + b"x" * (40 << 10) + b"\r\n\r\n")
+    answer = await asked(transport, way, long)
+    assert isinstance(answer, NoAnswer)
+    assert (answer.sent, answer.kind) == (True, "too_large")
+    assert "http.max_header_bytes" in answer.why
+    settings = call_transport(Settings.model_validate({"http": {"max_header_bytes": 64 << 10}}))
+    async with AiohttpTransport(settings, policy=PRIVATE) as patient:
+        answer = await asked(patient, way, long)
+    assert isinstance(answer, HttpAnswer)
+    assert len(answer.headers["x"][0]) == 40 << 10
 
 
 @pytest.mark.parametrize(

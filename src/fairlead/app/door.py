@@ -30,6 +30,7 @@ from fairlead.engine.gate.entrance import CallWish
 from fairlead.engine.ports import CallerJobs, ConnectionKey, NewJob
 from fairlead.errors import ConfigInvalid, FairleadError
 from fairlead.outside import Outside, outside
+from fairlead.policy.job import check_delay
 from fairlead.policy.safe import safe_text
 from fairlead.policy.token import PublicToken
 from fairlead.runtime import Roles, Runtime
@@ -211,6 +212,7 @@ class Fairlead(Declaring):
         attempt. SlotLost where the place of *token* has passed on, or is lost within the block. InputInvalid
         for a kind that the provider does not have, NotFound where there is no such connection.
         """
+        check_delay("a place among the bulk operations", wait_s, tenant=tenant)
         wish = BulkWish(ConnectionKey(tenant, provider, bucket), kind, api_version, token, wait_s)
         return self.runtime.gate.bulks.enter(wish)
 

@@ -38,8 +38,9 @@ class SyncFairlead:
     """``fl.sync``: tokens, enqueue and results for Django, Celery, scripts.
 
     It opens with its first call and closes with its process, or by ``close``; ``with fl.sync as sf:`` does
-    both. Any thread may use it, but no event loop: calls block. A fork is no harm: the child opens its own
-    with its first call. With *transaction* neither thread nor connection of ours is needed at all.
+    both. Any thread may use it, but no event loop: calls block, and raise InputInvalid there. A fork is no
+    harm: the child opens its own with its first call. With *transaction* neither thread nor connection of
+    ours is needed at all.
     """
 
     def __init__(self, fairlead: Fairlead, twin: Callable[[], Fairlead]) -> None:
@@ -50,6 +51,7 @@ class SyncFairlead:
         _facades.add(self)
 
     def __enter__(self) -> SyncFairlead:
+        _check_no_loop()
         self._opened()
         return self
 
@@ -116,6 +118,7 @@ class SyncFairlead:
     def _wait(self, work: Callable[[Fairlead], Coroutine[Any, Any, T]]) -> T:
         if self._fairlead.in_memory:
             return _at_once(work(self._fairlead))
+        _check_no_loop()
         return self._opened().wait(work)
 
     def _opened(self) -> _Loop:
@@ -194,6 +197,14 @@ class _Loop:
         )  # longer only where code of yours blocks the loop: then it ends with the process
         if not self._thread.is_alive():
             self._loop.close()
+
+
+def _check_no_loop() -> None:
+    """Raise InputInvalid in a thread whose event loop runs: all of its tasks would stand still."""
+    with suppress(RuntimeError):
+        asyncio.get_running_loop()
+        hint = "await the same method of the Fairlead itself, or call fl.sync through asyncio.to_thread"
+        raise InputInvalid("fl.sync would block the event loop of this thread", hint=hint)
 
 
 async def _nothing(_fairlead: Fairlead) -> None:

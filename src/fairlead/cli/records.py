@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from fairlead.cli.secrets_in import NAMES, check_known, secrets_of
 from fairlead.engine.connections import Grant
@@ -30,6 +30,14 @@ Row = Mapping[str, Any]
 _JSON_LINE = re.compile(r'^\{"[^"]', re.MULTILINE)  # a quote within a cell of CSV stands twice
 _Word = Annotated[str, Field(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")]
 _Text = Annotated[str, Field(max_length=10_000, pattern=r"^[^\x00-\x1f\x7f]*$")]
+
+
+def _no_flag(value: object) -> object:
+    """Take true and false for what they are: pydantic would read 1.0 and 0.0."""
+    return str(value) if isinstance(value, bool) else value
+
+
+_Seconds = Annotated[float, BeforeValidator(_no_flag), Field(strict=False, allow_inf_nan=False)]
 
 
 class OwnRow(BaseModel):
@@ -51,7 +59,7 @@ class OwnRow(BaseModel):
     endpoint: Annotated[dict[_Word, _Word], Field(max_length=32)] = {}
     settings: dict[str, Any] = {}
     expires_at: _Word | None = None
-    expires_in_s: Annotated[float, Field(strict=False, allow_inf_nan=False)] | None = None
+    expires_in_s: _Seconds | None = None
 
 
 FIELDS = (*OwnRow.model_fields, *NAMES)

@@ -33,6 +33,7 @@ from fairlead.engine.token.stored import Stored, decode_stored, encode_stored
 from fairlead.errors import CredentialUnreadable, InputInvalid, NotFound, StaleWrite
 from fairlead.policy.connection_calls import call_settings_of
 from fairlead.policy.names import check_customer, check_name, check_tenant, shown
+from fairlead.policy.number import number_of
 from fairlead.policy.payload import encode_args
 from fairlead.policy.profile import Profile
 from fairlead.policy.setting_names import check_names
@@ -137,7 +138,7 @@ class Connections:
                 raise self._input(key, "a secret is too long or holds a line break or control character")
         if not TOKEN_TYPE.fullmatch(grant.token_type):
             raise self._input(key, "token_type is not a word as Bearer is")
-        if grant.expires_in_s is not None and not 0 <= grant.expires_in_s < 10 * 366 * 86_400:
+        if grant.expires_in_s is not None and not 0 <= number_of(grant.expires_in_s) < 10 * 366 * 86_400:
             raise self._input(key, "expires_in_s is not between 0 and ten years")
 
     def _new(

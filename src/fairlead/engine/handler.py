@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from fairlead.errors import ConfigInvalid
 from fairlead.policy.job import LONGEST_DELAY_S, Cancel, Snooze
 from fairlead.policy.lane import Scope, ScopeKind
 from fairlead.policy.names import check_name
+from fairlead.policy.number import number_of
 from fairlead.policy.payload import encode_args
 from fairlead.policy.retry import DEFAULT_POLICY, RetryPolicy
 
@@ -206,7 +206,7 @@ class Handler:
     def __post_init__(self) -> None:
         check_name("kind", self.kind)
         check_name("queue", self.queue)
-        if not (math.isfinite(self.timeout_s) and 0 < self.timeout_s <= LONGEST_DELAY_S):
+        if not 0 < number_of(self.timeout_s) <= LONGEST_DELAY_S:  # NaN fails it, too
             hint = "give seconds above 0"
             raise ConfigInvalid(f"{self.timeout_s} is no timeout for kind {self.kind!r}", hint=hint)
 

@@ -18,6 +18,7 @@ from fairlead.policy.blast_radius import Own, of_call, of_error
 from fairlead.policy.category import Category, Failure, classify_exception
 from fairlead.policy.classify.verdict import Verdict
 from fairlead.policy.names import check_label, check_name, check_tenant, connection_group, shown
+from fairlead.policy.number import number_of
 from fairlead.policy.payload import encode_args
 from fairlead.policy.retry import DEFAULT_RULES
 from fairlead.policy.safe import safe_text
@@ -287,7 +288,7 @@ def check_job_fields(job: JobFields) -> None:
 
 def check_delay(noun: str, delay_s: object, *, tenant: str | None = None) -> float:
     """*delay_s* if it is a wait of 0 s to 366 days; else InputInvalid."""
-    number = delay_s if isinstance(delay_s, int | float) else math.nan
+    number = number_of(delay_s)
     if 0 <= number <= LONGEST_DELAY_S:  # NaN fails both comparisons
         return number
     told = delay_s if isinstance(delay_s, int | float) else shown(delay_s)

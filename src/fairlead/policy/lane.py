@@ -8,7 +8,6 @@ for all of them.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from fairlead.errors import InputInvalid
 from fairlead.policy.job import MAX_GROUP_KEY_BYTES
 from fairlead.policy.names import check_label, check_name, check_tenant, shown
 from fairlead.policy.names import connection_group as connection_group  # noqa: PLC0414 (it is of lanes)
+from fairlead.policy.number import number_of
 
 QUANTUM = 3
 """Jobs of one tenant in a row while others wait."""
@@ -79,7 +79,7 @@ class Scope:
 
 def check_weight(weight: object) -> float:
     """*weight* if it is a share of 0.001 to 1000 (1 is the usual one); else InputInvalid."""
-    number = weight if isinstance(weight, int | float) and not isinstance(weight, bool) else math.nan
+    number = number_of(weight)
     if MIN_WEIGHT <= number <= MAX_WEIGHT:  # NaN fails both comparisons
         return float(number)
     told = weight if isinstance(weight, int | float) else shown(weight)

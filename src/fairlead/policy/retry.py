@@ -16,6 +16,7 @@ from types import MappingProxyType
 from fairlead.policy.backoff import Jitter, jittered_s, nominal_delay_s
 from fairlead.policy.category import MAY_HAVE_ACTED, TRANSIENT, Category, Failure
 from fairlead.policy.hint import DAILY_PARK_CAP_S, HINT_CAP_S, hinted_delay
+from fairlead.policy.number import number_of
 
 
 class NextStep(StrEnum):
@@ -76,7 +77,7 @@ class RetryPolicy:
         missing = [category.value for category in Category if category not in self.rules]
         if missing:
             raise ValueError(f"no rule for {', '.join(missing)} hint: a policy rules all seven categories")
-        if not 1 <= self.ceiling <= MAX_ATTEMPTS:
+        if not 1 <= number_of(self.ceiling) <= MAX_ATTEMPTS:
             raise ValueError(f"ceiling {self.ceiling} is out of bounds hint: 1 to {MAX_ATTEMPTS} attempts")
 
     @classmethod

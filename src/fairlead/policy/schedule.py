@@ -8,7 +8,6 @@ ticks is the order of their jobs.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -17,6 +16,7 @@ from fairlead.errors import InputInvalid
 from fairlead.policy.cron import parse_schedule, ticks_between
 from fairlead.policy.job import parse_priority
 from fairlead.policy.names import check_name, check_tenant, shown
+from fairlead.policy.number import number_of
 from fairlead.policy.payload import encode_args
 
 MISSED = ("coalesce", "catch_up")
@@ -100,8 +100,7 @@ def _chance(name: str, tick: datetime) -> int:
 
 
 def _check_jitter(jitter_s: object) -> None:
-    number = jitter_s if isinstance(jitter_s, int | float) else math.nan
-    if not 0 <= number <= LONGEST_JITTER_S:  # NaN fails both comparisons
+    if not 0 <= number_of(jitter_s) <= LONGEST_JITTER_S:  # NaN fails both comparisons
         told = jitter_s if isinstance(jitter_s, int | float) else shown(jitter_s)
         hint = f"give seconds from 0 to {LONGEST_JITTER_S:.0f} (a day)"
         raise InputInvalid(f"{told} is no jitter", hint=hint)

@@ -35,6 +35,7 @@ import re
 from typing import Any
 
 from fairlead.policy.http_date import parse_http_date, parse_rfc_3339
+from fairlead.policy.number import number_of
 from fairlead.policy.token_json import Unreadable, json_object
 
 LONGEST_LIFE = 10 * 366 * 86_400
@@ -53,9 +54,8 @@ def read_number(value: object) -> float | None:
     if isinstance(value, str):
         found = _NUMBER.fullmatch(value) if len(value) <= _LONGEST_TIME else None
         value = float(found[1]) if found else None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return math.floor(value) if math.isfinite(value) and value >= 1 else None
+    number = number_of(value)
+    return math.floor(number) if math.isfinite(number) and number >= 1 else None
 
 
 def read_time(value: object) -> float | None:

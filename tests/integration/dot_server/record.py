@@ -26,4 +26,4 @@ class Record:
 def read_record(path: Path) -> list[dict[str, Any]]:
     """All lines so far; one that is being written is left for the next look."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    return [json.loads(line) for line in text.split("\n")[:-1]]

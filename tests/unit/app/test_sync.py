@@ -11,7 +11,7 @@ import pytest
 
 from fairlead.app import sync
 from fairlead.app.sync import SyncFairlead
-from fairlead.errors import Refused
+from fairlead.errors import InputInvalid, Refused
 
 
 class Door:
@@ -99,6 +99,14 @@ def test_modules_are_imported_on_the_callers_thread_and_not_under_the_lock() -> 
     door = Door()
     with door.sync:
         assert door.imported == [(threading.current_thread(), False)]
+
+
+async def test_call_in_a_running_loop_is_refused_and_says_what_to_do() -> None:
+    door = Door()
+    for call in (lambda: door.sync.token("acme", "mercadolibre"), door.sync.__enter__):
+        with pytest.raises(InputInvalid, match=r"would block the event loop.*await"):
+            call()
+    assert door.sync._loop is None
 
 
 def test_close_in_a_hurry_waits_for_what_was_sent() -> None:

@@ -33,6 +33,11 @@ def test_the_last_of_several_answers_counts(raw: bytes) -> None:
     assert read_recording(raw) == Reply(503, text="text")
 
 
+def test_header_ends_at_no_separator_of_unicode() -> None:
+    reply = read_recording("HTTP/1.1 503 No\r\nX-A: one\x85two\r\nX-B: 3\r\n\r\n".encode("latin-1") + b"text")
+    assert reply == Reply(503, {"x-a": ["one\x85two"], "x-b": ["3"]}, text="text")
+
+
 def test_without_a_body() -> None:
     for end in (b"", b"\r\n", b"\r\n\r\n"):
         assert read_recording(b"HTTP/1.1 204 No Content" + end) == Reply(204)

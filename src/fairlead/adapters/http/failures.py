@@ -6,6 +6,7 @@ import errno
 
 import aiohttp
 from aiohttp.http import HttpProcessingError
+from aiohttp.http_exceptions import LineTooLong
 
 from fairlead.adapters.http.body import BodyMalformed, BodyTooLarge
 from fairlead.adapters.http.connector import ConnectionUnfit, Flight, TooLate
@@ -28,6 +29,7 @@ _KINDS: tuple[tuple[type[Exception], NoAnswerKind, str], ...] = (  # the first t
     (BodyMalformed, "malformed", "answer does not decode"),
     (aiohttp.ClientPayloadError, "reset", "answer cut off"),
     (aiohttp.ServerDisconnectedError, "reset", "connection closed before the answer"),
+    (LineTooLong, "too_large", "a header of the answer is longer than http.max_header_bytes"),
     (aiohttp.ClientResponseError, "malformed", "answer is not HTTP"),
     (HttpProcessingError, "malformed", "answer is not HTTP"),
     (aiohttp.ClientOSError, "reset", "connection lost"),
@@ -52,6 +54,8 @@ def _kind(failure: Exception, sent: bool, queued: bool) -> tuple[NoAnswerKind, s
     cause = getattr(failure, "os_error", None)
     if isinstance(cause, AddressRefused):
         failure = cause
+    if isinstance(failure.__cause__, LineTooLong):
+        failure = failure.__cause__
     if isinstance(failure, TimeoutError):
         if not sent and queued:
             return "pool", "no free connection in time"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import (  # type: ignore[attr-defined]  # typeshed does not know the second
@@ -42,6 +44,7 @@ class Proxies:
 
     def __init__(self, trust_env: bool) -> None:
         self._proxies = getproxies_environment() if trust_env else {}
+        self._direct = _networks(self._proxies.get("no", ""))
 
     @property
     def hosts(self) -> frozenset[str]:
@@ -55,9 +58,26 @@ class Proxies:
 
     def proxy_of(self, scheme: str, host: str) -> str | None:
         """The proxy for requests to *host*, if any."""
-        if not self._proxies or proxy_bypass_environment(host, self._proxies):
+        if not self._proxies or proxy_bypass_environment(host, self._proxies) or self._is_direct(host):
             return None
         return self._proxies.get(scheme)
+
+    def _is_direct(self, host: str) -> bool:
+        """Return whether *host* is an address in a network that NO_PROXY names; names are not resolved."""
+        try:
+            address = ip_address(host)
+        except ValueError:
+            return False
+        return any(address in network for network in self._direct)
+
+
+def _networks(no_proxy: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    """Return the networks (`10.0.0.0/8`, `fd00::/8`) and addresses among the words of NO_PROXY."""
+    found = []
+    for word in no_proxy.replace(",", " ").split():
+        with suppress(ValueError):
+            found.append(ip_network(word.strip("[]"), strict=False))
+    return tuple(found)
 
 
 def open_connector(

@@ -299,5 +299,5 @@ class Node:
 def _info(told: Any) -> Mapping[str, str]:
     """The lines of an INFO section."""
     text = told.decode("utf-8", "replace") if isinstance(told, bytes) else str(told)
-    pairs = (line.split(":", 1) for line in text.splitlines() if ":" in line and not line.startswith("#"))
+    pairs = (line.split(":", 1) for line in text.split("\n") if ":" in line and not line.startswith("#"))
     return {name: value.strip() for name, value in pairs}

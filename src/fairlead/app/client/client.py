@@ -37,6 +37,7 @@ from fairlead.policy.bulk.way import BulkAsk
 from fairlead.policy.call_settings import DEADLINE_S
 from fairlead.policy.classify.verdict import Verdict
 from fairlead.policy.feedback.reply import Reply
+from fairlead.policy.job import check_delay
 from fairlead.policy.page import Asked, Pages
 from fairlead.policy.profile import Profile
 from fairlead.policy.soap import SoapVersion, Xml, envelope, soap_headers
@@ -199,6 +200,8 @@ class Client:
         it was not begun or has failed, InputInvalid where the provider has none that are known here.
         """
         check_graphql(text, variables, self._key)
+        check_delay("a place among the bulk operations", wait_s, tenant=self._key.tenant)
+        check_delay("the end of a bulk operation", deadline_s, tenant=self._key.tenant)
         connection = await self._pipeline.connection(self._key, min(deadline_s, DEADLINE_S))
         profile = self._profile(connection.key.provider, connection.variant)
         order = bulk_order(connection, profile, text, variables or {}, token, wait_s, deadline_s)

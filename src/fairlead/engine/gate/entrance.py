@@ -34,6 +34,7 @@ from fairlead.policy.gate.rapid import RapidRequests
 from fairlead.policy.gate.retries import RetryBudget
 from fairlead.policy.job import Priority
 from fairlead.policy.names import shown
+from fairlead.policy.number import number_of
 
 BOOK_AHEAD_S = 900.0
 """How far ahead a job takes a turn, to come back for it."""
@@ -70,10 +71,10 @@ class CallWish:
         """InputInvalid for a cost or a wait that is none: less than nothing would fill the buckets."""
         most = (("cost", self.cost, MAX_UNITS), ("wait_s", self.wait_s, MAX_LEASE_S))
         for name, value, limit in most:
-            number = value is None or isinstance(value, float | int)
-            if value is not None and not (number and 0 <= value <= limit):  # NaN fails it, too
+            if value is not None and not 0 <= number_of(value) <= limit:  # NaN fails it, too
+                told = f"{value:g}" if type(value) in (int, float) else shown(value)
                 raise InputInvalid(
-                    f"{name} is {f'{value:g}' if number else shown(value)}",
+                    f"{name} is {told}",
                     tenant=self.key.tenant,
                     provider=self.key.provider,
                     hint=f"give 0 to {limit:g}",

@@ -37,11 +37,11 @@ def _from_wire(raw: bytes) -> Reply:
     if head is None:
         raise InputInvalid("the file begins with no status line of HTTP", hint=_HINT)
     headers: dict[str, list[str]] = {}
-    for line in head[2].decode("latin-1").splitlines():
+    for line in head[2].decode("latin-1").replace("\r\n", "\n").split("\n")[:-1]:
         told = _HEADER.fullmatch(line)
         if told is None:
             raise InputInvalid("a header of the recorded response is no `name: value`", hint=_HINT)
-        headers.setdefault(told[1].lower(), []).append(told[2].strip())
+        headers.setdefault(told[1].lower(), []).append(told[2].strip(" \t"))
     if raw.startswith(b"\x1f\x8b"):
         raise InputInvalid("the recorded body is compressed", hint="record it with `curl -i --compressed`")
     return reply_of(int(head[1]), headers, raw)

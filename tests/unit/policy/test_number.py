@@ -1,0 +1,50 @@
+"""`True` is no number, wherever one is asked for, though Python counts with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from pydantic import ValidationError
+
+from fairlead.cli.records import own_entry
+from fairlead.engine.gate.entrance import CallWish
+from fairlead.engine.handler import Handler
+from fairlead.engine.ports import ConnectionKey
+from fairlead.errors import ConfigInvalid, InputInvalid
+from fairlead.policy import schedule
+from fairlead.policy.job import Snooze, check_delay
+from fairlead.policy.lane import check_weight
+from fairlead.policy.retry import RetryPolicy
+from fairlead.settings import Settings
+
+KEY = ConnectionKey("acme", "shopify")
+
+
+async def never(_context: object) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda: check_delay("delay_s", True),
+        lambda: Snooze(True),
+        lambda: Handler("kind", never, timeout_s=True),
+        lambda: check_weight(True),
+        lambda: RetryPolicy(ceiling=True),
+        lambda: CallWish(KEY, cost=True),
+        lambda: CallWish(KEY, wait_s=True),
+        lambda: schedule._check_jitter(True),
+        lambda: Settings.model_validate({"http": {"max_connections": True}}),
+        lambda: Settings.model_validate({"worker": {"concurrency": False}}),
+        lambda: own_entry({"tenant": "a", "provider": "b", "expires_in_s": True}, None),  # type: ignore[arg-type]
+    ],
+)
+def test_true_is_no_number(given: Callable[[], object]) -> None:
+    with pytest.raises((InputInvalid, ConfigInvalid, ValidationError, ValueError)):
+        given()
+
+
+def test_true_is_a_value_of_a_flag() -> None:
+    assert Settings.model_validate({"http": {"trust_env": True}}).http.trust_env
