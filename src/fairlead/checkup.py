@@ -36,6 +36,7 @@ from fairlead.engine.ports import DeadLetter, DeadLetterFilter
 from fairlead.engine.ports.lanes import UnhandledKind
 from fairlead.errors import DependencyUnavailable, FairleadError, IssuerClockError
 from fairlead.ground import Places, database_settings, master_ring, places
+from fairlead.policy.names import listed
 from fairlead.policy.profile import Profile
 from fairlead.secret import Secret
 from fairlead.settings import Settings
@@ -138,7 +139,7 @@ async def _profiles(settings: Settings) -> Check:
         return Check(
             "profiles",
             "warn",
-            f"{told}; no client_id for {', '.join(bare)}",
+            f"{told}; no client_id for {listed(bare)}",
             "add it, or give each connection its own",
         )
     return Check("profiles", "ok", told)
@@ -296,8 +297,8 @@ def migrations_check(lacking: Sequence[str], later: Sequence[str] = (), *, by_it
         return Check("migrations", "ok", "none is missing")
     if not lacking and not by_itself:
         hint = "run `fairlead migrate` once no older version is left"
-        return Check("migrations", "warn", f"still to come: {', '.join(later)}", hint)
-    told = f"the database lacks {', '.join([*lacking, *later])}"
+        return Check("migrations", "warn", f"still to come: {listed(later)}", hint)
+    told = f"the database lacks {listed([*lacking, *later])}"
     if by_itself:
         return Check(
             "migrations", "warn", told, "the next start applies them; `fairlead migrate` does it now"

@@ -20,6 +20,7 @@ from pydantic import BaseModel, SecretStr, TypeAdapter, ValidationError
 from fairlead.checked_file import CheckedFile, check_private, others_reach, read_checked
 from fairlead.errors import ConfigInvalid
 from fairlead.policy.env_names import PREFIX, is_kubernetes, nearest_variable
+from fairlead.policy.names import listed
 from fairlead.policy.redact import redact_values
 from fairlead.settings import Settings
 
@@ -56,7 +57,7 @@ class Config:
         """What an operator should know about the environment, in one line; None where there is nothing."""
         if not self.unknown_variables:
             return None
-        return f"{_listing(self.unknown_variables)} in the environment: not a setting of fairlead, ignored"
+        return f"{listed(self.unknown_variables, 10)} in the environment: not a setting of fairlead, ignored"
 
     def rows(self) -> Iterator[tuple[str, str, str]]:
         """(dotted name, value with secrets masked, origin), in the order of the settings."""
@@ -163,7 +164,7 @@ def _unknown_variables(environ: Mapping[str, str]) -> tuple[list[str], list[str]
     problems = [f"{name} is not a known setting, {near} is" for name, near in meant.items() if near]
     others = [name for name, near in meant.items() if near is None]
     if others and _is_strict(environ.get(STRICT, "")):
-        problems.append(f"{_listing(others)}: not a setting, and {STRICT} refuses what is none")
+        problems.append(f"{listed(others, 10)}: not a setting, and {STRICT} refuses what is none")
     return others, problems
 
 
@@ -174,10 +175,6 @@ def _is_strict(text: str) -> bool:
         raise ConfigInvalid(
             f"{STRICT} is neither true nor false", hint=f"set {STRICT}=1, or unset it"
         ) from None
-
-
-def _listing(names: Sequence[str], most: int = 10) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _is_foreign(name: str) -> bool:

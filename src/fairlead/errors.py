@@ -309,7 +309,7 @@ class InputInvalid(CallerError):
     code = "input_invalid"
     http_status = 422
     category = "permanent_request"
-    hint = "correct the value named above"
+    hint = "correct what it names, and try again"
 
 
 class NotFound(CallerError):

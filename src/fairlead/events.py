@@ -100,7 +100,7 @@ class EndpointStateChanged(Event):
 
 @dataclass(frozen=True, slots=True)
 class JobFinished(Event):
-    """One run of a job ended, whatever its outcome; SPEC O3 names these fields."""
+    """One run of a job ended, whatever its outcome."""
 
     name = "job_finished"
     job_id: UUID

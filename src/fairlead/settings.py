@@ -86,7 +86,7 @@ class Redis(Table):
 
 
 class Vault(Table):
-    """The master key that wraps each tenant's data key (T9)."""
+    """The master key that wraps each tenant's data key."""
 
     master_key: SecretStr | None = Field(
         None,
@@ -100,7 +100,7 @@ class Vault(Table):
 
 
 class Refresh(Table):
-    """The coordinator's numbers (DEFAULTS §1). Rarely worth a change, but for demonstrations and tests."""
+    """The coordinator's numbers. Rarely worth a change, but for demonstrations and tests."""
 
     request_deadline_s: Seconds = Field(
         15.0, description="One token request, and how long a replay waits for the one before. Default 15."
@@ -161,7 +161,7 @@ class Worker(Table):
 
 
 class Schedules(Table):
-    """Cron expressions of five fields, or `@every 5s` (T3)."""
+    """Cron expressions of five fields, or `@every 5s`."""
 
     refresh_scan: str = Field("*/5 * * * *", description="All that is due. Default every 5 minutes.")
     urgent_scan: str = Field("* * * * *", description="What is inside its lead. Default each minute.")
@@ -181,7 +181,7 @@ class Schedules(Table):
 
 
 class Retention(Table):
-    """How long ended work is kept (DEFAULTS §7)."""
+    """How long ended work is kept."""
 
     completed_s: Seconds = Field(86_400.0, description="Done jobs. Default 24 h.")
     cancelled_s: Seconds = Field(7 * 86_400.0, description="Cancelled jobs. Default 7 days.")

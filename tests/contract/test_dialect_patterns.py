@@ -12,7 +12,7 @@ from fairlead.policy.category import Category
 from fairlead.policy.classify.pattern import Pattern, in_order
 from fairlead.policy.classify.rules import rules_of, shipped
 from fairlead.policy.classify.strategy import Next, StrategyName
-from fairlead.policy.classify.verdict import Result, Step
+from fairlead.policy.classify.verdict import Result, Scope, Step
 from fairlead.policy.feedback.reply import Reply
 from fairlead.policy.gate.breaker import Health
 from fairlead.policy.profile_load import load_profiles
@@ -65,6 +65,16 @@ def test_a_failure_in_a_200_is_seen_by_a_rule_that_names_it() -> None:
     assert (verdict.result, verdict.rule, verdict.health) == (Result.FAILED, "mine", Health.HEALTHY)
     assert judged(Reply(200, body={"ok": True}), rules).result is Result.OK
     assert judged(Reply(200, body={"ok": 0}), rules).result is Result.OK
+
+
+@pytest.mark.parametrize(("seconds", "daily"), [(7.0, False), (3600.0, True), (None, True)])
+def test_a_park_of_seconds_is_no_daily_limit(seconds: float | None, daily: bool) -> None:
+    delay = {} if seconds is None else {"initial_delay_s": seconds, "max_delay_s": max(seconds, 30.0)}
+    mine = pattern(strategy="parked", category="transient_rate_limit", **delay)
+    verdict = judged(SOLD_OUT, own(mine))
+    assert (verdict.daily, verdict.scope is Scope.DAY) == (daily, daily)
+    soon = Reply(SOLD_OUT.status, {"retry-after": "7"}, SOLD_OUT.body)
+    assert not judged(soon, own(mine)).daily
 
 
 def test_400_is_retried_only_because_a_rule_says_so() -> None:

@@ -136,6 +136,20 @@ def test_a_wheel_that_cannot_be_read_is_copied_once(tmp_path: Path) -> None:
 
 
 @only_root
+def test_the_copy_of_a_wheel_takes_no_room_of_its_own(tmp_path: Path) -> None:
+    site, store = tmp_path / "site", tmp_path / "store"
+    (site / "package/bin").mkdir(parents=True)
+    for name, mode in (("server", 0o755), ("secret", 0o700)):
+        (site / "package/bin" / name).write_text("#!/bin/sh\n")
+        (site / "package/bin" / name).chmod(mode)
+    site.chmod(0o700)
+    copy = Wheel(site, ("package",), "package/bin", "package-1").usable_by(server_account(), store)
+    linked, own = copy.program("server").stat(), copy.program("secret").stat()
+    assert (linked.st_nlink, linked.st_uid) == (2, 0)
+    assert (own.st_nlink, own.st_uid) == (1, server_account().uid)
+
+
+@only_root
 @pytest.mark.slow
 def test_servers_run_from_copies_of_the_wheels(root: Path, tmp_path: Path) -> None:
     """As from a virtual environment in root's 0700 home."""

@@ -86,6 +86,9 @@ def new_job(request: JobRequest, declared: Declared | None, job_id: UUID) -> tup
         hint = "choose another name: it is held by no pause, and counted by no cap"
         raise InputInvalid(f"kind {request.kind!r} is fairlead's own", tenant=request.tenant, hint=hint)
     args = request.args
+    if not isinstance(args, Mapping):
+        hint = "pass a dict; json.loads reads one from a text"
+        raise InputInvalid(f"args are {shown(args)}, no object", tenant=request.tenant, hint=hint)
     args = dict(args) if declared is None else declared.stored_args(args, tenant=request.tenant)
     priority = request.priority
     if priority is None:

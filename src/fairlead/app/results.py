@@ -6,21 +6,34 @@ first soon and then each second.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
 from fairlead.clock import Clock
 from fairlead.engine.ports import JobStore, JobView
-from fairlead.errors import JobFailed, JobUnfinished, NotFound
+from fairlead.errors import InputInvalid, JobFailed, JobUnfinished, NotFound
 from fairlead.policy.job import check_delay
+from fairlead.policy.names import shown
 from fairlead.policy.states import JobState
 
 FIRST_LOOK_S, LAST_LOOK_S = 0.02, 1.0
 """Between two looks: first, doubling, and at most."""
 
 
+def checked_id(job_id: object) -> UUID:
+    """Return *job_id* as a UUID; InputInvalid where it is none."""
+    if isinstance(job_id, UUID):
+        return job_id
+    with suppress(ValueError, TypeError, AttributeError):
+        if isinstance(job_id, str):
+            return UUID(job_id)
+    raise InputInvalid(f"{shown(job_id)} is no job id", hint="give the id that enqueue returned")
+
+
 async def result_of(jobs: JobStore, clock: Clock, job_id: UUID, timeout_s: float) -> Any:
     """See `Fairlead.result`."""
+    job_id = checked_id(job_id)
     ends_at = clock.monotonic() + check_delay("the end of a job", timeout_s)
     wait_s = FIRST_LOOK_S
     while True:
@@ -43,5 +56,7 @@ def _ended(job: JobView) -> Any:
         return job.result
     last = job.failures[-1] if job.failures else {}
     told = last.get("reason") if job.state == JobState.DISCARDED else (job.result or {}).get("cancelled")
-    what = f"job {job.job_id} ({job.kind}) was {job.state}: {told}"
-    raise JobFailed(what, tenant=job.tenant_id, provider=job.provider, reason=last.get("code"))
+    reason, _, hint = str(told).partition(" hint: ")  # that of the failure, which stands in its text
+    what = f"job {job.job_id} ({job.kind}) was {job.state}: {reason}"
+    code = last.get("code")
+    raise JobFailed(what, tenant=job.tenant_id, provider=job.provider, reason=code, hint=hint or None)

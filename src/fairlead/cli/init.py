@@ -130,7 +130,7 @@ def settings_text() -> str:
         table = _table(entry.annotation)
         if table is not None:
             lines = [line for each in table.model_fields for line in _setting(table, each, tables=True)]
-            parts.append("\n".join([f"# {_first(table)}", f"[{name}]", *lines]))
+            parts.append("\n".join([*_comment(_first(table)), f"[{name}]", *lines]))
     return "\n\n".join([*parts, EXAMPLE])
 
 
@@ -138,8 +138,12 @@ def _setting(model: type[BaseModel], name: str, *, tables: bool) -> Iterator[str
     entry = model.model_fields[name]
     if not tables and (_table(entry.annotation) is not None or get_origin(entry.annotation) is dict):
         return
-    yield from textwrap.wrap(entry.description or "", 100, initial_indent="# ", subsequent_indent="# ")
+    yield from _comment(entry.description or "")
     yield f"#{name} = {_example(entry.annotation, entry.default)}"
+
+
+def _comment(text: str) -> list[str]:
+    return textwrap.wrap(text, 100, initial_indent="# ", subsequent_indent="# ")
 
 
 def _table(annotation: Any) -> type[BaseModel] | None:
@@ -150,7 +154,9 @@ def _table(annotation: Any) -> type[BaseModel] | None:
 
 
 def _first(table: type[BaseModel]) -> str:
-    return (table.__doc__ or "").strip().splitlines()[0]
+    """Return the first paragraph of what a table says of itself, without the ids of our requirements."""
+    paragraph = (table.__doc__ or "").strip().partition("\n\n")[0]
+    return " ".join(paragraph.split())
 
 
 def _example(annotation: Any, default: Any) -> str:

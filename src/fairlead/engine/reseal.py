@@ -37,6 +37,7 @@ from fairlead.errors import (
     KeyWrong,
     MasterKeyElsewhereError,
 )
+from fairlead.policy.names import listed
 
 UNREADABLE = (KeyMissing, KeyWrong, CredentialUnreadable, MasterKeyElsewhereError)
 MAX_EXAMPLES = 20
@@ -47,8 +48,6 @@ BUSY_MOST_S = 60.0
 POLL_S = 1.0
 LOOK_S = 5.0
 """How long a process may take to look up the data keys once it was asked to."""
-NAMED = 5
-"""Processes that an error names; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +156,8 @@ class Resealer:
             if holder.master_ids is not None and newest not in holder.master_ids
         ]
         if lacking:
-            named = ", ".join(lacking[:NAMED])
-            more = f" and {len(lacking) - NAMED} more" if len(lacking) > NAMED else ""
             raise ConfigInvalid(
-                f"{len(lacking)} live processes lack the master key {newest}: {named}{more}",
+                f"{len(lacking)} live processes lack the master key {newest}: {listed(lacking)}",
                 hint="put the key in front of theirs, restart them, and rotate again",
             )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import lru_cache
 
 from fairlead.errors import InputInvalid
@@ -63,6 +64,16 @@ def check_label(noun: str, value: object, max_bytes: int, *, tenant: str | None 
         tenant=tenant,
         hint=f"use 1 to {max_bytes} bytes of UTF-8 without control characters",
     )
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names and how many more there are.
+
+    >>> listed(["a", "b", "c", "d", "e"])
+    'a, b, c and 2 more'
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def shown(value: object) -> str:

@@ -219,7 +219,7 @@ class ErrorRules(Table):
     )
     ambiguous: tuple[Code, ...] = Field(
         default=("server_error",),
-        description="Those of retryable that, on a 5xx, do not tell whether the request was processed (R8). "
+        description="Those of retryable that, on a 5xx, do not tell whether the request was processed. "
         "Default server_error.",
     )
     gone_statuses: tuple[Annotated[int, Field(strict=True, ge=400, le=499)], ...] = Field(

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import os
 import platform
 import re
 import shutil
+import stat
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -51,7 +54,8 @@ class Wheel:
     def usable_by(self, account: Account, store: Path) -> Wheel:
         """This wheel, or its copy in *store* if *account* cannot read it (a venv in a 0700 home).
 
-        Other versions in *store* are removed, so the server must not be running.
+        Files that anybody may read are linked where the file system can, and take no room of their own. Other
+        versions in *store* are removed, so the server must not be running.
         """
         if all(can_use_tree(account, self.base / part) for part in self.parts):
             return self
@@ -60,11 +64,29 @@ class Wheel:
             shutil.rmtree(store, ignore_errors=True)
             unfinished = store / "unfinished"
             for part in self.parts:
-                shutil.copytree(self.base / part, unfinished / part, ignore=_UNUSED, symlinks=True)
+                shutil.copytree(
+                    self.base / part,
+                    unfinished / part,
+                    ignore=_UNUSED,
+                    symlinks=True,
+                    copy_function=_linked,
+                )
             for path in (store, unfinished, *unfinished.rglob("*")):
-                account.own(path)
+                if path.is_dir() or path.lstat().st_nlink == 1:  # a linked file stays the wheel's
+                    account.own(path)
             unfinished.rename(copy)  # last: a copy under its final name is complete
         return replace(self, base=copy)
+
+
+def _linked(source: str, copy: str) -> None:
+    """Link *copy* to *source* if anybody may read that; else copy it."""
+    mode = os.lstat(source).st_mode
+    needed = 0o005 if mode & 0o100 else 0o004
+    if stat.S_ISREG(mode) and mode & needed == needed:
+        with suppress(OSError):  # another file system, or one without links
+            os.link(source, copy)
+            return
+    shutil.copy2(source, copy, follow_symlinks=False)
 
 
 def postgres_wheel() -> Wheel:

@@ -34,6 +34,7 @@ from fairlead.adapters.postgres.session import DatabaseSettings, connect_options
 from fairlead.adapters.postgres.sqlfiles import statement
 from fairlead.adapters.postgres.wall import WallState, wall_state
 from fairlead.errors import ConfigInvalid, DependencyUnavailable, MigrationNeeded
+from fairlead.policy.names import listed
 
 __all__ = ["Migration", "Migrator", "Phase", "as_script", "in_order", "read_migration", "shipped_migrations"]
 
@@ -70,7 +71,7 @@ class Migrator:
         """
         lacking = [migration.title for migration in await self.plan() if migration.phase == "pre"]
         if lacking:
-            raise MigrationNeeded(f"the database lacks {', '.join(lacking)}")
+            raise MigrationNeeded(f"the database lacks {listed(lacking)}")
 
     async def apply(self, upto: Phase = "post") -> list[Migration]:
         """Apply what is pending and return it; with *upto* ``pre`` stop before the first ``post``.

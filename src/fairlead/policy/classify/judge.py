@@ -29,6 +29,7 @@ from fairlead.policy.feedback.dialect import heard
 from fairlead.policy.feedback.read import member
 from fairlead.policy.feedback.reply import BULK, ENDPOINT, OBJECT, SEARCH, Heard, Reply, retry_after_s
 from fairlead.policy.gate.breaker import Health
+from fairlead.policy.hint import HINT_CAP_S
 from fairlead.policy.safe import safe_text
 
 _BULK_AGAIN_S = 30.0  # as limits.bulk.again_s has it: how soon a bulk operation may have ended
@@ -79,7 +80,8 @@ def _by_rule(case: Case, match: Match, rules: Rules) -> Verdict:
     rule, refusal = match.rule, case.refusal
     category = category_of(rule, _meaning(case))
     strategy = rule.as_strategy()
-    is_day = strategy.name is StrategyName.PARKED and category is Category.TRANSIENT_RATE_LIMIT
+    is_limit = strategy.name is StrategyName.PARKED and category is Category.TRANSIENT_RATE_LIMIT
+    is_day = is_limit and (_hint_s(case) or strategy.nominal_s(0)) >= HINT_CAP_S  # a shorter park is no day's
     if refusal is not None and refusal.limit == BULK and match.origin == BUILT_IN:
         strategy = Strategy(StrategyName.PARKED, later_s=_BULK_AGAIN_S)
     named = match.sign if match.step in (Step.PROTOCOL_BODY, Step.PROVIDER_CODE) else ""

@@ -1,0 +1,73 @@
+"""Messages say what is wrong in the user's words, with the way out in its own place."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import fairlead
+from fairlead import Fairlead, JobContext
+from fairlead.checkup import migrations_check
+from fairlead.cli.init import settings_text
+from fairlead.errors import InputInvalid, JobFailed, NotFound
+from fairlead.policy.names import listed
+from fairlead.settings import Http
+from fairlead.testing import MemoryFairlead
+
+
+@pytest.fixture
+def fl(tmp_path: Path) -> Fairlead:
+    return Fairlead.from_env({"FAIRLEAD_HOME": str(tmp_path)})
+
+
+async def test_args_that_are_a_text_are_told_so(fl: Fairlead) -> None:
+    async with MemoryFairlead(fl):
+        for args in ('{"a": 1}', [("a", 1)], 7):
+            with pytest.raises(InputInvalid, match=r"args are .*no object.*json\.loads"):
+                await fl.enqueue("k", args, tenant="acme")  # type: ignore[arg-type]
+
+
+async def test_a_wrong_job_id_is_named(fl: Fairlead) -> None:
+    async with MemoryFairlead(fl):
+        for wrong in ("abc", 7, None):
+            with pytest.raises(InputInvalid, match=rf"{wrong!r}|int|None") as refused:
+                await fl.result(wrong)  # type: ignore[arg-type]
+            assert "no job id" in refused.value.what
+            assert "enqueue returned" in refused.value.way_out
+        with pytest.raises(NotFound):
+            await fl.result("00000000-0000-0000-0000-000000000001")  # type: ignore[arg-type]
+
+
+async def test_the_hint_of_a_failure_is_the_hint_of_job_failed(fl: Fairlead) -> None:
+    @fl.job
+    async def work(ctx: JobContext) -> None:
+        raise InputInvalid("the order has no lines", hint="add a line")
+
+    async with MemoryFairlead(fl) as memory:
+        job_id = await work.enqueue(tenant="acme")
+        await memory.drain()
+        with pytest.raises(JobFailed) as failed:
+            await fl.result(job_id)
+    assert "hint:" not in failed.value.what
+    assert "the order has no lines" in failed.value.what
+    assert failed.value.way_out == "add a line"
+
+
+def test_the_comments_of_the_settings_file_are_whole_sentences() -> None:
+    text = settings_text()
+    paragraph = " ".join((Http.__doc__ or "").strip().partition("\n\n")[0].split())
+    assert len(paragraph) > 110  # on one line it was cut
+    assert "\n".join(textwrap.wrap(paragraph, 100, initial_indent="# ", subsequent_indent="# ")) in text
+
+
+def test_the_package_lists_its_names() -> None:
+    assert set(fairlead.__all__) <= set(dir(fairlead))
+
+
+def test_a_check_names_a_few_of_many() -> None:
+    names = [f"{number:04}_step" for number in range(1, 33)]
+    told = migrations_check(names, by_itself=False).detail
+    assert told == "the database lacks 0001_step, 0002_step, 0003_step and 29 more"
+    assert listed(["a", "b"]) == "a, b"
