@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from fairlead.adapters.postgres.migrate import shipped_migrations
+from fairlead.adapters.postgres.migration_files import shipped_migrations
 from fairlead.cli.init import settings_text
 from tests.lint.tree import ROOT, files
 
