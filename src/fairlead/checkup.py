@@ -28,7 +28,7 @@ from fairlead.adapters.postgres.facts import (
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
 from fairlead.adapters.postgres.migrate import Migrator
 from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings, quoted
+from fairlead.adapters.postgres.session import DatabaseSettings, named
 from fairlead.adapters.redis import APPEND_ADVICE, RedisFacts, redis_facts
 from fairlead.adapters.vault import TenantVault
 from fairlead.books import AppBook, ProfileBook
@@ -229,7 +229,7 @@ def durability_check(facts: ServerFacts) -> Check:
 def role_check(facts: ServerFacts) -> Check:
     """Whether row-level security lets this user see all tenants."""
     if not facts.is_engine:
-        hint = f"GRANT {facts.engine_role} TO this user; a NOINHERIT user cannot be used"
+        hint = f"GRANT {named(facts.engine_role)} TO this user; a NOINHERIT user cannot be used"
         told = f"this user lacks {facts.engine_role}: row-level security would show it empty tables"
         return Check("database role", "fail", told, hint)
     if facts.creators:
@@ -244,7 +244,7 @@ def wall_check(wall: WallState) -> Check:
     """Whether the database itself keeps tenants apart, beside the statements that name them."""
     if wall.stands:
         return Check("tenant wall", "ok", "statements made for a tenant reach no row of another")
-    grant = f"GRANT {wall.tenant} TO {quoted(wall.engine)};"
+    grant = f"GRANT {wall.tenant} TO {named(wall.engine)};"
     if not wall.role:
         told = f"there is no role {wall.tenant}"
         hint = f"have an administrator run CREATE ROLE {wall.tenant} NOLOGIN; {grant}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,7 @@ ENCODING_HINT = (
     "run CREATE DATABASE fairlead ENCODING 'UTF8' TEMPLATE template0, and point DATABASE_URL at it"
 )
 
+_PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _STATEMENTS_KEPT = 256
 # in seconds, and a count
 _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPALIVE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
@@ -78,6 +80,11 @@ def quoted(identifier: str) -> str:
     return '"' + identifier.replace('"', '""') + '"'
 
 
+def named(identifier: str) -> str:
+    """*identifier* as a person writes it: quoted only where it must be."""
+    return identifier if _PLAIN_NAME.fullmatch(identifier) else quoted(identifier)
+
+
 def _server_settings(settings: DatabaseSettings) -> dict[str, str]:
     named = {"application_name": settings.application_name}
     if settings.transaction_pooler:  # it refuses what it does not know; roles carry these settings there
@@ -134,5 +141,5 @@ async def checked_server(connection: Connection, settings: DatabaseSettings) -> 
         raise ConfigInvalid(what, hint=hint)
     if found["engine"] is False:  # row-level security would show it empty tables
         role = found["engine_role"]
-        hint = f"run GRANT {quoted(role)} TO this user; a NOINHERIT user cannot be used"
+        hint = f"run GRANT {named(role)} TO this user; a NOINHERIT user cannot be used"
         raise ConfigInvalid(f"the database user has not the rights of {role}", hint=hint)
