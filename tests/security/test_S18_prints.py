@@ -50,7 +50,8 @@ _PROFILES = ("policy.profile", "policy.call_settings")  # data that ships, or st
 SHOWN: Mapping[str, str] = {
     "adapters.embedded.layout.Endpoints.database_url": "a socket of this machine; it has no password",
     "adapters.embedded.layout.Endpoints.redis_url": "a socket of this machine; it has no password",
-    "adapters.postgres.migrate.Migration.text": "a statement of ours",
+    "adapters.postgres.migration_files.Migration.text": "a statement of ours",
+    "config.Config.unknown_variables": "names of variables, never their values",
     "adapters.postgres.sqlfiles.Statement.text": "a statement of ours",
     "adapters.redis.scripts.Script.text": "a script of ours",
     "engine.ports.sending.TokenCall.url": "an address of the profile: secrets never stand in it (S29)",

@@ -277,7 +277,7 @@ async def test_where_the_role_of_the_wall_cannot_be_made_it_is_told(new_cluster:
     assert not (await server_facts(settings)).wall.guarded
     await run(database, "CALL tenant_wall()")
     told = wall_check((await server_facts(settings)).wall)
-    assert told.hint == 'have an administrator run GRANT fairlead_tenant TO fairlead_engine;'
+    assert told.hint == "have an administrator run GRANT fairlead_tenant TO fairlead_engine;"
     await admin.execute(told.hint.removeprefix("have an administrator run "))
     assert wall_check((await server_facts(settings)).wall).status == "ok"
     await database.close()
