@@ -288,3 +288,37 @@ async def test_sessions_that_have_ended_cost_a_rescue_nothing(databases: list[Da
     done = await PostgresSessionStore(database, IDS).rescue(session_id, 0.0, 3, 100)
     assert done is not None
     assert done.rescued == 1
+
+
+async def test_a_rescue_does_not_walk_along_what_runs_unless_a_process_has_ended(
+    databases: list[Database],
+) -> None:
+    """Under an old snapshot the index keeps all that ever ran, and a pass comes every few seconds.
+
+    Once a minute a pass looks all the same, for what no earlier one could have.
+    """
+    database = databases[0]
+    session_id, ended = await opened_session(database), await opened_session(database, pid=2)
+    jobs = PostgresJobStore(database, IDS)
+    await jobs.enqueue([new_job() for _ in range(40)])
+    assert len(await jobs.claim(ANY, 40, session_id)) == 40
+    await run(
+        database, "UPDATE worker_session SET stopped_at = now() - interval '1 h' WHERE session_id = $1", ended
+    )
+    values = {"session_id": session_id, "every_s": 0.0, "max_crashes": 3, "dead_letter_ids": [IDS.uuid7()]}
+
+    async def walks(last_at: str, stopped_at: str) -> bool:
+        await run(database, f"UPDATE sweep SET last_at = {last_at} WHERE name = 'rescue'")
+        await run(
+            database, f"UPDATE worker_session SET stopped_at = {stopped_at} WHERE stopped_at IS NOT NULL"
+        )
+        read = await touched(database, "session_rescue", generic=True, **values)
+        return read.get("job", (0, 0))[0] > 0
+
+    await PostgresSessionStore(database, IDS).rescue(session_id, 0.0, 3, 100)
+    await run(  # not across the end of a minute
+        database, "SELECT pg_sleep(CASE WHEN extract(second FROM now()) > 55 THEN 5.1 ELSE 0 END)"
+    )
+    assert not await walks("now()", "now() - interval '1 h'")
+    assert await walks("now()", "now() - interval '5 min'")
+    assert await walks("now() - interval '1 min'", "now() - interval '1 h'")

@@ -4,9 +4,11 @@
 -- Gives   one row: ready (false while a full lease of uninterrupted database time has not passed), sessions,
 --         rescued, dead; no row if another process just did it, or the caller's session is not open
 -- Locks   the sweep's row, the sessions declared lost, the jobs handled; never waits for a job
--- Needs   job_running_since_idx; worker_session_open_idx; dead_letter_bury. A gap of half a lease between passes, a restart, a fail-over or
---         a jump of the server's clock begins the uninterrupted time anew: after it every owner looks dead. A
---         proven death (session_bury) waits for no such time
+-- Needs   job_running_since_idx; worker_session_open_idx; worker_session_ended_idx; dead_letter_bury. A gap of half a lease
+--         between passes, a restart, a fail-over or a jump of the server's clock begins the uninterrupted time anew: after
+--         it every owner looks dead. A proven death (session_bury) waits for no such time. What runs is walked along while
+--         a process has ended within the last ten minutes, and else once a minute: under an old snapshot the index keeps
+--         all that ever ran
 WITH swept AS (
     INSERT INTO sweep AS s (name, session_id, last_at)
     SELECT 'rescue', session_id, now() FROM worker_session
@@ -20,7 +22,9 @@ WITH swept AS (
             THEN s.uninterrupted_since ELSE now() END
     WHERE s.last_at <= now() - :every_s::float8 * interval '1 second'
         OR s.last_at > now() + interval '1 minute'  -- the clock was set back
-    RETURNING s.uninterrupted_since
+    RETURNING s.uninterrupted_since, coalesce(  -- what the row was: this is the first pass of a minute
+        date_trunc('minute', now()) <> (SELECT date_trunc('minute', last_at) FROM sweep WHERE name = 'rescue'), true
+    ) AS thorough
 ),
 open AS MATERIALIZED (
     SELECT w.session_id, w.heartbeat_at NOT BETWEEN now() - w.lease AND now() + w.lease AS silent,
@@ -37,11 +41,16 @@ lost AS (
         AND w.heartbeat_at NOT BETWEEN now() - w.lease AND now() + w.lease
     RETURNING w.session_id
 ),
+ended AS MATERIALIZED (
+    SELECT swept.thorough OR EXISTS (SELECT FROM lost) OR EXISTS (
+        SELECT FROM worker_session WHERE greatest(lost_at, stopped_at) > now() - interval '10 minutes') AS lately
+    FROM swept
+),
 taken AS MATERIALIZED (
     SELECT held.job_id, held.crash_count, w.stopped_at IS NULL AND held.started_at IS NOT NULL AS crashed
     FROM (  -- one walk along what runs, however many processes have ended
         SELECT job_id, session_id, started_at, crash_count FROM job
-        WHERE state = 'running' AND EXISTS (SELECT FROM swept) AND session_id <> ALL(ARRAY(
+        WHERE state = 'running' AND (SELECT lately FROM ended) AND session_id <> ALL(ARRAY(
             SELECT session_id FROM open WHERE session_id NOT IN (SELECT session_id FROM lost)))
         LIMIT cardinality(:dead_letter_ids::uuid[]) FOR UPDATE SKIP LOCKED
     ) AS held JOIN worker_session w USING (session_id)
