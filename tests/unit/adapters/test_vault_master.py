@@ -145,7 +145,7 @@ def test_setting_before_file_so_that_a_move_is_a_rotation(tmp_path: Path) -> Non
 async def test_a_hook_stands_first(name: str) -> None:
     ring = load_ring(Secret(BASE64), kms=f"{__name__}:{name}")
     assert ring.ids == ("hook-1", fingerprint(KEY))
-    wrapped = await ring.wrap(KEY, "acme", b"key id")
+    wrapped = await ring.wrap(KEY, "acme", b"key id", "hook-1")
     assert await ring.unwrap(wrapped, "acme", b"key id", "hook-1") == KEY
 
 
@@ -160,7 +160,7 @@ def test_what_is_no_hook_is_refused(path: str) -> None:
 
 async def test_wrapping_is_bound_to_tenant_key_and_master() -> None:
     ring = MasterRing([MasterKey(KEY)])
-    wrapped = await ring.wrap(OTHER, "acme", b"1" * 16)
+    wrapped = await ring.wrap(OTHER, "acme", b"1" * 16, ring.current_id)
     assert await ring.unwrap(wrapped, "acme", b"1" * 16, ring.current_id) == OTHER
     for tenant, key_id in (("acm", b"1" * 16), ("acme", b"2" * 16)):
         with pytest.raises(Exception, match="altered"):
