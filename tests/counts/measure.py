@@ -210,7 +210,7 @@ async def jobs(fl: Fairlead) -> Figures:
         await over.wait()
 
     try:
-        return await both("job", work_off, HERD)
+        return await both("job", work_off, HERD, rounds=3 * ROUNDS)
     finally:
         del fl.runtime.jobs.acknowledge
 

@@ -10,6 +10,8 @@ open (S11). A whole older row does, as after a restore.
 from __future__ import annotations
 
 import os
+import struct
+from functools import lru_cache
 from uuid import UUID
 
 from cryptography.exceptions import InvalidTag
@@ -24,6 +26,8 @@ TAG_BYTES = 16
 _VERSION = b"\x01"
 _HEADER_BYTES = 1 + 16
 _SHORTEST = _HEADER_BYTES + NONCE_BYTES + TAG_BYTES
+_HEADER_LENGTH, _ID_LENGTH = _HEADER_BYTES.to_bytes(4, "big"), (16).to_bytes(4, "big")
+_GENERATION = struct.Struct(">IQ")  # its length, and itself
 
 
 def prefixed(*words: bytes) -> bytes:
@@ -71,11 +75,21 @@ def unreadable(context: SealContext, why: str) -> CredentialUnreadable:
 
 
 def _bound_to(header: bytes, context: SealContext) -> bytes:
-    return prefixed(
-        header,
-        context.tenant.encode(),
-        context.connection_id.bytes,
-        context.provider.encode(),
-        context.field.encode(),
-        context.generation.to_bytes(8, "big"),
+    """Return what `prefixed` makes of *header* and the words of *context*."""
+    return b"".join(
+        (
+            _HEADER_LENGTH,
+            header,
+            _prefixed_text(context.tenant),
+            _ID_LENGTH,
+            context.connection_id.bytes,
+            _prefixed_text(context.provider),
+            _prefixed_text(context.field),
+            _GENERATION.pack(8, context.generation),
+        )
     )
+
+
+@lru_cache(maxsize=16_384)
+def _prefixed_text(text: str) -> bytes:
+    return prefixed(text.encode())

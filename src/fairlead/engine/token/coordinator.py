@@ -110,7 +110,7 @@ class Coordinator:
         """Wait for *flight* without owning it; RefreshInProgress where it takes longer."""
         left_s = until_s - self._rooms.clock.monotonic()
         late = partial(self._in_progress_error, connection_id)
-        await in_time(asyncio.wait({flight}), self._rooms.clock, left_s, late)
+        await in_time(_ended(flight), self._rooms.clock, left_s, late)
         if flight.cancelled():
             raise self._stopping() if self._closing else late()
 
@@ -284,3 +284,23 @@ class Coordinator:
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
         return sum(task.cancelled() for task in late)
+
+
+async def _ended(flight: asyncio.Task[Fresh]) -> None:
+    """Wait until *flight* has ended, however; it goes on when the caller is cancelled.
+
+    As asyncio.wait, which makes sets and iterators for many.
+    """
+    if flight.done():
+        return
+    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def wake(_flight: asyncio.Task[Fresh]) -> None:
+        if not ended.done():
+            ended.set_result(None)
+
+    flight.add_done_callback(wake)
+    try:
+        await ended
+    finally:
+        flight.remove_done_callback(wake)
