@@ -17,6 +17,7 @@ import json
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
@@ -44,6 +45,8 @@ ROUNDS = 4
 ONE_BY_ONE = 10
 """Operations of a round that are made one after the other."""
 SERVER_SETTINGS = {"full_page_writes": "off", "autovacuum": "off", "checkpoint_timeout": "3600"}
+PATIENCE_S = 10.0
+"""For a herd to come together."""
 SWITCH_S = 0.5
 """How long a thread may hold the interpreter: so long that only waiting hands it over, never the clock."""
 
@@ -159,6 +162,36 @@ class LockStep:
         return answer
 
 
+@contextmanager
+def held_disk(journal: Any, herd: int) -> Iterator[None]:
+    """Have the disk of *journal* wait until all of a *herd* have handed over their answers.
+
+    Then they share two commits, however fast the disk is.
+    """
+    handed, ready = 0, threading.Event()
+    put, sync = journal._writer.put, journal._disk.sync
+
+    def counted(job: Any) -> None:
+        nonlocal handed
+        handed += 1
+        if handed % herd == 1:
+            ready.clear()
+        elif handed % herd == 0:
+            ready.set()
+        put(job)
+
+    def waiting(descriptor: int) -> None:
+        ready.wait(PATIENCE_S)
+        sync(descriptor)
+
+    journal._writer.put, journal._disk.sync = counted, waiting
+    try:
+        yield
+    finally:
+        ready.set()
+        del journal._writer.put, journal._disk.sync
+
+
 async def refresh_alone(world: World, *, calls: bool = True) -> Figures:
     """Count a refresh that nothing else goes on beside."""
 
@@ -178,7 +211,8 @@ async def refresh_in_herd(world: World) -> Figures:
         async def herd() -> None:
             await asyncio.gather(*(safe(world, POLICY, number) for number in range(HERD)))
 
-        return await both("refresh.herd", herd, HERD)
+        with held_disk(world.fl.runtime.journal, HERD):
+            return await both("refresh.herd", herd, HERD)
     finally:
         del transport.send
 
