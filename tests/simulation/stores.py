@@ -86,8 +86,15 @@ class WatchedSessions(MemorySessionStore):
         self.watch = watch
 
     @statement
-    def open(self, session_id: UUID, identity: ProcessIdentity, lease_s: float, version: str) -> None:
-        plain(MemorySessionStore.open)(self, session_id, identity, lease_s, version)
+    def open(
+        self,
+        session_id: UUID,
+        identity: ProcessIdentity,
+        lease_s: float,
+        version: str,
+        master_keys: Sequence[str] | None = None,
+    ) -> None:
+        plain(MemorySessionStore.open)(self, session_id, identity, lease_s, version, master_keys)
         self.watch.tell(Opened(session_id, lease_s))
 
     @statement
