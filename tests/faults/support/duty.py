@@ -24,7 +24,7 @@ from typing import Any
 from uuid import UUID
 
 from fairlead.adapters.postgres import duties as duties_module
-from fairlead.engine.ports import NewJob
+from fairlead.engine.ports import ClaimFilter, NewJob
 from fairlead.engine.services.service import Service
 from fairlead.runtime import Roles
 from tests.faults.support import worker
@@ -61,12 +61,12 @@ class _DutyRuntime(FaultRuntime):
                 "WHERE false AND (SELECT count(*) FROM lapsed) >= 0",
             )
 
-    def _make_services(self, roles: Roles) -> list[Service]:
+    def _make_services(self, roles: Roles, wanted: ClaimFilter | None) -> list[Service]:
         duties: Any = self.duties
         if "two_transactions" in self.unsafe:
             duties = _Apart(duties, self.jobs)
         self.duties = _Mortal(duties, self.order)  # type: ignore[assignment]
-        return super()._make_services(roles)
+        return super()._make_services(roles, wanted)
 
 
 class _Mortal(Around):

@@ -35,6 +35,7 @@ from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.sqlfiles import Statement
 from fairlead.engine.ports import (
     Claim,
+    ClaimFilter,
     Credential,
     EndpointPermit,
     Enqueued,
@@ -324,10 +325,10 @@ class FaultRuntime(Runtime):
             self.jobs = _TimedClaims(self.jobs, Sink(Path(self.order["claims"])))  # type: ignore[assignment]
         super()._wire_jobs(*given)
 
-    def _make_services(self, roles: Roles) -> list[Service]:
+    def _make_services(self, roles: Roles, wanted: ClaimFilter | None) -> list[Service]:
         if "no_proof" in self.unsafe:
             self.processes = _NoProof(self.processes)  # type: ignore[assignment]
-        services = super()._make_services(roles)
+        services = super()._make_services(roles, wanted)
         gone = {name for sign, name in _SERVICES.items() if sign in self.unsafe}
         kept = [service for service in services if service.name not in gone]
         return [*kept, cast(Service, self.begun)]
