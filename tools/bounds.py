@@ -176,8 +176,10 @@ WAITS = (
     ),
     (
         "each statement", "PostgreSQL",
-        f"{_DATABASE.acquire_timeout_s:g} s for a connection, {_DATABASE.statement_timeout_s:g} s at the "
-        f"server, {_DATABASE.command_timeout_s:g} s for the answer",
+        f"{_DATABASE.acquire_timeout_s:g} s for a connection, "
+        f"{_DATABASE.statement_timeout_s * 5 / 6:g} s for a lock of another transaction, "
+        f"{_DATABASE.statement_timeout_s:g} s at the server, "
+        f"{_DATABASE.command_timeout_s:g} s for the answer",
         "`dependency_unavailable`; what may be committed is recognised when it is asked for again",
     ),
     (
