@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from uuid import UUID
+from zlib import crc32
 
 from fairlead.adapters.local.absent import AbsentStore
 from fairlead.adapters.local.gate import LocalGate
@@ -31,6 +32,7 @@ from fairlead.engine.gate.first_use import FirstUse
 from fairlead.engine.gate.fleet import FleetSize
 from fairlead.engine.gate.guarded import GuardedGate
 from fairlead.engine.gate.keeper import Keeper
+from fairlead.engine.gate.local_breakers import LocalBreakers
 from fairlead.engine.gate.notebook import Notebook
 from fairlead.engine.gate.orphans import OrphanSearch
 from fairlead.engine.gate.plans import Plans
@@ -109,10 +111,10 @@ class Gatehouse:
             alone=lambda: self.gate.is_alone,
         )
 
+        local = LocalBreakers(self.gate, reporter=2 + crc32(process.encode()), clock=clock)
+
         def admissions(process: str) -> Admissions:
-            return Admissions(
-                self.gate, self.keeper, process=process, clock=clock, draw=draw, ids=ids, emit=emit
-            )
+            return Admissions(local, self.keeper, process=process, clock=clock, draw=draw, ids=ids, emit=emit)
 
         self.admissions = admissions(process)
         self.untied = admissions(f"{UNTIED}{process}")

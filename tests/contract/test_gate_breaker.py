@@ -12,6 +12,8 @@ from tests.contract.gates import Timed
 RULE = BreakerRule("connection|host")
 PLAN = Plan(Domain(("tenant", "a")), breaker=RULE)
 BAD, GOOD, NEUTRAL = Health.UNHEALTHY, Health.HEALTHY, Health.NEUTRAL
+SICK, WELL, THIRD = 2, 3, 4
+"""Numbers of processes."""
 
 
 async def call(timed: Timed, health: Health) -> float | None:
@@ -190,3 +192,59 @@ async def test_a_clock_that_is_set_back_keeps_it_open_no_longer_than_it_may(time
         await timed.admit(Ask(PLAN))
         timed.tick(1)
     await timed.admitted(Ask(PLAN))
+
+
+async def unreached(timed: Timed, reporter: int, admitted: Admitted | None = None) -> float | None:
+    """One call of a process that does not reach the destination; for how long the breaker opened by it."""
+    admitted = admitted or await timed.admitted(Ask(PLAN))
+    return (await timed.gate.finish(Finish(admitted, Health.UNREACHED, reporter=reporter))).opened_s
+
+
+async def test_local_faults_of_one_process_open_no_breaker_of_the_fleet(timed: Timed) -> None:
+    for _ in range(40):
+        assert await unreached(timed, SICK) is None
+
+
+async def test_two_processes_that_do_not_reach_it_open_it(timed: Timed) -> None:
+    for _ in range(9):
+        assert await unreached(timed, SICK) is None
+    assert await unreached(timed, WELL) == 60.0
+
+
+async def test_calls_of_two_processes_count_together_with_bad_responses(timed: Timed) -> None:
+    for _ in range(4):
+        await call(timed, BAD)
+        await unreached(timed, SICK)
+    await unreached(timed, WELL)
+    assert await call(timed, BAD) == 60.0
+
+
+async def test_success_within_the_window_speaks_for_the_destination(timed: Timed) -> None:
+    for reporter in [SICK, WELL] * 4:
+        await unreached(timed, reporter)
+    await call(timed, GOOD)
+    for reporter in [SICK, WELL] * 20:
+        assert await unreached(timed, reporter) is None
+    timed.tick(31)
+    for _ in range(9):
+        assert await unreached(timed, SICK) is None
+    assert await unreached(timed, WELL) == 60.0
+
+
+async def test_report_of_one_process_is_forgotten_after_the_window(timed: Timed) -> None:
+    for _ in range(9):
+        await unreached(timed, SICK)
+    timed.tick(31)
+    assert await unreached(timed, WELL) is None
+
+
+async def test_process_that_cannot_reach_it_keeps_no_breaker_open_by_its_probes(timed: Timed) -> None:
+    await opened(timed)
+    timed.tick(60)
+    assert await unreached(timed, SICK) == 120.0
+    timed.tick(120)
+    assert await unreached(timed, SICK) is None, "its second probe makes room for others at once"
+    probe = await timed.admitted(Ask(PLAN))
+    assert probe.probe
+    await timed.gate.finish(Finish(probe, GOOD))
+    assert not (await timed.admitted(Ask(PLAN))).probe

@@ -123,8 +123,8 @@ class Lockstep(RuleBasedStateMachine):
             renewal = Renewal(DOMAIN, ask.plan.pool, ask.holder, wait_s=2.0, held=held)
             self.both(lambda side: side.timed.gate.renew([renewal]))
 
-    @rule(data=st.data(), health=st.sampled_from(Health))
-    def ends(self, data: st.DataObject, health: Health) -> None:
+    @rule(data=st.data(), health=st.sampled_from(Health), reporter=st.sampled_from([2, 2, 3]))
+    def ends(self, data: st.DataObject, health: Health, reporter: int) -> None:
         if not self.sides[0].admitted:
             return
         number = data.draw(st.integers(0, len(self.sides[0].admitted) - 1))
@@ -134,7 +134,7 @@ class Lockstep(RuleBasedStateMachine):
 
         async def act(side: Side) -> Any:
             admitted = side.admitted.pop(number)
-            return await side.timed.gate.finish(Finish(admitted, health, actual, observed))
+            return await side.timed.gate.finish(Finish(admitted, health, actual, observed, reporter=reporter))
 
         self.both(act)
 

@@ -52,7 +52,7 @@ PAUSES_S = [1e-6, 0.001, 0.01, 0.137, 0.5, 1, 2.9, 3, 6, 40, 700]
 BACK_S = [-5, -0.5]
 Act = Callable[[int, Timed], Awaitable[Any]]
 """Of a side, on its gate."""
-HEALTHS = [Health.HEALTHY] * 4 + [Health.UNHEALTHY] * 2 + [Health.NEUTRAL]
+HEALTHS = [Health.HEALTHY] * 5 + [Health.UNHEALTHY] * 2 + [Health.UNREACHED] * 3 + [Health.NEUTRAL]
 
 
 class Twins:
@@ -93,10 +93,12 @@ class Twins:
             pair = random.choice(self._admitted)
             if random.random() < 0.9:  # else it ends once more
                 self._admitted.remove(pair)
-            health, actual = random.choice(HEALTHS), {}
+            health, actual, reporter = random.choice(HEALTHS), {}, random.choice([2, 2, 2, 3])
             if pair[0].spent and random.random() < 0.2:
                 actual = {0: random.choice([0.0, 1.0, 2.0])}
-            return lambda side, timed: timed.gate.finish(Finish(pair[side], health, actual))
+            return lambda side, timed: timed.gate.finish(
+                Finish(pair[side], health, actual, reporter=reporter)
+            )
         given_up = random.choice(self._asks)
         return lambda side, timed: timed.gate.cancel(given_up)
 

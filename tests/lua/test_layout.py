@@ -7,7 +7,7 @@ from importlib import resources
 
 from fairlead.policy.gate.key import LAYOUT
 
-LAID_OUT = (3, ["<ddddddddd", "<dIddBd", "<dd", "<dddddddddddddddddddd", "<ddd"])
+LAID_OUT = (4, ["<ddddddddd", "<dIddBd", "<dd", "<dddddddddddddddddddddd", "<ddd"])
 """The layout, and how it packs a bucket, a pool, a quota, a breaker, the marker."""
 
 

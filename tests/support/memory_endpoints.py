@@ -16,7 +16,7 @@ from fairlead.engine.ports import (
     Json,
 )
 from fairlead.engine.ports.sending import endpoint_answer
-from fairlead.policy.blast_radius import NEVER_SENT, QUORUM, Reach, Shared
+from fairlead.policy.blast_radius import NEVER_SENT, OWN_FAULT, QUORUM, Reach, Shared
 from fairlead.testing.memory.database import MemoryStore, seconds, statement
 from fairlead.testing.memory.token_rows import BackoffRow, EndpointRow, until_s
 
@@ -123,7 +123,7 @@ class MemoryEndpointGate(MemoryStore):
                 self._penalise(ask, hint_s)
             case Shared.APP if ask.secret_fingerprint is not None:
                 return self._refuse(ask, ask.secret_fingerprint, reason, probe=permit.probe) or change
-            case _ if reach == NEVER_SENT:
+            case _ if reach in (NEVER_SENT, OWN_FAULT):
                 bucket = self.database.tokens.endpoints.get(EndpointKey(ask.key.provider, ask.key.bucket))
                 for gate in self._gates(ask):
                     gate.row.permits += gate.row is bucket

@@ -36,6 +36,7 @@ class Own(StrEnum):
     ATTEMPT = "this attempt"
     CONNECTION = "this connection, for its back-off"
     ROUTE = "this connection at this host, once its breaker has counted enough"
+    ROUTE_HERE = "this connection at this host in this process; in all once 2 processes agree"
     LIMIT = "this connection's group of jobs, and its account's limit"
     GRANT = "this connection, until its customer reconnects"
     PROCESS = "this process"
@@ -78,6 +79,9 @@ _REFUSED = Reach(Own.ATTEMPT, lifts=_ANSWERED)
 _NOTHING, _ATTEMPT, _LIMIT = Reach(Own.NOTHING), Reach(Own.ATTEMPT), Reach(Own.LIMIT)
 _GRANT, _PROCESS = Reach(Own.GRANT), Reach(Own.PROCESS)
 
+OWN_FAULT = _PROCESS
+"""A fault of this process: out of descriptors, its resolver, its proxy."""
+
 NEVER_SENT = _NOTHING
 """A permit whose request never left for a reason of ours: a lost claim, an unavailable database."""
 GRANTED = Reach(Own.NOTHING, lifts=frozenset({Shared.HOST, Shared.RATE, Shared.APP}))
@@ -97,9 +101,11 @@ TOKEN: Mapping[str, Reach] = MappingProxyType(
         "rejected.permanent_config.client": Reach(Own.CONNECTION, Shared.APP, _ANSWERED),
         "unknown": _HOST_DOWN,
         "not_sent": Reach(Own.CONNECTION, Shared.HOST, by_process=True),
+        "not_sent.process": OWN_FAULT,
     }
 )
-"""Outcomes of a token request: class, category, and "client" where the client itself was refused."""
+"""Outcomes of a token request: class, category, and "client" where the client itself was refused,
+"process" where the fault is the process's own."""
 
 CALL: Mapping[Category | Scope | Health, Reach] = MappingProxyType(
     {
@@ -113,6 +119,7 @@ CALL: Mapping[Category | Scope | Health, Reach] = MappingProxyType(
         Health.HEALTHY: _NOTHING,
         Health.BEGUN: _NOTHING,
         Health.UNHEALTHY: Reach(Own.ROUTE),
+        Health.UNREACHED: Reach(Own.ROUTE_HERE, by_process=True),
     }
 )
 """Failed calls by category, or by the scope of the limit that refused; what an attempt says of its host."""
@@ -137,7 +144,7 @@ def token_row(outcome: TokenOutcome) -> str:
     """Return the name of *outcome*'s row in `TOKEN`."""
     words = [_row_of(type(outcome).__name__)]
     words += [str(word) for word in (getattr(outcome, "category", None),) if word]
-    words += ["client"] if getattr(outcome, "scope", None) == "client" else []
+    words += [scope for scope in (getattr(outcome, "scope", None),) if scope in ("client", "process")]
     return ".".join(words)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
-from fairlead.errors import CallFailed, InputInvalid, ReauthRequired, Refused
+from fairlead.errors import CallFailed, InputInvalid, NotSent, ReauthRequired, Refused
 from fairlead.policy.backoff import checked_draw, jittered_s, nominal_delay_s
 from fairlead.policy.blast_radius import Own, of_call, of_error
 from fairlead.policy.category import Category, Failure, classify_exception
@@ -20,6 +20,7 @@ from fairlead.policy.classify.verdict import Verdict
 from fairlead.policy.names import check_label, check_name, check_tenant, connection_group, shown
 from fairlead.policy.number import number_of
 from fairlead.policy.payload import encode_args
+from fairlead.policy.process_health import is_own_fault
 from fairlead.policy.retry import DEFAULT_RULES
 from fairlead.policy.safe import safe_text
 from fairlead.policy.states import JobState
@@ -37,6 +38,8 @@ failures as any other."""
 WAITS = "waits"
 """Under this word a job's streaks count them."""
 
+OWN_FAULT_S, OWN_FAULT_MOST_S = 2.0, 60.0
+"""The first and the longest wait of a job that met a fault of its process: another one may take it then."""
 NEEDS_REAUTH = "needs_reauth"
 """Why work waits for a new grant."""
 GRANT_LOOK_S, GRANT_LOOK_MOST_S = 5.0, 900.0
@@ -160,6 +163,7 @@ def outcome_of_exception(
     but the gate gave each a turn of its own. So is a vendor's refusal for a limit before it acted (C7), as
     long as the job has had fewer than *MOST_WAITS* of those (*waits*) since it last saved how far it came: a
     vendor that always says so is down. So is a grant that is gone: the job waits for the new one.
+    So is a fault of this process, as often at most.
 
     Args:
         error: What left the handler.
@@ -170,6 +174,9 @@ def outcome_of_exception(
     gone = _gone_grant(error)
     if gone is not None and waits < MOST_WAITS:
         return _grants_wait(gone, waits, group)
+    if waits < MOST_WAITS and _is_own_fault(error):
+        nominal_s = nominal_delay_s(waits, base_s=OWN_FAULT_S, cap_s=OWN_FAULT_MOST_S)
+        return Snooze(nominal_s * (1 + checked_draw(draw)) / 2, safe_text(error), counted=True)
     if isinstance(error, CallFailed) and waits < MOST_WAITS:
         wait = _vendors_wait(error, waits, draw)
         if wait is not None:
@@ -202,6 +209,13 @@ def _grants_wait(error: ReauthRequired, waits: int, group: tuple[str, str] | Non
     is_own = group == (error.tenant, of_grant)
     wait_s = nominal_delay_s(waits, base_s=GRANT_LOOK_S, cap_s=GRANT_LOOK_MOST_S)
     return Snooze(wait_s, NEEDS_REAUTH, in_place=is_own, counted=True)
+
+
+def _is_own_fault(error: Exception) -> bool:
+    """Return whether *error* is a fault of this process, with nothing done that must not be done twice."""
+    if isinstance(error, CallFailed) and error.may_have_acted and not error.repeatable:
+        return False
+    return isinstance(error, CallFailed | NotSent) and is_own_fault(error.reason)
 
 
 def _vendors_wait(error: CallFailed, waits: int, draw: float) -> Snooze | None:

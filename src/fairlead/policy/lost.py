@@ -10,6 +10,7 @@ from fairlead.policy.classify.rules import Rules
 from fairlead.policy.classify.strategy import Next
 from fairlead.policy.classify.verdict import NO_MORE, Result, Step, Verdict
 from fairlead.policy.gate.breaker import Health
+from fairlead.policy.process_health import HINTS
 
 _OURS: Mapping[str, Category] = MappingProxyType(
     {
@@ -20,7 +21,7 @@ _OURS: Mapping[str, Category] = MappingProxyType(
     }
 )
 """What a further try does not change."""
-_NOT_ITS_FAULT = frozenset({"refused_address", "proxy", "pool", "too_large"})
+_NOT_ITS_FAULT = frozenset({"refused_address", "too_large", *HINTS})
 """Kinds that say nothing of the destination."""
 
 
@@ -30,6 +31,7 @@ def lost(kind: str, *, sent: bool, why: str, rules: Rules, hurried: bool = False
     *hurried*: it had too little time for a timeout to tell anything of its destination.
     """
     ours = kind in _NOT_ITS_FAULT or (hurried and kind == "timeout")
+    theirs = Health.UNHEALTHY if sent else Health.UNREACHED
     category = _OURS.get(kind, Category.TRANSIENT_NETWORK)
     again = category.transient and rules.max_retries > 0
     return Verdict(
@@ -41,6 +43,6 @@ def lost(kind: str, *, sent: bool, why: str, rules: Rules, hurried: bool = False
         code=kind,
         strategy=rules.strategy if again else NO_MORE,
         max_attempts=rules.max_retries if again and rules.strategy.next is Next.RETRY else 0,
-        health=Health.NEUTRAL if ours else Health.UNHEALTHY,
+        health=Health.NEUTRAL if ours else theirs,
         refused_before_acting=not sent,
     )

@@ -96,9 +96,10 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class NotSent:
-    """Nothing left this process: trying again is free."""
+    """Nothing left this process: trying again is free. *scope* tells whose fault it may be."""
 
     why: str
+    scope: Literal["endpoint", "process"] = "endpoint"
 
 
 TokenOutcome = Granted | NotProcessed | TransientFailure | Rejected | Unknown | NotSent

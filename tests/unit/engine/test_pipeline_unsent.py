@@ -20,14 +20,14 @@ from fairlead.errors import (
     NotSent,
 )
 from fairlead.policy.gate.breaker import Health
-from fairlead.policy.job import Retry, outcome_of_exception
+from fairlead.policy.job import MOST_WAITS, Retry, Snooze, outcome_of_exception
+from fairlead.policy.process_health import HINTS
 from fairlead.policy.token import PublicToken
 from tests.unit.engine.test_pipeline import GET, POST, World, answer
 
 NEVER_LEFT: list[tuple[NoAnswerKind, str]] = [
     ("dns", "transient_network"),
     ("connect", "transient_network"),
-    ("pool", "transient_network"),
     ("timeout", "transient_network"),
     ("tls", "permanent_config"),
     ("refused_address", "permanent_config"),
@@ -48,6 +48,22 @@ async def test_what_never_left_is_told_as_not_sent(kind: NoAnswerKind, category:
     async with AsyncExitStack() as stack:
         with pytest.raises(NotSent):
             await stack.enter_async_context(World([never] * 9).pipeline().stream(GET))
+
+
+@pytest.mark.parametrize("kind", HINTS)
+async def test_job_that_met_a_fault_of_its_own_process_spends_no_attempt(kind: NoAnswerKind) -> None:
+    never = NoAnswer(False, kind, "it did not leave")
+    world = World([never] * 9)
+    with pytest.raises(NotSent) as refused:
+        await world.call(POST)
+    assert refused.value.way_out == HINTS[kind]
+    assert {passage.health for passage in world.passages} == {Health.NEUTRAL}
+    waits = [outcome_of_exception(refused.value, draw=0.5, waits=before) for before in range(MOST_WAITS + 1)]
+    assert all(isinstance(wait, Snooze) and wait.counted and wait.delay_s <= 60 for wait in waits[:-1])
+    assert isinstance(waits[-1], Retry), "a fault without an end becomes a failure"
+    half_done = CallFailed("cut", reason=kind, may_have_acted=True)
+    half_done.repeatable = False
+    assert isinstance(outcome_of_exception(half_done, draw=0.5), Retry)
 
 
 async def test_one_attempt_that_may_have_left_is_told_as_sent() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import socket
+from collections.abc import Mapping
 
 import aiohttp
 from aiohttp.http import HttpProcessingError
@@ -10,11 +12,12 @@ from aiohttp.http_exceptions import LineTooLong
 
 from fairlead.adapters.http.body import BodyMalformed, BodyTooLarge
 from fairlead.adapters.http.connector import ConnectionUnfit, Flight, TooLate
-from fairlead.adapters.http.resolver import AddressRefused
+from fairlead.adapters.http.resolver import AddressRefused, ProxyNotResolved
 from fairlead.engine.ports import NoAnswer, NoAnswerKind
 
 _KINDS: tuple[tuple[type[Exception], NoAnswerKind, str], ...] = (  # the first that fits
     (AddressRefused, "refused_address", "address refused"),
+    (ProxyNotResolved, "proxy", "name of the proxy not resolved"),
     (ConnectionUnfit, "reset", "connection lost before the request was written"),
     (TooLate, "timeout", "deadline passed before the request was written"),
     (aiohttp.ClientConnectorDNSError, "dns", "name not resolved"),
@@ -37,6 +40,13 @@ _KINDS: tuple[tuple[type[Exception], NoAnswerKind, str], ...] = (  # the first t
     (OSError, "reset", "connection lost"),
 )
 
+_OWN: Mapping[int | None, tuple[NoAnswerKind, str]] = {
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), ("descriptors", "no file descriptor left")),
+    **dict.fromkeys((errno.ENOMEM, errno.ENOBUFS), ("resources", "no memory left in the system")),
+    errno.EADDRNOTAVAIL: ("resources", "no local port left"),
+}
+_NO_SUCH_NAME = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
+
 
 def no_answer(failure: Exception, flight: Flight, status: int | None = None) -> NoAnswer:
     """The verdict on *flight*, which ended in *failure*; *status* where the answer's head had come."""
@@ -52,8 +62,10 @@ def never_left(failure: Exception) -> NoAnswerKind:
 
 def _kind(failure: Exception, sent: bool, queued: bool) -> tuple[NoAnswerKind, str]:
     cause = getattr(failure, "os_error", None)
-    if isinstance(cause, AddressRefused):
+    if isinstance(cause, AddressRefused | ProxyNotResolved):
         failure = cause
+    if (own := _own_fault(cause or failure)) is not None:
+        return own
     if isinstance(failure.__cause__, LineTooLong):
         failure = failure.__cause__
     if isinstance(failure, TimeoutError):
@@ -66,6 +78,17 @@ def _kind(failure: Exception, sent: bool, queued: bool) -> tuple[NoAnswerKind, s
         if isinstance(failure, error):
             return kind, _with_detail(failure, words)
     return "malformed", type(failure).__name__  # a bug in the parser, say: what came could not be read
+
+
+def _own_fault(failure: Exception) -> tuple[NoAnswerKind, str] | None:
+    """Return the kind of a fault of this process or its host, in words; None for any other failure."""
+    if isinstance(failure, socket.gaierror):  # its numbers are no errno
+        is_answer = failure.errno in _NO_SUCH_NAME
+        return None if is_answer else ("resolver", "the name servers of this host did not answer")
+    if not isinstance(failure, OSError) or failure.errno not in _OWN:
+        return None
+    kind, words = _OWN[failure.errno]
+    return kind, f"{words} ({errno.errorcode[failure.errno or 0]})"
 
 
 def _with_detail(failure: Exception, words: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import socket
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -46,6 +47,10 @@ def _table(kinds: dict[str, tuple[str, ...]]) -> list[tuple[Network, str]]:
 
 _LOOPBACK_V6 = ipaddress.ip_address("::1")
 _NEVER_TABLE, _PRIVATE_TABLE = _table(_NEVER), _table(_PRIVATE)
+
+
+class ProxyNotResolved(OSError):
+    """The name of our own proxy leads nowhere."""
 
 
 class AddressRefused(OSError):
@@ -146,6 +151,12 @@ class CheckedResolver(AbstractResolver):
             found = await asyncio.get_running_loop().run_in_executor(
                 self._threads, lambda: socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)
             )
+        except socket.gaierror as error:
+            # Without a descriptor the resolver says anything, even "no such name": then this raises EMFILE.
+            os.close(os.open(os.devnull, os.O_RDONLY))
+            if host in self._exempt:
+                raise ProxyNotResolved(None, "no name") from error
+            raise
         except UnicodeError:  # a label that is empty or too long: no name of anything
             raise OSError(None, "no name") from None
         results: list[ResolveResult] = []

@@ -272,7 +272,9 @@ class LocalGate:
             return None, False
         key = (plan.domain, rule.key)
         before = self._breakers.get(key, breakers.NEW)
-        after = breakers.recorded(before, rule, finish.health, now_us, probe=finish.admitted.probe)
+        after = breakers.recorded(
+            before, rule, finish.health, now_us, probe=finish.admitted.probe, reporter=finish.reporter
+        )
         self._breakers[key] = after
         opened = after.times_opened > before.times_opened and after.mode is breakers.Mode.OPEN
         closed = after.closed_at_us > before.closed_at_us

@@ -21,7 +21,7 @@ from fairlead.engine.ports import (
     EndpointRefusal,
     Json,
 )
-from fairlead.policy.blast_radius import GRANTED, NEVER_SENT, Reach, Shared
+from fairlead.policy.blast_radius import GRANTED, NEVER_SENT, OWN_FAULT, Reach, Shared
 
 
 class PostgresEndpointGate:
@@ -73,7 +73,7 @@ class PostgresEndpointGate:
                 if (row := await run(statement("endpoint_pause"))) is not None:
                     said_by = tuple(said.partition(" ")[2] for said in row["said_by"])
                     return EndpointChange(row["client_id"], "paused", row["for_s"], row["news"], said_by)
-            case _ if reach == NEVER_SENT:
+            case _ if reach in (NEVER_SENT, OWN_FAULT):
                 await run(statement("endpoint_give_back"))
         return change
 

@@ -49,7 +49,9 @@ _DONE = Struct("<Bd")
 _STAMP = Struct("<dd")
 
 ADMIT, FINISH, CANCEL, RENEW = 1, 2, 3, 4
-_PLAIN_ENDS = [_FINISH.pack(FINISH, 0, health, 0) for health in Health]
+_PLAIN_ENDS: dict[Health, bytes] = {
+    health: _FINISH.pack(FINISH, 0, health, 0) for health in Health if health is not Health.UNREACHED
+}
 """Ends of calls that are no probe, and tell nothing about buckets, by health."""
 _ADMITTED, _BOOKED, _QUEUED = 0, 1, 2
 _LEFT, _CAPACITY, _RATE, _REFUSED, _HELD = 1, 2, 4, 8, 16
@@ -198,14 +200,17 @@ class Codec:
         admitted = finish.admitted
         packed = self._of(admitted.plan)
         holder = packed.holder(admitted.holder)
-        if not finish.actual and not finish.observed and not admitted.probe and not finish.keeps_slot:
-            blob = _PLAIN_ENDS[finish.health] + _destination(finish)
+        is_plain = not (finish.actual or finish.observed or admitted.probe or finish.keeps_slot)
+        if is_plain and (plain := _PLAIN_ENDS.get(finish.health)) is not None:
+            blob = plain + _destination(finish)
             return Item(packed.keys, packed.blob, packed.names, blob, holder)
         told = sorted({*finish.actual, *finish.observed})
         health = finish.health + _KEEPS_SLOT * finish.keeps_slot
         blob = _FINISH.pack(FINISH, admitted.probe > 0, health, len(told))
         if admitted.probe:
             blob += _NUMBER.pack(admitted.probe)
+        if finish.health is Health.UNREACHED:
+            blob += _NUMBER.pack(finish.reporter)
         for index in told:
             blob += _observed(finish, index)
         blob += _destination(finish)

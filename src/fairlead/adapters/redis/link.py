@@ -188,7 +188,12 @@ def _told(error: BaseException) -> str:
 
 
 def connection_to(url: Secret) -> Connection:
-    """A connection, not opened yet. ConfigInvalid where *url* is none."""
+    """Make a connection, not opened yet.
+
+    Raises:
+        ConfigInvalid: *url* is no URL of a Redis.
+        GateUnavailable: None can be made, for want of descriptors.
+    """
     try:
         given = parse_url(url.reveal())
     except ValueError:  # its text may repeat a part of the URL
@@ -203,7 +208,10 @@ def connection_to(url: Secret) -> Connection:
         "socket_connect_timeout": CONNECT_TIMEOUT_S,
         "socket_timeout": None,  # reads have their own
     }
-    made: Connection = kind(**{**given, **options})
+    try:
+        made: Connection = kind(**{**given, **options})
+    except OSError as error:  # the driver reads its own version from a file, each time
+        raise unavailable(error) from None
     return made
 
 

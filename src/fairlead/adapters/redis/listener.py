@@ -12,6 +12,7 @@ from fairlead.adapters.redis.link import ANSWER_TIMEOUT_S, connection_to, opened
 from fairlead.adapters.redis.slots import slot_ranges
 from fairlead.clock import Clock
 from fairlead.engine.ports.gate import Wake
+from fairlead.errors import GateUnavailable
 from fairlead.secret import Secret
 
 AGAIN_S = 0.5
@@ -44,13 +45,12 @@ class Listener:
     async def run(self) -> None:
         """Until cancelled."""
         for turn in count():
-            connection = connection_to(self._places[turn % len(self._places)])
-            try:
-                await self._hear(connection)
-            except (RedisError, OSError, TimeoutError):
-                pass  # the gate itself notices and tells
-            finally:
-                await connection.disconnect(nowait=True)
+            with suppress(RedisError, OSError, TimeoutError, GateUnavailable):  # the gate tells of it
+                connection = connection_to(self._places[turn % len(self._places)])
+                try:
+                    await self._hear(connection)
+                finally:
+                    await connection.disconnect(nowait=True)
             await self._clock.sleep(AGAIN_S)
 
     async def _hear(self, connection: Connection) -> None:

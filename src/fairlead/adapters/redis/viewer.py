@@ -37,7 +37,7 @@ MOST_FAILURES = 20
 PAGE = 1000
 """Keys that one step of a search passes: about a millisecond of the server."""
 _BUCKET = Struct("<ddddddddd")
-_BREAKER = Struct("<20d")
+_BREAKER = Struct("<22d")
 _POOL = Struct("<dIddBd")
 
 

@@ -20,6 +20,7 @@ from fairlead.policy.classify.verdict import Verdict
 from fairlead.policy.feedback.reply import Reply
 from fairlead.policy.hint import clamp_hint
 from fairlead.policy.origin import Origins
+from fairlead.policy.process_health import HINTS
 from fairlead.policy.profile import Profile
 from fairlead.policy.token import PublicToken
 
@@ -235,7 +236,7 @@ class Progress:
             provider=self.call.key.provider,
             category=tried.verdict.category,
             reason=tried.verdict.code,
-            hint=_NOT_SENT_HINT,
+            hint=HINTS.get(tried.verdict.code, _NOT_SENT_HINT),
         )
 
     def _failed(self, tried: Tried, after: Follow) -> CallFailed:

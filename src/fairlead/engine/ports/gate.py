@@ -132,7 +132,8 @@ class Finish(NamedTuple):
     """The end of an admitted call. *actual*: units really used, where the answer told.
 
     *keeps_slot*: the vendor may be at work on it still, so its slot ends with its lease. Of health BEGUN it
-    is no end: the call goes on, and the breaker is told that it began well.
+    is no end: the call goes on, and the breaker is told that it began well. *reporter*: the number of the
+    process, where it did not reach the destination.
     """
 
     admitted: Admitted
@@ -140,6 +141,7 @@ class Finish(NamedTuple):
     actual: Mapping[int, float] = MappingProxyType({})
     observed: Mapping[int, Observation] = MappingProxyType({})
     keeps_slot: bool = False
+    reporter: int = 0
 
     @property
     def frees_slot(self) -> bool:

@@ -25,6 +25,9 @@ a door that takes requests of other libraries leaves them out."""
 NoAnswerKind = Literal[
     "refused_address",  # our address policy forbids the destination
     "pool",  # no free connection of ours in time: says nothing of the destination
+    "descriptors",  # this process, or its host, may open no more
+    "resources",  # this host has no memory, buffers or local ports left
+    "resolver",  # the name servers of this host do not answer
     "dns",
     "connect",
     "tls",

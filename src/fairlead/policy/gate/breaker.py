@@ -9,6 +9,10 @@ only the probe does, and only until another begins: who was frozen for so long h
 whose head has come (a stream) lets others through by the ramp, and decides by how its body ends, unless the
 ramp is over by then. A probe is known by the end of its time. A clock that is set back by more than
 *open_max_s* moves that end (`in_time`): then nobody decides until it has passed.
+
+A call that did not reach its destination may have met a fault of its own process. Such calls count only once
+two processes report them while none has succeeded in the window (R50); engine/gate/local_breakers.py is the
+breaker of one process alone.
 """
 
 from __future__ import annotations
@@ -44,6 +48,12 @@ class Health(IntEnum):
     UNHEALTHY = 2
     BEGUN = 3
     """The head of a good answer has come, its body has not ended: no end, and said of a probe alone."""
+    UNREACHED = 4
+    """Nothing left this process: no name, no connection, no TLS."""
+
+
+SEVERAL = 1
+"""In place of a reporter: two processes did not reach it. Numbers of processes are larger."""
 
 
 class Destination(NamedTuple):
@@ -88,6 +98,10 @@ class Breaker:
     tick: int = 0
     good: tuple[int, ...] = (0,) * TICKS
     bad: tuple[int, ...] = (0,) * TICKS
+    reporter: int = 0
+    """The process that did not reach it; while it is open, the one whose probe last did not."""
+    unreached: int = 0
+    """How many calls of that one process did not reach it. They do not count yet."""
 
 
 NEW = Breaker()
@@ -147,40 +161,72 @@ def _ramped(breaker: Breaker, rule: BreakerRule, now_us: int) -> Pass | int:
     return Pass(replace(breaker, ramp_second=second, ramp_used=used + 1))
 
 
-def recorded(breaker: Breaker, rule: BreakerRule, health: Health, now_us: int, *, probe: int) -> Breaker:
+def recorded(
+    breaker: Breaker, rule: BreakerRule, health: Health, now_us: int, *, probe: int, reporter: int = 0
+) -> Breaker:
     """The state after a call ended. Neutral ones count for nothing; a neutral probe lets the next one try.
 
-    *probe*: the name under which it was let through (`Pass`), 0: as one of many.
+    *probe*: the name under which it was let through (`Pass`), 0: as one of many. *reporter*: the number of
+    its process, which matters where it did not reach its destination.
     """
     if probe:
-        return _probed(breaker, rule, health, now_us, probe)
+        return _probed(breaker, rule, health, now_us, probe, reporter)
     if breaker.mode is not Mode.CLOSED or health in (Health.NEUTRAL, Health.BEGUN):
         return breaker
-    counted = _counted(breaker, health, now_us)
+    if health is Health.UNREACHED:
+        counted = _unreached(_rolled(breaker, now_us), reporter)
+    else:
+        counted = _counted(_rolled(breaker, now_us), health)
     return _opened(counted, rule, now_us) if _is_down(counted, rule) else counted
 
 
-def _probed(breaker: Breaker, rule: BreakerRule, health: Health, now_us: int, probe: int) -> Breaker:
+def _probed(
+    breaker: Breaker, rule: BreakerRule, health: Health, now_us: int, probe: int, reporter: int
+) -> Breaker:
     if breaker.mode is not Mode.HALF_OPEN or breaker.until_us != probe:
         return breaker  # somebody reset it meanwhile, or another probe has begun
     if health in (Health.HEALTHY, Health.BEGUN):
         ramping = replace(breaker, closed_at_us=breaker.closed_at_us or now_us)
         return ramping if health is Health.BEGUN else replace(ramping, mode=Mode.CLOSED, until_us=0)
-    if health is Health.NEUTRAL:
+    again = health is Health.UNREACHED and breaker.reporter == reporter  # others may reach it: let them try
+    if health is Health.NEUTRAL or again:
         return replace(breaker, mode=Mode.OPEN, until_us=now_us, closed_at_us=0)
-    return _opened(breaker, rule, now_us)
+    return replace(_opened(breaker, rule, now_us), reporter=reporter if health is Health.UNREACHED else 0)
 
 
-def _counted(breaker: Breaker, health: Health, now_us: int) -> Breaker:
+def _rolled(breaker: Breaker, now_us: int) -> Breaker:
+    """Move the window on to *now_us*."""
     tick = now_us // TICK_US
+    passed = max(0, tick - breaker.tick)  # a clock that was set back counts into the newest part
+    if not passed:
+        return breaker
     good, bad = list(breaker.good), list(breaker.bad)
-    for passed in range(min(TICKS, max(0, tick - breaker.tick))):
-        good[(tick - passed) % TICKS] = bad[(tick - passed) % TICKS] = 0
-    tick = max(tick, breaker.tick)  # a clock that was set back counts into the newest part
-    part = good if health is Health.HEALTHY else bad
-    part[tick % TICKS] += 1
-    in_a_row = 0 if health is Health.HEALTHY else breaker.in_a_row + 1
-    return replace(breaker, in_a_row=in_a_row, tick=tick, good=tuple(good), bad=tuple(bad))
+    for back in range(min(TICKS, passed)):
+        good[(tick - back) % TICKS] = bad[(tick - back) % TICKS] = 0
+    rolled = replace(breaker, tick=tick, good=tuple(good), bad=tuple(bad))
+    return rolled if passed < TICKS else replace(rolled, reporter=0, unreached=0)
+
+
+def _counted(breaker: Breaker, health: Health) -> Breaker:
+    if health is Health.HEALTHY:
+        good = _added(breaker.good, breaker.tick, 1)
+        return replace(breaker, in_a_row=0, good=good, reporter=0, unreached=0)
+    return replace(breaker, in_a_row=breaker.in_a_row + 1, bad=_added(breaker.bad, breaker.tick, 1))
+
+
+def _unreached(breaker: Breaker, reporter: int) -> Breaker:
+    if sum(breaker.good):
+        return breaker
+    calls = breaker.unreached + 1
+    if breaker.reporter in (0, reporter):
+        return replace(breaker, reporter=reporter, unreached=calls)
+    bad = _added(breaker.bad, breaker.tick, calls)
+    return replace(breaker, in_a_row=breaker.in_a_row + calls, bad=bad, reporter=SEVERAL, unreached=0)
+
+
+def _added(parts: tuple[int, ...], tick: int, calls: int) -> tuple[int, ...]:
+    at = tick % TICKS
+    return (*parts[:at], parts[at] + calls, *parts[at + 1 :])
 
 
 def _is_down(breaker: Breaker, rule: BreakerRule) -> bool:

@@ -19,7 +19,7 @@ from hashlib import blake2b
 from fairlead.errors import ConfigInvalid
 from fairlead.policy.gate.limit import Domain
 
-LAYOUT = 3
+LAYOUT = 4
 """Version of what the values look like. It goes up with every change of it."""
 LONGEST_PREFIX = 64
 

@@ -9,26 +9,29 @@ local function sound(number)
 end
 
 local RAMP_FIRST = 2
+local SEVERAL = 1  -- in place of a reporter: two processes did not reach the destination
 local TICKS_OFF = 17280  -- a clock that was set back by more than a day: what was counted by it is not known
 
 local function breaker_pack(b)
     return struct.pack(BREAKER, b.mode, b.in_a_row, b.times, b.until_us, b.closed_at, b.ramp_second, b.ramp_used,
-        b.tick, b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12])
+        b.tick, b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b.reporter, b.unreached)
 end
 
 local function breaker_close(b)
     b.mode, b.in_a_row, b.times, b.until_us, b.closed_at, b.ramp_second, b.ramp_used, b.tick = 0, 0, 0, 0, 0, 0, 0, 0
     b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12] = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+    b.reporter, b.unreached = 0, 0
 end
 
 local function breaker_read(kept)
     local b = { pack = breaker_pack, dirty = false, name = false }
     if kept and #kept == struct.size(BREAKER) then
         b.mode, b.in_a_row, b.times, b.until_us, b.closed_at, b.ramp_second, b.ramp_used, b.tick,
-            b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12] = struct.unpack(BREAKER, kept)
+            b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b.reporter, b.unreached =
+            struct.unpack(BREAKER, kept)
         local good = (b.mode == CLOSED or b.mode == OPEN or b.mode == HALF_OPEN) and sound(b.in_a_row) and sound(b.times)
             and sound(b.until_us) and sound(b.closed_at) and sound(b.ramp_second) and sound(b.ramp_used)
-            and sound(b.tick) and b.tick <= now / TICK_US + TICKS_OFF
+            and sound(b.reporter) and sound(b.unreached) and sound(b.tick) and b.tick <= now / TICK_US + TICKS_OFF
         for part = 1, 2 * TICKS do
             good = good and sound(b[part])
         end
@@ -90,8 +93,8 @@ local function breaker_open(breaker, rule)
 end
 
 -- Counts a call that ended; gives for how long the breaker opened by it, or 0, and whether it closed.
--- probe: the end of its time, by which one is known; 0: it was none.
-local function breaker_record(breaker, rule, health, probe)
+-- probe: the end of its time, by which one is known; 0: it was none. reporter: the process that did not reach it.
+local function breaker_record(breaker, rule, health, probe, reporter)
     if probe > 0 then
         if breaker.mode ~= HALF_OPEN or breaker.until_us ~= probe then
             return 0
@@ -104,31 +107,47 @@ local function breaker_record(breaker, rule, health, probe)
                 breaker.mode, breaker.until_us = CLOSED, 0
             end
             return 0, closes
-        elseif health == UNHEALTHY then
-            return breaker_open(breaker, rule)
+        elseif health == UNHEALTHY or health == UNREACHED and breaker.reporter ~= reporter then
+            local open_us = breaker_open(breaker, rule)
+            breaker.reporter = reporter
+            return open_us
         end
         breaker.mode, breaker.until_us, breaker.closed_at = OPEN, now, 0
         return 0
     end
-    if breaker.mode ~= CLOSED or (health ~= HEALTHY and health ~= UNHEALTHY) then
+    if breaker.mode ~= CLOSED or (health ~= HEALTHY and health ~= UNHEALTHY and health ~= UNREACHED) then
         return 0
     end
     breaker.dirty = true
     local tick = math.floor(now / TICK_US)
-    for passed = 0, math.min(TICKS, math.max(0, tick - breaker.tick)) - 1 do
-        local part = (tick - passed) % TICKS + 1
+    local passed = math.max(0, tick - breaker.tick)
+    for back = 0, math.min(TICKS, passed) - 1 do
+        local part = (tick - back) % TICKS + 1
         breaker[part], breaker[TICKS + part] = 0, 0
     end
-    breaker.tick = math.max(tick, breaker.tick)
-    local part = breaker.tick % TICKS + 1
-    if health == HEALTHY then
-        breaker[part], breaker.in_a_row = breaker[part] + 1, 0
-    else
-        breaker[TICKS + part], breaker.in_a_row = breaker[TICKS + part] + 1, breaker.in_a_row + 1
+    if passed >= TICKS then
+        breaker.reporter, breaker.unreached = 0, 0
     end
+    breaker.tick = math.max(tick, breaker.tick)
     local good, bad = 0, 0
     for each = 1, TICKS do
         good, bad = good + breaker[each], bad + breaker[TICKS + each]
+    end
+    local part = breaker.tick % TICKS + 1
+    if health == HEALTHY then
+        breaker[part], breaker.in_a_row, good = breaker[part] + 1, 0, good + 1
+        breaker.reporter, breaker.unreached = 0, 0
+    else
+        local calls = 1
+        if health == UNREACHED then
+            calls = good == 0 and breaker.unreached + 1 or 0
+            if calls > 0 and (breaker.reporter == 0 or breaker.reporter == reporter) then
+                breaker.reporter, breaker.unreached, calls = reporter, calls, 0
+            elseif calls > 0 then
+                breaker.reporter, breaker.unreached = SEVERAL, 0
+            end
+        end
+        breaker[TICKS + part], breaker.in_a_row, bad = breaker[TICKS + part] + calls, breaker.in_a_row + calls, bad + calls
     end
     if breaker.in_a_row >= rule.failures or (good + bad >= rule.least and bad >= rule.ratio * (good + bad)) then
         return breaker_open(breaker, rule)

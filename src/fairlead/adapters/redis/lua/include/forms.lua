@@ -2,12 +2,12 @@
 
 local MICRO = 1000000
 local CLOSED, OPEN, HALF_OPEN = 0, 1, 2
-local HEALTHY, UNHEALTHY, BEGUN, KEEPS_SLOT = 1, 2, 3, 8
+local HEALTHY, UNHEALTHY, BEGUN, UNREACHED, KEEPS_SLOT = 1, 2, 3, 4, 8
 local TICK_US, TICKS = 5000000, 6
 local TOUCH_US, LONG_US = 600000000, 1800000000
 local HOUR_MS = 3600000
 local BUCKET, POOL, QUOTA = '<ddddddddd', '<dIddBd', '<dd'
-local BREAKER = '<dddddddddddddddddddd'  -- eight numbers, then good and bad of each tick
+local BREAKER = '<dddddddddddddddddddddd'  -- eight numbers, good and bad of each tick, the reporter, its calls
 
 -- Names of this chunk's own: looked up once a run, not with every use.
 local call, pack, parse = redis.call, struct.pack, struct.unpack

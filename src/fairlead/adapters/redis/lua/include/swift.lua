@@ -168,6 +168,7 @@ end
 local GOOD_END = pack('<Bd', 1, 0)
 
 local NO_BAD = string.rep('\0', 8 * TICKS)
+local NO_REPORTER = string.rep('\0', 16)
 
 -- Mode, failures in a row, tick.
 local COUNTED = '<dd' .. string.rep('x', 40) .. 'd'
@@ -187,7 +188,7 @@ end
 local function counted(blob, packed)
     local mode, in_a_row, tick = parse(COUNTED, packed)
     local passed = floor(now / TICK_US) - tick
-    if mode ~= CLOSED or in_a_row ~= 0 or not (passed >= 0) then
+    if mode ~= CLOSED or in_a_row ~= 0 or not (passed >= 0) or sub(packed, 161) ~= NO_REPORTER then
         return
     end
     if passed > 0 then
@@ -198,9 +199,9 @@ local function counted(blob, packed)
             local at = 9 + (tick - back) % TICKS
             numbers[at], numbers[at + TICKS] = 0, 0
         end
-        packed = pack(BREAKER, unpack(numbers, 1, 20))
+        packed = pack(BREAKER, unpack(numbers, 1, 22))
     end
-    if sub(packed, 65 + 8 * TICKS) ~= NO_BAD and may_open(blob, packed) then
+    if sub(packed, 65 + 8 * TICKS, 160) ~= NO_BAD and may_open(blob, packed) then
         return
     end
     local at = 65 + 8 * (tick % TICKS)

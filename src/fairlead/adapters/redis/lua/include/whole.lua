@@ -203,6 +203,10 @@ local function finish(blob, ask, holder)
     if probe > 0 then
         probe, at = struct.unpack('<d', ask, at)
     end
+    local reporter = 0
+    if health == UNREACHED then
+        reporter, at = struct.unpack('<d', ask, at)
+    end
     for _ = 1, count do
         local index, told, refund, left, sent, capacity, rate, wait_us
         index, told, refund, left, sent, capacity, rate, wait_us, at = struct.unpack('<BBdddddd', ask, at)
@@ -221,8 +225,8 @@ local function finish(blob, ask, holder)
     local opened_us, closed = 0, false
     if plan.breaker then
         local breaker = breaker_at(plan)
-        opened_us, closed = breaker_record(breaker, plan.breaker, health, probe)
-        if health == UNHEALTHY then
+        opened_us, closed = breaker_record(breaker, plan.breaker, health, probe, reporter)
+        if health == UNHEALTHY or health == UNREACHED then
             log_failure(breaker, holder, opened_us, string.sub(ask, at))
         end
     end

@@ -1,0 +1,103 @@
+"""Faults of this process and its host, as opposed to faults of a destination.
+
+    descriptors, resources, resolver, proxy, pool     say nothing of the destination: no breaker counts them
+    descriptors once, or any but pool at two places   the process is sick: no jobs until a check passes
+
+One busy tenant can use up its own connections (pool) at any number of places: that alone makes nobody sick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+HINTS: Mapping[str, str] = MappingProxyType(
+    {
+        "descriptors": "raise the limit of open files of this process (ulimit -n, LimitNOFILE=)",
+        "resources": "this host has no memory, buffers or local ports left: see dmesg and `ss -s`",
+        "resolver": "check that the name servers of this host answer (/etc/resolv.conf)",
+        "proxy": "check HTTPS_PROXY, and that this host can reach the proxy",
+        "pool": "run fewer calls at once in this process, or start another one",
+    }
+)
+"""What to do, by the kind of the fault. These kinds are faults of the process."""
+
+PLACES = 2
+"""How many destinations must be out of reach before the process counts as sick."""
+WINDOW_S = 30.0
+"""For how long a fault counts."""
+CHECK_FIRST_S, CHECK_MOST_S = 1.0, 30.0
+"""How long after a process got sick it is checked, and the longest time between two checks."""
+TRIAL_S = 60.0
+"""After so long it claims again even if nothing was reached: all known destinations may be down, and only
+its jobs can tell."""
+MOST_PLACES = 8
+"""How many destinations are remembered."""
+
+
+def is_own_fault(kind: str | None) -> bool:
+    """Return whether *kind*, the reason of a failed request, is a fault of this process."""
+    return kind in HINTS
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessHealth:
+    """What is known of one process. Times are monotonic seconds.
+
+    Attributes:
+        faults: The kind and the time of the latest fault of each destination since one was reached.
+        reached: Destinations that were reached, the latest last.
+        sick: The kind of fault that made the process sick; "" while it is well.
+        since_s: When it got sick.
+        checks: How often it was checked since.
+    """
+
+    faults: Mapping[str, tuple[str, float]] = field(default_factory=dict)
+    reached: tuple[str, ...] = ()
+    sick: str = ""
+    since_s: float = 0.0
+    checks: int = 0
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The destinations to try in a check: those that failed, then those that were reached before."""
+        return (*self.faults, *(place for place in self.reached[-PLACES:] if place not in self.faults))
+
+
+def failed(health: ProcessHealth, place: str, kind: str, now_s: float) -> ProcessHealth:
+    """Return *health* after a connection to *place* failed by a fault of *kind*."""
+    if not is_own_fault(kind) or kind == "pool":
+        return health
+    recent = [(p, f) for p, f in health.faults.items() if p != place and now_s - f[1] < WINDOW_S]
+    faults = dict([*recent[1 - MOST_PLACES :], (place, (kind, now_s))])
+    health = replace(health, faults=faults)
+    if health.sick or (kind != "descriptors" and len(faults) < PLACES):
+        return health
+    return replace(health, sick=kind, since_s=now_s, checks=0)
+
+
+def reached(health: ProcessHealth, place: str) -> ProcessHealth:
+    """Return *health* after a new connection to *place* was made. Only a check makes a sick process well."""
+    places = (*(each for each in health.reached if each != place), place)[-MOST_PLACES:]
+    return replace(health, reached=places, faults=health.faults if health.sick else {})
+
+
+def check_in_s(health: ProcessHealth) -> float:
+    """Return how long after the last check, or after it got sick, a sick process is checked."""
+    return min(CHECK_MOST_S, CHECK_FIRST_S * 2.0 ** min(health.checks, 10))
+
+
+def checked(health: ProcessHealth, *, has_spare: bool, is_connected: bool, now_s: float) -> ProcessHealth:
+    """Return *health* after a check.
+
+    Args:
+        health: That of a sick process.
+        has_spare: Whether there are spare descriptors.
+        is_connected: Whether any of its places was reached.
+        now_s: The time of the check.
+    """
+    may_try = is_connected or health.sick == "descriptors" or now_s - health.since_s >= TRIAL_S
+    if has_spare and may_try:
+        return ProcessHealth(reached=health.reached)
+    return replace(health, checks=health.checks + 1)

@@ -1,0 +1,94 @@
+"""A process that does not reach a destination spares itself further tries, and holds up nobody else (R50)."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+
+from fairlead.adapters.local.gate import LocalGate
+from fairlead.engine.gate.local_breakers import OPEN_MOST_S, LocalBreakers
+from fairlead.engine.ports.gate import Admitted, Ask, Finish, Finished, GateRefusal, RefusedBy
+from fairlead.policy.gate.breaker import Health
+from fairlead.policy.gate.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan
+from fairlead.testing.clock import ManualClock
+
+PLAN = Plan(Domain(("tenant", "a")), breaker=BreakerRule("connection|host", failures=3))
+WITH_BUCKET = Plan(PLAN.domain, breaker=PLAN.breaker, buckets=(BucketLimit("b", 1, 0.001),))
+
+
+@dataclass
+class Fleet:
+    """Two processes at one gate."""
+
+    clock: ManualClock = field(default_factory=ManualClock)
+
+    def __post_init__(self) -> None:
+        def now_us() -> int:
+            return round(self.clock.monotonic() * MICRO)
+
+        gate = LocalGate(now_us, birth_us=now_us())
+        self.sick, self.well = (LocalBreakers(gate, reporter=number, clock=self.clock) for number in (2, 3))
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet()
+
+
+async def call(process: LocalBreakers, health: Health, plan: Plan = PLAN) -> Finished:
+    admitted = await process.admit(Ask(plan))
+    assert isinstance(admitted, Admitted), admitted
+    return await process.finish(Finish(admitted, health))
+
+
+async def opened(process: LocalBreakers) -> None:
+    for _ in range(2):
+        assert (await call(process, Health.UNREACHED)).opened_s is None
+    assert (await call(process, Health.UNREACHED)).opened_s == OPEN_MOST_S
+
+
+async def test_process_that_reaches_nothing_is_refused_and_the_other_is_not(fleet: Fleet) -> None:
+    await opened(fleet.sick)
+    assert await fleet.sick.admit(Ask(PLAN)) == GateRefusal(RefusedBy.BREAKER, OPEN_MOST_S)
+    await call(fleet.well, Health.HEALTHY)
+
+
+async def test_one_probe_at_a_time_decides(fleet: Fleet) -> None:
+    await opened(fleet.sick)
+    await fleet.clock.advance(OPEN_MOST_S)
+    probe = await fleet.sick.admit(Ask(PLAN))
+    assert isinstance(probe, Admitted)
+    assert isinstance(await fleet.sick.admit(Ask(PLAN)), GateRefusal)
+    assert (await fleet.sick.finish(Finish(probe, Health.UNREACHED))).opened_s == OPEN_MOST_S
+    await fleet.clock.advance(OPEN_MOST_S)
+    assert (await call(fleet.sick, Health.UNHEALTHY)).closed, "any response shows that it is reached"
+    for _ in range(9):
+        await call(fleet.sick, Health.HEALTHY)
+
+
+async def test_probe_that_is_not_sent_makes_room_for_the_next(fleet: Fleet) -> None:
+    await opened(fleet.sick)
+    await fleet.clock.advance(OPEN_MOST_S)
+    refused = await fleet.sick.admit(Ask(WITH_BUCKET))
+    assert isinstance(refused, GateRefusal)
+    assert refused.by is RefusedBy.BUCKET
+    assert (await call(fleet.sick, Health.NEUTRAL)).opened_s is None
+    cut = asyncio.ensure_future(fleet.sick.admit(Ask(PLAN)))
+    cut.cancel()
+    await asyncio.wait({cut})
+    assert (await call(fleet.sick, Health.HEALTHY)).closed
+
+
+async def test_end_tells_what_opened_and_closed(fleet: Fleet) -> None:
+    told: list[Finished | Exception] = []
+    for health in (*[Health.UNREACHED] * 3, Health.HEALTHY):
+        admitted = await fleet.sick.admit(Ask(PLAN))
+        assert isinstance(admitted, Admitted)
+        fleet.sick.end(Finish(admitted, health), told.append)
+        if health is Health.UNREACHED and len(told) == 3:
+            await fleet.clock.advance(OPEN_MOST_S)
+    assert [(each.opened_s, each.closed) for each in told if isinstance(each, Finished)] == [
+        (None, False), (None, False), (OPEN_MOST_S, False), (None, True),
+    ]  # fmt: skip
