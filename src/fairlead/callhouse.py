@@ -11,6 +11,7 @@ from uuid import UUID
 from fairlead import translate
 from fairlead.adapters.http import AiohttpTokenTransport, AiohttpTransport
 from fairlead.adapters.http.webhook import AiohttpWebhookSender
+from fairlead.adapters.local.process import has_spare_descriptors
 from fairlead.clock import Clock, Draw
 from fairlead.engine.call.bulk import BulkRuns
 from fairlead.engine.call.pipeline import Pipeline
@@ -18,6 +19,8 @@ from fairlead.engine.call.progress import Manners
 from fairlead.engine.call.wish import Tokens
 from fairlead.engine.ports import Connection
 from fairlead.engine.ports.http import Transport
+from fairlead.engine.process_watch import ProcessWatch
+from fairlead.engine.services.heartbeat import Heartbeat
 from fairlead.events import Emit
 from fairlead.gatehouse import GateRooms
 from fairlead.policy.call_settings import CallSettings
@@ -35,15 +38,26 @@ _Value = TypeVar("_Value")
 class Wires:
     """All that leaves this process by HTTP. Opened first and closed last: what lands late needs them."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(
+        self, settings: Settings, heartbeat: Heartbeat | None, *, clock: Clock, draw: Draw, emit: Emit
+    ) -> None:
         policy, proxied = translate.address_policy(settings), settings.http.trust_env
-        self.tokens = AiohttpTokenTransport(
-            translate.token_transport(settings), policy=policy, trust_env=proxied
+        self.watch = watch = ProcessWatch(
+            self._reaches, has_spare_descriptors, clock=clock, draw=draw, emit=emit
         )
-        self.calls = AiohttpTransport(translate.call_transport(settings), policy=policy, trust_env=proxied)
+        if heartbeat is not None:
+            heartbeat.report(watch.trouble)
+        self.tokens = AiohttpTokenTransport(
+            translate.token_transport(settings), policy=policy, trust_env=proxied, dials=watch
+        )
+        bounds = translate.call_transport(settings)
+        self.calls = AiohttpTransport(bounds, policy=policy, trust_env=proxied, dials=watch)
         self.notices: AiohttpWebhookSender | None = None
         if (receiver := translate.webhook(settings)) is not None:
             self.notices = AiohttpWebhookSender(*receiver, policy=policy, trust_env=proxied)
+
+    async def _reaches(self, place: str) -> bool:
+        return await self.calls.reaches(place)
 
     async def close(self) -> None:
         """Close all connections; requests under way fail."""
@@ -51,6 +65,7 @@ class Wires:
             for wire in (self.tokens, self.calls, self.notices):
                 if wire is not None:
                     stack.push_async_callback(wire.close)
+            stack.push_async_callback(self.watch.close)
 
 
 class CallRooms:

@@ -212,3 +212,26 @@ class ServiceFailed(Event):
     level = "error"
     service: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessUnhealthy(Event):
+    """This process cannot reach anybody, for a *fault* of its own; it claims no jobs until a check passes.
+
+    *places* are some of the destinations that it tried.
+    """
+
+    name = "process_unhealthy"
+    level = "error"
+    fault: str
+    places: tuple[str, ...]
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRecovered(Event):
+    """This process can reach others again, after *away_s* seconds, and claims jobs."""
+
+    name = "process_recovered"
+    fault: str
+    away_s: float

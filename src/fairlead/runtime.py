@@ -131,11 +131,10 @@ class Runtime:
     # ---- connect -------------------------------------------------------------------------------
 
     async def _connect(self) -> None:
-        embedded = self.settings.database.url is None
         self.database_url = await self._database_url()
         settings = database_settings(self.settings, self.database_url)
         self.migrator = Migrator(settings)
-        await check_schema(self.migrator, apply=embedded)
+        await check_schema(self.migrator, apply=self.settings.database.url is None)
         self.database = await Database.open(settings)
         self._stack.push_async_callback(self.database.close)
 
@@ -230,7 +229,7 @@ class Runtime:
 
     async def _open_outside(self) -> None:
         """What answers pass on their way in: the wire and the journal."""
-        self.wires = Wires(self.settings)
+        self.wires = Wires(self.settings, self.heartbeat, clock=self.clock, draw=draw, emit=self.bus.emit)
         self._stack.push_async_callback(self.wires.close)
         self.journal = FileJournal(self.settings.home / "journal", self._session_id())
         await self.journal.open()
@@ -388,6 +387,7 @@ class Runtime:
             emit=self.bus.emit,
             settings=translate.worker_settings(self.settings, self.queues),
             memory=SystemMemory(translate.memory_limit_bytes(self.settings)),
+            watch=self.wires.watch,
         )
 
     def stop(self) -> None:

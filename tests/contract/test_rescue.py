@@ -11,12 +11,19 @@ from tests.support.engine import IDS, NOBODY, new_job
 # ---- sessions --------------------------------------------------------------------------------------
 
 
+async def test_session_says_what_trouble_its_process_has(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    for trouble in ("resolver: check it", None):
+        assert await stores.sessions.heartbeat(session_id, (), trouble)
+        assert [view.trouble for view in await stores.sessions.search()] == [trouble]
+
+
 async def test_a_session_lives_until_it_is_closed(stores: Stores) -> None:
     session_id = await a_session(stores)
     assert await stores.sessions.heartbeat(session_id)
     (view,) = await stores.sessions.search()
     assert (view.session_id, view.identity, view.version) == (session_id, identity(), "1.0")
-    assert (view.lease_s, view.state, view.running_jobs) == (LEASE_S, "alive", 0)
+    assert (view.lease_s, view.state, view.running_jobs, view.trouble) == (LEASE_S, "alive", 0, None)
     await stores.sessions.close(session_id)
     assert not await stores.sessions.heartbeat(session_id)
     assert [view.state for view in await stores.sessions.search()] == ["stopped"]

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.adapters.http import AiohttpTransport
+from fairlead.adapters.local.system import SystemClock, draw
 from fairlead.callhouse import Wires
 from fairlead.config import load
 from fairlead.engine.ports import HttpAnswer, NoAnswer, Webhook
@@ -33,7 +34,9 @@ NOTICE = Webhook("0192f0c1-2b3c-7def-8abc-0123456789ab", "acme", "xero", b"{}")
 async def wires(**settings: str) -> AsyncIterator[Wires]:
     """All ways out of a process with these settings of `[http]`."""
     told = {f"FAIRLEAD_HTTP__{name.upper()}": value for name, value in settings.items()}
-    made = Wires(load({**NOTICES, **told}).settings)
+    made = Wires(
+        load({**NOTICES, **told}).settings, None, clock=SystemClock(), draw=draw, emit=lambda event: None
+    )
     try:
         yield made
     finally:

@@ -19,6 +19,7 @@ from fairlead.adapters.local.system import SystemIds
 from fairlead.adapters.postgres import endpoints, sqlfiles
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.engine.ports import EndpointAsk, EndpointKey, Intent, NewJob, NoAnswer, TokenCall
+from fairlead.engine.ports.http import NoAnswerKind
 from fairlead.errors import (
     DependencyUnavailable,
     EndpointPaused,
@@ -57,7 +58,9 @@ OUTCOMES: dict[str, Quirk | None] = {
     "rejected.permanent_config.client": told("invalid_client", 401),
     "unknown": Quirk(status=500),
     "not_sent": None,
+    "not_sent.process": None,
 }
+LOSSES: dict[str, NoAnswerKind] = {"not_sent": "connect", "not_sent.process": "descriptors"}
 CLOSED = {Shared.HOST: EndpointUnavailable, Shared.RATE: RateLimited, Shared.APP: EndpointPaused}
 
 
@@ -66,7 +69,7 @@ class Fleet:
 
     def __init__(self, one: Refresher, other: Refresher, issuer: Any) -> None:
         self.one, self.other, self._issuer = one, other, issuer
-        self.loses = False
+        self.loses: NoAnswerKind | None = None
 
     async def connect(self, name: str) -> UUID:
         return await self.one.connect(self._issuer, PROVIDER, name)
@@ -77,13 +80,13 @@ class Fleet:
         connection_id, quirk = await self.connect(name), OUTCOMES[row]
         if quirk is not None:
             self._issuer.be_rude(quirk, connection=name)
-        self.loses = row == "not_sent"
+        self.loses = LOSSES.get(row)
         if row == "granted":
             await by.coordinator.refresh(connection_id, 1)
         else:
             with pytest.raises(FairleadError):
                 await by.coordinator.refresh(connection_id, 1)
-        self.loses = False
+        self.loses = None
         return connection_id
 
     def posts(self) -> int:
@@ -112,8 +115,8 @@ def lossy(fleet: Fleet, send: Callable[..., Awaitable[Any]]) -> Any:
     """*send*, from which nothing leaves while the fleet loses."""
 
     async def sent(call: TokenCall, before_sent: Any) -> Any:
-        if fleet.loses:
-            return NoAnswer(sent=False, kind="connect", why="connect failed")
+        if fleet.loses is not None:
+            return NoAnswer(sent=False, kind=fleet.loses, why="connect failed")
         return await send(call, before_sent)
 
     return sent

@@ -31,10 +31,10 @@ OVERDUE_S = 60.0
 def status(call: Invocation) -> Exit | None:
     """Show connections, jobs, dead letters, processes, breakers, schedules, pauses and who waits longest.
 
-    Ends with 4 where something is unhealthy: no process runs, a token endpoint is closed off by its breaker
-    or a pause, calls of a connection are stopped by the breaker of a host, a schedule was not kept, or no
-    worker takes the kind of a job that is due (no_handler). A vendor's outage is enough for that: it is no
-    probe, do not restart processes by it.
+    Ends with 4 where something is unhealthy: no process runs, one reaches nobody for a fault of its own, a
+    token endpoint is closed off by its breaker or a pause, calls of a connection are stopped by the breaker
+    of a host, a schedule was not kept, or no worker takes the kind of a job that is due (no_handler). A
+    vendor's outage is enough for that: it is no probe, do not restart processes by it.
     """
     found = call.with_fairlead(_gather)
     problems = list(_problems(found))
@@ -93,6 +93,7 @@ async def processes(runtime: Runtime) -> list[Record]:
             "heartbeat_age_s": round(session.heartbeat_age_s, 1),
             "started_at": session.started_at,
             "version": session.version,
+            "trouble": session.trouble,
         }
         for session in await runtime.sessions.search()
         if session.session_id != own and session.state in {"alive", "late"}
@@ -122,6 +123,10 @@ def _schedule(view: ScheduleView) -> Record:
 def _problems(found: Mapping[str, Any]) -> Iterator[str]:
     if not any(process["state"] == "alive" for process in found["processes"]):
         yield "no process runs: nothing is refreshed (hint: start `fairlead run`)"
+    for process in found["processes"]:
+        if process["trouble"]:
+            named = f"{process['host']} {process['pid']}"
+            yield f"process {named} claims no jobs: it reaches nobody ({process['trouble']})"
     for each in found["unhandled"]:
         yield (
             f"no_handler: no worker takes {each['jobs']} due jobs of kind {each['kind']} in queue"

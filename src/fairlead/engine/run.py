@@ -11,6 +11,9 @@ from fairlead.engine.handler import JobContext
 from fairlead.engine.ports import Job, Json, Outcome, Rescheduled
 from fairlead.engine.suspects import reach_s
 
+CANCELLED = "cancelled"
+"""Why a run was cut that a person has cancelled."""
+
 
 @dataclass(slots=True)
 class Claim:
@@ -47,3 +50,8 @@ class Run:
 def handed_back(job: Job, args: Mapping[str, Json] | None = None) -> Rescheduled:
     """Available again at once, as if it had not been claimed, but for what its run saved (*args*)."""
     return Rescheduled(job.job_id, job.lease_id, 0.0, call_waited_s=job.call_waited_s, args=args)
+
+
+async def raised(failure: asyncio.Future[None]) -> None:
+    """Wait for *failure*, and raise it."""
+    await failure

@@ -27,7 +27,8 @@ from fairlead.engine.executor import Executor
 from fairlead.engine.handler import JobContext
 from fairlead.engine.memory import MemoryGuard
 from fairlead.engine.ports import ClaimFilter, Completed, Job, JobStore, MemoryGauge, Outcome
-from fairlead.engine.run import Claim, Run, handed_back
+from fairlead.engine.process_watch import ProcessWatch
+from fairlead.engine.run import CANCELLED, Claim, Run, handed_back, raised
 from fairlead.engine.services.heartbeat import Heartbeat
 from fairlead.engine.services.service import Health
 from fairlead.engine.suspects import SuspectTurns, reach_s
@@ -42,14 +43,12 @@ MOST_FRUITLESS = 3
 RUN_SHARE, CANCEL_SHARE = 0.75, 0.9
 """Of the grace: when running jobs are cancelled, and when even those that ignore it are handed back. With the
 default of 60 s the leases are free after 45 s, and 6 s are left to write what ended last."""
-CANCEL_HURRIED_S, WRITE_HURRIED_S = 1.0, 2.0
-"""The same after a second stop, in seconds from it."""
-LAST_WRITE_S = 1.0
-CANCELLED = "cancelled"
+CANCEL_HURRIED_S, WRITE_HURRIED_S, LAST_WRITE_S = 1.0, 2.0, 1.0
+"""The same after a second stop, in seconds from it; and how long the last write has at least."""
 
 
 class Worker:
-    """Runs jobs until ``stop``. *memory* None: no memory limit is watched."""
+    """Runs jobs until ``stop``. *memory* None: no limit is watched; *watch* None: nor is this process."""
 
     def __init__(
         self,
@@ -62,6 +61,7 @@ class Worker:
         emit: Emit,
         settings: WorkerSettings | None = None,
         memory: MemoryGauge | None = None,
+        watch: ProcessWatch | None = None,
     ) -> None:
         self._jobs = jobs
         self._executor = executor
@@ -73,6 +73,7 @@ class Worker:
         self.wanted = runnable(self._settings.wanted, executor.kinds)
         self._half = self._settings.concurrency // 2
         self._memory = MemoryGuard(memory, clock=clock, emit=emit) if memory else None
+        self._watch = watch
         self._health = Health("worker", clock=clock, draw=draw, emit=emit)
         self._woken = asyncio.Event()
         self._acks = Acknowledger(
@@ -93,6 +94,8 @@ class Worker:
         self._failure: asyncio.Future[None] | None = None
         heartbeat.on_lost(self._lease_lost)
         heartbeat.on_opened(self.wake)
+        if watch is not None:
+            watch.on_well(self.wake)
         heartbeat.on_cancelled(
             lambda: [run.job.job_id for run in self._running.values()], self._end_cancelled
         )
@@ -124,7 +127,7 @@ class Worker:
         self._failure = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.TaskGroup() as group:
-                beside = (group.create_task(self._acks.run()), group.create_task(_raised(self._failure)))
+                beside = (group.create_task(self._acks.run()), group.create_task(raised(self._failure)))
                 while self._stopped_at is None:
                     self._woken.clear()
                     wait_s = await self._guarded_step()
@@ -175,7 +178,8 @@ class Worker:
         return await self._end_claim(self._claiming)
 
     def _may_begin(self) -> bool:
-        return self._acks.accepting and (self._memory is None or self._memory.may_claim())
+        guards = (self._memory, self._watch)
+        return self._acks.accepting and all(guard is None or guard.may_claim() for guard in guards)
 
     def _begin_claim(self, arriving: int = 0) -> None:
         """Ask for as many jobs as there is room beside those that arrive, at most half of all."""
@@ -394,7 +398,3 @@ class Worker:
             self._acks.put(run.job, handed_back(run.job, run.context.args_after))
         if self._running:
             self._emit(HandlersStuck(tuple(sorted({run.job.kind for run in self._running.values()}))))
-
-
-async def _raised(failure: asyncio.Future[None]) -> None:
-    await failure

@@ -27,7 +27,7 @@ PLACES = 2
 """How many destinations must be out of reach before the process counts as sick."""
 WINDOW_S = 30.0
 """For how long a fault counts."""
-CHECK_FIRST_S, CHECK_MOST_S = 1.0, 30.0
+CHECK_FIRST_S, CHECK_MOST_S = 1.0, 10.0
 """How long after a process got sick it is checked, and the longest time between two checks."""
 TRIAL_S = 60.0
 """After so long it claims again even if nothing was reached: all known destinations may be down, and only

@@ -47,7 +47,7 @@ def test_check_that_reaches_a_place_makes_it_well() -> None:
     still = checked(sick, has_spare=False, is_connected=True, now_s=1.0)
     assert still.sick
     assert [check_in_s(each) for each in (sick, still)] == [1.0, 2.0]
-    assert check_in_s(ProcessHealth(checks=99)) == 30.0
+    assert check_in_s(ProcessHealth(checks=99)) == 10.0
 
 
 def test_process_that_knows_no_place_that_works_tries_again() -> None:

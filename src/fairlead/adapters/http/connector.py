@@ -9,6 +9,7 @@ nor its body goes on and on.
 from __future__ import annotations
 
 import select
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -95,11 +96,21 @@ class BoundedHandler(ResponseHandler):
             self.transport.close()
 
 
-class FitConnector(aiohttp.TCPConnector):
-    """Hands out connections that are open and silent."""
+def _unobserved(_place: str, _failure: Exception | None) -> None:
+    return None
 
-    def __init__(self, **options: Any) -> None:
+
+class FitConnector(aiohttp.TCPConnector):
+    """Hands out connections that are open and silent.
+
+    *observe* is told of every new connection: where it leads, and what kept it from being made.
+    """
+
+    def __init__(
+        self, *, observe: Callable[[str, Exception | None], None] = _unobserved, **options: Any
+    ) -> None:
         super().__init__(**options)
+        self._observe = observe
         self._factory = partial(BoundedHandler, loop=self._loop)  # type: ignore[assignment]
 
     async def connect(
@@ -124,7 +135,18 @@ class FitConnector(aiohttp.TCPConnector):
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109
     ) -> ResponseHandler:
         current_flight.get().dialled = True
-        return await super()._create_connection(req, traces, timeout)
+        place = str(req.url.origin())
+        try:
+            protocol = await super()._create_connection(req, traces, timeout)
+        except Exception as error:
+            self._observe(place, error)
+            raise
+        self._observe(place, None)
+        return protocol
+
+    async def dial(self, req: ClientRequest, timeout: aiohttp.ClientTimeout) -> None:  # noqa: ASYNC109
+        """Make a connection and close it. Raises what keeps it from being made."""
+        (await self._create_connection(req, [], timeout)).close()
 
 
 def _is_silent(protocol: ResponseHandler | None) -> bool:

@@ -17,7 +17,9 @@ from urllib.request import (  # type: ignore[attr-defined]  # typeshed does not 
 import aiohttp
 
 from fairlead.adapters.http.connector import FitConnector
+from fairlead.adapters.http.failures import never_left
 from fairlead.adapters.http.resolver import CheckedResolver
+from fairlead.engine.ports.http import DialObserver
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +83,23 @@ def _networks(no_proxy: str) -> tuple[IPv4Network | IPv6Network, ...]:
 
 
 def open_connector(
-    settings: TransportSettings, resolver: CheckedResolver, tls: ssl.SSLContext | None, *, reuse: bool = True
+    settings: TransportSettings,
+    resolver: CheckedResolver,
+    tls: ssl.SSLContext | None,
+    *,
+    reuse: bool = True,
+    dials: DialObserver | None = None,
 ) -> FitConnector:
     """Connections for requests in a flight (see `connector`); without *reuse* each gets its own."""
+
+    def observe(place: str, failure: Exception | None) -> None:
+        if dials is not None and failure is None:
+            dials.reached(place)
+        elif dials is not None and failure is not None:
+            dials.failed(place, never_left(failure))
+
     return FitConnector(
+        observe=observe,
         resolver=resolver,
         ssl=tls or True,
         limit=settings.max_connections,
@@ -100,10 +115,11 @@ def open_session(
     tls: ssl.SSLContext | None,
     *,
     reuse: bool = True,
+    dials: DialObserver | None = None,
     **options: Any,
 ) -> aiohttp.ClientSession:
     """A session on such connections. *options* go to aiohttp."""
-    connector = open_connector(settings, resolver, tls, reuse=reuse)
+    connector = open_connector(settings, resolver, tls, reuse=reuse, dials=dials)
     session = aiohttp.ClientSession(
         connector=connector,
         cookie_jar=aiohttp.DummyCookieJar(),

@@ -28,6 +28,7 @@ from fairlead.adapters.http.resolver import AddressPolicy, AddressRefused, Check
 from fairlead.adapters.http.session import Proxies, TransportSettings, open_session
 from fairlead.adapters.http.wire import check_header, checked_url, lower
 from fairlead.engine.ports import HttpAnswer, NoAnswer, TokenCall
+from fairlead.engine.ports.http import DialObserver
 from fairlead.faultpoint import faultpoint
 
 MAX_BODY_BYTES = 256 << 10
@@ -85,7 +86,8 @@ class AiohttpTokenTransport:
 
     *policy* tells which addresses may be called (default: public ones, by https). *tls* replaces the verified
     default context, for a private certificate authority. *trust_env* has HTTPS_PROXY and NO_PROXY obeyed
-    (default off); behind a proxy only it can check what a name leads to. Made and used in one event loop.
+    (default off); behind a proxy only it can check what a name leads to. *dials* is told of each new
+    connection (default: nobody is). Made and used in one event loop.
     """
 
     def __init__(
@@ -95,8 +97,10 @@ class AiohttpTokenTransport:
         policy: AddressPolicy = _PUBLIC_ONLY,
         tls: ssl.SSLContext | None = None,
         trust_env: bool = False,
+        dials: DialObserver | None = None,
     ) -> None:
         self._settings = settings
+        self._dials = dials
         self._policy = policy
         self._tls = tls
         self._proxies = Proxies(trust_env)
@@ -199,7 +203,14 @@ class AiohttpTokenTransport:
             self._resolver = CheckedResolver(self._policy, exempt=self._proxies.hosts)
         trace = aiohttp.TraceConfig()
         trace.on_request_headers_sent.append(_let_go)
-        return open_session(self._settings, self._resolver, self._tls, reuse=reuse, trace_configs=[trace])
+        return open_session(
+            self._settings,
+            self._resolver,
+            self._tls,
+            reuse=reuse,
+            dials=self._dials,
+            trace_configs=[trace],
+        )
 
 
 def _checked_headers(call: TokenCall, *, has_content: bool) -> dict[str, str]:

@@ -20,7 +20,7 @@ from functools import lru_cache
 import aiohttp
 
 from fairlead.adapters.http.body import BodyMalformed, BodyTooLarge, Decoder
-from fairlead.adapters.http.connector import TooLate
+from fairlead.adapters.http.connector import TooLate, current_flight
 from fairlead.adapters.http.exchange import CallFlight, Ground, Incoming, Origin, Outgoing, exchanged
 from fairlead.adapters.http.failures import no_answer
 from fairlead.adapters.http.places import Places
@@ -35,6 +35,7 @@ from fairlead.engine.ports import (
     NoAnswer,
     StreamBroken,
 )
+from fairlead.engine.ports.http import DialObserver
 from fairlead.errors import InputInvalid
 from fairlead.secret import Secret
 
@@ -57,7 +58,7 @@ class AiohttpTransport:
     *policy* tells which addresses may be called (default: public ones, by https, at port 443). *tls*
     replaces the verified default context, which obeys SSL_CERT_FILE and SSL_CERT_DIR. *trust_env* has
     HTTPS_PROXY and NO_PROXY obeyed (default off); behind a proxy only it can check what a name leads to.
-    Made and used in one event loop.
+    *dials* is told of each new connection (default: nobody is). Made and used in one event loop.
     """
 
     def __init__(
@@ -67,8 +68,10 @@ class AiohttpTransport:
         policy: AddressPolicy = _PUBLIC_ONLY,
         tls: ssl.SSLContext | None = None,
         trust_env: bool = False,
+        dials: DialObserver | None = None,
     ) -> None:
         self._settings = settings
+        self._dials = dials
         self._policy = policy
         self._tls = tls
         self._proxies = Proxies(trust_env)
@@ -85,6 +88,23 @@ class AiohttpTransport:
             await ground.connector.close()
         if resolver is not None:
             await resolver.close()
+
+    async def reaches(self, place: str) -> bool:
+        """Return whether a new connection to *place*, the origin of a URL, can be made."""
+        loop, at_most_s = asyncio.get_running_loop(), self._settings.connect_timeout_s
+        origin, _ = self._place(place, loop)
+        if origin.refusal is not None:
+            return False
+        ground = self._opened()
+        token = current_flight.set(CallFlight(due_s=loop.time() + at_most_s, loop=loop))
+        try:
+            async with asyncio.timeout(at_most_s):
+                await ground.connector.dial(origin, ground.timeout)
+        except (aiohttp.ClientError, OSError):  # a TimeoutError is an OSError
+            return False
+        finally:
+            current_flight.reset(token)
+        return True
 
     async def __aenter__(self) -> AiohttpTransport:
         return self
@@ -181,7 +201,7 @@ class AiohttpTransport:
         if self._ground is None:
             settings = self._settings
             self._resolver = CheckedResolver(self._policy, exempt=self._proxies.hosts)
-            connector = open_connector(settings, self._resolver, self._tls)
+            connector = open_connector(settings, self._resolver, self._tls, dials=self._dials)
             self._ground = Ground(connector, timeout_of(settings, None), bounds_of(settings))
         return self._ground
 

@@ -34,9 +34,13 @@ class PostgresSessionStore:
         values = about | {name: getattr(identity, name) for name in _IDENTITY}
         await self._database.again(lambda: self._database.urgent(statement("session_open"), **values))
 
-    async def heartbeat(self, session_id: UUID, running: Sequence[UUID] = ()) -> Renewed | None:
+    async def heartbeat(
+        self, session_id: UUID, running: Sequence[UUID] = (), trouble: str | None = None
+    ) -> Renewed | None:
         beat = statement("session_heartbeat")
-        rows = await self._database.urgent(beat, session_id=session_id, running=[*map(str, running)])
+        rows = await self._database.urgent(
+            beat, session_id=session_id, running=[*map(str, running)], trouble=trouble
+        )
         if not rows:
             return None
         return Renewed(frozenset(map(int, rows[0]["cancelled"])), rows[0]["data_keys_renewed_at"])

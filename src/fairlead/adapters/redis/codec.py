@@ -275,7 +275,7 @@ def stamp(told: bytes) -> tuple[int, int]:
 def _destination(finish: Finish) -> bytes:
     """The name of the breaker that counts a failure, for people to read: keys hold only its digest."""
     rule = finish.admitted.plan.breaker
-    if rule is None or finish.health is not Health.UNHEALTHY:
+    if rule is None or finish.health not in (Health.UNHEALTHY, Health.UNREACHED):
         return b""
     return rule.key.encode("utf-8", "surrogatepass")
 

@@ -20,7 +20,7 @@ from fairlead.policy.classify.verdict import Verdict
 from fairlead.policy.feedback.reply import Reply
 from fairlead.policy.hint import clamp_hint
 from fairlead.policy.origin import Origins
-from fairlead.policy.process_health import HINTS
+from fairlead.policy.process_health import HINTS, is_own_fault
 from fairlead.policy.profile import Profile
 from fairlead.policy.token import PublicToken
 
@@ -199,11 +199,15 @@ class Progress:
     def refused(self, error: FairleadError) -> FairleadError:
         """What *error* means for the call: after an attempt that left nobody may say that nothing was sent.
 
+        A fault of this process is told as that: what refuses its repetition is of no use to anybody.
         It is the failure of that attempt then, caused by *error*. After a 401, which is no reason to give up
         by itself, its category is that of *error*.
         """
-        if self.last is None or not self.may_have_left:
+        if self.last is None:
             return error
+        if not self.may_have_left:
+            is_ours = is_own_fault(self.last.verdict.code)
+            return self.failed(self.last, Follow(Then.FAIL, why=error.what)) if is_ours else error
         failed = self._failed(self.last, Follow(Then.FAIL, why=f"it could not be tried again: {error.what}"))
         if not (failed.category or "").startswith("transient"):
             failed.category = classify_exception(error).category

@@ -112,6 +112,18 @@ class HttpStream(Protocol):
     def __aiter__(self) -> AsyncIterator[bytes]: ...
 
 
+class DialObserver(Protocol):
+    """Is told of every new connection that is tried. A place is a scheme, a host and a port, as in a URL."""
+
+    def reached(self, place: str) -> None:
+        """Note that a connection was made."""
+        ...
+
+    def failed(self, place: str, kind: NoAnswerKind) -> None:
+        """Note that none could be made, and why."""
+        ...
+
+
 class Transport(Protocol):
     """Sends requests to providers' APIs, each at most once; knows exactly whether it left (D7).
 

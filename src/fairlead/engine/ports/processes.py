@@ -35,6 +35,8 @@ class SessionView:
     lease_s: float
     state: Literal["alive", "late", "lost", "stopped"]
     running_jobs: int
+    trouble: str | None = None
+    """What keeps it from claiming jobs, in its own words; None: nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +79,10 @@ class SessionStore(Protocol):
         """Begin a session; asked again, nothing changes. *master_keys*: ids of those that it holds."""
         ...
 
-    async def heartbeat(self, session_id: UUID, running: Sequence[UUID] = ()) -> Renewed | None:
-        """Renew, and ask which of the jobs that are *running* here shall end.
+    async def heartbeat(
+        self, session_id: UUID, running: Sequence[UUID] = (), trouble: str | None = None
+    ) -> Renewed | None:
+        """Renew, say what *trouble* the process has, and ask which of the jobs *running* here shall end.
 
         None if this session was declared lost or stopped: the process must stop its work.
         """

@@ -73,6 +73,7 @@ class Heartbeat:
         self._on_opened: list[Callable[[], None]] = []
         self._running: Callable[[], Sequence[UUID]] = tuple
         self._on_cancelled: Callable[[frozenset[int]], None] = lambda lease_ids: None
+        self._trouble: Callable[[], str | None] = lambda: None
         self._session_id: UUID | None = None
         self._had_one = False
         self._confirmed = 0.0
@@ -114,6 +115,10 @@ class Heartbeat:
     ) -> None:
         """Ask with each renewal which of the jobs *running* here shall end, and pass their lease ids on."""
         self._running, self._on_cancelled = running, callback
+
+    def report(self, trouble: Callable[[], str | None]) -> None:
+        """Write with each renewal what *trouble* this process has; None: it has none."""
+        self._trouble = trouble
 
     async def opened(self) -> UUID:
         """The current session, once there is one."""
@@ -186,7 +191,7 @@ class Heartbeat:
         # the lease counts from the asking: the store's own count begins later, so ours ends first
         limit_s = max(min(self.left_s, self._lease_s / BEATS_PER_LEASE), self._lease_s * LAST_TRY_SHARE)
         try:
-            beat = self._sessions.heartbeat(session_id, self._running())
+            beat = self._sessions.heartbeat(session_id, self._running(), self._trouble())
             renewed = await self._answered(beat, limit_s)
         except Exception as error:  # noqa: BLE001 (whatever keeps us from renewing, the lease runs out)
             if self._stop.is_set():

@@ -108,6 +108,7 @@ class SessionRow:
     stopped_at: datetime | None = None
     master_keys: tuple[str, ...] | None = None
     data_keys_renewed_at: datetime | None = None
+    trouble: str | None = None
 
     @property
     def open(self) -> bool:

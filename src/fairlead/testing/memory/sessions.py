@@ -34,11 +34,13 @@ class MemorySessionStore(MemoryStore):
         self.database.sessions.setdefault(session_id, new)  # asked again, it changes nothing
 
     @statement
-    def heartbeat(self, session_id: UUID, running: Sequence[UUID] = ()) -> Renewed | None:
+    def heartbeat(
+        self, session_id: UUID, running: Sequence[UUID] = (), trouble: str | None = None
+    ) -> Renewed | None:
         row = self.database.sessions.get(session_id)
         if row is None or not row.open:
             return None
-        row.heartbeat_at = self.database.now
+        row.heartbeat_at, row.trouble = self.database.now, trouble
         held = [self.database.jobs[job_id] for job_id in running if job_id in self.database.jobs]
         asked = [job.lease_id for job in held if job.session_id == session_id and job.cancelling]
         cancelled = frozenset(lease_id for lease_id in asked if lease_id is not None)

@@ -1,11 +1,11 @@
 -- session_heartbeat: renew the lease of all that a process holds, and tell it what it shall end (R2, R55).
--- Takes   session_id, running (ids of the jobs that it runs, as text)
+-- Takes   session_id, running (ids of the jobs that it runs, as text), trouble (what keeps it from claiming; NULL: nothing)
 -- Gives   cancelled (lease ids, as text, of those that are to be cancelled), data_keys_renewed_at (when a key rotation has
 --         asked it to look up the data keys again; NULL: never); no row if it was declared lost or has stopped
 -- Locks   its row
 -- Needs   the primary keys. Arrays of text alone: asyncpg would look up any other array type first, in several round
 --         trips on each new connection, and a renewal over a slow wire would come too late
-UPDATE worker_session SET heartbeat_at = now()
+UPDATE worker_session SET heartbeat_at = now(), trouble = :trouble::text
 WHERE session_id = :session_id AND lost_at IS NULL AND stopped_at IS NULL
 RETURNING ARRAY(
     SELECT lease_id::text FROM job

@@ -9,6 +9,6 @@ SELECT session_id, host, boot_id, pid_namespace, pid, process_started, version, 
     extract(epoch FROM lease)::float8 AS lease_s,
     CASE WHEN lost_at IS NOT NULL THEN 'lost' WHEN stopped_at IS NOT NULL THEN 'stopped'
          WHEN heartbeat_at < now() - lease THEN 'late' ELSE 'alive' END AS state,
-    coalesce(running.jobs, 0) AS running_jobs
+    coalesce(running.jobs, 0) AS running_jobs, trouble
 FROM worker_session LEFT JOIN running USING (session_id)
 ORDER BY started_at DESC, session_id

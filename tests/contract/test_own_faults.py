@@ -1,0 +1,121 @@
+"""Faults of this process and its host are told apart from those of a destination, in every client."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from fairlead.adapters.http import AiohttpTransport
+from fairlead.adapters.http import connector as connecting
+from fairlead.adapters.http.resolver import AddressPolicy, CheckedResolver
+from fairlead.adapters.local.process import has_spare_descriptors
+from fairlead.adapters.redis.link import connection_to
+from fairlead.engine.ports import NoAnswer
+from fairlead.errors import GateUnavailable
+from fairlead.secret import Secret
+from tests.contract.calls import request_of
+
+PRIVATE = AddressPolicy(allow_private=True)
+
+
+class Dials:
+    """What is told of new connections."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+
+    def reached(self, place: str) -> None:
+        self.told.append((place, "reached"))
+
+    def failed(self, place: str, kind: str) -> None:
+        self.told.append((place, kind))
+
+
+@contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest_free = os.dup(2)
+    os.close(lowest_free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+async def failure_of(url: str, dials: Dials) -> NoAnswer:
+    async with AiohttpTransport(policy=PRIVATE, dials=dials) as transport:
+        transport._opened()
+        with no_descriptor_left():
+            answer = await transport.send(request_of(url, deadline_s=5.0))
+    assert isinstance(answer, NoAnswer)
+    return answer
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "no-such-name.invalid"])
+async def test_want_of_descriptors_is_no_fault_of_the_destination(host: str) -> None:
+    dials = Dials()
+    answer = await failure_of(f"http://{host}:9/", dials)
+    assert (answer.sent, answer.kind) == (False, "descriptors"), answer
+    assert dials.told == [(f"http://{host}:9", "descriptors")]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (OSError(errno.ENFILE, "full"), "descriptors"),
+        (OSError(errno.ENOMEM, "no memory"), "resources"),
+        (OSError(errno.ENOBUFS, "no buffers"), "resources"),
+        (OSError(errno.EADDRNOTAVAIL, "no port"), "resources"),
+        (socket.gaierror(socket.EAI_AGAIN, "try again"), "resolver"),
+        (socket.gaierror(socket.EAI_FAIL, "failed"), "resolver"),
+        (socket.gaierror(socket.EAI_NONAME, "no such name"), "dns"),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), "connect"),
+    ],
+)
+async def test_each_fault_has_its_kind(monkeypatch: pytest.MonkeyPatch, error: OSError, kind: str) -> None:
+    async def fails(*_args: Any, **_options: Any) -> Any:
+        raise error
+
+    if isinstance(error, socket.gaierror):
+        monkeypatch.setattr(CheckedResolver, "resolve", fails)
+    else:
+        monkeypatch.setattr("aiohappyeyeballs.start_connection", fails)
+    dials = Dials()
+    async with AiohttpTransport(policy=PRIVATE, dials=dials) as transport:
+        answer = await transport.send(request_of("http://localhost:9/", deadline_s=5.0))
+        assert isinstance(answer, NoAnswer)
+        assert (answer.sent, answer.kind) == (False, kind), answer
+        assert dials.told == [("http://localhost:9", kind)]
+        assert not await transport.reaches("http://localhost:9")
+        assert connecting.current_flight.get(None) is None
+
+
+async def test_place_is_reached_by_a_connection_of_its_own() -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+    place = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    dials = Dials()
+    with listening:
+        async with AiohttpTransport(policy=PRIVATE, dials=dials) as transport:
+            assert await transport.reaches(place)
+    assert dials.told == [(place, "reached")]
+
+
+def test_redis_connection_that_cannot_be_made_is_an_error_of_ours() -> None:
+    url = Secret("redis://localhost:6379/0")
+    connection_to(url)
+    with no_descriptor_left(), pytest.raises(GateUnavailable, match="Too many open files"):
+        connection_to(url)
+
+
+def test_spare_descriptors_are_counted() -> None:
+    assert has_spare_descriptors()
+    with no_descriptor_left():
+        assert not has_spare_descriptors(1)
