@@ -120,13 +120,17 @@ def _schedule(view: ScheduleView) -> Record:
     }
 
 
-def _problems(found: Mapping[str, Any]) -> Iterator[str]:
-    if not any(process["state"] == "alive" for process in found["processes"]):
+def _process_problems(processes: Sequence[Record]) -> Iterator[str]:
+    if not any(process["state"] == "alive" for process in processes):
         yield "no process runs: nothing is refreshed (hint: start `fairlead run`)"
-    for process in found["processes"]:
+    for process in processes:
         if process["trouble"]:
             named = f"{process['host']} {process['pid']}"
             yield f"process {named} claims no jobs: it reaches nobody ({process['trouble']})"
+
+
+def _problems(found: Mapping[str, Any]) -> Iterator[str]:
+    yield from _process_problems(found["processes"])
     for each in found["unhandled"]:
         yield (
             f"no_handler: no worker takes {each['jobs']} due jobs of kind {each['kind']} in queue"
