@@ -32,6 +32,7 @@ from fairlead.errors import InputInvalid
 from fairlead.known_secrets import KNOWN
 from fairlead.policy.category import Category
 from fairlead.policy.hint import clamp_hint, parse_retry_after
+from fairlead.policy.process_health import is_own_fault
 from fairlead.policy.profile import Profile
 from fairlead.policy.token_json import NO_FIELDS
 from fairlead.policy.token_lifetime import LONGEST_LIFE, lifetime_of_answer, read_number
@@ -116,6 +117,11 @@ def hint_s(outcome: TokenOutcome) -> float | None:
         return None
     hint_s = parse_retry_after([outcome.retry_after], server_date=outcome.date, now_epoch_s=None)
     return None if hint_s is None else clamp_hint(hint_s)
+
+
+def not_sent(kind: str) -> NotSent:
+    """Return the outcome of a request that never left, for the reason *kind*."""
+    return NotSent(kind, "process" if is_own_fault(kind) else "endpoint")
 
 
 def classify_answer(profile: Profile, got: Answer, *, lifetime_s: float | None = None) -> TokenOutcome:

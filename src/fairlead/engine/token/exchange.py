@@ -50,7 +50,6 @@ from fairlead.faultpoint import faultpoint
 from fairlead.policy import blast_radius
 from fairlead.policy import token_outcome as outcomes
 from fairlead.policy.assertion_clock import ClockSkew, clock_skew
-from fairlead.policy.process_health import HINTS, is_own_fault
 from fairlead.policy.profile import Profile
 from fairlead.policy.token import account_mismatch
 from fairlead.policy.token_parse import parse_answer
@@ -330,7 +329,7 @@ class Exchange:
     async def _not_sent(self, step: _Try, answer: HttpAnswer | NoAnswer) -> FairleadError:
         await self._release(step)
         kind, why = (answer.kind, answer.why) if isinstance(answer, NoAnswer) else ("unmarked", "not sent")
-        await self._note(step, outcomes.NotSent(kind, "process" if is_own_fault(kind) else "endpoint"), why)
+        await self._note(step, outcomes.not_sent(kind), why)
         return self._failed(step, NotSent, kind, "transient_network", reason=why)
 
     # ---- small parts
@@ -398,5 +397,4 @@ class Exchange:
             retry_after_s=retry_after_s,
             category=category,
             reason=code if unsent else reason or code,
-            hint=HINTS.get(code) if unsent else None,
         )

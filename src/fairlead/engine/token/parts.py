@@ -19,9 +19,10 @@ from fairlead.engine.ports import (
     TokenTransport,
     Vault,
 )
-from fairlead.errors import FairleadError, ProviderNotFound, ReauthRequired
+from fairlead.errors import FairleadError, NotSent, ProviderNotFound, ReauthRequired
 from fairlead.events import Emit
 from fairlead.ids import Ids
+from fairlead.policy.process_health import HINTS
 from fairlead.policy.profile import Profile
 from fairlead.policy.token import TokenSet
 from fairlead.secret import Secret
@@ -167,6 +168,8 @@ def names_of(connection: Connection) -> dict[str, Any]:
 def error_of(kind: type[FairleadError], credential: Credential, what: str, **more: Any) -> FairleadError:
     """Return an error of *kind* that names the tenant and provider of *credential*."""
     key = credential.connection.key
+    if kind is NotSent:
+        more["hint"] = HINTS.get(more["reason"])
     error = kind(what, tenant=key.tenant, provider=key.provider, **more)
     if isinstance(error, ReauthRequired):
         error.bucket = key.bucket
