@@ -178,8 +178,8 @@ class Worker:
         return await self._end_claim(self._claiming)
 
     def _may_begin(self) -> bool:
-        guards = (self._memory, self._watch)
-        return self._acks.accepting and all(guard is None or guard.may_claim() for guard in guards)
+        is_free = self._memory is None or self._memory.may_claim()
+        return is_free and self._acks.accepting and (self._watch is None or self._watch.may_claim())
 
     def _begin_claim(self, arriving: int = 0) -> None:
         """Ask for as many jobs as there is room beside those that arrive, at most half of all."""
