@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import os
 import socket
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -153,7 +152,7 @@ class CheckedResolver(AbstractResolver):
             )
         except socket.gaierror as error:
             # Without a descriptor the resolver says anything, even "no such name": then this raises EMFILE.
-            os.close(os.open(os.devnull, os.O_RDONLY))
+            socket.socket().close()
             if host in self._exempt:
                 raise ProxyNotResolved(None, "no name") from error
             raise

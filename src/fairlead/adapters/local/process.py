@@ -12,6 +12,7 @@ import re
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 
@@ -133,12 +134,10 @@ def _output(*command: str) -> str:
 
 def has_spare_descriptors(count: int = 16) -> bool:
     """Return whether this process can open *count* more file descriptors, default 16."""
-    opened: list[int] = []
-    try:
-        opened.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(count))
-    except OSError:
-        return False
-    finally:
-        for descriptor in opened:
-            os.close(descriptor)
+    with ExitStack() as opened:
+        try:
+            for _ in range(count):
+                opened.enter_context(socket.socket())
+        except OSError:
+            return False
     return True
