@@ -20,6 +20,7 @@ from fairlead import Fairlead, JobRequest
 from fairlead.adapters.local.system import SystemIds
 from fairlead.adapters.postgres.duties import PostgresDutyStore
 from fairlead.adapters.postgres.jobs import PostgresJobStore
+from fairlead.adapters.postgres.migrate import Migrator
 from fairlead.adapters.postgres.pool import Database
 from fairlead.app.requests import new_jobs
 from fairlead.checked_file import read_checked
@@ -129,6 +130,10 @@ async def start(stage: Stage) -> None:
         pass
 
 
+async def migrate(stage: Stage) -> None:
+    stage.done.append(await Migrator(stage.database.settings).apply())
+
+
 async def weigh(stage: Stage) -> None:
     stage.done.append(shares.set_weight(THROUGH, "acme", 2.0))
 
@@ -178,6 +183,7 @@ AT: Mapping[Callable[[Stage], Awaitable[None]], tuple[str, ...]] = {
     paginate: ("check_options", "check_kind", "check_list", "check_bounds"),
     graphql: ("check_graphql", "check_no_body"),
     start: ("check_schema",),
+    migrate: ("check_ground", "check_encoding"),
     weigh: ("check_weight",),
     cap: ("check_cap",),
     isolate: ("check_reason",),
