@@ -87,6 +87,16 @@ async def test_a_replay_that_succeeds_closes_its_entry(stores: Stores) -> None:
     assert entry.resolved_at is not None
 
 
+async def test_an_entry_that_a_person_replays_is_resolved_by_that_person(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    entry_id = await an_entry(stores, session_id)
+    assert await stores.dead_letters.redrive(entry_id, new_job(replay_of=entry_id), by="cli:ann")
+    (replay,) = await stores.jobs.claim(ANY, 9, session_id)
+    await stores.jobs.acknowledge([Completed(replay.job_id, replay.lease_id)])
+    entry = await shown(stores, entry_id)
+    assert (entry.status, entry.resolution, entry.resolved_by) == ("manual_resolved", "redrive", "cli:ann")
+
+
 async def test_a_replay_that_fails_reopens_its_entry_and_makes_no_second(stores: Stores) -> None:
     session_id = await a_session(stores)
     entry_id = await an_entry(stores, session_id)

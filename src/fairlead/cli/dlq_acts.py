@@ -59,7 +59,8 @@ def redrive(
         from fairlead.engine.dead_letter import replay_of
 
         job = replay_of(entry, runtime.ids, delay_s=over_s * place)
-        if not await runtime.dead_letters.redrive(entry.dead_letter_id, job, last_at=entry.last_at):
+        redrive = runtime.dead_letters.redrive
+        if not await redrive(entry.dead_letter_id, job, last_at=entry.last_at, by=call.actor):
             return "under way already"
         replays = str(entry.replays + 1)
         await record_entry(

@@ -105,27 +105,34 @@ class PostgresDeadLetterStore:
     async def closed_count(self, older_than_s: float) -> int:
         return await self._number("dead_letter_closed_count", "entries", older_than_s=older_than_s)
 
-    async def redrive(self, dead_letter_id: UUID, job: NewJob, *, last_at: datetime | None = None) -> bool:
+    async def redrive(
+        self, dead_letter_id: UUID, job: NewJob, *, last_at: datetime | None = None, by: str | None = None
+    ) -> bool:
         """See the port. The job's replay_of is set to the entry's lineage."""
 
         return await self._database.again(
-            lambda: self._redrive(dead_letter_id, job, last_at),
-            lambda: self._redriven(dead_letter_id, job, last_at),
+            lambda: self._redrive(dead_letter_id, job, last_at, by),
+            lambda: self._redriven(dead_letter_id, job, last_at, by),
         )
 
-    async def _redriven(self, dead_letter_id: UUID, job: NewJob, last_at: datetime | None) -> bool:
+    async def _redriven(
+        self, dead_letter_id: UUID, job: NewJob, last_at: datetime | None, by: str | None
+    ) -> bool:
         """Redrive unless a first try, whose commit was in doubt, has done so."""
-        if await self._redrive(dead_letter_id, job, last_at):
+        if await self._redrive(dead_letter_id, job, last_at, by):
             return True
         entry = await self.get(dead_letter_id)
         return entry is not None and entry.replay_job_id == job.job_id
 
-    async def _redrive(self, dead_letter_id: UUID, job: NewJob, last_at: datetime | None) -> bool:
+    async def _redrive(
+        self, dead_letter_id: UUID, job: NewJob, last_at: datetime | None, by: str | None
+    ) -> bool:
         row = await self._database.of(job.tenant_id).first(
             statement("dead_letter_redrive"),
             dead_letter_id=dead_letter_id,
             last_at=last_at,
             notify=self._notify,
+            replayed_by=by,
             **job_values(job, f"{TICK_FIELDS} provider group_key expires_in_s tags"),
         )
         return row is not None

@@ -111,9 +111,12 @@ class DeadLetterStore(Protocol):
         """How many entries were closed so long ago: what a prune of them deletes."""
         ...
 
-    async def redrive(self, dead_letter_id: UUID, job: NewJob, *, last_at: datetime | None = None) -> bool:
+    async def redrive(
+        self, dead_letter_id: UUID, job: NewJob, *, last_at: datetime | None = None, by: str | None = None
+    ) -> bool:
         """Enqueue *job* as the entry's replay and count it.
 
+        *by*: who asked for it, and resolves the entry once that job succeeds; None: fairlead itself.
         False if the entry is closed, already replaying, of another tenant than *job*, or has died again since
         *last_at* (None: that does not matter).
         """

@@ -114,8 +114,9 @@ def replay_ended(database: MemoryDatabase, row: JobRow) -> None:
     if entry is None or not entry.open or entry.replay_job_id != row.job_id or row.state in OPEN:
         return
     if row.state is JobState.COMPLETED:
-        why = "its replay succeeded"
-        entry.close(DeadLetterStatus.AUTO_RESOLVED, Resolution.REDRIVE.value, "fairlead", why, database.now)
+        by = entry.replayed_by
+        status = DeadLetterStatus.MANUAL_RESOLVED if by else DeadLetterStatus.AUTO_RESOLVED
+        entry.close(status, Resolution.REDRIVE.value, by or "fairlead", "its replay succeeded", database.now)
     else:
         entry.replay_job_id, entry.action_due_at = None, database.now
 

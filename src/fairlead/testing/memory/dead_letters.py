@@ -95,7 +95,9 @@ class MemoryDeadLetterStore(MemoryStore):
         ]
 
     @statement
-    def redrive(self, dead_letter_id: UUID, job: NewJob, *, last_at: datetime | None = None) -> bool:
+    def redrive(
+        self, dead_letter_id: UUID, job: NewJob, *, last_at: datetime | None = None, by: str | None = None
+    ) -> bool:
         row = self._open_one(dead_letter_id, last_at)
         if row is None or row.replay_job_id is not None or row.tenant_id != job.tenant_id:
             return False
@@ -106,6 +108,7 @@ class MemoryDeadLetterStore(MemoryStore):
         self.database.jobs[job.job_id].unique_until = kept_until
         row.replay_job_id, row.action_due_at = job.job_id, None
         row.replays += 1
+        row.replayed_by = by
         return True
 
     def _give_up_key(self, job_id: UUID) -> datetime | None:

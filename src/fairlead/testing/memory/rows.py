@@ -169,6 +169,7 @@ class DeadLetterRow:
     resolved_at: datetime | None = None
     replays: int = 0
     replay_job_id: UUID | None = None
+    replayed_by: str | None = None
     reauth_started_at: datetime | None = None
     last_notice_at: datetime | None = None
 

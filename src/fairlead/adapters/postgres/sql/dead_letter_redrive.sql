@@ -1,6 +1,6 @@
 -- dead_letter_redrive: enqueue a replay of an open entry and count it; it closes when that job succeeds (R19).
 -- Takes   dead_letter_id, last_at (as it was seen; NULL: whenever it died last), job_id, kind, tenant_id, queue, provider, group_key, priority, delay_s,
---         args, unique_key, expires_in_s, tags, notify
+--         args, unique_key, expires_in_s, tags, notify, replayed_by (NULL: fairlead by itself)
 -- Gives   dead_letter_id, or no row if the entry is another tenant's than the job, is closed, is being replayed, has
 --         died again, or its unique key is held by another open job
 -- Locks   the entry's row, the job that has its key still and will not run, and the job's lane if that is not ready
@@ -41,7 +41,8 @@ lanes AS MATERIALIZED (
 told AS MATERIALIZED (
     SELECT count(pg_notify('fairlead_job', queue)) FROM stored WHERE :notify::boolean AND run_at <= now()
 )
-UPDATE dead_letter SET replays = replays + 1, replay_job_id = stored.job_id, action_due_at = NULL
+UPDATE dead_letter SET
+    replays = replays + 1, replay_job_id = stored.job_id, action_due_at = NULL, replayed_by = :replayed_by::text
 FROM stored CROSS JOIN entry CROSS JOIN told LEFT JOIN lanes ON true
 WHERE dead_letter.dead_letter_id = entry.dead_letter_id
 RETURNING dead_letter.dead_letter_id
