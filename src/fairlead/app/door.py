@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Unpack
 from uuid import UUID
 
+from fairlead import forks
 from fairlead.app.client import Client
 from fairlead.app.connections import ConnectionsDoor
 from fairlead.app.declaring import Declaring
@@ -78,17 +79,24 @@ class Fairlead(Declaring):
         self.load_modules()
         self._threads = Threads()
         self._runtime = await Runtime.open(self._config, self.handlers, self._subscribers, self.schedules)
+        forks.forget_in_children(self)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         runtime, self._runtime = self._runtime, None
+        forks.closed(self)
         try:
             if runtime is not None:
                 await runtime.close()
         finally:
             self._let_threads_go()
+
+    def forked(self) -> object:
+        """Be closed in a forked child, which may open it anew; return what is open in the parent."""
+        left, self._runtime, self._threads = (self._runtime, self._threads), None, None
+        return left
 
     async def run(self, roles: Roles | None = None) -> None:
         """Work until ``stop``: schedules, workers, rescue (default all). Other calls go on beside it."""

@@ -12,6 +12,7 @@ import select
 import threading
 from collections import deque
 from collections.abc import Callable
+from weakref import WeakSet
 
 MAX_QUEUED_BYTES = 4 << 20
 MAX_BATCH_BYTES = 64 << 10
@@ -37,9 +38,17 @@ class LineWriter:
         self._failing = False
         self._broken_line = False
         self._closing = False
+        self._is_inherited = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="fairlead-log", daemon=True)
         self._thread.start()
+        _in_this_process.add(self)
+
+    def forked(self) -> None:
+        """Write at once from now on: a forked child has no thread, and a lock that may be held for ever."""
+        self._is_inherited, self._changed = True, threading.Condition()
+        self._lines.clear()
+        self._bytes = 0
 
     @property
     def dropped(self) -> int:
@@ -48,6 +57,8 @@ class LineWriter:
 
     def put(self, line: bytes) -> bool:
         """Queue *line*, which ends in a newline; False: it is dropped. Never waits for the descriptor."""
+        if self._is_inherited:
+            return self._written(line)
         with self._changed:
             if self._closing or self._bytes + len(line) > self._max_bytes:
                 self._drop(1)
@@ -68,6 +79,8 @@ class LineWriter:
         with self._changed:
             self._closing = True
             self._changed.notify_all()
+        if self._is_inherited:
+            return True
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
@@ -126,3 +139,14 @@ class LineWriter:
         self._dropped += count
         self._untold += count
         self._changed.notify_all()
+
+
+_in_this_process: WeakSet[LineWriter] = WeakSet()
+
+
+def _forked() -> None:
+    for writer in _in_this_process:
+        writer.forked()
+
+
+os.register_at_fork(after_in_child=_forked)
