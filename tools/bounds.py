@@ -20,10 +20,10 @@ from fairlead.engine.call.pages import MOST_PAGES
 from fairlead.engine.call.wish import MAX_BODY_BYTES
 from fairlead.engine.consent import DEADLINE_S as CODE_S
 from fairlead.engine.consent import STORE_FOR_S
-from fairlead.engine.executor import MAX_RESULT_BYTES
 from fairlead.engine.timing import LEAVE_S
 from fairlead.engine.token.ending import DEADLINE_S
 from fairlead.engine.token.parts import RefreshSettings
+from fairlead.engine.written import MAX_RESULT_BYTES
 from fairlead.policy.gate.limit import MAX_BUCKETS, MAX_SLOTS, PoolLimit
 from fairlead.policy.job import MAX_TAGS, MAX_UNIQUE_KEY_BYTES, MOST_WAITS
 from fairlead.policy.names import MAX_TENANT_BYTES

@@ -114,6 +114,7 @@ class JobFinished(Event):
     code: str | None = None
     reason: str | None = None
     next_retry_s: float | None = None
+    traceback: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

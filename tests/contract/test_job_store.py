@@ -145,6 +145,25 @@ async def test_a_failure_burns_an_attempt_and_is_remembered(stores: Stores) -> N
     assert again.lease_id != job.lease_id
 
 
+async def test_the_history_keeps_the_traceback_of_the_latest_failure_alone(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    job = await claimed(stores, session_id)
+    for attempt in (1, 2, 3):
+        ended = failed(job, delay_s=0)
+        assert ended.failure is not None
+        traced = {"why": "tested", "at": f"shop/jobs.py:{attempt}", "traceback": f"line {attempt}"}
+        await stores.jobs.acknowledge([replace(ended, failure=replace(ended.failure, details=traced))])
+        if attempt < 3:
+            (job,) = await stores.jobs.claim(ANY, 1, session_id)
+    view = await stores.jobs.get(job.job_id)
+    assert view is not None
+    assert [line["details"] for line in view.failures] == [
+        {"why": "tested", "at": "shop/jobs.py:1"},
+        {"why": "tested", "at": "shop/jobs.py:2"},
+        {"why": "tested", "at": "shop/jobs.py:3", "traceback": "line 3"},
+    ]
+
+
 async def test_a_snooze_hands_the_attempt_back(stores: Stores) -> None:
     session_id = await a_session(stores)
     job = await claimed(stores, session_id)

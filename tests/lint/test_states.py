@@ -9,6 +9,7 @@ from tests.lint.tree import PACKAGE, ROOT, files
 _TABLE = re.compile(r"CREATE TABLE (\w+) \((.*?)\n\)", re.DOTALL)
 _CHECK = re.compile(r"CHECK \((\w+) IN \(([^)]*)\)\)", re.DOTALL)
 _CASE = re.compile(r"\bCASE (\w+)\s(.*?)\bEND\b", re.DOTALL)
+_ADDED = re.compile(r"ALTER TABLE (\w+) ADD CONSTRAINT \w+\s+(CHECK \(\w+ IN \([^)]*\)\))", re.DOTALL)
 _SECTION = re.compile(r"^#+ [^\n]*`(\w+\.\w+)`\n(.*?)(?=^#|\Z)", re.MULTILINE | re.DOTALL)
 _STATES = {"phase", "state", "status"}
 
@@ -17,7 +18,7 @@ def constrained(schema: str) -> dict[str, set[str]]:
     """``table.column`` → the words its constraint allows."""
     return {
         f"{table}.{column}": set(re.findall(r"'(\w+)'", words))
-        for table, body in _TABLE.findall(schema)
+        for table, body in _TABLE.findall(schema) + _ADDED.findall(schema)  # what came later rules
         for column, words in _CHECK.findall(body) + _CASE.findall(body)
     }
 

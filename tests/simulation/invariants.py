@@ -34,14 +34,19 @@ MAX_CRASHES = 3
 MOST_RUNS = 20
 """Of one job, whatever it fails by (R14). This and the next are the specification's numbers, written here:
 taken from the product they would hold it to whatever it does."""
-RETRIES = {"transient_network": 5, "transient_rate_limit": 10, "transient_server": 3}
+RETRIES = {"transient_network": 5, "transient_rate_limit": 10, "transient_server": 3, "handler_error": 3}
 """How often a job is put off for failures of a category, each counted by itself; all others are final."""
 GAP = 0.5
 """The part of a lease without the database after which nobody's silence before it counts (R2)."""
 ALONE = ("sim.work", "sim.flood", "sim.slow", "sim.killer", "sim.poison", "sim.burst")
-"""Kinds that no refusal of anybody fails: their timeout does, or an error that nobody knows, and both count
-as the network's."""
-MEETS = {**dict.fromkeys(ALONE, ("transient_network",)), "sim.call": tuple(RETRIES)}
+"""Kinds that no refusal of anybody fails: their timeout does, which counts as the network's, or the one that
+always raises, whose errors are those of a handler."""
+CALLED = ("transient_network", "transient_rate_limit", "transient_server")
+MEETS = {
+    **dict.fromkeys(ALONE, ("transient_network",)),
+    "sim.poison": ("handler_error",),
+    "sim.call": CALLED,
+}
 """By which categories each kind of work may fail and be run again."""
 RUNS = {kind: min(MOST_RUNS, 1 + sum(RETRIES[each] for each in met)) for kind, met in MEETS.items()}
 """So often each kind may be run."""

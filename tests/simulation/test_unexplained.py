@@ -42,7 +42,7 @@ def finished(kind: str, code: str) -> JobFinished:
     [
         (finished("sim.call", "http_503"), {"ill"}),
         (finished("sim.work", "job_timeout"), {"freeze"}),
-        (finished("sim.poison", "unclassified"), {"poison"}),
+        (finished("sim.poison", "value_error"), {"poison"}),
         (finished("sim.work", "poison"), {"freeze"}),
         (finished("token.refresh", "dependency_unavailable"), {"database_away"}),
         (TokenRefreshFailed("a", "p", "", JOB, "rate_limited", None, "why"), {"issuer_busy"}),

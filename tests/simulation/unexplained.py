@@ -81,7 +81,7 @@ PLAIN_KINDS = ("sim.work", "sim.flood", "sim.killer")
 KINDS: Mapping[str, Mapping[str, Collection[str]]] = {
     **dict.fromkeys(PLAIN_KINDS, PLAIN),
     "sim.slow": {**PLAIN, "job_timeout": {"slow_jobs"}},
-    "sim.poison": {**PLAIN, "unclassified": {"poison"}},
+    "sim.poison": {**PLAIN, "value_error": {"poison"}},
 }
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 from uuid import UUID
 
 from fairlead.app.functions import Declaration, JobFunction, retry_policy
 from fairlead.app.requests import GroupOf, JobRequest
 from fairlead.app.threads import Threads
-from fairlead.engine.handler import JOB_TIMEOUT_S, Handler, JobContext
+from fairlead.engine.handler import JOB_TIMEOUT_S, Handler, JobContext, OnError
 from fairlead.engine.ports import Schedule
 from fairlead.errors import ConfigInvalid
 from fairlead.policy.job import parse_priority
@@ -36,6 +38,7 @@ class Declaring(ABC):
         self._functions: dict[str, JobFunction[..., Any]] = {}
         self._schedules: dict[str, Schedule] = {}
         self._subscribers: dict[str, list[Subscriber]] = {name: [] for name in OPEN_EVENTS}
+        self._error_hooks: list[OnError] = []
         self._threads: Threads | None = None
 
     # ---- events --------------------------------------------------------------------------------
@@ -55,6 +58,21 @@ class Declaring(ABC):
 
         return register
 
+    def on_error(self, hook: OnError) -> OnError:
+        """Call the decorated function with each exception by which a run of a job fails, and its context.
+
+        ``@fl.on_error def report(error, ctx): sentry_sdk.capture_exception(error)``. It is called on the
+        event loop before the outcome is written, so it must not block. A wait, as for a limit, is no failure.
+        Raises ConfigInvalid for an ``async def``, and where the Fairlead is open.
+        """
+        self._check_in_time("on_error")
+        if inspect.iscoroutinefunction(hook):
+            raise ConfigInvalid(
+                "on_error takes a plain function", hint="start a task in it, or log the error"
+            )
+        self._error_hooks.append(hook)
+        return hook
+
     # ---- jobs ----------------------------------------------------------------------------------
 
     @overload
@@ -69,6 +87,7 @@ class Declaring(ABC):
         timeout_s: float = JOB_TIMEOUT_S,
         priority: str | int = "normal",
         group: str | GroupOf | None = None,
+        transient: tuple[type[Exception], ...] = (),
     ) -> Callable[[Function[P, R]], JobFunction[P, R]]: ...
     def job(
         self,
@@ -79,6 +98,7 @@ class Declaring(ABC):
         timeout_s: float = JOB_TIMEOUT_S,
         priority: str | int = "normal",
         group: str | GroupOf | None = None,
+        transient: tuple[type[Exception], ...] = (),
     ) -> Any:
         """Run jobs of *kind* by the decorated function: ``@fl.job``, ``@fl.job("kind", timeout_s=10)``.
 
@@ -89,7 +109,9 @@ class Declaring(ABC):
 
         *queue*, *priority*, *group*: of its jobs unless enqueue says otherwise; *group* may be a function of
         the args. *timeout_s*: bounds a run, default 60. *retry*: a RetryPolicy, or how often a transient
-        failure is tried again; default: by its category. Raises ConfigInvalid or InputInvalid for what cannot
+        failure, or an error of the handler, is tried again; default: by its category. *transient*: exceptions
+        of yours that may pass by themselves, ``transient=(VendorBusy,)``; other exceptions are errors of the
+        handler, tried again 3 times. Raises ConfigInvalid or InputInvalid for what cannot
         be, a kind that is taken, and anything declared while the Fairlead is open.
         """
 
@@ -103,6 +125,7 @@ class Declaring(ABC):
                 timeout_s=timeout_s,
                 priority=parse_priority(priority),
                 group=group,
+                transient=transient,
             )
             made = JobFunction(
                 function, declaration, store=self._store_requests, threads=self._handler_threads
@@ -207,7 +230,12 @@ class Declaring(ABC):
     @property
     def handlers(self) -> list[Handler]:
         """The handlers declared so far."""
-        return [function.handler for function in self._functions.values()]
+        on_error = self._call_error_hooks if self._error_hooks else None
+        return [replace(function.handler, on_error=on_error) for function in self._functions.values()]
+
+    def _call_error_hooks(self, error: Exception, context: JobContext) -> None:
+        for hook in self._error_hooks:
+            hook(error, context)
 
     @property
     def schedules(self) -> list[Schedule]:

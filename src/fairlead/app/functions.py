@@ -17,7 +17,7 @@ from fairlead.app.signature import Signature
 from fairlead.app.threads import Threads
 from fairlead.engine.handler import JOB_TIMEOUT_S, Handler, JobContext
 from fairlead.errors import ConfigInvalid, InputInvalid
-from fairlead.policy.category import TRANSIENT
+from fairlead.policy.category import RETRIED
 from fairlead.policy.job import MAX_GROUP_KEY_BYTES, Outcome, Priority
 from fairlead.policy.names import check_label, check_name
 from fairlead.policy.retry import DEFAULT_POLICY, DEFAULT_RULES, MAX_ATTEMPTS, RetryPolicy
@@ -43,12 +43,21 @@ class Declaration:
     timeout_s: float = JOB_TIMEOUT_S
     priority: Priority = Priority.NORMAL
     group: str | GroupOf | None = None
+    transient: tuple[type[Exception], ...] = ()
 
     def __post_init__(self) -> None:
         check_name("kind", self.kind)
         check_name("queue", self.queue)
+        named: object = self.transient
+        if not isinstance(named, tuple) or not all(_is_exception(one) for one in named):
+            hint = "give a tuple of exception classes: transient=(VendorBusy,)"
+            raise ConfigInvalid(f"{named!r} is no transient= for kind {self.kind!r}", hint=hint)
         if isinstance(self.group, str) and self.group:
             check_label("group", self.group, MAX_GROUP_KEY_BYTES)
+
+
+def _is_exception(given: object) -> bool:
+    return isinstance(given, type) and issubclass(given, Exception)
 
 
 Store = Callable[[Iterable[JobRequest], object | None], Awaitable[list[UUID]]]
@@ -74,7 +83,12 @@ class JobFunction(Generic[P, R]):
         self._signature = Signature(declaration.kind, function)
         run = self._run if inspect.iscoroutinefunction(function) else self._run_on_thread
         self.handler = Handler(
-            declaration.kind, run, declaration.timeout_s, declaration.retry, declaration.queue
+            declaration.kind,
+            run,
+            declaration.timeout_s,
+            declaration.retry,
+            declaration.queue,
+            declaration.transient,
         )
         """As workers know it."""
         _check_function(declaration.kind, function)
@@ -198,7 +212,7 @@ class Addressed(Generic[P]):
 
 
 def retry_policy(kind: str, retry: RetryPolicy | int | None) -> RetryPolicy:
-    """What *retry* of `fl.job` means: a number is how often any transient failure is tried again."""
+    """What *retry* of `fl.job` means: a number is how often a failure that may pass is tried again."""
     if retry is None:
         return DEFAULT_POLICY
     if isinstance(retry, RetryPolicy):
@@ -206,7 +220,7 @@ def retry_policy(kind: str, retry: RetryPolicy | int | None) -> RetryPolicy:
     if type(retry) is not int or not 0 <= retry < MAX_ATTEMPTS:  # no bool either
         hint = f"give 0 to {MAX_ATTEMPTS - 1} tries after the first, or a RetryPolicy"
         raise ConfigInvalid(f"{retry!r} is no retry for kind {kind!r}", hint=hint)
-    rules = {category: replace(DEFAULT_RULES[category], attempts=retry) for category in TRANSIENT}
+    rules = {category: replace(DEFAULT_RULES[category], attempts=retry) for category in RETRIED}
     return RetryPolicy({**DEFAULT_RULES, **rules}, ceiling=retry + 1)
 
 

@@ -10,12 +10,9 @@ which is no failure; whoever cancelled hands the job back.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from uuid import UUID
 
 from fairlead.clock import Clock, Draw
 from fairlead.engine.events import GroupNotPaused, GroupPaused, TimeoutIgnored
@@ -26,14 +23,14 @@ from fairlead.engine.ports import (
     Cancelled,
     Completed,
     Discarded,
-    FailureRecord,
     Job,
-    Json,
     Outcome,
     Rescheduled,
 )
 from fairlead.engine.timing import TimeLimit
-from fairlead.events import Emit
+from fairlead.engine.traces import place_of, traceback_text
+from fairlead.engine.written import connection_of, failure_record, storable, unclassified
+from fairlead.events import Emit, ServiceFailed
 from fairlead.faultpoint import faultpoint
 from fairlead.ids import Ids
 from fairlead.policy import job as asked
@@ -46,10 +43,9 @@ from fairlead.policy.dead_letter import (
 )
 from fairlead.policy.job import budget_snooze, check_delay, outcome_of_exception
 from fairlead.policy.retry import DEFAULT_POLICY, DeadLetter, decide
-from fairlead.policy.safe import safe_json, safe_text
+from fairlead.policy.safe import safe_text
 
 UNKNOWN_KIND_SNOOZE_S = 60.0
-MAX_RESULT_BYTES = 64 * 1024
 
 _ANY_MOMENT = datetime(2000, 1, 1, tzinfo=UTC)  # first_action counts from it; only the distance is kept
 
@@ -195,7 +191,7 @@ class Executor:
                 raise
             if limit.expired:
                 return asked.Retry(job_timeout(self._now() - started, handler.timeout_s))
-            return self._failed(context, error)  # the handler awaited something that somebody cancelled
+            return asked.Retry(unclassified(error))  # it awaited something that somebody cancelled
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -203,7 +199,7 @@ class Executor:
                 raise asyncio.CancelledError from error
             if limit.expired:  # whatever the cut-off handler made of it
                 return asked.Retry(job_timeout(self._now() - started, handler.timeout_s))
-            return self._failed(context, error)
+            return self._failed(context, handler, error)
         finally:
             current_job.reset(running)
 
@@ -231,17 +227,40 @@ class Executor:
             return safe_text(error)
         return None
 
-    def _failed(self, context: JobContext, error: BaseException) -> asked.Outcome:
+    def _failed(self, context: JobContext, handler: Handler, error: BaseException) -> asked.Outcome:
         try:
             if isinstance(error, Exception):
-                waits = _counted(context).streaks.get(asked.WAITS, 0)
-                group = context.job.tenant_id, context.job.group_key
-                return outcome_of_exception(error, draw=self._draw(), waits=waits, group=group)
+                outcome = outcome_of_exception(
+                    error,
+                    draw=self._draw(),
+                    waits=_counted(context).streaks.get(asked.WAITS, 0),
+                    group=(context.job.tenant_id, context.job.group_key),
+                    transient=handler.transient,
+                )
+                return self._traced(context, handler, error, outcome)
         except KeyboardInterrupt:
             raise
         except BaseException:  # noqa: BLE001, S110 (an error may be hostile in any of its attributes, E08)
             pass
-        return asked.Retry(_unclassified(error))
+        return asked.Retry(unclassified(error))
+
+    def _traced(
+        self, context: JobContext, handler: Handler, error: Exception, outcome: asked.Retry | asked.Snooze
+    ) -> asked.Outcome:
+        """Return *outcome* with the place of an error of the handler, once its hook was called."""
+        if isinstance(outcome, asked.Snooze):
+            return outcome
+        if handler.on_error is not None:
+            try:
+                handler.on_error(error, context)
+            except Exception as broken:  # noqa: BLE001 (what a hook raises fails no job)
+                self._emit(ServiceFailed("on_error", safe_text(broken)))
+        failure = outcome.failure
+        if failure.category is not Category.HANDLER_ERROR:
+            return outcome
+        at = place_of(error)
+        reason = f"{failure.reason} ({at})" if at else failure.reason
+        return asked.Retry(replace(failure, reason=reason, traceback=traceback_text(error), at=at))
 
     # ---- what becomes of it --------------------------------------------------------------------
 
@@ -251,12 +270,12 @@ class Executor:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 (an outcome built by a handler may hold anything)
-            return self._written(job, handler, asked.Retry(_unclassified(error)), ran_s)
+            return self._written(job, handler, asked.Retry(unclassified(error)), ran_s)
 
     def _written(self, job: Job, handler: Handler | None, answer: asked.Outcome, ran_s: float) -> Outcome:
         match answer:
             case asked.Done(result):
-                return Completed(job.job_id, job.lease_id, _storable(result))
+                return Completed(job.job_id, job.lease_id, storable(result))
             case asked.Snooze(delay_s, in_place=in_place, counted=counted):
                 after_s = float(check_delay("snooze", delay_s))
                 wait_s = None if in_place else after_s
@@ -280,7 +299,7 @@ class Executor:
         decision = decide(failure, job.streaks, job.attempt, draw=self._draw(), factor=factor, policy=policy)
         if isinstance(decision, DeadLetter):
             return self._discarded(job, failure, ran_s, why=decision.why)
-        record = _record(job, failure, ran_s, next_retry_s=decision.delay_s)
+        record = failure_record(job, failure, ran_s, next_retry_s=decision.delay_s)
         return Rescheduled(job.job_id, job.lease_id, decision.delay_s, record, decision.streaks)
 
     def _discarded(self, job: Job, failure: Failure, ran_s: float, *, why: str) -> Discarded:
@@ -289,8 +308,8 @@ class Executor:
             job.job_id,
             job.lease_id,
             dead_letter_id=self._ids.uuid7(),
-            failure=_record(job, failure, ran_s, details={"why": why}),
-            connection_id=_connection_id(job),
+            failure=failure_record(job, failure, ran_s, details={"why": why}),
+            connection_id=connection_of(job),
             action_in_s=action_in_s(first, _ANY_MOMENT),
         )
 
@@ -340,42 +359,3 @@ def _answer(result: object, context: JobContext) -> asked.Outcome:
     if result is None and context.asked is not None:
         return context.asked
     return asked.Done(result)
-
-
-def _unclassified(error: BaseException) -> Failure:
-    """A failure for an error that nothing else is known of, and that may raise in any of its methods."""
-    reason = type(error).__name__
-    with suppress(Exception):
-        reason = safe_text(error)
-    return Failure(Category.TRANSIENT_NETWORK, "unclassified", reason, unclassified=True)
-
-
-def _storable(result: object) -> Json:
-    """Return *result* as JSON that the database takes; what JSON cannot say is marked as ``unstorable``."""
-    return None if result is None else json.loads(safe_json(result, MAX_RESULT_BYTES, marked=True))
-
-
-def _connection_id(job: Job) -> UUID | None:
-    """Jobs about a connection name it in their args."""
-    with suppress(ValueError, TypeError, AttributeError):
-        return UUID(job.args["connection_id"]) if "connection_id" in job.args else None
-    return None
-
-
-def _record(
-    job: Job,
-    failure: Failure,
-    ran_s: float,
-    *,
-    next_retry_s: float | None = None,
-    details: dict[str, Json] | None = None,
-) -> FailureRecord:
-    return FailureRecord(
-        category=failure.category.value,
-        code=failure.code,
-        reason=safe_text(failure.reason),
-        ran_s=round(ran_s, 3),
-        attempt=job.attempt,
-        next_retry_s=next_retry_s,
-        details={**(details or {}), **({"unclassified": True} if failure.unclassified else {})},
-    )

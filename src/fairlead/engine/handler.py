@@ -21,6 +21,8 @@ JOB_TIMEOUT_S = 60.0
 SAVED = "fairlead.saved"
 """Where the stored args of a job hold what its runs saved."""
 
+OnError = Callable[[Exception, "JobContext"], object]
+
 Held = Literal["group", "tenant", "provider"]
 """What a handler may pause: the group of its job, all work of its tenant, or of its provider."""
 
@@ -195,6 +197,8 @@ class Handler:
     """How jobs of *kind* are run. *timeout_s* bounds a run (default 60); *retry* defaults to SPEC's.
 
     *queue* is where they wait unless enqueue says otherwise: workers that are told no queues take it.
+    *transient*: exceptions that may pass by themselves. *on_error* is called with each exception of a run
+    that counts as a failure.
     """
 
     kind: str
@@ -202,6 +206,8 @@ class Handler:
     timeout_s: float = JOB_TIMEOUT_S
     retry: RetryPolicy = DEFAULT_POLICY
     queue: str = "default"
+    transient: tuple[type[Exception], ...] = ()
+    on_error: OnError | None = None
 
     def __post_init__(self) -> None:
         check_name("kind", self.kind)

@@ -22,6 +22,7 @@ def job_finished(job: Job, outcome: Outcome, ran_s: float) -> JobFinished:
         code=failure.code if failure else None,
         reason=failure.reason if failure else None,
         next_retry_s=delay_s,
+        traceback=failure.details.get("traceback") if failure else None,
     )
 
 

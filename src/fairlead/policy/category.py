@@ -1,8 +1,8 @@
-"""What kind of failure it was: the seven categories of SPEC T, judged by type, never by words.
+"""What kind of failure it was: the eight categories of SPEC T, judged by type, never by words.
 
 A message is written for people and changes with every release of a library; a type is a contract. Errors of
-ours say their category themselves. An error nobody knows counts as transient_network, so that it is tried
-again, and is flagged, so that it is counted and somebody looks (DEFAULTS §2).
+ours say their category themselves. What a handler raises that is neither ours nor an error of a network is
+an error of the handler: it is tried again a few times, and kept with its traceback for a person.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from fairlead.errors import (
     SetupError,
     SlotLost,
 )
+from fairlead.policy.drivers import is_network_error
 from fairlead.policy.safe import safe_text
 
 MAY_HAVE_ACTED = "may_have_acted"
@@ -35,6 +36,7 @@ class Category(StrEnum):
     TRANSIENT_NETWORK = "transient_network"
     TRANSIENT_RATE_LIMIT = "transient_rate_limit"
     TRANSIENT_SERVER = "transient_server"
+    HANDLER_ERROR = "handler_error"
     PERMANENT_AUTH = "permanent_auth"
     PERMANENT_CONFIG = "permanent_config"
     PERMANENT_PERMISSION = "permanent_permission"
@@ -47,6 +49,10 @@ class Category(StrEnum):
 
 
 TRANSIENT = frozenset({Category.TRANSIENT_NETWORK, Category.TRANSIENT_RATE_LIMIT, Category.TRANSIENT_SERVER})
+
+
+RETRIED = TRANSIENT | {Category.HANDLER_ERROR}
+"""What is tried again by default. Of their dead letters only transient ones are replayed by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +72,10 @@ class Failure:
     """How long the attempt ran before our own timeout ended it; None: it was not a timeout."""
     unclassified: bool = False
     """No rule knew this error: raises the ``unclassified`` counter."""
+    traceback: str | None = None
+    """Of an error of the handler; without values of variables."""
+    at: str | None = None
+    """File, line and function where the handler raised it."""
 
     def __post_init__(self) -> None:
         if not self.reason.strip():
@@ -104,12 +114,15 @@ _FAMILIES: tuple[tuple[type[FairleadError], Category], ...] = (
 )
 
 _WORD = re.compile(r"[a-z_]{1,32}")
+_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_CODE = re.compile(r"[a-z0-9_]+")
 
 # Of several failures at once the most final decides: what cannot heal must not be retried for the rest.
 _GRAVITY = (
     Category.TRANSIENT_NETWORK,
     Category.TRANSIENT_SERVER,
     Category.TRANSIENT_RATE_LIMIT,
+    Category.HANDLER_ERROR,
     Category.PERMANENT_REQUEST,
     Category.PERMANENT_PERMISSION,
     Category.PERMANENT_CONFIG,
@@ -117,14 +130,15 @@ _GRAVITY = (
 )
 
 
-def classify_exception(error: Exception) -> Failure:
-    """The failure behind *error*, by its type. Never raises; an error of no known type is flagged.
+def classify_exception(error: Exception, transient: tuple[type[Exception], ...] = ()) -> Failure:
+    """Return the failure behind *error*, by its type; never raises.
 
-    An ExceptionGroup (a handler's TaskGroup) is judged by its gravest member.
+    An ExceptionGroup (a handler's TaskGroup) is judged by its gravest member. What its handler declared as
+    *transient* is tried again like an error of the network.
     """
     if isinstance(error, ExceptionGroup):
-        return max((_classify_one(leaf) for leaf in _leaves(error)), key=_gravity)
-    return _classify_one(error)
+        return max((_classify_one(leaf, transient) for leaf in _leaves(error)), key=_gravity)
+    return _classify_one(error, transient)
 
 
 def job_timeout(ran_s: float, timeout_s: float) -> Failure:
@@ -133,16 +147,29 @@ def job_timeout(ran_s: float, timeout_s: float) -> Failure:
     return Failure(Category.TRANSIENT_NETWORK, "job_timeout", reason, timed_out_after_s=ran_s)
 
 
-def _classify_one(error: Exception) -> Failure:
+def _classify_one(error: Exception, transient: tuple[type[Exception], ...]) -> Failure:
     reason = safe_text(error)
     if isinstance(error, FairleadError):
         return _classify_ours(error, reason)
     for kind, code in _NETWORK_ERRORS:
         if isinstance(error, kind):
             return Failure(Category.TRANSIENT_NETWORK, code, reason)
-    if isinstance(error, OSError) and not _is_local(error):
+    if is_network_error(error) or (isinstance(error, OSError) and not _is_local(error)):
         return Failure(Category.TRANSIENT_NETWORK, "network", reason)
-    return Failure(Category.TRANSIENT_NETWORK, "unclassified", reason, unclassified=True)
+    if isinstance(error, OSError):
+        return Failure(Category.TRANSIENT_NETWORK, "unclassified", reason, unclassified=True)
+    category = Category.TRANSIENT_NETWORK if isinstance(error, transient) else Category.HANDLER_ERROR
+    return Failure(category, code_of(error), reason)
+
+
+def code_of(error: BaseException) -> str:
+    """Return the code of what a handler raised: the name of its class.
+
+    >>> code_of(ZeroDivisionError())
+    'zero_division_error'
+    """
+    words = _WORDS.sub("_", type(error).__name__).strip("_").lower()
+    return words[:64] if _CODE.fullmatch(words) else "handler_error"
 
 
 def _classify_ours(error: FairleadError, reason: str) -> Failure:

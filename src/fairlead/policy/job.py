@@ -154,7 +154,12 @@ Outcome = Done | Retry | Snooze | Cancel | Discard | NeedsReauth
 
 
 def outcome_of_exception(
-    error: Exception, *, draw: float, waits: int = 0, group: tuple[str, str] | None = None
+    error: Exception,
+    *,
+    draw: float,
+    waits: int = 0,
+    group: tuple[str, str] | None = None,
+    transient: tuple[type[Exception], ...] = (),
 ) -> Retry | Snooze:
     """What an exception that left a handler means.
 
@@ -170,6 +175,7 @@ def outcome_of_exception(
         draw: Chance, from 0 to 1.
         waits: How many counted waits the job has had since it last saved how far it came.
         group: Tenant and group of the job.
+        transient: What its handler declared as such.
     """
     gone = _gone_grant(error)
     if gone is not None and waits < MOST_WAITS:
@@ -182,10 +188,10 @@ def outcome_of_exception(
         if wait is not None:
             return wait
     if not isinstance(error, Refused):
-        return Retry(classify_exception(error))
+        return Retry(classify_exception(error, transient))
     wait_s = error.retry_after_s if error.retryable else None
     if wait_s is None or not math.isfinite(wait_s):
-        return Retry(classify_exception(error))
+        return Retry(classify_exception(error, transient))
     wait_s = min(max(wait_s, 0.0), LONGEST_DELAY_S / 2)
     if of_error(error).own is Own.LIMIT:  # it has a turn of its own, or nobody of its group has one before
         return Snooze(wait_s, safe_text(error), in_place=True)

@@ -14,7 +14,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from fairlead.policy.backoff import Jitter, jittered_s, nominal_delay_s
-from fairlead.policy.category import MAY_HAVE_ACTED, TRANSIENT, Category, Failure
+from fairlead.policy.category import MAY_HAVE_ACTED, RETRIED, Category, Failure
 from fairlead.policy.hint import DAILY_PARK_CAP_S, HINT_CAP_S, hinted_delay
 from fairlead.policy.number import number_of
 
@@ -52,6 +52,7 @@ DEFAULT_RULES: Mapping[Category, RetryRule] = MappingProxyType(
         Category.TRANSIENT_NETWORK: RetryRule(5, 1.0, 30.0, Jitter.FULL),
         Category.TRANSIENT_RATE_LIMIT: RetryRule(10, 5.0, 60.0, Jitter.EQUAL),
         Category.TRANSIENT_SERVER: RetryRule(3, 2.0, 30.0, Jitter.FULL),
+        Category.HANDLER_ERROR: RetryRule(3, 1.0, 30.0, Jitter.FULL, then=NextStep.FIX),
         Category.PERMANENT_AUTH: RetryRule(then=NextStep.REAUTHORIZE),
         Category.PERMANENT_CONFIG: RetryRule(then=NextStep.FIX),
         Category.PERMANENT_PERMISSION: RetryRule(then=NextStep.FIX),
@@ -76,15 +77,15 @@ class RetryPolicy:
     def __post_init__(self) -> None:
         missing = [category.value for category in Category if category not in self.rules]
         if missing:
-            raise ValueError(f"no rule for {', '.join(missing)} hint: a policy rules all seven categories")
+            raise ValueError(f"no rule for {', '.join(missing)} hint: a policy rules all eight categories")
         if not 1 <= number_of(self.ceiling) <= MAX_ATTEMPTS:
             raise ValueError(f"ceiling {self.ceiling} is out of bounds hint: 1 to {MAX_ATTEMPTS} attempts")
 
     @classmethod
     def uniform(cls, attempts: int, *, base_s: float, cap_s: float, jitter: Jitter) -> RetryPolicy:
-        """A policy that treats all transient failures alike; permanent ones are never retried."""
+        """A policy that treats all transient failures alike, and errors of the handler; others are final."""
         row = RetryRule(attempts, base_s, cap_s, jitter)
-        return cls({**DEFAULT_RULES, **dict.fromkeys(TRANSIENT, row)}, min(MAX_ATTEMPTS, attempts + 1))
+        return cls({**DEFAULT_RULES, **dict.fromkeys(RETRIED, row)}, min(MAX_ATTEMPTS, attempts + 1))
 
 
 DEFAULT_POLICY = RetryPolicy()

@@ -18,6 +18,7 @@ from typing import Any
 from fairlead.adapters.postgres import jobrows
 from fairlead.adapters.postgres import jobs as jobs_module
 from fairlead.engine import executor as executor_module
+from fairlead.engine import written as written_module
 from fairlead.engine.handler import Handler, JobContext
 from fairlead.engine.ports import NewJob
 from fairlead.errors import InputInvalid
@@ -35,10 +36,10 @@ def main(channel: socket.socket, order: dict[str, Any]) -> None:
     """As support/worker.py."""
     unsafe = order.get("unsafe", ())
     if "plain_texts" in unsafe:
-        for module in (executor_module, category_module, jobrows):
+        for module in (executor_module, written_module, category_module, jobrows):
             module.safe_text = _plain_text  # type: ignore[attr-defined]
     if "plain_results" in unsafe:
-        executor_module._storable = lambda result: result
+        executor_module.storable = lambda result: result  # type: ignore[attr-defined]
     if unsafe:
         jobrows.tamed = jobs_module.tamed = lambda value, _most=0: json.dumps(value)
     worker._Worker = _Worker  # type: ignore[misc]

@@ -328,7 +328,7 @@ async def test_a_plain_function_runs_on_a_thread_with_the_callers_context(fl: Fa
         assert await fl.result(job_id) == 2
         assert seen == [(False, "said", 60.0)]
         codes = {job.kind: job.failures[0]["code"] for job in await mem.jobs(state="retryable")}
-        assert codes == {"raises": "transient_failure", "stops": "unclassified"}
+        assert codes == {"raises": "transient_failure", "stops": "runtime_error"}
 
 
 async def test_a_function_that_gives_back_a_coroutine_is_awaited(fl: Fairlead) -> None:

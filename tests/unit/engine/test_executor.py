@@ -132,7 +132,7 @@ FAILURES = [
         Category.TRANSIENT_RATE_LIMIT,
         "transient_failure",
     ),
-    (ZeroDivisionError("x"), Category.TRANSIENT_NETWORK, "unclassified"),
+    (ZeroDivisionError("x"), Category.HANDLER_ERROR, "zero_division_error"),
 ]
 
 

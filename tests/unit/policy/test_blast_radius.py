@@ -44,7 +44,8 @@ def tree(kind: type[errors.FairleadError]) -> Iterator[type[errors.FairleadError
 def rows_of(kind: type[Any]) -> Iterator[str]:
     """The rows that outcomes of *kind* may need."""
     hints = get_type_hints(kind)
-    categories = [c for c in Category if c.transient != (kind is outcomes.Rejected)]
+    of_answers = [c for c in Category if c is not Category.HANDLER_ERROR]
+    categories = [c for c in of_answers if c.transient != (kind is outcomes.Rejected)]
     scopes = get_args(hints["scope"]) if get_origin(hints.get("scope")) is not None else [None]
     for category, scope in product(categories if "category" in hints else [None], scopes):
         outcome = object.__new__(kind)

@@ -111,7 +111,7 @@ def test_a_wait_keeps_its_bounds(retry_after_s: float) -> None:
         (errors.RateLimited("wait", retry_after_s=math.nan), Category.TRANSIENT_RATE_LIMIT),
         (errors.NotSent("no route"), Category.TRANSIENT_NETWORK),
         (errors.TransientFailure("503", retry_after_s=5), Category.TRANSIENT_SERVER),
-        (ValueError("bug"), Category.TRANSIENT_NETWORK),
+        (ValueError("bug"), Category.HANDLER_ERROR),
     ],
     ids=repr,
 )

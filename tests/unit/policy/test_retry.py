@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.policy.backoff import Jitter
-from fairlead.policy.category import TRANSIENT, Category, Failure, job_timeout
+from fairlead.policy.category import RETRIED, TRANSIENT, Category, Failure, job_timeout
 from fairlead.policy.hint import DAILY_PARK_CAP_S, HINT_CAP_S
 from fairlead.policy.retry import (
     DEFAULT_POLICY,
@@ -80,9 +80,11 @@ def test_permanent_failures_are_dead_at_once_hint_or_not(category: Category, the
         assert answer == DeadLetter({category: 1}, f"{category} is not retried", then)
 
 
-def test_the_table_rules_all_seven_categories() -> None:
+def test_the_table_rules_all_eight_categories() -> None:
     assert set(DEFAULT_RULES) == set(Category)
-    assert {category for category, rule in DEFAULT_RULES.items() if rule.attempts} == TRANSIENT
+    assert {category for category, rule in DEFAULT_RULES.items() if rule.attempts} == RETRIED
+    handler = DEFAULT_RULES[Category.HANDLER_ERROR]
+    assert (handler.attempts, handler.base_s, handler.cap_s, handler.jitter) == (3, 1.0, 30.0, Jitter.FULL)
     assert {category for category in Category if category.transient} == TRANSIENT
 
 

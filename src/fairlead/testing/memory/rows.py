@@ -91,7 +91,14 @@ class JobRow:
 
     def add_failure(self, failure: dict[str, Json]) -> None:
         """One line more of its history."""
-        self.failures = [*self.failures, failure][-MOST_FAILURES:]
+        self.failures = [*map(_without_traceback, self.failures), failure][-MOST_FAILURES:]
+
+
+def _without_traceback(failure: dict[str, Json]) -> dict[str, Json]:
+    details = failure.get("details")
+    if not isinstance(details, dict) or "traceback" not in details:
+        return failure
+    return {**failure, "details": {name: value for name, value in details.items() if name != "traceback"}}
 
 
 @dataclass(slots=True)

@@ -1,0 +1,52 @@
+"""Where an exception of a handler was raised: a traceback that can be stored and logged, and one place.
+
+It holds files, lines, functions and source lines, and no values of variables. What is known or looks like a
+secret is masked, as in every text that is stored.
+"""
+
+from __future__ import annotations
+
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+import fairlead
+from fairlead.policy.safe import safe_text
+
+MAX_BYTES = 4096
+MAX_FRAMES = 20
+"""The innermost of each exception of a chain."""
+_OURS = str(Path(fairlead.__file__).parent)
+_LIBRARIES = ("site-packages", "dist-packages", "lib/python")
+
+
+def traceback_text(error: BaseException) -> str:
+    """Return the traceback of *error* from its handler on, with the exceptions that caused it."""
+    with suppress(Exception):  # any method of a hostile exception may raise
+        told = traceback.TracebackException(
+            type(error), error, _from_handler(error.__traceback__), limit=-MAX_FRAMES, compact=True
+        )
+        lines = "".join(told.format())
+        kept = lines if len(lines) <= MAX_BYTES else "…" + lines[-MAX_BYTES:]  # what was raised stands last
+        return safe_text(kept, MAX_BYTES + 4)
+    return type(error).__name__
+
+
+def place_of(error: BaseException) -> str | None:
+    """Return file, line and function of the innermost frame that is no library's; None: there is none."""
+    with suppress(Exception):
+        frames = list(traceback.walk_tb(_from_handler(error.__traceback__)))
+        own = [one for one in frames if not any(word in one[0].f_code.co_filename for word in _LIBRARIES)]
+        frame, line = (own or frames)[-1]
+        path = Path(frame.f_code.co_filename)
+        return safe_text(f"{path.parent.name}/{path.name}:{line} in {frame.f_code.co_name}", 300)
+    return None
+
+
+def _from_handler(trace: TracebackType | None) -> TracebackType | None:
+    """Return *trace* without the frames of fairlead that lead to the handler."""
+    first = trace
+    while first is not None and first.tb_frame.f_code.co_filename.startswith(_OURS):
+        first = first.tb_next
+    return first or trace

@@ -1,0 +1,31 @@
+"""Network errors of the libraries that handlers use, known by the names of their classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+NETWORK_ERRORS: Mapping[str, frozenset[str]] = {
+    "aiohttp": frozenset({"ClientConnectionError", "ClientPayloadError"}),
+    "asyncpg": frozenset({"PostgresConnectionError", "OperatorInterventionError", "TooManyConnectionsError"}),
+    "botocore": frozenset({"HTTPClientError", "ConnectionError", "EndpointConnectionError"}),
+    "httpx": frozenset({"TransportError", "StreamClosed"}),
+    "httpx2": frozenset({"TransportError", "StreamClosed"}),
+    "psycopg": frozenset({"OperationalError"}),
+    "psycopg2": frozenset({"OperationalError"}),
+    "redis": frozenset({"ConnectionError", "TimeoutError"}),
+    "requests": frozenset({"ConnectionError", "Timeout", "ChunkedEncodingError"}),
+    "urllib3": frozenset({"ProtocolError", "TimeoutError", "MaxRetryError", "ProxyError", "SSLError"}),
+}
+"""By the package that a class is of; its subclasses count, too."""
+
+
+def is_network_error(error: BaseException) -> bool:
+    """Return whether *error* is one of them.
+
+    >>> is_network_error(KeyError("httpx"))
+    False
+    """
+    return any(
+        cls.__name__ in NETWORK_ERRORS.get(cls.__module__.partition(".")[0], ())
+        for cls in type(error).__mro__
+    )

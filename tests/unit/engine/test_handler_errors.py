@@ -1,0 +1,55 @@
+"""Errors of a handler: their category, their traceback, and who is told of them (T5)."""
+
+from __future__ import annotations
+
+from fairlead.engine.handler import Handler, JobContext
+from fairlead.events import JobFinished, ServiceFailed
+from tests.support.process import Fleet
+
+
+async def test_a_key_error_in_a_handler_is_tried_again_and_kept_with_its_traceback_for_a_person(
+    fleet: Fleet,
+) -> None:
+    told: list[tuple[str, int]] = []
+
+    async def breaks(context: JobContext) -> None:
+        password = "hunter2-is-a-secret"
+        raise KeyError(f"price of {len(password)}")
+
+    def hook(error: Exception, context: JobContext) -> None:
+        told.append((type(error).__name__, context.attempt))
+        raise RuntimeError("the hook is broken, too")
+
+    (job,) = await fleet.enqueue()
+    process = await fleet.start(Handler("work", breaks, on_error=hook))
+    for _ in range(20):
+        await fleet.advance(30)
+    view = await fleet.view(job)
+    assert (view.state, view.attempt, told) == ("discarded", 4, [("KeyError", n) for n in (1, 2, 3, 4)])
+    assert {line["category"] for line in view.failures} == {"handler_error"}
+    *earlier, last = [line["details"] for line in view.failures]
+    assert all("traceback" not in details for details in earlier)
+    assert last["at"].startswith("engine/test_handler_errors.py:")
+    assert last["at"].endswith(" in breaks")
+    assert last["at"] in view.failures[-1]["reason"]
+    assert "raise KeyError(" in last["traceback"]
+    assert "hunter2" not in last["traceback"]
+    assert "executor.py" not in last["traceback"]
+    assert process.emit.of(JobFinished)[-1].traceback == last["traceback"]
+    assert {event.service for event in process.emit.of(ServiceFailed)} == {"on_error"}
+    assert await fleet.dead_letters.due(9) == [], "nobody but a person replays it"
+
+
+async def test_what_a_handler_declares_as_transient_is_tried_again_as_such(fleet: Fleet) -> None:
+    class VendorBusyError(Exception):
+        pass
+
+    async def is_refused(context: JobContext) -> None:
+        raise VendorBusyError("later")
+
+    (job,) = await fleet.enqueue()
+    await fleet.start(Handler("work", is_refused, transient=(VendorBusyError,)))
+    await fleet.advance(0.1)
+    (line,) = (await fleet.view(job)).failures[:1]
+    assert (line["category"], line["code"]) == ("transient_network", "vendor_busy_error")
+    assert "traceback" not in line["details"]
