@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.engine.ports import ClaimFilter, Completed, Rescheduled
-from tests.contract.stores import ANY, Stores, a_session, claimed
+from tests.contract.stores import ANY, Stores, a_session, claimed, discarded
 from tests.support.engine import new_job
 
 
@@ -34,6 +34,10 @@ async def test_a_job_that_has_begun_hands_its_unique_key_on(stores: Stores) -> N
     (follower,) = await stores.jobs.enqueue([new_job(unique_key="k")])
     assert follower.inserted
     assert (await stores.jobs.enqueue([new_job(unique_key="k")]))[0].job_id == follower.job_id
+    assert await stores.jobs.claim(ANY, 9, session_id) == []  # it begins once that run has ended
+    told = await stores.lanes.explain(follower.job_id)
+    assert told is not None
+    assert told.why == "follows"
     await stores.jobs.acknowledge([Rescheduled(begun.job_id, begun.lease_id, delay_s=0.0)])
     assert (await stores.jobs.enqueue([new_job(unique_key="k")]))[0].job_id == follower.job_id
     assert {job.job_id for job in await stores.jobs.claim(ANY, 9, session_id)} == {
@@ -45,6 +49,46 @@ async def test_a_job_that_has_begun_hands_its_unique_key_on(stores: Stores) -> N
     held = await claimed(stores, session_id, unique_key="held", unique_for_s=60.0)
     assert (await stores.jobs.enqueue([new_job(unique_key="held")]))[0].job_id == held.job_id
     assert ours.job_id != held.job_id
+
+
+@pytest.mark.parametrize("end", ["completed", "discarded", "closed", "lost"])
+async def test_a_change_that_a_run_did_not_see_is_worked_on_after_it(stores: Stores, end: str) -> None:
+    """Whichever way the run ends; and as soon as the soonest that was asked for."""
+    session_id, other = await a_session(stores, 1), await a_session(stores, 2)
+    begun = await claimed(stores, session_id, unique_key="k")
+    asked = [
+        new_job(unique_key="k", delay_s=3600.0),
+        new_job(unique_key="k"),
+        new_job(unique_key="k", delay_s=5.0),
+    ]
+    stored = [(await stores.jobs.enqueue([job]))[0].job_id for job in asked]
+    assert set(stored) == {asked[0].job_id}
+    await stores.pass_time(60)
+    assert await stores.jobs.claim(ANY, 9, other) == []
+    assert await stores.jobs.claim_suspect(ANY, other) is None
+    if end == "completed":
+        await stores.jobs.acknowledge([Completed(begun.job_id, begun.lease_id)])
+    elif end == "discarded":
+        await stores.jobs.acknowledge([discarded(begun)])
+    elif end == "closed":
+        await stores.sessions.close(session_id)
+    else:
+        await stores.sessions.bury([session_id])
+        await stores.sessions.rescue(other, 0.0, 3, 100)
+    found = {job.job_id for job in await stores.jobs.claim(ANY, 9, other)}
+    assert found - {begun.job_id} == {asked[0].job_id}
+    if end in ("completed", "discarded"):
+        assert found == {asked[0].job_id}
+
+
+async def test_a_job_that_follows_a_run_is_hurried_by_hand(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    begun = await claimed(stores, session_id, unique_key="k")
+    ((follower),) = await stores.jobs.enqueue([new_job(unique_key="k")])
+    assert await stores.jobs.retry_now(follower.job_id)
+    assert [job.job_id for job in await stores.jobs.claim(ANY, 9, session_id)] == [follower.job_id]
+    await stores.jobs.acknowledge([Completed(begun.job_id, begun.lease_id)])
+    assert await stores.jobs.claim(ANY, 9, session_id) == []
 
 
 async def test_a_job_that_has_expired_hands_its_unique_key_on(stores: Stores) -> None:

@@ -136,7 +136,14 @@ async def a_job(database: Database, fl: Fairlead, key: str, then: str | None) ->
 
 
 async def assert_worked_off(database: Database, key: str, told: UUID) -> None:
-    """One job is left that begins now, and never expires; the id that was given is one of *key*."""
+    """One job is left, and never expires; the id that was given is one of *key*.
+
+    It begins now, or once the job that runs has ended.
+    """
+    due = "SELECT FROM job WHERE unique_key = $1 AND state = 'available' AND run_at <= now()"
+    if await rows(database, "SELECT FROM job WHERE unique_key = $1 AND state = 'running'", key):
+        assert await rows(database, due, key) == [], key
+        await run(database, f"UPDATE job SET {ENDED} WHERE unique_key = $1 AND state = 'running'", key)
     found = await rows(
         database,
         "SELECT count(*) FILTER (WHERE state = 'available' AND expires_at IS NULL AND run_at <= now())"

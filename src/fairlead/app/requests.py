@@ -39,7 +39,8 @@ class JobOptions(TypedDict, total=False):
     delay_s: float
     """Not before so many seconds, 0 to 366 days; default 0."""
     unique_key: str | None
-    """A job of this kind and tenant with this key that has not begun answers for this one; default none."""
+    """A job of this kind and tenant with this key that has not begun answers for this one. While one runs,
+    this one is stored and begins once that run has ended. Default none."""
     unique_for_s: float | None
     """The key holds for so many seconds, even if the job has begun or ended; default: until it begins."""
     expires_in_s: float | None

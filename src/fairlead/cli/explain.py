@@ -25,9 +25,9 @@ def explain(
 ) -> Exit | None:
     """Tell why a job waits, until when, and how many are before it; then its attempts one by one.
 
-    The reason is one of: finished, running, not_due, expired, paused, capped, no_worker, no_handler (no
-    worker takes its kind), suspect, turn (others are before it), unseen (the next sweep makes its lane
-    ready). Counts stop at 1,000.
+    The reason is one of: finished, running, not_due, follows (it begins after the run that had its unique
+    key), expired, paused, capped, no_worker, no_handler (no worker takes its kind), suspect, turn (others
+    are before it), unseen (the next sweep makes its lane ready). Counts stop at 1,000.
     """
     wanted = parsed_id(job_id, "job")
 

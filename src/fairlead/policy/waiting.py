@@ -17,7 +17,7 @@ from fairlead.policy.states import JobState
 
 FINISHED, RUNNING, NOT_DUE, EXPIRED, SUSPECT = "finished", "running", "not_due", "expired", "suspect"
 PAUSED, CAPPED, NO_WORKER, TURN, UNSEEN = "paused", "capped", "no_worker", "turn", "unseen"
-NO_HANDLER = "no_handler"
+NO_HANDLER, FOLLOWS = "no_handler", "follows"
 
 STARVED_AFTER_S = 30.0
 """The first of its class for so long: probably no worker takes its queue or its kind."""
@@ -51,6 +51,7 @@ class Facts:
     run_at: datetime
     queue: str = "default"
     kind: str = ""
+    follows: bool = False  # it waits for the end of the run that had its unique key
     attempt: int = 0
     crash_count: int = 0
     started_at: datetime | None = None
@@ -122,6 +123,10 @@ def _not_yet(facts: Facts) -> Reason | None:
         return Reason(EXPIRED, f"its time is over: a running process {where} within seconds")
     if facts.run_at <= facts.now:
         return None
+    if facts.follows:
+        return Reason(
+            FOLLOWS, "the job that had its unique key runs now: this one begins once that run has ended"
+        )
     again = f"attempt {facts.attempt} failed ({facts.last_failure}); " if facts.last_failure else ""
     told = f"{again}it is due in {_s(facts.run_at - facts.now)}"
     longer = [one for one in facts.pauses if one.until is None or one.until > facts.run_at]

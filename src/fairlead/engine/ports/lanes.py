@@ -79,11 +79,11 @@ class TenantTurn:
 class Explanation:
     """Why a job waits, or what became of it (Q14).
 
-    *why* is one of: ``finished``, ``running``, ``not_due``, ``expired``, ``suspect``, ``paused``, ``capped``,
-    ``no_worker``, ``no_handler`` (no worker takes its kind), ``turn`` (its lane is ready: others are before
-    it), ``unseen`` (the next sweep makes its lane ready). *until*: when that ends, if known. *ahead_in_lane*:
-    jobs before it in its own lane, *lanes_ahead*: ready lanes of its queue and class before its own; both
-    stop at 1,000.
+    *why* is one of: ``finished``, ``running``, ``not_due``, ``follows`` (it begins after the run that had its
+    unique key), ``expired``, ``suspect``, ``paused``, ``capped``, ``no_worker``, ``no_handler`` (no worker
+    takes its kind), ``turn`` (its lane is ready: others are before it), ``unseen`` (the next sweep makes its
+    lane ready). *until*: when that ends, if known. *ahead_in_lane*: jobs before it in its own lane,
+    *lanes_ahead*: ready lanes of its queue and class before its own; both stop at 1,000.
     """
 
     job: JobView

@@ -85,7 +85,7 @@ class MemoryDutyStore(MemoryStore):
         holder = covering(self.database, job)
         if holder is None:
             insert(self.database, replace(job, delay_s=max(0.0, job.delay_s - late_s)))
-        elif not holder.attempt and not holder.settled_lease_id:
+        elif not holder.attempt and not holder.settled_lease_id and holder.follow_at is None:
             holder.run_at = min(holder.run_at, self.database.now)  # it waits for its turn, and runs instead
         job_id = job.job_id if holder is None else None
         self.database.duties[name, tick] = DutyRow(

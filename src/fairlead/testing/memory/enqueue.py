@@ -12,6 +12,9 @@ from fairlead.testing.memory.database import MemoryDatabase, seconds
 from fairlead.testing.memory.rows import OPEN, JobRow, copied
 from fairlead.testing.memory.turns import note_work
 
+FOLLOW_LATER_S = 400 * 86_400.0
+"""Beyond every delay: where a job stands that waits for the end of a run."""
+
 
 def insert_all(database: MemoryDatabase, jobs: Iterable[NewJob]) -> list[Enqueued]:
     """Store *jobs*, all or none. InputInvalid where an id is taken already, but by who holds its key, too."""
@@ -31,7 +34,9 @@ def insert(database: MemoryDatabase, job: NewJob) -> Enqueued:
             hurry(database, holder, job)
         return Enqueued(holder.job_id, inserted=False)
     store(database, job)
-    if job.delay_s <= 0:
+    if holder is not None and holder.state is JobState.RUNNING:
+        database.jobs[job.job_id].follow(holder, database.now + seconds(FOLLOW_LATER_S))
+    elif job.delay_s <= 0:
         database.notify(job.queue)
     return Enqueued(job.job_id, inserted=True)
 
@@ -39,8 +44,11 @@ def insert(database: MemoryDatabase, job: NewJob) -> Enqueued:
 def hurry(database: MemoryDatabase, holder: JobRow, job: NewJob) -> None:
     """Have *holder* answer for *job*: as the SQL function key_answered has it."""
     holder.priority = min(holder.priority, job.priority)
-    if holder.attempt == 0 and holder.settled_lease_id is None:
-        holder.run_at = min(holder.run_at, database.now + seconds(job.delay_s))
+    asked_at = database.now + seconds(job.delay_s)
+    if holder.follow_at is not None:
+        holder.follow_at = min(holder.follow_at, asked_at)
+    elif holder.attempt == 0 and holder.settled_lease_id is None:
+        holder.run_at = min(holder.run_at, asked_at)
     if holder.expires_at is not None:
         until = None if job.expires_in_s is None else database.now + seconds(job.expires_in_s)
         holder.expires_at = until and max(holder.expires_at, until)

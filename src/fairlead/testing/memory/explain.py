@@ -55,6 +55,7 @@ def _facts(database: MemoryDatabase, row: JobRow, asker: UUID | None) -> Facts:
         silent_s=(now - session.heartbeat_at).total_seconds() if session is not None else 0.0,
         lease_s=session.lease_s if session is not None else 0.0,
         workers=_workers(database, asker),
+        follows=row.follow_at is not None,
         handled=is_handled(database, row.queue, row.kind),
         pauses=[HeldBy(p.scope, p.until, p.reason, p.by) for p in pauses_of(database, key)] if waits else [],
         full_caps=Room(database).full_caps(key) if waits else [],

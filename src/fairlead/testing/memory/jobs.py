@@ -274,7 +274,7 @@ class MemoryJobStore(MemoryStore):
         row = self._one_of(tenant_id, job_id)
         if row is None or row.state is not JobState.AVAILABLE:
             return False
-        row.run_at = min(row.run_at, self.database.now)
+        row.run_at, row.follow_at = min(row.run_at, self.database.now), None
         return True
 
     @statement

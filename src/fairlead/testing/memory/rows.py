@@ -55,6 +55,8 @@ class JobRow:
     failures: list[dict[str, Json]] = field(default_factory=list)
     result: Json = None
     call_waits_since: datetime | None = None
+    follow_at: datetime | None = None  # when it runs, once the run that it follows has ended
+    follower: JobRow | None = field(default=None, compare=False, repr=False)
     unique_live: bool = True  # False: it has handed its unique key on to a later job
 
     @property
@@ -75,12 +77,23 @@ class JobRow:
     def end(self, state: JobState, now: datetime) -> None:
         """Reach a final state."""
         self.state, self.finished_at = state, now
+        self._let_follower_go()
         self.lease_id = self.session_id = self.started_at = None
 
     def give_back(self, run_at: datetime) -> None:
         """Be available again."""
         self.state, self.run_at = JobState.AVAILABLE, run_at
         self.lease_id = self.session_id = self.started_at = None
+        self._let_follower_go()
+
+    def follow(self, runner: JobRow, later: datetime) -> None:
+        """Wait for the end of *runner*'s run, as the trigger job_run_ended has it."""
+        self.follow_at, self.run_at, runner.follower = self.run_at, later, self
+
+    def _let_follower_go(self) -> None:
+        row, self.follower = self.follower, None
+        if row is not None and row.follow_at is not None and row.state is JobState.AVAILABLE:
+            row.run_at, row.follow_at = row.follow_at, None
 
     def restore(self) -> None:
         """Be available as if it had not been claimed, but for a count of crashes that a run has cleared."""

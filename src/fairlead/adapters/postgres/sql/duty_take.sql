@@ -19,7 +19,7 @@ hurried AS (
     FROM fresh
     WHERE job.kind = :kind::text AND job.tenant_id = :tenant_id::text AND job.unique_key = :unique_key::text
         AND job.unique_live AND job.state = 'available' AND job.run_at > now()
-        AND job.attempt = 0 AND job.settled_lease_id IS NULL  -- never begun
+        AND job.attempt = 0 AND job.settled_lease_id IS NULL AND job.follow_at IS NULL  -- never begun, and follows no run
     RETURNING job.queue, job.run_at, job.lane_id
 ),
 lapsed AS (  -- it will not run: the key is free again

@@ -1,12 +1,13 @@
 -- job_enqueue: store new jobs; a waiting job that holds the unique key is kept, and made as urgent. A holder that can no
--- longer do the work (begun, expired, its time over) hands the key on to the new job.
+-- longer do the work (begun, expired, its time over) hands the key on to the new job; after one that runs, the new job
+-- waits for the end of the run.
 -- Takes   arrays of one length: job_ids, kinds, tenant_ids, queues, providers, group_keys, priorities,
 --         delays_s, args, unique_keys, unique_for_s (NULL: only while open), expires_in_s, tags (JSON lists),
 --         replay_of; and notify (tell listening workers about what is due now, once per queue)
 -- Gives   asked_id, job_id, inserted, for each job asked for
 -- Locks   the new rows, the jobs whose key is handed on, those made more urgent (none that is locked), and lanes
 --         that are not ready; keys are taken in key order, so that two callers never wait for each other
--- Needs   job_unique_idx; key_is_held, key_answered; lane_touch; job ids that are new (a known one breaks the primary key: see job_present)
+-- Needs   job_unique_idx; key_is_held, key_answered; follow_later and the trigger job_run_ended; lane_touch; job ids that are new (a known one breaks the primary key: see job_present)
 WITH input AS MATERIALIZED (
     SELECT i.*,
         first_value(i.job_id) OVER alike AS kept_id,
@@ -36,18 +37,20 @@ freed AS (
     FROM (SELECT DISTINCT job_id FROM keyed WHERE NOT answers ORDER BY job_id) AS key
     WHERE job.job_id = key.job_id AND job.unique_live
         AND NOT key_is_held(job.kind, job.state, job.expires_at, job.unique_until, now())
-    RETURNING job.job_id
+    RETURNING job.kind, job.tenant_id, job.unique_key, job.state
 ),
 raised AS (
     UPDATE job SET
         priority = wanted.priority, run_at = wanted.run_at, expires_at = wanted.expires_at,
+        follow_at = CASE WHEN job.follow_at IS NOT NULL THEN least(job.follow_at, wanted.asked_at) END,
         lane_id = lane_of(job.queue, job.kind, job.provider, wanted.priority, job.tenant_id, job.group_key)
     FROM (
-        SELECT waiting.job_id, a.*
+        SELECT waiting.job_id, held.run_at AS asked_at, a.*
         FROM held JOIN job AS waiting ON waiting.job_id = held.job_id
             CROSS JOIN key_answered(waiting, held.priority, held.run_at, held.expires_at) AS a
         WHERE held.asked_id = held.kept_id AND waiting.state = 'available'
-            AND (waiting.priority, waiting.run_at, waiting.expires_at) IS DISTINCT FROM (a.priority, a.run_at, a.expires_at)
+            AND ((waiting.priority, waiting.run_at, waiting.expires_at) IS DISTINCT FROM (a.priority, a.run_at, a.expires_at)
+                OR waiting.follow_at > held.run_at)
         FOR NO KEY UPDATE OF waiting SKIP LOCKED  -- who is at it claims, cancels or hurries it
     ) AS wanted
     WHERE job.job_id = wanted.job_id
@@ -55,13 +58,16 @@ raised AS (
 ),
 stored AS (
     INSERT INTO job (job_id, kind, tenant_id, queue, provider, group_key, priority, run_at, args, unique_key,
-                     unique_live, unique_until, expires_at, tags, replay_of, lane_id)
+                     unique_live, unique_until, expires_at, tags, replay_of, lane_id, follow_at)
     SELECT input.job_id, input.kind, input.tenant_id, input.queue, input.provider, input.group_key,
-           input.priority, input.run_at, input.args, input.unique_key,
+           input.priority, CASE WHEN run.state IS NULL THEN input.run_at ELSE follow_later() END, input.args, input.unique_key,
            input.unique_key IS NOT NULL, now() + input.unique_for_s * interval '1 second', input.expires_at,
            ARRAY(SELECT jsonb_array_elements_text(input.tags)), input.replay_of,
-           lane_of(input.queue, input.kind, input.provider, input.priority, input.tenant_id, input.group_key)
+           lane_of(input.queue, input.kind, input.provider, input.priority, input.tenant_id, input.group_key),
+           CASE WHEN run.state IS NOT NULL THEN input.run_at END
     FROM input
+        LEFT JOIN freed AS run ON run.kind = input.kind AND run.tenant_id = input.tenant_id
+            AND run.unique_key = input.unique_key AND run.state = 'running'  -- it is locked: it ends after this commit
     WHERE input.job_id = input.kept_id
         AND NOT EXISTS (SELECT FROM held WHERE held.asked_id = input.job_id)
         AND (SELECT count(*) FROM freed) >= 0  -- they must be out of the index first
@@ -71,6 +77,8 @@ stored AS (
         DO UPDATE SET
             (priority, run_at, expires_at) = (
                 SELECT a.* FROM key_answered(job, excluded.priority, excluded.run_at, excluded.expires_at) AS a),
+            follow_at = CASE WHEN job.follow_at IS NOT NULL THEN
+                least(job.follow_at, coalesce(excluded.follow_at, excluded.run_at)) END,
             lane_id = lane_of(job.queue, job.kind, job.provider, least(job.priority, excluded.priority),
                               job.tenant_id, job.group_key)
     RETURNING job.job_id, job.kind, job.tenant_id, job.unique_key, job.queue, job.run_at, job.lane_id

@@ -1,7 +1,7 @@
 -- job_explain: where a job stands, and all that may hold it back (Q14).
 -- Takes   job_id, asker (a session that runs no jobs, and is not counted among those that live; or NULL), bound (no
 --         more jobs and lanes are counted)
--- Gives   the columns of JobView, and those of fairlead.policy.waiting.Facts: worker_host, worker_pid, silent_s,
+-- Gives   the columns of JobView, and those of fairlead.policy.waiting.Facts: worker_host, follows, worker_pid, silent_s,
 --         lease_s, workers, handled, lane_state, park_reason, wake_at, served_at, unseen (ready, but below where claims begin
 --         to read), ahead_in_lane, lanes_ahead and urgent_lanes (NULL while it is not ready), pauses, full_caps
 --         (JSON), dead_letter_id; or no row
@@ -12,7 +12,7 @@ SELECT j.job_id, j.queue, j.kind, j.tenant_id, j.provider, j.group_key, j.tags, 
     CASE WHEN j.state <> 'available' OR j.run_at <= now() THEN j.state
          WHEN j.attempt > 0 THEN 'retryable' ELSE 'scheduled' END AS label,
     j.priority, j.attempt, j.crash_count, j.run_at, j.created_at, j.finished_at, j.expires_at, j.unique_key, j.args,
-    j.failures, j.result,
+    j.failures, j.result, j.follow_at IS NOT NULL AS follows,
     now() AS now, j.started_at, worker.host AS worker_host, worker.pid AS worker_pid,
     extract(epoch FROM now() - worker.heartbeat_at)::float8 AS silent_s,
     extract(epoch FROM worker.lease)::float8 AS lease_s, alive.workers, kind_is_handled(j.queue, j.kind) AS handled,

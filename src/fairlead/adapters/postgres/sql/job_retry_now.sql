@@ -4,7 +4,7 @@
 -- Locks   its row, and its lane if that is not ready
 -- Needs   the primary key; lane_touch_for_tenant
 WITH due AS (
-    UPDATE job SET run_at = least(run_at, now())
+    UPDATE job SET run_at = least(run_at, now()), follow_at = NULL
     WHERE job_id = :job_id AND (:tenant_id::text IS NULL OR tenant_id = :tenant_id) AND state = 'available'
     RETURNING job_id, queue, lane_id, run_at, crash_count
 ),
