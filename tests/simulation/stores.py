@@ -98,8 +98,8 @@ class WatchedSessions(MemorySessionStore):
         self.watch.tell(Opened(session_id, lease_s))
 
     @statement
-    def heartbeat(self, session_id: UUID, running: Sequence[UUID] = ()) -> Renewed | None:
-        renewed: Renewed | None = plain(MemorySessionStore.heartbeat)(self, session_id, running)
+    def heartbeat(self, session_id: UUID, *more: Any) -> Renewed | None:
+        renewed: Renewed | None = plain(MemorySessionStore.heartbeat)(self, session_id, *more)
         if renewed is not None:
             self.watch.tell(Beat(session_id))
         return renewed
