@@ -44,7 +44,7 @@ GRANT = Grant(Secret("at"), Secret("rt"), expires_in_s=3600.0)
 # ---- where requests may go
 
 
-JUDGES = ("AddressPolicy.check", "AddressPolicy.check_literal", "AddressPolicy.scheme_refusal", "_kind")
+JUDGES = ("AddressPolicy.check", "AddressPolicy.check_literal", "AddressPolicy.scheme_refusal", "kind_of")
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ async def test_S31_without_leave_no_token_is_sent(
     fl: Refresher, honest: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection_id = await fl.connect(honest, PROVIDERS[0])
-    monkeypatch.setattr(fl.rooms.gate, "admit", broken)
+    monkeypatch.setattr(fl.rooms.store, "claim", broken)  # which takes the permit of the endpoint, too
     with pytest.raises(Broken):
         await fl.coordinator.refresh(connection_id, 1)
     assert told(honest) == 0

@@ -282,7 +282,7 @@ class Fairlead(Declaring):
         for request in requests:
             provider = getattr(request, "provider", None)
             if provider not in checked and isinstance(provider, str):
-                self._profiles.check_spelling(provider, tenant=request.tenant)
+                self._profiles.refuse_misspelt(provider, tenant=request.tenant)
                 checked.add(provider)
             yield request
 

@@ -80,7 +80,7 @@ class ProcessWatch:
     async def _until_well(self) -> None:
         before = self._health
         while self._health.sick:
-            await self._clock.sleep(policy.check_in_s(self._health) * (0.9 + 0.2 * self._draw()))
+            await self._clock.sleep(policy.next_check_s(self._health) * (0.9 + 0.2 * self._draw()))
             is_connected = await self._is_connected(self._health)
             self._health = policy.checked(
                 self._health,

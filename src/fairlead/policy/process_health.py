@@ -83,7 +83,7 @@ def reached(health: ProcessHealth, place: str) -> ProcessHealth:
     return replace(health, reached=places, faults=health.faults if health.sick else {})
 
 
-def check_in_s(health: ProcessHealth) -> float:
+def next_check_s(health: ProcessHealth) -> float:
     """Return how long after the last check, or after it got sick, a sick process is checked."""
     return min(CHECK_MOST_S, CHECK_FIRST_S * 2.0 ** min(health.checks, 10))
 

@@ -9,9 +9,9 @@ from fairlead.policy.process_health import (
     TRIAL_S,
     WINDOW_S,
     ProcessHealth,
-    check_in_s,
     checked,
     failed,
+    next_check_s,
     reached,
 )
 
@@ -46,8 +46,8 @@ def test_check_that_reaches_a_place_makes_it_well() -> None:
     assert checked(sick, has_spare=True, is_connected=True, now_s=1.0) == ProcessHealth(reached=("good",))
     still = checked(sick, has_spare=False, is_connected=True, now_s=1.0)
     assert still.sick
-    assert [check_in_s(each) for each in (sick, still)] == [1.0, 2.0]
-    assert check_in_s(ProcessHealth(checks=99)) == 10.0
+    assert [next_check_s(each) for each in (sick, still)] == [1.0, 2.0]
+    assert next_check_s(ProcessHealth(checks=99)) == 10.0
 
 
 def test_process_that_knows_no_place_that_works_tries_again() -> None:
