@@ -128,7 +128,10 @@ async def _judge(stage: Stage, figures: Figures, worker: Child, sink: Path) -> N
     figures.holds(not looping, f"looping: {sorted(set(looping))}")
     unsafe = [row["kind"] for row in (*rows, *dead) if not _is_safe(row)]
     unfinished = ended["available"] + ended["running"]
-    figures.zero(looping_jobs=len(looping), unfinished=unfinished, unsafe_texts=len(unsafe))
+    refused = sum("outcome_refused" in (row["failures"] or "") for row in rows)
+    figures.zero(
+        looping_jobs=len(looping), refused_outcomes=refused, unfinished=unfinished, unsafe_texts=len(unsafe)
+    )
     figures.holds(not unsafe, f"unsafe: {sorted(set(unsafe))}")
     figures.holds(
         len(dead) == ended["discarded"], f"{ended['discarded']} discarded, {len(dead)} dead letters"
@@ -170,7 +173,7 @@ async def test_E08_poison(stage: Stage, tmp_path: Path) -> None:
     ids=["plain_texts", "plain_results"],
 )
 async def test_E08_ablation(stage: Stage, tmp_path: Path, without: str, kinds: list[str]) -> None:
-    figures, sink = Figures("E08", ablation=without, sees="looping_jobs"), tmp_path / "sink.ndjson"
+    figures, sink = Figures("E08", ablation=without, sees="refused_outcomes"), tmp_path / "sink.ndjson"
     worker = await _experiment(stage, figures, sink, kinds, 1, without)
     await _judge(stage, figures, worker, sink)
     figures.conclude()

@@ -111,7 +111,7 @@ ABLATIONS: tuple[Ablation, ...] = (
         ("I6",),
         lambda: Parts(credentials=careless.SavesWhateverStands),
         ("freeze", "stop"),
-        (237, 1011),
+        (207, 307),
     ),
     Ablation(
         "a refusal is taken for a loss",
@@ -124,14 +124,14 @@ ABLATIONS: tuple[Ablation, ...] = (
         ("I6",),
         lambda: Parts(alter=careless.replays_at_once),
         ("issuer_late",),
-        (617, 260),
+        (836,),
     ),
     Ablation(
         "a late send counts as of its mark",
         ("I6",),
         lambda: Parts(credentials=careless.KeepsThePlaceOfTheMark),
         ("stop",),
-        (283,),
+        (8, 334),
     ),
     Ablation("a claim takes the job out", ("I1",), lambda: Parts(sessions=careless.HasNothingToGiveBack)),
     Ablation(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -125,10 +125,10 @@ def silent_while_it_works(program: Any) -> None:
     """No sign of life while a handler runs."""
     ask = program.sessions.heartbeat
 
-    async def heartbeat(session_id: UUID, running: Sequence[UUID] = ()) -> Renewed | None:
+    async def heartbeat(session_id: UUID, *more: Any) -> Renewed | None:
         if program.desk.running:
             raise DependencyUnavailable("nobody asked")
-        renewed: Renewed | None = await ask(session_id, running)
+        renewed: Renewed | None = await ask(session_id, *more)
         return renewed
 
     program.sessions.heartbeat = heartbeat
