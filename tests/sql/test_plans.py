@@ -230,3 +230,18 @@ async def test_jobs_of_other_kinds_are_not_read(full: Database, large: Seeded) -
     assert await settled_buffers(full, "job_claim", **wanted) < 20
     read = await touched(full, "job_claim", generic=True, **wanted)
     assert (read["job"], read["lane"]) == ((0, 0), (0, 0))
+
+
+async def test_a_heartbeat_looks_its_jobs_up_by_the_primary_key(full: Database, large: Seeded) -> None:
+    """Not along all that runs: beside an old snapshot that index keeps all that ever ran."""
+    running = await rows(full, "SELECT job_id::text FROM job WHERE state = 'running' LIMIT 3")
+    values = {
+        "session_id": large.session_id,
+        "running": [row["job_id"] for row in running],
+        "trouble": None,
+    }
+    plan = await explained(full, "session_heartbeat", **values)
+    assert "job_running_since_idx" not in plan.indexes()
+    for generic in (False, True):
+        read = await touched(full, "session_heartbeat", generic=generic, **values)
+        assert read["job"] == (3, 0), generic

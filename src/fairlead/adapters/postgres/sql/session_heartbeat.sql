@@ -8,6 +8,8 @@
 UPDATE worker_session SET heartbeat_at = now(), trouble = :trouble::text
 WHERE session_id = :session_id AND lost_at IS NULL AND stopped_at IS NULL
 RETURNING ARRAY(
-    SELECT lease_id::text FROM job
-    WHERE job_id = ANY(:running::text[]::uuid[]) AND session_id = :session_id AND state = 'running' AND result IS NOT NULL
+    SELECT j.lease_id::text
+    FROM unnest(:running::text[]::uuid[]) AS named (job_id) CROSS JOIN LATERAL (  -- never along all that runs
+        SELECT lease_id, session_id, state, result FROM job WHERE job.job_id = named.job_id OFFSET 0) AS j
+    WHERE j.session_id = :session_id AND j.state = 'running' AND j.result IS NOT NULL
 ) AS cancelled, data_keys_renewed_at
