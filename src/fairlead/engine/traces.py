@@ -24,10 +24,8 @@ _LIBRARIES = ("site-packages", "dist-packages", "lib/python")
 def traceback_text(error: BaseException) -> str:
     """Return the traceback of *error* from its handler on, with the exceptions that caused it."""
     with suppress(Exception):  # any method of a hostile exception may raise
-        told = traceback.TracebackException(
-            type(error), error, _from_handler(error.__traceback__), limit=-MAX_FRAMES, compact=True
-        )
-        lines = "".join(told.format())
+        trace = _from_handler(error.__traceback__)
+        lines = "".join(traceback.format_exception(type(error), error, trace, limit=-MAX_FRAMES))
         kept = lines if len(lines) <= MAX_BYTES else "…" + lines[-MAX_BYTES:]  # what was raised stands last
         return safe_text(kept, MAX_BYTES + 4)
     return type(error).__name__
