@@ -87,5 +87,5 @@ async def test_without_the_filter_they_would(tmp_path: Path, spawner: Spawner) -
         await live_without_filter(stage, Shell(tmp_path, spawner))
         await gather(stage)
     everywhere = found(stage)
-    for place in ("file worker.err", "table public.job", "table public.dead_letter"):
+    for place in ("file worker.err", "table fairlead.job", "table fairlead.dead_letter"):
         assert [trace for trace in everywhere if trace.startswith(place)], place
