@@ -217,8 +217,8 @@ async def test_E29_ablation_the_wall_outlasts_its_transaction(
     """It is the session's, and who is cancelled does not take it down."""
     say = "SELECT set_config('role', $1, false), set_config('fairlead.tenants', $2::text[]::text, false)"
 
-    async def raise_wall(connection: Connection, tenants: tuple[str, ...]) -> None:
-        await connection.fetch(say, "fairlead_tenant", tenants)
+    async def raise_wall(connection: Connection, role: str, tenants: tuple[str, ...]) -> None:
+        await connection.fetch(say, role, tenants)
 
     @asynccontextmanager
     async def taken_down(connection: Connection) -> AsyncIterator[None]:

@@ -33,7 +33,7 @@ def test_different_names_never_share_a_key(one: list[str], other: list[str]) -> 
 def test_a_key_is_short_plain_and_has_one_tag(name: str) -> None:
     """V8: braces, stars and line ends in a tenant's name stay out of the key."""
     key = Keyspace("fairlead").key(KeyKind.BUCKET, Domain(("tenant", name)), name)
-    assert re.fullmatch(r"fairlead3:\{[A-Za-z0-9_-]{22}\}:b:[A-Za-z0-9_-]{22}", key)
+    assert re.fullmatch(r"fairlead4:\{[A-Za-z0-9_-]{22}\}:b:[A-Za-z0-9_-]{22}", key)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a{b}", "a:b", "x" * 65, "é"])

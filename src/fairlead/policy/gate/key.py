@@ -1,6 +1,6 @@
 """The keys of the gate in Redis: one table, one form, no collision whatever a tenant is called (G9, R22).
 
-    fairlead3:{u3FbJ0w...}:b:kQ9...        prefix, domain as hash tag, kind, name within the domain
+    fairlead4:{u3FbJ0w...}:b:kQ9...        prefix, domain as hash tag, kind, name within the domain
 
 Names are hashed with their lengths in front, so no name can reach into another's, and none is too long for
 a key. The number in the prefix is the version of what the values look like: versions that differ live side
