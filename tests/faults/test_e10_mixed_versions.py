@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.postgres import migrate
+from fairlead.adapters.postgres import migration_steps
 from fairlead.adapters.postgres.migrate import Migrator, shipped_migrations
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.session import DatabaseSettings
@@ -174,7 +174,7 @@ async def test_E10_the_shipped_migrations(servers: Endpoints) -> None:
 
 async def test_E10_ablation_a_patient_migration(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     figures = Figures("E10", ablation="a migration waits for its locks", sees="a lock was waited for")
-    monkeypatch.setattr(migrate, "_PATIENCE_MS", 60_000)
+    monkeypatch.setattr(migration_steps, "PATIENCE_MS", 60_000)
     migrator = Migrator(stage.database.settings, newer_migrations())
     async with (
         _lock_waits(stage.database.settings) as waits_s,

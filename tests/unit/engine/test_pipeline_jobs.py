@@ -122,7 +122,7 @@ async def test_a_job_does_not_repeat_a_post_that_may_have_acted(came: HttpAnswer
         world = World([came], settings={"max_retries": 0})
         with a_job(), pytest.raises(CallFailed) as failed:
             await world.call(call)
-        outcome = outcome_of_exception(ExceptionGroup("g", [failed.value, ValueError("x")]), draw=0.5)
+        outcome = outcome_of_exception(ExceptionGroup("g", [failed.value, OSError("x")]), draw=0.5)
         assert isinstance(outcome, Retry)
         assert isinstance(decide(outcome.failure, {}, 1, draw=0.5), decision)
         first = first_action(outcome.failure.category, outcome.failure.code, datetime(2026, 1, 1, tzinfo=UTC))
