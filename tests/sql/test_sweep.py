@@ -103,6 +103,7 @@ async def test_a_sweep_asks_the_settings_of_lanes_that_have_some(
 async def test_a_sweep_finds_what_nobody_would_have_found(
     database: Database, lanes: PostgresLaneStore, jobs: PostgresJobStore, session_id: UUID
 ) -> None:
+    await lanes.report_kinds(["default"], ["a", "b", "c"])
     lost, forgotten, early = [
         (await jobs.enqueue([new_job(kind=kind)]))[0].job_id for kind in ("a", "b", "c")
     ]
