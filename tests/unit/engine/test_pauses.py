@@ -12,7 +12,7 @@ from fairlead.engine.events import GroupNotPaused, GroupPaused
 from fairlead.engine.executor import Executor
 from fairlead.engine.handler import Handler, JobContext
 from fairlead.engine.ports import Completed, Discarded, Job, Outcome, Rescheduled
-from fairlead.errors import DependencyUnavailable, ReauthRequired
+from fairlead.errors import DependencyUnavailable, RequestRejected
 from fairlead.policy.job import Done
 from fairlead.policy.lane import Scope, ScopeKind
 from fairlead.testing.clock import ManualClock
@@ -105,7 +105,7 @@ async def test_the_pause_is_there_before_the_outcome_and_also_where_the_run_fail
 
     def act(context: JobContext) -> None:
         context.pause_group(60)
-        raise ReauthRequired("gone")
+        raise RequestRejected("gone", category="permanent_request")
 
     _, outcome = await ran(act, pauses, Recorder(), group_key="shopify/default")
     assert len(pauses.made) == 1
