@@ -121,7 +121,7 @@ class Tokens(Slow):
             expires_in_s=None,
             urgent_in_s=None,
             generation=self.generation,
-            connection=SimpleNamespace(connection_id=1),
+            connection=SimpleNamespace(connection_id=1, key=KEY),
         )
         await self._answered()
         return None if self.gone else read
