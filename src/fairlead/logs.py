@@ -32,6 +32,8 @@ from fairlead.policy.safe import BEYOND, clipped, safe_text
 MAX_TEXT_BYTES = 8 << 10
 MAX_TRACE_BYTES = 16 << 10
 MAX_NAME = 400
+TRACES = frozenset({"exception", "traceback"})
+"""Fields of several lines; a person gets them below the line."""
 
 NAMES = frozenset(
     {"tenant", "provider", "bucket", "kind", "kinds", "client_id", "queue", "schedule", "service", "store"}
@@ -166,8 +168,8 @@ def _console(colors: bool) -> Render:
     render = ConsoleRenderer(colors=colors, sort_keys=False, exception_formatter=plain_traceback)
 
     def rendered(line: Line) -> str:
-        trace = str(line.get("exception", ""))
-        seen = {name: _visible(str(value)) for name, value in line.items() if name != "exception"}
+        trace = str(line.get("exception", line.get("traceback", "")))
+        seen = {name: _visible(str(value)) for name, value in line.items() if name not in TRACES}
         indented = "".join(f"\n    {_visible(part)}" for part in trace.splitlines())
         return str(render(None, "", seen)) + indented
 

@@ -19,7 +19,7 @@ import pytest
 
 from fairlead.engine.events import DeadLettersProcessed, HandlersStuck
 from fairlead.events import Event, JobFinished, NeedsReauth, StoreUnreachable, TickTaken
-from fairlead.logs import MAX_TRACE_BYTES, QUIETED, Logs, configure, log_event
+from fairlead.logs import MAX_TRACE_BYTES, QUIETED, Logs, _console, configure, log_event
 from fairlead.secret import Secret
 from tools.reference import our_events
 
@@ -95,6 +95,17 @@ def test_a_failed_run_is_one_line_with_all_that_decides(out: Output) -> None:
         "reason": "the token endpoint answered 503",
         "next_retry_s": 4.5,
     }
+
+
+def test_traceback_of_a_handler_error_is_in_the_log(out: Output) -> None:
+    trace = "Traceback (most recent call last):\n  File \"shop/jobs.py\", line 7, in sync\nKeyError: 'price'"
+    out.open()
+    log_event(replace(FAILED, traceback=trace))
+    (line,) = out.lines()
+    assert line["traceback"] == trace
+    shown = _console(colors=False)(line)
+    assert shown.endswith("".join(f"\n    {part}" for part in trace.split("\n")))
+    assert shown.count("KeyError") == 1
 
 
 @pytest.mark.parametrize(

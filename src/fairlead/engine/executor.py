@@ -238,6 +238,7 @@ class Executor:
                     transient=handler.transient,
                 )
                 return self._traced(context, handler, error, outcome)
+            return asked.Retry(_placed(unclassified(error), error))  # it called sys.exit(), say
         except KeyboardInterrupt:
             raise
         except BaseException:  # noqa: BLE001, S110 (an error may be hostile in any of its attributes, E08)
@@ -255,12 +256,7 @@ class Executor:
                 handler.on_error(error, context)
             except Exception as broken:  # noqa: BLE001 (what a hook raises fails no job)
                 self._emit(ServiceFailed("on_error", safe_text(broken)))
-        failure = outcome.failure
-        if failure.category is not Category.HANDLER_ERROR:
-            return outcome
-        at = place_of(error)
-        reason = f"{failure.reason} ({at})" if at else failure.reason
-        return asked.Retry(replace(failure, reason=reason, traceback=traceback_text(error), at=at))
+        return asked.Retry(_placed(outcome.failure, error))
 
     # ---- what becomes of it --------------------------------------------------------------------
 
@@ -346,6 +342,15 @@ def _waited(job: Job, counted: bool) -> Mapping[str, int]:
     if counted:
         return {**job.streaks, asked.WAITS: (waits or 0) + 1}
     return job.streaks if waits == 0 else {}
+
+
+def _placed(failure: Failure, error: BaseException) -> Failure:
+    """Return *failure* with the traceback of *error* and its place, if it is an error of the handler."""
+    if failure.category is not Category.HANDLER_ERROR:
+        return failure
+    at = place_of(error)
+    reason = f"{failure.reason} ({at})" if at else failure.reason
+    return replace(failure, reason=reason, traceback=traceback_text(error), at=at)
 
 
 def _is_cancelled() -> bool:

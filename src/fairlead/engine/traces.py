@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 import fairlead
-from fairlead.policy.safe import safe_text
+from fairlead.policy.safe import safe_end, safe_text
 
 MAX_BYTES = 4096
 MAX_FRAMES = 20
@@ -26,8 +26,7 @@ def traceback_text(error: BaseException) -> str:
     with suppress(Exception):  # any method of a hostile exception may raise
         trace = _from_handler(error.__traceback__)
         lines = "".join(traceback.format_exception(type(error), error, trace, limit=-MAX_FRAMES))
-        kept = lines if len(lines) <= MAX_BYTES else "…" + lines[-MAX_BYTES:]  # what was raised stands last
-        return safe_text(kept, MAX_BYTES + 4)
+        return safe_end(lines, MAX_BYTES)
     return type(error).__name__
 
 

@@ -48,6 +48,22 @@ def safe_text(value: object, max_bytes: int = MAX_SAFE_BYTES, *, known: bool = T
     return clipped(masked, max_bytes).strip() or name
 
 
+def safe_end(text: str, max_bytes: int = MAX_SAFE_BYTES) -> str:
+    """Return *text* as `safe_text` does, but of a long one its end: in a traceback the error stands last.
+
+    >>> safe_end("first line, second line", 12)
+    '…cond line'
+    """
+    looked = text[-max_bytes - BEYOND :]
+    masked = redact(_UNPRINTABLE.sub(_INSTEAD, looked))
+    if len(looked) < len(text):
+        masked = masked[BEYOND:]  # it may begin with half a secret
+    raw = masked.encode()
+    if len(raw) <= max_bytes:
+        return masked.strip()
+    return _MARK + raw[len(_MARK.encode()) - max_bytes :].decode("utf-8", "ignore").rstrip()
+
+
 def unstorable(value: object) -> dict[str, str]:
     """Return what stands in JSON for a value that JSON cannot say, so that nobody takes it for a text.
 

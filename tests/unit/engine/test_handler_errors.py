@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 from fairlead.engine.handler import Handler, JobContext
+from fairlead.engine.ports import DeadLetterFilter
+from fairlead.engine.traces import MAX_BYTES, traceback_text
 from fairlead.events import JobFinished, ServiceFailed
+from fairlead.secret import Secret
 from tests.support.process import Fleet
 
 
@@ -37,6 +42,8 @@ async def test_a_key_error_in_a_handler_is_tried_again_and_kept_with_its_traceba
     assert "executor.py" not in last["traceback"]
     assert process.emit.of(JobFinished)[-1].traceback == last["traceback"]
     assert {event.service for event in process.emit.of(ServiceFailed)} == {"on_error"}
+    (entry,) = await fleet.dead_letters.find(DeadLetterFilter(), limit=9)
+    assert last["at"] in entry.reason, "lists show the reason"
     assert await fleet.dead_letters.due(9) == [], "nobody but a person replays it"
 
 
@@ -53,3 +60,29 @@ async def test_what_a_handler_declares_as_transient_is_tried_again_as_such(fleet
     (line,) = (await fleet.view(job)).failures[:1]
     assert (line["category"], line["code"]) == ("transient_network", "vendor_busy_error")
     assert "traceback" not in line["details"]
+
+
+async def test_a_handler_that_exits_is_kept_with_its_traceback(fleet: Fleet) -> None:
+    async def exits(context: JobContext) -> None:
+        sys.exit("no such shop")
+
+    (job,) = await fleet.enqueue()
+    await fleet.start(Handler("work", exits))
+    await fleet.advance(0.1)
+    (line,) = (await fleet.view(job)).failures[:1]
+    assert (line["category"], "SystemExit: no such shop" in line["reason"]) == ("handler_error", True)
+    assert line["details"]["at"].endswith(" in exits")
+    assert "sys.exit(" in line["details"]["traceback"]
+
+
+def test_a_traceback_is_masked_before_it_is_cut_and_keeps_its_end() -> None:
+    secret = Secret("correct horse battery staple nine lives")
+    for behind in range(MAX_BYTES - 60, MAX_BYTES, 7):
+        try:
+            raise ValueError(f"it said {secret.reveal()} {'é' * (behind // 2)} the end")
+        except ValueError as error:
+            text = traceback_text(error)
+        assert "lives" not in text
+        assert "nine" not in text
+        assert text.endswith("the end")
+        assert MAX_BYTES - 8 <= len(text.encode()) <= MAX_BYTES
