@@ -47,7 +47,7 @@ class ProfileBook:
             self._variants[provider, variant] = known
         return known
 
-    def refuse_misspelt(self, provider: str, *, tenant: str) -> None:
+    def refuse_misspelt(self, provider: str, *, tenant: str | None = None) -> None:
         """Raise InputInvalid where *provider* has no profile and is nearly the name of one.
 
         Another name without a profile is a label of the caller's own.

@@ -10,7 +10,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 from uuid import UUID
 
 from fairlead.app.functions import Declaration, JobFunction, retry_policy
-from fairlead.app.requests import GroupOf, JobRequest
+from fairlead.app.requests import GroupOf, JobRequest, checked_args
 from fairlead.app.threads import Threads
 from fairlead.engine.handler import JOB_TIMEOUT_S, Handler, JobContext, OnError
 from fairlead.engine.ports import Schedule
@@ -174,6 +174,7 @@ class Declaring(ABC):
             raise ConfigInvalid(f"schedule {name!r} is taken", hint="name one of them otherwise")
         known = kind if isinstance(kind, JobFunction) else self._functions.get(kind)
         level = priority if priority is not None else known.priority if known else "normal"
+        given = checked_args({} if args is None else args, tenant=tenant)
         made = Schedule(
             name=name,
             expression=expression,
@@ -181,9 +182,9 @@ class Declaring(ABC):
             tenant_id=tenant,
             timezone=timezone,
             missed=missed,
-            queue=queue or (known.queue if known else "default"),
+            queue=queue if queue is not None else known.queue if known else "default",
             priority=int(parse_priority(level)),
-            args=known.stored_args(args or {}, tenant=tenant) if known else dict(args or {}),
+            args=known.stored_args(given, tenant=tenant) if known else given,
             jitter_s=jitter_s,
             paused=paused,
         )

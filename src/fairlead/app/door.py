@@ -242,7 +242,7 @@ class Fairlead(Declaring):
         the next poll of a worker. Raises InputInvalid for a field that is not acceptable or args that the
         handler could not take, Refused where the queue's dead letters are full of this kind.
         """
-        request = JobRequest(_kind(kind), args or {}, tenant=tenant, **options)
+        request = JobRequest(_kind(kind), {} if args is None else args, tenant=tenant, **options)
         (job_id,) = await self.enqueue_many([request], transaction=transaction)
         return job_id
 

@@ -86,11 +86,9 @@ def new_job(request: JobRequest, declared: Declared | None, job_id: UUID) -> tup
     if is_own(request.kind):
         hint = "choose another name: it is held by no pause, and counted by no cap"
         raise InputInvalid(f"kind {request.kind!r} is fairlead's own", tenant=request.tenant, hint=hint)
-    args = request.args
-    if not isinstance(args, Mapping):
-        hint = "pass a dict; json.loads reads one from a text"
-        raise InputInvalid(f"args are {shown(args)}, no object", tenant=request.tenant, hint=hint)
-    args = dict(args) if declared is None else declared.stored_args(args, tenant=request.tenant)
+    args = checked_args(request.args, tenant=request.tenant)
+    if declared is not None:
+        args = declared.stored_args(args, tenant=request.tenant)
     priority = request.priority
     if priority is None:
         priority = Priority.NORMAL if declared is None else declared.priority
@@ -99,7 +97,7 @@ def new_job(request: JobRequest, declared: Declared | None, job_id: UUID) -> tup
         job_id=job_id,
         kind=request.kind,
         tenant_id=request.tenant,
-        queue=request.queue or (declared.queue if declared else "default"),
+        queue=request.queue if request.queue is not None else declared.queue if declared else "default",
         provider=request.provider,
         group_key=_group(request, declared, args),
         priority=int(parse_priority(priority)),
@@ -132,6 +130,14 @@ def new_jobs(
             told = f"more than {MOST_JOBS} jobs, or {MOST_BYTES >> 20} MiB of args, in one call"
             raise InputInvalid(told, tenant=request.tenant, hint="enqueue them in several calls")
         yield job
+
+
+def checked_args(args: object, *, tenant: str) -> dict[str, Any]:
+    """Return *args* as a dict; InputInvalid where they are no object."""
+    if not isinstance(args, Mapping):
+        hint = "pass a dict; json.loads reads one from a text"
+        raise InputInvalid(f"args are {shown(args)}, no object", tenant=tenant, hint=hint)
+    return dict(args)
 
 
 def _group(request: JobRequest, declared: Declared | None, args: Mapping[str, Any]) -> str:

@@ -95,7 +95,8 @@ class SyncFairlead:
         """See `Fairlead.enqueue`. *transaction*: a psycopg Connection, or Django's ``connection``."""
         name = kind if isinstance(kind, str) else kind.kind
         (job_id,) = self.enqueue_many(
-            [JobRequest(name, args or {}, tenant=tenant, **options)], transaction=transaction
+            [JobRequest(name, {} if args is None else args, tenant=tenant, **options)],
+            transaction=transaction,
         )
         return job_id
 

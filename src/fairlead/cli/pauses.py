@@ -89,6 +89,8 @@ def pause(
 
     async def work(fairlead: Fairlead) -> Record:
         runtime = fairlead.runtime
+        if what.provider is not None:
+            runtime.profiles.refuse_misspelt(what.provider)
         lanes = await runtime.lanes.due_lanes(scope)
         if dry_run:
             return {**_named(scope), "result": "would be paused", "for_s": for_s, "lanes": lanes}

@@ -24,9 +24,14 @@ def fl(tmp_path: Path) -> Fairlead:
 
 async def test_args_that_are_a_text_are_told_so(fl: Fairlead) -> None:
     async with MemoryFairlead(fl):
-        for args in ('{"a": 1}', [("a", 1)], 7):
+        for args in ('{"a": 1}', [("a", 1)], 7, "", [], False):
             with pytest.raises(InputInvalid, match=r"args are .*no object.*json\.loads"):
                 await fl.enqueue("k", args, tenant="acme")  # type: ignore[arg-type]
+            with pytest.raises(InputInvalid, match=r"args are .*no object.*json\.loads"):
+                fl.sync.enqueue("k", args, tenant="acme")  # type: ignore[arg-type]
+    for args in ('{"a": 1}', "", []):
+        with pytest.raises(InputInvalid, match=r"args are .*no object.*json\.loads"):
+            fl.schedule("nightly", "@daily", "k", args=args)  # type: ignore[arg-type]
 
 
 async def test_a_wrong_job_id_is_named(fl: Fairlead) -> None:
