@@ -141,7 +141,7 @@ async def test_no_worker(stores: Stores) -> None:
     assert (await why(stores, job_id)).workers == 1
 
 
-async def test_no_handler(stores: Stores) -> None:
+async def test_job_of_a_kind_that_no_process_knows_has_the_reason_no_handler(stores: Stores) -> None:
     """No worker takes its kind from its queue, or none has for three minutes."""
     session_id = await a_session(stores)
     misspelt, elsewhere, known = await enqueued(

@@ -267,9 +267,13 @@ async def test_a_vendor_that_answers_500_to_all_is_seen_by_host_and_reset_withou
                 wish = CallWish(ConnectionKey("acme", "stripe"), host=host, wait_s=5)
                 async with entrance.enter(wish) as passage:
                     passage.heard(Reply(500, {}, b""))
+        await fl.enqueue("sync", tenant="acme", provider="stripe")
+        await fl.runtime.lanes.hold("acme", "stripe/default", 60.0, reason="the breaker is open")
         seen = await with_redis("status", "--json")
         assert seen.code == 4
         stopped = seen.record["breakers"]
+        assert [(one["times_opened"], one["lanes_held"]) for one in stopped] == [(1, 1), (1, 1)]
+        assert all(0 <= one["last_failure_s_ago"] < 60 for one in stopped)
         assert [(one["tenant"], one["host"], one["mode"]) for one in stopped] == [
             ("acme", "api.stripe.com", "open"),
             ("acme", "files.stripe.com", "open"),
@@ -280,8 +284,9 @@ async def test_a_vendor_that_answers_500_to_all_is_seen_by_host_and_reset_withou
         assert [one["host"] for one in shown["breakers"]] == ["api.stripe.com", "files.stripe.com"]
         assert {one["host"] for one in shown["failures"]} == {"api.stripe.com", "files.stripe.com"}
         assert (await done(with_redis, "status", "-t", "beta", "-p", "stripe"))["breakers"] == []
-        one = await done(with_redis, "breaker", "reset", *ACME, "--host", "nosuch.example")
-        assert one["result"] == "nothing to reset"
+        one = await with_redis("gate", "breaker", "reset", *ACME, "--host", "nosuch.example", "--json")
+        assert (one.code, one.record["result"]) == (0, "nothing to reset")
+        assert "no breaker is open for the host 'nosuch.example'" in one.err
         closed = await done(with_redis, "breaker", "reset", "-p", "stripe")
         assert [(each["host"], each["was"]) for each in closed["breakers"]] == [
             ("api.stripe.com", "open"),

@@ -78,6 +78,7 @@ async def test_one_thing_is_named_and_a_time_that_can_be_read(shell: Shell) -> N
         ("--tenant", "acme", "--for", "0s"),
         ("--tenant", "acme", "--for", "500d"),
         ("--group", "x" * 500),
+        ("--provider", "shopfy"),
     ):
         done = await shell("jobs", "pause", *arguments, "--json")
         assert (done.code, done.error["code"], done.out) == (2, "input_invalid", ""), arguments
@@ -93,13 +94,6 @@ async def test_explain_tells_why_and_what_happened(shell: Shell, database: Datab
     assert "attempt 1 failed (http_503)" in people
     assert people.splitlines()[-1].split()[3:6] == ["transient_server", "http_503", "0.5s"]
     (waiting,) = await stored(database, new_job("sync", tenant_id="acme"))
-    told = (await shell("jobs", "explain", waiting, "--json")).record
-    assert (told["why"], "kind 'sync' from queue 'default'" in told["detail"]) == ("no_handler", True)
-    sick = await shell("status", "--json")
-    assert (sick.code, sick.record["unhandled"]) == (4, [{"queue": "default", "kind": "sync", "jobs": 1}])
-    assert "no_handler" in sick.record["problems"][0]
-    found = {row["check"]: row for row in (await shell("doctor", "--json")).rows}["handlers"]
-    assert (found["status"], "1 of sync in queue default" in found["detail"]) == ("warn", True)
     await PostgresLaneStore(database).report_kinds(["default"], ["sync"])
     told = (await shell("jobs", "explain", waiting, "--json")).record
     assert (told["why"], told["ahead_in_lane"], told["lanes_ahead"], told["workers"]) == ("turn", 0, 0, 1)
@@ -113,6 +107,25 @@ async def test_explain_tells_why_and_what_happened(shell: Shell, database: Datab
     assert (await shell("jobs", "explain", waiting, "--json")).record["why"] == "finished"
     nobody = await shell("jobs", "explain", str(IDS.uuid7()), "--json")
     assert (nobody.code, nobody.error["code"]) == (1, "not_found")
+
+
+async def test_kind_that_no_process_knows_is_named_by_explain_status_and_doctor(
+    shell: Shell, database: Database
+) -> None:
+    await a_session(database)
+    (waiting,) = await stored(database, new_job("sync", tenant_id="acme"))
+    explained = (await shell("jobs", "explain", waiting, "--json")).record
+    assert explained["why"] == "no_handler"
+    assert "kind 'sync' from queue 'default'" in explained["detail"]
+    status = await shell("status", "--json")
+    assert (status.code, status.record["unhandled"]) == (
+        4,
+        [{"queue": "default", "kind": "sync", "jobs": 1}],
+    )
+    assert any("no_handler" in problem for problem in status.record["problems"])
+    checks = {row["check"]: row for row in (await shell("doctor", "--json")).rows}
+    assert checks["handlers"]["status"] == "warn"
+    assert "1 of sync in queue default" in checks["handlers"]["detail"]
 
 
 async def test_who_asks_is_no_worker(shell: Shell, database: Database) -> None:

@@ -38,9 +38,7 @@ def fl(tmp_path: Path) -> Fairlead:
 
 
 @pytest.mark.parametrize("data", [NAN, {"a": NAN}, [1.0, NAN], Loose(data={"a": NAN}), Row(NAN)])
-async def test_a_number_that_json_cannot_say_is_refused_and_never_stored_as_null(
-    fl: Fairlead, data: object
-) -> None:
+async def test_nan_is_refused_and_never_stored_as_null(fl: Fairlead, data: object) -> None:
     @fl.job
     async def named(ctx: JobContext, data: Any) -> None: ...
 
@@ -65,7 +63,7 @@ async def test_a_number_that_json_cannot_say_is_refused_and_never_stored_as_null
         ([None, 1.5, "text"], [None, 1.5, "text"]),
     ],
 )
-async def test_a_result_that_json_cannot_say_is_marked_and_no_text(
+async def test_a_result_that_json_cannot_say_is_marked_and_is_no_repr(
     fl: Fairlead, returned: object, stored: object
 ) -> None:
     @fl.job
@@ -99,7 +97,7 @@ def test_a_context_may_be_called_and_typed_as_people_do(fl: Fairlead) -> None:
         fl.job(handler.__name__)(handler)  # type: ignore[arg-type]
 
 
-async def test_a_misspelt_provider_is_refused_with_the_nearest_name(fl: Fairlead) -> None:
+async def test_a_misspelt_provider_of_a_job_is_refused_with_the_nearest_name(fl: Fairlead) -> None:
     @fl.job
     async def work(ctx: JobContext) -> None: ...
 
@@ -116,7 +114,7 @@ async def test_a_misspelt_provider_is_refused_with_the_nearest_name(fl: Fairlead
     ("slip", "meant"),
     [("max_retry", "max_retries"), ("retries", "max_retries"), ("concurrency", "concurrency_limit")],
 )
-def test_a_misspelt_setting_of_a_connection_is_no_note(slip: str, meant: str) -> None:
+def test_a_misspelt_setting_such_as_max_retry_is_refused_and_no_note(slip: str, meant: str) -> None:
     with pytest.raises(ConfigInvalid, match=meant):
         check_names([slip], tenant="acme", provider="shopify")
     check_names(["note", "region", "plan", "shop_id", "owner", *KNOWN], tenant="acme", provider="shopify")
@@ -139,17 +137,17 @@ def test_an_empty_url_in_the_file_is_refused(tmp_path: Path) -> None:
             load({}, file)
 
 
-def test_a_rate_is_shown_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_per_s_is_shown_as_a_rate_and_no_time(capsys: pytest.CaptureFixture[str]) -> None:
     Output(color=False).record({"calls.per_s": 1.0, "window_s": 60.0})
     shown = capsys.readouterr().out
     assert "1/s" in shown
     assert "1m" in shown
 
 
-def test_a_window_says_what_it_lets_through() -> None:
+def test_a_limit_of_5_in_1_s_says_that_it_lets_1_through_at_once_and_4_a_second() -> None:
     assert _admitted(CallLimit(limit=5, window_s=1.0).bucket("x", "x")) == "1 at once, then 4/s"
 
 
-async def test_doctor_says_what_is_missing_without_redis() -> None:
+async def test_doctor_without_redis_url_warns() -> None:
     found = await _redis(None)
     assert (found.status, "share" in found.detail, "REDIS_URL" in found.hint) == ("warn", True, True)

@@ -101,7 +101,7 @@ def test_modules_are_imported_on_the_callers_thread_and_not_under_the_lock() -> 
         assert door.imported == [(threading.current_thread(), False)]
 
 
-async def test_call_in_a_running_loop_is_refused_and_says_what_to_do() -> None:
+async def test_call_of_fl_sync_in_a_running_loop_is_refused_and_says_what_to_do() -> None:
     door = Door()
     for call in (lambda: door.sync.token("acme", "mercadolibre"), door.sync.__enter__):
         with pytest.raises(InputInvalid, match=r"would block the event loop.*await"):

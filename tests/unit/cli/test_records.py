@@ -50,6 +50,12 @@ def test_the_same_rows_in_every_form(text: str) -> None:
     assert rows == [{"tenant": "a"}, {"tenant": "b"}]
 
 
+def test_json_line_is_not_cut_at_u2028() -> None:
+    lines = ['{"tenant": "a\u2028b\x85c\u2029d"}', '{"tenant": "e"}']
+    form, rows = rows_of("\r\n".join(lines) + "\n", "auto")
+    assert (form, rows) == ("json", [{"tenant": "a\u2028b\x85c\u2029d"}, {"tenant": "e"}])
+
+
 def test_the_form_is_recognised_or_named() -> None:
     assert rows_of("tenant\na", "auto")[0] == "csv"
     assert rows_of('[{"tenant": "a"}]', "auto")[0] == "json"

@@ -9,7 +9,7 @@ import pytest
 from fairlead.cli import run
 
 
-def test_line_is_cut_at_no_separator_of_unicode(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_line_on_stderr_is_not_cut_at_u2028(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
     monkeypatch.setattr(run, "STDERR", writing)
     run._write_if_read('{"tenant": "a\u2028b\x85c"}\n{"tenant": "d"}\n')

@@ -161,7 +161,7 @@ async def test_an_open_job_stands_for_later_ticks(fleet: Fleet) -> None:
     assert len(await done(fleet)) == 1
 
 
-async def test_a_schedule_whose_kind_no_worker_takes_is_coalesced_then_paused(fleet: Fleet) -> None:
+async def test_catch_up_schedule_removed_from_the_code_is_coalesced_then_stopped(fleet: Fleet) -> None:
     """It was removed from the code: its jobs would pile up for ever."""
     await fleet.duties.sync_schedules([schedule("gone", "* * * * *", missed="catch_up")])
     fleet.database.handled_at["default", "scan"] = fleet.database.now

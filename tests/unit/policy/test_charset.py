@@ -53,7 +53,7 @@ def response(body: bytes, *content_type: str) -> Response:
         ('<?xml version="1.0" encoding="ISO-8859-1"?><a>é</a>'.encode("latin-1"), "text/xml", None),
     ],
 )  # fmt: skip
-async def test_text_is_read_in_the_charset_that_is_told(
+async def test_csv_in_iso_8859_1_and_other_text_is_read_in_the_charset_that_it_tells(
     body: bytes, content_type: str, text: str | None
 ) -> None:
     expected = body.decode("latin-1") if text is None else text
@@ -77,7 +77,7 @@ class Stream:
             yield piece
 
 
-def test_json_is_read_in_the_charset_that_it_tells() -> None:
+def test_json_that_says_its_charset_is_read_in_it() -> None:
     value = {"stadt": "München"}
     body = json.dumps(value, ensure_ascii=False).encode("latin-1")
     assert response(body, "application/json; charset=iso-8859-1").json() == value

@@ -41,7 +41,7 @@ async def never(_context: object) -> None:
         lambda: own_entry({"tenant": "a", "provider": "b", "expires_in_s": True}, None),  # type: ignore[arg-type]
     ],
 )
-def test_true_is_no_number(given: Callable[[], object]) -> None:
+def test_true_is_no_delay_and_no_other_number(given: Callable[[], object]) -> None:
     with pytest.raises((InputInvalid, ConfigInvalid, ValidationError, ValueError)):
         given()
 
