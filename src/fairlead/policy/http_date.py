@@ -69,6 +69,7 @@ def _epoch_s(found: re.Match[str]) -> float | None:
     day, hour, minute = (int(found[name]) for name in ("day", "hour", "minute"))
     try:
         moment = datetime(year, month, day, hour, minute, second - leap_s, tzinfo=UTC)
-    except ValueError:  # 30 Feb, 25:00:00, year 0
+        moment += timedelta(seconds=leap_s)
+    except (ValueError, OverflowError):  # 30 Feb, 25:00:00, year 0, the last second of 9999 and one more
         return None
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(seconds=1) + leap_s
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(seconds=1)

@@ -169,6 +169,11 @@ def test_two_digit_years(year: str, expected: int) -> None:
     assert epoch_s == datetime(expected, 11, 20, tzinfo=UTC).timestamp()
 
 
+def test_a_second_after_the_last_year_is_none() -> None:
+    assert parse_http_date("Fri, 31 Dec 9999 23:59:59 GMT") is not None
+    assert parse_http_date("Fri, 31 Dec 9999 23:59:60 GMT") is None  # no datetime holds it
+
+
 @given(st.datetimes(min_value=NOW.replace(year=1000, tzinfo=None), timezones=st.just(UTC)))
 def test_what_is_written_in_any_form_is_read_back(moment: datetime) -> None:
     moment = moment.replace(microsecond=0)
