@@ -156,6 +156,25 @@ async def test_a_schema_in_which_others_create_is_refused(database_settings: Dat
     assert (check.status, ROLE in check.detail) == ("fail", True)
 
 
+async def test_what_an_administrator_is_told_to_run_quotes_the_names_of_roles(
+    database: Database, database_settings: DatabaseSettings
+) -> None:
+    hostile = 'x"; DROP TABLE job; --'
+    quoted = '"x""; DROP TABLE job; --"'
+    await run(database, f"CREATE ROLE {quoted}")
+    try:
+        await run(database, f'GRANT CREATE ON SCHEMA "{SCHEMA}" TO {quoted}')
+        with pytest.raises(ConfigInvalid) as refused:
+            await Migrator(database_settings).apply()
+        hints = [refused.value.way_out, str(role_check(await server_facts(database_settings)).hint)]
+    finally:
+        await run(database, f"DROP OWNED BY {quoted}")
+        await run(database, f"DROP ROLE {quoted}")
+    for hint in hints:
+        assert f"FROM {quoted}" in hint
+        assert hostile not in hint.replace(quoted, "")
+
+
 async def test_the_owners_of_a_schema_may_create_there(
     database: Database, database_settings: DatabaseSettings
 ) -> None:

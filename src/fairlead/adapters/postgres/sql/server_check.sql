@@ -2,8 +2,8 @@
 -- Takes   schema (of our tables)
 -- Gives   one row: version as a number, synchronous_commit, isolation by default, encoding, engine_role
 --         (the role that sees all tenants; NULL where there are no tables), engine (whether this user has its rights),
---         creators (roles beside the schema's owner, that of the tables and this user that may CREATE there: what they
---         make could run with others' rights)
+--         creators (roles beside the schema's owner, that of the tables and this user that may CREATE there, as SQL
+--         writes them: what they make could run with others' rights)
 -- Locks   nothing
 -- Needs   nothing
 SELECT
@@ -13,7 +13,7 @@ SELECT
     current_setting('server_encoding') AS encoding,
     sees_all.rolname AS engine_role,
     pg_has_role(current_user, sees_all.oid, 'USAGE') AS engine,
-    (SELECT coalesce(string_agg(coalesce(r.rolname, 'PUBLIC'), ', ' ORDER BY r.rolname), '')
+    (SELECT coalesce(string_agg(coalesce(quote_ident(r.rolname), 'PUBLIC'), ', ' ORDER BY r.rolname), '')
      FROM pg_namespace n CROSS JOIN aclexplode(n.nspacl) AS a LEFT JOIN pg_roles r ON r.oid = a.grantee
      WHERE n.nspname = :schema::text AND a.privilege_type = 'CREATE' AND r.rolsuper IS NOT TRUE
          AND NOT EXISTS (
