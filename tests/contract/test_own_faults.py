@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.adapters.http import AiohttpTransport
+from fairlead.adapters.http import AiohttpTransport, failures
 from fairlead.adapters.http import connector as connecting
 from fairlead.adapters.http.resolver import AddressPolicy, CheckedResolver
 from fairlead.adapters.local.process import has_spare_descriptors
@@ -20,6 +20,7 @@ from fairlead.adapters.redis.link import connection_to
 from fairlead.engine.ports import NoAnswer
 from fairlead.errors import GateUnavailable
 from fairlead.secret import Secret
+from fairlead.testing.api.raw import RawConnection, RawServer
 from tests.contract.calls import request_of
 
 PRIVATE = AddressPolicy(allow_private=True)
@@ -73,7 +74,7 @@ async def test_want_of_descriptors_is_no_fault_of_the_destination(host: str) -> 
         (OSError(errno.ENFILE, "full"), "descriptors"),
         (OSError(errno.ENOMEM, "no memory"), "resources"),
         (OSError(errno.ENOBUFS, "no buffers"), "resources"),
-        (OSError(errno.EADDRNOTAVAIL, "no port"), "resources"),
+        (OSError(errno.EADDRNOTAVAIL, "no address of IPv6"), "connect"),
         (socket.gaierror(socket.EAI_AGAIN, "try again"), "resolver"),
         (socket.gaierror(socket.EAI_FAIL, "failed"), "resolver"),
         (socket.gaierror(socket.EAI_NONAME, "no such name"), "dns"),
@@ -96,6 +97,33 @@ async def test_each_fault_has_its_kind(monkeypatch: pytest.MonkeyPatch, error: O
         assert dials.told == [("http://localhost:9", kind)]
         assert not await transport.reaches("http://localhost:9")
         assert connecting.current_flight.get(None) is None
+
+
+async def test_want_of_local_ports_is_no_fault_of_the_destination(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failures, "_has_local_port", lambda: False)
+    assert failures.never_left(OSError(errno.EADDRNOTAVAIL, "no port")) == "resources"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(403, "refused_address"), (407, "proxy"), (502, "connect"), (503, "connect")]
+)
+async def test_proxy_that_does_not_reach_a_destination_is_not_at_fault(
+    monkeypatch: pytest.MonkeyPatch, status: int, kind: str
+) -> None:
+    """Any tenant may name a host that no proxy finds."""
+
+    async def script(connection: RawConnection) -> None:
+        await connection.request()
+        await connection.say(b"HTTP/1.1 %d No\r\nContent-Length: 0\r\n\r\n" % status)
+
+    dials = Dials()
+    async with RawServer(script) as proxy:
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{proxy.port}")
+        async with AiohttpTransport(policy=PRIVATE, trust_env=True, dials=dials) as transport:
+            answer = await transport.send(request_of("https://nobody.example/", deadline_s=5.0))
+    assert isinstance(answer, NoAnswer)
+    assert (answer.sent, answer.kind) == (False, kind), answer
+    assert dials.told == [("https://nobody.example", kind)]
 
 
 async def test_place_is_reached_by_a_connection_of_its_own() -> None:

@@ -276,7 +276,7 @@ async def test_E35_ablation_names_take_everyones_threads(
 
     def shared(resolver: CheckedResolver, *given: Any, **named: Any) -> None:
         begun(resolver, *given, **named)
-        resolver._threads = None  # type: ignore[assignment]
+        resolver._of_found = resolver._of_others = None  # type: ignore[assignment]
 
     async def close(_resolver: CheckedResolver) -> None:
         return None

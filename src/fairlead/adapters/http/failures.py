@@ -12,7 +12,7 @@ from aiohttp.http_exceptions import LineTooLong
 
 from fairlead.adapters.http.body import BodyMalformed, BodyTooLarge
 from fairlead.adapters.http.connector import ConnectionUnfit, Flight, TooLate
-from fairlead.adapters.http.resolver import AddressRefused, ProxyNotResolved
+from fairlead.adapters.http.resolver import NO_SUCH_NAME, AddressRefused, ProxyNotResolved
 from fairlead.engine.ports import NoAnswer, NoAnswerKind
 
 _KINDS: tuple[tuple[type[Exception], NoAnswerKind, str], ...] = (  # the first that fits
@@ -24,7 +24,7 @@ _KINDS: tuple[tuple[type[Exception], NoAnswerKind, str], ...] = (  # the first t
     (aiohttp.ClientConnectorCertificateError, "tls", "TLS certificate not accepted"),
     (aiohttp.ClientConnectorSSLError, "tls", "TLS handshake failed"),
     (aiohttp.ClientProxyConnectionError, "proxy", "proxy not reached"),
-    (aiohttp.ClientHttpProxyError, "proxy", "proxy refused"),
+    (aiohttp.ClientHttpProxyError, "connect", "the proxy made no connection"),
     (aiohttp.ConnectionTimeoutError, "connect", "connect timed out"),
     (aiohttp.ClientConnectorError, "connect", "connect failed"),
     (aiohttp.InvalidURL, "refused_address", "address refused"),
@@ -45,7 +45,11 @@ _OWN: Mapping[int | None, tuple[NoAnswerKind, str]] = {
     **dict.fromkeys((errno.ENOMEM, errno.ENOBUFS), ("resources", "no memory left in the system")),
     errno.EADDRNOTAVAIL: ("resources", "no local port left"),
 }
-_NO_SUCH_NAME = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
+_OF_A_PROXY: Mapping[int, tuple[NoAnswerKind, str]] = {
+    403: ("refused_address", "the proxy refused the address (403)"),
+    407: ("proxy", "the proxy wants another password (407)"),
+}
+"""Answers of a proxy that are not about whether it reached the destination, as 502 and 503 are."""
 
 
 def no_answer(failure: Exception, flight: Flight, status: int | None = None) -> NoAnswer:
@@ -81,14 +85,32 @@ def _kind(failure: Exception, sent: bool, queued: bool) -> tuple[NoAnswerKind, s
 
 
 def _own_fault(failure: Exception) -> tuple[NoAnswerKind, str] | None:
-    """Return the kind of a fault of this process or its host, in words; None for any other failure."""
+    """Return the kind of a failure that is not the destination's, in words; None for any other.
+
+    What a destination can bring about, by its name or its address, is its own: else that of one tenant could
+    make this process look sick.
+    """
+    if isinstance(failure, aiohttp.ClientHttpProxyError):
+        return _OF_A_PROXY.get(failure.status)
     if isinstance(failure, socket.gaierror):  # its numbers are no errno
-        is_answer = failure.errno in _NO_SUCH_NAME
+        is_answer = failure.errno in NO_SUCH_NAME
         return None if is_answer else ("resolver", "the name servers of this host did not answer")
     if not isinstance(failure, OSError) or failure.errno not in _OWN:
         return None
+    if failure.errno == errno.EADDRNOTAVAIL and _has_local_port():  # no address of the destination's family
+        return None
     kind, words = _OWN[failure.errno]
     return kind, f"{words} ({errno.errorcode[failure.errno or 0]})"
+
+
+def _has_local_port() -> bool:
+    """Return whether a connection could still be given a local port."""
+    try:
+        with socket.socket() as port:
+            port.bind(("127.0.0.1", 0))
+    except OSError:
+        return False
+    return True
 
 
 def _with_detail(failure: Exception, words: str) -> str:

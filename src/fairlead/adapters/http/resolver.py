@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+from collections import OrderedDict
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
@@ -46,6 +48,15 @@ def _table(kinds: dict[str, tuple[str, ...]]) -> list[tuple[Network, str]]:
 
 _LOOPBACK_V6 = ipaddress.ip_address("::1")
 _NEVER_TABLE, _PRIVATE_TABLE = _table(_NEVER), _table(_PRIVATE)
+
+
+ANSWER_S, OPINION_S = 4.0, 0.9
+"""How long a name may take, and then others to show whether the name servers answer at all: together less
+than a connection may take."""
+_OPINIONS = 3
+_MOST_FOUND = 4096
+NO_SUCH_NAME = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
+"""Numbers of a gaierror that is an answer: there is no such name."""
 
 
 class ProxyNotResolved(OSError):
@@ -134,27 +145,34 @@ def _kind(table: list[tuple[Network, str]], address: Address) -> str | None:
 class CheckedResolver(AbstractResolver):
     """The system's resolver with the policy behind it. *exempt* hosts (our own proxy) are not checked.
 
-    Look-ups run on threads of their own: a name server that hangs takes none of the threads that others use.
+    Look-ups run on threads of their own, and those of names that were found the last time apart from the
+    others: names whose servers do not answer, which anybody may choose, hold up none of them. Where a name is
+    not found for want of an answer, the name servers of this host are at fault only if they find none of
+    those either.
     """
 
     def __init__(self, policy: AddressPolicy, exempt: Iterable[str] = (), threads: int = 8) -> None:
         self._policy = policy
         self._exempt = frozenset(exempt)
-        self._threads = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="fairlead-dns")
+        self._found: OrderedDict[str, None] = OrderedDict()  # the one that was found last stands last
+        self._of_found, self._of_others = (
+            ThreadPoolExecutor(max_workers=threads, thread_name_prefix=f"fairlead-dns-{lane}")
+            for lane in ("found", "others")
+        )
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
         """All addresses of *host*. Raises OSError, AddressRefused if one of them is refused."""
         try:
-            found = await asyncio.get_running_loop().run_in_executor(
-                self._threads, lambda: socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)
-            )
+            found = await self._looked_up(host, port, family, ANSWER_S)
         except socket.gaierror as error:
             # Without a descriptor the resolver says anything, even "no such name": then this raises EMFILE.
             socket.socket().close()
             if host in self._exempt:
                 raise ProxyNotResolved(None, "no name") from error
+            if error.errno not in NO_SUCH_NAME and await self._finds_others(host):
+                raise OSError(None, "no answer for this name") from error
             raise
         except UnicodeError:  # a label that is empty or too long: no name of anything
             raise OSError(None, "no name") from None
@@ -176,6 +194,35 @@ class CheckedResolver(AbstractResolver):
             raise OSError(None, "no address")
         return results
 
+    async def _looked_up(
+        self, host: str, port: int, family: socket.AddressFamily, within_s: float
+    ) -> list[tuple[Any, ...]]:
+        """Ask the system. Raise its gaierror, or EAI_AGAIN where it says nothing within *within_s*."""
+        threads = self._of_found if host in self._found else self._of_others
+        try:
+            async with asyncio.timeout(within_s):
+                found = await asyncio.get_running_loop().run_in_executor(
+                    threads, lambda: socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)
+                )
+        except OSError as error:  # a TimeoutError is one
+            self._found.pop(host, None)
+            if isinstance(error, TimeoutError):
+                raise socket.gaierror(socket.EAI_AGAIN, "no answer in time") from None
+            raise
+        self._found[host] = None
+        self._found.move_to_end(host)
+        if len(self._found) > _MOST_FOUND:
+            self._found.popitem(last=False)
+        return found
+
+    async def _finds_others(self, host: str) -> bool:
+        """Return whether one of the names that were found last is found now."""
+        names = [name for name in reversed(self._found) if name != host][:_OPINIONS]
+        looks = [self._looked_up(name, 0, socket.AF_UNSPEC, OPINION_S) for name in names]
+        found = await asyncio.gather(*looks, return_exceptions=True)
+        return any(isinstance(each, list) for each in found)
+
     async def close(self) -> None:
         """Take no more look-ups; those under way end by themselves."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._of_found, self._of_others):
+            threads.shutdown(wait=False, cancel_futures=True)
