@@ -68,12 +68,14 @@ class BoundedHandler(ResponseHandler):
     """A connection on which 1xx answers, chunk extensions and empty lines have an end."""
 
     _came = 0
-    _counted: object = None
+
+    def set_response_params(self, **params: Any) -> None:
+        """Prepare for the next response, which has bounds of its own."""
+        self._came = 0
+        super().set_response_params(**params)
 
     def data_received(self, data: bytes) -> None:
         """Parse *data*; end the connection where more has come than a head and a body can be."""
-        if self._parser is not self._counted:  # each answer has its own
-            self._counted, self._came = self._parser, 0
         self._came += len(data)
         if self._came <= _HEAD_PIECE:  # as most answers are: no bound is near
             super().data_received(data)

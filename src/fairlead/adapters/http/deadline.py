@@ -45,6 +45,7 @@ class Deadline:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._timer.cancel()
+        del self._timer  # its context holds the request, and that holds this: garbage that only the GC frees
         await self._timeout.__aexit__(kind, error, trace)
 
     def _ring(self) -> None:
