@@ -123,6 +123,21 @@ async def least(names: tuple[str, ...], act: Act, operations: int, rounds: int, 
     return {name: min(one[place] for one in found) / operations for place, name in enumerate(names)}
 
 
+async def garbage(act: Act, operations: int) -> float:
+    """Return how many objects one of *operations* leaves that only the collector frees: the least of two rounds."""
+    found = []
+    gc.disable()
+    try:
+        for _ in range(2):
+            gc.collect()
+            await act()
+            await asyncio.sleep(0)  # closed transports let their connections go a turn later
+            found.append(gc.collect())
+    finally:
+        gc.enable()
+    return min(found) / operations
+
+
 WORK = ("executor_jobs", "wake_ups", "statements")
 CALLS = ("python_calls", "c_calls")
 
@@ -135,6 +150,7 @@ async def both(
     found = await least(WORK, act, operations, rounds, profiled=False)
     if calls:
         found |= await least(CALLS, act, operations, rounds, profiled=True)
+        found["garbage"] = await garbage(act, operations)
     return {f"{prefix}.{name}": round(value, 3) for name, value in found.items()}
 
 
