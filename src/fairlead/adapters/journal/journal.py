@@ -179,8 +179,11 @@ class FileJournal:
                 done.set_result(None) if error is None else done.set_exception(error)
 
         self._writer.put(Append(frame, key_of(entry.connection_id), entry.epoch, loop, on_done))
-        async with asyncio.timeout(self._settings.sync_timeout_s):
+        timer = loop.call_later(self._settings.sync_timeout_s, _expire, done)
+        try:
             await done
+        finally:
+            timer.cancel()
 
     def _written(self, connection_id: UUID, held: HeldEntry, segment: Segment | None) -> None:
         self._waiting -= 1
@@ -304,6 +307,11 @@ class FileJournal:
 
     def _forget(self, dropped: asyncio.Future[list[str]]) -> None:
         self._retention.forget(dropped.result())
+
+
+def _expire(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_exception(TimeoutError())
 
 
 def _refused(why: str, hint: str) -> Refused:

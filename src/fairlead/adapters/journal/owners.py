@@ -25,6 +25,7 @@ class Owners:
         self._folder = folder
         self._own = own
         self._held: dict[str, int] = {}
+        self._own_path = str(self._lock_path(own))
         _in_this_process.add(self)
 
     def open(self) -> None:
@@ -72,7 +73,8 @@ class Owners:
 
     def in_place(self) -> bool:
         """Whether our lock is still where others look for it."""
-        return self._own in self._held and _is_at(self._held[self._own], self._lock_path(self._own))
+        descriptor = self._held.get(self._own)
+        return descriptor is not None and _is_at(descriptor, self._own_path)
 
     def _present(self) -> set[str]:
         return {owner_of(name) for name in self._listing(_LOCK, JOURNAL)}
@@ -138,13 +140,13 @@ def _lock(path: Path) -> int | None:
         os.close(descriptor)  # its last owner deleted it between our open and our lock
 
 
-def _is_at(descriptor: int, path: Path) -> bool:
+def _is_at(descriptor: int, path: str | Path) -> bool:
     try:
         found = os.stat(path)
     except OSError:
         return False
     held = os.fstat(descriptor)
-    return (held.st_dev, held.st_ino) == (found.st_dev, found.st_ino)
+    return held.st_ino == found.st_ino and held.st_dev == found.st_dev
 
 
 def _checked_folder(folder: Path) -> None:
