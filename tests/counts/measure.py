@@ -124,7 +124,7 @@ async def least(names: tuple[str, ...], act: Act, operations: int, rounds: int, 
 
 
 async def garbage(act: Act, operations: int) -> float:
-    """Return how many objects one of *operations* leaves that only the collector frees: the least of two rounds."""
+    """Return how many objects each of the *operations* leaves that only the collector frees."""
     found = []
     gc.disable()
     try:

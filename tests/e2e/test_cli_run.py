@@ -18,6 +18,7 @@ from tests.support.engine import IDS, new_job
 
 APP = """
 import asyncio
+import gc
 from pathlib import Path
 
 from fairlead import Fairlead
@@ -27,6 +28,7 @@ fl = Fairlead.from_env()
 
 @fl.job("slow")
 async def slow(context):
+    Path("frozen").write_text(str(gc.get_freeze_count()))
     Path("started").touch()
     while not Path("go").exists():
         await asyncio.sleep(0.01)
@@ -68,6 +70,20 @@ async def test_sigterm_lets_jobs_end_and_exits_with_0(shell: Shell, database: Da
     job = (await shell("jobs", "show", job_id, "--json")).record
     assert (job["state"], job["result"], job["attempt"]) == ("completed", "done", 1)
     assert (await shell("status", "--json")).code == 4
+
+
+async def test_full_collections_walk_nothing_that_was_loaded_at_the_start(
+    shell: Shell, database: Database
+) -> None:
+    (shell.folder / "mine.py").write_text(APP)
+    (shell.folder / "go").touch()
+    child = shell.start("run", "--app", "mine:fl", "--json")
+    await ready(child)
+    await enqueued(database)
+    await there(shell.folder / "started")
+    assert int((shell.folder / "frozen").read_text()) > 10_000
+    child.kill(signal.SIGTERM)
+    assert (await shell.end(child)).code == 0
 
 
 async def test_a_second_signal_hands_jobs_back_at_once(shell: Shell, database: Database) -> None:
