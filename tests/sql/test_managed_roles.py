@@ -146,6 +146,25 @@ async def test_a_user_that_may_create_no_schema_is_told_the_sql_for_it(
     await Migrator(settings).apply()
 
 
+async def test_a_schema_that_another_user_has_made_is_refused(
+    servers: Endpoints, admin: asyncpg.Connection, url: str
+) -> None:
+    """Its owner may drop our functions, and put others in their place that run with our rights."""
+    first = await customer(admin, servers, SERVICES["cloud_sql"], url, USER)
+    made = Service("NOCREATEROLE", False, ('GRANT CREATE ON DATABASE "{db}" TO "{user}"',))
+    other = await customer(admin, servers, made, url, f"{USER}.2")
+    squatter = await asyncpg.connect(other.settings.dsn)
+    await squatter.execute(f'CREATE SCHEMA fairlead; GRANT ALL ON SCHEMA fairlead TO "{USER}"')
+    await squatter.close()
+    with pytest.raises(ConfigInvalid, match=f'belongs to "{USER}.2"') as refused:
+        await Migrator(first.settings).apply()
+    there = await asyncpg.connect(url)
+    printed, _, _ = refused.value.way_out.removeprefix("have an administrator run ").partition(" or set")
+    await there.execute(printed)
+    await there.close()
+    assert await Migrator(first.settings).apply()
+
+
 async def test_two_installations_of_one_server_share_no_role(
     servers: Endpoints, admin: asyncpg.Connection, url: str
 ) -> None:

@@ -94,7 +94,12 @@ async def check_ground(connection: Connection, schema: str) -> None:
 
 
 async def _make_schema(connection: Connection, schema: str, user: str) -> None:
-    if (await run(connection, statement("schema_exists").text, schema))[0]["exists"]:
+    (found,) = await run(connection, statement("schema_exists").text, schema)
+    if found["stranger"]:
+        what = f"the schema {schema} belongs to {found['stranger']}, whose objects could run with others' rights"
+        hint = f"have an administrator run ALTER SCHEMA {quoted(schema)} OWNER TO {quoted(user)};"
+        raise ConfigInvalid(what, hint=f"{hint} or set database.schema_name to another one")
+    if found["exists"]:
         return
     made = await run(connection, statement("schema_create").text, schema)
     try:
