@@ -233,10 +233,9 @@ def role_check(facts: ServerFacts) -> Check:
         told = f"this user lacks {facts.engine_role}: row-level security would show it empty tables"
         return Check("database role", "fail", told, hint)
     if facts.creators:
-        hint = (
-            f"run REVOKE CREATE ON SCHEMA ... FROM {facts.creators}: its objects could run with your rights"
-        )
-        return Check("database role", "fail", f"{facts.creators} may CREATE in fairlead's schema", hint)
+        hint = f"have an administrator run {facts.revokes}"
+        told = f"{facts.creators} may create objects that could run with your rights"
+        return Check("database role", "fail", told, hint)
     return Check("database role", "ok", f"has the rights of {facts.engine_role}")
 
 

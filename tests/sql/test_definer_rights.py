@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import asyncpg
@@ -173,6 +174,25 @@ async def test_what_an_administrator_is_told_to_run_quotes_the_names_of_roles(
     for hint in hints:
         assert f"FROM {quoted}" in hint
         assert hostile not in hint.replace(quoted, "")
+
+
+async def test_a_schema_that_sessions_look_through_is_none_in_which_others_create(
+    database: Database, database_settings: DatabaseSettings
+) -> None:
+    """Behind a pooler they have the server's search_path: an operator there may fit a statement better."""
+    await run(database, f"CREATE ROLE {ROLE}")
+    await run(database, "CREATE SCHEMA public")
+    behind_a_pooler = replace(database_settings, transaction_pooler=True)
+    try:
+        assert role_check(await server_facts(behind_a_pooler)).status == "ok"
+        await run(database, f"GRANT CREATE ON SCHEMA public TO {ROLE}")
+        check = role_check(await server_facts(behind_a_pooler))
+        assert role_check(await server_facts(database_settings)).status == "ok"
+    finally:
+        await run(database, f"DROP OWNED BY {ROLE}")
+        await run(database, f"DROP ROLE {ROLE}")
+    assert (check.status, ROLE in check.detail) == ("fail", True)
+    assert check.hint == f"have an administrator run REVOKE CREATE ON SCHEMA public FROM {ROLE};"
 
 
 async def test_the_owners_of_a_schema_may_create_there(

@@ -57,7 +57,9 @@ class ServerFacts:
     engine_role: str = COMMON.engine
     """The role that sees all tenants."""
     creators: str = ""
-    """Roles that may create objects in the schema and should not; empty: none."""
+    """Roles that may create objects where sessions look for names, and should not; empty: none."""
+    revokes: str = ""
+    """The SQL that takes that right from them."""
 
     @property
     def major(self) -> int:
@@ -95,6 +97,7 @@ async def server_facts(settings: DatabaseSettings) -> ServerFacts:
         encoding=found["encoding"],
         engine_role=found["engine_role"] or COMMON.engine,
         creators=found["creators"],
+        revokes=found["revokes"],
     )
 
 

@@ -89,14 +89,16 @@ async def check_ground(connection: Connection, schema: str) -> None:
     if found["creators"]:
         creators = found["creators"]
         what = f"{creators} may create objects in this schema, which could run with the rights of others"
-        hint = f"run REVOKE CREATE ON SCHEMA {quoted(schema)} FROM {creators}; and migrate again"
+        hint = f"run {found['revokes']} and migrate again"
         raise ConfigInvalid(what, hint=hint)
 
 
 async def _make_schema(connection: Connection, schema: str, user: str) -> None:
     (found,) = await run(connection, statement("schema_exists").text, schema)
     if found["stranger"]:
-        what = f"the schema {schema} belongs to {found['stranger']}, whose objects could run with others' rights"
+        what = (
+            f"the schema {schema} belongs to {found['stranger']}, whose objects could run with others' rights"
+        )
         hint = f"have an administrator run ALTER SCHEMA {quoted(schema)} OWNER TO {quoted(user)};"
         raise ConfigInvalid(what, hint=f"{hint} or set database.schema_name to another one")
     if found["exists"]:

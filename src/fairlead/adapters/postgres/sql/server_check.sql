@@ -2,8 +2,9 @@
 -- Takes   schema (of our tables)
 -- Gives   one row: version as a number, synchronous_commit, isolation by default, encoding, engine_role
 --         (the role that sees all tenants; NULL where there are no tables), engine (whether this user has its rights),
---         creators (roles beside the schema's owner, that of the tables and this user that may CREATE there, as SQL
---         writes them: what they make could run with others' rights)
+--         creators (roles beside the schema's owner, that of the tables and this user that may CREATE there, or in a
+--         schema of this session's search_path, as SQL writes them: what they make could run with others' rights),
+--         revokes (the SQL that ends it)
 -- Locks   nothing
 -- Needs   nothing
 SELECT
@@ -13,14 +14,22 @@ SELECT
     current_setting('server_encoding') AS encoding,
     sees_all.rolname AS engine_role,
     pg_has_role(current_user, sees_all.oid, 'USAGE') AS engine,
-    (SELECT coalesce(string_agg(coalesce(quote_ident(r.rolname), 'PUBLIC'), ', ' ORDER BY r.rolname), '')
-     FROM pg_namespace n CROSS JOIN aclexplode(n.nspacl) AS a LEFT JOIN pg_roles r ON r.oid = a.grantee
-     WHERE n.nspname = :schema::text AND a.privilege_type = 'CREATE' AND r.rolsuper IS NOT TRUE
-         AND NOT EXISTS (
-             SELECT FROM (VALUES (n.nspowner), ((SELECT oid FROM pg_roles WHERE rolname = current_user)),
-                          ((SELECT relowner FROM pg_class WHERE relnamespace = n.oid AND relname = 'job'))) AS trusted (oid)
-             WHERE CASE WHEN a.grantee = 0 THEN false ELSE pg_has_role(a.grantee, trusted.oid, 'USAGE') END)) AS creators
+    opened.creators, opened.revokes
 FROM (SELECT) AS always LEFT JOIN (
     pg_policy p JOIN pg_roles sees_all ON sees_all.oid = p.polroles[1]
     JOIN pg_class c ON c.oid = p.polrelid JOIN pg_namespace s ON s.oid = c.relnamespace
 ) ON s.nspname = :schema::text AND c.relname = 'job' AND p.polname = 'engine_sees_all'
+CROSS JOIN (
+    SELECT coalesce(string_agg(DISTINCT who, ', '), '') AS creators,
+        coalesce(string_agg(format('REVOKE CREATE ON SCHEMA %I FROM %s;', nspname, who), ' ' ORDER BY nspname, who), '') AS revokes
+    FROM (
+        SELECT n.nspname, coalesce(quote_ident(r.rolname), 'PUBLIC') AS who
+        FROM pg_namespace n CROSS JOIN aclexplode(n.nspacl) AS a LEFT JOIN pg_roles r ON r.oid = a.grantee
+        WHERE (n.nspname = :schema::text OR n.nspname = ANY (current_schemas(false)))
+            AND a.privilege_type = 'CREATE' AND r.rolsuper IS NOT TRUE
+            AND NOT EXISTS (
+                SELECT FROM (VALUES (n.nspowner), ((SELECT oid FROM pg_roles WHERE rolname = current_user)),
+                              ((SELECT c.relowner FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace
+                                WHERE s.nspname = :schema::text AND c.relname = 'job'))) AS trusted (oid)
+                WHERE CASE WHEN a.grantee = 0 THEN false ELSE pg_has_role(a.grantee, trusted.oid, 'USAGE') END)) AS open
+) AS opened
