@@ -10,8 +10,10 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
+from functools import cache
 from itertools import chain
 from types import MappingProxyType
+from typing import Any
 
 _LABELS: Mapping[str, str] = {
     "utf-8": "unicode-1-1-utf-8 unicode11utf8 unicode20utf8 utf-8 utf8 x-unicode20utf8",
@@ -75,10 +77,12 @@ _LONGEST_TYPE = 1000
 _DECLARATION = re.compile(
     rb"<\?xml[ \t\r\n][^?>]{0,200}?\bencoding[ \t\r\n]*=[ \t\r\n]*[\"']([A-Za-z0-9._:-]{1,40})"
 )
-STRICT = "fairlead.c1"
-"""Error handler of a codec: bytes that only Python leaves out are C1 controls; others raise."""
-LENIENT = "fairlead.c1_or_mark"
-"""The same, with U+FFFD in place of what is no text."""
+_SEVERAL_BYTES = frozenset(
+    {UTF_8, "gb18030", "big5hkscs", "euc_jp", "iso2022_jp", "cp932", "cp949", "utf-16-be", "utf-16-le"}
+)
+"""Codecs that are no table of 256 characters."""
+_UNDEFINED = "\ufffe"
+"""In such a table: no character at all."""
 
 
 def charset_of(content_type: str | None) -> str | None:
@@ -120,13 +124,43 @@ def codec_of(body: bytes, told: str | None) -> tuple[str, int]:
 def text_of(body: bytes, told: str | None) -> str:
     """Return *body* as text; U+FFFD stands for what is none."""
     codec, mark = codec_of(body, told)
-    return str(memoryview(body)[mark:], codec, LENIENT)
+    return decoded(memoryview(body)[mark:], codec)
 
 
 def strict_text_of(body: bytes, told: str | None) -> str:
     """Return *body* as text. Raise UnicodeDecodeError for what is none."""
     codec, mark = codec_of(body, told)
-    return str(memoryview(body)[mark:], codec, STRICT)
+    return decoded(memoryview(body)[mark:], codec, "strict")
+
+
+def decoded(data: bytes | memoryview, codec: str, errors: str = "replace") -> str:
+    """Return *data* as text. *errors*: `replace` or `strict`, which are done in C.
+
+    A handler of our own would take 8 us for each byte that is no text: 1 MiB of them, 8 s.
+    """
+    if codec in _SEVERAL_BYTES:
+        return str(data, codec, errors)
+    return codecs.charmap_decode(data, errors, _table(codec))[0]
+
+
+@cache
+def _table(codec: str) -> str:
+    """Return the character of each byte; what Python leaves out between 0x80 and 0x9F is a C1 control."""
+    plain = [bytes((byte,)).decode(codec, "ignore") for byte in range(256)]
+    instead = (chr(byte) if 0x80 <= byte <= 0x9F else _UNDEFINED for byte in range(256))
+    return "".join(found or other for found, other in zip(plain, instead, strict=True))
+
+
+class _ByTable(codecs.IncrementalDecoder):
+    """Decodes by a table, in pieces."""
+
+    def __init__(self, codec: str) -> None:
+        super().__init__()
+        self._codec = codec
+
+    def decode(self, data: Any, final: bool = False) -> str:
+        """Return *data* as text."""
+        return decoded(data, self._codec)
 
 
 async def as_utf_8(chunks: AsyncIterable[bytes], told: str | None) -> AsyncIterator[bytes]:
@@ -152,28 +186,10 @@ async def as_utf_8(chunks: AsyncIterable[bytes], told: str | None) -> AsyncItera
 def _begun(start: bytes, told: str | None) -> tuple[bytes, codecs.IncrementalDecoder | None]:
     """Return *start* without its mark, and what decodes it; None: it is UTF-8 as it stands."""
     codec, mark = codec_of(start, told)
-    return start[mark:], None if codec == UTF_8 else codecs.getincrementaldecoder(codec)(LENIENT)
+    if codec not in _SEVERAL_BYTES:
+        return start[mark:], _ByTable(codec)
+    return start[mark:], None if codec == UTF_8 else codecs.getincrementaldecoder(codec)("replace")
 
 
 def _codec_of(label: str) -> str | None:
     return CODECS.get(label.strip(_SPACE).lower())
-
-
-def _c1(error: UnicodeError) -> tuple[str, int]:
-    """Read what Python's tables leave out between 0x80 and 0x9F as the standard does."""
-    if isinstance(error, UnicodeDecodeError) and error.encoding == "charmap":
-        byte = error.object[error.start]
-        if 0x80 <= byte <= 0x9F:
-            return chr(byte), error.start + 1
-    raise error
-
-
-def _c1_or_mark(error: UnicodeError) -> tuple[str, int]:
-    try:
-        return _c1(error)
-    except UnicodeDecodeError as left_out:
-        return "\ufffd", left_out.end
-
-
-codecs.register_error(STRICT, _c1)
-codecs.register_error(LENIENT, _c1_or_mark)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import json
+import sys
 from collections.abc import AsyncIterator
 
 import pytest
@@ -63,6 +64,25 @@ async def test_csv_in_iso_8859_1_and_other_text_is_read_in_the_charset_that_it_t
         lines = [line async for line in StreamedResponse(stream, tenant="a", provider="d").aiter_lines()]
         if text is not None:
             assert lines == text.removesuffix("\r\n").replace("\r\n", "\n").split("\n")
+
+
+@pytest.mark.parametrize("told", [None, *sorted(set(CODECS.values()))])
+def test_bytes_that_are_no_text_cost_no_call_each(told: str | None) -> None:
+    """1 MiB of them would stop the event loop for 8 s."""
+    calls = 0
+
+    def count(*_event: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    text_of(b"\x81\xff\x80", told)  # what is imported and made once
+    sys.setprofile(count)
+    try:
+        for byte in (b"\x81", b"\xff", b"\x80"):
+            text_of(byte * 1000, told)
+    finally:
+        sys.setprofile(None)
+    assert calls < 100
 
 
 class Stream:

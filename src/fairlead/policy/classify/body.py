@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from fairlead.policy.charset import LENIENT, UTF_8, codec_of, strict_text_of, text_of, told_by
+from fairlead.policy.charset import UTF_8, codec_of, decoded, strict_text_of, text_of, told_by
 from fairlead.policy.feedback.reply import Reply, stands_in
 
 LONGEST_TEXT = 256 * 1024
@@ -147,7 +147,7 @@ def outer_members(raw: bytes, told: str | None = None) -> dict[str, object]:
     if not _GRAPHQL.match(beginning):
         return {}
     found = dict(_members_from(beginning, _GRAPHQL.match(beginning).end() - 1))  # type: ignore[union-attr]
-    end = raw[-OUTER_BYTES:].decode(codec_of(raw, told)[0], LENIENT)
+    end = decoded(raw[-OUTER_BYTES:], codec_of(raw, told)[0])
     for start in [*_MEMBER.finditer(end)][-_MOST_TRIES:]:
         last = dict(_members_from(end, start.start()))
         if "" in last:  # nothing but the end of the object came after them
