@@ -235,8 +235,14 @@ class Declaring(ABC):
         return [replace(function.handler, on_error=on_error) for function in self._functions.values()]
 
     def _call_error_hooks(self, error: Exception, context: JobContext) -> None:
+        broken: Exception | None = None
         for hook in self._error_hooks:
-            hook(error, context)
+            try:
+                hook(error, context)
+            except Exception as raised:  # noqa: BLE001 (the other hooks are called all the same)
+                broken = broken or raised
+        if broken is not None:
+            raise broken
 
     @property
     def schedules(self) -> list[Schedule]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -104,9 +105,10 @@ def worst_mode(views: Sequence[DestinationView]) -> str:
 def problem_of(breaker: Record) -> str:
     """Return what is wrong, in words."""
     where = f"{breaker['provider']} at {breaker['host']}" if breaker["host"] else str(breaker["provider"])
+    tenant = shlex.quote(breaker["tenant"])  # in a command that is copied
     return (
         f"calls of tenant {breaker['tenant']} to {where} are stopped: the breaker is {breaker['mode']}, "
         f"the last failure was {breaker['last_failure_s_ago']:.0f} s ago, and {breaker['lanes_held']} lanes "
         f"of jobs wait "
-        f"(hint: `fairlead gate status -t {breaker['tenant']} -p {breaker['provider']}`)"
+        f"(hint: `fairlead gate status -t {tenant} -p {breaker['provider']}`)"
     )

@@ -130,6 +130,10 @@ async def test_on_error_is_called_with_each_exception_by_which_a_run_fails(fl: F
     seen: list[tuple[str, str]] = []
 
     @fl.on_error
+    def is_broken(error: Exception, ctx: JobContext) -> None:
+        raise RuntimeError("the others are called all the same")
+
+    @fl.on_error
     def report(error: Exception, ctx: JobContext) -> None:
         seen.append((repr(error), ctx.tenant))
 
