@@ -29,7 +29,7 @@ inline report(number) {               /* policy/gate/breaker.py: recorded */
         if
         :: mode = closed; until = 0   /* healthy */
         :: mode = open; until = 1     /* unhealthy */
-        :: mode = open; until = 0     /* neutral */
+        :: mode = open; until = 0     /* neutral, or not reached, by the same process as before */
         fi
     :: else
     fi
