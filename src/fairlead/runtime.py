@@ -189,8 +189,9 @@ class Runtime:
             emit=self.bus.emit,
             lease_s=self.settings.worker.lease_s,
             master_keys=self.vault.master_ids,
-            look_again=self.vault.look_again,
+            app_version=self.settings.app_version,
         )
+        self.heartbeat.on_keys_renewed(self.vault.look_again)
         beating = asyncio.create_task(self.heartbeat.run(), name="fairlead-heartbeat")
         self._stack.push_async_callback(ended, beating, self.heartbeat.stop)
         opened = asyncio.create_task(self.heartbeat.opened())

@@ -309,6 +309,13 @@ class Settings(Table):
         Path(".fairlead"),
         description="Embedded servers, journal, key: on a disk that outlives the process. Default .fairlead.",
     )
+    app_version: str | None = Field(
+        None,
+        min_length=1,
+        max_length=100,
+        description="Version of your application (a tag, a commit), which `fairlead top` shows beside each "
+        "process. Default none.",
+    )
     database: Database = Database()
     redis: Redis = Redis()
     vault: Vault = Vault()
@@ -322,3 +329,10 @@ class Settings(Table):
     log: Log = Log()
     providers_dir: Path | None = Field(None, description="Folder of your own profiles. Default none.")
     providers: dict[str, ProviderApp] = Field(default_factory=dict, description="Your apps by provider.")
+
+    @field_validator("app_version")
+    @classmethod
+    def _refuse_unprintable(cls, version: str | None) -> str | None:
+        if version is not None and not (version.isprintable() and version.strip()):
+            raise ValueError("may hold printable characters only, and not only spaces")
+        return version

@@ -18,6 +18,14 @@ async def test_session_says_what_trouble_its_process_has(stores: Stores) -> None
         assert [view.trouble for view in await stores.sessions.search()] == [trouble]
 
 
+async def test_session_states_the_version_of_the_application(stores: Stores) -> None:
+    for pid, app_version in ((1, "2026.11-a"), (2, None)):
+        about = (identity(pid), LEASE_S, "1.0", None, app_version)
+        await stores.sessions.open(IDS.uuid7(), *about)
+    found = {view.identity.pid: view.app_version for view in await stores.sessions.search()}
+    assert found == {1: "2026.11-a", 2: None}
+
+
 async def test_a_session_lives_until_it_is_closed(stores: Stores) -> None:
     session_id = await a_session(stores)
     assert await stores.sessions.heartbeat(session_id)

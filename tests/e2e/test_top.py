@@ -60,6 +60,19 @@ async def test_one_look_tells_it_all(shell: Shell, fairlead: Fairlead) -> None:
     assert "invalid_client" in piped.out
 
 
+async def test_two_versions_of_an_application_stand_side_by_side(shell: Shell) -> None:
+    """A deploy that is half done is seen at a glance, also by scripts."""
+    environ = {**shell.environ, "FAIRLEAD_HOME": str(shell.folder / "home")}
+    old, new = (load({**environ, "FAIRLEAD_APP_VERSION": version}) for version in ("4.1.9", "4.2.0-rc1"))
+    async with Fairlead(old), Fairlead(new):
+        for command in ("top", "status"):
+            found = (await shell(command, "--json")).record["processes"]
+            assert [process["app_version"] for process in found] == ["4.2.0-rc1", "4.1.9"]
+        seen = (await shell("top")).out
+        assert "4.1.9" in seen
+        assert "4.2.0-rc1" in seen
+
+
 async def test_an_empty_house(shell: Shell) -> None:
     found = (await shell("top", "--json")).record
     assert (found["connections"], found["processes"], found["refreshes_per_s"]) == ({}, [], 0.0)

@@ -92,9 +92,9 @@ class WatchedSessions(MemorySessionStore):
         identity: ProcessIdentity,
         lease_s: float,
         version: str,
-        master_keys: Sequence[str] | None = None,
+        *about: Any,
     ) -> None:
-        plain(MemorySessionStore.open)(self, session_id, identity, lease_s, version, master_keys)
+        plain(MemorySessionStore.open)(self, session_id, identity, lease_s, version, *about)
         self.watch.tell(Opened(session_id, lease_s))
 
     @statement

@@ -93,6 +93,7 @@ async def processes(runtime: Runtime) -> list[Record]:
             "heartbeat_age_s": round(session.heartbeat_age_s, 1),
             "started_at": session.started_at,
             "version": session.version,
+            "app_version": session.app_version,
             "trouble": session.trouble,
         }
         for session in await runtime.sessions.search()

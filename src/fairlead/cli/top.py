@@ -108,7 +108,7 @@ async def _tenants(runtime: Runtime) -> list[Record]:
 
 # ---- for people ----------------------------------------------------------------------------------
 
-_PROCESS = ("host", "pid", "state", "running_jobs", "heartbeat_age_s", "version")
+_PROCESS = ("host", "pid", "state", "running_jobs", "heartbeat_age_s", "version", "app_version")
 _ENDPOINT = ("provider", "client_id", "state", "failures", "open_for_s", "reason")
 
 

@@ -37,6 +37,26 @@ def fl(tmp_path: Path) -> Fairlead:
     return Fairlead.from_env({"FAIRLEAD_HOME": str(tmp_path)})
 
 
+@pytest.mark.parametrize(
+    ("version", "problem"),
+    [
+        ("1.0\n", "may hold printable characters only"),
+        ("\x1b[31m1.0", "printable characters only"),
+        ("\u202e0.1", "printable characters only"),
+        ("  ", "not only spaces"),
+        ("1" * 101, "at most 100 characters"),
+    ],
+)
+def test_a_version_of_the_application_that_would_garble_a_listing_is_refused(
+    version: str, problem: str
+) -> None:
+    with pytest.raises(
+        ConfigInvalid, match=rf"^app_version .*{problem}.* \[environment FAIRLEAD_APP_VERSION"
+    ):
+        load({"FAIRLEAD_APP_VERSION": version})
+    assert load({"FAIRLEAD_APP_VERSION": "v1.0+é 2"}).settings.app_version == "v1.0+é 2"
+
+
 @pytest.mark.parametrize("data", [NAN, {"a": NAN}, [1.0, NAN], Loose(data={"a": NAN}), Row(NAN)])
 async def test_nan_is_refused_and_never_stored_as_null(fl: Fairlead, data: object) -> None:
     @fl.job

@@ -29,9 +29,16 @@ class PostgresSessionStore:
         lease_s: float,
         version: str,
         master_keys: Sequence[str] | None = None,
+        app_version: str | None = None,
     ) -> None:
-        about = {"session_id": session_id, "version": version, "lease_s": lease_s, "master_keys": master_keys}
-        values = about | {name: getattr(identity, name) for name in _IDENTITY}
+        values = {
+            "session_id": session_id,
+            "version": version,
+            "lease_s": lease_s,
+            "master_keys": master_keys,
+            "app_version": app_version,
+            **{name: getattr(identity, name) for name in _IDENTITY},
+        }
         await self._database.again(lambda: self._database.urgent(statement("session_open"), **values))
 
     async def heartbeat(

@@ -37,6 +37,8 @@ class SessionView:
     running_jobs: int
     trouble: str | None = None
     """What keeps it from claiming jobs, in its own words; None: nothing."""
+    app_version: str | None = None
+    """The version of the application, from the setting `app_version`; None: not set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +77,18 @@ class SessionStore(Protocol):
         lease_s: float,
         version: str,
         master_keys: Sequence[str] | None = None,
+        app_version: str | None = None,
     ) -> None:
-        """Begin a session; asked again, nothing changes. *master_keys*: ids of those that it holds."""
+        """Begin a session. A second call for the same session changes nothing.
+
+        Args:
+            session_id: The id of the new session.
+            identity: The process.
+            lease_s: How long the session lives without a heartbeat.
+            version: The version of fairlead.
+            master_keys: Ids of the master keys that the process holds; None: not stated.
+            app_version: The version of the application; None: not stated.
+        """
         ...
 
     async def heartbeat(

@@ -40,8 +40,7 @@ class Heartbeat:
     """Opens this process's session, renews it, and replaces it when it is lost.
 
     *lease_s* is how long the others wait for a sign of life (default 30). *master_keys* are the ids of those
-    that this process holds; *look_again* is awaited when a key rotation asks for the data keys to be looked
-    up again.
+    that this process holds; *app_version* is the application's version, for the operator.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class Heartbeat:
         emit: Emit,
         lease_s: float = 30.0,
         master_keys: Sequence[str] | None = None,
-        look_again: Callable[[], Awaitable[None]] | None = None,
+        app_version: str | None = None,
     ) -> None:
         self._sessions = sessions
         self._identity = identity
@@ -66,7 +65,8 @@ class Heartbeat:
         self._emit = emit
         self._lease_s = lease_s
         self._master_keys = master_keys
-        self._look_again = look_again
+        self._app_version = app_version
+        self._look_again: Callable[[], Awaitable[None]] | None = None
         self._keys_renewed_at: datetime | None = None
         self._health = Health("heartbeat", clock=clock, draw=draw, emit=emit)
         self._on_lost: list[OnLost] = []
@@ -116,6 +116,10 @@ class Heartbeat:
         """Ask with each renewal which of the jobs *running* here shall end, and pass their lease ids on."""
         self._running, self._on_cancelled = running, callback
 
+    def on_keys_renewed(self, look_again: Callable[[], Awaitable[None]]) -> None:
+        """Await *look_again* when a key rotation asks for the data keys to be looked up again."""
+        self._look_again = look_again
+
     def report(self, trouble: Callable[[], str | None]) -> None:
         """Write with each renewal what *trouble* this process has; None: it has none."""
         self._trouble = trouble
@@ -155,7 +159,7 @@ class Heartbeat:
         session_id, sent = self._ids.uuid7(), self._clock.monotonic()
         try:
             opening = self._sessions.open(
-                session_id, self._identity, self._lease_s, self._version, self._master_keys
+                session_id, self._identity, self._lease_s, self._version, self._master_keys, self._app_version
             )
             await self._answered(opening, self._lease_s / BEATS_PER_LEASE)
         except Exception as error:

@@ -129,6 +129,7 @@ class SessionRow:
     master_keys: tuple[str, ...] | None = None
     data_keys_renewed_at: datetime | None = None
     trouble: str | None = None
+    app_version: str | None = None
 
     @property
     def open(self) -> bool:

@@ -27,9 +27,10 @@ class MemorySessionStore(MemoryStore):
         lease_s: float,
         version: str,
         master_keys: Sequence[str] | None = None,
+        app_version: str | None = None,
     ) -> None:
         now = self.database.now
-        new = SessionRow(session_id, identity, version, lease_s, now, now)
+        new = SessionRow(session_id, identity, version, lease_s, now, now, app_version=app_version)
         new.master_keys = None if master_keys is None else tuple(master_keys)
         self.database.sessions.setdefault(session_id, new)  # asked again, it changes nothing
 

@@ -1,9 +1,11 @@
 -- session_open: a process begins to take part.
--- Takes   session_id, host, boot_id, pid_namespace, pid, process_started, version, lease_s, master_keys (NULL: not said)
+-- Takes   session_id, host, boot_id, pid_namespace, pid, process_started, version, lease_s, master_keys and
+--         app_version (NULL: not stated)
 -- Gives   nothing
 -- Locks   the new row
 -- Needs   nothing; asked again, it changes nothing
-INSERT INTO worker_session (session_id, host, boot_id, pid_namespace, pid, process_started, version, lease, master_keys)
+INSERT INTO worker_session (session_id, host, boot_id, pid_namespace, pid, process_started, version, lease, master_keys,
+    app_version)
 VALUES (:session_id, :host, :boot_id, :pid_namespace, :pid, :process_started, :version,
-        :lease_s::float8 * interval '1 second', :master_keys::text[])
+        :lease_s::float8 * interval '1 second', :master_keys::text[], :app_version)
 ON CONFLICT (session_id) DO NOTHING
