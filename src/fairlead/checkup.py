@@ -353,7 +353,7 @@ def issuer_clocks_check(refused: Sequence[DeadLetter]) -> Check:
     """Return whether a signed assertion was refused while the issuer's clock and the database's differed."""
     if not refused:
         return Check("issuer clocks", "ok", "no signed assertion was refused because of a clock")
-    providers = ", ".join(sorted({str(one.provider) for one in refused}))
+    providers = listed(sorted({str(one.provider) for one in refused}))
     detail = f"{len(refused)} connections of {providers} cannot refresh; the last one: {refused[0].reason}"
     hint = "have NTP set the database's host; if it is right, the issuer is wrong: write to it"
     return Check("issuer clocks", "fail", detail, hint)

@@ -268,7 +268,8 @@ def _validated(
 def _problem(item: Any, origins: Mapping[Path_, str]) -> str:
     path = tuple(str(part) for part in item["loc"])
     origin = next((origins[path[:n]] for n in range(len(path), 0, -1) if path[:n] in origins), "")
-    said = item["msg"][:1].lower() + item["msg"][1:]
+    msg = item["msg"].removeprefix("Value error, ")
+    said = msg[:1].lower() + msg[1:]
     if item["type"] == "extra_forbidden":
         said = f"is not a known setting{_near(path, in_file=not origin.startswith('environment '))}"
     return f"{'.'.join(path)} {said}" + (f" [{origin}]" if origin else "")

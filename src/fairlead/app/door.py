@@ -136,7 +136,7 @@ class Fairlead(Declaring):
     ) -> PublicToken:
         """A token newer than *newer_than* (``token.generation`` after a 401); one POST however many ask.
 
-        Without it, one that lasts for more than a minute will do, and is refreshed only otherwise (T6).
+        Without it, one that lasts for more than a minute will do, and is refreshed only otherwise.
         """
         return await self._stores.reader.newer(ConnectionKey(tenant, provider, bucket), newer_than)
 

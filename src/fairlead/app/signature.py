@@ -305,6 +305,9 @@ def _told(error: ValidationError) -> str:
         return ".".join(redact(str(part)) if re.fullmatch(r"\w{1,64}", str(part)) else "*" for part in loc)
 
     found = error.errors(include_input=False, include_url=False, include_context=False)
-    told = [f"{place(each['loc']) or 'args'}: {each['msg']}" for each in found[:_MOST_TOLD]]
+    told = [
+        f"{place(each['loc']) or 'args'}: {each['msg'].removeprefix('Value error, ')}"
+        for each in found[:_MOST_TOLD]
+    ]
     more = [f"{len(found) - _MOST_TOLD} more"] if len(found) > _MOST_TOLD else []
     return "; ".join(told + more)

@@ -1,4 +1,4 @@
-"""fairlead for code without asyncio: a thin facade over an event loop on a thread of its own (D10)."""
+"""fairlead for code without asyncio: a thin facade over an event loop on a thread of its own."""
 
 from __future__ import annotations
 

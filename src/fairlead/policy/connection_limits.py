@@ -55,8 +55,9 @@ def limits_of(settings: Mapping[str, object], *, tenant: str, provider: str) -> 
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "settings"
+        problem = first["msg"].removeprefix("Value error, ")
         raise ConfigInvalid(
-            f"the settings of the connection are not acceptable: {place}: {first['msg']}",
+            f"the settings of the connection are not acceptable: {place}: {problem}",
             tenant=tenant,
             provider=provider,
             hint="give it another value, or take it away: `fairlead connections set`",

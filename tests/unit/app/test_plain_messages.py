@@ -11,7 +11,9 @@ import fairlead
 from fairlead import Fairlead, JobContext
 from fairlead.checkup import migrations_check
 from fairlead.cli.init import settings_text
-from fairlead.errors import InputInvalid, JobFailed, NotFound
+from fairlead.config import load
+from fairlead.errors import ConfigInvalid, InputInvalid, JobFailed, NotFound
+from fairlead.policy.connection_limits import limits_of
 from fairlead.policy.names import listed
 from fairlead.settings import Http
 from fairlead.testing import MemoryFairlead
@@ -65,6 +67,14 @@ def test_the_comments_of_the_settings_file_are_whole_sentences() -> None:
     paragraph = " ".join((Http.__doc__ or "").strip().partition("\n\n")[0].split())
     assert len(paragraph) > 110  # on one line it was cut
     assert "\n".join(textwrap.wrap(paragraph, 100, initial_indent="# ", subsequent_indent="# ")) in text
+
+
+def test_a_refused_value_is_told_in_words_alone() -> None:
+    """Not in those of the library that checks it."""
+    with pytest.raises(ConfigInvalid, match=r"^dead_letters notice_before_s must be shorter than"):
+        load({"FAIRLEAD_DEAD_LETTERS__NOTICE_BEFORE_S": "9999999"})
+    with pytest.raises(ConfigInvalid, match=": settings: minimum_slots is more"):
+        limits_of({"minimum_slots": {1: 5}}, tenant="acme", provider="stripe")
 
 
 def test_the_package_lists_its_names() -> None:

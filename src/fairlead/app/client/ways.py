@@ -1,4 +1,4 @@
-"""How a list is handed out: as its call says it, its connection, or the provider's profile (C8)."""
+"""How a list is handed out: as its call says it, its connection, or the provider's profile. Spec: C8."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def way_of(
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "pages"
-        raise _wrong(f"pages are not acceptable: {place}: {first['msg']}", "correct it", key) from None
+        problem = first["msg"].removeprefix("Value error, ")
+        raise _wrong(f"pages are not acceptable: {place}: {problem}", "correct it", key) from None
 
 
 def _wrong(what: str, hint: str, key: ConnectionKey) -> InputInvalid:
