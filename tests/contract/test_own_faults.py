@@ -6,7 +6,7 @@ import errno
 import os
 import resource
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,11 +15,17 @@ import pytest
 from fairlead.adapters.http import AiohttpTransport, failures
 from fairlead.adapters.http import connector as connecting
 from fairlead.adapters.http.resolver import AddressPolicy, CheckedResolver
+from fairlead.adapters.http.webhook import AiohttpWebhookSender
 from fairlead.adapters.local.process import has_spare_descriptors
 from fairlead.adapters.redis.link import connection_to
-from fairlead.engine.ports import NoAnswer
-from fairlead.errors import GateUnavailable
+from fairlead.callhouse import Wires
+from fairlead.config import load
+from fairlead.engine.ports import NoAnswer, Webhook
+from fairlead.errors import GateUnavailable, NotSent
+from fairlead.policy.job import Snooze, outcome_of_exception
+from fairlead.policy.process_health import HINTS, is_own_fault
 from fairlead.secret import Secret
+from fairlead.testing import ManualClock
 from fairlead.testing.api.raw import RawConnection, RawServer
 from tests.contract.calls import request_of
 
@@ -68,7 +74,7 @@ async def test_want_of_descriptors_is_no_fault_of_the_destination(host: str) -> 
     assert dials.told == [(f"http://{host}:9", "descriptors")]
 
 
-@pytest.mark.parametrize(
+FAULTS = pytest.mark.parametrize(
     ("error", "kind"),
     [
         (OSError(errno.ENFILE, "full"), "descriptors"),
@@ -81,7 +87,11 @@ async def test_want_of_descriptors_is_no_fault_of_the_destination(host: str) -> 
         (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), "connect"),
     ],
 )
-async def test_each_fault_has_its_kind(monkeypatch: pytest.MonkeyPatch, error: OSError, kind: str) -> None:
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:
+    """Let every new connection fail by *error*."""
+
     async def fails(*_args: Any, **_options: Any) -> Any:
         raise error
 
@@ -89,6 +99,11 @@ async def test_each_fault_has_its_kind(monkeypatch: pytest.MonkeyPatch, error: O
         monkeypatch.setattr(CheckedResolver, "resolve", fails)
     else:
         monkeypatch.setattr("aiohappyeyeballs.start_connection", fails)
+
+
+@FAULTS
+async def test_each_fault_has_its_kind(monkeypatch: pytest.MonkeyPatch, error: OSError, kind: str) -> None:
+    plant(monkeypatch, error)
     dials = Dials()
     async with AiohttpTransport(policy=PRIVATE, dials=dials) as transport:
         answer = await transport.send(request_of("http://localhost:9/", deadline_s=5.0))
@@ -124,6 +139,52 @@ async def test_proxy_that_does_not_reach_a_destination_is_not_at_fault(
     assert isinstance(answer, NoAnswer)
     assert (answer.sent, answer.kind) == (False, kind), answer
     assert dials.told == [("https://nobody.example", kind)]
+
+
+async def not_delivered(wires: Wires) -> NotSent:
+    assert wires.notices is not None
+    with pytest.raises(NotSent) as raised:
+        await wires.notices.send(Webhook("1", "acme", "xero", b"{}"))
+    return raised.value
+
+
+@pytest.fixture
+async def wires() -> AsyncIterator[Wires]:
+    """All that leaves a process by HTTP, with a webhook at a port where nobody listens."""
+    webhook = {"URL": "http://localhost:9/hooks", "SECRET": "0123456789abcdef"}
+    environ = {f"FAIRLEAD_NOTICES__WEBHOOK_{name}": value for name, value in webhook.items()}
+    settings = load({**environ, "FAIRLEAD_HTTP__ALLOW_PRIVATE_ADDRESSES": "true"}).settings
+    made = Wires(settings, None, clock=ManualClock(), draw=lambda: 0.5, emit=lambda _event: None)
+    yield made
+    await made.close()
+
+
+@FAULTS
+async def test_webhook_that_cannot_leave_counts_as_any_call(
+    monkeypatch: pytest.MonkeyPatch, wires: Wires, error: OSError, kind: str
+) -> None:
+    """A fault of the process spends no attempt of the delivery; one of the receiver does."""
+    plant(monkeypatch, error)
+    refused = await not_delivered(wires)
+    assert refused.reason == kind, refused
+    is_own = is_own_fault(kind)
+    assert isinstance(outcome_of_exception(refused, draw=0.5), Snooze) is is_own
+    assert HINTS.get(kind, "notices.webhook_url") in str(refused)
+    assert list(wires.watch._health.faults) == (["http://localhost:9"] if is_own else [])
+    assert (wires.watch.trouble() or "").startswith("descriptors") is (kind == "descriptors")
+
+
+async def test_webhook_behind_a_proxy_that_is_away_is_a_fault_of_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    sender = AiohttpWebhookSender(
+        "http://example.com/hooks", Secret("0123456789abcdef"), policy=PRIVATE, trust_env=True
+    )
+    with pytest.raises(NotSent) as raised:
+        await sender.send(Webhook("1", "acme", "xero", b"{}"))
+    await sender.close()
+    assert raised.value.reason == "proxy"
 
 
 async def test_place_is_reached_by_a_connection_of_its_own() -> None:

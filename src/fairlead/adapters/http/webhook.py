@@ -9,31 +9,40 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import aiohttp
 from yarl import URL
 
-from fairlead.adapters.http.failures import never_left
-from fairlead.adapters.http.resolver import AddressPolicy, AddressRefused, CheckedResolver
-from fairlead.adapters.http.session import Proxies
-from fairlead.engine.ports import Webhook
+from fairlead.adapters.http.connector import Flight, current_flight
+from fairlead.adapters.http.failures import no_answer
+from fairlead.adapters.http.resolver import AddressPolicy, CheckedResolver
+from fairlead.adapters.http.session import Proxies, TransportSettings, open_session
+from fairlead.engine.ports import NoAnswer, Webhook
+from fairlead.engine.ports.http import DialObserver
 from fairlead.errors import ConfigInvalid, FairleadError, NotSent, TransientFailure
 from fairlead.policy.category import Category
 from fairlead.policy.hint import server_hint
+from fairlead.policy.process_health import HINTS
 from fairlead.policy.webhook import ID, SIGNATURE, TIMESTAMP, refusal, sign, signing_key
 from fairlead.secret import Secret
 
 DEADLINE_S = 10.0
 _PUBLIC_ONLY = AddressPolicy()
-_AT_ONCE = 20
+_SETTINGS = TransportSettings(max_connections=20, max_per_host=20)
+
+
+async def _sending(_session: aiohttp.ClientSession, context: Any, _params: object) -> None:
+    """Trace hook on_request_headers_sent: awaited after connect and TLS, before the first byte."""
+    context.trace_request_ctx.left_s = asyncio.get_running_loop().time()
 
 
 class AiohttpWebhookSender:
     """See ``fairlead.engine.ports.WebhookSender``. Made and used in one event loop.
 
     Raises ConfigInvalid for a *url* or *secret* that cannot be used. *deadline_s* is for the whole request;
-    default 10. *trust_env* has HTTPS_PROXY and NO_PROXY obeyed (default off). *now* is the wall clock of the
-    signature's timestamp, in Unix seconds.
+    default 10. *trust_env* has HTTPS_PROXY and NO_PROXY obeyed (default off). *dials* is told of each new
+    connection (default: nobody is). *now* is the wall clock of the signature's timestamp, in Unix seconds.
     """
 
     def __init__(
@@ -44,6 +53,7 @@ class AiohttpWebhookSender:
         policy: AddressPolicy = _PUBLIC_ONLY,
         trust_env: bool = False,
         deadline_s: float = DEADLINE_S,
+        dials: DialObserver | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._url, self._host = _checked(url, policy)
@@ -54,8 +64,11 @@ class AiohttpWebhookSender:
         proxies = Proxies(trust_env)
         self._proxy = proxies.proxy_of(self._url.scheme, self._host)
         self._resolver = CheckedResolver(policy, exempt=proxies.hosts if self._proxy else (), threads=1)
-        connector = aiohttp.TCPConnector(resolver=self._resolver, force_close=True, limit=_AT_ONCE)
-        self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+        trace = aiohttp.TraceConfig()
+        trace.on_request_headers_sent.append(_sending)
+        self._session = open_session(
+            _SETTINGS, self._resolver, None, reuse=False, dials=dials, trace_configs=[trace]
+        )
 
     async def close(self) -> None:
         """Requests under way fail."""
@@ -64,16 +77,20 @@ class AiohttpWebhookSender:
 
     async def send(self, webhook: Webhook) -> None:
         """POST once; see the port for what is raised."""
+        flight = Flight()
+        token = current_flight.set(flight)
         try:
             async with asyncio.timeout(self._deadline_s):
-                status, hint_s = await self._post(webhook)
+                status, hint_s = await self._post(webhook, flight)
         except (aiohttp.ClientError, OSError) as error:  # a TimeoutError is an OSError
-            raise self._unanswered(error, webhook) from None
+            raise self._unanswered(no_answer(error, flight), webhook) from None
+        finally:
+            current_flight.reset(token)
         refused = refusal(status, retry_after_s=hint_s, tenant=webhook.tenant, provider=webhook.provider)
         if refused is not None:
             raise refused
 
-    async def _post(self, webhook: Webhook) -> tuple[int, float | None]:
+    async def _post(self, webhook: Webhook, flight: Flight) -> tuple[int, float | None]:
         """Status, and the wait asked for. The body is never read: leaving the block closes the connection."""
         self._policy.check_literal(self._host)
         async with self._session.post(
@@ -82,6 +99,7 @@ class AiohttpWebhookSender:
             headers=self._headers(webhook),
             allow_redirects=False,
             proxy=self._proxy,
+            trace_request_ctx=flight,
         ) as response:
             headers = {name.lower(): response.headers.getall(name) for name in set(response.headers)}
             return response.status, server_hint(headers, now_epoch_s=self._now())
@@ -96,21 +114,20 @@ class AiohttpWebhookSender:
             SIGNATURE: sign(self._key, webhook.event_id, timestamp_s, webhook.body),
         }
 
-    def _unanswered(self, error: Exception, webhook: Webhook) -> FairleadError:
-        tenant, provider, name = webhook.tenant, webhook.provider, type(error).__name__
-        cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-        if isinstance(cause, AddressRefused | aiohttp.InvalidURL):
-            why = cause if isinstance(cause, AddressRefused) else "its address is none"
-            what = f"the webhook's receiver may not be called: {why}"
+    def _unanswered(self, answer: NoAnswer, webhook: Webhook) -> FairleadError:
+        """Return the error for a delivery that has no response."""
+        tenant, provider = webhook.tenant, webhook.provider
+        if answer.kind == "refused_address":
+            what = f"the webhook's receiver may not be called: {answer.why}"
             return ConfigInvalid(what, tenant=tenant, provider=provider, hint=_PRIVATE_HINT)
-        if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ClientConnectorCertificateError):
-            hint = "check notices.webhook_url, and that this host reaches it"
-            what = f"the webhook's receiver was not reached ({name})"
-            return NotSent(what, tenant=tenant, provider=provider, hint=hint, reason=never_left(error))
-        late = isinstance(error, TimeoutError)
-        said = f"did not answer in {self._deadline_s:g} s" if late else f"broke off ({name})"
+        if not answer.sent:
+            hint = HINTS.get(answer.kind, "check notices.webhook_url, and that this host reaches it")
+            what = f"the webhook's receiver was not reached: {answer.why}"
+            return NotSent(what, tenant=tenant, provider=provider, hint=hint, reason=answer.kind)
+        late = answer.kind == "timeout"
+        why = f"did not answer in {self._deadline_s:g} s" if late else f"gave no answer: {answer.why}"
         category = Category.TRANSIENT_NETWORK.value
-        what = f"the webhook's receiver {said}"
+        what = f"the webhook's receiver {why}"
         return TransientFailure(what, tenant=tenant, provider=provider, category=category)
 
 
