@@ -148,10 +148,10 @@ BOUNDS = (
 )  # fmt: skip
 
 UNBOUND = (
-    ("jobs that wait", "a claim takes turns by tenant, so a backlog delays its own tenant (E46)"),
+    ("jobs that wait", "a claim takes turns by tenant, so a backlog delays its own tenant"),
     (
         "bytes stored (args, results, errors)",
-        "those of each job are bounded, and `retention` ends them; a full disk stops everybody (E17)",
+        "those of each job are bounded, and `retention` ends them; a full disk stops everybody",
     ),
     (
         "connections stored",

@@ -19,8 +19,8 @@ class FairleadError(Exception):
 
     ``str(error)`` reads ``what happened (tenant=..., provider=...) hint: the way out``. It never holds
     a secret. ``code`` is stable; ``sent`` tells whether a request may have reached the provider;
-    ``http_status`` is what a web service would answer its own caller; ``category`` is the failure
-    category of SPEC T, or None where no retry policy applies. ``retryable``: asking again may help by
+    ``http_status`` is what a web service would answer its own caller; ``category`` is the
+    category of the failure, or None where no retry policy applies. ``retryable``: asking again may help by
     itself; never where it is raised with a permanent category.
     """
 

@@ -1,4 +1,4 @@
-"""What happened, as values. The engine emits these and knows nothing of who listens (D12).
+"""What happened, as values. The engine emits these and knows nothing of who listens.
 
 Logs, metrics, the audit trail and a user's ``@fl.on(...)`` subscribe. No event holds a secret.
 ``name`` is the stable word users see in logs and subscribe to.

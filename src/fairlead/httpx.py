@@ -1,4 +1,4 @@
-"""SDKs of others within every limit: requests of httpx become calls of a connection (C1).
+"""SDKs of others within every limit: requests of httpx become calls of a connection.
 
     http = httpx.AsyncClient(transport=Transport(fl, "acme", "openai"))
 

@@ -1,4 +1,4 @@
-"""SDKs of others within every limit: requests of httpx2 become calls of a connection (C1).
+"""SDKs of others within every limit: requests of httpx2 become calls of a connection.
 
     http = httpx2.AsyncClient(transport=Transport(fl, "acme", "openai"))
 

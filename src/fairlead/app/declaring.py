@@ -157,7 +157,7 @@ class Declaring(ABC):
         priority: str | int | None = None,
         paused: bool = False,
     ) -> None:
-        """Have a job of *kind* at each tick of *expression*, once across the fleet (Q8).
+        """Have a job of *kind* at each tick of *expression*, once across the fleet.
 
         *expression*: five cron fields in *timezone* (default UTC), ``@daily`` and the like, or ``@every
         90s``. *missed*: what was missed is made up by one job (``coalesce``, default: and a job that has not

@@ -166,7 +166,7 @@ class JobContext:
         of: Held = "group",
         group: str | None = None,
     ) -> Snooze:
-        """Hold back all work of this job's group for *for_s* seconds, and run again after that (Q7).
+        """Hold back all work of this job's group for *for_s* seconds, and run again after that.
 
         For a handler that meets a 429: no worker begins a job of the group before, whatever its queue; the
         other groups run on, and no attempt is burnt. It takes effect when the run ends, even if the value

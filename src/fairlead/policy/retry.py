@@ -68,7 +68,10 @@ MAX_ATTEMPTS = 20
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How jobs of a kind are retried. The default is SPEC's table; a kind may bring its own."""
+    """How jobs of a kind are retried, by the category of their failures.
+
+    The default is the table of `docs/how-to/jobs.md`; a kind may bring its own.
+    """
 
     rules: Mapping[Category, RetryRule] = field(default_factory=lambda: DEFAULT_RULES)
     ceiling: int = MAX_ATTEMPTS

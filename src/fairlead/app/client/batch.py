@@ -1,4 +1,4 @@
-"""Many items in one call, and of those that failed again only the ones that may still succeed (C9)."""
+"""Many items in one call, and of those that failed again only the ones that may still succeed. Spec: C9."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`fl.client(tenant, provider)`: calls with the manners of httpx, and everything else taken care of (C1)."""
+"""`fl.client(tenant, provider)`: calls in the style of httpx, and everything else taken care of.
+
+Spec: C1.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Requests of other HTTP libraries, sent as calls of a connection: what `fairlead.httpx` is made of (C1).
+"""Requests of other HTTP libraries, sent as calls of a connection: what `fairlead.httpx` is made of.
 
 The answer is taken by a task of its own, piece by piece, as the other library asks for it: a slot that is
 lost ends that task, and not whatever code of the user runs in between.
+
+Spec: C1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A list of a vendor, item by item, whatever its pages are like (C8)."""
+"""A list of a vendor, item by item, whatever its pages are like. Spec: C8."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Resume = Mapping[str, Any]
 Begin = Callable[["Resume | None"], Awaitable[tuple[AsyncIterator[Page], Asked]]]
 """Makes the pages, from where another listing ended, or from the first."""
 Pagination = Literal["graceful_termination", "requeue_job"]
-"""What becomes of a list of which a page cannot be had (C8)."""
+"""What becomes of a list of which a page cannot be had."""
 _ENDED = {"ended": True}
 
 

@@ -1,4 +1,4 @@
-"""What the transports for httpx and httpx2 have in common, which is all but the names of these (C1)."""
+"""What the transports for httpx and httpx2 have in common, which is all but the names of these. Spec: C1."""
 
 from __future__ import annotations
 
