@@ -258,6 +258,8 @@ class CallFailed(Failed):
 
     code = "call_failed"
     hint = "`fairlead config test-response` shows how an answer is judged; patterns of a connection change it"
+    bucket: str | None = None
+    """Which of the tenant's connections at the provider it is; None: unknown."""
 
     def __init__(
         self,

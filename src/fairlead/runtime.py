@@ -321,6 +321,7 @@ class Runtime:
             factor_of=self.profiles.backoff_factor,
             dead_letters=rules,
             pauses=self.lanes,
+            grants=self.credentials,
         )
 
     def _notices(self, subscribers: Subscribers) -> Notices:

@@ -87,6 +87,41 @@ async def test_a_pause_that_ends_gives_way_to_the_wait(stores: Stores) -> None:
     assert (pause.until, pause.reason, pause.by) == (None, "needs_reauth", "fairlead")
 
 
+async def test_work_is_held_for_a_gone_grant_alone(stores: Stores) -> None:
+    credential = await connected(stores)
+    connection_id = credential.connection.connection_id
+    assert await stores.credentials.await_grant(KEY._replace(bucket="none")) is None
+    await stores.pass_time(30)
+    state = await stores.credentials.await_grant(KEY)
+    assert state is not None
+    assert (state.connection_id, state.is_gone) == (connection_id, False)
+    assert state.changed_s >= 30
+    assert await stores.lanes.pauses(10) == []
+    assert await stores.credentials.condemn(condemnation(credential))
+    await stores.lanes.resume(MINE)
+    state = await stores.credentials.await_grant(KEY)
+    assert state is not None
+    assert state.is_gone
+    [pause] = await stores.lanes.pauses(10)
+    assert (pause.scope, pause.until, pause.reason, pause.by) == (MINE, None, "needs_reauth", "fairlead")
+
+
+async def test_work_of_a_revoked_connection_is_held_until_it_is_connected_again(stores: Stores) -> None:
+    credential, worker = await connected(stores), await a_session(stores)
+    connection_id = credential.connection.connection_id
+    about = {"actor": "ann", "reason": "left", "audit_id": IDS.uuid7()}
+    assert await stores.credentials.revoke(connection_id, KEY.tenant, **about)
+    state = await stores.credentials.await_grant(KEY)
+    assert state is not None
+    assert state.is_gone
+    waits = new_job(provider=KEY.provider, tenant_id=KEY.tenant, group_key=GROUP)
+    await stores.jobs.enqueue([waits])
+    assert await stores.jobs.claim(ClaimFilter(kinds=("work",)), 9, worker) == []
+    assert await stores.credentials.replace(again(credential))
+    taken = await stores.jobs.claim(ClaimFilter(kinds=("work",)), 9, worker)
+    assert [job.job_id for job in taken] == [waits.job_id]
+
+
 # ---- people are told -------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead import Fairlead
+from fairlead import Fairlead, NeedsReauth
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
 from fairlead.config import load
 from fairlead.engine.events import TenantWallMissing
@@ -37,6 +37,9 @@ client_secret = "s3cret"
 allow_http = true
 endpoints.token = "{url}/mercadolibre/token"
 """
+
+
+RUNNING = "SELECT FROM job WHERE state = 'running' AND kind IN ('sync', 'last')"
 
 
 @pytest.fixture
@@ -177,6 +180,57 @@ async def test_the_first_job_that_meets_a_revoked_grant_waits_for_the_new_consen
             fl.runtime.database, "SELECT state, attempt, failures::text FROM job WHERE kind = 'sync'"
         )
         assert {tuple(row.values()) for row in found} == {("completed", 1, "[]")}
+
+
+async def test_a_handler_that_says_needs_reauth_waits_for_the_new_consent_or_is_a_dead_letter(
+    made, issuer
+) -> None:
+    """It waits while the grant is gone; where that is fine it ends, and is replayed after a consent."""
+    ran, known_gone, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @made.job("sync")
+    async def sync(context: JobContext) -> object:
+        if not known_gone.is_set():
+            with pytest.raises(ReauthRequired):
+                await made.token(context.tenant, "mercadolibre")
+            known_gone.set()
+            return NeedsReauth("the handler noticed it, too")
+        done.set()
+        return NeedsReauth("the customer took a permission away")
+
+    @made.job("last")
+    async def last(context: JobContext) -> None:
+        ran.set()
+
+    async with made as fl:
+        connected = await connect(fl, issuer, expires_in_s=0)
+        issuer.revoke("mercadolibre", "acme")
+        await fl.enqueue("sync", tenant="acme", provider="mercadolibre")
+        working = asyncio.create_task(fl.run())
+        async with asyncio.timeout(30):
+            await known_gone.wait()
+            while await rows(fl.runtime.database, RUNNING):
+                await asyncio.sleep(0.05)
+            await fl.enqueue("last", tenant="acme", provider="mercadolibre")
+            [job] = await rows(fl.runtime.database, "SELECT state, attempt FROM job WHERE kind = 'sync'")
+            assert (job["state"], job["attempt"]) == ("available", 0)
+            assert not done.is_set()
+            await connect(fl, issuer)
+            await done.wait()
+            await ran.wait()
+            while await rows(fl.runtime.database, RUNNING):
+                await asyncio.sleep(0.05)
+        fl.stop()
+        await working
+        found = await fl.runtime.dead_letters.search(
+            status=None, category=None, tenant_id=None, kind="sync", limit=9
+        )
+        assert [(entry.code, entry.connection_id) for entry in found] == [
+            ("needs_reauth", connected.connection_id)
+        ]
+        await connect(fl, issuer)
+        due = {entry.kind: entry.regranted for entry in await fl.runtime.dead_letters.due(9)}
+        assert due["sync"], "the dead letter knows whose grant it needs"
 
 
 async def test_the_sync_facade_reads_and_enqueues(made, issuer) -> None:

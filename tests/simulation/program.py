@@ -251,7 +251,13 @@ class Program:
             *self.desk.handlers(),
         ]
         self.executor = Executor(
-            found, clock=self.clock, draw=self.draw, ids=self.ids, emit=self.emit, pauses=self.lanes
+            found,
+            clock=self.clock,
+            draw=self.draw,
+            ids=self.ids,
+            emit=self.emit,
+            pauses=self.lanes,
+            grants=self.credentials,
         )
         handled = (("default", kind) for kind in self.executor.kinds)
         self.world.database.handled_at.update(dict.fromkeys(handled, FOREVER))  # a report draws no chance

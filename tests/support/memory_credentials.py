@@ -12,6 +12,7 @@ from fairlead.engine.ports import (
     Credential,
     DueConnection,
     DuePage,
+    GrantState,
     Json,
     NewCredential,
     SettingsChange,
@@ -29,6 +30,7 @@ from tests.support.memory_grants import (
     grant_given,
     heal,
 )
+from tests.support.memory_grants import await_grant as hold_for_grant
 from tests.support.memory_rotations import Rotations
 
 
@@ -121,6 +123,18 @@ class MemoryCredentialStore(Rotations):
         self.database.tokens.rotations.pop(connection_id, None)
         audit(self.database, audit_id, "connection.revoked", actor, connection_id, {"reason": reason})
         return True
+
+    @statement
+    def await_grant(self, key: ConnectionKey) -> GrantState | None:
+        rows = self.database.tokens.credentials.values()
+        row = next((row for row in rows if row.key == key), None)
+        if row is None:
+            return None
+        is_gone = row.state in ("needs_reauth", "revoked")
+        if is_gone:
+            hold_for_grant(self.database, self.database.tokens.connections[row.connection_id])
+        changed_s = (self.database.now - row.state_at).total_seconds()
+        return GrantState(row.connection_id, is_gone, max(0.0, changed_s))
 
     @statement
     def remove(self, connection_id: UUID, tenant: str, *, actor: str, audit_id: UUID) -> bool:

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 
 from fairlead.clock import Clock, Draw
 from fairlead.engine.events import GroupNotPaused, GroupPaused, TimeoutIgnored
+from fairlead.engine.grant_waits import Grants, GrantWaits, RefusedRun, credential_of
 from fairlead.engine.handler import AskedPause, Handler, JobContext, by_kind, current_job
 from fairlead.engine.holds import Holds, Pauses
 from fairlead.engine.job_events import job_finished
@@ -61,7 +62,8 @@ class Executor:
     """Runs jobs by their kind. One serves all workers of a process; it keeps nothing between jobs.
 
     *factor_of* gives the provider's scale of retry waits (default 1.0 for all); *pauses* is where
-    ``pause_group`` is written (default None: nowhere, so that only the job itself waits).
+    ``pause_group`` is written (default None: nowhere, so that only the job itself waits). *grants* knows
+    which connections need a new grant (default None: errors are believed).
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Executor:
         factor_of: Callable[[str | None], float] = lambda provider: 1.0,
         dead_letters: DeadLetterRules = DEFAULT_DEAD_LETTER_RULES,
         pauses: Pauses | None = None,
+        grants: Grants | None = None,
     ) -> None:
         self._handlers = by_kind(handlers)
         self._clock = clock
@@ -85,6 +88,7 @@ class Executor:
         self._dead_letters = dead_letters
         self._pauses = pauses
         self._holds = Holds(pauses, clock)
+        self._grant_waits = GrantWaits(grants, self._holds)
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -112,7 +116,9 @@ class Executor:
         job, started = context.job, self._clock.monotonic()
         handler = self._handlers.get(job.kind)
         if handler is None:  # another version of the program knows it: give it back, and burn nothing
-            answer: asked.Outcome = asked.Snooze(UNKNOWN_KIND_SNOOZE_S, f"no handler for kind {job.kind!r}")
+            answer: asked.Outcome | RefusedRun = asked.Snooze(
+                UNKNOWN_KIND_SNOOZE_S, f"no handler for kind {job.kind!r}"
+            )
         else:
             end = end_by()
             left_s = None if end is None else end - started
@@ -120,10 +126,28 @@ class Executor:
         if type(answer) is asked.Snooze and answer.in_place:  # type: what a handler gave may lie
             answer = await self._holds.held(job, answer)
         ran_s = self._clock.monotonic() - started
-        outcome = _with_saved(self._decide(_counted(context), handler, answer, ran_s), context)
+        outcome = _with_saved(await self._concluded(context, handler, answer, ran_s), context)
         if isinstance(outcome, Rescheduled) and context.call_waits_since_s is not None:
             outcome = replace(outcome, call_waited_s=started + ran_s - context.call_waits_since_s)
         self._emit(job_finished(job, outcome, ran_s))
+        return outcome
+
+    async def _concluded(
+        self, context: JobContext, handler: Handler | None, answer: asked.Outcome | RefusedRun, ran_s: float
+    ) -> Outcome:
+        """Return what to write, once it is known what a refused credential means."""
+        job = _counted(context)
+        if type(answer) is not RefusedRun and type(answer) is not asked.NeedsReauth:  # type: as in `carry_out`
+            return self._decide(job, handler, answer, ran_s)
+        wait, connection_id = await self._grant_waits.wait_of(job, answer, ran_s)
+        if wait is not None:
+            answer = wait
+        elif type(answer) is RefusedRun:
+            assert handler is not None
+            answer = self._traced(context, handler, answer.error, answer.outcome)
+        outcome = self._decide(job, handler, answer, ran_s)
+        if isinstance(outcome, Discarded) and connection_id is not None:
+            return replace(outcome, connection_id=connection_id)
         return outcome
 
     def cancelled_itself(self, context: JobContext) -> Outcome:
@@ -158,7 +182,7 @@ class Executor:
 
     # ---- one attempt ---------------------------------------------------------------------------
 
-    async def _attempt(self, handler: Handler, context: JobContext) -> asked.Outcome:
+    async def _attempt(self, handler: Handler, context: JobContext) -> asked.Outcome | RefusedRun:
         started = self._clock.monotonic()
 
         def ignored(over_s: float) -> None:
@@ -180,7 +204,7 @@ class Executor:
 
     async def _tried(
         self, handler: Handler, context: JobContext, limit: TimeLimit, started: float
-    ) -> asked.Outcome:
+    ) -> asked.Outcome | RefusedRun:
         running = current_job.set(context)
         try:
             async with limit:
@@ -227,16 +251,19 @@ class Executor:
             return safe_text(error)
         return None
 
-    def _failed(self, context: JobContext, handler: Handler, error: BaseException) -> asked.Outcome:
+    def _failed(
+        self, context: JobContext, handler: Handler, error: BaseException
+    ) -> asked.Outcome | RefusedRun:
         try:
             if isinstance(error, Exception):
                 outcome = outcome_of_exception(
                     error,
                     draw=self._draw(),
                     waits=_counted(context).streaks.get(asked.WAITS, 0),
-                    group=(context.job.tenant_id, context.job.group_key),
                     transient=handler.transient,
                 )
+                if isinstance(outcome, asked.Retry) and (credential := credential_of(context.job, error)):
+                    return RefusedRun(outcome, error, credential)
                 return self._traced(context, handler, error, outcome)
             return asked.Retry(_placed(unclassified(error), error))  # it called sys.exit(), say
         except KeyboardInterrupt:
@@ -260,7 +287,9 @@ class Executor:
 
     # ---- what becomes of it --------------------------------------------------------------------
 
-    def _decide(self, job: Job, handler: Handler | None, answer: asked.Outcome, ran_s: float) -> Outcome:
+    def _decide(
+        self, job: Job, handler: Handler | None, answer: asked.Outcome | RefusedRun, ran_s: float
+    ) -> Outcome:
         try:
             return self._written(job, handler, answer, ran_s)
         except KeyboardInterrupt:
@@ -268,7 +297,9 @@ class Executor:
         except BaseException as error:  # noqa: BLE001 (an outcome built by a handler may hold anything)
             return self._written(job, handler, asked.Retry(unclassified(error)), ran_s)
 
-    def _written(self, job: Job, handler: Handler | None, answer: asked.Outcome, ran_s: float) -> Outcome:
+    def _written(
+        self, job: Job, handler: Handler | None, answer: asked.Outcome | RefusedRun, ran_s: float
+    ) -> Outcome:
         match answer:
             case asked.Done(result):
                 return Completed(job.job_id, job.lease_id, storable(result))

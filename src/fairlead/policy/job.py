@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
-from fairlead.errors import CallFailed, InputInvalid, NotSent, ReauthRequired, Refused
+from fairlead.errors import CallFailed, InputInvalid, NotSent, Refused
 from fairlead.policy.backoff import checked_draw, jittered_s, nominal_delay_s
 from fairlead.policy.blast_radius import Own, of_call, of_error
 from fairlead.policy.category import Category, Failure, classify_exception
 from fairlead.policy.classify.verdict import Verdict
-from fairlead.policy.names import check_label, check_name, check_tenant, connection_group, shown
+from fairlead.policy.names import check_label, check_name, check_tenant, shown
 from fairlead.policy.number import number_of
 from fairlead.policy.payload import encode_args
 from fairlead.policy.process_health import is_own_fault
@@ -40,9 +40,6 @@ WAITS = "waits"
 
 OWN_FAULT_S, OWN_FAULT_MOST_S = 2.0, 60.0
 """The first and the longest wait of a job that met a fault of its process: another one may take it then."""
-NEEDS_REAUTH = "needs_reauth"
-"""Why work waits for a new grant."""
-GRANT_LOOK_S, GRANT_LOOK_MOST_S = 5.0, 900.0
 
 BUDGET_S = 15.0
 BUDGET_SHARE = 0.25
@@ -142,7 +139,11 @@ class Discard:
 
 @dataclass(frozen=True, slots=True)
 class NeedsReauth:
-    """Only the customer can help; ends as a dead letter of permanent_auth that starts the reauthorisation."""
+    """Only the customer can help.
+
+    Where the grant of the job's connection is gone the job waits for a new one, as after ReauthRequired. Else
+    it ends as a dead letter of permanent_auth that starts the reauthorisation.
+    """
 
     reason: str
 
@@ -158,7 +159,6 @@ def outcome_of_exception(
     *,
     draw: float,
     waits: int = 0,
-    group: tuple[str, str] | None = None,
     transient: tuple[type[Exception], ...] = (),
 ) -> Retry | Snooze:
     """What an exception that left a handler means.
@@ -167,19 +167,14 @@ def outcome_of_exception(
     a wait, not a failure: it burns no attempt. It is spread by up to 10 %, so that not all come back at once;
     but the gate gave each a turn of its own. So is a vendor's refusal for a limit before it acted (C7), as
     long as the job has had fewer than *MOST_WAITS* of those (*waits*) since it last saved how far it came: a
-    vendor that always says so is down. So is a grant that is gone: the job waits for the new one.
-    So is a fault of this process, as often at most.
+    vendor that always says so is down. So is a fault of this process, as often at most.
 
     Args:
         error: What left the handler.
         draw: Chance, from 0 to 1.
         waits: How many counted waits the job has had since it last saved how far it came.
-        group: Tenant and group of the job.
         transient: What its handler declared as such.
     """
-    gone = _gone_grant(error)
-    if gone is not None and waits < MOST_WAITS:
-        return _grants_wait(gone, waits, group)
     if waits < MOST_WAITS and _is_own_fault(error):
         nominal_s = nominal_delay_s(waits, base_s=OWN_FAULT_S, cap_s=OWN_FAULT_MOST_S)
         return Snooze(nominal_s * (1 + checked_draw(draw)) / 2, safe_text(error), counted=True)
@@ -196,25 +191,6 @@ def outcome_of_exception(
     if of_error(error).own is Own.LIMIT:  # it has a turn of its own, or nobody of its group has one before
         return Snooze(wait_s, safe_text(error), in_place=True)
     return Snooze(wait_s * (1 + checked_draw(draw) / 10), safe_text(error))
-
-
-def _gone_grant(error: Exception) -> ReauthRequired | None:
-    """Return the error of a grant that is gone; of a group only where it is nothing else."""
-    while isinstance(error, ExceptionGroup) and error.split(ReauthRequired)[1] is None:
-        error = error.exceptions[0]
-    return error if isinstance(error, ReauthRequired) else None
-
-
-def _grants_wait(error: ReauthRequired, waits: int, group: tuple[str, str] | None) -> Snooze:
-    """Return the wait for a new grant.
-
-    The work of the connection is held until there is one, and the job keeps its place in it. What is not
-    held, such as a job of another group, looks again, after 5 s at first and each 15 min in the end.
-    """
-    of_grant = connection_group(error.provider or "", error.bucket or "")
-    is_own = group == (error.tenant, of_grant)
-    wait_s = nominal_delay_s(waits, base_s=GRANT_LOOK_S, cap_s=GRANT_LOOK_MOST_S)
-    return Snooze(wait_s, NEEDS_REAUTH, in_place=is_own, counted=True)
 
 
 def _is_own_fault(error: Exception) -> bool:

@@ -121,20 +121,6 @@ def test_everything_else_is_a_failure(error: Exception, category: Category) -> N
     assert outcome.failure.category is category
 
 
-def test_a_gone_grant_is_a_wait_in_its_place_for_the_work_of_its_connection_alone() -> None:
-    gone = errors.ReauthRequired("gone", tenant="acme", provider="xero")
-    gone.bucket = "default"
-    own, other = ("acme", "xero/default"), ("acme", "xero/second")
-    assert outcome_of_exception(gone, draw=0, group=own) == Snooze(5.0, "needs_reauth", True, True)
-    assert outcome_of_exception(gone, draw=0, group=other) == Snooze(5.0, "needs_reauth", False, True)
-    assert outcome_of_exception(ExceptionGroup("", [gone]), draw=0, group=own).in_place
-    late = outcome_of_exception(gone, draw=0, waits=59)
-    assert isinstance(late, Snooze)
-    assert late.delay_s == 900
-    assert isinstance(outcome_of_exception(gone, draw=0, waits=60), Retry), "it has a bound"
-    assert isinstance(outcome_of_exception(ExceptionGroup("", [gone, KeyError()]), draw=0), Retry)
-
-
 def limited(scope: Scope | None = None, *, refused: bool = True, **more: Any) -> errors.CallFailed:
     """A call that was sent and refused for a limit of the vendor's."""
     rate = Category.TRANSIENT_RATE_LIMIT

@@ -30,6 +30,7 @@ from fairlead.engine.ports import (
     DuePage,
     EndpointAsk,
     EndpointRefusal,
+    GrantState,
     Intent,
     Marked,
     NewCredential,
@@ -208,6 +209,12 @@ class PostgresCredentialStore:
             unique_key=f"{condemnation.connection_id}:{condemnation.from_generation}",
         )
         return row is not None
+
+    async def await_grant(self, key: ConnectionKey) -> GrantState | None:
+        row = await self._database.of(key.tenant).first(
+            statement("grant_await"), tenant_id=key.tenant, provider=key.provider, bucket=key.bucket
+        )
+        return None if row is None else GrantState(row["connection_id"], row["is_gone"], row["changed_s"])
 
     async def due(
         self, *, urgent_only: bool, cool_down_s: float, after: tuple[datetime, UUID] | None, limit: int

@@ -222,13 +222,15 @@ class Progress:
             return error
         keys_only = self.manners.profile.endpoints.authorize is None
         credential = "API key" if keys_only else "access token, which cannot be renewed"
-        return NoRefreshToken(
+        refused = NoRefreshToken(
             f"the provider refused the connection's {credential} (401)",
             tenant=self.call.key.tenant,
             provider=self.call.key.provider,
             reason=error.reason,
             hint=_NEW_KEY_HINT if keys_only else None,
         )
+        refused.bucket = self.call.key.bucket
+        return refused
 
     def failed(self, tried: Tried, after: Follow) -> CallFailed | NotSent:
         """Why it is over."""
@@ -261,6 +263,7 @@ class Progress:
             may_have_acted=self.may_have_acted or not verdict.refused_before_acting,
         )
         failed.repeatable = self.call.is_repeatable
+        failed.bucket = self.call.key.bucket
         return failed
 
 

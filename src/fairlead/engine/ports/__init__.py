@@ -25,6 +25,7 @@ from fairlead.engine.ports.credentials import (
     CredentialStore,
     DueConnection,
     DuePage,
+    GrantState,
     Intent,
     Lifetime,
     Marked,

@@ -238,6 +238,16 @@ class Condemnation:
     audit_id: UUID
 
 
+class GrantState(NamedTuple):
+    """What the store knows of the grant of a connection."""
+
+    connection_id: UUID
+    is_gone: bool
+    """Whether it needs a new one: the connection is in needs_reauth, or revoked."""
+    changed_s: float
+    """How long ago the state of the connection changed last."""
+
+
 @dataclass(frozen=True, slots=True)
 class DueConnection:
     """A credential that a scan should see to, and how urgently."""
@@ -322,6 +332,13 @@ class CredentialStore(Protocol):
 
     async def condemn(self, condemnation: Condemnation) -> bool:
         """needs_reauth by compare-and-set, with audit and notice job. False: a loser's try."""
+        ...
+
+    async def await_grant(self, key: ConnectionKey) -> GrantState | None:
+        """Hold the work of a connection whose grant is gone until it has a new one, or is removed.
+
+        One whose grant is fine is left alone. None: there is no such connection.
+        """
         ...
 
     async def due(

@@ -1,0 +1,72 @@
+"""Look at the grant after a credential was refused, and hold the work of its connection where it is gone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import UUID
+
+from fairlead.engine.holds import Holds
+from fairlead.engine.ports import ConnectionKey, GrantState, Job
+from fairlead.policy.grant_wait import Grant, RefusedCredential, grant_wait, refused_credential
+from fairlead.policy.job import WAITS, NeedsReauth, Retry, Snooze
+
+
+class Grants(Protocol):
+    """The part of the CredentialStore that ends of runs reach."""
+
+    async def await_grant(self, key: ConnectionKey) -> GrantState | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRun:
+    """A run that ended by *error*, as *credential* was refused; it is *outcome* where the grant is fine."""
+
+    outcome: Retry
+    error: Exception
+    credential: RefusedCredential
+
+
+class GrantWaits:
+    """Waits for new grants. *grants* None: nothing is known of any grant here."""
+
+    def __init__(self, grants: Grants | None, holds: Holds) -> None:
+        self._grants = grants
+        self._holds = holds
+
+    async def wait_of(
+        self, job: Job, answer: RefusedRun | NeedsReauth, ran_s: float
+    ) -> tuple[Snooze | None, UUID | None]:
+        """Return how *job* waits after a run of *ran_s*, and its connection where that is known.
+
+        No wait: the run has failed.
+        """
+        refused = answer.credential if isinstance(answer, RefusedRun) else credential_of(job, None)
+        assert refused is not None
+        grant, state = await self._look(refused, ran_s)
+        waits = job.streaks.get(WAITS, 0)
+        wait = grant_wait(refused, grant, tenant=job.tenant_id, group=job.group_key, waits=waits)
+        if wait is not None and wait.in_place and grant is not Grant.GONE:
+            wait = await self._holds.held(job, wait)
+        if state is None or refused.tenant != job.tenant_id:
+            return wait, None
+        return wait, state.connection_id
+
+    async def _look(self, refused: RefusedCredential, ran_s: float) -> tuple[Grant, GrantState | None]:
+        if self._grants is None or not refused.group:
+            return Grant.UNKNOWN, None
+        key = ConnectionKey(refused.tenant, refused.provider, refused.bucket)
+        try:
+            state = await self._grants.await_grant(key)
+        except Exception:  # noqa: BLE001 (whatever the store says, the run has ended and its outcome is written)
+            return Grant.UNREADABLE, None
+        if state is None:
+            return Grant.UNKNOWN, None
+        if state.is_gone:
+            return Grant.GONE, state
+        return Grant.CHANGED if state.changed_s <= ran_s else Grant.FINE, state
+
+
+def credential_of(job: Job, error: Exception | None) -> RefusedCredential | None:
+    """Return whose credential was refused in a run of *job* that ended by *error*; None: none was."""
+    return refused_credential(error, tenant=job.tenant_id, provider=job.provider, group=job.group_key)

@@ -1,0 +1,87 @@
+"""What becomes of a job whose credential was refused, by what is known of the grant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fairlead.errors import AccountMismatch, CallFailed, NoRefreshToken, RateLimited, ReauthRequired
+from fairlead.policy.grant_wait import Grant, RefusedCredential, grant_wait, refused_credential
+from fairlead.policy.job import Snooze
+
+XERO = RefusedCredential("acme", "xero", "default")
+SAYS_GONE = RefusedCredential("acme", "xero", "default", says_gone=True)
+
+
+def found(error: Exception | None, **job: Any) -> RefusedCredential | None:
+    return refused_credential(error, **{"tenant": "acme", "provider": "xero", "group": "xero/two", **job})
+
+
+def failed(**fields: Any) -> CallFailed:
+    error = CallFailed("401", tenant="acme", provider="xero", category="permanent_auth", may_have_acted=False)
+    for name, value in fields.items():
+        setattr(error, name, value)
+    return error
+
+
+def wait(grant: Grant, *, refused: RefusedCredential = XERO, group: str = "xero/default", waits: int = 0):
+    return grant_wait(refused, grant, tenant="acme", group=group, waits=waits)
+
+
+def test_an_error_names_the_connection_and_the_job_says_the_rest() -> None:
+    gone = ReauthRequired("gone", tenant="acme", provider="netsuite")
+    assert found(gone) == RefusedCredential("acme", "netsuite", "", says_gone=True)
+    gone.bucket = "eu"
+    assert found(gone) == RefusedCredential("acme", "netsuite", "eu", says_gone=True)
+    assert found(failed()) == RefusedCredential("acme", "xero", "two")
+    assert found(None) == RefusedCredential("acme", "xero", "two"), "what a handler returned"
+    assert found(None, group="mine") == RefusedCredential("acme", "xero", "")
+    assert found(None, provider=None, group="") == RefusedCredential("acme", "", "")
+
+
+def test_only_the_loss_of_a_grant_says_that_it_is_gone() -> None:
+    assert [bool(found(error) and found(error).says_gone) for error in (
+        ReauthRequired("gone"), AccountMismatch("other"), NoRefreshToken("key"), failed()
+    )] == [True, True, False, False]  # fmt: skip
+
+
+def test_what_failed_of_something_else_is_no_refused_credential() -> None:
+    assert found(RateLimited("wait")) is None
+    assert found(KeyError("x")) is None
+    assert found(failed(category="permanent_permission")) is None
+    assert found(failed(may_have_acted=True, repeatable=False)) is None, "a run must not repeat it"
+    assert found(ExceptionGroup("", [ReauthRequired("gone"), KeyError("x")])) is None
+    assert found(ExceptionGroup("", [ExceptionGroup("", [failed()])])) is not None
+
+
+@pytest.mark.parametrize("says_gone", [True, False])
+def test_work_waits_for_a_gone_grant_and_keeps_its_place_in_its_connections_group(says_gone: bool) -> None:
+    refused = SAYS_GONE if says_gone else XERO
+    assert wait(Grant.GONE, refused=refused) == Snooze(5.0, "needs_reauth", in_place=True, counted=True)
+    other = wait(Grant.GONE, refused=refused, group="nightly")
+    assert other == Snooze(5.0, "needs_reauth", in_place=False, counted=True)
+    late = wait(Grant.GONE, refused=refused, group="nightly", waits=59)
+    assert late is not None
+    assert late.delay_s == 900
+
+
+def test_a_run_that_met_the_old_grant_is_made_again_at_once() -> None:
+    assert wait(Grant.CHANGED) == Snooze(1.0, "there is a new grant", in_place=False, counted=True)
+
+
+def test_where_the_grant_is_fine_the_run_has_failed() -> None:
+    assert wait(Grant.FINE) is None
+    assert wait(Grant.FINE, refused=SAYS_GONE) is None
+
+
+def test_what_is_not_known_is_as_the_error_says() -> None:
+    assert wait(Grant.UNKNOWN) is None
+    assert wait(Grant.UNKNOWN, refused=SAYS_GONE) is not None
+    unreadable = wait(Grant.UNREADABLE)
+    assert unreadable is not None
+    assert not unreadable.in_place
+
+
+def test_every_wait_has_a_bound() -> None:
+    assert [wait(grant, refused=SAYS_GONE, waits=60) for grant in Grant] == [None] * len(Grant)
