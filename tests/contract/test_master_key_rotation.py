@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from fairlead.adapters.vault import MasterKey, TenantVault
+from fairlead.adapters.vault.vault import ELSEWHERE_GONE_S
 from fairlead.engine.ports import KeyHolder, SealedRecords
 from fairlead.engine.reseal import LOOK_S, Resealer
 from fairlead.errors import ConfigInvalid, KeyMissing, MasterKeyElsewhereError
@@ -91,6 +92,9 @@ async def test_a_process_without_the_key_hands_the_job_back_while_another_holds_
     assert isinstance(waits, Snooze)
     assert waits.delay_s < 10
     await fleet.stores.sessions.close(holder)
+    with pytest.raises(MasterKeyElsewhereError):
+        await lacking.open(context_of(), sealed)  # the holder may be about to start again
+    await fleet.stores.pass_time(ELSEWHERE_GONE_S + 1)
     with pytest.raises(KeyMissing) as missing:
         await lacking.open(context_of(), sealed)
     assert isinstance(outcome_of_exception(missing.value, draw=0.5), Retry)

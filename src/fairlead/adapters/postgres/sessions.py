@@ -57,8 +57,8 @@ class PostgresSessionStore:
             lambda: self._database.urgent(statement("session_close"), session_id=session_id)
         )
 
-    async def key_holders(self) -> list[KeyHolder]:
-        rows = await self._database.fetch(statement("session_key_holders"))
+    async def key_holders(self, seen_within_s: float = 0.0) -> list[KeyHolder]:
+        rows = await self._database.fetch(statement("session_key_holders"), seen_within_s=seen_within_s)
         return [
             KeyHolder(
                 row["session_id"],

@@ -13,9 +13,10 @@ from __future__ import annotations
 import math
 import os
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -30,6 +31,8 @@ from fairlead.ids import Ids
 
 ELSEWHERE_RETRY_S = 5.0
 """After which a process that lacks a master key tries again what another one can do."""
+ELSEWHERE_GONE_S = 60.0
+"""For so long after the last process that holds a key has ended it is taken to be restarting."""
 _RESTORE = "restore the table data_key from a backup of the same time as the credentials"
 
 
@@ -50,10 +53,13 @@ class _Current:
     looked_s: float  # when the store last said that it is the current one
 
 
-Holders = Callable[[], Awaitable[Sequence[KeyHolder]]]
+class Holders(Protocol):
+    """Which processes hold which master keys; see ``SessionStore.key_holders``."""
+
+    async def __call__(self, seen_within_s: float = 0.0) -> Sequence[KeyHolder]: ...
 
 
-async def _nobody_else() -> Sequence[KeyHolder]:
+async def _nobody_else(seen_within_s: float = 0.0) -> Sequence[KeyHolder]:
     return ()
 
 
@@ -206,7 +212,9 @@ class TenantVault:
         try:
             return await self._masters.unwrap(key.wrapped, key.tenant, key.key_id.bytes, key.master_id)
         except KeyMissing:
-            if any(key.master_id in (holder.master_ids or ()) for holder in await self._holders()):
+            if any(
+                key.master_id in (holder.master_ids or ()) for holder in await self._holders(ELSEWHERE_GONE_S)
+            ):
                 what = f"another process holds the master key {key.master_id!r}, and this one does not"
                 raise MasterKeyElsewhereError(
                     what, tenant=key.tenant, retry_after_s=ELSEWHERE_RETRY_S

@@ -104,8 +104,12 @@ class SessionStore(Protocol):
         """Mark as stopped; its leases are free at once."""
         ...
 
-    async def key_holders(self) -> list[KeyHolder]:
-        """Return the live processes with the master keys they hold, by host and pid."""
+    async def key_holders(self, seen_within_s: float = 0.0) -> list[KeyHolder]:
+        """Return the live processes with the master keys they hold, by host and pid.
+
+        Args:
+            seen_within_s: Also return those that ended at most so many seconds ago. Default 0.
+        """
         ...
 
     async def data_keys_renewed(self) -> None:

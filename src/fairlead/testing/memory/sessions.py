@@ -58,12 +58,13 @@ class MemorySessionStore(MemoryStore):
                 self.database.notify(job.queue)
 
     @statement
-    def key_holders(self) -> list[KeyHolder]:
+    def key_holders(self, seen_within_s: float = 0.0) -> list[KeyHolder]:
         now = self.database.now
         live = [
             row
             for row in self.database.sessions.values()
-            if row.open and row.heartbeat_at + seconds(row.lease_s) > now
+            if (row.open and row.heartbeat_at + seconds(row.lease_s) > now)
+            or (row.lost_at or row.stopped_at or row.heartbeat_at) > now - seconds(seen_within_s)
         ]
         return [
             KeyHolder(row.session_id, row.identity.host, row.identity.pid, row.master_keys, _is_behind(row))

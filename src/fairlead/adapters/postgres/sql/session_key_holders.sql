@@ -1,10 +1,11 @@
 -- session_key_holders: which master keys the live processes hold.
--- Takes   nothing
+-- Takes   seen_within_s: those that ended in so many seconds count as well
 -- Gives   session_id, host, pid, master_keys (NULL: an older version, which does not say), is_behind (it was asked to
 --         look up the data keys again and has not renewed its session since)
 -- Locks   nothing
 -- Needs   the table is small
 SELECT session_id, host, pid, master_keys, coalesce(heartbeat_at <= data_keys_renewed_at, false) AS is_behind
 FROM worker_session
-WHERE lost_at IS NULL AND stopped_at IS NULL AND heartbeat_at > now() - lease
+WHERE (lost_at IS NULL AND stopped_at IS NULL AND heartbeat_at > now() - lease)
+    OR coalesce(lost_at, stopped_at, heartbeat_at) > now() - :seen_within_s::float8 * interval '1 second'
 ORDER BY host, pid, session_id
