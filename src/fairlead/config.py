@@ -138,9 +138,9 @@ def _from_environment(environ: Mapping[str, str]) -> dict[Path_, tuple[Any, str]
         if _is_foreign(name):
             continue
         path = STANDARD.get(name) or _path_of(name)
-        if not text:
+        if not text.strip():
             _check_may_be_empty(name, path)
-        elif path is not None:
+        if text and path is not None:
             path, value = _file_secret(path, text, name)
             found[path] = (value, f"environment {name}")
     return found

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from fairlead.adapters.postgres.duties import PostgresDutyStore
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
 from fairlead.adapters.postgres.pool import Database
-from fairlead.engine.ports import ClaimFilter, Completed, FailureRecord, Job, NewJob, Rescheduled
+from fairlead.engine.ports import ClaimFilter, Completed, FailureRecord, Job, NewJob, Rescheduled, Schedule
+from fairlead.engine.schedules import STOPPED_BY
 from tests.support.cli import Shell
 from tests.support.engine import IDS, new_job
 from tests.support.rows import rows
@@ -117,12 +119,17 @@ async def test_kind_that_no_process_knows_is_named_by_explain_status_and_doctor(
     explained = (await shell("jobs", "explain", waiting, "--json")).record
     assert explained["why"] == "no_handler"
     assert "kind 'sync' from queue 'default'" in explained["detail"]
+    duties = PostgresDutyStore(database)
+    await duties.sync_schedules([Schedule("gone", "@every 1d", "sync", "acme")])
+    await duties.pause("gone", STOPPED_BY, "no_handler: no worker takes kind 'sync' from queue 'default'")
     status = await shell("status", "--json")
     assert (status.code, status.record["unhandled"]) == (
         4,
         [{"queue": "default", "kind": "sync", "jobs": 1}],
     )
-    assert any("no_handler" in problem for problem in status.record["problems"])
+    jobs, schedule = [problem for problem in status.record["problems"] if "no_handler" in problem]
+    assert "1 due jobs of kind sync in queue default" in jobs
+    assert schedule.startswith("schedule gone is paused: no_handler")
     checks = {row["check"]: row for row in (await shell("doctor", "--json")).rows}
     assert checks["handlers"]["status"] == "warn"
     assert "1 of sync in queue default" in checks["handlers"]["detail"]

@@ -22,6 +22,7 @@ endpoints.token = "https://{host}/token"
 endpoints.params.host = {description = "host", kind = "host"}
 replay.policy = "strict"
 extra_fields.refresh = {audience = "api"}
+limits.calls.calls = {limit = 5, window_s = 1.0}
 """
 
 
@@ -37,6 +38,7 @@ async def test_own_profiles_count_and_are_listed(bare: Shell) -> None:
     assert (shown.record["app"]["client_id"], shown.record["endpoints_state"]) == ("abc", None)
     assert shown.record["windows_of_default_life"]["lead_s"] == 300.0
     assert shown.record["extra_fields"]["refresh"]["client_secret"] == "***"
+    assert shown.record["admitted"] == {"calls": "1 at once, then 4/s"}
     assert "warning: " in shown.err
 
 

@@ -1,7 +1,7 @@
 """Values of a program as the JSON they stand for.
 
-pydantic turns a NaN inside a value of type Any into null without a word. Here it stays NaN, so that whatever
-stores it can refuse it or mark it.
+pydantic turns a NaN inside a model that stands in a value of type Any into null without a word. Here it stays
+NaN, so that whatever stores it can refuse it or mark it.
 """
 
 from __future__ import annotations

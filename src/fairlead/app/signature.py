@@ -36,6 +36,8 @@ TICK_ARGS = ("schedule", "tick", "coalesced")
 """What a schedule adds to its jobs' args; a handler need not take it."""
 
 _MOST_TOLD = 3
+_NUMBERS_STAY = ConfigDict(ser_json_inf_nan="constants")
+"""NaN stays NaN where it is dumped, so that it is refused and not stored as null."""
 
 Args = Mapping[str, Any]
 Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -124,6 +126,7 @@ class _OneModel:
         self._name = parameter.name
         self._parameters = inspect.Signature([parameter])
         self._model = TypeAdapter(model)
+        self._in_tuple = TypeAdapter(tuple[model], config=_NUMBERS_STAY)  # a model alone takes no config
 
     def dump_call(self, args: tuple[Any, ...], kwargs: Args) -> dict[str, Any]:
         whole = bool(args) or set(kwargs) == {self._name}
@@ -132,7 +135,7 @@ class _OneModel:
     def dump(self, args: Any) -> dict[str, Any]:
         read = self._model.validate_python(dict(args) if isinstance(args, Mapping) else args)
         stored: dict[str, Any] = json_form(
-            lambda mode: self._model.dump_python(read, mode=mode, by_alias=True)
+            lambda mode: self._in_tuple.dump_python((read,), mode=mode, by_alias=True)[0]
         )
         return stored
 
@@ -157,7 +160,7 @@ class _Named:
             )
             for field, parameter in zip(self._names, named, strict=True)
         }
-        config = ConfigDict(extra="allow" if open_ended else "forbid")
+        config = ConfigDict(**_NUMBERS_STAY, extra="allow" if open_ended else "forbid")
         self._model: type[BaseModel] = create_model(f"args of {kind}", __config__=config, **fields)
 
     def dump_call(self, args: tuple[Any, ...], kwargs: Args) -> dict[str, Any]:

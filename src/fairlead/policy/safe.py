@@ -54,10 +54,10 @@ def safe_end(text: str, max_bytes: int = MAX_SAFE_BYTES) -> str:
     >>> safe_end("first line, second line", 12)
     '…cond line'
     """
-    looked = text[-max_bytes - BEYOND :]
-    masked = redact(_UNPRINTABLE.sub(_INSTEAD, looked))
+    looked = _UNPRINTABLE.sub(_INSTEAD, text[-max_bytes - BEYOND :])
+    masked = redact(looked)
     if len(looked) < len(text):
-        masked = masked[BEYOND:]  # it may begin with half a secret
+        masked = masked[len(redact(looked[:BEYOND])) :]  # it may begin with half a secret
     raw = masked.encode()
     if len(raw) <= max_bytes:
         return masked.strip()

@@ -19,7 +19,7 @@ _ALIKE = 0.75
 def check_names(names: Iterable[str], *, tenant: str, provider: str) -> None:
     """ConfigInvalid for a name that looks like a known one and is none."""
     for name in sorted(set(names) - KNOWN):
-        meant = get_close_matches(name, sorted(KNOWN), n=1, cutoff=_ALIKE)
+        meant = get_close_matches(name.lower(), sorted(KNOWN), n=1, cutoff=_ALIKE)
         if meant:
             raise ConfigInvalid(
                 f"there is no setting {shown(name)}",

@@ -126,6 +126,16 @@ async def test_a_number_of_retries_holds_for_each_transient_failure(fl: Fairlead
         assert len(await mem.dead_letters(kind="flaky")) == 1
 
 
+def test_transient_exceptions_are_declared_as_a_tuple_of_classes(fl: Fairlead) -> None:
+    @fl.job(transient=(LookupError,))
+    async def busy(ctx: JobContext) -> None: ...
+
+    assert busy.handler.transient == (LookupError,)
+    for wrong in (LookupError, [LookupError], ("LookupError",), (LookupError(),)):
+        with pytest.raises(ConfigInvalid, match="no transient= for kind 'x'"):
+            fl.job("x", transient=wrong)(busy)  # type: ignore[call-overload]
+
+
 async def test_on_error_is_called_with_each_exception_by_which_a_run_fails(fl: Fairlead) -> None:
     seen: list[tuple[str, str]] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,9 @@ def test_a_version_of_the_application_that_would_garble_a_listing_is_refused(
     assert load({"FAIRLEAD_APP_VERSION": "v1.0+é 2"}).settings.app_version == "v1.0+é 2"
 
 
-@pytest.mark.parametrize("data", [NAN, {"a": NAN}, [1.0, NAN], Loose(data={"a": NAN}), Row(NAN)])
+@pytest.mark.parametrize(
+    "data", [NAN, {"a": NAN}, [1.0, NAN], {NAN}, deque([NAN]), Loose(data={"a": NAN}), Row(NAN), Row({NAN})]
+)
 async def test_nan_is_refused_and_never_stored_as_null(fl: Fairlead, data: object) -> None:
     @fl.job
     async def named(ctx: JobContext, data: Any) -> None: ...
@@ -132,7 +135,12 @@ async def test_a_misspelt_provider_of_a_job_is_refused_with_the_nearest_name(fl:
 
 @pytest.mark.parametrize(
     ("slip", "meant"),
-    [("max_retry", "max_retries"), ("retries", "max_retries"), ("concurrency", "concurrency_limit")],
+    [
+        ("max_retry", "max_retries"),
+        ("MAX_RETRIES", "max_retries"),
+        ("retries", "max_retries"),
+        ("concurrency", "concurrency_limit"),
+    ],
 )
 def test_a_misspelt_setting_such_as_max_retry_is_refused_and_no_note(slip: str, meant: str) -> None:
     with pytest.raises(ConfigInvalid, match=meant):
@@ -146,6 +154,8 @@ def test_a_misspelt_setting_such_as_max_retry_is_refused_and_no_note(slip: str, 
 def test_a_variable_that_is_set_and_empty_is_refused(name: str) -> None:
     with pytest.raises(ConfigInvalid, match=f"{name} is set and empty"):
         load({name: ""})
+    with pytest.raises(ConfigInvalid, match=f"{name} is set and empty"):
+        load({name: " \n"})
     assert load({"LOG_LEVEL": ""}).settings.log.level == "info"  # a name that others use, too
 
 

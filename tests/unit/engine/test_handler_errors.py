@@ -86,3 +86,10 @@ def test_a_traceback_is_masked_before_it_is_cut_and_keeps_its_end() -> None:
         assert "nine" not in text
         assert text.endswith("the end")
         assert MAX_BYTES - 8 <= len(text.encode()) <= MAX_BYTES
+    for behind in range(0, 60, 7):
+        try:
+            raise ValueError(f"{(secret.reveal() + ' ') * 1000} {'x' * behind} the end")
+        except ValueError as error:
+            text = traceback_text(error)
+        assert "lives" not in text
+        assert text.endswith("the end")
