@@ -8,7 +8,7 @@ from fairlead.config import load
 from fairlead.engine.services.pruner import DEFAULT_RETENTION
 from fairlead.errors import ConfigInvalid
 from fairlead.policy.dead_letter import DEFAULT_DEAD_LETTER_RULES, DeadLetterRules
-from fairlead.translate import dead_letter_rules, retention
+from fairlead.translate import call_transport, dead_letter_rules, retention, token_transport
 
 
 def test_dead_letters() -> None:
@@ -47,3 +47,9 @@ def test_retention() -> None:
     kept = retention(load({}).settings)
     assert kept.jobs == dict(DEFAULT_RETENTION.jobs)
     assert (kept.dead_letters_s, kept.dead_letter_bound) == (30 * 86_400.0, 10_000)
+
+
+def test_the_bound_of_a_header_holds_for_calls_and_token_endpoints() -> None:
+    settings = load({"FAIRLEAD_HTTP__MAX_HEADER_BYTES": "65536"}).settings
+    assert call_transport(settings).max_header_bytes == 65_536
+    assert token_transport(settings).max_header_bytes == 65_536

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 NETWORK_ERRORS: Mapping[str, frozenset[str]] = {
     "aiohttp": frozenset({"ClientConnectionError", "ClientPayloadError"}),
+    "asyncio": frozenset({"IncompleteReadError"}),
     "asyncpg": frozenset({"PostgresConnectionError", "OperatorInterventionError", "TooManyConnectionsError"}),
     "botocore": frozenset({"HTTPClientError", "ConnectionError", "EndpointConnectionError"}),
+    "http": frozenset({"IncompleteRead", "BadStatusLine"}),  # http.client, as urllib raises them
     "httpx": frozenset({"TransportError", "StreamClosed"}),
     "httpx2": frozenset({"TransportError", "StreamClosed"}),
     "psycopg": frozenset({"OperationalError"}),

@@ -89,6 +89,8 @@ def test_what_a_handler_raises_is_an_error_of_the_handler(error: Exception, code
         ("asyncpg.exceptions", "PostgresConnectionError"),
         ("psycopg.errors", "OperationalError"),
         ("redis.exceptions", "ConnectionError"),
+        ("http.client", "IncompleteRead"),
+        ("asyncio.exceptions", "IncompleteReadError"),
     ],
 )
 def test_network_errors_of_drivers_are_known_by_their_names(module: str, name: str) -> None:
