@@ -54,7 +54,13 @@ class Wires:
         self.calls = AiohttpTransport(bounds, policy=policy, trust_env=proxied, dials=watch)
         self.notices: AiohttpWebhookSender | None = None
         if (receiver := translate.webhook(settings)) is not None:
-            self.notices = AiohttpWebhookSender(*receiver, policy=policy, trust_env=proxied, dials=watch)
+            self.notices = AiohttpWebhookSender(
+                *receiver,
+                translate.webhook_transport(settings),
+                policy=policy,
+                trust_env=proxied,
+                dials=watch,
+            )
 
     async def _reaches(self, place: str) -> bool:
         return await self.calls.reaches(place)

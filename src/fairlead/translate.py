@@ -9,6 +9,7 @@ from urllib.parse import quote
 from uuid import UUID
 
 from fairlead.adapters.http import CALL_SETTINGS, AddressPolicy, TransportSettings
+from fairlead.adapters.http.webhook import WEBHOOK_SETTINGS
 from fairlead.engine.handler import Handler
 from fairlead.engine.ports import ClaimFilter, ConnectionKey, Schedule
 from fairlead.engine.services.pruner import Retention
@@ -133,6 +134,11 @@ def call_transport(settings: Settings) -> TransportSettings:
 def token_transport(settings: Settings) -> TransportSettings:
     """Return the bounds of requests to token endpoints."""
     return TransportSettings(max_header_bytes=settings.http.max_header_bytes)
+
+
+def webhook_transport(settings: Settings) -> TransportSettings:
+    """Return the bounds of requests to the webhook's receiver."""
+    return replace(WEBHOOK_SETTINGS, max_header_bytes=settings.http.max_header_bytes)
 
 
 def webhook(settings: Settings) -> tuple[str, Secret] | None:

@@ -65,7 +65,10 @@ class SyncFairlead:
 
         Calls of other threads that are still under way end with a Refused. TimeoutError where it takes longer
         than *within_s* seconds (default: as long as it takes), a refresh whose request was sent not counted.
+        InputInvalid in a thread whose event loop runs, as of every call.
         """
+        if self._loop is not None:
+            _check_no_loop()
         with self._lock:
             loop, self._loop = self._loop, None
         if loop is not None:

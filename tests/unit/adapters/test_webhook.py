@@ -13,11 +13,13 @@ import pytest
 
 from fairlead.adapters.http.resolver import AddressPolicy
 from fairlead.adapters.http.webhook import AiohttpWebhookSender
+from fairlead.config import load
 from fairlead.engine.ports import Webhook
 from fairlead.errors import ConfigInvalid, FairleadError, NotSent, RequestRejected, TransientFailure
 from fairlead.policy.category import classify_exception
 from fairlead.secret import Secret
 from fairlead.testing.webhook import verify
+from fairlead.translate import webhook_transport
 
 SECRET = "whsec_" + "QUJD" * 8
 LOCAL = AddressPolicy(allow_private=True)
@@ -180,6 +182,13 @@ async def test_an_answer_that_is_none_is_a_failure_of_the_network(text: str) -> 
     error, _ = await failure(answering(text))
     assert isinstance(error, TransientFailure)
     assert error.category == "transient_network"
+
+
+async def test_bound_of_a_header_is_that_of_the_settings() -> None:
+    """A receiver that answers 204 with a long header would else be sent the event for hours."""
+    settings = webhook_transport(load({"FAIRLEAD_HTTP__MAX_HEADER_BYTES": "32768"}).settings)
+    async with receiver(status("204 No Content", "X: " + "y" * 20_000)) as to:
+        await send(to.url, settings=settings)
 
 
 async def test_a_closed_port_was_provably_not_reached() -> None:

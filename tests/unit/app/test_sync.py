@@ -107,6 +107,11 @@ async def test_call_of_fl_sync_in_a_running_loop_is_refused_and_says_what_to_do(
         with pytest.raises(InputInvalid, match=r"would block the event loop.*await"):
             call()
     assert door.sync._loop is None
+    await asyncio.to_thread(door.sync._opened)
+    with pytest.raises(InputInvalid, match=r"would block the event loop.*asyncio\.to_thread"):
+        door.sync.close()
+    await asyncio.to_thread(door.sync.close)
+    assert door.sync._loop is None
 
 
 def test_close_in_a_hurry_waits_for_what_was_sent() -> None:

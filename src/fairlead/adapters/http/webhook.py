@@ -29,7 +29,7 @@ from fairlead.secret import Secret
 
 DEADLINE_S = 10.0
 _PUBLIC_ONLY = AddressPolicy()
-_SETTINGS = TransportSettings(max_connections=20, max_per_host=20)
+WEBHOOK_SETTINGS = TransportSettings(max_connections=20, max_per_host=20)
 
 
 async def _sending(_session: aiohttp.ClientSession, context: Any, _params: object) -> None:
@@ -49,6 +49,7 @@ class AiohttpWebhookSender:
         self,
         url: str,
         secret: Secret,
+        settings: TransportSettings = WEBHOOK_SETTINGS,
         *,
         policy: AddressPolicy = _PUBLIC_ONLY,
         trust_env: bool = False,
@@ -67,7 +68,7 @@ class AiohttpWebhookSender:
         trace = aiohttp.TraceConfig()
         trace.on_request_headers_sent.append(_sending)
         self._session = open_session(
-            _SETTINGS, self._resolver, None, reuse=False, dials=dials, trace_configs=[trace]
+            settings, self._resolver, None, reuse=False, dials=dials, trace_configs=[trace]
         )
 
     async def close(self) -> None:
