@@ -95,4 +95,6 @@ class ProcessWatch:
     async def _is_connected(self, health: ProcessHealth) -> bool:
         if health.sick == "descriptors":  # spare descriptors decide, and connections would use them up
             return True
-        return any(await asyncio.gather(*map(self._reaches, health.places)))
+        looks = map(self._reaches, health.places)
+        found = await asyncio.gather(*looks, return_exceptions=True)  # no place may end the checks
+        return any(one is True for one in found)

@@ -1,0 +1,44 @@
+"""The watch over a process's own faults."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fairlead.engine.process_watch import ProcessWatch
+from fairlead.events import Event, ProcessRecovered, ProcessUnhealthy
+
+
+class PatientClock:
+    """Time goes by as it is slept away."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    async def sleep(self, delay_s: float) -> None:
+        self.now_s += delay_s
+        await asyncio.sleep(0)
+
+
+async def test_a_place_that_cannot_be_tried_does_not_end_the_checks() -> None:
+    told: list[Event] = []
+    looks = 0
+
+    async def reaches(_place: str) -> bool:
+        nonlocal looks
+        looks += 1
+        if looks < 6:
+            raise ValueError("server_hostname cannot start with a leading dot")
+        return True
+
+    watch = ProcessWatch(reaches, lambda: True, clock=PatientClock(), draw=lambda: 0.5, emit=told.append)
+    for place in ("https://one.example", "https://two.example"):
+        watch.failed(place, "resolver")
+    assert not watch.may_claim()
+    async with asyncio.timeout(10):
+        while not watch.may_claim():
+            await asyncio.sleep(0)
+    assert [type(event) for event in told] == [ProcessUnhealthy, ProcessRecovered]
+    await watch.close()
