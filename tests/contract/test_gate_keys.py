@@ -154,6 +154,15 @@ async def test_a_lease_is_told_with_its_holder(place: Place) -> None:
     assert 25 < lease.ends_in_s <= 30
 
 
+async def test_leases_whose_ends_are_no_times_are_shown_beside_ours(place: Place) -> None:
+    await fill(place)
+    key = place.keyspace.key(KeyKind.POOL, DOMAIN, POOL.key) + Part.LEASES
+    await place.redis.zadd(key, {"x": float("-inf"), "y": float("inf")})
+    found = {lease.holder: lease.until_us for lease in await leases(place)}
+    assert len(found) == 3
+    assert (found["x"], found["y"]) == (0, 2**53)
+
+
 async def test_what_is_given_back_is_free_at_once(place: Place) -> None:
     first = await fill(place)
     given = await place.keys.give_back(await leases(place))

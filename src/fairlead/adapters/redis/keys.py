@@ -167,7 +167,7 @@ async def _read_leases(client: Any, look: _Look, keys: Iterable[str], now_us: in
     for key in keys:
         with passing_over(*MOVING):
             for member, score in await client.zrange(key, 0, -1, withscores=True):
-                holder, until_us = told(member), round(min(score, NEVER_US))
+                holder, until_us = told(member), round(min(max(score, 0.0), NEVER_US))
                 lease_id, process, tenant, job, _ = who(holder)
                 ends_in_s = (until_us - now_us) / MICRO
                 look.held.append(HeldLease(key, holder, lease_id, process, tenant, job, until_us, ends_in_s))
