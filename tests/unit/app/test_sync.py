@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -102,12 +104,27 @@ def test_modules_are_imported_on_the_callers_thread_and_not_under_the_lock() -> 
 
 
 async def test_call_of_fl_sync_in_a_running_loop_is_refused_and_says_what_to_do() -> None:
-    door = Door()
-    for call in (lambda: door.sync.token("acme", "mercadolibre"), door.sync.__enter__):
+    class Prompt(Door):
+        async def token(self, *_key: str) -> str:
+            return "token"
+
+        refresh = enqueue_many = result = token
+
+    door = Prompt()
+    calls: list[Callable[[], object]] = [
+        lambda: door.sync.token("acme", "mercadolibre"),
+        lambda: door.sync.refresh("acme", "mercadolibre"),
+        lambda: door.sync.enqueue("kind", tenant="acme"),
+        lambda: door.sync.enqueue_many([]),
+        lambda: door.sync.result(UUID(int=1)),
+        door.sync.__enter__,
+    ]
+    for call in calls:
         with pytest.raises(InputInvalid, match=r"would block the event loop.*await"):
             call()
     assert door.sync._loop is None
-    await asyncio.to_thread(door.sync._opened)
+    door.sync.close()  # nothing is open
+    assert await asyncio.to_thread(calls[0]) == "token"
     with pytest.raises(InputInvalid, match=r"would block the event loop.*asyncio\.to_thread"):
         door.sync.close()
     await asyncio.to_thread(door.sync.close)
