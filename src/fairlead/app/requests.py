@@ -158,4 +158,7 @@ def _tags(request: JobRequest) -> tuple[str, ...]:
     if isinstance(request.tags, str):  # else each of its letters would be one
         hint = f"give a list: tags=[{shown(request.tags)}]"
         raise InputInvalid("tags are given as one text", tenant=request.tenant, hint=hint)
+    if isinstance(request.tags, Mapping) or not isinstance(request.tags, Iterable):
+        what = f"tags are {shown(request.tags)}, no list"
+        raise InputInvalid(what, tenant=request.tenant, hint='give a list of texts: tags=["import"]')
     return tuple(request.tags)

@@ -13,6 +13,7 @@ from uuid import UUID
 from fairlead.clock import Clock
 from fairlead.engine.ports import JobStore, JobView
 from fairlead.errors import InputInvalid, JobFailed, JobUnfinished, NotFound
+from fairlead.policy.category import Category
 from fairlead.policy.job import check_delay
 from fairlead.policy.names import shown
 from fairlead.policy.states import JobState
@@ -56,7 +57,9 @@ def _ended(job: JobView) -> Any:
         return job.result
     last = job.failures[-1] if job.failures else {}
     told = last.get("reason") if job.state == JobState.DISCARDED else (job.result or {}).get("cancelled")
-    reason, _, hint = str(told).partition(" hint: ")  # that of the failure, which stands in its text
+    reason, hint = str(told), ""
+    if last.get("category") != Category.HANDLER_ERROR:  # what others raise has no hint, whatever its text is
+        reason, _, hint = reason.partition(" hint: ")  # that of the failure, which stands in its text
     what = f"job {job.job_id} ({job.kind}) was {job.state}: {reason}"
     code = last.get("code")
     raise JobFailed(what, tenant=job.tenant_id, provider=job.provider, reason=code, hint=hint or None)

@@ -51,6 +51,8 @@ class ScheduleFields(Protocol):
     def args(self) -> Mapping[str, object]: ...
     @property
     def jitter_s(self) -> float: ...
+    @property
+    def paused(self) -> bool: ...
 
 
 def check_schedule(schedule: ScheduleFields) -> None:
@@ -65,6 +67,8 @@ def check_schedule(schedule: ScheduleFields) -> None:
         hint = f"one of: {', '.join(MISSED)}"
         raise InputInvalid(f"{shown(schedule.missed)} is no way to make up for missed ticks", hint=hint)
     _check_jitter(schedule.jitter_s)
+    if not isinstance(schedule.paused, bool):  # "false" would pause it
+        raise InputInvalid(f"paused is {shown(schedule.paused)}", hint="give True or False")
     encode_args(schedule.args, tenant=tenant)
 
 

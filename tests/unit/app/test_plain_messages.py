@@ -47,6 +47,19 @@ async def test_a_wrong_job_id_is_named(fl: Fairlead) -> None:
             await fl.result("00000000-0000-0000-0000-000000000001")  # type: ignore[arg-type]
 
 
+async def test_the_text_of_a_foreign_error_is_not_cut_at_the_word_hint(fl: Fairlead) -> None:
+    @fl.job(retry=0)
+    async def work(ctx: JobContext) -> None:
+        raise ValueError("wrong, hint: see the manual")
+
+    async with MemoryFairlead(fl) as memory:
+        job_id = await work.enqueue(tenant="acme")
+        await memory.drain()
+        with pytest.raises(JobFailed, match=r"wrong, hint: see the manual \(.* in work\)") as failed:
+            await fl.result(job_id)
+    assert failed.value.way_out == JobFailed.hint
+
+
 async def test_the_hint_of_a_failure_is_the_hint_of_job_failed(fl: Fairlead) -> None:
     @fl.job
     async def work(ctx: JobContext) -> None:

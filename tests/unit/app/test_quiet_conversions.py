@@ -110,6 +110,16 @@ def test_a_handler_without_a_context_is_refused_where_it_is_declared(fl: Fairlea
             fl.job(handler.__name__)(handler)  # type: ignore[arg-type]
 
 
+async def test_tags_that_are_no_list_and_a_pause_that_is_no_flag_are_refused(fl: Fairlead) -> None:
+    async with MemoryFairlead(fl):
+        for tags in ("import", {"import": 1}, None, 7):
+            with pytest.raises(InputInvalid, match="tags are"):
+                await fl.enqueue("work", tenant="acme", tags=tags)  # type: ignore[arg-type]
+    for paused in ("false", 0, None):
+        with pytest.raises(InputInvalid, match="paused is"):
+            fl.schedule("nightly", "@daily", "work", paused=paused)  # type: ignore[arg-type]
+
+
 def test_a_context_may_be_called_and_typed_as_people_do(fl: Fairlead) -> None:
     async def bare(ctx, order_id: int) -> None: ...  # type: ignore[no-untyped-def]
     async def unused(_, order_id: int) -> None: ...  # type: ignore[no-untyped-def]
